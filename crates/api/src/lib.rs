@@ -1,1 +1,36 @@
-//! Placeholder.
+//! The vocabulary of Trainyard: what a user may write and what the operator answers.
+//!
+//! This crate holds the types of the group `trainyard.dev`, their schema, their defaults and the rules a single
+//! object must obey. It knows nothing of any framework, of clients, of the time or of the network; rules that
+//! depend on a framework live in `trainyard-core`, which calls [`validate`] first.
+//!
+//! The way in: [`TrainingJob`] for the types, [`crd::training_job`] for the generated definition,
+//! [`default`] and [`validate`] for admission.
+
+pub mod crd;
+pub mod default;
+pub mod framework;
+pub mod job;
+pub mod names;
+pub mod reason;
+pub mod status;
+pub mod validate;
+
+pub use default::default;
+pub use framework::{FrameworkSpec, MasterService, PytorchOptions};
+pub use job::{
+    CleanPodPolicy, Completion, NodeDownPolicy, Placement, PodQuorum, RestartPolicy, RoleSet, RoleSpec, RunPolicy,
+    Spread, TrainingJob, TrainingJobSpec,
+};
+pub use reason::{ConditionType, Reason};
+pub use status::{
+    JobPhase, Replacement, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
+};
+pub use validate::{FieldError, validate};
+
+/// The API group of every kind of Trainyard's.
+pub const GROUP: &str = "trainyard.dev";
+/// The version of the vocabulary.
+pub const VERSION: &str = "v1alpha1";
+/// The value of `spec.managedBy` that means this operator; an absent value means the same.
+pub const MANAGED_BY_TRAINYARD: &str = "trainyard.dev/operator";

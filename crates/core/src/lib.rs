@@ -1,1 +1,19 @@
-//! Placeholder.
+//! Every decision Trainyard takes, as pure functions.
+//!
+//! Nothing here reads a clock, a socket or a file, and nothing here can fail half-way: [`plan::plan`] takes a
+//! [`view::View`] of one job and says all that should be done now, as a [`plan::Plan`]. The operator's hands carry
+//! it out, the embedded cluster's and the simulator's likewise.
+//!
+//! The way in: [`admission`] for defaults and validation, [`plan`] for one reconcile, [`frameworks`] for what each
+//! framework says, [`deduce`] for the tables by which states are deduced from pods.
+
+pub mod admission;
+pub mod build;
+pub mod deduce;
+pub mod frameworks;
+pub mod indices;
+pub mod job;
+pub mod plan;
+pub mod restart;
+mod status;
+pub mod view;

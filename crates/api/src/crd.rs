@@ -1,0 +1,117 @@
+//! The generated CustomResourceDefinitions, made fit for every way of applying them.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use serde_json::{Map, Value, json};
+
+use crate::job::TrainingJob;
+
+/// The largest definition that client-side `kubectl apply` can store in its annotation.
+pub const CLIENT_SIDE_APPLY_LIMIT: usize = 262_144;
+
+/// Keys of the lists inside a pod template, by the name of the list's field. Without them apply replaces whole lists.
+const LIST_KEYS: &[(&str, &[&str])] = &[
+    ("containers", &["name"]),
+    ("initContainers", &["name"]),
+    ("ephemeralContainers", &["name"]),
+    ("env", &["name"]),
+    ("ports", &["containerPort", "protocol"]),
+    ("volumeMounts", &["mountPath"]),
+    ("volumeDevices", &["devicePath"]),
+    ("volumes", &["name"]),
+    ("imagePullSecrets", &["name"]),
+    ("hostAliases", &["ip"]),
+    ("topologySpreadConstraints", &["topologyKey", "whenUnsatisfiable"]),
+    ("resourceClaims", &["name"]),
+    ("schedulingGates", &["name"]),
+    ("claims", &["name"]),
+    ("resizePolicy", &["resourceName"]),
+    ("sysctls", &["name"]),
+    ("ownerReferences", &["uid"]),
+];
+
+/// Keys that the API server requires to have a value in every item, with the value that Kubernetes itself assumes.
+const KEY_DEFAULTS: &[(&str, &str, &str)] = &[("ports", "protocol", "TCP")];
+
+/// The definition of [`TrainingJob`].
+///
+/// # Errors
+/// If the schema does not have the shape that the rewriting expects, which a test rules out.
+pub fn training_job() -> Result<CustomResourceDefinition, serde_json::Error> {
+    let mut crd = serde_json::to_value(TrainingJob::crd())?;
+    if let Some(template) =
+        crd.pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/roles/items/properties/template")
+    {
+        let description = template.get("description").cloned();
+        slim(template);
+        preserve_template_metadata(template);
+        if let (Some(description), Some(object)) = (description, template.as_object_mut()) {
+            object.insert("description".to_owned(), description);
+        }
+    }
+    serde_json::from_value(crd)
+}
+
+/// Drops descriptions, which would take the definition over the limit, and adds the keys of keyed lists.
+fn slim(schema: &mut Value) {
+    let Some(object) = schema.as_object_mut() else { return };
+    object.remove("description");
+    if let Some(properties) = object.get_mut("properties").and_then(Value::as_object_mut) {
+        for (name, property) in properties.iter_mut() {
+            key_list(name, property);
+            slim(property);
+        }
+    }
+    for nested in ["items", "additionalProperties"] {
+        if let Some(nested) = object.get_mut(nested) {
+            slim(nested);
+        }
+    }
+}
+
+fn key_list(name: &str, property: &mut Value) {
+    let Some((_, keys)) = LIST_KEYS.iter().find(|(list, _)| *list == name) else { return };
+    let Some(list) = property.as_object_mut() else { return };
+    let Some(items) = list.get_mut("items").and_then(Value::as_object_mut) else { return };
+    let Some(properties) = items.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    // The name of a list alone is ambiguous (probes have `ports` too): it is keyed only if its items have the keys.
+    if !keys.iter().all(|key| properties.contains_key(*key)) {
+        return;
+    }
+    for (_, key, value) in KEY_DEFAULTS.iter().filter(|(list, _, _)| *list == name) {
+        if let Some(key) = properties.get_mut(*key).and_then(Value::as_object_mut) {
+            key.insert("default".to_owned(), json!(value));
+            // A key with a default can't also be null.
+            key.remove("nullable");
+        }
+    }
+    require_keys(items, name, keys);
+    list.insert("x-kubernetes-list-type".to_owned(), json!("map"));
+    list.insert("x-kubernetes-list-map-keys".to_owned(), json!(keys));
+}
+
+/// The API server accepts a map key only if it is required or has a default.
+fn require_keys(items: &mut Map<String, Value>, list: &str, keys: &[&str]) {
+    let defaulted = |key: &str| KEY_DEFAULTS.iter().any(|(l, k, _)| *l == list && *k == key);
+    let missing: Vec<&str> = keys.iter().copied().filter(|key| !defaulted(key)).collect();
+    let required = items.entry("required").or_insert_with(|| json!([]));
+    if let Some(required) = required.as_array_mut() {
+        for key in missing {
+            if !required.iter().any(|r| r == key) {
+                required.push(json!(key));
+            }
+        }
+    }
+}
+
+/// `metadata` of a template is an ordinary object to the API server, which would prune labels and annotations if the
+/// schema did not name them; the generated schema of `ObjectMeta` has far more than a template may carry.
+fn preserve_template_metadata(template: &mut Value) {
+    let strings = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    if let Some(properties) = template.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.insert(
+            "metadata".to_owned(),
+            json!({"type": "object", "properties": {"labels": strings, "annotations": strings}}),
+        );
+    }
+}

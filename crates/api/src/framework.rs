@@ -1,0 +1,55 @@
+//! `spec.framework`: which framework trains, and what it may be told.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The framework that trains. `name` says which; options go into the field of the same name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = ("!has(self.pytorch) || self.name == 'pytorch'", "options of another framework: remove pytorch, or set name to pytorch"),
+    validation = ("self.name == oldSelf.name", "the framework can't be changed: create a new job instead")
+)]
+pub struct FrameworkSpec {
+    /// The framework's name: `pytorch` or `custom`. It decides the roles a job may have, the environment its
+    /// containers find, and when the job is done. It can't be changed.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+
+    /// Options of the framework `pytorch`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pytorch: Option<PytorchOptions>,
+}
+
+/// Options of PyTorch's distributed training.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PytorchOptions {
+    /// How many training processes torchrun starts in each pod. Default: the number of accelerators that the main
+    /// container asks for, else 1. `WORLD_SIZE` is the number of pods times this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub procs_per_node: Option<i32>,
+
+    /// The port on which rank 0 serves the rendezvous (`MASTER_PORT`). Default: 29500.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: Option<i32>,
+
+    /// How the other pods find rank 0. `Headless` (the default): by the pod's own name, which follows the pod when
+    /// it is replaced. `ClusterIP`: by a Service with an address of its own, which stays the same for the whole
+    /// life of the job, also for programs that resolve `MASTER_ADDR` only once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master_service: Option<MasterService>,
+}
+
+/// How the other pods find rank 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MasterService {
+    /// By the name of the pod that has rank 0.
+    #[default]
+    Headless,
+    /// By a Service with a stable address of its own.
+    ClusterIP,
+}

@@ -1,0 +1,254 @@
+//! `TrainingJob.spec`: what a user asks for.
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::framework::FrameworkSpec;
+use crate::status::TrainingJobStatus;
+
+/// A distributed training: a framework, and the roles whose pods train together.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "trainyard.dev",
+    version = "v1alpha1",
+    kind = "TrainingJob",
+    plural = "trainingjobs",
+    shortname = "tj",
+    category = "all",
+    namespaced,
+    status = "TrainingJobStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "A distributed training: a framework, and the roles whose pods train together.",
+    printcolumn(name = "Framework", type_ = "string", json_path = ".spec.framework.name"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.ready", description = "Ready pods of all pods"),
+    printcolumn(
+        name = "Restarts",
+        type_ = "integer",
+        json_path = ".status.restarts.failures",
+        description = "Pods replaced because they failed"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = ("has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)", "managedBy can't be changed"),
+    validation = ("self.roles.size() == oldSelf.roles.size() && self.roles.all(r, oldSelf.roles.exists(o, o.name == r.name))", "the set of roles can't be changed: create a new job instead"),
+    validation = ("!has(self.completion) || self.completion.succeededWhen.all(s, s.allOf.all(n, self.roles.exists(r, r.name == n)))", "completion.succeededWhen names a role that is not in roles"),
+    validation = ("!has(self.completion) || self.completion.failedWhen.all(s, s.allOf.all(n, self.roles.exists(r, r.name == n)))", "completion.failedWhen names a role that is not in roles")
+)]
+pub struct TrainingJobSpec {
+    /// The framework that trains, and its options.
+    pub framework: FrameworkSpec,
+
+    /// The roles of the job, each a number of equal pods. Pods are named `<job>-<role>-<index>`.
+    #[schemars(length(min = 1, max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub roles: Vec<RoleSpec>,
+
+    /// When the job as a whole has succeeded or failed, in terms of its roles. Default: what the framework says;
+    /// for `pytorch` and `custom` the job succeeds when all roles did and fails when one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion: Option<Completion>,
+
+    /// True: the job holds no pods. Setting it deletes the pods and keeps the job; clearing it starts the job
+    /// afresh, with a new start time and a new deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+
+    /// The controller that runs this job; absent or `trainyard.dev/operator` for this one. A job of another
+    /// controller is not touched. It can't be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub managed_by: Option<String>,
+
+    /// Limits in time and number, and what is left behind at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_policy: Option<RunPolicy>,
+}
+
+/// One role: a number of equal pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RoleSpec {
+    /// The role's name, unique in the job: lower-case letters, digits and `-`, starting with a letter.
+    #[schemars(length(min = 1, max = 32), regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+
+    /// How many pods the role has. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10000))]
+    pub replicas: Option<i32>,
+
+    /// The pod that runs for each replica. Its `restartPolicy` must be left out: the role's decides.
+    pub template: PodTemplateSpec,
+
+    /// The name of the container that trains: its end is the pod's end as far as exit codes and root causes go.
+    /// Default: the first container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub container: Option<String>,
+
+    /// What happens when a pod of this role ends. Default: what the framework says (`pytorch`: OnFailure;
+    /// `custom`: Never).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_policy: Option<RestartPolicy>,
+
+    /// How many pods must have succeeded for the role to have succeeded. Default: AllPods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub succeeded_when: Option<PodQuorum>,
+
+    /// How many pods must have failed for good for the role to have failed. Default: AnyPod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_when: Option<PodQuorum>,
+
+    /// What a pod counts for whose node is down. Default: Wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_down_policy: Option<NodeDownPolicy>,
+
+    /// Where the role's pods may be placed relative to each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+}
+
+/// What happens when a pod of the role ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RestartPolicy {
+    /// The pod is not replaced, whatever ended it.
+    Never,
+    /// A pod that failed is replaced; each replacement counts against `backoffLimit`. A pod that was evicted or lost
+    /// with its node is replaced too, and counts as a disruption, which has no limit.
+    OnFailure,
+    /// A pod is replaced however it ended; the role never succeeds. Only failures count against `backoffLimit`.
+    Always,
+    /// As OnFailure, but exit codes 1 to 127 mean a permanent error and are not retried; 128 to 255 are.
+    ExitCode,
+}
+
+/// A number of pods of a role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PodQuorum {
+    /// One pod is enough.
+    AnyPod,
+    /// All pods of the role.
+    AllPods,
+}
+
+/// What a pod counts for whose node is down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum NodeDownPolicy {
+    /// As lost: with restart policy Never the role fails, otherwise the pod is replaced.
+    Fail,
+    /// As what it was when the node was last heard of, until the node is back or the pod is removed.
+    #[default]
+    Wait,
+}
+
+/// Where the role's pods may be placed relative to each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Placement {
+    /// One pod of this job per node: `Required` leaves a pod Pending rather than share a node with another pod of
+    /// this role, `Preferred` shares when it must.
+    pub spread: Spread,
+
+    /// What "node" means: the node label whose values are told apart. Default: `kubernetes.io/hostname`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 316))]
+    pub topology_key: Option<String>,
+}
+
+/// How strict `placement` is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Spread {
+    /// Never two pods of the role in one place.
+    #[default]
+    Required,
+    /// Two pods of the role in one place only if there is no other.
+    Preferred,
+}
+
+/// When the job as a whole has succeeded or failed: each list holds alternatives, any of which is enough.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = ("self.succeededWhen.size() > 0 || self.failedWhen.size() > 0", "give succeededWhen or failedWhen, or leave completion out"))]
+pub struct Completion {
+    /// The job succeeds when all roles of one of these sets have succeeded. Empty: the framework's default.
+    #[serde(default)]
+    #[schemars(length(max = 16), default)]
+    pub succeeded_when: Vec<RoleSet>,
+
+    /// The job fails when all roles of one of these sets have failed. Empty: the framework's default.
+    #[serde(default)]
+    #[schemars(length(max = 16), default)]
+    pub failed_when: Vec<RoleSet>,
+}
+
+/// A set of roles, all of which must have reached a state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RoleSet {
+    /// Names of roles of this job.
+    #[schemars(length(min = 1, max = 16), inner(length(min = 1, max = 32)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub all_of: Vec<String>,
+}
+
+/// Limits in time and number, and what is left behind at the end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RunPolicy {
+    /// Which pods are deleted when the job ends: those still running (the default, so that a finished job holds no
+    /// accelerator and its logs stay), all of them, or none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clean_pod_policy: Option<CleanPodPolicy>,
+
+    /// Seconds after its end, good or bad, at which the job itself is deleted, with all it owns. Absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_finished: Option<i64>,
+
+    /// Seconds after a failure at which the pods and Services that `cleanPodPolicy` left are deleted; the job and its
+    /// status stay. Absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_failed: Option<i64>,
+
+    /// Seconds after its start (or its last resumption) at which a job that has not ended fails. Absent: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub active_deadline_seconds: Option<i64>,
+
+    /// How many failed pods the job may replace before it fails. Evictions and lost nodes do not count. It may be
+    /// raised while the job runs, not lowered. Default: 6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100_000))]
+    pub backoff_limit: Option<i32>,
+}
+
+/// Which pods are deleted when the job ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CleanPodPolicy {
+    /// All pods, and the job's Services.
+    All,
+    /// Pods that have not ended.
+    #[default]
+    Running,
+    /// No pods.
+    None,
+}
+
+impl TrainingJob {
+    /// Whether this operator is the one that runs the job.
+    pub fn is_ours(&self) -> bool {
+        self.spec.managed_by.as_deref().is_none_or(|by| by == crate::MANAGED_BY_TRAINYARD)
+    }
+
+    /// Whether the user has asked for the job to hold no pods.
+    pub fn is_suspended(&self) -> bool {
+        self.spec.suspend == Some(true)
+    }
+}

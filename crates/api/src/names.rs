@@ -1,0 +1,30 @@
+//! Names and labels of what a job owns. They are part of the vocabulary: users select and resolve by them.
+
+/// The longest name a pod may have so that it is also a host name.
+pub const MAX_NAME: usize = 63;
+
+/// Label: the job's name.
+pub const LABEL_JOB: &str = "trainyard.dev/job";
+/// Label: the role's name.
+pub const LABEL_ROLE: &str = "trainyard.dev/role";
+/// Label: the pod's index within its role.
+pub const LABEL_INDEX: &str = "trainyard.dev/index";
+/// Label that every child carries.
+pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The value of [`LABEL_MANAGED_BY`].
+pub const MANAGED_BY: &str = "trainyard";
+
+/// The name of a pod: `<job>-<role>-<index>`.
+pub fn pod(job: &str, role: &str, index: i32) -> String {
+    format!("{job}-{role}-{index}")
+}
+
+/// The name of the job's headless Service, which is also the subdomain of its pods.
+pub fn service(job: &str) -> String {
+    job.to_owned()
+}
+
+/// The name of the Service that gives rank 0 an address of its own.
+pub fn master_service(job: &str) -> String {
+    format!("{job}-master")
+}

@@ -1,0 +1,273 @@
+//! `TrainingJob.status`: what the operator answers.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What the operator has seen and done. Written by the operator only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingJobStatus {
+    /// The generation of the spec that this status answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// Where the job is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<JobPhase>,
+
+    /// Ready pods of all pods, such as "3/4".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub ready: Option<String>,
+
+    /// Accepted, Running, Suspended, Succeeded, Failed, each with its reason and a sentence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+
+    /// The state of every role.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub roles: Vec<RoleStatus>,
+
+    /// When the job was started, or last resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+
+    /// When the job ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+
+    /// Pods that were replaced, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<Restarts>,
+
+    /// What made the job fail, or the latest failure that was survived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_cause: Option<RootCause>,
+}
+
+/// Where a job is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum JobPhase {
+    /// Nothing has been created: the job is new, or was not accepted.
+    Pending,
+    /// Pods have been created and do not all run yet.
+    Starting,
+    /// All roles run.
+    Running,
+    /// The number of pods is changing.
+    Scaling,
+    /// Pods that ended are being replaced.
+    Restarting,
+    /// Fewer pods run than the job needs at least.
+    Paused,
+    /// The user has suspended the job.
+    Suspended,
+    /// The job ended well. Final.
+    Succeeded,
+    /// The job ended badly. Final.
+    Failed,
+}
+
+impl JobPhase {
+    /// Every phase, in the order of a job's life.
+    pub const ALL: [Self; 9] = [
+        Self::Pending,
+        Self::Starting,
+        Self::Running,
+        Self::Scaling,
+        Self::Restarting,
+        Self::Paused,
+        Self::Suspended,
+        Self::Succeeded,
+        Self::Failed,
+    ];
+
+    /// Whether the phase is final.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+
+    /// The word used in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Starting => "Starting",
+            Self::Running => "Running",
+            Self::Scaling => "Scaling",
+            Self::Restarting => "Restarting",
+            Self::Paused => "Paused",
+            Self::Suspended => "Suspended",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+}
+
+/// Where a role is in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum RolePhase {
+    /// No pod of the role exists yet.
+    #[default]
+    Pending,
+    /// Some pods do not run yet.
+    Starting,
+    /// All pods run, or have succeeded.
+    Running,
+    /// The role's rule for success holds.
+    Succeeded,
+    /// The role's rule for failure holds.
+    Failed,
+}
+
+/// The state of one role.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RoleStatus {
+    /// The role's name.
+    #[schemars(length(max = 32))]
+    pub name: String,
+    /// Where the role is in its life.
+    pub phase: RolePhase,
+    /// Why, in one word, where there is something to say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub reason: Option<String>,
+    /// Why, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub message: Option<String>,
+    /// Pods that run.
+    #[serde(default)]
+    pub active: i32,
+    /// Pods that run and are ready.
+    #[serde(default)]
+    pub ready: i32,
+    /// Pods that have succeeded.
+    #[serde(default)]
+    pub succeeded: i32,
+    /// Pods that have failed and are still there.
+    #[serde(default)]
+    pub failed: i32,
+    /// Pods that do not run yet.
+    #[serde(default)]
+    pub pending: i32,
+    /// Pods that are being removed; they count nowhere else.
+    #[serde(default)]
+    pub terminating: i32,
+    /// The indices of pods that have succeeded, such as "0-3,7": a pod that has done its work is not run again when
+    /// somebody removes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub succeeded_indices: Option<String>,
+}
+
+/// Pods that were replaced, and why.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Restarts {
+    /// How many pods were replaced because they failed; `backoffLimit` bounds it.
+    #[serde(default)]
+    pub failures: i32,
+    /// How many pods were replaced because they were evicted, removed or lost with their node.
+    #[serde(default)]
+    pub disruptions: i32,
+    /// The latest replacements, newest last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 20))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub history: Vec<RestartRecord>,
+    /// Pods whose end has been counted and whose replacement does not exist yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["pod".into()]))]
+    pub replacing: Vec<Replacement>,
+}
+
+/// What ended a pod that was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RestartCause {
+    /// Its program failed.
+    Failure,
+    /// It was evicted, removed or lost with its node.
+    Disruption,
+    /// It ended well, and its role restarts always.
+    Completion,
+}
+
+/// One replacement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartRecord {
+    /// When the end of the pod was seen.
+    pub time: Time,
+    /// The pod's name, which its replacement has too.
+    #[schemars(length(max = 63))]
+    pub pod: String,
+    /// What ended it.
+    pub cause: RestartCause,
+    /// The exit code of its main container, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Why, in one word.
+    #[schemars(length(max = 128))]
+    pub reason: String,
+}
+
+/// A pod whose end has been counted and whose replacement does not exist yet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Replacement {
+    /// The pod's name.
+    #[schemars(length(max = 63))]
+    pub pod: String,
+    /// The UID of the pod that ended; empty if it was found missing.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub uid: String,
+    /// The replacement is not created earlier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
+}
+
+/// What made a job fail.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RootCause {
+    /// The role of the pod.
+    #[schemars(length(max = 32))]
+    pub role: String,
+    /// The pod that failed first.
+    #[schemars(length(max = 63))]
+    pub pod: String,
+    /// The node it was on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub node: Option<String>,
+    /// The container that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub container: Option<String>,
+    /// Its exit code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Why, in one word: Error, OOMKilled, Evicted, ...
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 128))]
+    pub reason: Option<String>,
+    /// The container's own last words: its termination message, or the end of its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub message: Option<String>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
+}

@@ -1,0 +1,46 @@
+//! The rules one job must obey whatever its framework. All that is wrong is reported at once, each with its field.
+
+mod change;
+mod dns;
+mod spec;
+
+use std::fmt;
+
+use crate::job::TrainingJob;
+pub use change::{Section, SectionContent, sections};
+pub use dns::dns_label_problem;
+
+/// What is wrong with one field, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FieldError {
+    /// The path of the field, such as `spec.roles[0].replicas`.
+    pub path: String,
+    /// A sentence that says what is wrong and what to do.
+    pub message: String,
+}
+
+impl FieldError {
+    /// An error at a field.
+    pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { path: path.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.message)
+    }
+}
+
+impl std::error::Error for FieldError {}
+
+/// All that is wrong with a job, and with the way it was changed where `old` is given.
+///
+/// Expects a job whose defaults are written; rules of the framework come from `trainyard-core`.
+pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
+    let mut errors = spec::check(new);
+    if let Some(old) = old {
+        errors.extend(change::check(&old.spec, &new.spec));
+    }
+    errors
+}

@@ -1,0 +1,209 @@
+//! The rules for a job on its own.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::PodSpec;
+
+use super::{FieldError, dns_label_problem};
+use crate::job::{Completion, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
+use crate::{GROUP, names};
+
+/// The most pods one job may have: what the API server, and status lists, carry without harm.
+const MAX_PODS: i64 = 20_000;
+const MAX_ROLES: usize = 16;
+
+pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    if let Some(problem) = dns_label_problem(name) {
+        errors.push(FieldError::new("metadata.name", format!("the name {problem}, because pods are named after it")));
+    }
+    framework(&job.spec, &mut errors);
+    roles(name, &job.spec, &mut errors);
+    if let Some(completion) = &job.spec.completion {
+        self::completion(completion, &job.spec.roles, &mut errors);
+    }
+    if let Some(run) = &job.spec.run_policy {
+        run_policy(run, &mut errors);
+    }
+    if let Some(by) = &job.spec.managed_by
+        && (by.len() > 63 || !by.split_once('/').is_some_and(|(domain, path)| !domain.is_empty() && !path.is_empty()))
+    {
+        errors.push(FieldError::new(
+            "spec.managedBy",
+            format!("{by:?} is no controller's name: write it as domain/name, at most 63 characters"),
+        ));
+    }
+    errors
+}
+
+fn framework(spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
+    let framework = &spec.framework;
+    if framework.name.is_empty() {
+        errors.push(FieldError::new("spec.framework.name", "name the framework that trains, for example pytorch"));
+    }
+    if framework.pytorch.is_some() && framework.name != "pytorch" {
+        errors.push(FieldError::new(
+            "spec.framework.pytorch",
+            format!("these are options of pytorch, but the framework is {:?}: remove them", framework.name),
+        ));
+    }
+}
+
+fn roles(job: &str, spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
+    if spec.roles.is_empty() {
+        errors.push(FieldError::new("spec.roles", "a job needs at least one role"));
+    }
+    if spec.roles.len() > MAX_ROLES {
+        errors.push(FieldError::new("spec.roles", format!("at most {MAX_ROLES} roles are possible")));
+    }
+    let mut seen = BTreeSet::new();
+    for (i, role) in spec.roles.iter().enumerate() {
+        let path = format!("spec.roles[{i}]");
+        if !seen.insert(role.name.as_str()) {
+            errors.push(FieldError::new(
+                format!("{path}.name"),
+                format!("there is a role {:?} already: give each role its own name", role.name),
+            ));
+        }
+        self::role(job, &path, role, errors);
+    }
+    let pods: i64 = spec.roles.iter().map(|role| i64::from(role.replicas.unwrap_or(1).max(0))).sum();
+    if pods > MAX_PODS {
+        errors.push(FieldError::new("spec.roles", format!("{pods} pods in one job; at most {MAX_PODS} are possible")));
+    }
+}
+
+fn role(job: &str, path: &str, role: &RoleSpec, errors: &mut Vec<FieldError>) {
+    if let Some(problem) = dns_label_problem(&role.name) {
+        errors.push(FieldError::new(format!("{path}.name"), format!("the role's name {problem}")));
+    }
+    let replicas = role.replicas.unwrap_or(1);
+    if replicas < 1 {
+        errors.push(FieldError::new(
+            format!("{path}.replicas"),
+            format!("{replicas} pods: give at least 1, or remove the role; to stop a job, set spec.suspend"),
+        ));
+    } else {
+        let longest = names::pod(job, &role.name, replicas - 1);
+        if longest.len() > names::MAX_NAME {
+            errors.push(FieldError::new(
+                format!("{path}.name"),
+                format!(
+                    "the pod name {longest:?} would have {} characters; at most {} are possible: shorten the name of \
+                     the job or of the role by {}",
+                    longest.len(),
+                    names::MAX_NAME,
+                    longest.len() - names::MAX_NAME
+                ),
+            ));
+        }
+    }
+    template(path, role, errors);
+    if let Some(key) = role.placement.as_ref().and_then(|placement| placement.topology_key.as_deref())
+        && key.is_empty()
+    {
+        errors.push(FieldError::new(format!("{path}.placement.topologyKey"), "name a label of nodes, or leave it out"));
+    }
+}
+
+fn template(path: &str, role: &RoleSpec, errors: &mut Vec<FieldError>) {
+    let template = &role.template;
+    if let Some(labels) = template.metadata.as_ref().and_then(|meta| meta.labels.as_ref()) {
+        let reserved = labels.keys().filter(|key| {
+            key.split_once('/').is_some_and(|(domain, _)| domain == GROUP) || *key == names::LABEL_MANAGED_BY
+        });
+        errors.extend(reserved.map(|key| {
+            FieldError::new(
+                format!("{path}.template.metadata.labels[{key}]"),
+                "this label is set by the operator: remove it",
+            )
+        }));
+    }
+    match &template.spec {
+        Some(pod) => pod_spec(path, role.container.as_deref(), pod, errors),
+        None => errors.push(FieldError::new(
+            format!("{path}.template.spec.containers"),
+            "the template has no containers: add at least one",
+        )),
+    }
+}
+
+fn pod_spec(path: &str, main: Option<&str>, pod: &PodSpec, errors: &mut Vec<FieldError>) {
+    let at = |field: &str| format!("{path}.template.spec.{field}");
+    if pod.containers.is_empty() {
+        errors.push(FieldError::new(at("containers"), "the template has no containers: add at least one"));
+    }
+    let mut seen = BTreeSet::new();
+    let init = pod.init_containers.iter().flatten().map(|c| ("initContainers", c));
+    for (list, container) in pod.containers.iter().map(|c| ("containers", c)).chain(init) {
+        if container.name.is_empty() {
+            errors.push(FieldError::new(at(list), "a container has no name: give it one"));
+        } else if !seen.insert(container.name.as_str()) {
+            errors.push(FieldError::new(
+                at(list),
+                format!("there are two containers named {:?}: give each its own name", container.name),
+            ));
+        }
+    }
+    if let Some(main) = main
+        && !pod.containers.is_empty()
+        && !pod.containers.iter().any(|container| container.name == main)
+    {
+        errors.push(FieldError::new(
+            format!("{path}.container"),
+            format!("the template has no container named {main:?}: name one of its containers, or leave this out"),
+        ));
+    }
+    if pod.restart_policy.is_some() {
+        errors.push(FieldError::new(
+            at("restartPolicy"),
+            format!("the role decides when its pods are replaced: remove this and set {path}.restartPolicy"),
+        ));
+    }
+    if pod.hostname.is_some() || pod.subdomain.is_some() {
+        let field = if pod.hostname.is_some() { "hostname" } else { "subdomain" };
+        errors.push(FieldError::new(at(field), "pods find each other by names that the operator sets: remove it"));
+    }
+}
+
+fn completion(completion: &Completion, roles: &[RoleSpec], errors: &mut Vec<FieldError>) {
+    if completion.succeeded_when.is_empty() && completion.failed_when.is_empty() {
+        errors.push(FieldError::new("spec.completion", "give succeededWhen or failedWhen, or leave completion out"));
+    }
+    let mut sets = |field: &str, sets: &[RoleSet]| {
+        for (i, set) in sets.iter().enumerate() {
+            let path = format!("spec.completion.{field}[{i}].allOf");
+            if set.all_of.is_empty() {
+                errors.push(FieldError::new(&*path, "an empty set holds at once: name at least one role"));
+            }
+            for (j, name) in set.all_of.iter().enumerate() {
+                if !roles.iter().any(|role| role.name == *name) {
+                    errors.push(FieldError::new(
+                        format!("{path}[{j}]"),
+                        format!("there is no role {name:?} in spec.roles: name one that is there"),
+                    ));
+                }
+            }
+        }
+    };
+    sets("succeededWhen", &completion.succeeded_when);
+    sets("failedWhen", &completion.failed_when);
+}
+
+fn run_policy(run: &RunPolicy, errors: &mut Vec<FieldError>) {
+    let least = [
+        ("ttlSecondsAfterFinished", run.ttl_seconds_after_finished, 0),
+        ("ttlSecondsAfterFailed", run.ttl_seconds_after_failed, 0),
+        ("activeDeadlineSeconds", run.active_deadline_seconds, 1),
+        ("backoffLimit", run.backoff_limit.map(i64::from), 0),
+    ];
+    for (field, value, least) in least {
+        if let Some(value) = value.filter(|value| *value < least) {
+            errors.push(FieldError::new(
+                format!("spec.runPolicy.{field}"),
+                format!("{value} is too small: give at least {least}, or leave it out"),
+            ));
+        }
+    }
+}

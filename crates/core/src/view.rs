@@ -1,0 +1,150 @@
+//! What a decision may look at: one job, its children as slim rows, facts of nodes, and the time.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use trainyard_api::TrainingJob;
+
+/// Settings of the operator that decisions depend on.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The cluster's DNS domain.
+    pub cluster_domain: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { cluster_domain: "cluster.local".to_owned() }
+    }
+}
+
+/// Everything that is known of one job at one moment.
+pub struct View<'a> {
+    /// The job as last seen or written.
+    pub job: &'a TrainingJob,
+    /// The pods whose controller, by UID, is this job.
+    pub pods: &'a [PodRow],
+    /// The Services whose controller, by UID, is this job.
+    pub services: &'a [ServiceRow],
+    /// Objects of somebody else that have a name this job needs.
+    pub conflicts: &'a [Conflict],
+    /// What is known of nodes.
+    pub nodes: &'a dyn Nodes,
+    /// Settings of the operator.
+    pub settings: &'a Settings,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What is known of nodes.
+pub trait Nodes {
+    /// The state of a node.
+    fn state(&self, name: &str) -> NodeState;
+}
+
+/// The state of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeState {
+    /// It is ready, or nothing is known of it.
+    Up,
+    /// It has not been heard of, or says that it is not ready.
+    Down,
+    /// It was removed, or declared out of service: what ran there has ended.
+    Gone,
+}
+
+/// Nodes of which nothing is known.
+#[derive(Clone, Copy, Debug)]
+pub struct AllUp;
+
+impl Nodes for AllUp {
+    fn state(&self, _: &str) -> NodeState {
+        NodeState::Up
+    }
+}
+
+/// One pod of a job, reduced to what decisions need.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodRow {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its UID.
+    pub uid: Box<str>,
+    /// The node it is bound to.
+    pub node: Option<Arc<str>>,
+    /// Its phase.
+    pub phase: PodPhase,
+    /// Whether its Ready condition holds.
+    pub ready: bool,
+    /// Whether it has been asked to go.
+    pub terminating: bool,
+    /// How it ended, or by what it was disrupted.
+    pub end: Option<Box<PodEnd>>,
+    /// What keeps it from running.
+    pub trouble: Option<Box<Trouble>>,
+}
+
+/// A pod's phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodPhase {
+    /// Not all containers have started.
+    Pending,
+    /// At least one container runs.
+    Running,
+    /// All containers ended well.
+    Succeeded,
+    /// A container ended badly, or the pod was ended by the system.
+    Failed,
+    /// Its node has not reported.
+    Unknown,
+}
+
+/// How a pod ended. Present on pods that failed and on pods that the system is taking away.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodEnd {
+    /// The container that ended badly: the main one if it did, else the first that did.
+    pub container: Option<String>,
+    /// Its exit code.
+    pub exit_code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Why, in one word.
+    pub reason: Option<String>,
+    /// The container's termination message, or the pod's.
+    pub message: Option<String>,
+    /// When the container ended.
+    pub finished_at: Option<Timestamp>,
+    /// The system took the pod away (eviction, preemption, lost node): not the program's fault.
+    pub disrupted: bool,
+}
+
+/// What keeps a pod from running, as the scheduler or the kubelet says.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trouble {
+    /// One word, such as `Unschedulable` or `ImagePullBackOff`.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
+}
+
+/// One Service of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceRow {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its UID.
+    pub uid: Box<str>,
+    /// Whether it has been asked to go.
+    pub terminating: bool,
+}
+
+/// An object of somebody else that has a name this job needs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Conflict {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Whose it is, in words: `nobody's`, or a kind and a name.
+    pub owner: String,
+}
