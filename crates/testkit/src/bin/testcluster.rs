@@ -1,0 +1,252 @@
+//! `testcluster`: a real Kubernetes for tests, see tools/cluster/README.md.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use trainyard_testkit::cluster::{self, Cluster, Options, Programs, TiedCluster, Unsupported};
+use trainyard_testkit::images;
+
+mod guard;
+
+/// As in other test runners: the tests were skipped.
+const SKIPPED: u8 = 77;
+
+/// A real Kubernetes on this machine, for tests.
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Build programs and images that are missing.
+    Build {
+        /// Leave out the image with `PyTorch`.
+        #[arg(long)]
+        no_torch: bool,
+    },
+    /// Start a cluster that stays until `down`.
+    Up {
+        #[command(flatten)]
+        kind: Kind,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// End a cluster and remove everything of it.
+    Down {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Run a command with a cluster: one that is up, else one that lives as long as the command.
+    Run {
+        #[command(flatten)]
+        kind: Kind,
+        #[command(flatten)]
+        place: Place,
+        /// The command and its arguments.
+        #[arg(last = true, required = true)]
+        command: Vec<String>,
+    },
+    /// Say how a cluster is.
+    Status {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Put a docker-archive on all nodes; the word `torch` means the image with `PyTorch`.
+    LoadImage {
+        /// The archive.
+        archive: PathBuf,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Lose a node, or bring it back.
+    Node {
+        /// What to do.
+        action: NodeAction,
+        /// Which node.
+        name: String,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Take the API server away, or bring it back.
+    Apiserver {
+        /// What to do.
+        action: ApiserverAction,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Write the image of a static binary as a docker-archive.
+    Image {
+        /// The binary.
+        #[arg(long)]
+        binary: PathBuf,
+        /// The image's name and tag.
+        #[arg(long)]
+        tag: String,
+        /// The archive to write.
+        #[arg(long)]
+        output: PathBuf,
+        /// Another file, as `SOURCE=PATH-IN-THE-IMAGE`.
+        #[arg(long = "file", value_parser = parse_file)]
+        files: Vec<(PathBuf, PathBuf)>,
+    },
+    #[command(hide = true)]
+    Init(Inside),
+    #[command(hide = true)]
+    Supervise(Inside),
+}
+
+#[derive(Args)]
+struct Kind {
+    /// Only etcd and an API server, on the loopback address.
+    #[arg(long)]
+    no_nodes: bool,
+    /// With --no-nodes: also the controller manager.
+    #[arg(long)]
+    controllers: bool,
+    /// Without Kubernetes' own gang scheduling.
+    #[arg(long)]
+    no_gang: bool,
+    /// Load the image with `PyTorch` too.
+    #[arg(long)]
+    torch: bool,
+}
+
+#[derive(Args)]
+struct Place {
+    /// The cluster's directory.
+    #[arg(long, env = cluster::ENVIRONMENT)]
+    dir: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Inside {
+    #[arg(long)]
+    dir: PathBuf,
+    #[arg(long)]
+    tied: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum NodeAction {
+    Kill,
+    Start,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ApiserverAction {
+    Pause,
+    Resume,
+    Stop,
+    Start,
+}
+
+fn parse_file(text: &str) -> Result<(PathBuf, PathBuf), String> {
+    let (source, target) = text.split_once('=').ok_or("write it as SOURCE=PATH-IN-THE-IMAGE")?;
+    Ok((source.into(), target.into()))
+}
+
+impl Place {
+    fn dir(&self) -> Result<PathBuf> {
+        self.dir.clone().map_or_else(|| cluster::default_dir("default"), Ok)
+    }
+
+    fn open(&self) -> Result<Cluster> {
+        Cluster::open(&self.dir()?)
+    }
+}
+
+impl Kind {
+    fn options(&self, dir: PathBuf) -> Result<Options> {
+        let images = if self.torch && !self.no_nodes { vec![images::torch()?] } else { Vec::new() };
+        Ok(Options { dir, nodes: !self.no_nodes, controllers: self.controllers, gang: !self.no_gang, images })
+    }
+}
+
+fn main() -> ExitCode {
+    match act(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            let skip = error.chain().any(|cause| cause.is::<Unsupported>());
+            ExitCode::from(if skip { SKIPPED } else { 1 })
+        }
+    }
+}
+
+fn act(action: Action) -> Result<ExitCode> {
+    match action {
+        Action::Build { no_torch } => build(no_torch)?,
+        Action::Up { kind, place } => {
+            let name = if kind.no_nodes { "api" } else { "default" };
+            let dir = place.dir.map_or_else(|| cluster::default_dir(name), Ok)?;
+            let cluster = match cluster::running(&dir) {
+                Some(cluster) => cluster,
+                None => cluster::up(&kind.options(dir)?)?,
+            };
+            println!("export KUBECONFIG={}", cluster.kubeconfig().display());
+            println!("export {}={}", cluster::ENVIRONMENT, cluster.dir().display());
+            println!("export PATH={}:$PATH", cluster.state().programs.bin.display());
+        }
+        Action::Down { place } => cluster::down(&place.dir()?)?,
+        Action::Run { kind, place, command } => return run(&kind, place, &command),
+        Action::Status { place } => {
+            let cluster = place.open()?;
+            println!("{}", serde_json::to_string_pretty(&cluster.status()?)?);
+        }
+        Action::LoadImage { archive, place } => {
+            let archive = if archive == Path::new("torch") { images::torch()? } else { archive };
+            place.open()?.load_image(&archive)?;
+        }
+        Action::Node { action, name, place } => match action {
+            NodeAction::Kill => place.open()?.kill_kubelet(&name)?,
+            NodeAction::Start => place.open()?.start_kubelet(&name)?,
+        },
+        Action::Apiserver { action, place } => {
+            let cluster = place.open()?;
+            match action {
+                ApiserverAction::Pause => cluster.pause_apiserver()?,
+                ApiserverAction::Resume => cluster.resume_apiserver()?,
+                ApiserverAction::Stop => cluster.stop_apiserver()?,
+                ApiserverAction::Start => cluster.start_apiserver()?,
+            }
+        }
+        Action::Image { binary, tag, output, files } => images::binary(&binary, &files, &tag, &output)?,
+        Action::Init(inside) => return cluster::init(&inside.dir, inside.tied),
+        Action::Supervise(inside) => cluster::supervise(&inside.dir, inside.tied)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn build(no_torch: bool) -> Result<()> {
+    let programs = Programs::ensure(true)?;
+    println!("programs: {}", programs.bin.display());
+    println!("container runtime: {}", programs.system.display());
+    for archive in [images::pause(), images::busybox()] {
+        println!("image: {}", archive?.display());
+    }
+    if !no_torch {
+        println!("image: {}", images::torch()?.display());
+    }
+    Ok(())
+}
+
+fn run(kind: &Kind, place: Place, command: &[String]) -> Result<ExitCode> {
+    // From here on a signal ends the command and not us, so that the cluster is taken down.
+    let signals = guard::Signals::take()?;
+    if !kind.no_nodes
+        && let Some(cluster) = cluster::running(&place.dir()?)
+    {
+        if kind.torch {
+            cluster.load_image(&images::torch()?)?;
+        }
+        return guard::run(command, &cluster, signals);
+    }
+    let own = || cluster::default_dir(&format!("run-{}", std::process::id()));
+    let dir = place.dir.map_or_else(own, Ok)?;
+    let tied = TiedCluster::up(&kind.options(dir)?).context("the cluster did not start")?;
+    guard::run(command, tied.cluster(), signals)
+}

@@ -1,0 +1,98 @@
+//! How the outside talks to the process that runs a cluster: one line of JSON there, one back.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use serde::{Deserialize, Serialize};
+
+use super::plan::Plan;
+
+/// A question or command.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Request {
+    /// Start the cluster.
+    Boot(Box<Plan>),
+    /// How is it?
+    Status,
+    /// Start a component that is not running.
+    Start(String),
+    /// Send a component a signal; after `Kill` the answer comes when it is dead.
+    Signal(String, Signal),
+}
+
+/// What can be sent to a component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Signal {
+    /// End at once.
+    Kill,
+    /// Stand still.
+    Stop,
+    /// Go on.
+    Continue,
+}
+
+/// How far a cluster is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Waits for its plan.
+    Waiting,
+    /// Starts.
+    Booting,
+    /// Everything runs.
+    Ready,
+    /// It did not start, and why.
+    Failed(String),
+}
+
+/// The answer to everything.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Status {
+    /// How far it is.
+    pub phase: Phase,
+    /// What has been done so far.
+    pub steps: Vec<String>,
+    /// The components.
+    pub components: Vec<ComponentStatus>,
+}
+
+/// One component.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComponentStatus {
+    /// Its name, such as `kubelet-node-a`.
+    pub name: String,
+    /// Its process, in the cluster's namespace, while it runs.
+    pub pid: Option<u32>,
+    /// How it ended, once it did.
+    pub ended: Option<String>,
+}
+
+/// Sends a request to the cluster that listens on `socket`.
+pub fn ask(socket: &Path, request: &Request) -> Result<Status> {
+    let stream = UnixStream::connect(socket)
+        .with_context(|| format!("nothing answers on {}; is the cluster up?", socket.display()))?;
+    // A start waits until the component works.
+    stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    (&stream).write_all(&line)?;
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer).context("the cluster did not answer in time")?;
+    let answer: std::result::Result<Status, String> =
+        serde_json::from_str(&answer).context("the cluster's answer can't be understood")?;
+    answer.map_err(|error| anyhow!(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_survive_the_wire() {
+        let text = serde_json::to_string(&Request::Signal("etcd".into(), Signal::Kill)).unwrap();
+        let Request::Signal(name, signal) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
+        assert_eq!((name.as_str(), signal), ("etcd", Signal::Kill));
+    }
+}

@@ -1,0 +1,90 @@
+//! Container images for tests, made without a container engine or a registry, built once.
+
+pub mod archive;
+mod torch;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+pub use archive::{ImageConfig, Layer, docker_archive};
+pub use torch::torch;
+
+use crate::cluster::{Programs, cache_root, key, publish, run};
+
+/// What holds a pod's namespaces.
+pub const PAUSE: &str = "example/pause:1";
+/// A shell and the usual small tools.
+pub const BUSYBOX: &str = "example/busybox:1";
+/// Python with `PyTorch`.
+pub const TORCH: &str = "example/torch:1.13";
+
+/// The user that images run as unless the pod says otherwise: a number, as the restricted profile wants.
+const NOBODY: &str = "65532:65532";
+
+const PAUSE_SOURCE: &str = include_str!("../../../../tools/cluster/pause.c");
+
+/// The archive of [`PAUSE`].
+pub fn pause() -> Result<PathBuf> {
+    image("pause", &[PAUSE_SOURCE], |place, archive| {
+        let (source, program) = (place.join("pause.c"), place.join("pause"));
+        fs::write(&source, PAUSE_SOURCE)?;
+        run(Command::new("cc").args(["-Os", "-static", "-o"]).arg(&program).arg(&source))
+            .context("the pause image needs a C compiler and a static libc (Debian: gcc and libc6-dev)")?;
+        let config =
+            ImageConfig { entrypoint: vec!["/pause".to_owned()], user: NOBODY.to_owned(), ..ImageConfig::default() };
+        docker_archive(archive, PAUSE, &Layer::new().file("pause", &program, 0o755), &config)
+    })
+}
+
+/// The archive of [`BUSYBOX`].
+pub fn busybox() -> Result<PathBuf> {
+    let busybox = PathBuf::from(Programs::ensure(true)?.debian("bin/busybox"));
+    image("busybox", &["2"], |_, archive| {
+        let layer = busybox_layer(&busybox, Layer::new())?
+            .bytes("etc/passwd", "root:x:0:0:root:/:/bin/sh\nnobody:x:65532:65532:nobody:/tmp:/bin/sh\n", 0o644)
+            .bytes("etc/group", "root:x:0:\nnobody:x:65532:\n", 0o644)
+            .directory("tmp", 0o1777);
+        let config = ImageConfig {
+            entrypoint: Vec::new(),
+            env: vec!["PATH=/bin".to_owned(), "HOME=/tmp".to_owned()],
+            user: NOBODY.to_owned(),
+            workdir: "/tmp".to_owned(),
+        };
+        docker_archive(archive, BUSYBOX, &layer, &config)
+    })
+}
+
+/// The shell and tools of busybox in `/bin`.
+fn busybox_layer(busybox: &Path, mut layer: Layer) -> Result<Layer> {
+    layer = layer.file("bin/busybox", busybox, 0o755);
+    for name in run(Command::new(busybox).arg("--list"))?.lines().filter(|name| *name != "busybox") {
+        layer = layer.symlink(Path::new("bin").join(name), "busybox");
+    }
+    Ok(layer)
+}
+
+/// The image of one static binary: `/trainyard`, run as nobody in particular, and whatever files it needs.
+pub fn binary(binary: &Path, files: &[(PathBuf, PathBuf)], reference: &str, output: &Path) -> Result<()> {
+    let mut layer = Layer::new().file("trainyard", binary, 0o755).directory("tmp", 0o1777);
+    for (source, target) in files {
+        layer = layer.file(target, source, 0o644);
+    }
+    let config = ImageConfig {
+        entrypoint: vec!["/trainyard".to_owned()],
+        env: vec!["PATH=/".to_owned()],
+        user: NOBODY.to_owned(),
+        workdir: "/".to_owned(),
+    };
+    docker_archive(output, reference, &layer, &config)
+}
+
+/// The archive of an image in the cache, made unless it is there; `parts` are what it is made of.
+fn image(name: &str, parts: &[&str], make: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<PathBuf> {
+    let home = cache_root()?.join("images").join(format!("{name}-{}", key(parts.iter().copied())));
+    let file = format!("{name}.tar");
+    publish(&home, &format!("the image {name}"), |place| make(place, &place.join(&file)))?;
+    Ok(home.join(file))
+}
