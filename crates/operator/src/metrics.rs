@@ -1,1 +1,408 @@
-//! placeholder
+//! What the operator tells of itself. Nothing is global: a [`Metrics`] is made once and handed around in an `Arc`.
+//!
+//! Every label takes its values from a fixed list, so that the number of series does not grow with the cluster; in
+//! particular no name of a job, pod or namespace is ever a label.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use trainyard_api::{JobPhase, RestartCause};
+
+/// The media type of [`Metrics::render`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// An enum whose variants are the only values of a label.
+macro_rules! label {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+
+        impl $name {
+            /// All values.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The value as it appears in the output.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+        }
+
+        impl EncodeLabelValue for $name {
+            fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
+                EncodeLabelValue::encode(&self.as_str(), encoder)
+            }
+        }
+    };
+}
+
+label! {
+    /// What a request does, in the words of the API.
+    Verb {
+        /// Read one object.
+        Get = "get",
+        /// Read all objects of a kind.
+        List = "list",
+        /// Follow the changes of a kind.
+        Watch = "watch",
+        /// Create an object.
+        Create = "create",
+        /// Replace an object.
+        Update = "update",
+        /// Change part of an object.
+        Patch = "patch",
+        /// Delete an object.
+        Delete = "delete",
+        /// Delete all objects of a kind.
+        DeleteCollection = "deletecollection",
+        /// Anything else.
+        Other = "other",
+    }
+}
+
+label! {
+    /// What a request is about. Status is told apart, because its writes are counted against a budget.
+    Kind {
+        /// A job.
+        TrainingJob = "TrainingJob",
+        /// A job's status.
+        TrainingJobStatus = "TrainingJob/status",
+        /// A pod.
+        Pod = "Pod",
+        /// A Service.
+        Service = "Service",
+        /// A `ConfigMap`.
+        ConfigMap = "ConfigMap",
+        /// A Secret.
+        Secret = "Secret",
+        /// A node.
+        Node = "Node",
+        /// An event, of either group.
+        Event = "Event",
+        /// A lease.
+        Lease = "Lease",
+        /// A configuration of mutating webhooks.
+        MutatingWebhookConfiguration = "MutatingWebhookConfiguration",
+        /// A configuration of validating webhooks.
+        ValidatingWebhookConfiguration = "ValidatingWebhookConfiguration",
+        /// A definition of a kind.
+        CustomResourceDefinition = "CustomResourceDefinition",
+        /// Anything else: other kinds, other subresources, discovery, health.
+        Other = "other",
+    }
+}
+
+label! {
+    /// How a reconcile ended.
+    Outcome {
+        /// There was nothing to do.
+        Quiet = "quiet",
+        /// Something was written.
+        Acted = "acted",
+        /// It waited until its own earlier writes are seen.
+        Waiting = "waiting",
+        /// Somebody else was faster; it will look again.
+        Conflict = "conflict",
+        /// A request failed; it will be tried again.
+        Error = "error",
+    }
+}
+
+/// All phases, for gauges that must go back to zero. `phase_name` fails to compile when one is missing there; a test
+/// compares both.
+const PHASES: [JobPhase; 9] = [
+    JobPhase::Pending,
+    JobPhase::Starting,
+    JobPhase::Running,
+    JobPhase::Scaling,
+    JobPhase::Restarting,
+    JobPhase::Paused,
+    JobPhase::Suspended,
+    JobPhase::Succeeded,
+    JobPhase::Failed,
+];
+
+const fn phase_name(phase: JobPhase) -> &'static str {
+    match phase {
+        JobPhase::Pending => "Pending",
+        JobPhase::Starting => "Starting",
+        JobPhase::Running => "Running",
+        JobPhase::Scaling => "Scaling",
+        JobPhase::Restarting => "Restarting",
+        JobPhase::Paused => "Paused",
+        JobPhase::Suspended => "Suspended",
+        JobPhase::Succeeded => "Succeeded",
+        JobPhase::Failed => "Failed",
+    }
+}
+
+const fn cause_name(cause: RestartCause) -> &'static str {
+    match cause {
+        RestartCause::Failure => "Failure",
+        RestartCause::Disruption => "Disruption",
+        RestartCause::Completion => "Completion",
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    verb: Verb,
+    kind: Kind,
+    code: u16,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: Outcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CauseLabels {
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: Kind,
+}
+
+const VERBS: usize = Verb::ALL.len();
+const KINDS: usize = Kind::ALL.len();
+
+/// The operator's metrics.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    reconcile_seconds: Histogram,
+    reconciles: Family<OutcomeLabels, Counter>,
+    queue_depth: Gauge,
+    api_requests: Family<RequestLabels, Counter>,
+    /// The same as `api_requests` without codes: tests and benchmarks read it without parsing text.
+    request_counts: [[AtomicU64; KINDS]; VERBS],
+    jobs: Family<PhaseLabels, Gauge>,
+    restarts: Family<CauseLabels, Counter>,
+    leader: Gauge,
+    watch_restarts: Family<KindLabels, Counter>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// A fresh set, all zero.
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("trainyard");
+        // From a look at the index that finds nothing to do (microseconds) to a job of thousands of pods.
+        let reconcile_seconds = Histogram::new([
+            0.000_01, 0.000_05, 0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0,
+            60.0,
+        ]);
+        let metrics = Self {
+            reconcile_seconds: reconcile_seconds.clone(),
+            reconciles: Family::default(),
+            queue_depth: Gauge::default(),
+            api_requests: Family::default(),
+            request_counts: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
+            jobs: Family::default(),
+            restarts: Family::default(),
+            leader: Gauge::default(),
+            watch_restarts: Family::default(),
+            registry: Registry::default(),
+        };
+        registry.register(
+            "reconcile_seconds",
+            "How long one reconcile of a job took",
+            reconcile_seconds,
+        );
+        registry.register(
+            "reconciles",
+            "Reconciles by how they ended",
+            metrics.reconciles.clone(),
+        );
+        registry.register(
+            "queue_depth",
+            "Jobs that wait to be reconciled",
+            metrics.queue_depth.clone(),
+        );
+        registry.register(
+            "api_requests",
+            "Requests to the API server; code 0: there was no answer",
+            metrics.api_requests.clone(),
+        );
+        registry.register("jobs", "Jobs by phase", metrics.jobs.clone());
+        registry.register("restarts", "Pods replaced, by cause", metrics.restarts.clone());
+        registry.register("leader", "1 while this replica may write", metrics.leader.clone());
+        registry.register(
+            "watch_restarts",
+            "Watches that had to start anew",
+            metrics.watch_restarts.clone(),
+        );
+        metrics.set_jobs(|_| 0);
+        Self { registry, ..metrics }
+    }
+
+    /// All metrics in the text format of `OpenMetrics`; its media type is [`CONTENT_TYPE`].
+    pub fn render(&self) -> String {
+        let mut out = String::new();
+        // Writing into a string can't fail.
+        let _ = text::encode(&mut out, &self.registry);
+        out
+    }
+
+    /// A reconcile has ended.
+    pub fn reconciled(&self, outcome: Outcome, took: Duration) {
+        self.reconcile_seconds.observe(took.as_secs_f64());
+        self.reconciles.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
+    /// So many jobs wait to be reconciled.
+    pub fn set_queue_depth(&self, depth: usize) {
+        self.queue_depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
+    }
+
+    /// A request has been answered with this code, or not at all.
+    pub fn requested(&self, verb: Verb, kind: Kind, code: Option<u16>) {
+        self.request_counts[verb as usize][kind as usize].fetch_add(1, Ordering::Relaxed);
+        let labels = RequestLabels {
+            verb,
+            kind,
+            code: code.unwrap_or(0),
+        };
+        self.api_requests.get_or_create(&labels).inc();
+    }
+
+    /// How many requests of this verb and kind there were, whatever the answer.
+    pub fn requests(&self, verb: Verb, kind: Kind) -> u64 {
+        self.request_counts[verb as usize][kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many requests there were in all that change something, leases left out: zero while nothing happens.
+    pub fn writes(&self) -> u64 {
+        let reads = [Verb::Get, Verb::List, Verb::Watch];
+        let verbs = Verb::ALL.iter().filter(|verb| !reads.contains(verb));
+        let kinds = || Kind::ALL.iter().filter(|kind| **kind != Kind::Lease);
+        verbs
+            .flat_map(|verb| kinds().map(|kind| self.requests(*verb, *kind)))
+            .sum()
+    }
+
+    /// Sets the number of jobs of every phase.
+    pub fn set_jobs(&self, count: impl Fn(JobPhase) -> usize) {
+        for phase in PHASES {
+            let labels = PhaseLabels {
+                phase: phase_name(phase),
+            };
+            self.jobs
+                .get_or_create(&labels)
+                .set(i64::try_from(count(phase)).unwrap_or(i64::MAX));
+        }
+    }
+
+    /// Pods have been replaced.
+    pub fn restarted(&self, cause: RestartCause, pods: u64) {
+        self.restarts
+            .get_or_create(&CauseLabels {
+                cause: cause_name(cause),
+            })
+            .inc_by(pods);
+    }
+
+    /// Whether this replica leads.
+    pub fn set_leader(&self, leader: bool) {
+        self.leader.set(i64::from(leader));
+    }
+
+    /// A watch had to start anew.
+    pub fn watch_restarted(&self, kind: Kind) {
+        self.watch_restarts.get_or_create(&KindLabels { kind }).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renders_what_was_counted() {
+        let metrics = Metrics::new();
+        metrics.reconciled(Outcome::Acted, Duration::from_millis(3));
+        metrics.set_queue_depth(7);
+        metrics.requested(Verb::Create, Kind::Pod, Some(201));
+        metrics.requested(Verb::Create, Kind::Pod, Some(409));
+        metrics.requested(Verb::List, Kind::Other, None);
+        metrics.set_jobs(|phase| if phase == JobPhase::Running { 5 } else { 0 });
+        metrics.restarted(RestartCause::Disruption, 2);
+        metrics.set_leader(true);
+        metrics.watch_restarted(Kind::Node);
+        let text = metrics.render();
+        for line in [
+            "trainyard_reconcile_seconds_bucket{le=\"0.005\"} 1",
+            "trainyard_reconciles_total{outcome=\"acted\"} 1",
+            "trainyard_queue_depth 7",
+            "trainyard_api_requests_total{verb=\"create\",kind=\"Pod\",code=\"201\"} 1",
+            "trainyard_api_requests_total{verb=\"create\",kind=\"Pod\",code=\"409\"} 1",
+            "trainyard_api_requests_total{verb=\"list\",kind=\"other\",code=\"0\"} 1",
+            "trainyard_jobs{phase=\"Running\"} 5",
+            "trainyard_jobs{phase=\"Failed\"} 0",
+            "trainyard_restarts_total{cause=\"Disruption\"} 2",
+            "trainyard_leader 1",
+            "trainyard_watch_restarts_total{kind=\"Node\"} 1",
+            "# EOF",
+        ] {
+            assert!(text.lines().any(|l| l == line), "no line {line:?} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_phase_that_empties_goes_back_to_zero() {
+        let metrics = Metrics::new();
+        metrics.set_jobs(|_| 3);
+        metrics.set_jobs(|phase| usize::from(phase == JobPhase::Failed));
+        let text = metrics.render();
+        let (mut full, mut empty) = (0, 0);
+        for line in text.lines().filter(|line| line.starts_with("trainyard_jobs{")) {
+            if line == "trainyard_jobs{phase=\"Failed\"} 1" {
+                full += 1
+            } else {
+                empty += 1
+            }
+            assert!(line.ends_with(" 0") || line.contains("Failed"), "{line}");
+        }
+        assert_eq!((full, empty), (1, PHASES.len() - 1), "{text}");
+    }
+
+    #[test]
+    fn counts_requests_without_codes() {
+        let metrics = Metrics::new();
+        metrics.requested(Verb::Patch, Kind::TrainingJobStatus, Some(200));
+        metrics.requested(Verb::Patch, Kind::TrainingJobStatus, None);
+        metrics.requested(Verb::Update, Kind::Lease, Some(200));
+        metrics.requested(Verb::Get, Kind::Pod, Some(200));
+        assert_eq!(metrics.requests(Verb::Patch, Kind::TrainingJobStatus), 2);
+        assert_eq!(metrics.requests(Verb::Patch, Kind::TrainingJob), 0);
+        assert_eq!(metrics.writes(), 2, "neither reads nor the lease count as writes");
+    }
+
+    #[test]
+    fn every_phase_is_listed_once_under_its_own_name() {
+        for phase in PHASES {
+            assert_eq!(serde_json::to_value(phase).unwrap(), phase_name(phase));
+        }
+        let names: std::collections::BTreeSet<_> = PHASES.iter().map(|phase| phase_name(*phase)).collect();
+        assert_eq!(names.len(), PHASES.len());
+    }
+}
