@@ -39,9 +39,9 @@ const KEY_DEFAULTS: &[(&str, &str, &str)] = &[("ports", "protocol", "TCP")];
 /// If the schema does not have the shape that the rewriting expects, which a test rules out.
 pub fn training_job() -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut crd = serde_json::to_value(TrainingJob::crd())?;
-    if let Some(template) =
-        crd.pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/roles/items/properties/template")
-    {
+    if let Some(template) = crd.pointer_mut(
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/roles/items/properties/template",
+    ) {
         let description = template.get("description").cloned();
         slim(template);
         preserve_template_metadata(template);
@@ -54,7 +54,9 @@ pub fn training_job() -> Result<CustomResourceDefinition, serde_json::Error> {
 
 /// Drops descriptions, which would take the definition over the limit, and adds the keys of keyed lists.
 fn slim(schema: &mut Value) {
-    let Some(object) = schema.as_object_mut() else { return };
+    let Some(object) = schema.as_object_mut() else {
+        return;
+    };
     object.remove("description");
     if let Some(properties) = object.get_mut("properties").and_then(Value::as_object_mut) {
         for (name, property) in properties.iter_mut() {
@@ -70,10 +72,18 @@ fn slim(schema: &mut Value) {
 }
 
 fn key_list(name: &str, property: &mut Value) {
-    let Some((_, keys)) = LIST_KEYS.iter().find(|(list, _)| *list == name) else { return };
-    let Some(list) = property.as_object_mut() else { return };
-    let Some(items) = list.get_mut("items").and_then(Value::as_object_mut) else { return };
-    let Some(properties) = items.get_mut("properties").and_then(Value::as_object_mut) else { return };
+    let Some((_, keys)) = LIST_KEYS.iter().find(|(list, _)| *list == name) else {
+        return;
+    };
+    let Some(list) = property.as_object_mut() else {
+        return;
+    };
+    let Some(items) = list.get_mut("items").and_then(Value::as_object_mut) else {
+        return;
+    };
+    let Some(properties) = items.get_mut("properties").and_then(Value::as_object_mut) else {
+        return;
+    };
     // The name of a list alone is ambiguous (probes have `ports` too): it is keyed only if its items have the keys.
     if !keys.iter().all(|key| properties.contains_key(*key)) {
         return;

@@ -21,7 +21,9 @@ pub fn default(spec: &mut TrainingJobSpec) {
             role.container = containers.and_then(<[_]>::first).map(|first| first.name.clone());
         }
         if let Some(placement) = &mut role.placement {
-            placement.topology_key.get_or_insert_with(|| TOPOLOGY_KEY.to_owned());
+            placement
+                .topology_key
+                .get_or_insert_with(|| TOPOLOGY_KEY.to_owned());
         }
     }
     let run = spec.run_policy.get_or_insert_default();

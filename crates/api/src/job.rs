@@ -9,6 +9,7 @@ use crate::framework::FrameworkSpec;
 use crate::status::TrainingJobStatus;
 
 /// A distributed training: a framework, and the roles whose pods train together.
+#[allow(clippy::duplicated_attributes, reason = "every printed column has a type")]
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "trainyard.dev",
@@ -24,7 +25,12 @@ use crate::status::TrainingJobStatus;
     doc = "A distributed training: a framework, and the roles whose pods train together.",
     printcolumn(name = "Framework", type_ = "string", json_path = ".spec.framework.name"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.ready", description = "Ready pods of all pods"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.ready",
+        description = "Ready pods of all pods"
+    ),
     printcolumn(
         name = "Restarts",
         type_ = "integer",
@@ -244,7 +250,10 @@ pub enum CleanPodPolicy {
 impl TrainingJob {
     /// Whether this operator is the one that runs the job.
     pub fn is_ours(&self) -> bool {
-        self.spec.managed_by.as_deref().is_none_or(|by| by == crate::MANAGED_BY_TRAINYARD)
+        self.spec
+            .managed_by
+            .as_deref()
+            .is_none_or(|by| by == crate::MANAGED_BY_TRAINYARD)
     }
 
     /// Whether the user has asked for the job to hold no pods.

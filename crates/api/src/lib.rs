@@ -19,12 +19,13 @@ pub mod validate;
 pub use default::default;
 pub use framework::{FrameworkSpec, MasterService, PytorchOptions};
 pub use job::{
-    CleanPodPolicy, Completion, NodeDownPolicy, Placement, PodQuorum, RestartPolicy, RoleSet, RoleSpec, RunPolicy,
-    Spread, TrainingJob, TrainingJobSpec,
+    CleanPodPolicy, Completion, NodeDownPolicy, Placement, PodQuorum, RestartPolicy, RoleSet, RoleSpec,
+    RunPolicy, Spread, TrainingJob, TrainingJobSpec,
 };
 pub use reason::{ConditionType, Reason};
 pub use status::{
-    JobPhase, Replacement, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
+    Fingerprint, JobPhase, Replacement, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus,
+    RootCause, TrainingJobStatus,
 };
 pub use validate::{FieldError, validate};
 

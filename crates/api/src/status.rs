@@ -49,6 +49,25 @@ pub struct TrainingJobStatus {
     /// What made the job fail, or the latest failure that was survived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_cause: Option<RootCause>,
+
+    /// Fingerprints of the parts of the spec that the running pods were made from, so that a change that is possible
+    /// only while the job is suspended is noticed also where admission did not see it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["field".into()]))]
+    pub accepted_spec: Vec<Fingerprint>,
+}
+
+/// The fingerprint of one part of the spec.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Fingerprint {
+    /// The path of the field.
+    #[schemars(length(max = 128))]
+    pub field: String,
+    /// A hash of its content.
+    #[schemars(length(max = 64))]
+    pub hash: String,
 }
 
 /// Where a job is in its life.

@@ -2,14 +2,31 @@
 
 use trainyard_api::{FieldError, TrainingJob};
 
-/// Writes into the job what the user left out. Idempotent.
+use crate::frameworks;
+
+/// Writes into the job what the user left out. Idempotent; nothing that the user wrote is changed.
 pub fn default(job: &mut TrainingJob) {
     trainyard_api::default(&mut job.spec);
+    if let Some(framework) = frameworks::find(&job.spec.framework.name) {
+        for role in &mut job.spec.roles {
+            role.restart_policy
+                .get_or_insert_with(|| framework.restart_policy(&role.name));
+        }
+    }
 }
 
 /// All that is wrong with a job, and with the way it was changed where `old` is given.
 ///
-/// Defaults are assumed where the job leaves something out, so that it can be called before or after [`default`].
+/// Give it jobs whose defaults are written ([`default`]), so that writing a default down is no change.
 pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
-    trainyard_api::validate(old, new)
+    let mut errors = trainyard_api::validate(old, new);
+    match frameworks::find(&new.spec.framework.name) {
+        Some(framework) => errors.extend(framework.validate(new)),
+        None if new.spec.framework.name.is_empty() => {}
+        None => errors.push(FieldError::new(
+            "spec.framework.name",
+            frameworks::unknown(&new.spec.framework.name),
+        )),
+    }
+    errors
 }

@@ -1,19 +1,248 @@
 //! The children of a job: what a pod or a Service of a given key must look like.
 
-use k8s_openapi::api::core::v1::{Pod, Service};
-use trainyard_api::TrainingJob;
+use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, ContainerPort, EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Service,
+    ServicePort, ServiceSpec, WeightedPodAffinityTerm,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::Resource;
+use trainyard_api::names::{LABEL_INDEX, LABEL_JOB, LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY};
+use trainyard_api::{Placement, Spread, default::TOPOLOGY_KEY, names};
+
+use crate::frameworks::{Contribution, ExtraService};
+use crate::job::Job;
 use crate::plan::{PodKey, ServiceKey};
 use crate::view::Settings;
 
+/// The annotation that tells `kubectl logs`, and us, which container trains.
+pub const MAIN_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
 /// The pod of a key. `None` if the job has no such pod.
-pub fn pod(job: &TrainingJob, settings: &Settings, key: PodKey) -> Option<Pod> {
-    let _ = (job, settings, key);
-    None
+pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
+    let role = job
+        .roles
+        .get(key.role)
+        .filter(|role| (0..role.replicas).contains(&key.index))?;
+    let name = job.pod_name(key);
+    let contribution = job.framework.contribution(job, settings, key);
+
+    let template = role.template.metadata.as_ref();
+    let mut labels = template.and_then(|meta| meta.labels.clone()).unwrap_or_default();
+    labels.extend(child_labels(job));
+    labels.insert(LABEL_ROLE.to_owned(), role.name.to_owned());
+    labels.insert(LABEL_INDEX.to_owned(), key.index.to_string());
+    let mut annotations = template
+        .and_then(|meta| meta.annotations.clone())
+        .unwrap_or_default();
+    annotations
+        .entry(MAIN_CONTAINER.to_owned())
+        .or_insert_with(|| role.main.name.clone());
+
+    let mut spec = role.pod.clone();
+    spec.hostname = Some(name.clone());
+    spec.subdomain = Some(names::service(job.name));
+    // The operator replaces pods, so that every restart is counted once and can move to another node.
+    spec.restart_policy = Some("Never".to_owned());
+    // Variables for every Service of the namespace slow the start of a pod where there are thousands of jobs.
+    spec.enable_service_links.get_or_insert(false);
+    if let Some(placement) = role.placement {
+        spread(job, placement, &mut spec);
+    }
+    let env = pod_env(job, role.name, key.index, &contribution);
+    for container in spec
+        .init_containers
+        .iter_mut()
+        .flatten()
+        .chain(&mut spec.containers)
+    {
+        add_env(container, &env);
+        // The end of the log becomes the root cause in the job's status, without a right to read logs.
+        container
+            .termination_message_policy
+            .get_or_insert_with(|| "FallbackToLogsOnError".to_owned());
+    }
+    if let Some(main) = spec
+        .containers
+        .iter_mut()
+        .find(|container| container.name == role.main.name)
+    {
+        add_ports(main, &contribution);
+    }
+
+    let metadata = ObjectMeta {
+        labels: Some(labels),
+        annotations: Some(annotations),
+        ..child_metadata(job, name)
+    };
+    Some(Pod {
+        metadata,
+        spec: Some(spec),
+        status: None,
+    })
 }
 
-/// The Service of a key.
-pub fn service(job: &TrainingJob, settings: &Settings, key: ServiceKey) -> Option<Service> {
-    let _ = (job, settings, key);
-    None
+/// The Service of a key. `None` if the job has no such Service.
+pub fn service(job: &Job<'_>, key: ServiceKey) -> Option<Service> {
+    let mut selector = BTreeMap::from([(LABEL_JOB.to_owned(), job.name.to_owned())]);
+    let spec = match key {
+        ServiceKey::Headless => ServiceSpec {
+            cluster_ip: Some("None".to_owned()),
+            ..ServiceSpec::default()
+        },
+        ServiceKey::Master => {
+            let extra = job
+                .framework
+                .services(job)
+                .into_iter()
+                .find(|extra| extra.key == key)?;
+            let ExtraService {
+                pod, port_name, port, ..
+            } = extra;
+            selector.insert(LABEL_ROLE.to_owned(), job.roles.get(pod.role)?.name.to_owned());
+            selector.insert(LABEL_INDEX.to_owned(), pod.index.to_string());
+            let port = ServicePort {
+                name: Some(port_name.to_owned()),
+                port,
+                target_port: Some(IntOrString::Int(port)),
+                ..ServicePort::default()
+            };
+            ServiceSpec {
+                ports: Some(vec![port]),
+                ..ServiceSpec::default()
+            }
+        }
+    };
+    Some(Service {
+        metadata: ObjectMeta {
+            labels: Some(child_labels(job)),
+            ..child_metadata(job, service_name(job.name, key))
+        },
+        spec: Some(ServiceSpec {
+            selector: Some(selector),
+            // Pods must find each other before they are ready: most become ready only once they have.
+            publish_not_ready_addresses: Some(true),
+            ..spec
+        }),
+        status: None,
+    })
+}
+
+/// The name of a Service.
+pub fn service_name(job: &str, key: ServiceKey) -> String {
+    match key {
+        ServiceKey::Headless => names::service(job),
+        ServiceKey::Master => names::master_service(job),
+    }
+}
+
+/// The Services a job needs.
+pub fn service_keys(job: &Job<'_>) -> Vec<ServiceKey> {
+    let extra = job.framework.services(job).into_iter().map(|extra| extra.key);
+    std::iter::once(ServiceKey::Headless).chain(extra).collect()
+}
+
+fn child_labels(job: &Job<'_>) -> BTreeMap<String, String> {
+    [(LABEL_MANAGED_BY, MANAGED_BY), (LABEL_JOB, job.name)]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .into()
+}
+
+fn child_metadata(job: &Job<'_>, name: String) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(job.namespace.to_owned()),
+        owner_references: job.object.controller_owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}
+
+fn pod_env(job: &Job<'_>, role: &str, index: i32, contribution: &Contribution) -> Vec<EnvVar> {
+    let own = [
+        ("TRAINYARD_JOB", job.name.to_owned()),
+        ("TRAINYARD_ROLE", role.to_owned()),
+    ];
+    let index = ("TRAINYARD_INDEX", index.to_string());
+    let own = own
+        .into_iter()
+        .chain([index])
+        .map(|(name, value)| (name.to_owned(), value));
+    let all = own.chain(contribution.env.iter().cloned());
+    all.map(|(name, value)| EnvVar {
+        name,
+        value: Some(value),
+        value_from: None,
+    })
+    .collect()
+}
+
+/// Ours come first, so that the user's can refer to them as `$(NAME)`; one that the user has set wins.
+fn add_env(container: &mut Container, ours: &[EnvVar]) {
+    let theirs = container.env.take().unwrap_or_default();
+    let set = |name: &str| theirs.iter().any(|var| var.name == name);
+    let mut env: Vec<EnvVar> = ours.iter().filter(|var| !set(&var.name)).cloned().collect();
+    env.extend(theirs);
+    container.env = Some(env);
+}
+
+fn add_ports(main: &mut Container, contribution: &Contribution) {
+    for (name, number) in &contribution.ports {
+        let ports = main.ports.get_or_insert_default();
+        let tcp = |port: &ContainerPort| port.protocol.as_deref().unwrap_or("TCP") == "TCP";
+        if !ports
+            .iter()
+            .any(|port| port.container_port == *number && tcp(port))
+        {
+            // The user may have given the name to another port; a port needs none.
+            let free = !ports.iter().any(|port| port.name.as_deref() == Some(name));
+            ports.push(ContainerPort {
+                name: free.then(|| (*name).to_owned()),
+                container_port: *number,
+                ..ContainerPort::default()
+            });
+        }
+    }
+}
+
+/// Keeps the pods of all roles that are spread alike away from each other, besides what the user's affinity says.
+fn spread(job: &Job<'_>, placement: &Placement, spec: &mut PodSpec) {
+    let topology_key = placement.topology_key.as_deref().unwrap_or(TOPOLOGY_KEY);
+    let alike = |other: &Placement| other.topology_key.as_deref().unwrap_or(TOPOLOGY_KEY) == topology_key;
+    let roles = job.roles.iter().filter(|role| role.placement.is_some_and(alike));
+    let term = PodAffinityTerm {
+        topology_key: topology_key.to_owned(),
+        label_selector: Some(LabelSelector {
+            match_labels: Some([(LABEL_JOB.to_owned(), job.name.to_owned())].into()),
+            match_expressions: Some(vec![LabelSelectorRequirement {
+                key: LABEL_ROLE.to_owned(),
+                operator: "In".to_owned(),
+                values: Some(roles.map(|role| role.name.to_owned()).collect()),
+            }]),
+        }),
+        ..PodAffinityTerm::default()
+    };
+    let affinity = spec.affinity.get_or_insert_with(Affinity::default);
+    let apart = affinity
+        .pod_anti_affinity
+        .get_or_insert_with(PodAntiAffinity::default);
+    match placement.spread {
+        Spread::Required => {
+            apart
+                .required_during_scheduling_ignored_during_execution
+                .get_or_insert_default()
+                .push(term);
+        }
+        Spread::Preferred => {
+            let term = WeightedPodAffinityTerm {
+                weight: 100,
+                pod_affinity_term: term,
+            };
+            apart
+                .preferred_during_scheduling_ignored_during_execution
+                .get_or_insert_default()
+                .push(term);
+        }
+    }
 }

@@ -1,1 +1,109 @@
-//! placeholder
+//! How the state of a role follows from its pods, and the state of a job from its roles.
+//!
+//! Both are tables: the first line that holds decides, a final state stays, and pods that are being removed count
+//! nowhere but as terminating.
+
+use trainyard_api::{JobPhase, PodQuorum, RestartPolicy, RolePhase};
+
+/// The pods of one role, counted. Every pod of the role is in exactly one of these, except that `ready` is a part of
+/// `active`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many pods the role should have.
+    pub replicas: i32,
+    /// Pods that run.
+    pub active: i32,
+    /// Pods that run and are ready.
+    pub ready: i32,
+    /// Pods that have succeeded, also such that were removed afterwards.
+    pub succeeded: i32,
+    /// Pods that have ended badly and will not be replaced.
+    pub failed: i32,
+    /// Pods that do not run yet.
+    pub pending: i32,
+    /// Pods that have ended and will be replaced.
+    pub replacing: i32,
+    /// Pods that are being removed.
+    pub terminating: i32,
+    /// Pods that do not exist.
+    pub missing: i32,
+}
+
+/// What the state of a role depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct RoleFacts {
+    /// Its pods.
+    pub tally: Tally,
+    /// How many successes make the role succeed.
+    pub succeeded_when: PodQuorum,
+    /// How many failures make the role fail.
+    pub failed_when: PodQuorum,
+    /// Its restart policy.
+    pub restart_policy: RestartPolicy,
+    /// Its state so far.
+    pub was: RolePhase,
+}
+
+/// Why a role is in its state, where the state alone does not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoleWhy {
+    /// The state says it.
+    Plain,
+    /// Pods failed.
+    PodFailed,
+    /// Pods that had been running are gone.
+    PodMissing,
+}
+
+fn reached(quorum: PodQuorum, pods: i32, replicas: i32) -> bool {
+    match quorum {
+        PodQuorum::AnyPod => pods > 0,
+        PodQuorum::AllPods => pods >= replicas,
+    }
+}
+
+/// The state of a role.
+#[rustfmt::skip]
+pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
+    use RolePhase::{Failed, Pending, Running, Starting, Succeeded};
+    let RoleFacts { tally: t, was, .. } = *facts;
+    let never = facts.restart_policy == RestartPolicy::Never;
+    let table = [
+        (was == Failed || was == Succeeded,                              was,       RoleWhy::Plain),
+        (reached(facts.failed_when, t.failed, t.replicas),               Failed,    RoleWhy::PodFailed),
+        (reached(facts.succeeded_when, t.succeeded, t.replicas),         Succeeded, RoleWhy::Plain),
+        // Every pod has ended and no rule holds: none ever will.
+        (t.failed + t.succeeded >= t.replicas,                           Failed,    RoleWhy::PodFailed),
+        (t.active + t.succeeded + t.failed >= t.replicas,                Running,   RoleWhy::Plain),
+        (t.pending + t.replacing > 0,                                    Starting,  RoleWhy::Plain),
+        (never && was == Running && t.missing > 0,                       Failed,    RoleWhy::PodMissing),
+        (was == Pending && t.active + t.terminating > 0,                 Starting,  RoleWhy::Plain),
+    ];
+    let first = table.into_iter().find(|(holds, ..)| *holds);
+    first.map_or((was, RoleWhy::Plain), |(_, phase, why)| (phase, why))
+}
+
+/// The state of a job, from the states of its roles by position.
+#[rustfmt::skip]
+pub fn job(
+    was: Option<JobPhase>,
+    roles: &[RolePhase],
+    failed_when: &[Vec<usize>],
+    succeeded_when: &[Vec<usize>],
+) -> JobPhase {
+    let all = |set: &[usize], phase| !set.is_empty() && set.iter().all(|role| roles.get(*role) == Some(&phase));
+    let any = |sets: &[Vec<usize>], phase| sets.iter().any(|set| all(set, phase));
+    let ended = |role: &RolePhase| matches!(role, RolePhase::Failed | RolePhase::Succeeded);
+    let final_state = was.filter(|was| was.is_terminal());
+    let ran = matches!(was, Some(JobPhase::Running | JobPhase::Restarting));
+    let table = [
+        (final_state.is_some(),                                          final_state.unwrap_or(JobPhase::Failed)),
+        (any(failed_when, RolePhase::Failed),                            JobPhase::Failed),
+        (any(succeeded_when, RolePhase::Succeeded),                      JobPhase::Succeeded),
+        // Every role has ended and no rule holds: none ever will.
+        (roles.iter().all(ended),                                        JobPhase::Failed),
+        (roles.iter().all(|r| ended(r) || *r == RolePhase::Running),     JobPhase::Running),
+        (ran,                                                            JobPhase::Restarting),
+    ];
+    table.into_iter().find(|(holds, _)| *holds).map_or(JobPhase::Starting, |(_, phase)| phase)
+}

@@ -1,1 +1,200 @@
-//! placeholder
+//! A job, parsed: every default resolved, every name checked, every role found. Decisions take this form only.
+
+use std::fmt;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
+use trainyard_api::{
+    CleanPodPolicy, FieldError, NodeDownPolicy, Placement, PodQuorum, RestartPolicy, RoleSet, RoleSpec,
+    TrainingJob, default, names,
+};
+
+use crate::admission;
+use crate::frameworks::{self, Framework};
+use crate::plan::PodKey;
+
+/// A valid job.
+pub struct Job<'a> {
+    /// The object it was parsed from.
+    pub object: &'a TrainingJob,
+    /// Its name.
+    pub name: &'a str,
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Its framework.
+    pub framework: &'static dyn Framework,
+    /// Its roles, in the order of `spec.roles`.
+    pub roles: Vec<Role<'a>>,
+    /// The sets of roles, by position, any of which makes the job succeed.
+    pub succeeded_when: Vec<Vec<usize>>,
+    /// The sets of roles, by position, any of which makes the job fail.
+    pub failed_when: Vec<Vec<usize>>,
+    /// Which pods are deleted at the end.
+    pub clean_pod_policy: CleanPodPolicy,
+    /// How many failed pods may be replaced.
+    pub backoff_limit: i32,
+    /// How long the job may run.
+    pub active_deadline_seconds: Option<i64>,
+}
+
+impl fmt::Debug for Job<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Job({}/{}, {})",
+            self.namespace,
+            self.name,
+            self.framework.name()
+        )
+    }
+}
+
+/// A role of a valid job.
+pub struct Role<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// How many pods it has; at least 1.
+    pub replicas: i32,
+    /// The pod of each replica.
+    pub template: &'a PodTemplateSpec,
+    /// The template's pod.
+    pub pod: &'a PodSpec,
+    /// The container that trains.
+    pub main: &'a Container,
+    /// What happens when a pod ends.
+    pub restart_policy: RestartPolicy,
+    /// How many pods make the role succeed.
+    pub succeeded_when: PodQuorum,
+    /// How many pods make the role fail.
+    pub failed_when: PodQuorum,
+    /// What a pod counts for whose node is down.
+    pub node_down_policy: NodeDownPolicy,
+    /// Where the pods may be placed.
+    pub placement: Option<&'a Placement>,
+}
+
+impl<'a> Job<'a> {
+    /// Parses a job, or says all that is wrong with it.
+    pub fn parse(object: &'a TrainingJob) -> Result<Self, Vec<FieldError>> {
+        let spec = &object.spec;
+        let errors = admission::validate(None, object);
+        let framework = match frameworks::find(&spec.framework.name) {
+            Some(framework) if errors.is_empty() => framework,
+            _ => return Err(errors),
+        };
+        let roles: Vec<Role<'a>> = spec
+            .roles
+            .iter()
+            .filter_map(|role| Role::parse(framework, role))
+            .collect();
+        let completion = spec.completion.as_ref();
+        let choose = |sets: Option<&Vec<RoleSet>>,
+                      default: fn(&dyn Framework, &[Role<'_>]) -> Vec<Vec<usize>>| {
+            match sets.filter(|sets| !sets.is_empty()) {
+                Some(sets) => sets.iter().map(|set| positions(&roles, set)).collect(),
+                None => default(framework, &roles),
+            }
+        };
+        let succeeded_when = choose(completion.map(|c| &c.succeeded_when), |f, roles| {
+            f.succeeded_when(roles)
+        });
+        let failed_when = choose(completion.map(|c| &c.failed_when), |f, roles| {
+            f.failed_when(roles)
+        });
+        let run = spec.run_policy.as_ref();
+        Ok(Self {
+            object,
+            name: object.metadata.name.as_deref().unwrap_or_default(),
+            namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
+            framework,
+            roles,
+            succeeded_when,
+            failed_when,
+            clean_pod_policy: run.and_then(|run| run.clean_pod_policy).unwrap_or_default(),
+            backoff_limit: run
+                .and_then(|run| run.backoff_limit)
+                .unwrap_or(default::BACKOFF_LIMIT),
+            active_deadline_seconds: run.and_then(|run| run.active_deadline_seconds),
+        })
+    }
+
+    /// The role of a name, with its position.
+    pub fn role(&self, name: &str) -> Option<(usize, &Role<'a>)> {
+        self.roles.iter().enumerate().find(|(_, role)| role.name == name)
+    }
+
+    /// How many pods the job has in all.
+    pub fn total(&self) -> i32 {
+        self.roles.iter().map(|role| role.replicas).sum()
+    }
+
+    /// Every pod of the job, role by role.
+    pub fn keys(&self) -> impl Iterator<Item = PodKey> + '_ {
+        let indices =
+            |(role, r): (usize, &Role<'_>)| (0..r.replicas).map(move |index| PodKey { role, index });
+        self.roles.iter().enumerate().flat_map(indices)
+    }
+
+    /// The name of a pod.
+    pub fn pod_name(&self, key: PodKey) -> String {
+        names::pod(
+            self.name,
+            self.roles.get(key.role).map_or("", |role| role.name),
+            key.index,
+        )
+    }
+
+    /// The key of a pod of that name, if the job has one.
+    pub fn key(&self, pod: &str) -> Option<PodKey> {
+        let rest = pod.strip_prefix(self.name)?.strip_prefix('-')?;
+        let (role, index) = rest.rsplit_once('-')?;
+        let (role, r) = self.role(role)?;
+        // Only the one spelling of a number that we use ourselves: not "+1", not "01".
+        let key = PodKey {
+            role,
+            index: index.parse().ok()?,
+        };
+        (key.index < r.replicas && index == key.index.to_string()).then_some(key)
+    }
+
+    /// The host name by which other pods find a pod.
+    pub fn host(&self, key: PodKey, domain: &str) -> String {
+        format!(
+            "{}.{}.{}.svc.{domain}",
+            self.pod_name(key),
+            names::service(self.name),
+            self.namespace
+        )
+    }
+}
+
+fn positions(roles: &[Role<'_>], set: &RoleSet) -> Vec<usize> {
+    set.all_of
+        .iter()
+        .filter_map(|name| roles.iter().position(|role| role.name == name))
+        .collect()
+}
+
+impl<'a> Role<'a> {
+    /// `None` only for a template without containers, which validation has refused before.
+    fn parse(framework: &dyn Framework, role: &'a RoleSpec) -> Option<Self> {
+        let pod = role.template.spec.as_ref()?;
+        let main = match &role.container {
+            Some(name) => pod.containers.iter().find(|container| container.name == *name)?,
+            None => pod.containers.first()?,
+        };
+        Some(Self {
+            name: &role.name,
+            replicas: role.replicas.unwrap_or(1),
+            template: &role.template,
+            pod,
+            main,
+            restart_policy: role
+                .restart_policy
+                .unwrap_or_else(|| framework.restart_policy(&role.name)),
+            succeeded_when: role.succeeded_when.unwrap_or(PodQuorum::AllPods),
+            failed_when: role.failed_when.unwrap_or(PodQuorum::AnyPod),
+            node_down_policy: role.node_down_policy.unwrap_or_default(),
+            placement: role.placement.as_ref(),
+        })
+    }
+}

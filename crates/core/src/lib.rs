@@ -8,6 +8,7 @@
 //! framework says, [`deduce`] for the tables by which states are deduced from pods.
 
 pub mod admission;
+mod assess;
 pub mod build;
 pub mod deduce;
 pub mod frameworks;

@@ -1,1 +1,221 @@
-//! placeholder
+//! How a status is written: conditions that move only when something changed, sentences, fingerprints.
+
+use jiff::{Timestamp, Unit};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use sha2::{Digest, Sha256};
+use trainyard_api::validate::{SectionContent, sections};
+use trainyard_api::{
+    ConditionType, FieldError, Fingerprint, Reason, RootCause, TrainingJob, TrainingJobStatus,
+};
+
+use crate::assess::Ended;
+use crate::job::Job;
+use crate::plan::StatusWrite;
+use crate::restart::End;
+use crate::view::PodRow;
+
+/// The longest message of a condition that the API server takes; what is longer is cut.
+const MAX_MESSAGE: usize = 32_000;
+const MAX_CAUSE: usize = 2_000;
+
+/// The time as the API writes it: whole seconds.
+pub(crate) fn time(now: Timestamp) -> Time {
+    Time(now.round(Unit::Second).unwrap_or(now))
+}
+
+/// Sets a condition; its transition time moves only if its status does.
+pub(crate) fn set_condition(
+    status: &mut TrainingJobStatus,
+    kind: ConditionType,
+    holds: bool,
+    reason: Reason,
+    message: impl Into<String>,
+    now: Timestamp,
+) {
+    let word = if holds { "True" } else { "False" };
+    let mut message = message.into();
+    truncate(&mut message, MAX_MESSAGE);
+    let new = Condition {
+        type_: kind.as_str().to_owned(),
+        status: word.to_owned(),
+        reason: reason.as_str().to_owned(),
+        message,
+        last_transition_time: time(now),
+        observed_generation: status.observed_generation,
+    };
+    match status
+        .conditions
+        .iter_mut()
+        .find(|condition| condition.type_ == new.type_)
+    {
+        Some(old) => {
+            let since = if old.status == word {
+                old.last_transition_time.clone()
+            } else {
+                new.last_transition_time
+            };
+            *old = Condition {
+                last_transition_time: since,
+                ..new
+            };
+        }
+        None => status.conditions.push(new),
+    }
+}
+
+/// A condition's reason, if the condition is there with that status.
+pub(crate) fn condition(status: &TrainingJobStatus, kind: ConditionType, holds: bool) -> Option<&Condition> {
+    let word = if holds { "True" } else { "False" };
+    status
+        .conditions
+        .iter()
+        .find(|c| c.type_ == kind.as_str() && c.status == word)
+}
+
+/// Whether a status must be written, and how soon.
+pub(crate) fn write(old: Option<&TrainingJobStatus>, new: TrainingJobStatus) -> StatusWrite {
+    let empty = TrainingJobStatus::default();
+    let old = old.unwrap_or(&empty);
+    if *old == new {
+        StatusWrite::Unchanged
+    } else if weighty(old) == weighty(&new) {
+        StatusWrite::Soon(Box::new(new))
+    } else {
+        StatusWrite::Now(Box::new(new))
+    }
+}
+
+/// The part of a status that users and decisions depend on at once; the rest are counters, and sentences about them.
+fn weighty(status: &TrainingJobStatus) -> TrainingJobStatus {
+    let mut status = status.clone();
+    status.ready = None;
+    status.roles.clear();
+    if let Some(restarts) = &mut status.restarts {
+        restarts.replacing.clear();
+    }
+    status
+}
+
+/// All errors as one message, one sentence a line.
+pub(crate) fn sentences(errors: &[FieldError]) -> String {
+    errors
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// Cuts a text at a character boundary.
+pub(crate) fn truncate(text: &mut String, max: usize) {
+    if text.len() > max {
+        let end = (0..=max)
+            .rev()
+            .find(|end| text.is_char_boundary(*end))
+            .unwrap_or(0);
+        text.truncate(end);
+    }
+}
+
+/// Fingerprints of the parts of a spec that may change only while the job is suspended.
+pub(crate) fn fingerprints(job: &TrainingJob) -> Vec<Fingerprint> {
+    let fingerprint = |content: &SectionContent<'_>| {
+        let json = match content {
+            SectionContent::Role(role) => serde_json::to_vec(role),
+            SectionContent::Framework(framework) => serde_json::to_vec(framework),
+            SectionContent::Completion(completion) => serde_json::to_vec(completion),
+            SectionContent::CleanPodPolicy(policy) => serde_json::to_vec(policy),
+        };
+        let digest = Sha256::digest(json.unwrap_or_default());
+        digest
+            .iter()
+            .take(8)
+            .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+    };
+    let all = sections(&job.spec).into_iter();
+    all.map(|section| Fingerprint {
+        hash: fingerprint(&section.content),
+        field: section.path,
+    })
+    .collect()
+}
+
+/// What changed in the spec since the running pods were made from it.
+pub(crate) fn forbidden_changes(accepted: &[Fingerprint], now: &[Fingerprint]) -> Vec<FieldError> {
+    let changed = accepted.iter().filter(|old| {
+        now.iter()
+            .any(|new| new.field == old.field && new.hash != old.hash)
+    });
+    let mut errors: Vec<FieldError> = changed
+        .map(|old| {
+            FieldError::new(
+                &*old.field,
+                "was changed while the job runs: change it back, or set spec.suspend to true first",
+            )
+        })
+        .collect();
+    if !accepted.is_empty() && accepted.len() != now.len() {
+        errors.push(FieldError::new(
+            "spec.roles",
+            "the set of roles was changed: change it back, or create a new job",
+        ));
+    }
+    errors
+}
+
+/// The root cause that the end of a pod is.
+pub(crate) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
+    let end = ended.row.and_then(|row| row.end.as_deref());
+    let mut message = end.and_then(|end| end.message.clone());
+    if let Some(message) = &mut message {
+        truncate(message, MAX_CAUSE);
+    }
+    let reason = match ended.end {
+        End::NodeDown => Some(Reason::PossibleNodeDown.as_str().to_owned()),
+        _ if ended.row.is_none() => Some(Reason::PodMissing.as_str().to_owned()),
+        _ => end.and_then(|end| end.reason.clone()),
+    };
+    RootCause {
+        role: job
+            .roles
+            .get(ended.key.role)
+            .map_or("", |role| role.name)
+            .to_owned(),
+        pod: job.pod_name(ended.key),
+        node: ended
+            .row
+            .and_then(|row| row.node.as_deref())
+            .map(ToOwned::to_owned),
+        container: end.and_then(|end| end.container.clone()),
+        exit_code: end.and_then(|end| end.exit_code),
+        signal: end.and_then(|end| end.signal),
+        reason,
+        message,
+        time: end.and_then(|end| end.finished_at).map(time),
+    }
+}
+
+/// The end of a pod in words: `worker-1 on node-a: exit code 137 (OOMKilled)`.
+pub(crate) fn describe(job: &Job<'_>, ended: &Ended<'_>) -> String {
+    let pod = job.pod_name(ended.key);
+    let place = |row: &PodRow| {
+        row.node
+            .as_deref()
+            .map(|node| format!(" on {node}"))
+            .unwrap_or_default()
+    };
+    let Some(row) = ended.row else {
+        return format!("{pod} is gone");
+    };
+    let end = row.end.as_deref();
+    let why = end
+        .and_then(|end| end.reason.as_deref())
+        .map(|reason| format!(" ({reason})"))
+        .unwrap_or_default();
+    match ended.end {
+        End::Success => format!("{pod}{} ended well", place(row)),
+        End::Failure(code) => format!("{pod}{}: exit code {code}{why}", place(row)),
+        End::NodeDown => format!("{pod}: its node{} is down", place(row).replacen(" on", "", 1)),
+        End::Disruption if row.terminating => format!("{pod}{} is being removed{why}", place(row)),
+        End::Disruption => format!("{pod}{} was taken away{why}", place(row)),
+    }
+}

@@ -14,7 +14,9 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { cluster_domain: "cluster.local".to_owned() }
+        Self {
+            cluster_domain: "cluster.local".to_owned(),
+        }
     }
 }
 

@@ -35,11 +35,19 @@ pub enum SectionContent<'a> {
 /// The parts of a spec that may change only while the job is suspended.
 pub fn sections(spec: &TrainingJobSpec) -> Vec<Section<'_>> {
     let mut sections = vec![
-        Section { path: "spec.framework".to_owned(), content: SectionContent::Framework(&spec.framework) },
-        Section { path: "spec.completion".to_owned(), content: SectionContent::Completion(spec.completion.as_ref()) },
+        Section {
+            path: "spec.framework".to_owned(),
+            content: SectionContent::Framework(&spec.framework),
+        },
+        Section {
+            path: "spec.completion".to_owned(),
+            content: SectionContent::Completion(spec.completion.as_ref()),
+        },
         Section {
             path: "spec.runPolicy.cleanPodPolicy".to_owned(),
-            content: SectionContent::CleanPodPolicy(spec.run_policy.as_ref().and_then(|run| run.clean_pod_policy)),
+            content: SectionContent::CleanPodPolicy(
+                spec.run_policy.as_ref().and_then(|run| run.clean_pod_policy),
+            ),
         },
     ];
     sections.extend(spec.roles.iter().enumerate().map(|(i, role)| Section {
@@ -55,28 +63,44 @@ pub(super) fn check(old: &TrainingJobSpec, new: &TrainingJobSpec) -> Vec<FieldEr
     if old.framework.name != new.framework.name {
         errors.push(FieldError::new(
             "spec.framework.name",
-            format!("can't be changed from {:?}: create a new job instead", old.framework.name),
+            format!(
+                "can't be changed from {:?}: create a new job instead",
+                old.framework.name
+            ),
         ));
     } else if old.framework != new.framework && !suspended {
         errors.push(FieldError::new("spec.framework", while_suspended("options")));
     }
     if old.managed_by != new.managed_by {
-        errors.push(FieldError::new("spec.managedBy", "can't be changed: create a new job instead"));
+        errors.push(FieldError::new(
+            "spec.managedBy",
+            "can't be changed: create a new job instead",
+        ));
     }
     roles(old, new, suspended, &mut errors);
     if old.completion != new.completion && !suspended {
-        errors.push(FieldError::new("spec.completion", while_suspended("completion rules")));
+        errors.push(FieldError::new(
+            "spec.completion",
+            while_suspended("completion rules"),
+        ));
     }
     let run = |spec: &TrainingJobSpec| spec.run_policy.clone().unwrap_or_default();
     let (before, after) = (run(old), run(new));
-    if before.clean_pod_policy.unwrap_or_default() != after.clean_pod_policy.unwrap_or_default() && !suspended {
-        errors.push(FieldError::new("spec.runPolicy.cleanPodPolicy", while_suspended("this")));
+    if before.clean_pod_policy.unwrap_or_default() != after.clean_pod_policy.unwrap_or_default() && !suspended
+    {
+        errors.push(FieldError::new(
+            "spec.runPolicy.cleanPodPolicy",
+            while_suspended("this"),
+        ));
     }
     let limit = |run: &crate::RunPolicy| run.backoff_limit.unwrap_or(crate::default::BACKOFF_LIMIT);
     if limit(&after) < limit(&before) && !suspended {
         errors.push(FieldError::new(
             "spec.runPolicy.backoffLimit",
-            format!("can be raised, not lowered, while the job runs: give at least {}", limit(&before)),
+            format!(
+                "can be raised, not lowered, while the job runs: give at least {}",
+                limit(&before)
+            ),
         ));
     }
     errors
@@ -110,10 +134,16 @@ fn roles(old: &TrainingJobSpec, new: &TrainingJobSpec, suspended: bool, errors: 
         let before_count = errors.len();
         let mut changed = |field: &str, same: bool| {
             if !same {
-                errors.push(FieldError::new(format!("{path}.{field}"), while_suspended("this")));
+                errors.push(FieldError::new(
+                    format!("{path}.{field}"),
+                    while_suspended("this"),
+                ));
             }
         };
-        changed("replicas", before.replicas.unwrap_or(1) == role.replicas.unwrap_or(1));
+        changed(
+            "replicas",
+            before.replicas.unwrap_or(1) == role.replicas.unwrap_or(1),
+        );
         changed("template", before.template == role.template);
         changed("container", before.container == role.container);
         changed("restartPolicy", before.restart_policy == role.restart_policy);
@@ -121,6 +151,9 @@ fn roles(old: &TrainingJobSpec, new: &TrainingJobSpec, suspended: bool, errors: 
         changed("failedWhen", before.failed_when == role.failed_when);
         changed("nodeDownPolicy", before.node_down_policy == role.node_down_policy);
         changed("placement", before.placement == role.placement);
-        debug_assert!(errors.len() > before_count, "a field of RoleSpec is missing from this list");
+        debug_assert!(
+            errors.len() > before_count,
+            "a field of RoleSpec is missing from this list"
+        );
     }
 }

@@ -8,10 +8,17 @@ pub fn dns_label_problem(name: &str) -> Option<String> {
     if name.is_empty() {
         Some("must not be empty".to_owned())
     } else if name.len() > MAX_NAME {
-        Some(format!("has {} characters; at most {MAX_NAME} are possible", name.len()))
-    } else if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(inner) || name.ends_with('-') {
+        Some(format!(
+            "has {} characters; at most {MAX_NAME} are possible",
+            name.len()
+        ))
+    } else if !name.starts_with(|c: char| c.is_ascii_lowercase())
+        || !name.chars().all(inner)
+        || name.ends_with('-')
+    {
         Some(
-            "must consist of lower-case letters, digits and '-', start with a letter and not end with '-'".to_owned(),
+            "must consist of lower-case letters, digits and '-', start with a letter and not end with '-'"
+                .to_owned(),
         )
     } else {
         None

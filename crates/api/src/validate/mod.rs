@@ -22,7 +22,10 @@ pub struct FieldError {
 impl FieldError {
     /// An error at a field.
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { path: path.into(), message: message.into() }
+        Self {
+            path: path.into(),
+            message: message.into(),
+        }
     }
 }
 

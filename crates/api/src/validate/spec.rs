@@ -16,7 +16,10 @@ pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let name = job.metadata.name.as_deref().unwrap_or_default();
     if let Some(problem) = dns_label_problem(name) {
-        errors.push(FieldError::new("metadata.name", format!("the name {problem}, because pods are named after it")));
+        errors.push(FieldError::new(
+            "metadata.name",
+            format!("the name {problem}, because pods are named after it"),
+        ));
     }
     framework(&job.spec, &mut errors);
     roles(name, &job.spec, &mut errors);
@@ -27,7 +30,10 @@ pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
         run_policy(run, &mut errors);
     }
     if let Some(by) = &job.spec.managed_by
-        && (by.len() > 63 || !by.split_once('/').is_some_and(|(domain, path)| !domain.is_empty() && !path.is_empty()))
+        && (by.len() > 63
+            || !by
+                .split_once('/')
+                .is_some_and(|(domain, path)| !domain.is_empty() && !path.is_empty()))
     {
         errors.push(FieldError::new(
             "spec.managedBy",
@@ -40,12 +46,18 @@ pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
 fn framework(spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
     let framework = &spec.framework;
     if framework.name.is_empty() {
-        errors.push(FieldError::new("spec.framework.name", "name the framework that trains, for example pytorch"));
+        errors.push(FieldError::new(
+            "spec.framework.name",
+            "name the framework that trains, for example pytorch",
+        ));
     }
     if framework.pytorch.is_some() && framework.name != "pytorch" {
         errors.push(FieldError::new(
             "spec.framework.pytorch",
-            format!("these are options of pytorch, but the framework is {:?}: remove them", framework.name),
+            format!(
+                "these are options of pytorch, but the framework is {:?}: remove them",
+                framework.name
+            ),
         ));
     }
 }
@@ -55,7 +67,10 @@ fn roles(job: &str, spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::new("spec.roles", "a job needs at least one role"));
     }
     if spec.roles.len() > MAX_ROLES {
-        errors.push(FieldError::new("spec.roles", format!("at most {MAX_ROLES} roles are possible")));
+        errors.push(FieldError::new(
+            "spec.roles",
+            format!("at most {MAX_ROLES} roles are possible"),
+        ));
     }
     let mut seen = BTreeSet::new();
     for (i, role) in spec.roles.iter().enumerate() {
@@ -63,20 +78,33 @@ fn roles(job: &str, spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
         if !seen.insert(role.name.as_str()) {
             errors.push(FieldError::new(
                 format!("{path}.name"),
-                format!("there is a role {:?} already: give each role its own name", role.name),
+                format!(
+                    "there is a role {:?} already: give each role its own name",
+                    role.name
+                ),
             ));
         }
         self::role(job, &path, role, errors);
     }
-    let pods: i64 = spec.roles.iter().map(|role| i64::from(role.replicas.unwrap_or(1).max(0))).sum();
+    let pods: i64 = spec
+        .roles
+        .iter()
+        .map(|role| i64::from(role.replicas.unwrap_or(1).max(0)))
+        .sum();
     if pods > MAX_PODS {
-        errors.push(FieldError::new("spec.roles", format!("{pods} pods in one job; at most {MAX_PODS} are possible")));
+        errors.push(FieldError::new(
+            "spec.roles",
+            format!("{pods} pods in one job; at most {MAX_PODS} are possible"),
+        ));
     }
 }
 
 fn role(job: &str, path: &str, role: &RoleSpec, errors: &mut Vec<FieldError>) {
     if let Some(problem) = dns_label_problem(&role.name) {
-        errors.push(FieldError::new(format!("{path}.name"), format!("the role's name {problem}")));
+        errors.push(FieldError::new(
+            format!("{path}.name"),
+            format!("the role's name {problem}"),
+        ));
     }
     let replicas = role.replicas.unwrap_or(1);
     if replicas < 1 {
@@ -100,10 +128,16 @@ fn role(job: &str, path: &str, role: &RoleSpec, errors: &mut Vec<FieldError>) {
         }
     }
     template(path, role, errors);
-    if let Some(key) = role.placement.as_ref().and_then(|placement| placement.topology_key.as_deref())
+    if let Some(key) = role
+        .placement
+        .as_ref()
+        .and_then(|placement| placement.topology_key.as_deref())
         && key.is_empty()
     {
-        errors.push(FieldError::new(format!("{path}.placement.topologyKey"), "name a label of nodes, or leave it out"));
+        errors.push(FieldError::new(
+            format!("{path}.placement.topologyKey"),
+            "name a label of nodes, or leave it out",
+        ));
     }
 }
 
@@ -132,17 +166,27 @@ fn template(path: &str, role: &RoleSpec, errors: &mut Vec<FieldError>) {
 fn pod_spec(path: &str, main: Option<&str>, pod: &PodSpec, errors: &mut Vec<FieldError>) {
     let at = |field: &str| format!("{path}.template.spec.{field}");
     if pod.containers.is_empty() {
-        errors.push(FieldError::new(at("containers"), "the template has no containers: add at least one"));
+        errors.push(FieldError::new(
+            at("containers"),
+            "the template has no containers: add at least one",
+        ));
     }
     let mut seen = BTreeSet::new();
-    let init = pod.init_containers.iter().flatten().map(|c| ("initContainers", c));
+    let init = pod
+        .init_containers
+        .iter()
+        .flatten()
+        .map(|c| ("initContainers", c));
     for (list, container) in pod.containers.iter().map(|c| ("containers", c)).chain(init) {
         if container.name.is_empty() {
             errors.push(FieldError::new(at(list), "a container has no name: give it one"));
         } else if !seen.insert(container.name.as_str()) {
             errors.push(FieldError::new(
                 at(list),
-                format!("there are two containers named {:?}: give each its own name", container.name),
+                format!(
+                    "there are two containers named {:?}: give each its own name",
+                    container.name
+                ),
             ));
         }
     }
@@ -152,7 +196,9 @@ fn pod_spec(path: &str, main: Option<&str>, pod: &PodSpec, errors: &mut Vec<Fiel
     {
         errors.push(FieldError::new(
             format!("{path}.container"),
-            format!("the template has no container named {main:?}: name one of its containers, or leave this out"),
+            format!(
+                "the template has no container named {main:?}: name one of its containers, or leave this out"
+            ),
         ));
     }
     if pod.restart_policy.is_some() {
@@ -162,20 +208,33 @@ fn pod_spec(path: &str, main: Option<&str>, pod: &PodSpec, errors: &mut Vec<Fiel
         ));
     }
     if pod.hostname.is_some() || pod.subdomain.is_some() {
-        let field = if pod.hostname.is_some() { "hostname" } else { "subdomain" };
-        errors.push(FieldError::new(at(field), "pods find each other by names that the operator sets: remove it"));
+        let field = if pod.hostname.is_some() {
+            "hostname"
+        } else {
+            "subdomain"
+        };
+        errors.push(FieldError::new(
+            at(field),
+            "pods find each other by names that the operator sets: remove it",
+        ));
     }
 }
 
 fn completion(completion: &Completion, roles: &[RoleSpec], errors: &mut Vec<FieldError>) {
     if completion.succeeded_when.is_empty() && completion.failed_when.is_empty() {
-        errors.push(FieldError::new("spec.completion", "give succeededWhen or failedWhen, or leave completion out"));
+        errors.push(FieldError::new(
+            "spec.completion",
+            "give succeededWhen or failedWhen, or leave completion out",
+        ));
     }
     let mut sets = |field: &str, sets: &[RoleSet]| {
         for (i, set) in sets.iter().enumerate() {
             let path = format!("spec.completion.{field}[{i}].allOf");
             if set.all_of.is_empty() {
-                errors.push(FieldError::new(&*path, "an empty set holds at once: name at least one role"));
+                errors.push(FieldError::new(
+                    &*path,
+                    "an empty set holds at once: name at least one role",
+                ));
             }
             for (j, name) in set.all_of.iter().enumerate() {
                 if !roles.iter().any(|role| role.name == *name) {

@@ -1,1 +1,174 @@
-//! placeholder
+//! What each framework says about a job. One file each, one table, in one order.
+//!
+//! A framework says; it does not do. It sees a parsed job and answers questions, and it can't change the spec. To add
+//! one: a file here, a line in [`FRAMEWORKS`], an example and a page in `docs/frameworks/`.
+
+mod accelerators;
+mod custom;
+mod pytorch;
+
+use trainyard_api::{FieldError, RestartPolicy, TrainingJob};
+
+use crate::job::{Job, Role};
+use crate::plan::{PodKey, ServiceKey};
+use crate::view::Settings;
+
+pub use accelerators::accelerators;
+
+/// Every framework, in the order in which they are listed to users.
+pub static FRAMEWORKS: &[&dyn Framework] = &[&pytorch::Pytorch, &custom::Custom];
+
+/// What a framework may say.
+pub trait Framework: Sync {
+    /// Its name in `spec.framework.name`.
+    fn name(&self) -> &'static str;
+
+    /// The roles a job of this framework may have; `None`: any.
+    fn roles(&self) -> Option<&'static [RoleRule]> {
+        None
+    }
+
+    /// The restart policy of a role whose user gave none.
+    fn restart_policy(&self, role: &str) -> RestartPolicy;
+
+    /// The sets of roles, by position, any of which makes the job succeed. Default: all roles.
+    fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
+        vec![(0..roles.len()).collect()]
+    }
+
+    /// The sets of roles, by position, any of which makes the job fail. Default: any role.
+    fn failed_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
+        (0..roles.len()).map(|role| vec![role]).collect()
+    }
+
+    /// Variables that users must not set, because a wrong value keeps the pods from finding each other.
+    fn reserved_env(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// What a pod finds in its containers.
+    fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution;
+
+    /// The Services a job needs besides its headless one.
+    fn services(&self, job: &Job<'_>) -> Vec<ExtraService> {
+        let _ = job;
+        Vec::new()
+    }
+
+    /// What is wrong with a job beyond the rules of every job, [`Framework::roles`] and [`Framework::reserved_env`].
+    fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
+        let _ = job;
+        Vec::new()
+    }
+
+    /// All that is wrong with a job as far as the framework can tell.
+    fn validate(&self, job: &TrainingJob) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        if let Some(rules) = self.roles() {
+            check_roles(self.name(), rules, job, &mut errors);
+        }
+        check_env(self.name(), self.reserved_env(), job, &mut errors);
+        errors.extend(self.check(job));
+        errors
+    }
+}
+
+/// A role that a framework knows.
+#[derive(Clone, Copy, Debug)]
+pub struct RoleRule {
+    /// Its name.
+    pub name: &'static str,
+    /// The most pods it may have.
+    pub max: Option<i32>,
+}
+
+/// What a framework adds to a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contribution {
+    /// Variables for every container. One that the user has set wins.
+    pub env: Vec<(String, String)>,
+    /// Ports of the main container, by name, added unless the user has named that number.
+    pub ports: Vec<(&'static str, i32)>,
+}
+
+/// A Service besides the headless one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtraService {
+    /// Which one.
+    pub key: ServiceKey,
+    /// The pod behind it.
+    pub pod: PodKey,
+    /// The name of its port.
+    pub port_name: &'static str,
+    /// Its port.
+    pub port: i32,
+}
+
+/// The framework of a name.
+pub fn find(name: &str) -> Option<&'static dyn Framework> {
+    FRAMEWORKS
+        .iter()
+        .copied()
+        .find(|framework| framework.name() == name)
+}
+
+/// The sentence for a framework that does not exist.
+pub fn unknown(name: &str) -> String {
+    let known: Vec<&str> = FRAMEWORKS.iter().map(|framework| framework.name()).collect();
+    format!("there is no framework {name:?}: use one of {}", known.join(", "))
+}
+
+fn check_roles(framework: &str, rules: &[RoleRule], job: &TrainingJob, errors: &mut Vec<FieldError>) {
+    let known: Vec<&str> = rules.iter().map(|rule| rule.name).collect();
+    for (i, role) in job.spec.roles.iter().enumerate() {
+        let Some(rule) = rules.iter().find(|rule| rule.name == role.name) else {
+            errors.push(FieldError::new(
+                format!("spec.roles[{i}].name"),
+                format!(
+                    "{framework} has no role {:?}: use {}",
+                    role.name,
+                    known.join(" or ")
+                ),
+            ));
+            continue;
+        };
+        if let Some(max) = rule
+            .max
+            .filter(|max| role.replicas.is_some_and(|replicas| replicas > *max))
+        {
+            errors.push(FieldError::new(
+                format!("spec.roles[{i}].replicas"),
+                format!(
+                    "a {framework} job has at most {max} {:?} pod: set replicas to {max}",
+                    role.name
+                ),
+            ));
+        }
+    }
+}
+
+fn check_env(framework: &str, reserved: &[&str], job: &TrainingJob, errors: &mut Vec<FieldError>) {
+    for (i, role) in job.spec.roles.iter().enumerate() {
+        let Some(pod) = &role.template.spec else { continue };
+        let lists = [
+            ("containers", Some(&pod.containers)),
+            ("initContainers", pod.init_containers.as_ref()),
+        ];
+        for (list, containers) in lists {
+            for (c, container) in containers.into_iter().flatten().enumerate() {
+                for (e, var) in container.env.iter().flatten().enumerate() {
+                    if reserved.contains(&var.name.as_str()) {
+                        errors.push(FieldError::new(
+                            format!("spec.roles[{i}].template.spec.{list}[{c}].env[{e}].name"),
+                            format!(
+                                "{} is set by the operator for {framework}; another value would keep the pods from \
+                                 finding each other: remove it",
+                                var.name
+                            ),
+                        ));
+                    }
+                }
+            }
+        }
+    }
+}

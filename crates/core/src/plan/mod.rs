@@ -1,8 +1,15 @@
 //! One reconcile, decided: [`plan`] says all that should be done now.
 
-use jiff::Timestamp;
-use trainyard_api::{Reason, TrainingJobStatus};
+mod active;
+mod finished;
+mod refused;
+mod suspended;
 
+use jiff::Timestamp;
+use trainyard_api::{JobPhase, Reason, TrainingJobStatus};
+
+use crate::job::Job;
+use crate::status;
 use crate::view::View;
 
 /// What should be done now, in this order: `actions`, `status`, and only if that was written, `after` and `events`.
@@ -89,7 +96,52 @@ pub struct Note {
 }
 
 /// All that should be done for a job now.
+///
+/// In this order, and the first that applies decides: the job is somebody else's or on its way out; it has ended; it is
+/// not valid; its names are taken; it is suspended; it runs.
 pub fn plan(view: &View<'_>) -> Plan {
-    let _ = view;
-    Plan::default()
+    let job = view.job;
+    if !job.is_ours() || job.metadata.deletion_timestamp.is_some() {
+        return Plan::default();
+    }
+    if job
+        .status
+        .as_ref()
+        .and_then(|status| status.phase)
+        .is_some_and(JobPhase::is_terminal)
+    {
+        return finished::plan(view);
+    }
+    let parsed = match Job::parse(job) {
+        Ok(parsed) => parsed,
+        Err(errors) => return refused::plan(view, Reason::Invalid, status::sentences(&errors)),
+    };
+    let changes = refused::forbidden_changes(view);
+    if !changes.is_empty() {
+        return refused::plan(view, Reason::Invalid, status::sentences(&changes));
+    }
+    if !view.conflicts.is_empty() {
+        return refused::plan(view, Reason::OwnershipConflict, refused::conflicts(view));
+    }
+    if job.is_suspended() {
+        suspended::plan(&parsed, view)
+    } else {
+        active::plan(&parsed, view)
+    }
+}
+
+fn note(warning: bool, reason: Reason, message: impl Into<String>) -> Note {
+    Note {
+        warning,
+        reason,
+        message: message.into(),
+    }
+}
+
+fn earliest(times: impl IntoIterator<Item = Option<Timestamp>>) -> Option<Timestamp> {
+    times.into_iter().flatten().min()
+}
+
+fn after(time: Timestamp, seconds: i64) -> Option<Timestamp> {
+    time.checked_add(jiff::SignedDuration::from_secs(seconds)).ok()
 }

@@ -1,0 +1,239 @@
+//! Every pod a job should have, looked at once: what it counts as, and what should be done about it.
+
+use std::collections::{BTreeSet, HashMap};
+
+use jiff::Timestamp;
+use trainyard_api::{Replacement, RestartCause, RestartPolicy, Restarts, RolePhase, TrainingJobStatus};
+
+use crate::deduce::Tally;
+use crate::indices;
+use crate::job::{Job, Role};
+use crate::plan::{Action, PodKey};
+use crate::restart::{self, End};
+use crate::view::{NodeState, PodPhase, PodRow, Trouble, View};
+
+/// An end of a pod that stands, or that is to be counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended<'a> {
+    pub key: PodKey,
+    /// `None`: the pod was found missing.
+    pub row: Option<&'a PodRow>,
+    pub end: End,
+}
+
+/// One role, looked at.
+#[derive(Debug, Default)]
+pub(crate) struct RoleAssessment<'a> {
+    pub tally: Tally,
+    /// Indices whose work is done.
+    pub done: BTreeSet<i32>,
+    /// Ends that stand.
+    pub final_ends: Vec<Ended<'a>>,
+    /// What keeps a pod from running: the first such pod, and how many there are.
+    pub trouble: Option<(&'a PodRow, &'a Trouble, usize)>,
+    /// A running pod whose node is down.
+    pub on_down_node: Option<&'a PodRow>,
+}
+
+/// A whole job, looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Assessment<'a> {
+    pub roles: Vec<RoleAssessment<'a>>,
+    /// Ends that are forgiven and not counted yet.
+    pub uncounted: Vec<(Ended<'a>, RestartCause)>,
+    /// Replacements that are still awaited; the others exist.
+    pub replacing: Vec<Replacement>,
+    /// What can be done now.
+    pub actions: Vec<Action>,
+    /// When the next replacement is due.
+    pub next: Option<Timestamp>,
+}
+
+pub(crate) fn assess<'a>(job: &Job<'a>, view: &View<'a>, prior: &TrainingJobStatus) -> Assessment<'a> {
+    let rows: HashMap<PodKey, &'a PodRow> = view
+        .pods
+        .iter()
+        .filter_map(|row| job.key(&row.name).map(|key| (key, row)))
+        .collect();
+    let none = Restarts::default();
+    let counted: HashMap<&str, &Replacement> = prior
+        .restarts
+        .as_ref()
+        .unwrap_or(&none)
+        .replacing
+        .iter()
+        .map(|entry| (entry.pod.as_str(), entry))
+        .collect();
+    let mut all = Assessment::default();
+    for (position, role) in job.roles.iter().enumerate() {
+        let before = prior.roles.iter().find(|status| status.name == role.name);
+        let mut look = Look {
+            job,
+            view,
+            role,
+            was_running: before.is_some_and(|status| status.phase == RolePhase::Running),
+            counted: &counted,
+            all: &mut all,
+            this: RoleAssessment::default(),
+        };
+        look.this.tally.replicas = role.replicas;
+        if role.restart_policy != RestartPolicy::Always {
+            let written = before
+                .and_then(|status| status.succeeded_indices.as_deref())
+                .unwrap_or_default();
+            look.this.done = indices::parse(written, role.replicas);
+        }
+        for index in 0..role.replicas {
+            let key = PodKey {
+                role: position,
+                index,
+            };
+            match rows.get(&key) {
+                Some(row) => look.present(key, row),
+                None => look.absent(key),
+            }
+        }
+        let this = look.this;
+        all.roles.push(this);
+    }
+    all
+}
+
+struct Look<'a, 'b> {
+    job: &'b Job<'a>,
+    view: &'b View<'a>,
+    role: &'b Role<'a>,
+    was_running: bool,
+    counted: &'b HashMap<&'b str, &'b Replacement>,
+    all: &'b mut Assessment<'a>,
+    this: RoleAssessment<'a>,
+}
+
+impl<'a> Look<'a, '_> {
+    fn absent(&mut self, key: PodKey) {
+        if self.this.done.contains(&key.index) {
+            self.this.tally.succeeded += 1;
+        } else if let Some(entry) = self.counted.get(self.job.pod_name(key).as_str()).copied() {
+            self.this.tally.replacing += 1;
+            self.all.replacing.push(entry.clone());
+            if self.due(entry) {
+                self.all.actions.push(Action::CreatePod(key));
+            }
+        } else if self.was_running && self.role.restart_policy == RestartPolicy::Never {
+            // The deduction calls this PodMissing, and the role failed.
+            self.this.tally.missing += 1;
+        } else if self.was_running {
+            self.this.tally.replacing += 1;
+            let lost = Ended {
+                key,
+                row: None,
+                end: End::Disruption,
+            };
+            self.all.uncounted.push((lost, RestartCause::Disruption));
+        } else {
+            self.this.tally.missing += 1;
+            self.all.actions.push(Action::CreatePod(key));
+        }
+    }
+
+    fn present(&mut self, key: PodKey, row: &'a PodRow) {
+        let counted = self
+            .counted
+            .get(&*row.name)
+            .copied()
+            .filter(|entry| *entry.uid == *row.uid);
+        let node = row
+            .node
+            .as_deref()
+            .map_or(NodeState::Up, |node| self.view.nodes.state(node));
+        let end = restart::end(row, node, self.role.node_down_policy);
+        if let Some(entry) = counted {
+            self.this.tally.replacing += 1;
+            self.all.replacing.push(entry.clone());
+            if self.due(entry) {
+                self.remove(row, node);
+            }
+            return;
+        }
+        match end {
+            Some(end) => self.ended(key, row, end),
+            None if row.terminating => self.leaving(key, row),
+            None => self.live(row, node),
+        }
+    }
+
+    fn ended(&mut self, key: PodKey, row: &'a PodRow, end: End) {
+        let ended = Ended {
+            key,
+            row: Some(row),
+            end,
+        };
+        match (restart::replacement(self.role.restart_policy, end), end) {
+            (Some(cause), _) => {
+                self.this.tally.replacing += 1;
+                self.all.uncounted.push((ended, cause));
+            }
+            (None, End::Success) => {
+                self.this.done.insert(key.index);
+                self.this.tally.succeeded += 1;
+            }
+            (None, _) => {
+                self.this.tally.failed += 1;
+                self.this.final_ends.push(ended);
+            }
+        }
+    }
+
+    /// Somebody else removes a pod that has not ended.
+    fn leaving(&mut self, key: PodKey, row: &'a PodRow) {
+        self.this.tally.terminating += 1;
+        if self.was_running && restart::replacement(self.role.restart_policy, End::Disruption).is_some() {
+            let ended = Ended {
+                key,
+                row: Some(row),
+                end: End::Disruption,
+            };
+            self.all.uncounted.push((ended, RestartCause::Disruption));
+        }
+    }
+
+    fn live(&mut self, row: &'a PodRow, node: NodeState) {
+        if matches!(row.phase, PodPhase::Running | PodPhase::Unknown) {
+            self.this.tally.active += 1;
+            self.this.tally.ready += i32::from(row.ready);
+        } else {
+            self.this.tally.pending += 1;
+        }
+        if node != NodeState::Up {
+            self.this.on_down_node.get_or_insert(row);
+        }
+        if let Some(trouble) = row.trouble.as_deref() {
+            let (_, _, pods) = self.this.trouble.get_or_insert((row, trouble, 0));
+            *pods += 1;
+        }
+    }
+
+    fn due(&mut self, entry: &Replacement) -> bool {
+        match &entry.not_before {
+            Some(time) if time.0 > self.view.now => {
+                self.all.next = Some(self.all.next.map_or(time.0, |next| next.min(time.0)));
+                false
+            }
+            _ => true,
+        }
+    }
+
+    fn remove(&mut self, row: &PodRow, node: NodeState) {
+        self.all.actions.extend(removal(row, node));
+    }
+}
+
+/// The deletion of a pod, unless it is under way and its node will see to it.
+pub(crate) fn removal(row: &PodRow, node: NodeState) -> Option<Action> {
+    let force = node == NodeState::Gone;
+    (force || !row.terminating).then(|| Action::DeletePod {
+        name: row.name.to_string(),
+        uid: row.uid.to_string(),
+        force,
+    })
+}

@@ -1,0 +1,54 @@
+//! `custom`: any roles, each told who it is and where the others are. The job succeeds when all roles did.
+
+use trainyard_api::RestartPolicy;
+
+use super::{Contribution, Framework};
+use crate::job::Job;
+use crate::plan::PodKey;
+use crate::view::Settings;
+
+/// Lists of host names grow with the square of the job: beyond this size a pod computes names from indices instead.
+const MAX_LISTED: i32 = 256;
+
+pub(super) struct Custom;
+
+impl Framework for Custom {
+    fn name(&self) -> &'static str {
+        "custom"
+    }
+
+    fn restart_policy(&self, _: &str) -> RestartPolicy {
+        RestartPolicy::Never
+    }
+
+    fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution {
+        let module = job.roles.get(pod.role).map_or("", |role| role.name);
+        let mut env = vec![
+            ("MODULE".to_owned(), module.to_owned()),
+            ("INDEX".to_owned(), pod.index.to_string()),
+        ];
+        for (position, role) in job
+            .roles
+            .iter()
+            .enumerate()
+            .filter(|(_, role)| role.replicas <= MAX_LISTED)
+        {
+            let hosts: Vec<String> = (0..role.replicas)
+                .map(|index| {
+                    job.host(
+                        PodKey {
+                            role: position,
+                            index,
+                        },
+                        &settings.cluster_domain,
+                    )
+                })
+                .collect();
+            env.push((role.name.to_owned(), hosts.join(",")));
+        }
+        Contribution {
+            env,
+            ports: Vec::new(),
+        }
+    }
+}

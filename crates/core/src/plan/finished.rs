@@ -1,0 +1,71 @@
+//! A job that has ended: its pods are cleaned up, and at last it goes itself.
+
+use trainyard_api::{CleanPodPolicy, JobPhase};
+
+use super::{Action, Plan, after, earliest};
+use crate::assess::removal;
+use crate::status::write;
+use crate::view::{NodeState, PodPhase, PodRow, View};
+
+pub(super) fn plan(view: &View<'_>) -> Plan {
+    let old = view.job.status.as_ref();
+    let Some(mut status) = old.cloned() else {
+        return Plan::default();
+    };
+    status.observed_generation = view.job.metadata.generation;
+    let run = view.job.spec.run_policy.clone().unwrap_or_default();
+    let ended = status.completion_time.as_ref().map_or(view.now, |time| time.0);
+
+    let removed_at = run.ttl_seconds_after_finished.and_then(|ttl| after(ended, ttl));
+    if removed_at.is_some_and(|at| at <= view.now) {
+        return Plan {
+            actions: vec![Action::DeleteJob],
+            ..Plan::default()
+        };
+    }
+    let failed = status.phase == Some(JobPhase::Failed);
+    let emptied_at = run
+        .ttl_seconds_after_failed
+        .filter(|_| failed)
+        .and_then(|ttl| after(ended, ttl));
+    let policy = if emptied_at.is_some_and(|at| at <= view.now) {
+        CleanPodPolicy::All
+    } else {
+        run.clean_pod_policy.unwrap_or_default()
+    };
+    Plan {
+        actions: clean(view, policy),
+        status: write(old, status),
+        wake_at: earliest([removed_at, emptied_at.filter(|at| *at > view.now)]),
+        ..Plan::default()
+    }
+}
+
+/// What a policy removes at the end.
+pub(super) fn clean(view: &View<'_>, policy: CleanPodPolicy) -> Vec<Action> {
+    let ended = |row: &PodRow| matches!(row.phase, PodPhase::Succeeded | PodPhase::Failed);
+    let goes = |row: &&PodRow| match policy {
+        CleanPodPolicy::All => true,
+        CleanPodPolicy::Running => !ended(row),
+        CleanPodPolicy::None => false,
+    };
+    let node = |row: &PodRow| {
+        row.node
+            .as_deref()
+            .map_or(NodeState::Up, |node| view.nodes.state(node))
+    };
+    let mut actions: Vec<Action> = view
+        .pods
+        .iter()
+        .filter(goes)
+        .filter_map(|row| removal(row, node(row)))
+        .collect();
+    if policy == CleanPodPolicy::All {
+        let services = view.services.iter().filter(|service| !service.terminating);
+        actions.extend(services.map(|service| Action::DeleteService {
+            name: service.name.to_string(),
+            uid: service.uid.to_string(),
+        }));
+    }
+    actions
+}

@@ -1,0 +1,74 @@
+//! A job that its user has suspended: it keeps its status and holds no pods.
+
+use trainyard_api::{CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus};
+
+use super::{Plan, finished, note};
+use crate::job::Job;
+use crate::status::{set_condition, write};
+use crate::view::View;
+
+pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
+    let old = view.job.status.as_ref();
+    let mut status = old.cloned().unwrap_or_default();
+    let first = status.phase != Some(JobPhase::Suspended);
+    status.observed_generation = view.job.metadata.generation;
+    status.phase = Some(JobPhase::Suspended);
+    status.start_time = None;
+    status.root_cause = None;
+    status.accepted_spec.clear();
+    if let Some(restarts) = &mut status.restarts {
+        restarts.replacing.clear();
+    }
+    // Resuming starts afresh: what ran, or was done, before does not count.
+    status.ready = Some(format!("0/{}", job.total()));
+    let empty = |name: &str| RoleStatus {
+        name: name.to_owned(),
+        phase: RolePhase::Pending,
+        ..RoleStatus::default()
+    };
+    status.roles = job.roles.iter().map(|role| empty(role.name)).collect();
+    let message = "The job is suspended and holds no pods; set spec.suspend to false to start it.";
+    set_condition(
+        &mut status,
+        ConditionType::Accepted,
+        true,
+        Reason::Valid,
+        "The job is valid.",
+        view.now,
+    );
+    set_condition(
+        &mut status,
+        ConditionType::Running,
+        false,
+        Reason::Suspended,
+        message,
+        view.now,
+    );
+    set_condition(
+        &mut status,
+        ConditionType::Suspended,
+        true,
+        Reason::Suspended,
+        message,
+        view.now,
+    );
+    let pods = if old.is_some() {
+        "The job was suspended; its pods are removed."
+    } else {
+        "The job is suspended."
+    };
+    Plan {
+        status: write(old, status),
+        // The status first: a pod that is missing must not be taken for one that was lost.
+        after: finished::clean(view, CleanPodPolicy::All)
+            .into_iter()
+            .filter(|action| matches!(action, super::Action::DeletePod { .. }))
+            .collect(),
+        events: if first {
+            vec![note(false, Reason::Suspended, pods)]
+        } else {
+            Vec::new()
+        },
+        ..Plan::default()
+    }
+}
