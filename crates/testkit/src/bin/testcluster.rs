@@ -100,6 +100,7 @@ enum Action {
 }
 
 #[derive(Args)]
+#[allow(clippy::struct_excessive_bools, reason = "flags of a command line")]
 struct Kind {
     /// Only etcd and an API server, on the loopback address.
     #[arg(long)]
@@ -145,13 +146,17 @@ enum ApiserverAction {
 }
 
 fn parse_file(text: &str) -> Result<(PathBuf, PathBuf), String> {
-    let (source, target) = text.split_once('=').ok_or("write it as SOURCE=PATH-IN-THE-IMAGE")?;
+    let (source, target) = text
+        .split_once('=')
+        .ok_or("write it as SOURCE=PATH-IN-THE-IMAGE")?;
     Ok((source.into(), target.into()))
 }
 
 impl Place {
     fn dir(&self) -> Result<PathBuf> {
-        self.dir.clone().map_or_else(|| cluster::default_dir("default"), Ok)
+        self.dir
+            .clone()
+            .map_or_else(|| cluster::default_dir("default"), Ok)
     }
 
     fn open(&self) -> Result<Cluster> {
@@ -161,8 +166,18 @@ impl Place {
 
 impl Kind {
     fn options(&self, dir: PathBuf) -> Result<Options> {
-        let images = if self.torch && !self.no_nodes { vec![images::torch()?] } else { Vec::new() };
-        Ok(Options { dir, nodes: !self.no_nodes, controllers: self.controllers, gang: !self.no_gang, images })
+        let images = if self.torch && !self.no_nodes {
+            vec![images::torch()?]
+        } else {
+            Vec::new()
+        };
+        Ok(Options {
+            dir,
+            nodes: !self.no_nodes,
+            controllers: self.controllers,
+            gang: !self.no_gang,
+            images,
+        })
     }
 }
 
@@ -171,7 +186,9 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
-            let skip = error.chain().any(|cause| cause.is::<Unsupported>());
+            let skip = error
+                .chain()
+                .any(<dyn std::error::Error + 'static>::is::<Unsupported>);
             ExitCode::from(if skip { SKIPPED } else { 1 })
         }
     }
@@ -198,7 +215,11 @@ fn act(action: Action) -> Result<ExitCode> {
             println!("{}", serde_json::to_string_pretty(&cluster.status()?)?);
         }
         Action::LoadImage { archive, place } => {
-            let archive = if archive == Path::new("torch") { images::torch()? } else { archive };
+            let archive = if archive == Path::new("torch") {
+                images::torch()?
+            } else {
+                archive
+            };
             place.open()?.load_image(&archive)?;
         }
         Action::Node { action, name, place } => match action {
@@ -214,7 +235,12 @@ fn act(action: Action) -> Result<ExitCode> {
                 ApiserverAction::Start => cluster.start_apiserver()?,
             }
         }
-        Action::Image { binary, tag, output, files } => images::binary(&binary, &files, &tag, &output)?,
+        Action::Image {
+            binary,
+            tag,
+            output,
+            files,
+        } => images::binary(&binary, &files, &tag, &output)?,
         Action::Init(inside) => return cluster::init(&inside.dir, inside.tied),
         Action::Supervise(inside) => cluster::supervise(&inside.dir, inside.tied)?,
     }

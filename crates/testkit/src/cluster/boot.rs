@@ -62,8 +62,10 @@ fn boot_nodes(plan: &Plan, crew: &Crew, addresses: Addresses) -> Result<()> {
     }
     thread::scope(|scope| {
         // The API server takes some seconds to start, in which the nodes get their images.
-        let loading: Vec<_> =
-            NODES.iter().map(|name| scope.spawn(|| runtime_ready(plan, crew, name))).collect();
+        let loading: Vec<_> = NODES
+            .iter()
+            .map(|name| scope.spawn(|| runtime_ready(plan, crew, name)))
+            .collect();
         apiserver_ready(plan, crew)?;
         for load in loading {
             load.join().map_err(|_| anyhow!("loading images ended early"))??;
@@ -82,16 +84,21 @@ fn boot_nodes(plan: &Plan, crew: &Crew, addresses: Addresses) -> Result<()> {
     crew.step("DNS answers");
     let service = SocketAddr::from((addresses.kubernetes_service(), 443));
     let limit = Duration::from_millis(300);
-    wait("Services work", crew, || Ok(TcpStream::connect_timeout(&service, limit).is_ok()))?;
+    wait("Services work", crew, || {
+        Ok(TcpStream::connect_timeout(&service, limit).is_ok())
+    })?;
     crew.step("Services work");
     // Pods can't be made before their namespace has this.
     let account = "get serviceaccount default -n default --ignore-not-found -o name";
-    wait("there is a service account", crew, || Ok(kubectl(plan, account).is_ok_and(|name| !name.is_empty())))
+    wait("there is a service account", crew, || {
+        Ok(kubectl(plan, account).is_ok_and(|name| !name.is_empty()))
+    })
 }
 
 /// Hides from the machine what components write to fixed places, and from components what is the machine's.
 fn isolate(dir: &Path) -> Result<()> {
-    let mount = |arguments: &[&str]| run(Command::new("mount").args(arguments)).map(drop);
+    // Without a note in /run, which is still the machine's.
+    let mount = |arguments: &[&str]| run(Command::new("mount").arg("-n").args(arguments)).map(drop);
     // Volumes that are mounted after a container started are seen in it only if this is so.
     mount(&["--make-rshared", "/"])?;
     mount(&["-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"])?;
@@ -131,8 +138,12 @@ pub fn apiserver_ready(plan: &Plan, crew: &Crew) -> Result<()> {
     let address = SocketAddr::from((plan.apiserver_address(), plan.ports.apiserver));
     let limit = Duration::from_millis(300);
     // A connection costs nothing, kubectl a tenth of a second of processor.
-    wait("the API server listens", crew, || Ok(TcpStream::connect_timeout(&address, limit).is_ok()))?;
-    wait("the API server is ready", crew, || Ok(kubectl(plan, "get --raw /readyz").is_ok()))?;
+    wait("the API server listens", crew, || {
+        Ok(TcpStream::connect_timeout(&address, limit).is_ok())
+    })?;
+    wait("the API server is ready", crew, || {
+        Ok(kubectl(plan, "get --raw /readyz").is_ok())
+    })?;
     crew.step("the API server is ready");
     Ok(())
 }

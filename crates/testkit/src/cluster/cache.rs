@@ -14,7 +14,11 @@ use crate::images::archive::hex;
 
 /// The directory of everything that is built once: `TRAINYARD_CACHE`, or `trainyard` in the user's cache directory.
 pub fn root() -> Result<PathBuf> {
-    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set = |name: &str| {
+        env::var_os(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
     let Some(path) = set("TRAINYARD_CACHE")
         .or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("trainyard")))
         .or_else(|| set("HOME").map(|dir| dir.join(".cache/trainyard")))
@@ -97,8 +101,7 @@ pub fn publish(target: &Path, what: &str, build: impl FnOnce(&Path) -> Result<()
     eprintln!("building {what} ...");
     let start = Instant::now();
     build(&unfinished).with_context(|| format!("cannot build {what}"))?;
-    fs::rename(&unfinished, target)
-        .with_context(|| format!("cannot put {what} at {}", target.display()))?;
+    fs::rename(&unfinished, target).with_context(|| format!("cannot put {what} at {}", target.display()))?;
     eprintln!("built {what} in {:.1} s", start.elapsed().as_secs_f64());
     Ok(())
 }
@@ -117,7 +120,10 @@ mod tests {
         });
         assert!(failed.is_err());
         assert!(!target.exists());
-        publish(&target, "thing", |place| Ok(fs::write(place.join("whole"), "whole")?)).unwrap();
+        publish(&target, "thing", |place| {
+            Ok(fs::write(place.join("whole"), "whole")?)
+        })
+        .unwrap();
         assert!(target.join("whole").exists());
         assert!(!target.join("half").exists());
         publish(&target, "thing", |_| bail!("built twice")).unwrap();

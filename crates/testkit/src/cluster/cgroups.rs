@@ -36,7 +36,8 @@ pub fn make(addresses: Addresses, node: &str) -> Result<()> {
         for part in [addresses.cgroup().as_str(), node] {
             let parent = group.clone();
             group.push(part);
-            fs::create_dir_all(&group).with_context(|| format!("cannot make the group {}", group.display()))?;
+            fs::create_dir_all(&group)
+                .with_context(|| format!("cannot make the group {}", group.display()))?;
             // A new cpuset has no processors, and nothing can run in it.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if hierarchy.ends_with("cpuset") {

@@ -17,16 +17,26 @@ pub fn run(command: &mut Command) -> Result<String> {
 pub fn run_with_input(command: &mut Command, input: Option<&[u8]>) -> Result<String> {
     let name = describe(command);
     let mut child = command
-        .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })
+        .stdin(if input.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        })
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .with_context(|| format!("cannot start `{name}`; is it installed?"))?;
-    let writer = child.stdin.take().zip(input.map(<[u8]>::to_vec)).map(|(mut pipe, input)| {
-        // On a thread of its own: a program may write much before it has read all.
-        thread::spawn(move || pipe.write_all(&input))
-    });
-    let output = child.wait_with_output().with_context(|| format!("cannot wait for `{name}`"))?;
+    let writer = child
+        .stdin
+        .take()
+        .zip(input.map(<[u8]>::to_vec))
+        .map(|(mut pipe, input)| {
+            // On a thread of its own: a program may write much before it has read all.
+            thread::spawn(move || pipe.write_all(&input))
+        });
+    let output = child
+        .wait_with_output()
+        .with_context(|| format!("cannot wait for `{name}`"))?;
     if let Some(writer) = writer {
         // A program may close its input early; its exit code says whether that was meant.
         let _ = writer.join();
@@ -85,7 +95,10 @@ mod tests {
 
     #[test]
     fn input_reaches_the_program() {
-        assert_eq!(run_with_input(&mut Command::new("cat"), Some(b"hello")).unwrap(), "hello");
+        assert_eq!(
+            run_with_input(&mut Command::new("cat"), Some(b"hello")).unwrap(),
+            "hello"
+        );
     }
 
     #[test]

@@ -74,12 +74,14 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Status> {
     let stream = UnixStream::connect(socket)
         .with_context(|| format!("nothing answers on {}; is the cluster up?", socket.display()))?;
     // A start waits until the component works.
-    stream.set_read_timeout(Some(Duration::from_secs(120)))?;
+    stream.set_read_timeout(Some(Duration::from_mins(2)))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     (&stream).write_all(&line)?;
     let mut answer = String::new();
-    BufReader::new(&stream).read_line(&mut answer).context("the cluster did not answer in time")?;
+    BufReader::new(&stream)
+        .read_line(&mut answer)
+        .context("the cluster did not answer in time")?;
     let answer: std::result::Result<Status, String> =
         serde_json::from_str(&answer).context("the cluster's answer can't be understood")?;
     answer.map_err(|error| anyhow!(error))
@@ -92,7 +94,9 @@ mod tests {
     #[test]
     fn requests_survive_the_wire() {
         let text = serde_json::to_string(&Request::Signal("etcd".into(), Signal::Kill)).unwrap();
-        let Request::Signal(name, signal) = serde_json::from_str(&text).unwrap() else { panic!("{text}") };
+        let Request::Signal(name, signal) = serde_json::from_str(&text).unwrap() else {
+            panic!("{text}")
+        };
         assert_eq!((name.as_str(), signal), ("etcd", Signal::Kill));
     }
 }

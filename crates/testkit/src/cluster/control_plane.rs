@@ -18,11 +18,19 @@ use crate::images::archive::hex;
 pub fn make_keys(plan: &Plan) -> Result<()> {
     let dir = plan.layout().path("pki");
     fs::create_dir_all(&dir)?;
-    let mut names = vec![format!("IP:{}", plan.apiserver_address()), "IP:127.0.0.1".to_owned()];
+    let mut names = vec![
+        format!("IP:{}", plan.apiserver_address()),
+        "IP:127.0.0.1".to_owned(),
+    ];
     if let Some(addresses) = plan.addresses() {
         names.push(format!("IP:{}", addresses.kubernetes_service()));
     }
-    for name in ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"] {
+    for name in [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+    ] {
         names.push(format!("DNS:{name}"));
     }
     names.push("DNS:kubernetes.default.svc.cluster.local".to_owned());
@@ -37,13 +45,19 @@ pub fn make_keys(plan: &Plan) -> Result<()> {
     );
     fs::write(dir.join("openssl.cnf"), configuration)?;
     let openssl = |line: &str| -> Result<()> {
-        run(Command::new("openssl").args(line.split_whitespace()).current_dir(&dir))
-            .context("the cluster's certificates can't be made")?;
+        run(Command::new("openssl")
+            .args(line.split_whitespace())
+            .current_dir(&dir))
+        .context("the cluster's certificates can't be made")?;
         Ok(())
     };
     let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -config openssl.cnf";
-    openssl(&format!("req -x509 {key} -extensions ca -days 3650 -keyout ca.key -out ca.crt"))?;
-    openssl(&format!("req -new {key} -subj /CN=kube-apiserver -keyout server.key -out server.csr"))?;
+    openssl(&format!(
+        "req -x509 {key} -extensions ca -days 3650 -keyout ca.key -out ca.crt"
+    ))?;
+    openssl(&format!(
+        "req -new {key} -subj /CN=kube-apiserver -keyout server.key -out server.csr"
+    ))?;
     openssl(
         "x509 -req -in server.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 3650 \
          -extfile openssl.cnf -extensions server -out server.crt",
@@ -56,7 +70,11 @@ pub fn make_identities(plan: &Plan) -> Result<()> {
     let layout = plan.layout();
     let mut identities = vec![
         ("admin".to_owned(), "admin".to_owned(), "system:masters"),
-        ("controllers".to_owned(), "system:kube-controller-manager".to_owned(), ""),
+        (
+            "controllers".to_owned(),
+            "system:kube-controller-manager".to_owned(),
+            "",
+        ),
         ("scheduler".to_owned(), "system:kube-scheduler".to_owned(), ""),
         ("proxy".to_owned(), "system:kube-proxy".to_owned(), ""),
         ("dns".to_owned(), "trainyard:dns".to_owned(), "system:masters"),
@@ -68,7 +86,7 @@ pub fn make_identities(plan: &Plan) -> Result<()> {
     let mut table = String::new();
     for (name, user, groups) in &identities {
         let token = random_token()?;
-        table.push_str(&format!("{token},{user},{user},\"{groups}\"\n"));
+        table.extend([&token, ",", user, ",", user, ",\"", groups, "\"\n"]);
         let path = layout.path(&format!("identities/{name}.kubeconfig"));
         write_private(&path, &kubeconfig(&layout, &plan.server(), name, &token)?)?;
     }
@@ -114,7 +132,12 @@ pub fn component(plan: &Plan, name: &str, program: String, arguments: Vec<String
     argv.extend(arguments);
     let mut environment = plan.programs.environment();
     environment.push(("HOME".to_owned(), layout.text("home")));
-    Component { name: name.to_owned(), argv, environment, log: layout.log(name) }
+    Component {
+        name: name.to_owned(),
+        argv,
+        environment,
+        log: layout.log(name),
+    }
 }
 
 /// The store.
@@ -171,7 +194,12 @@ pub fn apiserver(plan: &Plan) -> Component {
         arguments.push(GANG.to_owned());
         arguments.push("--runtime-config=scheduling.k8s.io/v1alpha2=true".to_owned());
     }
-    component(plan, "kube-apiserver", plan.programs.go("kube-apiserver"), arguments)
+    component(
+        plan,
+        "kube-apiserver",
+        plan.programs.go("kube-apiserver"),
+        arguments,
+    )
 }
 
 const GANG: &str = "--feature-gates=GenericWorkload=true,GangScheduling=true";
@@ -180,7 +208,10 @@ const GANG: &str = "--feature-gates=GenericWorkload=true,GangScheduling=true";
 pub fn controllers(plan: &Plan) -> Component {
     let layout = plan.layout();
     let arguments = vec![
-        format!("--kubeconfig={}", layout.text("identities/controllers.kubeconfig")),
+        format!(
+            "--kubeconfig={}",
+            layout.text("identities/controllers.kubeconfig")
+        ),
         "--use-service-account-credentials".to_owned(),
         format!("--service-account-private-key-file={}", layout.text("pki/sa.key")),
         format!("--root-ca-file={}", layout.text("pki/ca.crt")),
@@ -196,7 +227,12 @@ pub fn controllers(plan: &Plan) -> Component {
         "--kube-api-qps=200".to_owned(),
         "--kube-api-burst=400".to_owned(),
     ];
-    component(plan, "kube-controller-manager", plan.programs.go("kube-controller-manager"), arguments)
+    component(
+        plan,
+        "kube-controller-manager",
+        plan.programs.go("kube-controller-manager"),
+        arguments,
+    )
 }
 
 /// The scheduler.
@@ -212,5 +248,10 @@ pub fn scheduler(plan: &Plan) -> Component {
     if plan.gang {
         arguments.push(GANG.to_owned());
     }
-    component(plan, "kube-scheduler", plan.programs.go("kube-scheduler"), arguments)
+    component(
+        plan,
+        "kube-scheduler",
+        plan.programs.go("kube-scheduler"),
+        arguments,
+    )
 }

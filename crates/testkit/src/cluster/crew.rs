@@ -49,8 +49,15 @@ pub struct Crew {
 
 impl Default for Crew {
     fn default() -> Self {
-        let inner = Inner { phase: Phase::Waiting, steps: Vec::new(), members: BTreeMap::new() };
-        Self { start: Instant::now(), inner: Mutex::new(inner) }
+        let inner = Inner {
+            phase: Phase::Waiting,
+            steps: Vec::new(),
+            members: BTreeMap::new(),
+        };
+        Self {
+            start: Instant::now(),
+            inner: Mutex::new(inner),
+        }
     }
 }
 
@@ -87,7 +94,12 @@ impl Crew {
     /// Starts a component that is new.
     pub fn add(&self, component: Component) -> Result<()> {
         let name = component.name.clone();
-        let member = Member { component, child: None, ended: None, dismissed: false };
+        let member = Member {
+            component,
+            child: None,
+            ended: None,
+            dismissed: false,
+        };
         self.lock().members.insert(name.clone(), member);
         self.start(&name)
     }
@@ -106,7 +118,10 @@ impl Crew {
             .append(true)
             .open(&component.log)
             .with_context(|| format!("cannot write the log {}", component.log.display()))?;
-        let (program, arguments) = component.argv.split_first().context("a component without a program")?;
+        let (program, arguments) = component
+            .argv
+            .split_first()
+            .context("a component without a program")?;
         let child = Command::new(program)
             .args(arguments)
             .envs(component.environment.iter().map(|(name, value)| (name, value)))
@@ -126,7 +141,9 @@ impl Crew {
         let mut inner = self.lock();
         let member = member(&mut inner, name)?;
         member.look();
-        let Some(child) = &mut member.child else { bail!("{name} is not running") };
+        let Some(child) = &mut member.child else {
+            bail!("{name} is not running")
+        };
         if signal == Signal::Kill {
             member.dismissed = true;
             child.kill()?;
@@ -135,7 +152,10 @@ impl Crew {
             member.ended = Some(status.to_string());
             return Ok(());
         }
-        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("no such process")?;
+        let pid = i32::try_from(child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .context("no such process")?;
         let number = match signal {
             Signal::Stop => rustix::process::Signal::STOP,
             _ => rustix::process::Signal::CONT,
@@ -151,7 +171,10 @@ impl Crew {
             if let Some(ended) = member.ended.as_ref().filter(|_| !member.dismissed) {
                 let log = fs::read(&member.component.log).unwrap_or_default();
                 let log = tail(&String::from_utf8_lossy(&log), 15);
-                bail!("{name} ended ({ended}); the end of {}:\n{log}", member.component.log.display());
+                bail!(
+                    "{name} ended ({ended}); the end of {}:\n{log}",
+                    member.component.log.display()
+                );
             }
         }
         Ok(())
@@ -169,7 +192,11 @@ impl Crew {
             }
         });
         let components = components.collect();
-        Status { phase: inner.phase.clone(), steps: inner.steps.clone(), components }
+        Status {
+            phase: inner.phase.clone(),
+            steps: inner.steps.clone(),
+            components,
+        }
     }
 }
 
@@ -214,14 +241,20 @@ mod tests {
         crew.start("part").unwrap();
         assert!(crew.status().components[0].pid.is_some());
         crew.signal("part", Signal::Kill).unwrap();
-        assert!(crew.signal("other", Signal::Kill).unwrap_err().to_string().contains("there are part"));
+        assert!(
+            crew.signal("other", Signal::Kill)
+                .unwrap_err()
+                .to_string()
+                .contains("there are part")
+        );
     }
 
     #[test]
     fn a_component_that_ends_by_itself_is_reported_with_its_log() {
         let dir = tempfile::tempdir().unwrap();
         let crew = Crew::default();
-        crew.add(component(dir.path(), "echo no such flag; exit 1")).unwrap();
+        crew.add(component(dir.path(), "echo no such flag; exit 1"))
+            .unwrap();
         let error = loop {
             if let Err(error) = crew.check() {
                 break error.to_string();

@@ -113,11 +113,15 @@ impl Drop for TiedCluster {
 
 fn start(options: &Options, tied: bool) -> Result<(Cluster, Option<ChildStdin>)> {
     let dir = std::path::absolute(&options.dir)?;
+    preflight::check_user(options.nodes)?;
     check_place(&dir, options.nodes)?;
     let layout = Layout::new(&dir);
     let lock = lock(&layout)?;
     if Owner::read(&layout).is_some_and(|owner| owner.init.is_alive()) {
-        bail!("there is a cluster in {} already; end it with `testcluster down`", dir.display());
+        bail!(
+            "there is a cluster in {} already; end it with `testcluster down`",
+            dir.display()
+        );
     }
     sweep_abandoned(&dir);
     clear(&layout)?;
@@ -175,7 +179,10 @@ const MARK: &str = "this-is-a-trainyard-test-cluster";
 fn check_place(dir: &Path, nodes: bool) -> Result<()> {
     // The longest socket below it is node-a/containerd.sock.ttrpc, and the kernel allows 107 characters.
     if dir.as_os_str().len() > 75 {
-        bail!("the path {} is too long for sockets below it; choose a shorter one with --dir", dir.display());
+        bail!(
+            "the path {} is too long for sockets below it; choose a shorter one with --dir",
+            dir.display()
+        );
     }
     for hidden in ["/run", "/var/run", "/var/lib", "/var/log", "/proc", "/sys"] {
         if nodes && (dir.starts_with(hidden) || cache::root()?.starts_with(hidden)) {
@@ -200,12 +207,19 @@ fn launch(layout: &Layout, nodes: bool, tied: bool) -> Result<(Owner, Option<Chi
     fs::create_dir_all(layout.path("logs"))?;
     let log = File::create(layout.log("supervisor"))?;
     let mut command = in_namespaces(nodes);
-    command.arg(std::env::current_exe()?).arg("init").arg("--dir").arg(layout.path(""));
+    command
+        .arg(std::env::current_exe()?)
+        .arg("init")
+        .arg("--dir")
+        .arg(layout.path(""));
     if tied {
         command.arg("--tied").stdin(Stdio::piped());
     }
-    let mut outer =
-        command.stdout(log.try_clone()?).stderr(log).spawn().context("cannot start unshare (util-linux)")?;
+    let mut outer = command
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .context("cannot start unshare (util-linux)")?;
     let owner = match await_first_process(layout, &mut outer, tied) {
         Ok(owner) => owner,
         Err(error) => {
@@ -226,23 +240,40 @@ fn await_first_process(layout: &Layout, outer: &mut Child, tied: bool) -> Result
     wait_until("the first process runs", Duration::from_secs(20), || {
         init = Process::first_child(outer.id());
         if outer.try_wait()?.is_some() {
-            bail!("it ended: {}", tail(&fs::read_to_string(layout.log("supervisor"))?, 5));
+            bail!(
+                "it ended: {}",
+                tail(&fs::read_to_string(layout.log("supervisor"))?, 5)
+            );
         }
         Ok(init.is_some() && layout.control().exists())
     })?;
     let (Some(outer), Some(init)) = (Process::find(outer.id()), init) else {
         bail!("the first process ended at once");
     };
-    let owner = Owner { outer, init, slot: None, tied };
+    let owner = Owner {
+        outer,
+        init,
+        slot: None,
+        tied,
+    };
     owner.write(layout)?;
     Ok(owner)
 }
 
 fn free_ports() -> Result<Ports> {
     // All at once, or the kernel may give the same one again.
-    let listeners: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
-    let ports: Vec<_> = listeners.iter().map(|l| Ok(l.local_addr()?.port())).collect::<Result<_>>()?;
-    Ok(Ports { apiserver: ports[0], etcd: ports[1], peer: ports[2] })
+    let listeners: Vec<_> = (0..3)
+        .map(|_| TcpListener::bind("127.0.0.1:0"))
+        .collect::<Result<_, _>>()?;
+    let ports: Vec<_> = listeners
+        .iter()
+        .map(|l| Ok(l.local_addr()?.port()))
+        .collect::<Result<_>>()?;
+    Ok(Ports {
+        apiserver: ports[0],
+        etcd: ports[1],
+        peer: ports[2],
+    })
 }
 
 /// Has the supervisor start everything, and says how far it is.
@@ -258,7 +289,9 @@ fn boot(layout: &Layout, plan: Plan) -> Result<()> {
         match status.phase {
             Phase::Ready => return Ok(()),
             Phase::Failed(reason) => bail!(reason),
-            _ if start.elapsed() > Duration::from_secs(300) => bail!("the cluster did not start in five minutes"),
+            _ if start.elapsed() > Duration::from_mins(5) => {
+                bail!("the cluster did not start in five minutes")
+            }
             _ => thread::sleep(Duration::from_millis(100)),
         }
         status = ask(&layout.control(), &Request::Status)?;
@@ -297,7 +330,10 @@ fn clear(layout: &Layout) -> Result<()> {
     let dir = layout.path("");
     let empty = fs::read_dir(&dir).map_or(true, |mut items| items.next().is_none());
     if !empty && !layout.path(MARK).exists() {
-        bail!("{} has files that are not a test cluster's; choose another --dir", dir.display());
+        bail!(
+            "{} has files that are not a test cluster's; choose another --dir",
+            dir.display()
+        );
     }
     match fs::remove_dir_all(&dir) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -309,14 +345,18 @@ fn clear(layout: &Layout) -> Result<()> {
 
 /// Removes the remains of clusters beside `dir` whose processes are gone.
 fn sweep_abandoned(dir: &Path) {
-    let Some(Ok(items)) = dir.parent().map(fs::read_dir) else { return };
+    let Some(Ok(items)) = dir.parent().map(fs::read_dir) else {
+        return;
+    };
     for path in items.flatten().map(|item| item.path()) {
         let layout = Layout::new(&path);
         if path == dir || !layout.path(MARK).exists() {
             continue;
         }
         // Whoever starts or ends it holds the lock.
-        let Ok(Some(_lock)) = cache::try_lock(&layout.lock()) else { continue };
+        let Ok(Some(_lock)) = cache::try_lock(&layout.lock()) else {
+            continue;
+        };
         if Owner::read(&layout).is_some_and(|owner| owner.init.is_alive()) {
             continue;
         }

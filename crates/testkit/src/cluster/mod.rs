@@ -93,17 +93,28 @@ impl Cluster {
     pub fn environment(&self) -> Vec<(String, String)> {
         let path = env::var("PATH").unwrap_or_default();
         vec![
-            ("KUBECONFIG".to_owned(), self.state.kubeconfig.display().to_string()),
+            (
+                "KUBECONFIG".to_owned(),
+                self.state.kubeconfig.display().to_string(),
+            ),
             (ENVIRONMENT.to_owned(), self.dir.display().to_string()),
-            ("KUBECACHEDIR".to_owned(), self.dir.join("kubectl-cache").display().to_string()),
-            ("PATH".to_owned(), format!("{}:{path}", self.state.programs.bin.display())),
+            (
+                "KUBECACHEDIR".to_owned(),
+                self.dir.join("kubectl-cache").display().to_string(),
+            ),
+            (
+                "PATH".to_owned(),
+                format!("{}:{path}", self.state.programs.bin.display()),
+            ),
         ]
     }
 
     /// Runs kubectl and returns its output; `input` is its standard input, for `-f -`.
     pub fn kubectl<A: AsRef<str>>(&self, arguments: &[A], input: Option<&str>) -> Result<String> {
         let mut command = Command::new(self.state.programs.go("kubectl"));
-        command.args(arguments.iter().map(AsRef::as_ref)).envs(self.environment());
+        command
+            .args(arguments.iter().map(AsRef::as_ref))
+            .envs(self.environment());
         command::run_with_input(&mut command, input.map(str::as_bytes))
     }
 
@@ -114,9 +125,16 @@ impl Cluster {
                 node::import(&self.state.programs, &node.containerd_socket, archive)
                     .with_context(|| format!("on {}", node.name))
             };
-            let threads: Vec<_> =
-                self.state.nodes.iter().map(|node| scope.spawn(move || import(node))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("it ended early")))).collect()
+            let threads: Vec<_> = self
+                .state
+                .nodes
+                .iter()
+                .map(|node| scope.spawn(move || import(node)))
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| Err(anyhow!("it ended early"))))
+                .collect()
         });
         results.into_iter().collect()
     }
@@ -169,7 +187,11 @@ impl Cluster {
     /// The process of a component as this process sees it, to measure it.
     pub fn pid(&self, component: &str) -> Result<u32> {
         let status = self.status()?;
-        let inner = status.components.iter().find(|known| known.name == component).and_then(|known| known.pid);
+        let inner = status
+            .components
+            .iter()
+            .find(|known| known.name == component)
+            .and_then(|known| known.pid);
         inner
             .and_then(|inner| lifecycle::first_process(&self.dir)?.translate(inner))
             .with_context(|| format!("{component} does not run"))

@@ -31,9 +31,16 @@ pub fn take_slot(pid: u32) -> Result<Addresses> {
             refused = error.to_string();
             continue;
         }
-        run(&mut words(&format!("ip address add {}/16 dev {link}", addresses.host())))?;
+        run(&mut words(&format!(
+            "ip address add {}/16 dev {link}",
+            addresses.host()
+        )))?;
         run(&mut words(&format!("ip link set {link} up")))?;
-        run(&mut words(&format!("ip route add {} via {}", addresses.services(), addresses.gateway())))?;
+        run(&mut words(&format!(
+            "ip route add {} via {}",
+            addresses.services(),
+            addresses.gateway()
+        )))?;
         return Ok(addresses);
     }
     bail!("there is no free slot for another cluster; the last one is not free since {refused}");
@@ -41,7 +48,11 @@ pub fn take_slot(pid: u32) -> Result<Addresses> {
 
 /// Waits until the kernel has taken back the link of a cluster that ended.
 pub fn release_slot(addresses: Addresses) -> Result<()> {
-    if wait_until("the link is gone", Duration::from_secs(10), || Ok(!is_taken(addresses))).is_err() {
+    if wait_until("the link is gone", Duration::from_secs(10), || {
+        Ok(!is_taken(addresses))
+    })
+    .is_err()
+    {
         run(&mut words(&format!("ip link delete {}", addresses.link())))?;
     }
     Ok(())
@@ -100,7 +111,10 @@ pub fn write_cni(plan: &Plan, addresses: Addresses) -> Result<()> {
             },
         }],
     });
-    fs::write(dir.join("10-pods.conflist"), serde_json::to_vec_pretty(&configuration)?)?;
+    fs::write(
+        dir.join("10-pods.conflist"),
+        serde_json::to_vec_pretty(&configuration)?,
+    )?;
     Ok(())
 }
 
@@ -123,7 +137,12 @@ pub fn proxy(plan: &Plan) -> Result<Component> {
     let path = layout.path("proxy.json");
     fs::write(&path, serde_json::to_vec_pretty(&configuration)?)?;
     let arguments = vec![format!("--config={}", path.display())];
-    Ok(component(plan, "kube-proxy", plan.programs.go("kube-proxy"), arguments))
+    Ok(component(
+        plan,
+        "kube-proxy",
+        plan.programs.go("kube-proxy"),
+        arguments,
+    ))
 }
 
 /// Names of Services and pods.
@@ -145,11 +164,16 @@ pub fn dns_answers(addresses: Addresses) -> Result<bool> {
     let socket = UdpSocket::bind((addresses.gateway(), 0))?;
     socket.set_read_timeout(Some(Duration::from_millis(500)))?;
     let query = dns_query("kubernetes.default.svc.cluster.local");
-    if socket.send_to(&query, SocketAddr::from((addresses.gateway(), 53))).is_err() {
+    if socket
+        .send_to(&query, SocketAddr::from((addresses.gateway(), 53)))
+        .is_err()
+    {
         return Ok(false);
     }
     let mut answer = [0; 512];
-    Ok(socket.recv(&mut answer).is_ok_and(|length| dns_found(&answer[..length])))
+    Ok(socket
+        .recv(&mut answer)
+        .is_ok_and(|length| dns_found(&answer[..length])))
 }
 
 fn dns_query(name: &str) -> Vec<u8> {
@@ -166,7 +190,7 @@ fn dns_query(name: &str) -> Vec<u8> {
 
 /// No error and at least one answer.
 fn dns_found(answer: &[u8]) -> bool {
-    answer.len() > 12 && answer[3] & 15 == 0 && (answer[6] > 0 || answer[7] > 0)
+    answer.len() > 12 && answer[3].is_multiple_of(16) && (answer[6] > 0 || answer[7] > 0)
 }
 
 #[cfg(test)]

@@ -45,8 +45,6 @@ disabled_plugins = [
   sandbox_image = "docker.io/{PAUSE}"
   # Without CAP_SYS_RESOURCE a process can't make itself less likely to be killed than its parent.
   restrict_oom_score_adj = true
-  # Ping without privileges.
-  enable_unprivileged_icmp = true
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "overlayfs"
     default_runtime_name = "runc"
@@ -67,7 +65,10 @@ disabled_plugins = [
     );
     let path = dir.join("containerd.toml");
     fs::write(&path, configuration)?;
-    let arguments = vec![format!("--config={}", path.display()), "--log-level=warn".to_owned()];
+    let arguments = vec![
+        format!("--config={}", path.display()),
+        "--log-level=warn".to_owned(),
+    ];
     let program = plan.programs.debian("usr/bin/containerd");
     Ok(component(plan, &format!("containerd-{node}"), program, arguments))
 }
@@ -117,19 +118,31 @@ pub fn kubelet(plan: &Plan, addresses: Addresses, index: usize, node: &str) -> R
     fs::write(&path, serde_json::to_vec_pretty(&configuration)?)?;
     let arguments = vec![
         format!("--config={}", path.display()),
-        format!("--kubeconfig={}", layout.text(&format!("identities/{node}.kubeconfig"))),
+        format!(
+            "--kubeconfig={}",
+            layout.text(&format!("identities/{node}.kubeconfig"))
+        ),
         format!("--hostname-override={node}"),
         format!("--node-ip={}", addresses.node(index)),
         format!("--root-dir={}", dir.join("kubelet").display()),
         format!("--cert-dir={}", dir.join("kubelet-pki").display()),
     ];
-    Ok(component(plan, &kubelet_name(node), plan.programs.go("kubelet"), arguments))
+    Ok(component(
+        plan,
+        &kubelet_name(node),
+        plan.programs.go("kubelet"),
+        arguments,
+    ))
 }
 
 /// A command that talks to a node's containerd.
 pub fn ctr(programs: &Programs, socket: &Path) -> Command {
     let mut command = Command::new(programs.debian("usr/bin/ctr"));
-    command.envs(programs.environment()).arg("-a").arg(socket).args(["-n", "k8s.io"]);
+    command
+        .envs(programs.environment())
+        .arg("-a")
+        .arg(socket)
+        .args(["-n", "k8s.io"]);
     command
 }
 

@@ -45,7 +45,11 @@ pub struct Ports {
 
 impl Ports {
     /// The usual ports, for a network of the cluster's own.
-    pub const OWN_NETWORK: Self = Self { apiserver: 6443, etcd: 2379, peer: 2380 };
+    pub const OWN_NETWORK: Self = Self {
+        apiserver: 6443,
+        etcd: 2379,
+        peer: 2380,
+    };
 }
 
 impl Plan {
@@ -61,7 +65,7 @@ impl Plan {
 
     /// The address that the API server listens on.
     pub fn apiserver_address(&self) -> Ipv4Addr {
-        self.addresses().map_or(Ipv4Addr::LOCALHOST, |addresses| addresses.gateway())
+        self.addresses().map_or(Ipv4Addr::LOCALHOST, Addresses::gateway)
     }
 
     /// The URL of the API server.
@@ -139,11 +143,17 @@ impl Addresses {
     /// Whether a route of the host, as `ip route` prints it, is in the way of this slot.
     pub fn collides_with(self, route: &str) -> bool {
         // A first word may say what kind of route it is.
-        let destination = route.split_whitespace().take(2).take_while(|word| *word != "default").find_map(|word| {
-            let (address, length) = word.split_once('/').unwrap_or((word, "32"));
-            Some((address.parse::<Ipv4Addr>().ok()?, length.parse::<u32>().ok()?))
-        });
-        let Some((address, length)) = destination else { return false };
+        let destination = route
+            .split_whitespace()
+            .take(2)
+            .take_while(|word| *word != "default")
+            .find_map(|word| {
+                let (address, length) = word.split_once('/').unwrap_or((word, "32"));
+                Some((address.parse::<Ipv4Addr>().ok()?, length.parse::<u32>().ok()?))
+            });
+        let Some((address, length)) = destination else {
+            return false;
+        };
         let bits = length.min(16);
         let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
         [self.pod(0, 0), self.kubernetes_service()]
@@ -161,7 +171,9 @@ pub struct Layout {
 impl Layout {
     /// The layout of the cluster in `dir`.
     pub fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_path_buf() }
+        Self {
+            dir: dir.to_path_buf(),
+        }
     }
 
     /// A path in the cluster's directory.

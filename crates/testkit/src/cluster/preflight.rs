@@ -27,16 +27,23 @@ try "the kernel has no bridges" ip link add probe0 type bridge
 try "the kernel has no veth links" ip link add probe1 type veth peer name probe2
 try "there are no control groups at /sys/fs/cgroup" test -d /sys/fs/cgroup
 try "the control groups are read-only" sh -c 'd=$(ls -d /sys/fs/cgroup/memory /sys/fs/cgroup 2>/dev/null | head -n 1); mkdir $d/trainyard-probe-$$ && rmdir $d/trainyard-probe-$$'
-try "tmpfs can't be mounted" mount -t tmpfs tmpfs /mnt
+try "tmpfs can't be mounted" mount -n -t tmpfs tmpfs /mnt
 mkdir -p "$1/lower" "$1/upper" "$1/work" "$1/merged"
-try "overlays can't be mounted in $1" mount -t overlay overlay -o "lowerdir=$1/lower,upperdir=$1/upper,workdir=$1/work" "$1/merged"
+try "overlays can't be mounted in $1" mount -n -t overlay overlay -o "lowerdir=$1/lower,upperdir=$1/upper,workdir=$1/work" "$1/merged"
 "#;
+
+/// What can be said before anything is written.
+pub fn check_user(nodes: bool) -> Result<()> {
+    if nodes && !rustix::process::geteuid().is_root() {
+        bail!(Unsupported(
+            "nodes need root (use --no-nodes for an API server alone)".to_owned()
+        ));
+    }
+    Ok(())
+}
 
 /// An [`Unsupported`] that says what is missing. `dir` is where the cluster's files will be.
 pub fn check(nodes: bool, dir: &Path) -> Result<()> {
-    if nodes && !rustix::process::geteuid().is_root() {
-        bail!(Unsupported("nodes need root (use --no-nodes for an API server alone)".to_owned()));
-    }
     let mut namespaces = super::supervisor::in_namespaces(nodes);
     if !nodes {
         if let Err(error) = run(namespaces.arg("true")) {
@@ -58,7 +65,9 @@ pub fn check(nodes: bool, dir: &Path) -> Result<()> {
 fn packet_filter() -> Result<()> {
     let programs = super::programs::Programs::ensure(true)?;
     let mut command = Command::new("unshare");
-    command.args(["--net", "--", "iptables", "-t", "nat", "-L", "-n"]).envs(programs.environment());
+    command
+        .args(["--net", "--", "iptables", "-t", "nat", "-L", "-n"])
+        .envs(programs.environment());
     if let Err(error) = run(&mut command) {
         bail!(Unsupported(format!("the kernel has no packet filter: {error}")));
     }

@@ -21,14 +21,20 @@ impl Process {
     /// The running process with this number.
     pub fn find(pid: u32) -> Option<Self> {
         let stat = Stat::read(pid)?;
-        (stat.state != 'Z').then_some(Self { pid, started: stat.started })
+        (stat.state != 'Z').then_some(Self {
+            pid,
+            started: stat.started,
+        })
     }
 
     /// The first child of a process.
     pub fn first_child(parent: u32) -> Option<Self> {
         numbers().into_iter().find_map(|pid| {
             let stat = Stat::read(pid)?;
-            (stat.parent == parent && stat.state != 'Z').then_some(Self { pid, started: stat.started })
+            (stat.parent == parent && stat.state != 'Z').then_some(Self {
+                pid,
+                started: stat.started,
+            })
         })
     }
 
@@ -48,19 +54,28 @@ impl Process {
             bail!("{} is no process number", self.pid)
         };
         // From here on the handle means one process; whether it is ours is asked after it was opened.
-        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
+            return Ok(());
+        };
         if !self.is_alive() {
             return Ok(());
         }
-        pidfd_send_signal(&handle, Signal::KILL).with_context(|| format!("cannot end process {}", self.pid))?;
-        wait_until(&format!("process {} has ended", self.pid), Duration::from_secs(30), || Ok(!self.is_alive()))
+        pidfd_send_signal(&handle, Signal::KILL)
+            .with_context(|| format!("cannot end process {}", self.pid))?;
+        wait_until(
+            &format!("process {} has ended", self.pid),
+            Duration::from_secs(30),
+            || Ok(!self.is_alive()),
+        )
     }
 
     /// The process outside that has the number `inner` in the process namespace of this one.
     pub fn translate(self, inner: u32) -> Option<u32> {
         let space = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
         let ours = space(self.pid)?;
-        numbers().into_iter().find(|pid| space(*pid).as_ref() == Some(&ours) && inner_number(*pid) == Some(inner))
+        numbers()
+            .into_iter()
+            .find(|pid| space(*pid).as_ref() == Some(&ours) && inner_number(*pid) == Some(inner))
     }
 }
 
@@ -72,7 +87,9 @@ fn inner_number(pid: u32) -> Option<u32> {
 
 fn numbers() -> Vec<u32> {
     let items = fs::read_dir(Path::new("/proc")).into_iter().flatten().flatten();
-    items.filter_map(|item| item.file_name().to_str()?.parse().ok()).collect()
+    items
+        .filter_map(|item| item.file_name().to_str()?.parse().ok())
+        .collect()
 }
 
 struct Stat {
@@ -104,7 +121,8 @@ mod tests {
 
     #[test]
     fn odd_names_do_not_confuse() {
-        let stat = Stat::parse("7 (a) R 1 (b)) S 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 99 23").unwrap();
+        let stat =
+            Stat::parse("7 (a) R 1 (b)) S 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 99 22 23").unwrap();
         assert_eq!((stat.state, stat.parent, stat.started), ('S', 3, 99));
     }
 
@@ -112,7 +130,10 @@ mod tests {
     fn only_the_process_that_was_meant_is_killed() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let process = Process::find(child.id()).unwrap();
-        let stranger = Process { started: process.started + 1, ..process };
+        let stranger = Process {
+            started: process.started + 1,
+            ..process
+        };
         stranger.kill().unwrap();
         assert!(process.is_alive());
         process.kill().unwrap();

@@ -1,4 +1,4 @@
-//! The programs that a cluster consists of: Kubernetes, etcd and CoreDNS built from Go modules; the container runtime
+//! The programs that a cluster consists of: Kubernetes, etcd and `CoreDNS` built from Go modules; the container runtime
 //! from Debian packages that are unpacked beside them, not installed, so that no service starts and nothing of the
 //! machine changes.
 
@@ -24,7 +24,10 @@ const SOURCES: [(&str, &str); 6] = [
     ("tools.go", include_str!("../../../../tools/cluster/tools.go")),
     ("dns/go.mod", include_str!("../../../../tools/cluster/dns/go.mod")),
     ("dns/go.sum", include_str!("../../../../tools/cluster/dns/go.sum")),
-    ("dns/main.go", include_str!("../../../../tools/cluster/dns/main.go")),
+    (
+        "dns/main.go",
+        include_str!("../../../../tools/cluster/dns/main.go"),
+    ),
 ];
 
 /// Name of the binary, directory of its module, package.
@@ -32,7 +35,11 @@ const GO_PROGRAMS: [(&str, &str, &str); 8] = [
     ("etcd", ".", "go.etcd.io/etcd/server/v3"),
     ("kubectl", ".", "k8s.io/kubernetes/cmd/kubectl"),
     ("kube-apiserver", ".", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    ("kube-controller-manager", ".", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    (
+        "kube-controller-manager",
+        ".",
+        "k8s.io/kubernetes/cmd/kube-controller-manager",
+    ),
     ("kube-scheduler", ".", "k8s.io/kubernetes/cmd/kube-scheduler"),
     ("kubelet", ".", "k8s.io/kubernetes/cmd/kubelet"),
     ("kube-proxy", ".", "k8s.io/kubernetes/cmd/kube-proxy"),
@@ -59,7 +66,7 @@ const PACKAGES: [&str; 13] = [
 /// Where the programs are.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Programs {
-    /// Kubernetes, etcd, CoreDNS.
+    /// Kubernetes, etcd, `CoreDNS`.
     pub bin: PathBuf,
     /// The root that the Debian packages are unpacked in; empty when there are no nodes.
     pub system: PathBuf,
@@ -111,7 +118,9 @@ const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 fn go_programs() -> Result<PathBuf> {
     let parts = SOURCES.iter().flat_map(|(name, content)| [*name, *content]);
-    let home = cache::root()?.join("cluster").join(cache::key(parts.chain([VERSION])));
+    let home = cache::root()?
+        .join("cluster")
+        .join(cache::key(parts.chain([VERSION])));
     let what = "the cluster's programs (about ten minutes on two cores, once)";
     cache::publish(&home, what, |place| {
         let source = place.join("src");
@@ -137,9 +146,9 @@ fn go_build(module: &Path, package: &str, output: &Path) -> Result<()> {
     // Clients would see v0.0.0 otherwise.
     let (major, minor) = ("1", VERSION.split('.').nth(1).unwrap_or_default());
     for variables in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {
-        flags.push_str(&format!(
-            " -X {variables}.gitVersion={VERSION} -X {variables}.gitMajor={major} -X {variables}.gitMinor={minor}"
-        ));
+        for (name, value) in [("gitVersion", VERSION), ("gitMajor", major), ("gitMinor", minor)] {
+            flags.extend([" -X ", variables, ".", name, "=", value]);
+        }
     }
     run(Command::new("go")
         .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", &flags, "-o"])
@@ -152,21 +161,27 @@ fn go_build(module: &Path, package: &str, output: &Path) -> Result<()> {
 }
 
 fn debian_programs() -> Result<PathBuf> {
-    let home = cache::root()?.join("cluster").join(format!("system-{}", cache::key(PACKAGES)));
-    cache::publish(&home, "the container runtime (Debian packages, unpacked)", |place| {
-        let packages = place.join("debs");
-        fs::create_dir_all(&packages)?;
-        download(&packages, &PACKAGES)?;
-        unpack(&packages, place)?;
-        fs::remove_dir_all(&packages)?;
-        // Debian makes these links when a package is configured, which is not done here.
-        for name in ["iptables", "ip6tables"] {
-            for end in ["", "-save", "-restore"] {
-                symlink("xtables-nft-multi", place.join(format!("usr/sbin/{name}{end}")))?;
+    let home = cache::root()?
+        .join("cluster")
+        .join(format!("system-{}", cache::key(PACKAGES)));
+    cache::publish(
+        &home,
+        "the container runtime (Debian packages, unpacked)",
+        |place| {
+            let packages = place.join("debs");
+            fs::create_dir_all(&packages)?;
+            download(&packages, &PACKAGES)?;
+            unpack(&packages, place)?;
+            fs::remove_dir_all(&packages)?;
+            // Debian makes these links when a package is configured, which is not done here.
+            for name in ["iptables", "ip6tables"] {
+                for end in ["", "-save", "-restore"] {
+                    symlink("xtables-nft-multi", place.join(format!("usr/sbin/{name}{end}")))?;
+                }
             }
-        }
-        Ok(())
-    })?;
+            Ok(())
+        },
+    )?;
     Ok(home)
 }
 
@@ -180,7 +195,8 @@ pub(crate) fn download(into: &Path, packages: &[impl AsRef<str>]) -> Result<()> 
     }
     eprintln!("  refreshing the package lists");
     run(Command::new("apt-get").arg("update")).context("the package lists can't be refreshed")?;
-    run(&mut apt).context("Debian packages can't be downloaded; the test cluster needs Debian 12 or newer")?;
+    run(&mut apt)
+        .context("Debian packages can't be downloaded; the test cluster needs Debian 12 or newer")?;
     Ok(())
 }
 
@@ -195,7 +211,10 @@ pub(crate) fn unpack(packages: &Path, root: &Path) -> Result<()> {
         found = true;
         // Not `dpkg-deb -x`: it replaces a link such as /lib -> usr/lib by a directory.
         let script = r#"dpkg-deb --fsys-tarfile "$1" | tar -x --keep-directory-symlink -C "$2""#;
-        run(Command::new("sh").args(["-ec", script, "unpack"]).arg(&path).arg(root))?;
+        run(Command::new("sh")
+            .args(["-ec", script, "unpack"])
+            .arg(&path)
+            .arg(root))?;
     }
     if !found {
         bail!("no package was downloaded into {}", packages.display());

@@ -72,8 +72,12 @@ impl State {
         let path = layout.state();
         let content = fs::read(&path)
             .with_context(|| format!("there is no cluster: {} can't be read", path.display()))?;
-        serde_json::from_slice(&content)
-            .with_context(|| format!("{} can't be understood; end that cluster and start it again", path.display()))
+        serde_json::from_slice(&content).with_context(|| {
+            format!(
+                "{} can't be understood; end that cluster and start it again",
+                path.display()
+            )
+        })
     }
 
     /// Writes it to a cluster's directory.
@@ -91,7 +95,10 @@ mod tests {
     fn plan(dir: &std::path::Path, slot: Option<u8>) -> Plan {
         Plan {
             dir: dir.to_path_buf(),
-            programs: Programs { bin: "/bin".into(), system: PathBuf::new() },
+            programs: Programs {
+                bin: "/bin".into(),
+                system: PathBuf::new(),
+            },
             slot,
             ports: Ports::OWN_NETWORK,
             controllers: true,

@@ -30,9 +30,14 @@ pub fn init(dir: &Path, tied: bool) -> Result<ExitCode> {
     let supervisor = command.spawn().context("cannot start the supervisor")?;
     let supervisor = i32::try_from(supervisor.id())?;
     loop {
-        let Some((pid, status)) = wait(WaitOptions::empty()).context("no process is left")? else { continue };
+        let Some((pid, status)) = wait(WaitOptions::empty()).context("no process is left")? else {
+            continue;
+        };
         if pid.as_raw_nonzero().get() == supervisor {
-            let code = status.exit_status().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
+            let code = status
+                .exit_status()
+                .and_then(|code| u8::try_from(code).ok())
+                .unwrap_or(1);
             return Ok(ExitCode::from(code));
         }
     }
@@ -48,8 +53,8 @@ pub fn supervise(dir: &Path, tied: bool) -> Result<()> {
     let socket = Layout::new(dir).control();
     // Listens under another name first: who sees the socket can connect.
     let unnamed = socket.with_extension("new");
-    let listener = UnixListener::bind(&unnamed)
-        .with_context(|| format!("cannot listen on {}", socket.display()))?;
+    let listener =
+        UnixListener::bind(&unnamed).with_context(|| format!("cannot listen on {}", socket.display()))?;
     fs::rename(&unnamed, &socket)?;
     if tied {
         thread::spawn(|| {
@@ -57,7 +62,10 @@ pub fn supervise(dir: &Path, tied: bool) -> Result<()> {
             std::process::exit(0);
         });
     }
-    let supervisor = Arc::new(Supervisor { crew: Crew::default(), plan: OnceLock::new() });
+    let supervisor = Arc::new(Supervisor {
+        crew: Crew::default(),
+        plan: OnceLock::new(),
+    });
     for stream in listener.incoming() {
         let supervisor = Arc::clone(&supervisor);
         let stream = stream?;
@@ -75,8 +83,10 @@ impl Supervisor {
         let mut line = String::new();
         BufReader::new(stream).read_line(&mut line)?;
         let request = serde_json::from_str(&line).context("a request that can't be understood")?;
-        let answer: std::result::Result<Status, String> =
-            self.answer(request).map(|()| self.crew.status()).map_err(|error| format!("{error:#}"));
+        let answer: std::result::Result<Status, String> = self
+            .answer(request)
+            .map(|()| self.crew.status())
+            .map_err(|error| format!("{error:#}"));
         let mut answer = serde_json::to_vec(&answer)?;
         answer.push(b'\n');
         stream.write_all(&answer)?;
@@ -122,7 +132,14 @@ impl Supervisor {
 /// Nodes need a network of their own.
 pub fn in_namespaces(nodes: bool) -> Command {
     let mut command = Command::new("setsid");
-    command.args(["unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc"]);
+    command.args([
+        "unshare",
+        "--pid",
+        "--fork",
+        "--kill-child",
+        "--mount",
+        "--mount-proc",
+    ]);
     if nodes {
         command.arg("--net");
     } else if !rustix::process::geteuid().is_root() {

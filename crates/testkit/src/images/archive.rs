@@ -116,7 +116,10 @@ impl Layer {
         }
         let mut parent = path.parent();
         while let Some(dir) = parent.filter(|dir| !dir.as_os_str().is_empty()) {
-            let above = Entry { mode: 0o755, source: Source::Directory };
+            let above = Entry {
+                mode: 0o755,
+                source: Source::Directory,
+            };
             self.entries.entry(dir.to_path_buf()).or_insert(above);
             parent = dir.parent();
         }
@@ -187,7 +190,11 @@ impl<W: Write> Write for Hashing<W> {
 
 /// Writes the image `reference` to the docker-archive `output`, which appears only when it is complete.
 pub fn docker_archive(output: &Path, reference: &str, layer: &Layer, config: &ImageConfig) -> Result<()> {
-    if !reference.rsplit('/').next().is_some_and(|name| name.contains(':')) {
+    if !reference
+        .rsplit('/')
+        .next()
+        .is_some_and(|name| name.contains(':'))
+    {
         bail!("the image reference {reference:?} has no tag; write it as name:tag");
     }
     let unfinished = Unfinished::new(output)?;
@@ -206,7 +213,10 @@ struct Unfinished {
 
 impl Unfinished {
     fn new(output: &Path) -> Result<Self> {
-        let directory = output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let directory = output
+            .parent()
+            .filter(|dir| !dir.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         let name = output.file_name().unwrap_or_default().to_string_lossy();
@@ -227,13 +237,25 @@ impl Drop for Unfinished {
 }
 
 fn write_archive(to: &Unfinished, reference: &str, layer: &Layer, config: &ImageConfig) -> Result<()> {
-    let file = File::options().create(true).truncate(true).read(true).write(true).open(&to.layer)?;
-    let mut hashing = Hashing { inner: BufWriter::new(file), hash: Sha256::new(), length: 0 };
+    let file = File::options()
+        .create(true)
+        .truncate(true)
+        .read(true)
+        .write(true)
+        .open(&to.layer)?;
+    let mut hashing = Hashing {
+        inner: BufWriter::new(file),
+        hash: Sha256::new(),
+        length: 0,
+    };
     layer.write(&mut hashing)?;
     hashing.flush()?;
     let diff_id = hex(&hashing.hash.finalize());
     let length = hashing.length;
-    let mut layer = hashing.inner.into_inner().map_err(io::IntoInnerError::into_error)?;
+    let mut layer = hashing
+        .inner
+        .into_inner()
+        .map_err(io::IntoInnerError::into_error)?;
     layer.seek(SeekFrom::Start(0))?;
 
     let image = serde_json::to_vec(&json!({
@@ -280,12 +302,14 @@ fn architecture() -> &'static str {
 
 /// Lower-case hexadecimal, as digests are written.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        for digit in [byte >> 4, byte & 15] {
-            text.extend(char::from_digit(digit.into(), 16));
-        }
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            for digit in [byte >> 4, byte & 15] {
+                text.extend(char::from_digit(digit.into(), 16));
+            }
+            text
+        })
 }
 
 #[cfg(test)]
@@ -323,7 +347,11 @@ mod tests {
         docker_archive(&one, "example/one:1", &layer, &config()).unwrap();
         docker_archive(&two, "example/one:1", &other, &config()).unwrap();
         assert_eq!(fs::read(one).unwrap(), fs::read(two).unwrap());
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing unfinished is left");
+        assert_eq!(
+            fs::read_dir(dir.path()).unwrap().count(),
+            2,
+            "nothing unfinished is left"
+        );
     }
 
     #[test]
@@ -335,10 +363,20 @@ mod tests {
         fs::set_permissions(root.join("bin/tool"), fs::Permissions::from_mode(0o700)).unwrap();
         std::os::unix::fs::symlink("tool", root.join("bin/alias")).unwrap();
         let archive = dir.path().join("image.tar");
-        docker_archive(&archive, "example/tree:1", &Layer::new().tree(&root).unwrap(), &config()).unwrap();
+        docker_archive(
+            &archive,
+            "example/tree:1",
+            &Layer::new().tree(&root).unwrap(),
+            &config(),
+        )
+        .unwrap();
 
         let files = files(&archive);
-        let layer = files.iter().find(|(name, _)| name.ends_with("layer.tar")).unwrap().1;
+        let layer = files
+            .iter()
+            .find(|(name, _)| name.ends_with("layer.tar"))
+            .unwrap()
+            .1;
         let mut tar = tar::Archive::new(layer.as_slice());
         let seen: Vec<_> = tar
             .entries()
@@ -346,7 +384,11 @@ mod tests {
             .map(|entry| {
                 let entry = entry.unwrap();
                 let link = entry.link_name().unwrap().map(|link| link.display().to_string());
-                (entry.path().unwrap().display().to_string(), entry.header().mode().unwrap(), link)
+                (
+                    entry.path().unwrap().display().to_string(),
+                    entry.header().mode().unwrap(),
+                    link,
+                )
             })
             .collect();
         assert_eq!(
@@ -363,7 +405,13 @@ mod tests {
     fn the_manifest_names_what_is_there() {
         let dir = tempfile::tempdir().unwrap();
         let archive = dir.path().join("image.tar");
-        docker_archive(&archive, "example/one:1", &Layer::new().bytes("a", "a", 0o644), &config()).unwrap();
+        docker_archive(
+            &archive,
+            "example/one:1",
+            &Layer::new().bytes("a", "a", 0o644),
+            &config(),
+        )
+        .unwrap();
         let files = files(&archive);
         let manifest: serde_json::Value = serde_json::from_slice(&files["manifest.json"]).unwrap();
         assert_eq!(manifest[0]["RepoTags"][0], "example/one:1");

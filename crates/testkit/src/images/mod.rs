@@ -31,11 +31,22 @@ pub fn pause() -> Result<PathBuf> {
     image("pause", &[PAUSE_SOURCE], |place, archive| {
         let (source, program) = (place.join("pause.c"), place.join("pause"));
         fs::write(&source, PAUSE_SOURCE)?;
-        run(Command::new("cc").args(["-Os", "-static", "-o"]).arg(&program).arg(&source))
-            .context("the pause image needs a C compiler and a static libc (Debian: gcc and libc6-dev)")?;
-        let config =
-            ImageConfig { entrypoint: vec!["/pause".to_owned()], user: NOBODY.to_owned(), ..ImageConfig::default() };
-        docker_archive(archive, PAUSE, &Layer::new().file("pause", &program, 0o755), &config)
+        run(Command::new("cc")
+            .args(["-Os", "-static", "-o"])
+            .arg(&program)
+            .arg(&source))
+        .context("the pause image needs a C compiler and a static libc (Debian: gcc and libc6-dev)")?;
+        let config = ImageConfig {
+            entrypoint: vec!["/pause".to_owned()],
+            user: NOBODY.to_owned(),
+            ..ImageConfig::default()
+        };
+        docker_archive(
+            archive,
+            PAUSE,
+            &Layer::new().file("pause", &program, 0o755),
+            &config,
+        )
     })
 }
 
@@ -44,7 +55,11 @@ pub fn busybox() -> Result<PathBuf> {
     let busybox = PathBuf::from(Programs::ensure(true)?.debian("bin/busybox"));
     image("busybox", &["2"], |_, archive| {
         let layer = busybox_layer(&busybox, Layer::new())?
-            .bytes("etc/passwd", "root:x:0:0:root:/:/bin/sh\nnobody:x:65532:65532:nobody:/tmp:/bin/sh\n", 0o644)
+            .bytes(
+                "etc/passwd",
+                "root:x:0:0:root:/:/bin/sh\nnobody:x:65532:65532:nobody:/tmp:/bin/sh\n",
+                0o644,
+            )
             .bytes("etc/group", "root:x:0:\nnobody:x:65532:\n", 0o644)
             .directory("tmp", 0o1777);
         let config = ImageConfig {
@@ -60,7 +75,10 @@ pub fn busybox() -> Result<PathBuf> {
 /// The shell and tools of busybox in `/bin`.
 fn busybox_layer(busybox: &Path, mut layer: Layer) -> Result<Layer> {
     layer = layer.file("bin/busybox", busybox, 0o755);
-    for name in run(Command::new(busybox).arg("--list"))?.lines().filter(|name| *name != "busybox") {
+    for name in run(Command::new(busybox).arg("--list"))?
+        .lines()
+        .filter(|name| *name != "busybox")
+    {
         layer = layer.symlink(Path::new("bin").join(name), "busybox");
     }
     Ok(layer)
@@ -68,7 +86,9 @@ fn busybox_layer(busybox: &Path, mut layer: Layer) -> Result<Layer> {
 
 /// The image of one static binary: `/trainyard`, run as nobody in particular, and whatever files it needs.
 pub fn binary(binary: &Path, files: &[(PathBuf, PathBuf)], reference: &str, output: &Path) -> Result<()> {
-    let mut layer = Layer::new().file("trainyard", binary, 0o755).directory("tmp", 0o1777);
+    let mut layer = Layer::new()
+        .file("trainyard", binary, 0o755)
+        .directory("tmp", 0o1777);
     for (source, target) in files {
         layer = layer.file(target, source, 0o644);
     }
@@ -83,8 +103,12 @@ pub fn binary(binary: &Path, files: &[(PathBuf, PathBuf)], reference: &str, outp
 
 /// The archive of an image in the cache, made unless it is there; `parts` are what it is made of.
 fn image(name: &str, parts: &[&str], make: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<PathBuf> {
-    let home = cache_root()?.join("images").join(format!("{name}-{}", key(parts.iter().copied())));
+    let home = cache_root()?
+        .join("images")
+        .join(format!("{name}-{}", key(parts.iter().copied())));
     let file = format!("{name}.tar");
-    publish(&home, &format!("the image {name}"), |place| make(place, &place.join(&file)))?;
+    publish(&home, &format!("the image {name}"), |place| {
+        make(place, &place.join(&file))
+    })?;
     Ok(home.join(file))
 }

@@ -30,8 +30,15 @@ const UNUSED: [&str; 15] = [
 ];
 
 /// What nobody reads in a container.
-const DOCUMENTS: [&str; 7] =
-    ["usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info", "usr/share/icons", "usr/include", "var"];
+const DOCUMENTS: [&str; 7] = [
+    "usr/share/doc",
+    "usr/share/man",
+    "usr/share/locale",
+    "usr/share/info",
+    "usr/share/icons",
+    "usr/include",
+    "var",
+];
 
 /// The recipe's number: another one makes another image.
 const RECIPE: &str = "3";
@@ -83,16 +90,37 @@ fn make_root(root: &Path, debs: &Path) -> Result<()> {
     for name in ["tmp", "proc", "sys", "dev", "var/tmp", "usr/local/bin"] {
         fs::create_dir_all(root.join(name))?;
     }
-    fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/bin/sh\nnobody:x:65532:65532:nobody:/tmp:/bin/sh\n")?;
+    fs::write(
+        root.join("etc/passwd"),
+        "root:x:0:0:root:/:/bin/sh\nnobody:x:65532:65532:nobody:/tmp:/bin/sh\n",
+    )?;
     fs::write(root.join("etc/group"), "root:x:0:\nnobody:x:65532:\n")?;
     add_shell(root)?;
     choose_algebra(root)?;
+    // Python wants random numbers and shared memory; a mount namespace takes the devices away again.
+    let script = r#"mount -n --rbind /dev "$0/dev"; mount -n -t proc proc "$0/proc"; exec chroot "$0" "$@""#;
     let inside = |arguments: &[&str]| {
-        run(Command::new("chroot").arg(root).args(arguments).env("HOME", "/tmp").env("PATH", "/usr/sbin:/usr/bin"))
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", script])
+            .arg(root)
+            .args(arguments);
+        run(command
+            .env("HOME", "/tmp")
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))
     };
     inside(&["ldconfig"])?;
     // A user who can't write there would compile all of it at every start.
-    let compile = ["python3", "-m", "compileall", "-q", "-j", "2", "--invalidation-mode", "unchecked-hash"];
+    let compile = [
+        "python3",
+        "-m",
+        "compileall",
+        "-q",
+        "-j",
+        "2",
+        "--invalidation-mode",
+        "unchecked-hash",
+    ];
     // Some packages have files that are for other versions of Python.
     let _ = inside(&[&compile[..], &["/usr/lib/python3", "/usr/lib/python3.11"]].concat());
     let version = inside(&[
@@ -102,7 +130,10 @@ fn make_root(root: &Path, debs: &Path) -> Result<()> {
     ])
     .context("the image does not work")?;
     if !version.starts_with("1.13") {
-        bail!("Debian's PyTorch is now {}; the image is named {TORCH}", version.trim());
+        bail!(
+            "Debian's PyTorch is now {}; the image is named {TORCH}",
+            version.trim()
+        );
     }
     Ok(())
 }
@@ -110,14 +141,27 @@ fn make_root(root: &Path, debs: &Path) -> Result<()> {
 /// All packages that are needed on an empty machine.
 fn packages() -> Result<Vec<String>> {
     let mut apt = Command::new("apt-get");
-    apt.args(["install", "-s", "--no-install-recommends", "-o", "Dir::State::status=/dev/null", "python3-torch"]);
+    apt.args([
+        "install",
+        "-s",
+        "--no-install-recommends",
+        "-o",
+        "Dir::State::status=/dev/null",
+    ]);
+    // Every machine has the second, so nothing asks for it.
+    apt.args(["python3-torch", "libc-bin"]);
     let plan = run(&mut apt).or_else(|_| {
         run(Command::new("apt-get").arg("update"))?;
         run(&mut apt)
     });
     let plan = plan.context("the image with PyTorch is made from Debian's packages, which can't be found")?;
-    let names = plan.lines().filter_map(|line| line.strip_prefix("Inst ")?.split_whitespace().next());
-    let names: Vec<_> = names.filter(|name| !UNUSED.contains(name)).map(str::to_owned).collect();
+    let names = plan
+        .lines()
+        .filter_map(|line| line.strip_prefix("Inst ")?.split_whitespace().next());
+    let names: Vec<_> = names
+        .filter(|name| !UNUSED.contains(name))
+        .map(str::to_owned)
+        .collect();
     if names.is_empty() {
         bail!("apt-get named no packages for python3-torch");
     }
@@ -144,10 +188,14 @@ fn choose_algebra(root: &Path) -> Result<()> {
         .map(|item| item.path())
         .find(|path| path.join("libtorch_cpu.so.1.13").exists() || path.join("libc.so.6").exists())
         .context("the packages brought no libraries")?;
-    for (name, places) in
-        [("libblas.so.3", ["openblas-pthread", "blas"]), ("liblapack.so.3", ["openblas-pthread", "lapack"])]
-    {
-        let found = places.iter().map(|place| Path::new(place).join(name)).find(|path| libraries.join(path).exists());
+    for (name, places) in [
+        ("libblas.so.3", ["openblas-pthread", "blas"]),
+        ("liblapack.so.3", ["openblas-pthread", "lapack"]),
+    ] {
+        let found = places
+            .iter()
+            .map(|place| Path::new(place).join(name))
+            .find(|path| libraries.join(path).exists());
         let target = found.with_context(|| format!("the packages brought no {name}"))?;
         symlink(target, libraries.join(name))?;
     }

@@ -47,7 +47,10 @@ pub fn run(command: &[String], cluster: &Cluster, signals: Signals) -> Result<Ex
         .process_group(0)
         .spawn()
         .with_context(|| format!("cannot start {program}"))?;
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("no such process")?;
+    let group = i32::try_from(child.id())
+        .ok()
+        .and_then(Pid::from_raw)
+        .context("no such process")?;
     let mut asked: Option<Instant> = None;
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -56,7 +59,11 @@ pub fn run(command: &[String], cluster: &Cluster, signals: Signals) -> Result<Ex
         match signals.recv_timeout(Duration::from_millis(50)) {
             Ok(signal) => {
                 asked.get_or_insert_with(Instant::now);
-                let signal = if signal == SIGINT { Signal::INT } else { Signal::TERM };
+                let signal = if signal == SIGINT {
+                    Signal::INT
+                } else {
+                    Signal::TERM
+                };
                 let _ = kill_process_group(group, signal);
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
@@ -73,7 +80,11 @@ pub fn run(command: &[String], cluster: &Cluster, signals: Signals) -> Result<Ex
 
 /// As a shell reports it.
 fn exit_code(status: ExitStatus) -> ExitCode {
-    code(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(1)))
+    code(
+        status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or(1)),
+    )
 }
 
 fn code(number: i32) -> ExitCode {
