@@ -37,10 +37,11 @@ pub struct PytorchOptions {
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,
 
-    /// How the other pods find rank 0. `Headless` (the default): by the pod's own name, which follows the pod when
-    /// it is replaced. `ClusterIP`: by a Service with an address of its own, which stays the same for the whole
-    /// life of the job, also for programs that resolve `MASTER_ADDR` only once.
+    /// How the other pods find rank 0. Headless: by the pod's own name, which follows the pod when it is replaced.
+    /// ClusterIP: by a Service with an address of its own, which stays the same for the whole life of the job, also for
+    /// programs that resolve MASTER_ADDR only once. Default: Headless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "MasterService")]
     pub master_service: Option<MasterService>,
 }
 

@@ -98,21 +98,28 @@ pub struct RoleSpec {
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
 
-    /// What happens when a pod of this role ends. Default: what the framework says (`pytorch`: OnFailure;
-    /// `custom`: Never).
+    /// What happens when a pod of this role ends. Never: it is not replaced, whatever ended it. OnFailure: it is replaced
+    /// when it failed, which counts against backoffLimit, and when it was evicted or lost with its node, which does
+    /// not. Always: it is replaced however it ended, and the role never succeeds. ExitCode: as OnFailure, but exit codes
+    /// 1 to 127 are permanent errors and stand. Default: what the framework says (pytorch: OnFailure; custom: Never).
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "RestartPolicy")]
     pub restart_policy: Option<RestartPolicy>,
 
-    /// How many pods must have succeeded for the role to have succeeded. Default: AllPods.
+    /// How many pods must have succeeded for the role to have succeeded: AnyPod or AllPods. Default: AllPods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "PodQuorum")]
     pub succeeded_when: Option<PodQuorum>,
 
-    /// How many pods must have failed for good for the role to have failed. Default: AnyPod.
+    /// How many pods must have failed for good for the role to have failed: AnyPod or AllPods. Default: AnyPod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "PodQuorum")]
     pub failed_when: Option<PodQuorum>,
 
-    /// What a pod counts for whose node is down. Default: Wait.
+    /// What a pod counts for whose node is down. Fail: as lost, so that with restart policy Never the role fails, and
+    /// otherwise the pod is replaced. Wait: as what it was, until the node is back or the pod is removed. Default: Wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "NodeDownPolicy")]
     pub node_down_policy: Option<NodeDownPolicy>,
 
     /// Where the role's pods may be placed relative to each other.
@@ -207,9 +214,10 @@ pub struct RoleSet {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunPolicy {
-    /// Which pods are deleted when the job ends: those still running (the default, so that a finished job holds no
-    /// accelerator and its logs stay), all of them, or none.
+    /// Which pods are deleted when the job ends. Running: those that have not ended, so that a finished job holds no
+    /// accelerator and its logs stay. All: all of them, and the job's Services. None: none. Default: Running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CleanPodPolicy")]
     pub clean_pod_policy: Option<CleanPodPolicy>,
 
     /// Seconds after its end, good or bad, at which the job itself is deleted, with all it owns. Absent: never.
