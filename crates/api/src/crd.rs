@@ -49,7 +49,27 @@ pub fn training_job() -> Result<CustomResourceDefinition, serde_json::Error> {
             object.insert("description".to_owned(), description);
         }
     }
+    join_lines(&mut crd);
     serde_json::from_value(crd)
+}
+
+/// Doc comments are broken into lines for the reader of the source; `kubectl explain` breaks them anew.
+fn join_lines(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            for (key, nested) in object.iter_mut() {
+                match nested {
+                    Value::String(text) if key == "description" => {
+                        let paragraphs = text.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+                        *text = paragraphs.collect::<Vec<_>>().join("\n\n");
+                    }
+                    nested => join_lines(nested),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(join_lines),
+        _ => {}
+    }
 }
 
 /// Drops descriptions, which would take the definition over the limit, and adds the keys of keyed lists.
