@@ -1,2 +1,64 @@
-//! Placeholder.
-fn main() {}
+//! `trainyard`: the command line of Trainyard, and the operator itself.
+
+mod completion;
+mod install;
+mod operator;
+mod output;
+mod uninstall;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The operator's memory is mostly short-lived JSON, on several threads; jemalloc gives it back to the system.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// The exit code for "could not do what was asked"; clap uses the same for a bad command line.
+const FAILED: u8 = 2;
+
+/// One Kubernetes operator for every distributed training framework.
+///
+/// `trainyard install` prints the manifests of the operator, `trainyard validate` checks jobs before they are
+/// applied, and `trainyard operator` is the operator. A job is an object of kind `TrainingJob`: apply it with kubectl and watch
+/// it with `kubectl get tj -w`.
+#[derive(Parser)]
+#[command(
+    name = "trainyard",
+    version,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+#[command(after_help = "Exit codes: 0 done, 1 the answer is no (validate), 2 it could not be done.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Install(install::Args),
+    Uninstall(uninstall::Args),
+    Validate(validate::Args),
+    Operator(Box<operator::Args>),
+    Completion(completion::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Install(args) => install::run(&args),
+        Command::Uninstall(args) => uninstall::run(&args),
+        Command::Validate(args) => validate::run(&args),
+        Command::Operator(args) => operator::run(*args),
+        Command::Completion(args) => completion::run(&args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("trainyard: {error:#}");
+            ExitCode::from(FAILED)
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Names and labels of what an installation consists of.
+
+use serde_json::{Value, json};
+
+/// The namespace if none is given.
+pub const NAMESPACE: &str = "trainyard-system";
+/// The Deployment, its service account and its disruption budget, the lease, and the rights that every installation
+/// has.
+pub const OPERATOR: &str = "trainyard-operator";
+/// The rights on jobs and their children: cluster-wide, or in each watched namespace.
+pub const JOBS: &str = "trainyard-jobs";
+/// The Service through which the API server calls the webhooks.
+pub const WEBHOOK_SERVICE: &str = "trainyard-webhook";
+/// The Secret in which the operator keeps its certificates.
+pub const WEBHOOK_SECRET: &str = "trainyard-webhook-tls";
+/// Both webhook configurations.
+pub const WEBHOOK_CONFIGURATION: &str = "trainyard";
+/// What may be read by everybody who may read pods.
+pub const VIEW: &str = "trainyard-view";
+/// What may be changed by everybody who may change pods.
+pub const EDIT: &str = "trainyard-edit";
+
+/// The labels by which the operator's pods are selected.
+///
+/// `app.kubernetes.io/managed-by: trainyard` must not be among them, nor on any Service: that label marks the
+/// children of jobs, and the operator watches all that carries it.
+pub fn selector() -> Value {
+    json!({
+        "app.kubernetes.io/name": "trainyard",
+        "app.kubernetes.io/component": "operator",
+    })
+}
+
+/// The labels of every object of an installation.
+pub fn labels() -> Value {
+    json!({
+        "app.kubernetes.io/name": "trainyard",
+        "app.kubernetes.io/component": "operator",
+        "app.kubernetes.io/part-of": "trainyard",
+    })
+}
+
+/// The metadata of an object that belongs to no namespace.
+pub fn cluster_metadata(name: &str) -> Value {
+    json!({"name": name, "labels": labels()})
+}
+
+/// The metadata of an object in a namespace.
+pub fn metadata(name: &str, namespace: &str) -> Value {
+    json!({"name": name, "namespace": namespace, "labels": labels()})
+}

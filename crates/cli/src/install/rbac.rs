@@ -1,0 +1,167 @@
+//! What the operator may do, and what users may do with jobs.
+//!
+//! Rights on jobs and their children are cluster-wide, or in each watched namespace if there are any. Everything else
+//! is the same for both: nodes and the webhook configurations (which have no namespace), and the lease and the
+//! certificates in the operator's own namespace.
+
+use serde_json::{Value, json};
+use trainyard_api::GROUP;
+
+use super::Settings;
+use super::names::{self, EDIT, JOBS, OPERATOR, VIEW, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET};
+
+const API: &str = "rbac.authorization.k8s.io/v1";
+
+/// The service account and all roles with their bindings.
+pub fn objects(settings: &Settings) -> Vec<Value> {
+    let own = &settings.namespace;
+    let mut objects = vec![
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": names::metadata(OPERATOR, own)}),
+        cluster_role(OPERATOR, &cluster_rules(settings.webhooks)),
+        cluster_role_binding(OPERATOR, own),
+        role(OPERATOR, own, &own_rules(settings.webhooks)),
+        role_binding(OPERATOR, own, own),
+    ];
+    if settings.watch_namespaces.is_empty() {
+        objects.extend([cluster_role(JOBS, &job_rules()), cluster_role_binding(JOBS, own)]);
+    }
+    for watched in &settings.watch_namespaces {
+        objects.extend([
+            role(JOBS, watched, &job_rules()),
+            role_binding(JOBS, watched, own),
+        ]);
+    }
+    objects.extend(user_roles());
+    objects
+}
+
+/// Rights on jobs and on what jobs own.
+fn job_rules() -> Value {
+    json!([
+        {
+            "apiGroups": [GROUP],
+            "resources": ["trainingjobs"],
+            "verbs": ["get", "list", "watch", "update", "patch", "delete"],
+        },
+        {"apiGroups": [GROUP], "resources": ["trainingjobs/status"], "verbs": ["update", "patch"]},
+        // For clusters with the admission plug-in OwnerReferencesPermissionEnforcement: children name their job as
+        // the owner that blocks its deletion.
+        {"apiGroups": [GROUP], "resources": ["trainingjobs/finalizers"], "verbs": ["update"]},
+        {
+            "apiGroups": [""],
+            "resources": ["pods", "services"],
+            "verbs": ["get", "list", "watch", "create", "patch", "delete"],
+        },
+        {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+    ])
+}
+
+/// Rights on objects that belong to no namespace.
+fn cluster_rules(webhooks: bool) -> Value {
+    let nodes = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]});
+    // A list or watch is allowed by name only if it selects that name, which the operator's does.
+    let configurations = json!({
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+        "resourceNames": [WEBHOOK_CONFIGURATION],
+        "verbs": ["get", "list", "watch", "update", "patch"],
+    });
+    if webhooks {
+        json!([nodes, configurations])
+    } else {
+        json!([nodes])
+    }
+}
+
+/// Rights in the operator's own namespace. A creation can't be limited to a name: the API server does not know the
+/// name yet when it decides.
+fn own_rules(webhooks: bool) -> Value {
+    let lease = |name: Option<&str>, verbs: &[&str]| rule("coordination.k8s.io", "leases", name, verbs);
+    let mut rules = vec![
+        lease(Some(OPERATOR), &["get", "update"]),
+        lease(None, &["create"]),
+    ];
+    if webhooks {
+        rules.push(rule(
+            "",
+            "secrets",
+            Some(WEBHOOK_SECRET),
+            &["get", "list", "watch", "update"],
+        ));
+        rules.push(rule("", "secrets", None, &["create"]));
+    }
+    Value::Array(rules)
+}
+
+fn rule(group: &str, resource: &str, name: Option<&str>, verbs: &[&str]) -> Value {
+    match name {
+        Some(name) => {
+            json!({"apiGroups": [group], "resources": [resource], "resourceNames": [name], "verbs": verbs})
+        }
+        None => json!({"apiGroups": [group], "resources": [resource], "verbs": verbs}),
+    }
+}
+
+/// Roles that the cluster's own `view`, `edit` and `admin` take in, so that whoever may see or change pods in a
+/// namespace may see or change its jobs.
+fn user_roles() -> [Value; 2] {
+    let read = json!({
+        "apiGroups": [GROUP],
+        "resources": ["trainingjobs", "trainingjobs/status"],
+        "verbs": ["get", "list", "watch"],
+    });
+    let write = json!({
+        "apiGroups": [GROUP],
+        "resources": ["trainingjobs"],
+        "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+    });
+    [
+        aggregated(VIEW, &["view", "edit", "admin"], &json!([read])),
+        aggregated(EDIT, &["edit", "admin"], &json!([read, write])),
+    ]
+}
+
+fn aggregated(name: &str, into: &[&str], rules: &Value) -> Value {
+    let mut role = cluster_role(name, rules);
+    for target in into {
+        role["metadata"]["labels"][format!("rbac.authorization.k8s.io/aggregate-to-{target}")] =
+            json!("true");
+    }
+    role
+}
+
+fn cluster_role(name: &str, rules: &Value) -> Value {
+    json!({"apiVersion": API, "kind": "ClusterRole", "metadata": names::cluster_metadata(name), "rules": rules})
+}
+
+fn role(name: &str, namespace: &str, rules: &Value) -> Value {
+    json!({"apiVersion": API, "kind": "Role", "metadata": names::metadata(name, namespace), "rules": rules})
+}
+
+fn cluster_role_binding(name: &str, own: &str) -> Value {
+    json!({
+        "apiVersion": API,
+        "kind": "ClusterRoleBinding",
+        "metadata": names::cluster_metadata(name),
+        "roleRef": role_ref("ClusterRole", name),
+        "subjects": subjects(own),
+    })
+}
+
+fn role_binding(name: &str, namespace: &str, own: &str) -> Value {
+    json!({
+        "apiVersion": API,
+        "kind": "RoleBinding",
+        "metadata": names::metadata(name, namespace),
+        "roleRef": role_ref("Role", name),
+        "subjects": subjects(own),
+    })
+}
+
+fn role_ref(kind: &str, name: &str) -> Value {
+    json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name})
+}
+
+fn subjects(own: &str) -> Value {
+    json!([{"kind": "ServiceAccount", "name": OPERATOR, "namespace": own}])
+}

@@ -1,0 +1,143 @@
+//! The namespace and the operator's own pods.
+
+use serde_json::{Value, json};
+
+use super::Settings;
+use super::names::{self, OPERATOR, WEBHOOK_SERVICE};
+
+/// The port of `/healthz`, `/readyz` and `/metrics`.
+const HTTP_PORT: u16 = 8080;
+/// The port of the webhooks.
+const WEBHOOK_PORT: u16 = 9443;
+/// The user and group of the process: any that is not root, and the same in every cluster.
+const USER: u32 = 65_532;
+
+/// The namespace. Its labels hold the operator to the restricted profile, and everything else in it.
+pub fn namespace(settings: &Settings) -> Value {
+    let mut metadata = names::cluster_metadata(&settings.namespace);
+    for mode in ["enforce", "audit", "warn"] {
+        metadata["labels"][format!("pod-security.kubernetes.io/{mode}")] = json!("restricted");
+    }
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+}
+
+/// The Deployment, its disruption budget, and the Service for its webhooks.
+pub fn objects(settings: &Settings) -> Vec<Value> {
+    let mut objects = vec![deployment(settings), disruption_budget(settings)];
+    if settings.webhooks {
+        objects.push(webhook_service(settings));
+    }
+    objects
+}
+
+fn deployment(settings: &Settings) -> Value {
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": names::metadata(OPERATOR, &settings.namespace),
+        "spec": {
+            "replicas": settings.replicas,
+            "selector": {"matchLabels": names::selector()},
+            "template": {
+                "metadata": {
+                    "labels": names::labels(),
+                    "annotations": {"kubectl.kubernetes.io/default-container": "operator"},
+                },
+                "spec": {
+                    "serviceAccountName": OPERATOR,
+                    "enableServiceLinks": false,
+                    "terminationGracePeriodSeconds": 30,
+                    "nodeSelector": {"kubernetes.io/os": "linux"},
+                    "securityContext": {
+                        "runAsNonRoot": true,
+                        "runAsUser": USER,
+                        "runAsGroup": USER,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "topologySpreadConstraints": [{
+                        "maxSkew": 1,
+                        "topologyKey": "kubernetes.io/hostname",
+                        "whenUnsatisfiable": "ScheduleAnyway",
+                        "labelSelector": {"matchLabels": names::selector()},
+                    }],
+                    "containers": [container(settings)],
+                },
+            },
+        },
+    })
+}
+
+fn container(settings: &Settings) -> Value {
+    let mut ports = vec![json!({"name": "http", "containerPort": HTTP_PORT, "protocol": "TCP"})];
+    if settings.webhooks {
+        ports.push(json!({"name": "webhook", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}));
+    }
+    json!({
+        "name": "operator",
+        "image": settings.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": args(settings),
+        "env": [field_env("POD_NAME", "metadata.name"), field_env("POD_NAMESPACE", "metadata.namespace")],
+        "ports": ports,
+        "livenessProbe": probe("/healthz", 3),
+        "readinessProbe": probe("/readyz", 2),
+        // No limit on CPU: a throttled leader loses its lease.
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    })
+}
+
+fn args(settings: &Settings) -> Vec<String> {
+    let mut args = vec!["operator".to_owned(), "--leader-elect".to_owned()];
+    if settings.webhooks {
+        args.push("--webhooks".to_owned());
+    }
+    args.extend(
+        settings
+            .watch_namespaces
+            .iter()
+            .map(|namespace| format!("--watch-namespace={namespace}")),
+    );
+    args
+}
+
+fn field_env(name: &str, path: &str) -> Value {
+    json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+}
+
+fn probe(path: &str, failures: u8) -> Value {
+    json!({
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": 10,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    })
+}
+
+/// At most one replica at a time is taken away, also if there is only one: a budget that can't be met would keep
+/// nodes from being drained.
+fn disruption_budget(settings: &Settings) -> Value {
+    json!({
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": names::metadata(OPERATOR, &settings.namespace),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": names::selector()}},
+    })
+}
+
+fn webhook_service(settings: &Settings) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": names::metadata(WEBHOOK_SERVICE, &settings.namespace),
+        "spec": {
+            "selector": names::selector(),
+            "ports": [{"name": "webhook", "port": 443, "targetPort": "webhook", "protocol": "TCP"}],
+        },
+    })
+}

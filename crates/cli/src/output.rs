@@ -1,0 +1,38 @@
+//! Writing to the standard output, and YAML.
+
+use std::io::{self, Write};
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Writes text to the standard output.
+pub fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write to the standard output")
+}
+
+/// Whether the reader of our output has gone away, as `head` does. That is its right, and no fault of ours.
+pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<io::Error>()
+            .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    })
+}
+
+/// One YAML document, in the form that is usual for Kubernetes.
+pub fn yaml<T: Serialize>(value: &T) -> Result<String> {
+    // Quoting follows YAML 1.1, which is what kubectl reads: `yes` and `on` are booleans there.
+    let options = serde_saphyr::ser_options! { compact_list_indent: true, prefer_block_scalars: false };
+    serde_saphyr::to_string_with_options(value, options).context("cannot write YAML")
+}
+
+/// YAML documents, each after a line of dashes.
+pub fn yaml_documents<T: Serialize>(values: &[T]) -> Result<String> {
+    values
+        .iter()
+        .map(|value| Ok(format!("---\n{}", yaml(value)?)))
+        .collect()
+}

@@ -1,0 +1,168 @@
+//! `trainyard validate`: whether jobs are right, before they are applied.
+
+mod job;
+mod report;
+mod schema;
+
+use std::io::Read;
+use std::process::ExitCode;
+use std::{fs, io};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use trainyard_api::{FieldError, GROUP, VERSION};
+
+use self::job::Checker;
+use self::report::{Document, Format, Report};
+use crate::output;
+
+/// The exit code for "at least one is invalid".
+const INVALID: u8 = 1;
+
+/// Check training jobs without a cluster.
+///
+/// Applies what the API server and the operator's webhooks apply: every field must exist and have the right type,
+/// and every rule of the job and of its framework must hold. All that is wrong is reported at once, each with the
+/// path of its field. Objects of other kinds in the same files are not checked.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Exit codes:
+  0  there is at least one TrainingJob and all are valid
+  1  something is invalid, or there is no TrainingJob
+  2  a file could not be read, or the command line is wrong
+
+Examples:
+  trainyard validate -f job.yaml
+  trainyard validate -f train.yaml eval.yaml -o json
+  kustomize build . | trainyard validate -f -")]
+pub struct Args {
+    /// Files with YAML or JSON, each with any number of documents; `-` is the standard input.
+    #[arg(short = 'f', long = "filename", value_name = "FILE", required = true, num_args = 1..)]
+    files: Vec<String>,
+
+    /// How to report.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+}
+
+/// Checks all files and prints the report.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let checker = Checker::new()?;
+    let mut documents = Vec::new();
+    for file in &args.files {
+        documents.extend(check_file(&checker, file, &read(file)?));
+    }
+    let report = Report::new(documents);
+    output::print(&report.render(args.output)?)?;
+    Ok(if report.valid {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(INVALID)
+    })
+}
+
+fn read(file: &str) -> Result<String> {
+    if file == "-" {
+        let mut text = String::new();
+        io::stdin()
+            .read_to_string(&mut text)
+            .context("cannot read the standard input")?;
+        return Ok(text);
+    }
+    fs::read_to_string(file).with_context(|| format!("cannot read {file}"))
+}
+
+fn check_file(checker: &Checker, file: &str, text: &str) -> Vec<Document> {
+    // As kubectl reads YAML: a mode of 0644 is octal.
+    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+    let values: Vec<Value> = match serde_saphyr::from_multiple_with_options(text, options) {
+        Ok(values) => values,
+        Err(error) => {
+            let error = FieldError::new("", format!("this is no valid YAML: {error}"));
+            return vec![Document {
+                file: file.to_owned(),
+                errors: vec![error.into()],
+                ..Document::default()
+            }];
+        }
+    };
+    let objects = values.into_iter().filter(|value| !value.is_null()).enumerate();
+    let lists = objects.flat_map(|(i, value)| unpack(value).into_iter().map(move |value| (i + 1, value)));
+    lists
+        .map(|(number, value)| Document {
+            file: file.to_owned(),
+            number,
+            ..check(checker, &value)
+        })
+        .collect()
+}
+
+/// The items of a `List`; any other object is itself.
+fn unpack(mut value: Value) -> Vec<Value> {
+    let is_list = text(&value, "/kind") == Some("List") && text(&value, "/apiVersion") == Some("v1");
+    match value.get_mut("items").map(Value::take) {
+        Some(Value::Array(items)) if is_list => items,
+        Some(items) => {
+            value["items"] = items;
+            vec![value]
+        }
+        None => vec![value],
+    }
+}
+
+fn check(checker: &Checker, value: &Value) -> Document {
+    let kind = text(value, "/kind").map(ToOwned::to_owned);
+    let name = text(value, "/metadata/name")
+        .or_else(|| text(value, "/metadata/generateName"))
+        .map(ToOwned::to_owned);
+    let (skipped, errors) = match recognize(value) {
+        Recognized::Job => (false, checker.check(value)),
+        Recognized::Foreign => (true, Vec::new()),
+        Recognized::Mistake(error) => (false, vec![error]),
+    };
+    Document {
+        kind,
+        name,
+        skipped,
+        errors: errors.into_iter().map(Into::into).collect(),
+        ..Document::default()
+    }
+}
+
+/// What an object claims to be.
+enum Recognized {
+    /// A job of the version we know.
+    Job,
+    /// Something that is not ours to judge.
+    Foreign,
+    /// Something that is wrong by its kind or version.
+    Mistake(FieldError),
+}
+
+fn recognize(value: &Value) -> Recognized {
+    let ours = format!("{GROUP}/{VERSION}");
+    let (Some(api), Some(kind)) = (text(value, "/apiVersion"), text(value, "/kind")) else {
+        let message = format!(
+            "this is no Kubernetes object: it needs apiVersion and kind, as in {ours} and TrainingJob"
+        );
+        return Recognized::Mistake(FieldError::new("", message));
+    };
+    let in_group = api.split_once('/').is_some_and(|(group, _)| group == GROUP);
+    match (kind == "TrainingJob", api == ours, in_group) {
+        (true, true, _) => Recognized::Job,
+        (false, _, true) => {
+            let message = format!("there is no kind {kind:?} in {GROUP}: write TrainingJob");
+            Recognized::Mistake(FieldError::new("kind", message))
+        }
+        // A TrainingJob of another group is another project's kind, unless the group was simply forgotten.
+        (true, false, _) if in_group || !api.contains('/') => {
+            let message = format!("a TrainingJob has no version {api:?}: write {ours}");
+            Recognized::Mistake(FieldError::new("apiVersion", message))
+        }
+        _ => Recognized::Foreign,
+    }
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+    value.pointer(pointer).and_then(Value::as_str)
+}

@@ -1,0 +1,249 @@
+//! A strict check of an object against the schema of its definition, as the API server does it for `kubectl apply`:
+//! fields that do not exist, values of the wrong type, missing and doubled ones.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+use trainyard_api::FieldError;
+
+/// What is wrong with an object's shape.
+#[derive(Default)]
+pub struct Findings {
+    /// What keeps the object from being read at all, or would be lost: unknown fields, wrong types, missing values.
+    pub shape: Vec<FieldError>,
+    /// What can be read and is out of bounds.
+    pub bounds: Vec<FieldError>,
+}
+
+/// Compares a value with its schema.
+pub fn check(schema: &Value, value: &Value, path: &str, findings: &mut Findings) {
+    match value {
+        Value::Null => {
+            if !is(schema, "nullable") {
+                findings
+                    .shape
+                    .push(FieldError::new(path, "is empty: give it a value, or remove it"));
+            }
+            return;
+        }
+        _ if !type_fits(schema, value) => {
+            let wanted = schema
+                .get("type")
+                .and_then(Value::as_str)
+                .unwrap_or("integer or string");
+            let message = format!(
+                "must be of type {wanted}, not {}{}",
+                type_name(value),
+                quoting_hint(wanted, value)
+            );
+            findings.shape.push(FieldError::new(path, message));
+            return;
+        }
+        Value::Object(object) => check_object(schema, object, path, findings),
+        Value::Array(items) => check_list(schema, items, path, findings),
+        Value::String(text) => bound(
+            schema,
+            ["minLength", "maxLength"],
+            text.chars().count(),
+            "characters",
+            path,
+            findings,
+        ),
+        Value::Number(number) => check_number(schema, number.as_f64(), path, findings),
+        Value::Bool(_) => {}
+    }
+    check_enum(schema, value, path, findings);
+}
+
+fn check_object(schema: &Value, object: &Map<String, Value>, path: &str, findings: &mut Findings) {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    let others = schema.get("additionalProperties");
+    for (name, value) in object {
+        let at = join(path, name);
+        if let Some(property) = properties.and_then(|properties| properties.get(name)) {
+            check(property, value, &at, findings);
+        } else if let Some(others) = others.filter(|others| others.is_object()) {
+            check(others, value, &format!("{path}[{name}]"), findings);
+        } else if properties.is_some() && !is(schema, "x-kubernetes-preserve-unknown-fields") {
+            let known = properties.into_iter().flat_map(Map::keys);
+            findings.shape.push(FieldError::new(at, unknown(name, known)));
+        }
+    }
+    for required in strings(schema, "required").filter(|name| !object.contains_key(*name)) {
+        findings.shape.push(FieldError::new(
+            join(path, required),
+            "is missing: it must be given",
+        ));
+    }
+}
+
+fn check_list(schema: &Value, items: &[Value], path: &str, findings: &mut Findings) {
+    bound(
+        schema,
+        ["minItems", "maxItems"],
+        items.len(),
+        "items",
+        path,
+        findings,
+    );
+    let Some(item_schema) = schema.get("items") else {
+        return;
+    };
+    for (i, item) in items.iter().enumerate() {
+        check(item_schema, item, &format!("{path}[{i}]"), findings);
+    }
+    let keys: Vec<&str> = strings(schema, "x-kubernetes-list-map-keys").collect();
+    let mut seen = BTreeSet::new();
+    for (i, item) in items
+        .iter()
+        .enumerate()
+        .filter(|(_, item)| item.is_object() && !keys.is_empty())
+    {
+        let default = |key: &str| item_schema.pointer(&format!("/properties/{key}/default"));
+        let id: Vec<String> = keys
+            .iter()
+            .map(|key| {
+                item.get(key)
+                    .or_else(|| default(key))
+                    .map(ToString::to_string)
+                    .unwrap_or_default()
+            })
+            .collect();
+        if !seen.insert(id) {
+            let message = format!("there is an item with the same {} already", keys.join(" and "));
+            findings
+                .bounds
+                .push(FieldError::new(format!("{path}[{i}]"), message));
+        }
+    }
+}
+
+fn check_number(schema: &Value, number: Option<f64>, path: &str, findings: &mut Findings) {
+    let limit = |name: &str| schema.get(name).and_then(Value::as_f64);
+    let Some(number) = number else { return };
+    if let Some(least) = limit("minimum").filter(|least| number < *least) {
+        findings.bounds.push(FieldError::new(
+            path,
+            format!("{number} is too small: give at least {least}"),
+        ));
+    }
+    if let Some(most) = limit("maximum").filter(|most| number > *most) {
+        findings.bounds.push(FieldError::new(
+            path,
+            format!("{number} is too large: give at most {most}"),
+        ));
+    }
+}
+
+fn bound(
+    schema: &Value,
+    [min, max]: [&str; 2],
+    size: usize,
+    unit: &str,
+    path: &str,
+    findings: &mut Findings,
+) {
+    let limit = |name: &str| {
+        schema
+            .get(name)
+            .and_then(Value::as_u64)
+            .and_then(|limit| usize::try_from(limit).ok())
+    };
+    if let Some(least) = limit(min).filter(|least| size < *least) {
+        findings.bounds.push(FieldError::new(
+            path,
+            format!("has {size} {unit}: give at least {least}"),
+        ));
+    }
+    if let Some(most) = limit(max).filter(|most| size > *most) {
+        findings.bounds.push(FieldError::new(
+            path,
+            format!("has {size} {unit}: at most {most} are possible"),
+        ));
+    }
+}
+
+fn check_enum(schema: &Value, value: &Value, path: &str, findings: &mut Findings) {
+    let Some(allowed) = schema.get("enum").and_then(Value::as_array) else {
+        return;
+    };
+    if !allowed.contains(value) {
+        let words: Vec<&str> = allowed.iter().filter_map(Value::as_str).collect();
+        findings.shape.push(FieldError::new(
+            path,
+            format!("{value} is not possible: give one of {}", words.join(", ")),
+        ));
+    }
+}
+
+fn type_fits(schema: &Value, value: &Value) -> bool {
+    if is(schema, "x-kubernetes-int-or-string") {
+        return value.is_string() || value.is_i64() || value.is_u64();
+    }
+    match schema.get("type").and_then(Value::as_str) {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("boolean") => value.is_boolean(),
+        Some("integer") => value.is_i64() || value.is_u64(),
+        Some("number") => value.is_number(),
+        _ => true,
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// What YAML reads as a number or a boolean is often meant as text, above all in `env`.
+fn quoting_hint(wanted: &str, value: &Value) -> String {
+    let scalar = value.is_number() || value.is_boolean();
+    if wanted == "string" && scalar {
+        format!(": write \"{value}\"")
+    } else {
+        String::new()
+    }
+}
+
+/// The sentence for a field that does not exist.
+pub fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> String {
+    let score = |candidate: &str| strsim::jaro_winkler(&name.to_lowercase(), &candidate.to_lowercase());
+    let best = known
+        .map(|candidate| (score(candidate), candidate))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    match best {
+        Some((score, candidate)) if score > 0.85 => {
+            format!("there is no field {name:?} here: did you mean {candidate:?}?")
+        }
+        _ => format!("there is no field {name:?} here: remove it"),
+    }
+}
+
+fn is(schema: &Value, flag: &str) -> bool {
+    schema.get(flag).and_then(Value::as_bool) == Some(true)
+}
+
+fn strings<'a>(schema: &'a Value, list: &str) -> impl Iterator<Item = &'a str> {
+    schema
+        .get(list)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
