@@ -41,7 +41,7 @@ const DOCUMENTS: [&str; 7] = [
 ];
 
 /// The recipe's number: another one makes another image.
-const RECIPE: &str = "3";
+const RECIPE: &str = "4";
 
 /// The archive of [`TORCH`].
 pub fn torch() -> Result<PathBuf> {
@@ -87,6 +87,7 @@ fn make_root(root: &Path, debs: &Path) -> Result<()> {
             fs::remove_dir_all(&path)?;
         }
     }
+    remove_tests(&root.join("usr/lib/python3/dist-packages"))?;
     for name in ["tmp", "proc", "sys", "dev", "var/tmp", "usr/local/bin"] {
         fs::create_dir_all(root.join(name))?;
     }
@@ -134,6 +135,24 @@ fn make_root(root: &Path, debs: &Path) -> Result<()> {
             "Debian's PyTorch is now {}; the image is named {TORCH}",
             version.trim()
         );
+    }
+    Ok(())
+}
+
+/// Packages bring tests of their own, a tenth of everything.
+fn remove_tests(dir: &Path) -> Result<()> {
+    for item in fs::read_dir(dir)? {
+        let item = item?;
+        let name = item.file_name();
+        if item.file_type()?.is_dir() {
+            if name == "tests" {
+                fs::remove_dir_all(item.path())?;
+            } else {
+                remove_tests(&item.path())?;
+            }
+        } else if dir.ends_with("torch/bin") && name.to_string_lossy().starts_with("test_") {
+            fs::remove_file(item.path())?;
+        }
     }
     Ok(())
 }

@@ -1,0 +1,272 @@
+//! Faults between an operator and the API server, and the test that ends the operator at every one of its writes.
+//!
+//! [`Faults`] is a tower layer; `trainyard_operator::client::build_with_layer` takes it. Its rules are met in their
+//! order; each has its effect on the requests it matches, from one number on and for a count of them.
+
+mod call;
+mod harness;
+mod service;
+mod snapshot;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub use call::{Call, Verb};
+pub use harness::{Report, Scenario, Start, crash_everywhere, run_operator};
+pub use service::{Faulty, FaultyBody};
+pub use snapshot::snapshot;
+
+/// When the operator ends: before the server has the request, or before the operator has the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// The request is not sent.
+    Before,
+    /// The request is carried out, and its answer is not delivered.
+    After,
+}
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Effect {
+    CrashBefore,
+    CrashAfter,
+    /// The operator has crashed: nothing it does matters.
+    Dead,
+    LoseAnswer,
+    Answer {
+        code: u16,
+        retry_after: Option<u64>,
+    },
+    Gone,
+    Refuse,
+    Delay(Duration),
+    SlowAnswer(Duration),
+}
+
+type Matcher = Box<dyn Fn(&Call) -> bool + Send>;
+
+struct Rule {
+    matcher: Matcher,
+    /// How many matching requests pass before the effect.
+    skip: u64,
+    /// How many requests meet the effect.
+    times: u64,
+    effect: Effect,
+}
+
+#[derive(Default)]
+struct State {
+    rules: Vec<Rule>,
+    crashed: bool,
+    refusing: bool,
+}
+
+/// Faults that happen to requests. Clones share them.
+#[derive(Clone, Default)]
+pub struct Faults {
+    state: Arc<Mutex<State>>,
+    crash: CancellationToken,
+    traffic: Arc<watch::Sender<Traffic>>,
+}
+
+/// What has passed so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests.
+    pub requests: u64,
+    /// Writes: creates, updates, patches and deletes but for events and leases.
+    pub writes: u64,
+    /// Writes that wait for their answer.
+    pub under_way: u64,
+}
+
+impl std::fmt::Debug for Faults {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Faults({:?})", *self.traffic.borrow())
+    }
+}
+
+impl Faults {
+    /// No faults: a layer that only counts.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// The operator ends at its n-th write, counted from 1; see [`Faults::crashed`].
+    pub fn crash_at(n: u64, when: When) -> Self {
+        let effect = match when {
+            When::Before => Effect::CrashBefore,
+            When::After => Effect::CrashAfter,
+        };
+        Self::default().rule(Call::is_write, n.saturating_sub(1), 1, effect)
+    }
+
+    /// The first `times` requests that match are carried out, and their answers are lost.
+    #[must_use]
+    pub fn lose_answers(self, times: u64, matching: impl Fn(&Call) -> bool + Send + 'static) -> Self {
+        self.rule(matching, 0, times, Effect::LoseAnswer)
+    }
+
+    /// The first `times` requests that match are answered with this code and not carried out.
+    #[must_use]
+    pub fn answer(self, code: u16, times: u64, matching: impl Fn(&Call) -> bool + Send + 'static) -> Self {
+        let effect = Effect::Answer {
+            code,
+            retry_after: None,
+        };
+        self.rule(matching, 0, times, effect)
+    }
+
+    /// The first `times` writes that match meet a conflict.
+    #[must_use]
+    pub fn conflicts(self, times: u64, matching: impl Fn(&Call) -> bool + Send + 'static) -> Self {
+        self.answer(409, times, move |call| call.is_write() && matching(call))
+    }
+
+    /// The first `times` requests that match are turned away for so many seconds.
+    #[must_use]
+    pub fn too_many(
+        self,
+        seconds: u64,
+        times: u64,
+        matching: impl Fn(&Call) -> bool + Send + 'static,
+    ) -> Self {
+        let effect = Effect::Answer {
+            code: 429,
+            retry_after: Some(seconds),
+        };
+        self.rule(matching, 0, times, effect)
+    }
+
+    /// The first `times` watches of a resource are told that their version is gone.
+    #[must_use]
+    pub fn gone(self, resource: impl Into<String>, times: u64) -> Self {
+        let resource = resource.into();
+        let matching = move |call: &Call| call.verb == Verb::Watch && call.resource == resource;
+        self.rule(matching, 0, times, Effect::Gone)
+    }
+
+    /// Requests that match are sent later.
+    #[must_use]
+    pub fn delay(self, time: Duration, matching: impl Fn(&Call) -> bool + Send + 'static) -> Self {
+        self.rule(matching, 0, u64::MAX, Effect::Delay(time))
+    }
+
+    /// Every piece of the answers of requests that match comes later: a watch that lags behind.
+    #[must_use]
+    pub fn slow(self, time: Duration, matching: impl Fn(&Call) -> bool + Send + 'static) -> Self {
+        self.rule(matching, 0, u64::MAX, Effect::SlowAnswer(time))
+    }
+
+    /// From now on, or no longer: connections are refused.
+    pub fn refuse(&self, refusing: bool) {
+        self.state().refusing = refusing;
+    }
+
+    fn rule(
+        self,
+        matcher: impl Fn(&Call) -> bool + Send + 'static,
+        skip: u64,
+        times: u64,
+        effect: Effect,
+    ) -> Self {
+        self.state().rules.push(Rule {
+            matcher: Box::new(matcher),
+            skip,
+            times,
+            effect,
+        });
+        self
+    }
+
+    /// Is cancelled when the operator has to end at once, by dropping all that it runs.
+    pub fn crashed(&self) -> &CancellationToken {
+        &self.crash
+    }
+
+    /// What has passed so far, and what will.
+    pub fn traffic(&self) -> watch::Receiver<Traffic> {
+        self.traffic.subscribe()
+    }
+
+    /// Waits until no write has been sent for a while and none is under way: the operator has nothing to do.
+    pub async fn quiet(&self, time: Duration) {
+        let mut traffic = self.traffic();
+        loop {
+            let now = *traffic.borrow_and_update();
+            let moved = traffic.wait_for(|then| then.writes != now.writes || then.under_way != now.under_way);
+            if tokio::time::timeout(time, moved).await.is_err() && now.under_way == 0 {
+                return;
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request and finds what happens to it.
+    fn meet(&self, call: &Call) -> Option<Effect> {
+        let mut state = self.state();
+        if state.crashed {
+            return Some(Effect::Dead);
+        }
+        self.traffic.send_modify(|traffic| {
+            traffic.requests += 1;
+            traffic.writes += u64::from(call.is_write());
+        });
+        if state.refusing {
+            return Some(Effect::Refuse);
+        }
+        for rule in &mut state.rules {
+            if rule.times == 0 || !(rule.matcher)(call) {
+                continue;
+            }
+            if rule.skip > 0 {
+                rule.skip -= 1;
+                continue;
+            }
+            rule.times -= 1;
+            let effect = rule.effect;
+            if effect == Effect::CrashBefore {
+                state.crashed = true;
+            }
+            return Some(effect);
+        }
+        None
+    }
+
+    fn crash(&self) {
+        self.state().crashed = true;
+        self.crash.cancel();
+    }
+
+    fn under_way(&self, call: &Call) -> UnderWay {
+        let counted = call.is_write();
+        if counted {
+            self.traffic.send_modify(|traffic| traffic.under_way += 1);
+        }
+        UnderWay {
+            traffic: counted.then(|| self.traffic.clone()),
+        }
+    }
+}
+
+/// Counts a write while it lives.
+struct UnderWay {
+    traffic: Option<Arc<watch::Sender<Traffic>>>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        if let Some(traffic) = &self.traffic {
+            traffic.send_modify(|traffic| traffic.under_way -= 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

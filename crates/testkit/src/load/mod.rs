@@ -1,0 +1,316 @@
+//! A player of kubelets: it sets the status of pods against a real API server, without a node, as a [`Script`] says.
+//!
+//! Pods are not bound: one status write makes a pod run, and since it has no node the server removes it at once when
+//! it is deleted. One player serves thousands of pods; it decodes only the few fields it needs.
+
+mod script;
+mod status;
+mod watch;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use kube::Client;
+use kube::api::{Patch, PatchParams, Request};
+use serde::Deserialize;
+use tokio::sync::{Semaphore, watch as channel};
+use tokio::task::AbortHandle;
+
+pub use script::Script;
+pub use watch::{Change, Target, follow};
+
+use status::Act;
+
+/// How many requests a player has under way at most.
+const PARALLEL: usize = 32;
+
+/// Which pods are played.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// Their namespace; absent: all.
+    pub namespace: Option<String>,
+    /// A label selector; empty: all.
+    pub labels: String,
+}
+
+impl Scope {
+    /// All pods of a namespace.
+    pub fn namespace(name: impl Into<String>) -> Self {
+        Self {
+            namespace: Some(name.into()),
+            labels: String::new(),
+        }
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            path: pods_path(self.namespace.as_deref()),
+            labels: self.labels.clone(),
+        }
+    }
+}
+
+fn pods_path(namespace: Option<&str>) -> String {
+    namespace.map_or_else(
+        || "/api/v1/pods".to_owned(),
+        |namespace| format!("/api/v1/namespaces/{namespace}/pods"),
+    )
+}
+
+/// What a player has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Pods that were seen.
+    pub seen: usize,
+    /// Pods that were set Running.
+    pub started: usize,
+    /// Pods that were set Succeeded.
+    pub succeeded: usize,
+    /// Pods that were set Failed.
+    pub failed: usize,
+    /// Pods whose removal was seen.
+    pub removed: usize,
+}
+
+/// A pod as the player knows it.
+#[derive(Clone, Debug)]
+pub struct Played {
+    /// Its UID.
+    pub uid: String,
+    /// When this pod was first seen.
+    pub seen: Instant,
+    /// How many pods of this name there were before.
+    pub earlier: u32,
+    /// Whether the pod was removed.
+    pub removed: bool,
+    containers: Vec<String>,
+}
+
+type Key = (String, String);
+
+struct State {
+    client: Client,
+    script: Script,
+    pods: Mutex<HashMap<Key, Played>>,
+    counts: channel::Sender<Counts>,
+    permits: Semaphore,
+}
+
+/// Plays until it is dropped.
+pub struct Player {
+    state: Arc<State>,
+    watch: AbortHandle,
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimPod {
+    metadata: SlimMeta,
+    spec: SlimSpec,
+    #[serde(default)]
+    status: SlimStatus,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimMeta {
+    name: String,
+    namespace: String,
+    uid: String,
+    #[serde(default)]
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SlimSpec {
+    containers: Vec<SlimContainer>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct SlimContainer {
+    name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct SlimStatus {
+    #[serde(default)]
+    phase: String,
+}
+
+impl Player {
+    /// Begins to play, in the current runtime.
+    pub fn start(client: Client, scope: &Scope, script: Script) -> Self {
+        let state = Arc::new(State {
+            client: client.clone(),
+            script,
+            pods: Mutex::default(),
+            counts: channel::Sender::new(Counts::default()),
+            permits: Semaphore::new(PARALLEL),
+        });
+        let target = scope.target();
+        let handler = state.clone();
+        let task = tokio::spawn(follow(client, target, move |change| handler.handle(change)));
+        Self {
+            state,
+            watch: task.abort_handle(),
+        }
+    }
+
+    /// What it has done so far.
+    pub fn counts(&self) -> Counts {
+        *self.state.counts.borrow()
+    }
+
+    /// Waits until the counts are as asked for; an error names them when that takes too long.
+    pub async fn until(&self, limit: Duration, mut reached: impl FnMut(&Counts) -> bool) -> Result<Counts> {
+        let mut receiver = self.state.counts.subscribe();
+        let waited = tokio::time::timeout(limit, receiver.wait_for(|counts| reached(counts))).await;
+        match waited {
+            Ok(counts) => Ok(*counts.context("the player has ended")?),
+            Err(_) => bail!("after {} s the player has {:?}", limit.as_secs(), self.counts()),
+        }
+    }
+
+    /// The latest pod of a name.
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<Played> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.state.pods().get(&key).cloned()
+    }
+
+    /// Makes a pod fail now. The time at which the server had taken it.
+    pub async fn fail(&self, namespace: &str, name: &str, code: i32) -> Result<Instant> {
+        self.end(namespace, name, Act::Fail(code)).await
+    }
+
+    /// Makes a pod end well now. The time at which the server had taken it.
+    pub async fn succeed(&self, namespace: &str, name: &str) -> Result<Instant> {
+        self.end(namespace, name, Act::Succeed).await
+    }
+
+    async fn end(&self, namespace: &str, name: &str, act: Act) -> Result<Instant> {
+        let pod = self.pod(namespace, name).with_context(|| format!("pod {name} was not seen"))?;
+        let key = (namespace.to_owned(), name.to_owned());
+        self.state.write(&key, &pod, act).await?;
+        Ok(Instant::now())
+    }
+}
+
+impl State {
+    fn pods(&self) -> MutexGuard<'_, HashMap<Key, Played>> {
+        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn handle(self: &Arc<Self>, change: Change<SlimPod>) {
+        match change {
+            Change::All(pods) => {
+                let listed: std::collections::HashSet<String> =
+                    pods.iter().map(|pod| pod.metadata.uid.clone()).collect();
+                let gone: Vec<Key> = self
+                    .pods()
+                    .iter()
+                    .filter(|(_, pod)| !pod.removed && !listed.contains(&pod.uid))
+                    .map(|(key, _)| key.clone())
+                    .collect();
+                for key in gone {
+                    self.gone(&key, None);
+                }
+                for pod in pods {
+                    self.seen(pod);
+                }
+            }
+            Change::Is(pod) => self.seen(pod),
+            Change::Gone(pod) => {
+                let key = (pod.metadata.namespace, pod.metadata.name);
+                self.gone(&key, Some(&pod.metadata.uid));
+            }
+        }
+    }
+
+    fn gone(&self, key: &Key, uid: Option<&str>) {
+        let mut pods = self.pods();
+        if let Some(pod) = pods.get_mut(key)
+            && !pod.removed
+            && uid.is_none_or(|uid| uid == pod.uid)
+        {
+            pod.removed = true;
+            self.counts.send_modify(|counts| counts.removed += 1);
+        }
+    }
+
+    fn seen(self: &Arc<Self>, pod: SlimPod) {
+        let SlimPod { metadata, spec, status } = pod;
+        let key = (metadata.namespace, metadata.name);
+        let mut pods = self.pods();
+        let before = pods.get(&key);
+        if before.is_some_and(|before| before.uid == metadata.uid) {
+            return;
+        }
+        let played = Played {
+            uid: metadata.uid,
+            seen: Instant::now(),
+            earlier: before.map_or(0, |before| before.earlier + 1),
+            removed: false,
+            containers: spec.containers.into_iter().map(|container| container.name).collect(),
+        };
+        pods.insert(key.clone(), played.clone());
+        drop(pods);
+        self.counts.send_modify(|counts| counts.seen += 1);
+        if status.phase == "Pending" && metadata.deletion_timestamp.is_none() {
+            let state = self.clone();
+            tokio::spawn(async move { state.play(key, played).await });
+        }
+    }
+
+    async fn play(&self, key: Key, pod: Played) {
+        let Some(start) = self.script.start() else { return };
+        wait(start).await;
+        if let Err(error) = self.play_to_end(&key, &pod).await {
+            eprintln!("pod {}: {error:#}", key.1);
+        }
+    }
+
+    async fn play_to_end(&self, key: &Key, pod: &Played) -> Result<()> {
+        if !self.write(key, pod, Act::Run).await? {
+            return Ok(());
+        }
+        if let Some((after, act)) = self.script.end(&key.1, pod.earlier) {
+            wait(after).await;
+            self.write(key, pod, act).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the pod was still there.
+    async fn write(&self, key: &Key, pod: &Played, act: Act) -> Result<bool> {
+        let _permit = self.permits.acquire().await?;
+        let patch = Patch::Merge(status::patch(&pod.uid, &pod.containers, act, jiff::Timestamp::now()));
+        let path = Request::new(pods_path(Some(&key.0)));
+        let request = path.patch_subresource("status", &key.1, &PatchParams::default(), &patch)?;
+        match self.client.request_text(request).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(false),
+            Err(error) => return Err(error).with_context(|| format!("{act:?}")),
+        }
+        self.counts.send_modify(|counts| match act {
+            Act::Run => counts.started += 1,
+            Act::Succeed => counts.succeeded += 1,
+            Act::Fail(_) => counts.failed += 1,
+        });
+        Ok(true)
+    }
+}
+
+async fn wait(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
+}

@@ -1,0 +1,62 @@
+//! What a kubelet would write into a pod's status.
+
+use serde_json::{Value, json};
+
+/// What a pod is said to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// All containers run and are ready.
+    Run,
+    /// All containers ended with 0.
+    Succeed,
+    /// All containers ended with this code.
+    Fail(i32),
+}
+
+/// The patch that makes a pod do it. The UID in it keeps a later pod of the same name untouched.
+pub(super) fn patch(uid: &str, containers: &[String], act: Act, now: jiff::Timestamp) -> Value {
+    let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let (phase, ready) = match act {
+        Act::Run => ("Running", "True"),
+        Act::Succeed => ("Succeeded", "False"),
+        Act::Fail(_) => ("Failed", "False"),
+    };
+    let state = match act {
+        Act::Run => json!({"running": {"startedAt": time}}),
+        Act::Succeed => ended(0, "Completed", &time),
+        Act::Fail(code) => ended(code, "Error", &time),
+    };
+    let condition = |kind: &str, value: &str| json!({"type": kind, "status": value, "lastTransitionTime": time});
+    let containers: Vec<Value> = containers
+        .iter()
+        .map(|name| {
+            json!({
+                "name": name,
+                "image": "none",
+                "imageID": "",
+                "ready": act == Act::Run,
+                "started": act == Act::Run,
+                "restartCount": 0,
+                "state": state,
+            })
+        })
+        .collect();
+    let mut status = json!({
+        "phase": phase,
+        "conditions": [
+            condition("PodScheduled", "True"),
+            condition("Initialized", "True"),
+            condition("ContainersReady", ready),
+            condition("Ready", ready),
+        ],
+        "containerStatuses": containers,
+    });
+    if act == Act::Run {
+        status["startTime"] = json!(time);
+    }
+    json!({"metadata": {"uid": uid}, "status": status})
+}
+
+fn ended(code: i32, reason: &str, time: &str) -> Value {
+    json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": time, "finishedAt": time}})
+}
