@@ -76,7 +76,9 @@ fn target(path: &str) -> Option<(String, Option<String>)> {
         parts.drain(..2);
     }
     let name = parts.get(1).map(|name| (*name).to_owned());
-    let resource = parts.get(2).map_or_else(|| parts[0].to_owned(), |sub| format!("{}/{sub}", parts[0]));
+    let resource = parts
+        .get(2)
+        .map_or_else(|| parts[0].to_owned(), |sub| format!("{}/{sub}", parts[0]));
     Some((resource, name))
 }
 
@@ -87,12 +89,47 @@ mod tests {
     #[test]
     fn requests_are_told_apart() {
         for (method, uri, verb, resource, name, write) in [
-            (Method::POST, "/api/v1/namespaces/a/pods", Verb::Create, "pods", None, true),
-            (Method::DELETE, "/api/v1/namespaces/a/pods/p?x=y", Verb::Delete, "pods", Some("p"), true),
-            (Method::GET, "/api/v1/pods?watch=true&x=y", Verb::Watch, "pods", None, false),
+            (
+                Method::POST,
+                "/api/v1/namespaces/a/pods",
+                Verb::Create,
+                "pods",
+                None,
+                true,
+            ),
+            (
+                Method::DELETE,
+                "/api/v1/namespaces/a/pods/p?x=y",
+                Verb::Delete,
+                "pods",
+                Some("p"),
+                true,
+            ),
+            (
+                Method::GET,
+                "/api/v1/pods?watch=true&x=y",
+                Verb::Watch,
+                "pods",
+                None,
+                false,
+            ),
             (Method::GET, "/api/v1/pods?x=y", Verb::List, "pods", None, false),
-            (Method::GET, "/api/v1/namespaces/a", Verb::Get, "namespaces", Some("a"), false),
-            (Method::PUT, "/api/v1/namespaces/a/status", Verb::Update, "namespaces/status", Some("a"), true),
+            (
+                Method::GET,
+                "/api/v1/namespaces/a",
+                Verb::Get,
+                "namespaces",
+                Some("a"),
+                false,
+            ),
+            (
+                Method::PUT,
+                "/api/v1/namespaces/a/status",
+                Verb::Update,
+                "namespaces/status",
+                Some("a"),
+                true,
+            ),
             (
                 Method::PATCH,
                 "/apis/trainyard.dev/v1alpha1/namespaces/a/trainingjobs/j/status",
@@ -101,8 +138,22 @@ mod tests {
                 Some("j"),
                 true,
             ),
-            (Method::POST, "/apis/events.k8s.io/v1/namespaces/a/events", Verb::Create, "events", None, false),
-            (Method::PUT, "/apis/coordination.k8s.io/v1/namespaces/a/leases/l", Verb::Update, "leases", Some("l"), false),
+            (
+                Method::POST,
+                "/apis/events.k8s.io/v1/namespaces/a/events",
+                Verb::Create,
+                "events",
+                None,
+                false,
+            ),
+            (
+                Method::PUT,
+                "/apis/coordination.k8s.io/v1/namespaces/a/leases/l",
+                Verb::Update,
+                "leases",
+                Some("l"),
+                false,
+            ),
             (Method::GET, "/version", Verb::List, "/version", None, false),
         ] {
             let call = Call::parse(&method, &uri.parse().unwrap());

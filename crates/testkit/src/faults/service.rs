@@ -111,7 +111,11 @@ where
 }
 
 fn refused() -> BoxError {
-    std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused (a fault of the test)").into()
+    std::io::Error::new(
+        std::io::ErrorKind::ConnectionRefused,
+        "connection refused (a fault of the test)",
+    )
+    .into()
 }
 
 fn lost() -> BoxError {
@@ -126,9 +130,10 @@ fn answer(code: u16, retry_after: Option<u64>) -> Response<FaultyBody> {
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = Response::new(full(&status_object(status.as_u16())));
     *response.status_mut() = status;
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("application/json"),
+    );
     if let Some(seconds) = retry_after {
         response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
     }

@@ -3,6 +3,7 @@
 //! Pods are not bound: one status write makes a pod run, and since it has no node the server removes it at once when
 //! it is deleted. One player serves thousands of pods; it decodes only the few fields it needs.
 
+mod pod;
 mod script;
 mod status;
 mod watch;
@@ -14,13 +15,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use kube::Client;
 use kube::api::{Patch, PatchParams, Request};
-use serde::Deserialize;
 use tokio::sync::{Semaphore, watch as channel};
 use tokio::task::AbortHandle;
 
 pub use script::Script;
 pub use watch::{Change, Target, follow};
 
+use pod::SlimPod;
 use status::Act;
 
 /// How many requests a player has under way at most.
@@ -110,42 +111,6 @@ impl Drop for Player {
     }
 }
 
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SlimPod {
-    metadata: SlimMeta,
-    spec: SlimSpec,
-    #[serde(default)]
-    status: SlimStatus,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SlimMeta {
-    name: String,
-    namespace: String,
-    uid: String,
-    #[serde(default)]
-    deletion_timestamp: Option<String>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SlimSpec {
-    containers: Vec<SlimContainer>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct SlimContainer {
-    name: String,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-struct SlimStatus {
-    #[serde(default)]
-    phase: String,
-}
-
 impl Player {
     /// Begins to play, in the current runtime.
     pub fn start(client: Client, scope: &Scope, script: Script) -> Self {
@@ -197,7 +162,9 @@ impl Player {
     }
 
     async fn end(&self, namespace: &str, name: &str, act: Act) -> Result<Instant> {
-        let pod = self.pod(namespace, name).with_context(|| format!("pod {name} was not seen"))?;
+        let pod = self
+            .pod(namespace, name)
+            .with_context(|| format!("pod {name} was not seen"))?;
         let key = (namespace.to_owned(), name.to_owned());
         self.state.write(&key, &pod, act).await?;
         Ok(Instant::now())
@@ -247,7 +214,11 @@ impl State {
     }
 
     fn seen(self: &Arc<Self>, pod: SlimPod) {
-        let SlimPod { metadata, spec, status } = pod;
+        let SlimPod {
+            metadata,
+            spec,
+            status,
+        } = pod;
         let key = (metadata.namespace, metadata.name);
         let mut pods = self.pods();
         let before = pods.get(&key);
@@ -259,7 +230,11 @@ impl State {
             seen: Instant::now(),
             earlier: before.map_or(0, |before| before.earlier + 1),
             removed: false,
-            containers: spec.containers.into_iter().map(|container| container.name).collect(),
+            containers: spec
+                .containers
+                .into_iter()
+                .map(|container| container.name)
+                .collect(),
         };
         pods.insert(key.clone(), played.clone());
         drop(pods);
@@ -292,9 +267,14 @@ impl State {
     /// Whether the pod was still there.
     async fn write(&self, key: &Key, pod: &Played, act: Act) -> Result<bool> {
         let _permit = self.permits.acquire().await?;
-        let patch = Patch::Merge(status::patch(&pod.uid, &pod.containers, act, jiff::Timestamp::now()));
-        let path = Request::new(pods_path(Some(&key.0)));
-        let request = path.patch_subresource("status", &key.1, &PatchParams::default(), &patch)?;
+        let patch = Patch::Merge(status::patch(
+            &pod.uid,
+            &pod.containers,
+            act,
+            jiff::Timestamp::now(),
+        ));
+        let pods = Request::new(pods_path(Some(&key.0)));
+        let request = pods.patch_subresource("status", &key.1, &PatchParams::default(), &patch)?;
         match self.client.request_text(request).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(false),

@@ -137,7 +137,10 @@ mod tests {
 
     #[test]
     fn only_the_first_pod_of_a_name_fails_unless_each_does() {
-        let script = Script::run().fail("*-0", 3).fail_each("*-1", 4).succeed_after(Duration::from_secs(2));
+        let script = Script::run()
+            .fail("*-0", 3)
+            .fail_each("*-1", 4)
+            .succeed_after(Duration::from_secs(2));
         let well = Some((Duration::from_secs(2), Act::Succeed));
         assert_eq!(script.end("a-0", 0), Some((Duration::ZERO, Act::Fail(3))));
         assert_eq!(script.end("a-0", 1), well);

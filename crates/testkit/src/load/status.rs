@@ -26,7 +26,8 @@ pub(super) fn patch(uid: &str, containers: &[String], act: Act, now: jiff::Times
         Act::Succeed => ended(0, "Completed", &time),
         Act::Fail(code) => ended(code, "Error", &time),
     };
-    let condition = |kind: &str, value: &str| json!({"type": kind, "status": value, "lastTransitionTime": time});
+    let condition =
+        |kind: &str, value: &str| json!({"type": kind, "status": value, "lastTransitionTime": time});
     let containers: Vec<Value> = containers
         .iter()
         .map(|name| {

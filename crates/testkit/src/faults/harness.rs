@@ -1,0 +1,240 @@
+//! Crash at every write: a scenario is repeated until it passes without a crash, and must always end the same.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures::future::BoxFuture;
+use kube::Client;
+use serde_json::Value;
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
+
+use super::snapshot::differences;
+use super::{Faults, When, snapshot};
+use crate::namespace;
+
+/// How long the operator must not write for the state to be final.
+const QUIET: Duration = Duration::from_millis(300);
+/// How long the state may take to become what it should be, once the scenario has played.
+const SETTLE: Duration = Duration::from_mins(1);
+/// More writes than any scenario makes.
+const MOST_WRITES: u64 = 1000;
+
+/// Starts an operator for one namespace: it talks to the server through the faults, and ends when told to.
+///
+/// The future runs in a runtime of its own, which is dropped when the operator crashes. The operator must not wait for
+/// the lease of one that crashed: leave leader election out, or make the lease short.
+pub type Start =
+    Arc<dyn Fn(String, Faults, CancellationToken) -> BoxFuture<'static, Result<()>> + Send + Sync>;
+
+/// What is played against an operator.
+pub trait Scenario: Sync {
+    /// A short name; the namespaces are called after it.
+    fn name(&self) -> &str;
+
+    /// Creates the jobs, plays the nodes and the users, and returns when the end was reached. An operator runs
+    /// meanwhile, and may crash and come back at any time.
+    fn play<'a>(&'a self, client: &'a Client, namespace: &'a str) -> BoxFuture<'a, Result<()>>;
+}
+
+/// What [`crash_everywhere`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// Writes of the undisturbed run.
+    pub writes: u64,
+    /// Runs in which the operator crashed.
+    pub crashes: u64,
+}
+
+/// An operator that runs in a runtime of its own.
+pub struct Running {
+    runtime: Option<Runtime>,
+    shutdown: CancellationToken,
+    ended: Arc<Mutex<Option<Result<()>>>>,
+    over: CancellationToken,
+}
+
+/// Starts an operator in a runtime of its own.
+pub fn run_operator(start: &Start, namespace: &str, faults: Faults) -> Result<Running> {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let (shutdown, over) = (CancellationToken::new(), CancellationToken::new());
+    let ended = Arc::new(Mutex::new(None));
+    let operator = start(namespace.to_owned(), faults, shutdown.clone());
+    let (slot, guard) = (ended.clone(), over.clone().drop_guard());
+    runtime.spawn(async move {
+        let _guard = guard;
+        let result = operator.await;
+        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+    });
+    Ok(Running {
+        runtime: Some(runtime),
+        shutdown,
+        ended,
+        over,
+    })
+}
+
+impl Running {
+    /// Waits until the operator has ended by itself.
+    pub async fn over(&self) -> Result<()> {
+        self.over.cancelled().await;
+        let result = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
+        result.unwrap_or_else(|| bail!("the operator has panicked"))
+    }
+
+    /// Ends it as `kill -9` would: nothing of it runs on.
+    pub async fn kill(mut self) -> Result<()> {
+        if let Some(runtime) = self.runtime.take() {
+            tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(10))).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub async fn stop(self) -> Result<()> {
+        self.shutdown.cancel();
+        let result = tokio::time::timeout(Duration::from_secs(20), self.over()).await;
+        self.kill().await?;
+        result.context("the operator did not end when told to")?
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Plays a scenario once undisturbed, and then with a crash before, and after, every write, and compares the ends.
+pub async fn crash_everywhere(client: &Client, start: &Start, scenario: &dyn Scenario) -> Result<Report> {
+    let harness = Harness {
+        client,
+        start,
+        scenario,
+    };
+    let faults = Faults::none();
+    let (expected, _) = harness.once("calm", &faults, None).await?;
+    let mut report = Report {
+        writes: faults.traffic().borrow().writes,
+        crashes: 0,
+    };
+    for when in [When::Before, When::After] {
+        for n in 1.. {
+            if n > MOST_WRITES {
+                bail!("{} makes more than {MOST_WRITES} writes", scenario.name());
+            }
+            let tag = format!("{when:?}-{n}").to_lowercase();
+            let faults = Faults::crash_at(n, when);
+            let (_, crashed) = harness
+                .once(&tag, &faults, Some(&expected))
+                .await
+                .with_context(|| format!("{}: crash {when:?} write {n}", scenario.name()))?;
+            if !crashed {
+                break;
+            }
+            report.crashes += 1;
+        }
+    }
+    Ok(report)
+}
+
+struct Harness<'a> {
+    client: &'a Client,
+    start: &'a Start,
+    scenario: &'a dyn Scenario,
+}
+
+type Snapshot = BTreeMap<String, Value>;
+
+impl Harness<'_> {
+    /// One run; its end, and whether the operator crashed.
+    async fn once(
+        &self,
+        tag: &str,
+        faults: &Faults,
+        expected: Option<&Snapshot>,
+    ) -> Result<(Snapshot, bool)> {
+        let name = format!("{}-{tag}-{}", self.scenario.name(), std::process::id());
+        namespace::create(self.client, &name).await?;
+        let result = self.once_in(&name, faults, expected).await;
+        namespace::remove(self.client, &name).await?;
+        result
+    }
+
+    async fn once_in(
+        &self,
+        namespace: &str,
+        faults: &Faults,
+        expected: Option<&Snapshot>,
+    ) -> Result<(Snapshot, bool)> {
+        let calm = Faults::none();
+        let first = run_operator(self.start, namespace, faults.clone())?;
+        let played = async {
+            self.scenario.play(self.client, namespace).await?;
+            self.settled(namespace, faults, &calm, expected).await
+        };
+        tokio::pin!(played);
+        let until_crash = tokio::select! {
+            end = &mut played => Some(end?),
+            () = faults.crashed().cancelled() => None,
+            result = first.over() => {
+                result?;
+                bail!("the operator has ended by itself")
+            }
+        };
+        if let Some(end) = until_crash {
+            first.stop().await?;
+            return Ok((end, faults.crashed().is_cancelled()));
+        }
+        first.kill().await?;
+        let second = run_operator(self.start, namespace, calm.clone())?;
+        let end = tokio::select! {
+            end = &mut played => end?,
+            result = second.over() => {
+                result?;
+                bail!("the second operator has ended by itself")
+            }
+        };
+        second.stop().await?;
+        Ok((end, true))
+    }
+
+    /// Waits until the state is final and as expected.
+    async fn settled(
+        &self,
+        namespace: &str,
+        faults: &Faults,
+        calm: &Faults,
+        expected: Option<&Snapshot>,
+    ) -> Result<Snapshot> {
+        let begun = Instant::now();
+        loop {
+            let current = if faults.crashed().is_cancelled() {
+                calm
+            } else {
+                faults
+            };
+            current.quiet(QUIET).await;
+            let found = snapshot(self.client, namespace).await?;
+            let wrong = expected
+                .map(|expected| differences(expected, &found))
+                .unwrap_or_default();
+            if wrong.is_empty() {
+                return Ok(found);
+            }
+            if begun.elapsed() > SETTLE {
+                bail!(
+                    "the end is not that of the undisturbed run:\n  {}",
+                    wrong.join("\n  ")
+                );
+            }
+        }
+    }
+}
