@@ -106,8 +106,10 @@ fn args(settings: &Settings) -> Vec<String> {
     args
 }
 
+/// With the version that the API server would add: a reference belongs to one field manager as a whole, so that a
+/// server-side apply after a client-side one would otherwise be a conflict.
 fn field_env(name: &str, path: &str) -> Value {
-    json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+    json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}})
 }
 
 fn probe(path: &str, failures: u8) -> Value {

@@ -1,0 +1,51 @@
+//! The examples are right.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use super::{printed, repository, text};
+
+/// Every manifest under `examples/`.
+fn manifests() -> Vec<PathBuf> {
+    let entries = fs::read_dir(repository().join("examples")).unwrap();
+    let mut files: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path().join("job.yaml"))
+        .collect();
+    files.sort();
+    assert!(files.len() >= 2);
+    files
+}
+
+#[test]
+fn all_are_valid() {
+    for file in manifests() {
+        assert!(printed(&format!("validate -f {}", file.display())).contains(": valid\n"));
+    }
+}
+
+#[test]
+fn the_program_in_the_manifest_is_the_program_beside_it() {
+    let example = repository().join("examples/pytorch-ddp");
+    let manifest = fs::read_to_string(example.join("job.yaml")).unwrap();
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&manifest).unwrap();
+    let program = fs::read_to_string(example.join("train.py")).unwrap();
+    assert_eq!(text(&documents[1], "/data/train.py"), program);
+}
+
+#[test]
+fn all_pods_satisfy_the_restricted_profile() {
+    for file in manifests() {
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(&file).unwrap()).unwrap();
+        for role in super::list(&documents[0], "/spec/roles") {
+            let pod = role.pointer("/template/spec").unwrap();
+            assert_eq!(pod["securityContext"]["runAsNonRoot"], true, "{}", file.display());
+            assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+            for container in super::list(pod, "/containers") {
+                assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+                assert_eq!(container["securityContext"]["capabilities"]["drop"][0], "ALL");
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! What an installation consists of.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{id, list, objects, printed, text};
+
+const VARIANTS: [&str; 5] = [
+    "install",
+    "install --namespace elsewhere --image registry.example/t:1 --replicas 3",
+    "install --watch-namespace team-a --watch-namespace team-b",
+    "install --no-webhooks",
+    "install --namespace team-a --watch-namespace team-a --no-webhooks --replicas 1",
+];
+
+fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
+    let mut found = objects
+        .iter()
+        .filter(|o| text(o, "/kind") == kind && text(o, "/metadata/name") == name);
+    let object = found.next().unwrap_or_else(|| panic!("no {kind} {name}"));
+    assert!(found.next().is_none(), "two of {kind} {name}");
+    object
+}
+
+fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects
+        .iter()
+        .filter(|object| text(object, "/kind") == kind)
+        .collect()
+}
+
+/// Reading into Kubernetes' own types drops what these do not know: nothing may be lost.
+fn round_trip<T: Serialize + DeserializeOwned>(object: &Value) {
+    let typed: T = serde_json::from_value(object.clone()).unwrap();
+    assert_eq!(serde_json::to_value(typed).unwrap(), *object);
+}
+
+#[test]
+fn every_object_is_what_kubernetes_expects() {
+    for line in VARIANTS {
+        for object in &objects(line) {
+            match text(object, "/kind") {
+                "Namespace" => round_trip::<Namespace>(object),
+                "CustomResourceDefinition" => round_trip::<CustomResourceDefinition>(object),
+                "ServiceAccount" => round_trip::<ServiceAccount>(object),
+                "ClusterRole" => round_trip::<ClusterRole>(object),
+                "ClusterRoleBinding" => round_trip::<ClusterRoleBinding>(object),
+                "Role" => round_trip::<Role>(object),
+                "RoleBinding" => round_trip::<RoleBinding>(object),
+                "Deployment" => round_trip::<Deployment>(object),
+                "PodDisruptionBudget" => round_trip::<PodDisruptionBudget>(object),
+                "Service" => round_trip::<Service>(object),
+                "MutatingWebhookConfiguration" => round_trip::<MutatingWebhookConfiguration>(object),
+                "ValidatingWebhookConfiguration" => round_trip::<ValidatingWebhookConfiguration>(object),
+                other => panic!("unexpected kind {other}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn no_object_is_there_twice_and_all_are_labelled() {
+    for line in VARIANTS {
+        let objects = objects(line);
+        let ids: BTreeSet<_> = objects.iter().map(id).collect();
+        assert_eq!(ids.len(), objects.len(), "{line}");
+        for object in &objects {
+            let labels = &object["metadata"]["labels"];
+            assert_eq!(
+                labels["app.kubernetes.io/name"],
+                "trainyard",
+                "{line}: {:?}",
+                id(object)
+            );
+            assert_eq!(
+                labels["app.kubernetes.io/part-of"],
+                "trainyard",
+                "{line}: {:?}",
+                id(object)
+            );
+        }
+    }
+}
+
+/// The operator watches what carries this label, as the children of jobs.
+#[test]
+fn nothing_is_labelled_like_a_child_of_a_job() {
+    for line in VARIANTS {
+        assert!(!printed(line).contains("app.kubernetes.io/managed-by"), "{line}");
+    }
+}
+
+#[test]
+fn everything_is_in_the_namespace_asked_for() {
+    let objects = objects("install --namespace elsewhere");
+    assert!(!printed("install --namespace elsewhere").contains("trainyard-system"));
+    for object in &objects {
+        assert!(
+            ["", "elsewhere"].contains(&text(object, "/metadata/namespace")),
+            "{:?}",
+            id(object)
+        );
+    }
+    find(&objects, "Namespace", "elsewhere");
+    let webhooks = find(&objects, "ValidatingWebhookConfiguration", "trainyard");
+    assert_eq!(
+        webhooks["webhooks"][0]["clientConfig"]["service"]["namespace"],
+        "elsewhere"
+    );
+    for kind in ["ClusterRoleBinding", "RoleBinding"] {
+        for binding in of_kind(&objects, kind) {
+            assert_eq!(binding["subjects"][0]["namespace"], "elsewhere");
+        }
+    }
+}
+
+#[test]
+fn rights_are_never_wildcards() {
+    for line in VARIANTS {
+        for object in &objects(line) {
+            for rule in list(object, "/rules") {
+                for field in ["/verbs", "/resources", "/apiGroups"] {
+                    let words = list(rule, field);
+                    assert!(
+                        !words.is_empty() && words.iter().all(|word| word != "*"),
+                        "{line}: {rule}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+fn rules_on<'a>(objects: &'a [Value], kind: &str, resource: &str) -> Vec<(&'a Value, &'a Value)> {
+    let roles = of_kind(objects, kind).into_iter();
+    let rules = roles.flat_map(|role| list(role, "/rules").iter().map(move |rule| (role, rule)));
+    rules
+        .filter(|(_, rule)| list(rule, "/resources").iter().any(|r| r == resource))
+        .collect()
+}
+
+#[test]
+fn secrets_can_be_read_in_the_own_namespace_and_by_name_only() {
+    for line in VARIANTS {
+        let objects = objects(line);
+        assert!(rules_on(&objects, "ClusterRole", "secrets").is_empty(), "{line}");
+        let rules = rules_on(&objects, "Role", "secrets");
+        assert_eq!(rules.is_empty(), line.contains("--no-webhooks"), "{line}");
+        let namespace = text(
+            find(&objects, "Deployment", "trainyard-operator"),
+            "/metadata/namespace",
+        );
+        for (role, rule) in rules {
+            assert_eq!(text(role, "/metadata/namespace"), namespace);
+            let by_name = rule["resourceNames"] == json!(["trainyard-webhook-tls"]);
+            assert!(by_name || rule["verbs"] == json!(["create"]), "{rule}");
+        }
+    }
+}
+
+#[test]
+fn the_lease_is_limited_by_name() {
+    let objects = objects("install");
+    assert!(rules_on(&objects, "ClusterRole", "leases").is_empty());
+    for (_, rule) in rules_on(&objects, "Role", "leases") {
+        let by_name = rule["resourceNames"] == json!(["trainyard-operator"]);
+        assert!(by_name || rule["verbs"] == json!(["create"]), "{rule}");
+    }
+}
+
+#[test]
+fn webhook_configurations_are_limited_by_name() {
+    for (_, rule) in rules_on(
+        &objects("install"),
+        "ClusterRole",
+        "mutatingwebhookconfigurations",
+    ) {
+        assert_eq!(rule["resourceNames"], json!(["trainyard"]));
+        assert!(
+            list(rule, "/verbs")
+                .iter()
+                .all(|verb| verb != "create" && verb != "delete")
+        );
+    }
+    assert!(!printed("install --no-webhooks").contains("webhook"));
+}
+
+#[test]
+fn watching_namespaces_takes_the_rights_elsewhere_away() {
+    let objects =
+        objects("install --watch-namespace team-b --watch-namespace team-a --watch-namespace team-b");
+    let users = ["trainyard-view", "trainyard-edit"];
+    for resource in [
+        "pods",
+        "services",
+        "events",
+        "trainingjobs",
+        "trainingjobs/status",
+    ] {
+        let cluster_wide = rules_on(&objects, "ClusterRole", resource).into_iter();
+        let operators = cluster_wide.filter(|(role, _)| !users.contains(&text(role, "/metadata/name")));
+        assert_eq!(operators.count(), 0, "{resource}");
+        let namespaces: Vec<_> = rules_on(&objects, "Role", resource)
+            .iter()
+            .map(|(role, _)| text(role, "/metadata/namespace"))
+            .collect();
+        assert_eq!(namespaces, ["team-b", "team-a"], "{resource}");
+    }
+    assert_eq!(rules_on(&objects, "ClusterRole", "nodes").len(), 1);
+    let args = list(
+        find(&objects, "Deployment", "trainyard-operator"),
+        "/spec/template/spec/containers/0/args",
+    );
+    assert!(args.contains(&json!("--watch-namespace=team-a")), "{args:?}");
+    let webhook = &find(&objects, "MutatingWebhookConfiguration", "trainyard")["webhooks"][0];
+    assert_eq!(
+        webhook["namespaceSelector"]["matchExpressions"][0]["values"],
+        json!(["team-b", "team-a"])
+    );
+}
+
+#[test]
+fn every_right_is_bound_to_the_operator() {
+    for line in VARIANTS {
+        let objects = objects(line);
+        for (kind, binding) in [("ClusterRole", "ClusterRoleBinding"), ("Role", "RoleBinding")] {
+            let bound: BTreeSet<_> = of_kind(&objects, binding)
+                .into_iter()
+                .map(|b| (text(b, "/metadata/namespace"), text(b, "/roleRef/name")))
+                .collect();
+            let users = ["trainyard-view", "trainyard-edit"];
+            let roles: BTreeSet<_> = of_kind(&objects, kind)
+                .into_iter()
+                .map(|role| (text(role, "/metadata/namespace"), text(role, "/metadata/name")))
+                .filter(|(_, name)| !users.contains(name))
+                .collect();
+            assert_eq!(bound, roles, "{line}");
+        }
+    }
+}
+
+#[test]
+fn users_get_their_rights_by_the_roles_of_the_cluster() {
+    let objects = objects("install");
+    let aggregates = |name: &str, to: &str| {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
+        find(&objects, "ClusterRole", name)["metadata"]["labels"][label] == "true"
+    };
+    assert!(aggregates("trainyard-view", "view"));
+    assert!(!aggregates("trainyard-edit", "view"));
+    assert!(aggregates("trainyard-edit", "edit") && aggregates("trainyard-edit", "admin"));
+    for (_, rule) in rules_on(&objects, "ClusterRole", "trainingjobs/status") {
+        let writes = list(rule, "/verbs").iter().any(|verb| verb == "update");
+        assert!(
+            !writes || list(rule, "/resources").len() == 1,
+            "only the operator writes status: {rule}"
+        );
+    }
+}
+
+#[test]
+fn webhooks_see_only_new_specs_of_living_jobs() {
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let objects = objects("install");
+        let configuration = find(&objects, kind, "trainyard");
+        assert_eq!(list(configuration, "/webhooks").len(), 1);
+        let webhook = &configuration["webhooks"][0];
+        let rule = &webhook["rules"][0];
+        assert_eq!(list(webhook, "/rules").len(), 1);
+        assert_eq!(rule["operations"], json!(["CREATE", "UPDATE"]));
+        assert_eq!(rule["resources"], json!(["trainingjobs"]));
+        assert_eq!(webhook["failurePolicy"], "Ignore");
+        assert_eq!(webhook["sideEffects"], "None");
+        assert_eq!(webhook["timeoutSeconds"], 5);
+        assert_eq!(
+            webhook["clientConfig"].get("caBundle"),
+            None,
+            "it would fight with the operator's"
+        );
+        let conditions = webhook["matchConditions"].to_string();
+        assert!(
+            conditions.contains("deletionTimestamp") && conditions.contains("oldObject.spec"),
+            "{conditions}"
+        );
+    }
+}
+
+#[test]
+fn the_operator_satisfies_the_restricted_profile() {
+    for line in VARIANTS {
+        let objects = objects(line);
+        let pod = &find(&objects, "Deployment", "trainyard-operator")["spec"]["template"]["spec"];
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+        for container in list(pod, "/containers") {
+            let context = &container["securityContext"];
+            assert_eq!(context["allowPrivilegeEscalation"], false);
+            assert_eq!(context["readOnlyRootFilesystem"], true);
+            assert_eq!(context["capabilities"], json!({"drop": ["ALL"]}));
+            assert!(container["resources"]["requests"]["cpu"].is_string());
+            assert!(container["resources"]["limits"]["memory"].is_string());
+        }
+        let namespace = of_kind(&objects, "Namespace")[0];
+        assert_eq!(
+            namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"],
+            "restricted"
+        );
+    }
+}
+
+#[test]
+fn selectors_select_the_operators_pods() {
+    let objects = objects("install --image registry.example/t:1 --replicas 3");
+    let deployment = find(&objects, "Deployment", "trainyard-operator");
+    assert_eq!(deployment["spec"]["replicas"], 3);
+    assert_eq!(
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"],
+        "registry.example/t:1"
+    );
+    let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+    let selectors = [
+        &deployment["spec"]["selector"]["matchLabels"],
+        &find(&objects, "Service", "trainyard-webhook")["spec"]["selector"],
+        &find(&objects, "PodDisruptionBudget", "trainyard-operator")["spec"]["selector"]["matchLabels"],
+    ];
+    for selector in selectors {
+        for (key, value) in selector.as_object().unwrap() {
+            assert_eq!(labels.get(key), Some(value));
+        }
+    }
+    let ports = list(deployment, "/spec/template/spec/containers/0/ports");
+    assert!(
+        ports
+            .iter()
+            .any(|port| port["name"] == "webhook" && port["containerPort"] == 9443)
+    );
+}
+
+#[test]
+fn definitions_can_be_had_alone() {
+    let objects = objects("install --crds-only");
+    assert!(
+        objects
+            .iter()
+            .all(|object| text(object, "/kind") == "CustomResourceDefinition")
+    );
+    assert_eq!(objects.len(), 1);
+}

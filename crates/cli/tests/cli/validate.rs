@@ -1,0 +1,214 @@
+//! What `validate` finds.
+
+use serde_json::{Value, json};
+
+use super::{trainyard, trainyard_with};
+
+const GOOD: &str = "
+apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: mnist}
+spec:
+  framework: {name: pytorch}
+  roles:
+  - name: worker
+    replicas: 2
+    template:
+      spec:
+        containers:
+        - name: train
+          image: example/mnist
+          env: [{name: EPOCHS, value: \"3\"}]
+          resources: {limits: {cpu: 2, memory: 1Gi}}
+        volumes:
+        - name: data
+          configMap: {name: data, defaultMode: 0644}
+";
+
+/// The exit code and the report as JSON.
+fn validate(input: &str) -> (i32, Value) {
+    let output = trainyard_with("validate -f - -o json", input);
+    let report = serde_json::from_slice(&output.stdout).unwrap();
+    (output.status.code().unwrap(), report)
+}
+
+/// All errors of all documents, as `path: message`.
+fn errors(input: &str) -> Vec<String> {
+    let (code, report) = validate(input);
+    let errors: Vec<String> = super::list(&report, "/documents")
+        .iter()
+        .flat_map(|document| super::list(document, "/errors"))
+        .map(|error| {
+            format!(
+                "{}: {}",
+                super::text(error, "/path"),
+                super::text(error, "/message")
+            )
+        })
+        .collect();
+    assert_eq!(code, i32::from(!errors.is_empty()), "{errors:?}");
+    errors
+}
+
+/// The one error of a job that is good but for one replacement.
+fn error(from: &str, to: &str) -> String {
+    assert!(GOOD.contains(from), "{from}");
+    let mut errors = errors(&GOOD.replace(from, to));
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    errors.remove(0)
+}
+
+#[test]
+fn a_good_job_is_valid() {
+    assert_eq!(
+        validate(GOOD),
+        (
+            0,
+            json!({
+                "valid": true,
+                "documents": [{"file": "-", "document": 1, "kind": "TrainingJob", "name": "mnist", "errors": []}],
+            })
+        )
+    );
+    let output = trainyard_with("validate -f -", GOOD);
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        "-: TrainingJob mnist: valid\n"
+    );
+}
+
+#[test]
+fn unknown_fields_are_found_with_their_path_and_the_likely_meaning() {
+    assert_eq!(
+        error("replicas: 2", "replicsa: 2"),
+        "spec.roles[0].replicsa: there is no field \"replicsa\" here: did you mean \"replicas\"?"
+    );
+    assert_eq!(
+        error(
+            "image: example/mnist",
+            "image: example/mnist\n          imagePolicy: Never"
+        ),
+        "spec.roles[0].template.spec.containers[0].imagePolicy: there is no field \"imagePolicy\" here: did you mean \
+         \"imagePullPolicy\"?"
+    );
+    assert!(error("{name: mnist}", "{name: mnist, colour: red}").starts_with("metadata.colour: "));
+    assert!(error("spec:\n  framework", "zzz: 1\nspec:\n  framework").ends_with("\"zzz\" here: remove it"));
+}
+
+#[test]
+fn wrong_types_are_found() {
+    assert_eq!(
+        error("replicas: 2", "replicas: two"),
+        "spec.roles[0].replicas: must be of type integer, not string"
+    );
+    assert_eq!(
+        error("value: \"3\"", "value: 3"),
+        "spec.roles[0].template.spec.containers[0].env[0].value: must be of type string, not integer: write \"3\""
+    );
+    assert_eq!(
+        error("replicas: 2", "restartPolicy: Sometimes"),
+        "spec.roles[0].restartPolicy: \"Sometimes\" is not possible: give one of Never, OnFailure, Always, ExitCode"
+    );
+}
+
+#[test]
+fn missing_fields_are_found() {
+    assert_eq!(
+        error("framework: {name: pytorch}", "framework: {}"),
+        "spec.framework.name: is missing: it must be given"
+    );
+}
+
+#[test]
+fn rules_are_applied_and_each_field_is_named_once() {
+    let found = error("replicas: 2", "replicas: 0");
+    assert!(
+        found.starts_with("spec.roles[0].replicas: 0 pods: give at least 1"),
+        "{found}"
+    );
+    assert!(error("{name: pytorch}", "{name: caffe}").starts_with("spec.framework.name: "));
+    assert!(
+        error("value: \"3\"", "value: \"3\"}, {name: RANK, value: \"0\"")
+            .contains("env[1].name: RANK is set by")
+    );
+    assert!(error("{name: mnist}", "{name: Mnist}").starts_with("metadata.name: "));
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once() {
+    let bad = GOOD
+        .replace("replicas: 2", "replicas: -1\n    color: red")
+        .replace("{name: pytorch}", "{name: caffe}");
+    assert_eq!(errors(&bad).len(), 3, "{:?}", errors(&bad));
+}
+
+#[test]
+fn bounds_of_the_schema_hold() {
+    let found = error(
+        "{name: pytorch}",
+        "{name: pytorch, pytorch: {procsPerNode: 2000}}",
+    );
+    assert_eq!(
+        found,
+        "spec.framework.pytorch.procsPerNode: 2000 is too large: give at most 1024"
+    );
+    let found = error("replicas: 2", "replicas: 2\n    container: \"\"");
+    assert!(found.starts_with("spec.roles[0].container: "), "{found}");
+    let found = error("value: \"3\"", "value: \"3\"}, {name: EPOCHS, value: \"4\"");
+    assert!(
+        found.ends_with("env[1]: there is an item with the same name already"),
+        "{found}"
+    );
+}
+
+#[test]
+fn kinds_and_versions_are_told_apart() {
+    assert!(error("v1alpha1", "v9").starts_with("apiVersion: "));
+    assert!(error("kind: TrainingJob", "kind: TrainJob").starts_with("kind: "));
+    assert_eq!(errors("a: 1\n").len(), 1);
+    assert_eq!(errors("just text\n").len(), 1);
+}
+
+#[test]
+fn other_kinds_in_the_same_file_are_left_alone() {
+    let other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: data}\n";
+    let (code, report) = validate(&format!("{other}---\n---\n{GOOD}"));
+    assert_eq!(code, 0);
+    assert_eq!(report["documents"][0]["skipped"], true);
+    assert_eq!(report["documents"][1]["name"], "mnist");
+    // But if there is nothing else, nothing was checked, and that is not what was asked for.
+    assert_eq!(validate(other).0, 1);
+    assert_eq!(validate("").0, 1);
+}
+
+#[test]
+fn lists_are_unpacked() {
+    let item = GOOD.trim().replace('\n', "\n  ");
+    let (code, report) = validate(&format!("apiVersion: v1\nkind: List\nitems:\n- {item}\n"));
+    assert_eq!((code, &report["documents"][0]["name"]), (0, &json!("mnist")));
+}
+
+#[test]
+fn a_generated_name_counts_with_its_suffix() {
+    assert!(errors(&GOOD.replace("{name: mnist}", "{generateName: mnist-}")).is_empty());
+    let long = "m".repeat(50);
+    assert_eq!(
+        errors(&GOOD.replace("{name: mnist}", &format!("{{generateName: {long}}}"))).len(),
+        1
+    );
+}
+
+#[test]
+fn text_that_is_no_yaml_is_an_answer_and_a_missing_file_is_none() {
+    let found = errors("a: [1\nb: 2");
+    assert!(found[0].contains("no valid YAML"), "{found:?}");
+    assert!(errors("a: 1\na: 2\n")[0].contains("no valid YAML"));
+    assert_eq!(trainyard("validate -f /nonexistent.yaml").status.code(), Some(2));
+}
+
+#[test]
+fn reports_can_be_yaml() {
+    let output = trainyard_with("validate -f - -o yaml", GOOD);
+    let report: Value = serde_saphyr::from_str(&String::from_utf8(output.stdout).unwrap()).unwrap();
+    assert_eq!(report, validate(GOOD).1);
+}

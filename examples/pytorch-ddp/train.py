@@ -1,0 +1,56 @@
+"""Trains a linear model on several pods with PyTorch's DistributedDataParallel.
+
+The operator sets MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE; init_process_group reads them.
+"""
+
+import datetime
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS = 60
+GOOD_LOSS = 1e-2
+
+
+def main() -> int:
+    # The other pods may still be pulling their image.
+    dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=10))
+    rank, world = dist.get_rank(), dist.get_world_size()
+    print(f"rank {rank} of {world} on {os.uname().nodename}, master {os.environ['MASTER_ADDR']}", flush=True)
+
+    # The same data everywhere, of which each rank takes its share.
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(256, 4, generator=generator)
+    y = x @ torch.tensor([[1.0], [2.0], [-3.0], [0.5]]) + 0.7
+    x, y = x[rank::world], y[rank::world]
+
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = torch.tensor(float("inf"))
+    for step in range(1, STEPS + 1):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        if step % 10 == 0 and rank == 0:
+            print(f"step {step:3d}  loss {loss.item():.6f}", flush=True)
+
+    # Every rank judges the same number, so that all succeed or all fail.
+    final = loss.detach().clone()
+    dist.all_reduce(final)
+    final = final.item() / world
+    dist.barrier()
+    dist.destroy_process_group()
+    print(f"final loss {final:.6f}", flush=True)
+    if final > GOOD_LOSS:
+        print(f"the loss should be at most {GOOD_LOSS}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
