@@ -1,0 +1,174 @@
+//! What the rest of the operator knows of the election.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Whether this replica may write. Cheap to clone and to ask.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    shared: Arc<Shared>,
+    terms: watch::Receiver<Option<u64>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// What `until` is measured from.
+    base: Instant,
+    /// Nanoseconds after `base` at which the leadership ends; 0 for none, the largest number for no end.
+    until: AtomicU64,
+    /// The same end by the wall clock, in milliseconds, for machines whose monotonic clock stands still while they
+    /// are suspended. It can only shorten the leadership.
+    until_wall: AtomicI64,
+    terms: watch::Sender<Option<u64>>,
+}
+
+impl Leadership {
+    /// Always leading: for a single replica without an election.
+    pub fn always() -> Self {
+        let (sender, terms) = watch::channel(Some(1));
+        let shared = Shared {
+            base: Instant::now(),
+            until: AtomicU64::new(u64::MAX),
+            until_wall: AtomicI64::new(i64::MAX),
+            terms: sender,
+        };
+        Self {
+            shared: Arc::new(shared),
+            terms,
+        }
+    }
+
+    /// Whether a write may be sent now. Ask right before each one: a process that was paused, or that has not reached
+    /// the API server for a while, gets `false` here before anything else has noticed.
+    pub fn may_write(&self) -> bool {
+        let until = self.shared.until.load(Ordering::Acquire);
+        if until == 0 || until == u64::MAX {
+            return until != 0;
+        }
+        nanos(self.shared.base.elapsed()) < until
+            && Timestamp::now().as_millisecond() < self.shared.until_wall.load(Ordering::Acquire)
+    }
+
+    /// The term in which this replica leads, or none. A new number means that somebody else may have led in between.
+    pub fn term(&self) -> Option<u64> {
+        if self.may_write() {
+            *self.shared.terms.borrow()
+        } else {
+            None
+        }
+    }
+
+    /// Waits for the next beginning or end of a term since the last call, and returns the term that is now. Several
+    /// changes at once are seen as one.
+    ///
+    /// Cancel-safe. Never returns where there is no election.
+    pub async fn changed(&mut self) -> Option<u64> {
+        // The sender lives as long as `shared`, so that this can't fail.
+        if self.terms.changed().await.is_err() {
+            return futures::future::pending().await;
+        }
+        *self.terms.borrow_and_update()
+    }
+
+    /// Waits until this replica leads.
+    pub async fn leading(&mut self) -> u64 {
+        loop {
+            if let Some(term) = self.term() {
+                self.terms.mark_unchanged();
+                return term;
+            }
+            self.changed().await;
+        }
+    }
+}
+
+/// The elector's side of a [`Leadership`]. Leaves when dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    leadership: Leadership,
+    last_term: u64,
+    end: Option<Instant>,
+}
+
+impl Seat {
+    pub(super) fn new() -> Self {
+        let (sender, terms) = watch::channel(None);
+        let shared = Shared {
+            base: Instant::now(),
+            until: AtomicU64::new(0),
+            until_wall: AtomicI64::new(0),
+            terms: sender,
+        };
+        Self {
+            leadership: Leadership {
+                shared: Arc::new(shared),
+                terms,
+            },
+            last_term: 0,
+            end: None,
+        }
+    }
+
+    pub(super) fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// When the leadership ends unless it is renewed; none where there is none.
+    pub(super) fn end(&self) -> Option<Instant> {
+        self.end
+    }
+
+    /// The lease was renewed by a request that began then. True if this begins a term.
+    pub(super) fn renew(&mut self, begun: Instant, begun_wall: Timestamp, deadline: Duration) -> bool {
+        let end = begun + deadline;
+        if Instant::now() >= end {
+            // Too late to be of use; the next attempt will tell.
+            return false;
+        }
+        let shared = &self.leadership.shared;
+        let wall = begun_wall
+            .as_millisecond()
+            .saturating_add(i64::try_from(deadline.as_millis()).unwrap_or(i64::MAX));
+        shared.until_wall.store(wall, Ordering::Release);
+        shared.until.store(
+            nanos(end.saturating_duration_since(shared.base)),
+            Ordering::Release,
+        );
+        let begins = self.end.replace(end).is_none();
+        if begins {
+            self.last_term += 1;
+            shared.terms.send_replace(Some(self.last_term));
+        }
+        begins
+    }
+
+    /// Ends the leadership. True if there was one.
+    pub(super) fn leave(&mut self) -> bool {
+        let shared = &self.leadership.shared;
+        shared.until.store(0, Ordering::Release);
+        shared.until_wall.store(0, Ordering::Release);
+        let led = self.end.take().is_some();
+        if led {
+            shared.terms.send_replace(None);
+        }
+        led
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    // One less than the largest, which means no end; five centuries are enough.
+    u64::try_from(duration.as_nanos())
+        .unwrap_or(u64::MAX)
+        .min(u64::MAX - 1)
+}
