@@ -1,14 +1,94 @@
 //! `trainyard operator`: the operator.
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+use trainyard_operator::metrics::Metrics;
+use trainyard_operator::{Options, client};
 
-/// Run the operator.
+/// Run the operator: it watches TrainingJobs and runs them as pods.
+///
+/// It works on the cluster of the current kubeconfig, or, in a pod, on the pod's own. Every option can also be given
+/// as an environment variable.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(flatten)]
+    options: Options,
+
+    /// How log lines are written. Without it: text to a terminal, else JSON.
+    #[arg(long, env = "TRAINYARD_LOG_FORMAT", value_enum)]
+    log_format: Option<LogFormat>,
+
+    /// What is logged, such as `debug` or `info,trainyard_operator=debug`. `RUST_LOG` does the same.
+    #[arg(long, env = "TRAINYARD_LOG", value_name = "FILTER")]
+    log: Option<String>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
 
 /// Runs until it is told to stop.
-pub fn run(_: Args) -> Result<ExitCode> {
-    bail!("the operator is not part of this build")
+pub fn run(args: Args) -> Result<ExitCode> {
+    log(args.log_format, args.log.as_deref())?;
+    // Fails only if one was installed before, which is as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    // Two threads do: the work is waiting for the API server.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(operate(args.options))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn operate(options: Options) -> Result<()> {
+    let config = kube::Config::infer().await.context("no cluster: neither a kubeconfig nor a pod's own account")?;
+    tracing::info!(server = %config.cluster_url, version = env!("CARGO_PKG_VERSION"), "starting");
+    let metrics = Arc::new(Metrics::new());
+    let client = client::build(config, metrics.clone())?;
+    let shutdown = CancellationToken::new();
+    stop_on_signals(shutdown.clone())?;
+    trainyard_operator::run(client, options, metrics, shutdown).await?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Stops properly on the first signal, and at once on the second.
+fn stop_on_signals(shutdown: CancellationToken) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            if shutdown.is_cancelled() {
+                tracing::warn!("stopping at once");
+                std::process::exit(1);
+            }
+            tracing::info!("stopping");
+            shutdown.cancel();
+        }
+    });
+    Ok(())
+}
+
+fn log(format: Option<LogFormat>, filter: Option<&str>) -> Result<()> {
+    let filter = match filter {
+        Some(filter) => EnvFilter::try_new(filter).with_context(|| format!("{filter:?} is no log filter"))?,
+        None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
+    };
+    let format = format.unwrap_or(if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().flatten_event(true).init(),
+    }
+    Ok(())
 }

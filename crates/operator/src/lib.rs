@@ -2,10 +2,38 @@
 //!
 //! This crate knows Kubernetes clients, time and the network, and takes no decision about a job: those are in
 //! `trainyard_core::plan`.
+//!
+//! One reconcile goes through these modules:
+//!
+//! ```text
+//! listwatch ─ watch ──> slim ──> index ──> queue ──> reconcile ──> act ──> the API server
+//!                                  ^                     │          │
+//!                                  └──── answers ────────┼──────────┘
+//!                                                        └──> events
+//! ```
+//!
+//! [`engine`] drives them while [`leader`] lets it; [`run`] adds what surrounds it.
 
+pub mod act;
 pub mod admission;
 pub mod certs;
 pub mod client;
+pub mod clock;
+pub mod engine;
+pub mod events;
 pub mod http;
+pub mod index;
 pub mod leader;
+pub mod listwatch;
 pub mod metrics;
+pub mod nodes;
+pub mod options;
+pub mod queue;
+pub mod reconcile;
+pub mod slim;
+pub mod watch;
+
+mod run;
+
+pub use options::Options;
+pub use run::{Error, run};

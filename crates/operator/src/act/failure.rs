@@ -1,0 +1,89 @@
+//! Why a write was not carried out, and what follows from that.
+
+use std::time::Duration;
+
+use kube::core::Status;
+
+/// Why a write was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// This replica does not lead any more.
+    NotLeader,
+    /// The server refuses it for what it is: a quota, a webhook, a rule. It is tried again, but seldom.
+    Refused(String),
+    /// The namespace is being removed.
+    NamespaceEnds,
+    /// The server could not be reached or was too busy; it may or may not have been carried out. With the time the
+    /// server asks to be left alone.
+    Transient(String, Option<Duration>),
+    /// The object has been changed since it was looked at.
+    Conflict,
+    /// An object of that name exists.
+    Exists,
+    /// An object of that name exists and will be gone soon.
+    Former,
+    /// An object of that name exists and is somebody else's.
+    InTheWay,
+    /// The object is not there.
+    Gone,
+    /// It was not tried, because another of its kind was refused.
+    Skipped,
+}
+
+impl Failure {
+    /// Of two failures the one that says more about what to do next.
+    #[must_use]
+    pub fn graver(one: Option<Self>, other: Self) -> Self {
+        match one {
+            Some(one) if one.gravity() >= other.gravity() => one,
+            _ => other,
+        }
+    }
+
+    fn gravity(&self) -> u8 {
+        match self {
+            Self::NotLeader => 9,
+            Self::NamespaceEnds => 8,
+            Self::Transient(..) => 7,
+            Self::Refused(_) => 6,
+            Self::Conflict => 5,
+            Self::Former => 4,
+            Self::InTheWay => 3,
+            Self::Exists | Self::Gone => 2,
+            Self::Skipped => 0,
+        }
+    }
+
+    fn from_status(status: &Status) -> Self {
+        let words = || if status.message.is_empty() { status.reason.clone() } else { status.message.clone() };
+        let cause = |reason: &str| {
+            let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+            causes.iter().any(|cause| cause.reason == reason)
+        };
+        match status.code {
+            403 if cause("NamespaceTerminating") || status.message.contains("because it is being terminated") => {
+                Self::NamespaceEnds
+            }
+            404 if status.details.as_ref().is_some_and(|details| details.kind == "namespaces") => Self::NamespaceEnds,
+            404 => Self::Gone,
+            409 if status.reason == "AlreadyExists" => Self::Exists,
+            409 => Self::Conflict,
+            // A webhook that can't be called is somebody's to repair, and the user's to know of.
+            500 if status.message.contains("failed calling webhook") => Self::Refused(words()),
+            400 | 403 | 405 | 413 | 415 | 422 => Self::Refused(words()),
+            _ => {
+                let named = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+                Self::Transient(words(), (named > 0).then(|| Duration::from_secs(u64::from(named))))
+            }
+        }
+    }
+}
+
+impl From<kube::Error> for Failure {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::from_status(&status),
+            other => Self::Transient(other.to_string(), None),
+        }
+    }
+}

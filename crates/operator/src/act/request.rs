@@ -1,0 +1,111 @@
+//! Requests, made with as few bytes as will do.
+
+use http::{Method, Request, header};
+use serde::Serialize;
+
+use super::Failure;
+
+/// Names the fields that we write, for those who share objects with us.
+const FIELD_MANAGER: &str = "fieldManager=trainyard";
+
+/// The path of an object or a collection.
+#[derive(Clone, Debug)]
+pub(super) struct Path(String);
+
+impl Path {
+    pub(super) fn pod(namespace: &str, name: &str) -> Self {
+        Self::of("/api/v1", namespace, "pods", name)
+    }
+
+    pub(super) fn service(namespace: &str, name: &str) -> Self {
+        Self::of("/api/v1", namespace, "services", name)
+    }
+
+    pub(super) fn job(namespace: &str, name: &str) -> Self {
+        Self::of("/apis/trainyard.dev/v1alpha1", namespace, "trainingjobs", name)
+    }
+
+    fn of(group: &str, namespace: &str, plural: &str, name: &str) -> Self {
+        let mut path = format!("{group}/namespaces/{namespace}/{plural}");
+        if !name.is_empty() {
+            path.push('/');
+            path.push_str(name);
+        }
+        Self(path)
+    }
+
+    pub(super) fn status(mut self) -> Self {
+        self.0.push_str("/status");
+        self
+    }
+
+    pub(super) fn by_us(mut self) -> Self {
+        self.0.push('?');
+        self.0.push_str(FIELD_MANAGER);
+        self
+    }
+}
+
+/// What is wanted of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    Whole,
+    /// Only metadata: less for the server to write and for us to read.
+    Metadata,
+}
+
+impl Answer {
+    const fn accept(self) -> &'static str {
+        match self {
+            Self::Whole => "application/json",
+            Self::Metadata => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+        }
+    }
+}
+
+pub(super) fn request(
+    method: Method,
+    path: &Path,
+    answer: Answer,
+    body: Option<&impl Serialize>,
+) -> Result<Request<Vec<u8>>, Failure> {
+    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let body = body.map(serde_json::to_vec).transpose();
+    let body = body.map_err(|error| Failure::Refused(format!("it can't be written as JSON: {error}")))?;
+    Request::builder()
+        .method(method)
+        .uri(&path.0)
+        .header(header::ACCEPT, answer.accept())
+        .header(header::CONTENT_TYPE, kind)
+        .body(body.unwrap_or_default())
+        .map_err(|error| Failure::Refused(format!("no request can be made of it: {error}")))
+}
+
+/// Says which object is to be deleted, and how.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DeleteOptions<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    propagation_policy: &'static str,
+    preconditions: Preconditions<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    grace_period_seconds: Option<u32>,
+}
+
+#[derive(Serialize)]
+struct Preconditions<'a> {
+    uid: &'a str,
+}
+
+impl<'a> DeleteOptions<'a> {
+    pub(super) fn new(uid: &'a str, grace_period_seconds: Option<u32>) -> Self {
+        Self {
+            api_version: "v1",
+            kind: "DeleteOptions",
+            propagation_policy: "Background",
+            preconditions: Preconditions { uid },
+            grace_period_seconds,
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The operator without its surroundings: watches, index, queue and hands, driven while this replica leads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use trainyard_core::view::Settings;
+
+use crate::act::Hands;
+use crate::clock::{Clock, SystemClock};
+use crate::events::{Recorder, Senders};
+use crate::index::{Index, JobKey};
+use crate::leader::Leadership;
+use crate::metrics::Metrics;
+use crate::queue::{Backoff, Queue, jitter};
+use crate::reconcile::{Next, Reconciler, Verdict};
+use crate::watch::Watches;
+
+/// The pause after a failure.
+const RETRY: Backoff = Backoff { base: Duration::from_millis(50), max: Duration::from_secs(30) };
+/// The pause until the index has what it lacked.
+const STALE: Backoff = Backoff { base: Duration::from_millis(10), max: Duration::from_secs(2) };
+/// How long a replica that is just starting waits to be the leader before it lists: a list that begins after that
+/// need not be made again.
+const FIRST_TERM: Duration = Duration::from_secs(1);
+/// How long writes may take that were under way when it was time to stop.
+const LAST_WRITES: Duration = Duration::from_secs(10);
+/// How often numbers that change by themselves are put into the metrics.
+const GAUGES: Duration = Duration::from_secs(5);
+
+/// How the engine runs.
+#[derive(Clone)]
+pub struct Config {
+    /// The namespaces to look at; all, if empty.
+    pub namespaces: Vec<String>,
+    /// Settings that decisions depend on.
+    pub settings: Settings,
+    /// How many jobs are reconciled at once.
+    pub concurrency: usize,
+    /// The name of this instance, for events.
+    pub instance: String,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            namespaces: Vec::new(),
+            settings: Settings::default(),
+            concurrency: 32,
+            instance: "trainyard".to_owned(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+/// The engine.
+pub struct Engine {
+    client: kube::Client,
+    config: Config,
+    leadership: Leadership,
+    metrics: Arc<Metrics>,
+    index: Arc<Index>,
+    queue: Arc<Queue<JobKey>>,
+    reconciler: Arc<Reconciler>,
+    senders: Senders,
+}
+
+impl Engine {
+    /// An engine at rest.
+    pub fn new(client: kube::Client, config: Config, leadership: Leadership, metrics: Arc<Metrics>) -> Self {
+        let index = Arc::new(Index::new(&config.namespaces));
+        let (recorder, senders) = Recorder::start(&client, &leadership, &config.instance);
+        let hands = Hands::new(client.clone(), index.clone(), leadership.clone(), config.settings.clone());
+        let reconciler = Arc::new(Reconciler {
+            hands,
+            index: index.clone(),
+            recorder,
+            metrics: metrics.clone(),
+            clock: config.clock.clone(),
+        });
+        Self { client, config, leadership, metrics, index, queue: Arc::default(), reconciler, senders }
+    }
+
+    /// What the engine knows; warm once [`Index::is_listed_since`] says so.
+    pub fn index(&self) -> Arc<Index> {
+        self.index.clone()
+    }
+
+    /// Runs until `shutdown`, and then until what was begun has ended.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        let first = tokio::time::timeout(FIRST_TERM, self.leadership.leading()).await.ok();
+        let started = Instant::now();
+        let mut watches =
+            Watches::start(&self.client, &self.config.namespaces, &self.index, &self.queue, &self.metrics);
+        let gauges = tokio::spawn(gauges(self.index.clone(), self.queue.clone(), self.metrics.clone()));
+        while !shutdown.is_cancelled() {
+            let led = tokio::select! {
+                () = shutdown.cancelled() => break,
+                term = self.leadership.leading() => term,
+            };
+            tracing::info!(term = led, "leading");
+            let began = if first == Some(led) { started } else { Instant::now() };
+            self.term(led, began, &mut watches, &shutdown).await;
+            if !shutdown.is_cancelled() {
+                tracing::warn!(term = led, "not leading any more");
+            }
+        }
+        gauges.abort();
+        watches.stop().await;
+        // The senders end when the last recorder is gone.
+        drop(self.reconciler);
+        self.senders.finish().await;
+    }
+
+    /// Leads for a term, which had begun at a time.
+    async fn term(&self, led: u64, began: Instant, watches: &mut Watches, shutdown: &CancellationToken) {
+        let term = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let mut leadership = self.leadership.clone();
+        let over = async {
+            while leadership.term() == Some(led) {
+                leadership.changed().await;
+            }
+        };
+        tokio::select! {
+            () = over => term.cancel(),
+            () = shutdown.cancelled() => {}
+            () = async {
+                // A predecessor may have written until a moment ago: decide nothing before having seen all of it.
+                watches.caught_up(began).await;
+                self.queue.with(|core| core.open(self.index.keys()));
+                self.dispatch(&term, &mut tasks).await;
+            } => {}
+        }
+        self.queue.with(crate::queue::Core::close);
+        // Writes end with the term; at a shutdown what was begun is ended properly, if that does not take too long.
+        let ended = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(LAST_WRITES, ended).await.is_err() {
+            term.cancel();
+            while tasks.join_next().await.is_some() {}
+        }
+    }
+
+    async fn dispatch(&self, term: &CancellationToken, tasks: &mut JoinSet<()>) {
+        let places = Arc::new(Semaphore::new(self.config.concurrency.max(1)));
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            let key = self.queue.next().await;
+            while tasks.try_join_next().is_some() {}
+            let (reconciler, queue) = (self.reconciler.clone(), self.queue.clone());
+            let term = term.clone();
+            tasks.spawn(async move {
+                let started = Instant::now();
+                let verdict = reconciler.reconcile(&key, &term).await;
+                reconciler.metrics.reconciled(verdict.outcome, started.elapsed());
+                settle(&queue, &key, verdict);
+                drop(place);
+            });
+        }
+    }
+}
+
+/// Puts a key back as a verdict says.
+fn settle(queue: &Queue<JobKey>, key: &JobKey, verdict: Verdict) {
+    let now = Instant::now();
+    queue.with(|core| {
+        match verdict.next {
+            Next::Rest => core.succeeded(key),
+            Next::Again => {
+                core.succeeded(key);
+                core.add(key.clone());
+            }
+            Next::At(at) => {
+                core.succeeded(key);
+                core.add_at(key.clone(), at);
+            }
+            Next::Retry(asked) => {
+                let pause = RETRY.pause(core.failed(key), jitter());
+                core.add_at(key.clone(), now + pause.max(asked.unwrap_or_default()));
+            }
+            Next::Stale => {
+                let pause = STALE.pause(core.failed(key), jitter());
+                core.add_at(key.clone(), now + pause);
+            }
+        }
+        core.done(key);
+    });
+}
+
+async fn gauges(index: Arc<Index>, queue: Arc<Queue<JobKey>>, metrics: Arc<Metrics>) {
+    loop {
+        metrics.set_queue_depth(queue.depth());
+        let phases: Vec<_> = index.phases().collect();
+        metrics.set_jobs(|phase| {
+            let count = phases.iter().find(|(known, _)| *known == phase).map_or(0, |(_, count)| *count);
+            usize::try_from(count).unwrap_or_default()
+        });
+        tokio::time::sleep(GAUGES).await;
+    }
+}

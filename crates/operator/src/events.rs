@@ -1,0 +1,171 @@
+//! What users are told as events: sent in the background, after everything that matters more.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::Resource;
+use kube::api::PostParams;
+use kube::core::Request;
+use serde::de::IgnoredAny;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinSet;
+use trainyard_api::{GROUP, MANAGED_BY_TRAINYARD, VERSION};
+use trainyard_core::plan::Note;
+
+use crate::leader::Leadership;
+
+/// How many events may wait.
+const CAPACITY: usize = 10_000;
+/// How many are sent at once.
+const SENDERS: usize = 2;
+/// What the server takes of a note.
+const NOTE_LIMIT: usize = 1024;
+/// What the server takes of a name.
+const NAME_LIMIT: usize = 253;
+/// How long the rest may take at the end.
+const FLUSH: Duration = Duration::from_secs(3);
+
+/// Takes notes and sees to it that they are sent.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    notes: mpsc::Sender<Event>,
+    instance: Arc<str>,
+    dropped: Arc<AtomicU64>,
+    number: Arc<AtomicU64>,
+}
+
+/// Sends what a [`Recorder`] takes.
+#[derive(Debug)]
+pub struct Senders {
+    tasks: JoinSet<()>,
+}
+
+impl Recorder {
+    /// A recorder that sends in the name of an instance of the operator.
+    pub fn start(client: &kube::Client, leadership: &Leadership, instance: &str) -> (Self, Senders) {
+        let (notes, receiver) = mpsc::channel(CAPACITY);
+        let receiver = Arc::new(Mutex::new(receiver));
+        let mut tasks = JoinSet::new();
+        for _ in 0..SENDERS {
+            tasks.spawn(send(client.clone(), leadership.clone(), receiver.clone()));
+        }
+        let recorder = Self { notes, instance: instance.into(), dropped: Arc::default(), number: Arc::default() };
+        (recorder, Senders { tasks })
+    }
+
+    /// Takes a note about a job. Never waits: where too many wait already, it is dropped.
+    pub fn note(&self, job: &ObjectMeta, note: &Note, now: Timestamp) {
+        let number = self.number.fetch_add(1, Ordering::Relaxed);
+        let event = event(job, note, now, &self.instance, number);
+        if self.notes.try_send(event).is_err() {
+            let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
+            if dropped.is_power_of_two() {
+                tracing::warn!(dropped, "more events than can be sent");
+            }
+        }
+    }
+
+    /// How many notes were dropped.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl Senders {
+    /// Sends what is left, for a short while. All recorders must be gone.
+    pub async fn finish(mut self) {
+        let all = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(FLUSH, all).await.is_err() {
+            tracing::warn!("not all events could be sent before the end");
+        }
+    }
+}
+
+async fn send(client: kube::Client, leadership: Leadership, notes: Arc<Mutex<mpsc::Receiver<Event>>>) {
+    loop {
+        let next = notes.lock().await.recv().await;
+        let Some(event) = next else { return };
+        if !leadership.may_write() {
+            continue;
+        }
+        let path = Event::url_path(&(), event.metadata.namespace.as_deref());
+        let request = serde_json::to_vec(&event)
+            .map_err(kube::Error::SerdeError)
+            .and_then(|body| {
+                Request::new(path).create(&PostParams::default(), body).map_err(kube::Error::BuildRequest)
+            });
+        let sent = match request {
+            Ok(request) => client.request::<IgnoredAny>(request).await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = sent {
+            // Events are a courtesy: one that can't be sent is not sent again.
+            tracing::debug!(%error, "an event could not be sent");
+        }
+    }
+}
+
+fn event(job: &ObjectMeta, note: &Note, now: Timestamp, instance: &str, number: u64) -> Event {
+    let name = job.name.as_deref().unwrap_or_default();
+    // As other components name theirs: the object and a time, here made unique by a count.
+    let unique = format!(".{:x}{:x}", now.as_microsecond(), number & 0xff);
+    let event_name = format!("{}{unique}", cut(name, NAME_LIMIT - unique.len()));
+    Event {
+        metadata: ObjectMeta { name: Some(event_name), namespace: job.namespace.clone(), ..ObjectMeta::default() },
+        action: Some("Reconcile".to_owned()),
+        event_time: Some(MicroTime(now)),
+        note: Some(cut(&note.message, NOTE_LIMIT).to_owned()),
+        reason: Some(note.reason.as_str().to_owned()),
+        regarding: Some(ObjectReference {
+            api_version: Some(format!("{GROUP}/{VERSION}")),
+            kind: Some("TrainingJob".to_owned()),
+            name: job.name.clone(),
+            namespace: job.namespace.clone(),
+            uid: job.uid.clone(),
+            resource_version: job.resource_version.clone(),
+            ..ObjectReference::default()
+        }),
+        reporting_controller: Some(MANAGED_BY_TRAINYARD.to_owned()),
+        reporting_instance: Some(cut(instance, 128).to_owned()),
+        type_: Some(if note.warning { "Warning" } else { "Normal" }.to_owned()),
+        ..Event::default()
+    }
+}
+
+/// The beginning of a text, whole letters, at most so many bytes.
+fn cut(text: &str, limit: usize) -> &str {
+    let mut end = text.len().min(limit);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use trainyard_api::Reason;
+
+    use super::*;
+
+    #[test]
+    fn an_event_is_what_the_server_takes() {
+        let job = ObjectMeta {
+            name: Some("mnist".into()),
+            namespace: Some("team".into()),
+            uid: Some("u1".into()),
+            ..ObjectMeta::default()
+        };
+        let note = Note { warning: true, reason: Reason::PodFailed, message: "ü".repeat(1000) };
+        let event = event(&job, &note, Timestamp::UNIX_EPOCH, "operator-1", 7);
+        assert_eq!(event.metadata.name.as_deref(), Some("mnist.07"));
+        assert_eq!(event.note.as_deref().map(str::len), Some(NOTE_LIMIT));
+        assert_eq!(event.type_.as_deref(), Some("Warning"));
+        let regarding = event.regarding.unwrap();
+        assert_eq!((regarding.kind.as_deref(), regarding.uid.as_deref()), (Some("TrainingJob"), Some("u1")));
+    }
+}

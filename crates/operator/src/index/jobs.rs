@@ -1,0 +1,122 @@
+//! How jobs come into the index, and leave it.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use trainyard_api::{JobPhase, TrainingJobStatus};
+
+use super::entry::{Job, JobEntry, Owner, Uid};
+use super::{Inner, JobKey, Kind, Memory, Source};
+use crate::slim::{JobObject, Version, version};
+
+impl Inner {
+    pub(super) fn apply_job(&mut self, object: JobObject, source: Source) -> Option<JobKey> {
+        let metadata = object.metadata();
+        let key = key_of(metadata)?;
+        let uid = metadata.uid.as_deref()?;
+        let version = object.version();
+        let epoch = self.progress.reached(Kind::Job, &key.namespace, version, source);
+        if let Some(current) = self.names.get(&key).filter(|current| &***current != uid).cloned() {
+            let newest = self.owners.get(&current).and_then(|owner| owner.job.as_ref()).map(|entry| entry.version);
+            if newest.is_some_and(|newest| version < newest && version != Version(0)) {
+                // Late news of a former job of this name.
+                return None;
+            }
+            self.forget_job(&current);
+        }
+        let uid: Uid = match self.owners.get_key_value(uid) {
+            Some((uid, _)) => uid.clone(),
+            None => Arc::from(uid),
+        };
+        let owner = self.owners.entry(uid.clone()).or_insert_with(|| Owner::new(key.clone()));
+        let memory = match &mut owner.job {
+            Some(entry) if version <= entry.version && version != Version(0) => {
+                entry.epoch = epoch;
+                return None;
+            }
+            Some(entry) => entry.memory,
+            None => Memory::default(),
+        };
+        let job = match object {
+            JobObject::Ok(job) => Job::Ok(Arc::from(job)),
+            JobObject::Malformed(malformed) => Job::Malformed(Arc::from(malformed)),
+        };
+        let entry = JobEntry { job, version, epoch, memory };
+        let phase = entry.phase();
+        let old = owner.job.replace(entry);
+        let key = owner.key.clone();
+        self.count(old.map(|entry| entry.phase()), Some(phase));
+        self.names.insert(key.clone(), uid);
+        Some(key)
+    }
+
+    pub(super) fn apply_status(&mut self, uid: &str, metadata: ObjectMeta, status: Option<TrainingJobStatus>) {
+        let Some(entry) = self.owners.get_mut(uid).and_then(|owner| owner.job.as_mut()) else { return };
+        let answered = version(&metadata);
+        let before = entry.phase();
+        let Job::Ok(job) = &mut entry.job else { return };
+        // The answer carries metadata and status only. If the spec was changed as well, the watch brings all of it.
+        if answered <= entry.version || job.metadata.generation != metadata.generation {
+            return;
+        }
+        let job = Arc::make_mut(job);
+        job.metadata = metadata;
+        job.status = status;
+        entry.version = answered;
+        let after = entry.phase();
+        self.count(Some(before), Some(after));
+    }
+
+    pub(super) fn delete_job(&mut self, metadata: &ObjectMeta) -> Option<JobKey> {
+        let key = key_of(metadata)?;
+        self.progress.reached(Kind::Job, &key.namespace, version(metadata), Source::Watch);
+        let uid = metadata.uid.as_deref()?;
+        let (uid, owner) = self.owners.get_key_value(uid)?;
+        owner.job.as_ref()?;
+        let uid = uid.clone();
+        self.forget_job(&uid);
+        Some(key)
+    }
+
+    pub(super) fn sweep_jobs(&mut self, scope: usize, epoch: u32, listed: Version) -> Vec<JobKey> {
+        let progress = &self.progress;
+        let gone: Vec<(Uid, JobKey)> = self
+            .owners
+            .iter()
+            .filter(|(_, owner)| progress.scope(Kind::Job, &owner.key.namespace) == scope)
+            .filter(|(_, owner)| owner.job.as_ref().is_some_and(|job| job.epoch != epoch && job.version <= listed))
+            .map(|(uid, owner)| (uid.clone(), owner.key.clone()))
+            .collect();
+        for (uid, _) in &gone {
+            self.forget_job(uid);
+        }
+        gone.into_iter().map(|(_, key)| key).collect()
+    }
+
+    /// Takes a job out; what it owned stays until it is gone itself.
+    fn forget_job(&mut self, uid: &Uid) {
+        let Some(owner) = self.owners.get_mut(uid) else { return };
+        let old = owner.job.take();
+        owner.conflicts.clear();
+        if self.names.get(&owner.key) == Some(uid) {
+            self.names.remove(&owner.key);
+        }
+        if owner.is_empty() {
+            self.owners.remove(uid);
+        }
+        self.count(old.map(|entry| entry.phase()), None);
+    }
+
+    fn count(&mut self, before: Option<JobPhase>, after: Option<JobPhase>) {
+        for (phase, change) in [(before, -1), (after, 1)] {
+            let position = JobPhase::ALL.iter().position(|known| Some(*known) == phase);
+            if let Some(count) = position.and_then(|position| self.phases.get_mut(position)) {
+                *count += change;
+            }
+        }
+    }
+}
+
+fn key_of(metadata: &ObjectMeta) -> Option<JobKey> {
+    Some(JobKey::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref()?))
+}

@@ -1,0 +1,435 @@
+//! All that is known of all jobs: one synchronous index, fed by watches and by the answers to our own writes.
+//!
+//! Jobs are found by name and by UID, children by the UID of the job that owns them, so that what belonged to a
+//! former job of the same name never shows up in the view of a new one.
+//!
+//! The index sees our writes before the watches do: the answer to a create puts the row in, the answer to a delete
+//! marks it as going, the answer to a status write replaces the status. So a decision is never taken on a state
+//! that lacks our own writes, and nothing has to be waited for. Two rules make that exact without memories that time
+//! out, both by comparing resource versions, which grow with every write:
+//!
+//! - An answer creates a row only if it is newer than what the watch has reached. If the watch has passed it and the
+//!   row is not there, the object is gone already.
+//! - A list removes only rows that are not newer than the list.
+
+mod entry;
+mod jobs;
+mod progress;
+mod rows;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::time::Instant;
+use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus};
+use trainyard_core::view::{Conflict, PodRow, ServiceRow};
+
+use crate::nodes::{NodeFacts, NodeTable};
+use crate::slim::{JobObject, Malformed, Meta, OwnerRef, SlimMeta, SlimNode, SlimPod, Version};
+
+pub use entry::{Hold, Memory};
+use entry::{Owner, Uid};
+pub use progress::Kind;
+use progress::Progresses;
+
+/// A job's place: namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobKey {
+    /// The namespace.
+    pub namespace: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+impl JobKey {
+    /// The key of a namespace and a name.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for JobKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// What is known under a job's key.
+#[derive(Clone, Debug)]
+pub enum Known {
+    /// A job.
+    Job(Box<Snapshot>),
+    /// An object that could not be decoded.
+    Malformed(Arc<Malformed>, Memory),
+}
+
+/// All that is known of one job at one moment. Taking it copies nothing but references.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The job's UID.
+    pub uid: Arc<str>,
+    /// The job.
+    pub job: Arc<TrainingJob>,
+    /// Its pods.
+    pub pods: Arc<Vec<PodRow>>,
+    /// Its Services.
+    pub services: Arc<Vec<ServiceRow>>,
+    /// What is in its way.
+    pub conflicts: Vec<Conflict>,
+    /// The nodes of its pods.
+    pub nodes: NodeFacts,
+    /// What this process remembers of it.
+    pub memory: Memory,
+}
+
+/// Where an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// From a list, which is not complete before [`Index::listed`] is called.
+    List,
+    /// From a watch: all that happened before is known.
+    Watch,
+    /// From the answer to one of our own requests.
+    Answer,
+}
+
+/// All that is known of all jobs.
+#[derive(Debug)]
+pub struct Index {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    names: HashMap<JobKey, Uid>,
+    owners: HashMap<Uid, Owner>,
+    nodes: NodeTable,
+    progress: Progresses,
+    phases: [i64; JobPhase::ALL.len()],
+}
+
+impl Index {
+    /// An empty index of some namespaces; of all, if none is given.
+    pub fn new(namespaces: &[String]) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                names: HashMap::new(),
+                owners: HashMap::new(),
+                nodes: NodeTable::default(),
+                progress: Progresses::new(namespaces),
+                phases: [0; JobPhase::ALL.len()],
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing here panics half-way through a change; a poisoned lock means that a caller did.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known under a key.
+    pub fn get(&self, key: &JobKey) -> Option<Known> {
+        self.lock().get(key)
+    }
+
+    /// The keys of all jobs.
+    pub fn keys(&self) -> Vec<JobKey> {
+        self.lock().names.keys().cloned().collect()
+    }
+
+    /// How many jobs are in each phase.
+    pub fn phases(&self) -> impl Iterator<Item = (JobPhase, i64)> {
+        let counts = self.lock().phases;
+        JobPhase::ALL.into_iter().zip(counts)
+    }
+
+    /// Takes a job in. The key to look at, if anything changed.
+    pub fn apply_job(&self, job: JobObject, source: Source) -> Option<JobKey> {
+        self.lock().apply_job(job, source)
+    }
+
+    /// Takes in the answer to a write of a job's status.
+    pub fn apply_status(&self, uid: &str, metadata: ObjectMeta, status: Option<TrainingJobStatus>) {
+        self.lock().apply_status(uid, metadata, status);
+    }
+
+    /// Removes a job. The key to look at, if it was there.
+    pub fn delete_job(&self, metadata: &ObjectMeta) -> Option<JobKey> {
+        self.lock().delete_job(metadata)
+    }
+
+    /// Takes a pod in. The key to look at, if anything changed.
+    pub fn apply_pod(&self, pod: SlimPod, source: Source) -> Option<JobKey> {
+        self.lock().apply_pod(pod, source)
+    }
+
+    /// Takes a Service in. The key to look at, if anything changed.
+    pub fn apply_service(&self, service: &SlimMeta, source: Source) -> Option<JobKey> {
+        self.lock().apply_service(service, source)
+    }
+
+    /// Removes a child that the watch says is gone. The key to look at, if it was there.
+    pub fn delete_child(&self, kind: Kind, metadata: &Meta) -> Option<JobKey> {
+        self.lock().delete_child(kind, metadata)
+    }
+
+    /// Marks a child as asked to go.
+    pub fn terminate(&self, kind: Kind, owner: &str, name: &str, uid: &str) {
+        if let Some(owner) = self.lock().owners.get_mut(owner) {
+            match kind {
+                Kind::Pod => owner.pods.terminate(name, uid),
+                _ => owner.services.terminate(name, uid),
+            };
+        }
+    }
+
+    /// Notes that something is in a job's way. The key to look at, if that is news.
+    pub fn conflict(&self, owner: &str, conflict: Conflict) -> Option<JobKey> {
+        let mut inner = self.lock();
+        let owner = inner.owners.get_mut(owner)?;
+        if owner.conflicts.contains(&conflict) {
+            return None;
+        }
+        owner.conflicts.retain(|known| (known.kind, &known.name) != (conflict.kind, &conflict.name));
+        owner.conflicts.push(conflict);
+        owner.conflicts.sort();
+        Some(owner.key.clone())
+    }
+
+    /// Notes that something is not in a job's way any more.
+    pub fn resolve(&self, owner: &str, kind: &str, name: &str) {
+        if let Some(owner) = self.lock().owners.get_mut(owner) {
+            owner.conflicts.retain(|known| (known.kind, known.name.as_str()) != (kind, name));
+        }
+    }
+
+    /// Changes what this process remembers of a job.
+    pub fn remember(&self, uid: &str, change: impl FnOnce(&mut Memory)) {
+        if let Some(entry) = self.lock().owners.get_mut(uid).and_then(|owner| owner.job.as_mut()) {
+            change(&mut entry.memory);
+        }
+    }
+
+    /// Takes a node in. The keys of jobs with pods on it, if its state changed.
+    pub fn apply_node(&self, node: &SlimNode, source: Source) -> Vec<JobKey> {
+        let mut inner = self.lock();
+        let epoch = inner.progress.reached(Kind::Node, "", node.metadata.resource_version, source);
+        if source == Source::Watch {
+            inner.nodes.reach(node.metadata.resource_version);
+        }
+        let changed = inner.nodes.apply(node, epoch);
+        inner.on_nodes(changed.as_slice())
+    }
+
+    /// Removes a node. The keys of jobs with pods on it.
+    pub fn delete_node(&self, metadata: &Meta) -> Vec<JobKey> {
+        let mut inner = self.lock();
+        inner.progress.reached(Kind::Node, "", metadata.resource_version, Source::Watch);
+        inner.nodes.reach(metadata.resource_version);
+        let gone = inner.nodes.delete(&metadata.name);
+        inner.on_nodes(gone.as_slice())
+    }
+
+    /// A list of a scope has a first answer, of a version. Called before its objects are taken in.
+    pub fn listing(&self, kind: Kind, scope: usize, listed: Version) {
+        let mut inner = self.lock();
+        if inner.progress.begin(kind, scope, listed) {
+            // Versions grow, unless the cluster was restored from a backup: then what we know is of another history.
+            tracing::warn!(?kind, listed = listed.0, "the server's versions went back: taking its word for everything");
+            inner.forget_versions(kind, scope);
+        }
+    }
+
+    /// A list of a scope, begun at `began`, is complete. The keys to look at, because something of theirs is gone.
+    pub fn listed(&self, kind: Kind, scope: usize, listed: Version, began: Instant) -> Vec<JobKey> {
+        self.lock().listed(kind, scope, listed, began)
+    }
+
+    /// The watch of a scope has reached a version without an object of ours having changed.
+    pub fn bookmark(&self, kind: Kind, scope: usize, version: Version) {
+        let mut inner = self.lock();
+        inner.progress.bookmark(kind, scope, version);
+        if kind == Kind::Node {
+            inner.nodes.reach(version);
+        }
+    }
+
+    /// Whether everything but nodes has been listed completely, by lists that began no earlier than `since`.
+    pub fn is_listed_since(&self, since: Option<Instant>) -> bool {
+        self.lock().progress.is_listed_since(since)
+    }
+}
+
+impl Inner {
+    fn get(&self, key: &JobKey) -> Option<Known> {
+        let uid = self.names.get(key)?;
+        let owner = self.owners.get(uid)?;
+        let entry = owner.job.as_ref()?;
+        Some(match &entry.job {
+            entry::Job::Ok(job) => Known::Job(Box::new(Snapshot {
+                uid: uid.clone(),
+                job: job.clone(),
+                pods: owner.pods.share(),
+                services: owner.services.share(),
+                conflicts: owner.conflicts.clone(),
+                nodes: self.nodes.facts(owner.pods.iter()),
+                memory: entry.memory,
+            })),
+            entry::Job::Malformed(malformed) => Known::Malformed(malformed.clone(), entry.memory),
+        })
+    }
+
+    fn apply_pod(&mut self, pod: SlimPod, source: Source) -> Option<JobKey> {
+        let version = pod.metadata.resource_version;
+        let (uid, epoch) = match self.place(Kind::Pod, &pod.metadata, source) {
+            Ok(place) => place,
+            Err(former) => return former,
+        };
+        let mut row = pod.into_row();
+        row.node = row.node.map(|name| self.nodes.intern(name));
+        let owner = self.owners.get_mut(&uid)?;
+        let changed = owner.pods.put(row, version, epoch);
+        let key = owner.key.clone();
+        (changed && self.names.contains_key(&key)).then_some(key)
+    }
+
+    fn apply_service(&mut self, service: &SlimMeta, source: Source) -> Option<JobKey> {
+        let (uid, epoch) = match self.place(Kind::Service, &service.metadata, source) {
+            Ok(place) => place,
+            Err(former) => return former,
+        };
+        let owner = self.owners.get_mut(&uid)?;
+        let changed = owner.services.put(service.service_row(), service.metadata.resource_version, epoch);
+        let key = owner.key.clone();
+        (changed && self.names.contains_key(&key)).then_some(key)
+    }
+
+    /// The owner under which a child is to be kept, and the epoch of its list; or, if it is not to be kept, the key
+    /// of the job that has lost it.
+    fn place(&mut self, kind: Kind, metadata: &Meta, source: Source) -> Result<(Uid, u32), Option<JobKey>> {
+        let version = metadata.resource_version;
+        let passed = self.progress.version(kind, &metadata.namespace);
+        let epoch = self.progress.reached(kind, &metadata.namespace, version, source);
+        let Some(owner) = metadata.job() else {
+            // Its owner was taken from it: it is nobody's child any more.
+            return Err(self.detach(kind, metadata, None));
+        };
+        if metadata.labels.as_ref().and_then(|labels| labels.job.as_deref()) != Some(&*owner.name) {
+            self.detach(kind, metadata, Some(&owner.uid));
+        }
+        let known = self.owners.get(&*owner.uid).is_some_and(|owner| match kind {
+            Kind::Pod => owner.pods.contains(&metadata.name, &metadata.uid),
+            _ => owner.services.contains(&metadata.name, &metadata.uid),
+        });
+        if source == Source::Answer && !known && version <= passed && version != Version(0) {
+            // The watch has seen it come, and go.
+            return Err(None);
+        }
+        Ok((self.owner(&metadata.namespace, owner), epoch))
+    }
+
+    /// The UID of an owner, which is made known if it was not.
+    fn owner(&mut self, namespace: &str, owner: &OwnerRef) -> Uid {
+        if let Some((uid, _)) = self.owners.get_key_value(&*owner.uid) {
+            return uid.clone();
+        }
+        let uid: Uid = Arc::from(&*owner.uid);
+        self.owners.insert(uid.clone(), Owner::new(JobKey::new(namespace, &owner.name)));
+        uid
+    }
+
+    /// Removes a child from all owners but one, wherever it is.
+    fn detach(&mut self, kind: Kind, metadata: &Meta, except: Option<&str>) -> Option<JobKey> {
+        let elsewhere = self.owners.iter_mut().find_map(|(uid, owner)| {
+            let candidate = Some(&**uid) != except && *owner.key.namespace == *metadata.namespace;
+            let removed = candidate
+                && match kind {
+                    Kind::Pod => owner.pods.remove(&metadata.name, &metadata.uid),
+                    _ => owner.services.remove(&metadata.name, &metadata.uid),
+                };
+            removed.then(|| uid.clone())
+        })?;
+        self.tidy(&elsewhere)
+    }
+
+    fn delete_child(&mut self, kind: Kind, metadata: &Meta) -> Option<JobKey> {
+        self.progress.reached(kind, &metadata.namespace, metadata.resource_version, Source::Watch);
+        let owner = metadata.job().and_then(|owner| self.owners.get_key_value(&*owner.uid)).map(|(uid, _)| uid.clone());
+        if let Some(uid) = owner
+            && let Some(owner) = self.owners.get_mut(&uid)
+        {
+            let removed = match kind {
+                Kind::Pod => owner.pods.remove(&metadata.name, &metadata.uid),
+                _ => owner.services.remove(&metadata.name, &metadata.uid),
+            };
+            return if removed { self.tidy(&uid) } else { None };
+        }
+        self.detach(kind, metadata, None)
+    }
+
+    /// Drops an owner of which nothing is left. The key to look at: that of the job now known by the owner's name,
+    /// which may be a later one that waits for what an earlier one left behind.
+    fn tidy(&mut self, uid: &Uid) -> Option<JobKey> {
+        let owner = self.owners.get(uid)?;
+        let key = owner.key.clone();
+        if owner.is_empty() {
+            self.owners.remove(uid);
+        }
+        self.names.contains_key(&key).then_some(key)
+    }
+
+    fn on_nodes(&self, nodes: &[Arc<str>]) -> Vec<JobKey> {
+        if nodes.is_empty() {
+            return Vec::new();
+        }
+        let affected = self.owners.values().filter(|owner| {
+            let mut names = owner.pods.iter().filter_map(|(pod, _)| pod.node.as_ref());
+            owner.job.is_some() && names.any(|name| nodes.contains(name))
+        });
+        affected.map(|owner| owner.key.clone()).collect()
+    }
+
+    fn listed(&mut self, kind: Kind, scope: usize, listed: Version, began: Instant) -> Vec<JobKey> {
+        let epoch = self.progress.end(kind, scope, listed, began);
+        if kind == Kind::Node {
+            let gone = self.nodes.sweep(epoch, listed);
+            return self.on_nodes(&gone);
+        }
+        if kind == Kind::Job {
+            return self.sweep_jobs(scope, epoch, listed);
+        }
+        let progress = &self.progress;
+        let mut swept = Vec::new();
+        for (uid, owner) in &mut self.owners {
+            let here = progress.scope(kind, &owner.key.namespace) == scope;
+            let removed = here
+                && match kind {
+                    Kind::Pod => owner.pods.sweep(epoch, listed),
+                    _ => owner.services.sweep(epoch, listed),
+                };
+            if removed {
+                swept.push(uid.clone());
+            }
+        }
+        swept.iter().filter_map(|uid| self.tidy(uid)).collect()
+    }
+
+    fn forget_versions(&mut self, kind: Kind, scope: usize) {
+        for owner in self.owners.values_mut() {
+            if self.progress.scope(kind, &owner.key.namespace) != scope {
+                continue;
+            }
+            match kind {
+                Kind::Pod => owner.pods.forget_versions(),
+                Kind::Service => owner.services.forget_versions(),
+                Kind::Job => owner.job.iter_mut().for_each(|entry| entry.version = Version(0)),
+                Kind::Node => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! The children of one job, of one kind.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use trainyard_core::view::{PodRow, ServiceRow};
+
+use crate::slim::Version;
+
+/// What every row has.
+pub(super) trait Row: Clone + PartialEq {
+    fn name(&self) -> &str;
+    fn uid(&self) -> &str;
+    fn terminating(&self) -> bool;
+    fn set_terminating(&mut self);
+}
+
+impl Row for PodRow {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn terminating(&self) -> bool {
+        self.terminating
+    }
+    fn set_terminating(&mut self) {
+        self.terminating = true;
+    }
+}
+
+impl Row for ServiceRow {
+    fn name(&self) -> &str {
+        &self.name
+    }
+    fn uid(&self) -> &str {
+        &self.uid
+    }
+    fn terminating(&self) -> bool {
+        self.terminating
+    }
+    fn set_terminating(&mut self) {
+        self.terminating = true;
+    }
+}
+
+/// What is known about a row beside the row.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    version: Version,
+    /// The list or watch in which it was last seen.
+    epoch: u32,
+}
+
+/// The children of one job, of one kind. Looking at them is free: they are shared until they change.
+#[derive(Debug)]
+pub(super) struct Rows<R> {
+    rows: Arc<Vec<R>>,
+    marks: Vec<Mark>,
+    /// Positions in `rows`, ordered by name and UID, so that a job of many pods is not searched from end to end.
+    order: Vec<u32>,
+}
+
+impl<R> Default for Rows<R> {
+    fn default() -> Self {
+        Self { rows: Arc::default(), marks: Vec::new(), order: Vec::new() }
+    }
+}
+
+impl<R: Row> Rows<R> {
+    pub(super) fn share(&self) -> Arc<Vec<R>> {
+        self.rows.clone()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&R, Version)> {
+        self.rows.iter().zip(self.marks.iter().map(|mark| mark.version))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    fn search(&self, name: &str, uid: &str) -> Result<usize, usize> {
+        self.order.binary_search_by(|position| match self.rows.get(*position as usize) {
+            Some(row) => row.name().cmp(name).then_with(|| row.uid().cmp(uid)),
+            None => Ordering::Less,
+        })
+    }
+
+    fn find(&self, name: &str, uid: &str) -> Option<usize> {
+        let place = self.search(name, uid).ok()?;
+        self.order.get(place).map(|position| *position as usize)
+    }
+
+    /// Whether a row of that name and UID is there.
+    pub(super) fn contains(&self, name: &str, uid: &str) -> bool {
+        self.search(name, uid).is_ok()
+    }
+
+    /// Takes a row in, unless a newer one is there. Whether anything that decisions look at has changed.
+    pub(super) fn put(&mut self, mut row: R, version: Version, epoch: u32) -> bool {
+        let place = match self.search(row.name(), row.uid()) {
+            Ok(place) => place,
+            Err(place) => {
+                let Ok(position) = u32::try_from(self.rows.len()) else { return false };
+                self.order.insert(place, position);
+                self.marks.push(Mark { version, epoch });
+                Arc::make_mut(&mut self.rows).push(row);
+                return true;
+            }
+        };
+        let Some(position) = self.order.get(place).map(|position| *position as usize) else { return false };
+        let (Some(mark), Some(old)) = (self.marks.get_mut(position), self.rows.get(position)) else { return false };
+        mark.epoch = epoch;
+        if version <= mark.version && version != Version(0) {
+            return false;
+        }
+        mark.version = version;
+        // What has been asked to go can't be asked to stay.
+        if old.terminating() {
+            row.set_terminating();
+        }
+        if *old == row {
+            return false;
+        }
+        if let Some(old) = Arc::make_mut(&mut self.rows).get_mut(position) {
+            *old = row;
+        }
+        true
+    }
+
+    /// Marks a row as asked to go. Whether it was there and was not yet.
+    pub(super) fn terminate(&mut self, name: &str, uid: &str) -> bool {
+        let Some(position) = self.find(name, uid) else { return false };
+        if self.rows.get(position).is_none_or(Row::terminating) {
+            return false;
+        }
+        Arc::make_mut(&mut self.rows).get_mut(position).map(Row::set_terminating).is_some()
+    }
+
+    /// Removes a row. Whether it was there.
+    pub(super) fn remove(&mut self, name: &str, uid: &str) -> bool {
+        let Ok(place) = self.search(name, uid) else { return false };
+        let last = self.rows.len().saturating_sub(1);
+        let moved = self.rows.get(last).and_then(|row| self.search(row.name(), row.uid()).ok());
+        let position = self.order.remove(place) as usize;
+        if let Some(moved) = moved
+            && moved != place
+            && let Some(slot) = self.order.get_mut(if moved > place { moved - 1 } else { moved })
+            && let Ok(position) = u32::try_from(position)
+        {
+            *slot = position;
+        }
+        self.marks.swap_remove(position);
+        Arc::make_mut(&mut self.rows).swap_remove(position);
+        true
+    }
+
+    /// Removes what a list of a version did not contain, though it is not newer than that list. Whether any was.
+    pub(super) fn sweep(&mut self, epoch: u32, listed: Version) -> bool {
+        let stale = |mark: &Mark| mark.epoch != epoch && mark.version <= listed;
+        let gone: Vec<(String, String)> = self
+            .rows
+            .iter()
+            .zip(&self.marks)
+            .filter(|(_, mark)| stale(mark))
+            .map(|(row, _)| (row.name().to_owned(), row.uid().to_owned()))
+            .collect();
+        for (name, uid) in &gone {
+            self.remove(name, uid);
+        }
+        !gone.is_empty()
+    }
+
+    /// Forgets all versions: whatever comes next is newer.
+    pub(super) fn forget_versions(&mut self) {
+        for mark in &mut self.marks {
+            mark.version = Version(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, uid: &str) -> ServiceRow {
+        ServiceRow { name: name.into(), uid: uid.into(), terminating: false }
+    }
+
+    fn names(rows: &Rows<ServiceRow>) -> Vec<String> {
+        rows.order.iter().map(|position| rows.rows[*position as usize].name.to_string()).collect()
+    }
+
+    #[test]
+    fn rows_stay_searchable_through_any_removal() {
+        for victim in ["a", "b", "c", "d", "e"] {
+            let mut rows = Rows::default();
+            for name in ["c", "a", "e", "b", "d"] {
+                assert!(rows.put(row(name, name), Version(1), 1));
+            }
+            assert!(rows.remove(victim, victim));
+            assert!(!rows.remove(victim, victim));
+            let left: Vec<_> = ["a", "b", "c", "d", "e"].into_iter().filter(|name| *name != victim).collect();
+            assert_eq!(names(&rows), left);
+            for name in left {
+                assert!(rows.contains(name, name));
+            }
+        }
+    }
+
+    #[test]
+    fn older_and_equal_versions_change_nothing() {
+        let mut rows = Rows::default();
+        assert!(rows.put(row("a", "1"), Version(5), 1));
+        let going = ServiceRow { terminating: true, ..row("a", "1") };
+        assert!(!rows.put(going.clone(), Version(5), 1));
+        assert!(!rows.put(going.clone(), Version(4), 1));
+        assert!(rows.put(going, Version(6), 1));
+        assert!(!rows.put(row("a", "1"), Version(7), 1), "it never un-terminates");
+        assert!(rows.share()[0].terminating);
+    }
+
+    #[test]
+    fn a_sweep_spares_what_is_newer_than_the_list() {
+        let mut rows = Rows::default();
+        rows.put(row("old", "1"), Version(5), 1);
+        rows.put(row("listed", "2"), Version(5), 2);
+        rows.put(row("new", "3"), Version(11), 1);
+        assert!(rows.sweep(2, Version(10)));
+        assert_eq!(names(&rows), ["listed", "new"]);
+        assert!(!rows.sweep(2, Version(10)));
+    }
+}

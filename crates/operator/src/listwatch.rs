@@ -1,0 +1,265 @@
+//! List, then watch, and begin again when that is needed: the protocol by which a kind is followed.
+//!
+//! kube's own watcher does the same, but does not say of which version a list is, and the index needs that to tell
+//! what is gone from what is newer than the list. It also decodes straight from the bytes received.
+
+use std::time::Duration;
+
+use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
+use kube::api::{ListParams, WatchParams};
+use kube::core::Request;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::index::{Kind, Source};
+use crate::queue::{Backoff, jitter};
+use crate::slim::Version;
+
+/// The pause between attempts. The last is short enough that an outage of a minute costs little more than a minute.
+const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(10) };
+/// A watch that has lasted so long was a good one.
+const HEALTHY: Duration = Duration::from_secs(20);
+/// The server sends a bookmark every minute or so; after so long without a word the connection is taken for dead.
+const SILENCE: Duration = Duration::from_secs(150);
+/// The server is asked to end a watch after so long, and up to a fifth longer, so that not all begin anew at once.
+const WATCH_SECONDS: u32 = 240;
+
+/// What is followed.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// The kind.
+    pub kind: Kind,
+    /// The scope's number, as the index counts.
+    pub scope: usize,
+    /// The path of the collection.
+    pub path: String,
+    /// Labels to select by.
+    pub labels: Option<String>,
+    /// Whether metadata is all that is wanted.
+    pub metadata_only: bool,
+    /// How many objects a page of a list has.
+    pub page: u32,
+}
+
+/// Where it goes.
+pub trait Sink: Send + Sync {
+    /// A list of a version begins.
+    fn listing(&self, version: Version);
+    /// An object, as JSON. Its version.
+    fn object(&self, json: &str, source: Source) -> Result<Version, serde_json::Error>;
+    /// An object that is gone, as JSON. Its version.
+    fn gone(&self, json: &str) -> Result<Version, serde_json::Error>;
+    /// The list that was begun at a time is complete.
+    fn listed(&self, version: Version, began: Instant);
+    /// Nothing more has happened up to a version.
+    fn bookmark(&self, version: Version);
+    /// It has to be begun anew, or could not be begun.
+    fn interrupted(&self, error: Option<&Error>);
+}
+
+/// Why a list or a watch ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server refused it or could not be reached.
+    #[error(transparent)]
+    Client(#[from] kube::Error),
+    /// The connection broke.
+    #[error("reading: {0}")]
+    Read(#[from] std::io::Error),
+    /// The server sent what is neither a list nor an event.
+    #[error("not what a server sends: {0}")]
+    Decode(#[from] serde_json::Error),
+    /// The request could not be made.
+    #[error(transparent)]
+    Request(#[from] kube::core::request::Error),
+    /// The server ended the watch with an error.
+    #[error("the watch ended with {code}: {message}")]
+    Watch {
+        /// The code.
+        code: u16,
+        /// The server's words.
+        message: String,
+    },
+}
+
+impl Error {
+    /// The server's code.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Client(kube::Error::Api(status)) => Some(status.code),
+            Self::Watch { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ListPage<'a> {
+    metadata: ListMeta,
+    #[serde(borrow, default)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ListMeta {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    more: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type", borrow)]
+    what: std::borrow::Cow<'a, str>,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    metadata: ListMeta,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    #[serde(default)]
+    code: u16,
+    #[serde(default)]
+    message: String,
+}
+
+/// Follows a target until dropped. A change of `resync` makes it list anew.
+pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut resync: watch::Receiver<u64>) {
+    let mut failures = 0;
+    loop {
+        resync.mark_unchanged();
+        let began = Instant::now();
+        let mut version = match list(&client, &target, sink, began).await {
+            Ok(version) => version,
+            Err(error) => {
+                sink.interrupted(Some(&error));
+                failures += 1;
+                tokio::time::sleep(BACKOFF.pause(failures, jitter())).await;
+                continue;
+            }
+        };
+        loop {
+            let began = Instant::now();
+            let end = tokio::select! {
+                end = watch(&client, &target, sink, &mut version) => end,
+                Ok(()) = resync.changed() => break,
+            };
+            if began.elapsed() >= HEALTHY {
+                failures = 0;
+            }
+            if matches!(&end, Err(error) if error.code() == Some(410)) {
+                sink.interrupted(None);
+                break;
+            }
+            if end.is_ok() && began.elapsed() >= HEALTHY {
+                // It ended as it was asked to.
+                continue;
+            }
+            sink.interrupted(end.as_ref().err());
+            failures += 1;
+            tokio::time::sleep(BACKOFF.pause(failures, jitter())).await;
+        }
+    }
+}
+
+async fn list(client: &kube::Client, target: &Target, sink: &dyn Sink, began: Instant) -> Result<String, Error> {
+    let mut params = ListParams { label_selector: target.labels.clone(), ..ListParams::default() }.limit(target.page);
+    let request = Request::new(&target.path);
+    let mut body = Vec::new();
+    let mut first = true;
+    loop {
+        let page = if target.metadata_only { request.list_metadata(&params)? } else { request.list(&params)? };
+        body.clear();
+        client.request_stream(page).await?.read_to_end(&mut body).await?;
+        let page: ListPage<'_> = serde_json::from_slice(&body)?;
+        let version = Version::parse(&page.metadata.resource_version);
+        if std::mem::take(&mut first) {
+            sink.listing(version);
+        }
+        for item in page.items.into_iter().flatten() {
+            decoded(target, sink.object(item.get(), Source::List));
+        }
+        match page.metadata.more.filter(|more| !more.is_empty()) {
+            Some(more) => params.continue_token = Some(more),
+            None => {
+                sink.listed(version, began);
+                return Ok(page.metadata.resource_version);
+            }
+        }
+    }
+}
+
+async fn watch(client: &kube::Client, target: &Target, sink: &dyn Sink, version: &mut String) -> Result<(), Error> {
+    let seconds = Duration::from_secs(u64::from(WATCH_SECONDS)).mul_f64(1.0 + 0.2 * jitter());
+    let params = WatchParams {
+        label_selector: target.labels.clone(),
+        timeout: u32::try_from(seconds.as_secs()).ok(),
+        bookmarks: true,
+        ..WatchParams::default()
+    };
+    let request = Request::new(&target.path);
+    let request =
+        if target.metadata_only { request.watch_metadata(&params, version)? } else { request.watch(&params, version)? };
+    let stream = client.request_stream(request).await?;
+    let mut stream = std::pin::pin!(stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match tokio::time::timeout(SILENCE, read_line(&mut stream, &mut line)).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) | Err(_) => return Ok(()),
+            Ok(Err(error)) => return Err(error.into()),
+        }
+        take(&line, target, sink, version)?;
+        // A line of unusual length must not be paid for in memory ever after.
+        if line.capacity() > 1 << 20 {
+            line = Vec::new();
+        }
+    }
+}
+
+/// Reads a line; false at the end of the stream, or if the stream ends within a line.
+async fn read_line(stream: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> std::io::Result<bool> {
+    Ok(stream.read_until(b'\n', line).await? > 0 && line.last() == Some(&b'\n'))
+}
+
+fn take(line: &[u8], target: &Target, sink: &dyn Sink, version: &mut String) -> Result<(), Error> {
+    let Line { what, object } = serde_json::from_slice(line)?;
+    let reached = match &*what {
+        "ADDED" | "MODIFIED" => decoded(target, sink.object(object.get(), Source::Watch)),
+        "DELETED" => decoded(target, sink.gone(object.get())),
+        "BOOKMARK" => None,
+        _ => {
+            let Failure { code, message } = serde_json::from_str(object.get())?;
+            return Err(Error::Watch { code, message });
+        }
+    };
+    *version = match reached {
+        Some(Version(reached)) if reached != 0 => reached.to_string(),
+        _ => serde_json::from_str::<Versioned>(object.get())?.metadata.resource_version,
+    };
+    if what == "BOOKMARK" {
+        sink.bookmark(Version::parse(version));
+    }
+    Ok(())
+}
+
+/// One object that can't be decoded stalls nobody.
+fn decoded(target: &Target, result: Result<Version, serde_json::Error>) -> Option<Version> {
+    if let Err(error) = &result {
+        tracing::error!(kind = target.kind.as_str(), %error, "left out an object that can't be decoded");
+    }
+    result.ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! How the operator is told what to do: flags, and for each an environment variable.
+
+use std::net::SocketAddr;
+
+use trainyard_core::view::Settings;
+
+/// Options of the operator.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Look only at this namespace. May be given several times, or as a list with commas; without it, all
+    /// namespaces.
+    #[arg(long = "watch-namespace", env = "TRAINYARD_WATCH_NAMESPACE", value_name = "NAME", value_delimiter = ',')]
+    pub watch_namespaces: Vec<String>,
+
+    /// Where /healthz, /readyz and /metrics are served.
+    #[arg(long, env = "TRAINYARD_HTTP_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    pub http_address: SocketAddr,
+
+    /// Several replicas run: only the one that holds the lease writes.
+    #[arg(long, env = "TRAINYARD_LEADER_ELECT", value_parser = clap::builder::BoolishValueParser::new(),
+        num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true")]
+    pub leader_elect: bool,
+
+    /// The name of the lease.
+    #[arg(long, env = "TRAINYARD_LEASE_NAME", value_name = "NAME", default_value = "trainyard-operator")]
+    pub lease_name: String,
+
+    /// Serve the webhooks that default and check jobs, with certificates that the operator makes itself.
+    #[arg(long, env = "TRAINYARD_WEBHOOKS", value_parser = clap::builder::BoolishValueParser::new(),
+        num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true")]
+    pub webhooks: bool,
+
+    /// Where the webhooks are served.
+    #[arg(long, env = "TRAINYARD_WEBHOOK_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:9443")]
+    pub webhook_address: SocketAddr,
+
+    /// The operator's own namespace, for the lease and the certificates. Without it, that of the kubeconfig or of the
+    /// pod.
+    #[arg(long, env = "TRAINYARD_NAMESPACE", value_name = "NAME")]
+    pub namespace: Option<String>,
+
+    /// The cluster's DNS domain.
+    #[arg(long, env = "TRAINYARD_CLUSTER_DOMAIN", value_name = "DOMAIN", default_value = "cluster.local")]
+    pub cluster_domain: String,
+
+    /// How many jobs are worked on at once.
+    #[arg(long, env = "TRAINYARD_CONCURRENCY", value_name = "NUMBER", default_value_t = 32)]
+    pub concurrency: usize,
+}
+
+impl Options {
+    /// The settings that decisions depend on.
+    pub fn settings(&self) -> Settings {
+        Settings { cluster_domain: self.cluster_domain.clone() }
+    }
+
+    /// The namespaces to look at, each once.
+    pub fn namespaces(&self) -> Vec<String> {
+        let mut namespaces: Vec<_> = self.watch_namespaces.iter().map(|name| name.trim().to_owned()).collect();
+        namespaces.retain(|name| !name.is_empty());
+        namespaces.sort();
+        namespaces.dedup();
+        namespaces
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn parse(args: &[&str]) -> Options {
+        Program::try_parse_from(std::iter::once(&"trainyard").chain(args)).unwrap().options
+    }
+
+    #[test]
+    fn nothing_needs_to_be_said() {
+        let options = parse(&[]);
+        assert!(!options.leader_elect && !options.webhooks && options.namespaces().is_empty());
+    }
+
+    #[test]
+    fn flags_are_what_the_manifests_say() {
+        let options = parse(&["--leader-elect", "--webhooks=false", "--watch-namespace=b,a", "--watch-namespace=b"]);
+        assert!(options.leader_elect && !options.webhooks);
+        assert_eq!(options.namespaces(), ["a", "b"]);
+    }
+}

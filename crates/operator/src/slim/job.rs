@@ -1,0 +1,230 @@
+//! A job, decoded so that one that can't be stalls nobody.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
+use serde::Deserialize;
+use trainyard_api::{TrainingJob, TrainingJobSpec, TrainingJobStatus};
+
+use super::Version;
+
+/// A job, or what could be read of it.
+#[derive(Clone, Debug)]
+pub enum JobObject {
+    /// A job.
+    Ok(Box<TrainingJob>),
+    /// An object that is no job, though the server keeps it as one.
+    Malformed(Box<Malformed>),
+}
+
+/// What could be read of an object that is no job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Malformed {
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// The conditions in its status, as far as they could be read.
+    pub conditions: Vec<Condition>,
+    /// What is wrong, with the field where it is.
+    pub error: String,
+}
+
+#[derive(Deserialize)]
+struct Wire {
+    metadata: WireMeta,
+    spec: TrainingJobSpec,
+    #[serde(default)]
+    status: Option<TrainingJobStatus>,
+}
+
+#[derive(Deserialize)]
+struct WireMetaOnly {
+    metadata: WireMeta,
+}
+
+#[derive(Deserialize)]
+struct WireConditions {
+    #[serde(default)]
+    status: Option<ConditionsOnly>,
+}
+
+#[derive(Deserialize)]
+struct ConditionsOnly {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+/// All metadata but `managedFields`, which nobody reads and which is the larger part.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireMeta {
+    name: String,
+    #[serde(default)]
+    namespace: Option<String>,
+    uid: String,
+    resource_version: String,
+    #[serde(default)]
+    generation: Option<i64>,
+    #[serde(default)]
+    generate_name: Option<String>,
+    #[serde(default)]
+    creation_timestamp: Option<Time>,
+    #[serde(default)]
+    deletion_timestamp: Option<Time>,
+    #[serde(default)]
+    deletion_grace_period_seconds: Option<i64>,
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+    #[serde(default)]
+    finalizers: Option<Vec<String>>,
+    #[serde(default)]
+    owner_references: Option<Vec<OwnerReference>>,
+}
+
+impl From<WireMeta> for ObjectMeta {
+    fn from(wire: WireMeta) -> Self {
+        Self {
+            name: Some(wire.name),
+            namespace: wire.namespace,
+            uid: Some(wire.uid),
+            resource_version: Some(wire.resource_version),
+            generation: wire.generation,
+            generate_name: wire.generate_name,
+            creation_timestamp: wire.creation_timestamp,
+            deletion_timestamp: wire.deletion_timestamp,
+            deletion_grace_period_seconds: wire.deletion_grace_period_seconds,
+            labels: wire.labels,
+            annotations: wire.annotations,
+            finalizers: wire.finalizers,
+            owner_references: wire.owner_references,
+            ..Self::default()
+        }
+    }
+}
+
+impl JobObject {
+    /// Decodes an object of the server's. It fails only for what has no readable metadata.
+    pub fn decode(json: &str) -> Result<Self, serde_json::Error> {
+        match serde_json::from_str::<Wire>(json) {
+            Ok(wire) => {
+                let mut job = TrainingJob { metadata: wire.metadata.into(), spec: wire.spec, status: wire.status };
+                // The list is kept for the life of the job: no spare room.
+                job.spec.roles.shrink_to_fit();
+                Ok(Self::Ok(Box::new(job)))
+            }
+            Err(error) => Self::decode_malformed(json, &error),
+        }
+    }
+
+    fn decode_malformed(json: &str, error: &serde_json::Error) -> Result<Self, serde_json::Error> {
+        let WireMetaOnly { metadata } = serde_json::from_str(json)?;
+        // The path costs time that good objects need not spend, so it is looked for only now.
+        let mut deserializer = serde_json::Deserializer::from_str(json);
+        let error = match serde_path_to_error::deserialize::<_, Wire>(&mut deserializer) {
+            Err(traced) => format!("{}: {}", traced.path(), without_position(traced.inner())),
+            Ok(_) => without_position(error),
+        };
+        let conditions = serde_json::from_str::<WireConditions>(json).ok().and_then(|wire| wire.status);
+        Ok(Self::Malformed(Box::new(Malformed {
+            metadata: metadata.into(),
+            conditions: conditions.map(|status| status.conditions).unwrap_or_default(),
+            error,
+        })))
+    }
+
+    /// Its metadata.
+    pub fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Ok(job) => &job.metadata,
+            Self::Malformed(malformed) => &malformed.metadata,
+        }
+    }
+
+    /// Its version.
+    pub fn version(&self) -> Version {
+        version(self.metadata())
+    }
+}
+
+/// The version of an object.
+pub(crate) fn version(metadata: &ObjectMeta) -> Version {
+    metadata.resource_version.as_deref().map(Version::parse).unwrap_or_default()
+}
+
+/// An error's words without the line and column, which mean nothing to who did not see the server's JSON.
+fn without_position(error: &serde_json::Error) -> String {
+    let words = error.to_string();
+    match words.rsplit_once(" at line ") {
+        Some((what, _)) => what.to_owned(),
+        None => words,
+    }
+}
+
+/// What of the answer to a write is read.
+#[derive(Deserialize)]
+pub(crate) struct MetadataAnswer {
+    metadata: WireMeta,
+}
+
+impl MetadataAnswer {
+    /// The metadata.
+    pub(crate) fn into_metadata(self) -> ObjectMeta {
+        self.metadata.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"{"apiVersion":"trainyard.dev/v1alpha1","kind":"TrainingJob","metadata":{
+        "name":"mnist","namespace":"team","uid":"u1","resourceVersion":"41","generation":2,
+        "creationTimestamp":"2026-01-02T03:04:05Z","labels":{"a":"b"},
+        "managedFields":[{"manager":"kubectl","operation":"Update","fieldsV1":{"f:spec":{"f:roles":{}}}}]},
+        "spec":{"framework":{"name":"custom"},"roles":[{"name":"worker","replicas":2,
+        "template":{"spec":{"containers":[{"name":"train","image":"i"}]}}}]},
+        "status":{"phase":"Running","conditions":[{"type":"Accepted","status":"True","reason":"Valid","message":"",
+        "lastTransitionTime":"2026-01-02T03:04:05Z"}]}}"#;
+
+    #[test]
+    fn a_good_job_is_decoded_without_its_managed_fields() {
+        let JobObject::Ok(job) = JobObject::decode(GOOD).unwrap() else { panic!("malformed") };
+        assert_eq!(job.metadata.name.as_deref(), Some("mnist"));
+        assert_eq!(job.metadata.generation, Some(2));
+        assert!(job.metadata.managed_fields.is_none());
+        assert_eq!(job.spec.roles.len(), 1);
+        assert_eq!(version(&job.metadata), Version(41));
+        // What the type itself would have decoded is the same but for the managed fields.
+        let mut whole: TrainingJob = serde_json::from_str(GOOD).unwrap();
+        whole.metadata.managed_fields = None;
+        assert_eq!(*job, whole);
+    }
+
+    #[test]
+    fn a_malformed_job_keeps_its_metadata_and_says_where_it_is_wrong() {
+        let bad = GOOD.replace("\"replicas\":2", "\"replicas\":\"two\"");
+        let JobObject::Malformed(bad) = JobObject::decode(&bad).unwrap() else { panic!("decoded") };
+        assert_eq!(bad.metadata.uid.as_deref(), Some("u1"));
+        assert!(bad.error.starts_with("spec.roles[0].replicas: invalid type"), "{}", bad.error);
+        assert!(!bad.error.contains("line"), "{}", bad.error);
+        assert_eq!(bad.conditions.len(), 1);
+    }
+
+    #[test]
+    fn a_job_without_spec_and_with_an_odd_status_is_malformed_not_fatal() {
+        let bad = r#"{"metadata":{"name":"x","uid":"u","resourceVersion":"7"},"status":{"conditions":"none"}}"#;
+        let JobObject::Malformed(bad) = JobObject::decode(bad).unwrap() else { panic!("decoded") };
+        assert!(bad.error.starts_with("status.conditions: invalid type"), "{}", bad.error);
+        assert!(bad.conditions.is_empty());
+        let bad = r#"{"metadata":{"name":"x","uid":"u","resourceVersion":"7"}}"#;
+        let JobObject::Malformed(bad) = JobObject::decode(bad).unwrap() else { panic!("decoded") };
+        assert!(bad.error.contains("missing field `spec`"), "{}", bad.error);
+    }
+
+    #[test]
+    fn an_object_without_identity_is_an_error() {
+        assert!(JobObject::decode(r#"{"metadata":{"name":"x"}}"#).is_err());
+        assert!(JobObject::decode("[]").is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! A node, as far as decisions need it.
+
+use serde::Deserialize;
+use trainyard_core::view::NodeState;
+
+use super::Meta;
+
+/// A node, as far as decisions need it.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct SlimNode {
+    /// Its metadata.
+    #[serde(default)]
+    pub metadata: Meta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Spec {
+    #[serde(default)]
+    taints: Option<Vec<Taint>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Taint {
+    key: Box<str>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Option<Vec<Condition>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: Box<str>,
+    status: Box<str>,
+}
+
+impl SlimNode {
+    /// What the node says of itself, and what the cluster says of it.
+    pub fn state(&self) -> NodeState {
+        let tainted = |key: &str| self.spec.taints.iter().flatten().any(|taint| &*taint.key == key);
+        if tainted("node.kubernetes.io/out-of-service") {
+            return NodeState::Gone;
+        }
+        let mut conditions = self.status.conditions.iter().flatten();
+        let unready = conditions.any(|condition| &*condition.type_ == "Ready" && &*condition.status != "True");
+        if unready || tainted("node.kubernetes.io/unreachable") { NodeState::Down } else { NodeState::Up }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(json: &str) -> NodeState {
+        serde_json::from_str::<SlimNode>(json).unwrap().state()
+    }
+
+    #[test]
+    fn a_node_is_up_down_or_gone() {
+        let with = |taints: &str, ready: &str| {
+            state(&format!(
+                r#"{{"metadata":{{"name":"n"}},"spec":{{"taints":{taints}}},
+                "status":{{"conditions":[{{"type":"MemoryPressure","status":"False"}},{{"type":"Ready","status":"{ready}"}}]}}}}"#
+            ))
+        };
+        assert_eq!(with("null", "True"), NodeState::Up);
+        assert_eq!(with(r#"[{"key":"gpu","effect":"NoSchedule"}]"#, "True"), NodeState::Up);
+        assert_eq!(with("[]", "False"), NodeState::Down);
+        assert_eq!(with("[]", "Unknown"), NodeState::Down);
+        assert_eq!(with(r#"[{"key":"node.kubernetes.io/unreachable"}]"#, "True"), NodeState::Down);
+        assert_eq!(with(r#"[{"key":"node.kubernetes.io/out-of-service"}]"#, "Unknown"), NodeState::Gone);
+        assert_eq!(state(r#"{"metadata":{"name":"new"}}"#), NodeState::Up);
+    }
+}

@@ -1,0 +1,246 @@
+//! A pod, as far as decisions need it.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use trainyard_core::view::{PodEnd, PodPhase, PodRow, Trouble};
+
+use super::Meta;
+
+/// The most that is kept of a container's last words.
+const MESSAGE_LIMIT: usize = 1024;
+
+/// A pod, as far as decisions need it.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct SlimPod {
+    /// Its metadata.
+    #[serde(default)]
+    pub metadata: Meta,
+    #[serde(default)]
+    spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    #[serde(default)]
+    node_name: Option<Box<str>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default)]
+    phase: Option<Box<str>>,
+    #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
+    message: Option<String>,
+    #[serde(default)]
+    conditions: Option<Vec<Condition>>,
+    #[serde(default)]
+    init_container_statuses: Option<Vec<Container>>,
+    #[serde(default)]
+    container_statuses: Option<Vec<Container>>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: Box<str>,
+    status: Box<str>,
+    #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
+    message: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Container {
+    name: String,
+    #[serde(default)]
+    state: State,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct State {
+    #[serde(default)]
+    waiting: Option<Waiting>,
+    #[serde(default)]
+    terminated: Option<Terminated>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Waiting {
+    #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
+    message: Option<String>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Terminated {
+    exit_code: i32,
+    #[serde(default)]
+    signal: Option<i32>,
+    #[serde(default)]
+    reason: Option<String>,
+    #[serde(default)]
+    message: Option<String>,
+    #[serde(default)]
+    finished_at: Option<Box<str>>,
+}
+
+impl SlimPod {
+    /// The row of this pod.
+    pub fn into_row(self) -> PodRow {
+        let phase = self.phase();
+        PodRow {
+            phase,
+            ready: self.condition("Ready").is_some_and(|ready| &*ready.status == "True"),
+            terminating: self.metadata.terminating(),
+            end: self.end(phase).map(Box::new),
+            trouble: self.trouble(phase).map(Box::new),
+            node: self.spec.node_name.map(Arc::from),
+            name: self.metadata.name,
+            uid: self.metadata.uid,
+        }
+    }
+
+    fn phase(&self) -> PodPhase {
+        match self.status.phase.as_deref() {
+            Some("Running") => PodPhase::Running,
+            Some("Succeeded") => PodPhase::Succeeded,
+            Some("Failed") => PodPhase::Failed,
+            Some("Unknown") => PodPhase::Unknown,
+            _ => PodPhase::Pending,
+        }
+    }
+
+    fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.status.conditions.iter().flatten().find(|condition| &*condition.type_ == type_)
+    }
+
+    fn containers(&self) -> impl Iterator<Item = &Container> {
+        let init = self.status.init_container_statuses.iter().flatten();
+        init.chain(self.status.container_statuses.iter().flatten())
+    }
+
+    /// The container that ended badly: the main one if it did, else the first that did.
+    fn culprit(&self) -> Option<(&Container, &Terminated)> {
+        let mut bad = self.containers().filter_map(|container| {
+            let terminated = container.state.terminated.as_ref()?;
+            (terminated.exit_code != 0).then_some((container, terminated))
+        });
+        let first = bad.next()?;
+        let main = self.main_container();
+        let is_main = |container: &Container| Some(container.name.as_str()) == main;
+        if is_main(first.0) {
+            return Some(first);
+        }
+        Some(bad.find(|(container, _)| is_main(container)).unwrap_or(first))
+    }
+
+    fn main_container(&self) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.main_container.as_deref()
+    }
+
+    fn end(&self, phase: PodPhase) -> Option<PodEnd> {
+        let target = self.condition("DisruptionTarget").filter(|target| &*target.status == "True");
+        if phase == PodPhase::Succeeded || (phase != PodPhase::Failed && target.is_none()) {
+            return None;
+        }
+        // The reason of the pod names the cause where the system ended it; a condition's is only more general.
+        let of_pod = PodEnd {
+            reason: self.status.reason.clone().or_else(|| target.and_then(|target| target.reason.clone())),
+            message: self.status.message.clone().or_else(|| target.and_then(|target| target.message.clone())),
+            disrupted: target.is_some(),
+            ..PodEnd::default()
+        };
+        if phase != PodPhase::Failed {
+            return Some(of_pod);
+        }
+        let disrupted = of_pod.disrupted || self.ended_by_system();
+        let Some((container, terminated)) = self.culprit() else {
+            return Some(PodEnd { disrupted, ..of_pod });
+        };
+        Some(PodEnd {
+            container: Some(container.name.clone()),
+            exit_code: Some(terminated.exit_code),
+            signal: terminated.signal.filter(|signal| *signal != 0),
+            reason: match of_pod.reason {
+                Some(reason) if disrupted => Some(reason),
+                other => terminated.reason.clone().or(other),
+            },
+            message: terminated.message.as_deref().map(last_words).or(of_pod.message),
+            finished_at: terminated.finished_at.as_deref().and_then(|time| time.parse::<Timestamp>().ok()),
+            disrupted,
+        })
+    }
+
+    /// Whether a failed pod was ended by the kubelet or a controller, as far as servers and kubelets say that do not
+    /// set the condition `DisruptionTarget`.
+    fn ended_by_system(&self) -> bool {
+        let ran_to_an_end = |container: &Container| container.state.terminated.is_some();
+        let reason = self.status.reason.as_deref().unwrap_or_default();
+        if !self.containers().any(ran_to_an_end) {
+            // It never ran to an end of its own. A deadline in its spec is the user's own wish.
+            return reason != "DeadlineExceeded";
+        }
+        let main = self.main_container();
+        let main_ended = self.containers().any(|c| Some(c.name.as_str()) == main && ran_to_an_end(c));
+        !main_ended && is_system_reason(reason)
+    }
+
+    fn trouble(&self, phase: PodPhase) -> Option<Trouble> {
+        if matches!(phase, PodPhase::Succeeded | PodPhase::Failed) {
+            return None;
+        }
+        let trouble = |reason: &Option<String>, message: &Option<String>| Trouble {
+            reason: reason.clone().unwrap_or_default(),
+            message: message.as_deref().map(last_words).unwrap_or_default(),
+        };
+        if let Some(scheduled) = self.condition("PodScheduled").filter(|c| &*c.status == "False") {
+            return Some(trouble(&scheduled.reason, &scheduled.message));
+        }
+        let mut waiting = self.containers().filter_map(|container| container.state.waiting.as_ref());
+        let stuck = waiting.find(|waiting| {
+            let reason = waiting.reason.as_deref().unwrap_or_default();
+            !matches!(reason, "" | "ContainerCreating" | "PodInitializing")
+        })?;
+        Some(trouble(&stuck.reason, &stuck.message))
+    }
+}
+
+/// Reasons the kubelet and controllers give to pods that they end.
+fn is_system_reason(reason: &str) -> bool {
+    reason.starts_with("OutOf")
+        || matches!(
+            reason,
+            "Evicted"
+                | "NodeLost"
+                | "NodeShutdown"
+                | "Terminated"
+                | "Preempting"
+                | "Shutdown"
+                | "NodeAffinity"
+                | "UnexpectedAdmissionError"
+        )
+}
+
+/// The end of a message: the last thing a program says is why it ended.
+fn last_words(message: &str) -> String {
+    let mut start = message.len().saturating_sub(MESSAGE_LIMIT);
+    while !message.is_char_boundary(start) {
+        start += 1;
+    }
+    message[start..].to_owned()
+}
+
+#[cfg(test)]
+#[path = "pod_tests.rs"]
+mod tests;

@@ -1,0 +1,159 @@
+use serde_json::{Value, json};
+use trainyard_core::view::{PodPhase, PodRow};
+
+use super::*;
+
+/// A pod as a server sends it, with what this test is about in `spec.nodeName` and `status`.
+fn pod(status: Value) -> PodRow {
+    let json = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "mnist-worker-0", "namespace": "team", "uid": "p0", "resourceVersion": "77",
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+            "labels": {"app.kubernetes.io/managed-by": "trainyard", "trainyard.dev/job": "mnist", "other": "x"},
+            "annotations": {"kubectl.kubernetes.io/default-container": "train", "other": "y"},
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "ConfigMap", "name": "c", "uid": "u0"},
+                {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "name": "mnist", "uid": "u1",
+                 "controller": true, "blockOwnerDeletion": true}],
+            "managedFields": [{"manager": "trainyard", "fieldsV1": {"f:metadata": {"f:labels": {}}}}],
+        },
+        "spec": {"nodeName": "node-a", "containers": [{"name": "log"}, {"name": "train", "image": "i"}]},
+        "status": status,
+    });
+    let pod: SlimPod = serde_json::from_str(&json.to_string()).unwrap();
+    assert_eq!(pod.metadata.job().map(|owner| &*owner.uid), Some("u1"));
+    assert!(pod.metadata.is_labelled());
+    pod.into_row()
+}
+
+fn ended(name: &str, state: &Value) -> Value {
+    json!({"name": name, "ready": false, "restartCount": 0, "image": "i", "imageID": "", "state": {"terminated": state}})
+}
+
+#[test]
+fn a_running_pod() {
+    let row = pod(json!({
+        "phase": "Running", "podIP": "10.0.0.9", "qosClass": "BestEffort", "startTime": "2026-01-02T03:04:06Z",
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-01-02T03:04:09Z"},
+            {"type": "PodScheduled", "status": "True", "lastProbeTime": null}],
+        "containerStatuses": [
+            {"name": "train", "ready": true, "state": {"running": {"startedAt": "2026-01-02T03:04:08Z"}}, "lastState": {}}],
+    }));
+    assert_eq!((&*row.name, &*row.uid, row.node.as_deref()), ("mnist-worker-0", "p0", Some("node-a")));
+    assert_eq!(row.phase, PodPhase::Running);
+    assert!(row.ready && !row.terminating && row.end.is_none() && row.trouble.is_none());
+}
+
+#[test]
+fn a_pod_killed_for_its_memory() {
+    let row = pod(json!({
+        "phase": "Failed",
+        "containerStatuses": [
+            ended("log", &json!({"exitCode": 143, "reason": "Error"})),
+            ended("train", &json!({"exitCode": 137, "reason": "OOMKilled", "message": "step 7",
+                "startedAt": "2026-01-02T03:04:08Z", "finishedAt": "2026-01-02T03:05:00Z"}))],
+    }));
+    let end = row.end.unwrap();
+    assert_eq!(end.container.as_deref(), Some("train"));
+    assert_eq!((end.exit_code, end.reason.as_deref()), (Some(137), Some("OOMKilled")));
+    assert_eq!(end.message.as_deref(), Some("step 7"));
+    assert_eq!(end.finished_at, Some("2026-01-02T03:05:00Z".parse().unwrap()));
+    assert!(!end.disrupted);
+}
+
+#[test]
+fn the_main_container_did_well_and_another_did_not() {
+    let row = pod(json!({
+        "phase": "Failed",
+        "initContainerStatuses": [ended("fetch", &json!({"exitCode": 0}))],
+        "containerStatuses": [
+            ended("log", &json!({"exitCode": 3, "reason": "Error"})), ended("train", &json!({"exitCode": 0}))],
+    }));
+    let end = row.end.unwrap();
+    assert_eq!((end.container.as_deref(), end.exit_code, end.disrupted), (Some("log"), Some(3), false));
+}
+
+#[test]
+fn an_init_container_failed() {
+    let row = pod(json!({
+        "phase": "Failed",
+        "initContainerStatuses": [ended("fetch", &json!({"exitCode": 9, "signal": 9}))],
+        "containerStatuses": [{"name": "train", "state": {"waiting": {"reason": "PodInitializing"}}}],
+    }));
+    let end = row.end.unwrap();
+    assert_eq!((end.container.as_deref(), end.signal, end.disrupted), (Some("fetch"), Some(9), false));
+    assert!(row.trouble.is_none(), "a pod that ended waits for nothing");
+}
+
+#[test]
+fn an_evicted_pod() {
+    let row = pod(json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}));
+    let end = row.end.unwrap();
+    assert!(end.disrupted);
+    assert_eq!((end.exit_code, end.reason.as_deref()), (None, Some("Evicted")));
+    assert_eq!(end.message.as_deref(), Some("The node was low on resource: memory."));
+}
+
+#[test]
+fn a_preempted_pod() {
+    let target = json!([{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+        "message": "kube-scheduler: preempting to accommodate a higher priority pod"}]);
+    let going = pod(json!({"phase": "Running", "conditions": target}));
+    assert_eq!(going.end.as_ref().map(|end| (end.disrupted, end.exit_code)), Some((true, None)));
+    let gone = pod(json!({"phase": "Failed", "conditions": target,
+        "containerStatuses": [ended("train", &json!({"exitCode": 143, "reason": "Error"}))]}));
+    let end = gone.end.unwrap();
+    assert_eq!((end.disrupted, end.exit_code, end.reason.as_deref()), (true, Some(143), Some("PreemptionByScheduler")));
+    let revoked = json!([{"type": "DisruptionTarget", "status": "False"}]);
+    assert!(pod(json!({"phase": "Running", "conditions": revoked})).end.is_none());
+}
+
+#[test]
+fn a_pod_that_failed_without_running() {
+    assert!(pod(json!({"phase": "Failed", "reason": "OutOfcpu"})).end.unwrap().disrupted);
+    assert!(pod(json!({"phase": "Failed"})).end.unwrap().disrupted);
+    assert!(!pod(json!({"phase": "Failed", "reason": "DeadlineExceeded"})).end.unwrap().disrupted);
+    let side_ended = ended("log", &json!({"exitCode": 0}));
+    let shutdown = json!({"phase": "Failed", "reason": "NodeShutdown", "containerStatuses": [side_ended]});
+    assert!(pod(shutdown).end.unwrap().disrupted);
+}
+
+#[test]
+fn a_pod_that_fits_nowhere() {
+    let row = pod(json!({"phase": "Pending", "conditions": [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available"}]}));
+    let trouble = row.trouble.unwrap();
+    assert_eq!((&*trouble.reason, &*trouble.message), ("Unschedulable", "0/2 nodes are available"));
+    assert_eq!(row.phase, PodPhase::Pending);
+}
+
+#[test]
+fn an_image_that_cannot_be_pulled() {
+    let waiting = |reason: &str| {
+        pod(json!({"phase": "Pending", "containerStatuses": [
+            {"name": "log", "state": {"waiting": {"reason": "ContainerCreating"}}},
+            {"name": "train", "state": {"waiting": {"reason": reason, "message": "Back-off pulling image"}}}]}))
+    };
+    assert_eq!(waiting("ImagePullBackOff").trouble.unwrap().reason, "ImagePullBackOff");
+    assert!(waiting("PodInitializing").trouble.is_none());
+}
+
+#[test]
+fn a_pod_that_says_nothing_yet_and_one_that_must_go() {
+    let json = r#"{"metadata":{"name":"a","uid":"u","deletionTimestamp":"2026-01-02T03:04:05Z"},"spec":{},"status":{}}"#;
+    let pod: SlimPod = serde_json::from_str(json).unwrap();
+    assert!(pod.metadata.job().is_none() && !pod.metadata.is_labelled());
+    let row = pod.into_row();
+    assert_eq!(row.phase, PodPhase::Pending);
+    assert!(row.terminating && row.node.is_none());
+}
+
+#[test]
+fn last_words_are_the_last_and_whole_letters() {
+    assert_eq!(last_words("short"), "short");
+    let long = format!("{}end", "ä".repeat(1000));
+    let kept = last_words(&long);
+    assert!(kept.len() <= MESSAGE_LIMIT && kept.ends_with("ääend"));
+}

@@ -1,0 +1,221 @@
+//! The four watches that feed the index and the queue.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use kube::Resource;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use trainyard_api::TrainingJob;
+
+use crate::index::{Index, JobKey, Kind, Source};
+use crate::listwatch::{Error, Sink, Target, follow};
+use crate::metrics::{self, Metrics};
+use crate::queue::Queue;
+use crate::slim::{JobObject, SlimMeta, SlimNode, SlimPod, Version, selector};
+
+/// Follows all that the operator looks at.
+#[derive(Debug)]
+pub struct Watches {
+    resync: watch::Sender<u64>,
+    listed: watch::Receiver<u64>,
+    index: Arc<Index>,
+    tasks: JoinSet<()>,
+}
+
+impl Watches {
+    /// Begins to follow jobs, pods, Services and nodes, in some namespaces or, if none is given, in all.
+    pub fn start(
+        client: &kube::Client,
+        namespaces: &[String],
+        index: &Arc<Index>,
+        queue: &Arc<Queue<JobKey>>,
+        metrics: &Arc<Metrics>,
+    ) -> Self {
+        let (resync, _) = watch::channel(0);
+        let (tell, listed) = watch::channel(0);
+        let tell = Arc::new(tell);
+        let mut tasks = JoinSet::new();
+        for target in targets(namespaces) {
+            let feeder = Feeder {
+                kind: target.kind,
+                scope: target.scope,
+                index: index.clone(),
+                queue: queue.clone(),
+                metrics: metrics.clone(),
+                listed: tell.clone(),
+                complained: AtomicBool::new(false),
+            };
+            let (client, resync) = (client.clone(), resync.subscribe());
+            tasks.spawn(async move { follow(client, target, &feeder, resync).await });
+        }
+        Self { resync, listed, index: index.clone(), tasks }
+    }
+
+    /// Waits until everything has been listed by lists that began no earlier than a time, and has them made if they
+    /// were not. So whatever had been written by then, by whomever, is in the index.
+    pub async fn caught_up(&mut self, since: Instant) {
+        // Lists that are under way are waited for before new ones are asked for.
+        self.wait(None).await;
+        if !self.index.is_listed_since(Some(since)) {
+            self.resync.send_modify(|number| *number += 1);
+            self.wait(Some(since)).await;
+        }
+    }
+
+    async fn wait(&mut self, since: Option<Instant>) {
+        while !self.index.is_listed_since(since) {
+            if self.listed.changed().await.is_err() {
+                // The watches are being stopped, and so is who waits here.
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Whether everything has been listed at least once.
+    pub fn is_warm(&self) -> bool {
+        self.index.is_listed_since(None)
+    }
+
+    /// Stops.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+fn targets(namespaces: &[String]) -> Vec<Target> {
+    let scopes: Vec<Option<&str>> = match namespaces {
+        [] => vec![None],
+        some => some.iter().map(|name| Some(name.as_str())).collect(),
+    };
+    let children = Some(selector());
+    let mut targets = Vec::new();
+    for (scope, namespace) in scopes.into_iter().enumerate() {
+        let target = |kind, path, labels, metadata_only| Target { kind, scope, path, labels, metadata_only, page: 500 };
+        targets.extend([
+            target(Kind::Job, TrainingJob::url_path(&(), namespace), None, false),
+            target(Kind::Pod, Pod::url_path(&(), namespace), children.clone(), false),
+            target(Kind::Service, Service::url_path(&(), namespace), children.clone(), true),
+        ]);
+    }
+    targets.push(Target {
+        kind: Kind::Node,
+        scope: 0,
+        path: Node::url_path(&(), None),
+        labels: None,
+        metadata_only: false,
+        // A node lists every image it has: it is ten times as large as a pod.
+        page: 100,
+    });
+    targets
+}
+
+/// Feeds one watch into the index, and what follows from it into the queue.
+struct Feeder {
+    kind: Kind,
+    scope: usize,
+    index: Arc<Index>,
+    queue: Arc<Queue<JobKey>>,
+    metrics: Arc<Metrics>,
+    listed: Arc<watch::Sender<u64>>,
+    complained: AtomicBool,
+}
+
+impl Feeder {
+    fn enqueue(&self, key: Option<JobKey>) {
+        if let Some(key) = key {
+            self.queue.add(key);
+        }
+    }
+
+    /// Says what is wrong, once; in full only where it says something new.
+    fn complain(&self, error: &Error) {
+        let kind = self.kind.as_str();
+        let first = !self.complained.swap(true, Ordering::Relaxed);
+        match (self.kind, error.code()) {
+            (Kind::Node, Some(403)) if first => {
+                tracing::warn!("nodes may not be watched: pods of nodes that are down are not noticed ({error})");
+            }
+            (Kind::Job, Some(404)) if first => {
+                tracing::error!("the cluster does not know TrainingJob: apply the output of `trainyard install`");
+            }
+            _ if first => tracing::warn!(kind, %error, "a watch was interrupted and is tried again"),
+            _ => tracing::debug!(kind, %error, "a watch was interrupted and is tried again"),
+        }
+    }
+}
+
+impl Sink for Feeder {
+    fn listing(&self, version: Version) {
+        self.index.listing(self.kind, self.scope, version);
+    }
+
+    fn object(&self, json: &str, source: Source) -> Result<Version, serde_json::Error> {
+        Ok(match self.kind {
+            Kind::Job => {
+                let job = JobObject::decode(json)?;
+                let version = job.version();
+                self.enqueue(self.index.apply_job(job, source));
+                version
+            }
+            Kind::Pod => {
+                let pod: SlimPod = serde_json::from_str(json)?;
+                let version = pod.metadata.resource_version;
+                self.enqueue(self.index.apply_pod(pod, source));
+                version
+            }
+            Kind::Service => {
+                let service: SlimMeta = serde_json::from_str(json)?;
+                self.enqueue(self.index.apply_service(&service, source));
+                service.metadata.resource_version
+            }
+            Kind::Node => {
+                let node: SlimNode = serde_json::from_str(json)?;
+                self.queue.extend(self.index.apply_node(&node, source));
+                node.metadata.resource_version
+            }
+        })
+    }
+
+    fn gone(&self, json: &str) -> Result<Version, serde_json::Error> {
+        if self.kind == Kind::Job {
+            let job = JobObject::decode(json)?;
+            self.enqueue(self.index.delete_job(job.metadata()));
+            return Ok(job.version());
+        }
+        let SlimMeta { metadata } = serde_json::from_str(json)?;
+        if self.kind == Kind::Node {
+            self.queue.extend(self.index.delete_node(&metadata));
+        } else {
+            self.enqueue(self.index.delete_child(self.kind, &metadata));
+        }
+        Ok(metadata.resource_version)
+    }
+
+    fn listed(&self, version: Version, began: Instant) {
+        let keys = self.index.listed(self.kind, self.scope, version, began);
+        self.queue.extend(keys);
+        self.listed.send_modify(|number| *number += 1);
+        if self.complained.swap(false, Ordering::Relaxed) {
+            tracing::info!(kind = self.kind.as_str(), "the watch is back");
+        }
+    }
+
+    fn bookmark(&self, version: Version) {
+        self.index.bookmark(self.kind, self.scope, version);
+    }
+
+    fn interrupted(&self, error: Option<&Error>) {
+        self.metrics.watch_restarted(match self.kind {
+            Kind::Job => metrics::Kind::TrainingJob,
+            Kind::Pod => metrics::Kind::Pod,
+            Kind::Service => metrics::Kind::Service,
+            Kind::Node => metrics::Kind::Node,
+        });
+        if let Some(error) = error {
+            self.complain(error);
+        }
+    }
+}
