@@ -144,6 +144,13 @@ pub enum RolePhase {
     Failed,
 }
 
+impl RolePhase {
+    /// Whether the phase is final.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
 /// The state of one role.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -27,6 +27,8 @@ pub(crate) struct RoleAssessment<'a> {
     pub tally: Tally,
     /// Indices whose work is done.
     pub done: BTreeSet<i32>,
+    /// Indices of pods that ran and are gone, and will not be replaced.
+    pub lost: BTreeSet<i32>,
     /// Ends that stand.
     pub final_ends: Vec<Ended<'a>>,
     /// What keeps a pod from running: the first such pod, and how many there are.
@@ -71,7 +73,7 @@ pub(crate) fn assess<'a>(job: &Job<'a>, view: &View<'a>, prior: &TrainingJobStat
             job,
             view,
             role,
-            was_running: before.is_some_and(|status| status.phase == RolePhase::Running),
+            was: before.map(|status| status.phase).unwrap_or_default(),
             counted: &counted,
             all: &mut all,
             this: RoleAssessment::default(),
@@ -103,26 +105,33 @@ struct Look<'a, 'b> {
     job: &'b Job<'a>,
     view: &'b View<'a>,
     role: &'b Role<'a>,
-    was_running: bool,
+    was: RolePhase,
     counted: &'b HashMap<&'b str, &'b Replacement>,
     all: &'b mut Assessment<'a>,
     this: RoleAssessment<'a>,
 }
 
 impl<'a> Look<'a, '_> {
+    fn was_running(&self) -> bool {
+        self.was == RolePhase::Running
+    }
+
     fn absent(&mut self, key: PodKey) {
         if self.this.done.contains(&key.index) {
             self.this.tally.succeeded += 1;
+        } else if self.was.is_terminal() {
+            self.this.tally.missing += 1;
         } else if let Some(entry) = self.counted.get(self.job.pod_name(key).as_str()).copied() {
             self.this.tally.replacing += 1;
             self.all.replacing.push(entry.clone());
             if self.due(entry) {
                 self.all.actions.push(Action::CreatePod(key));
             }
-        } else if self.was_running && self.role.restart_policy == RestartPolicy::Never {
+        } else if self.was_running() && self.role.restart_policy == RestartPolicy::Never {
             // The deduction calls this PodMissing, and the role failed.
             self.this.tally.missing += 1;
-        } else if self.was_running {
+            self.this.lost.insert(key.index);
+        } else if self.was_running() {
             self.this.tally.replacing += 1;
             let lost = Ended {
                 key,
@@ -141,14 +150,15 @@ impl<'a> Look<'a, '_> {
             .counted
             .get(&*row.name)
             .copied()
-            .filter(|entry| *entry.uid == *row.uid);
-        let node = row
-            .node
-            .as_deref()
-            .map_or(NodeState::Up, |node| self.view.nodes.state(node));
+            .filter(|entry| *entry.uid == *row.uid && !self.was.is_terminal());
+        let node = self.view.node(row);
         let end = restart::end(row, node, self.role.node_down_policy);
         if let Some(entry) = counted {
-            self.this.tally.replacing += 1;
+            if row.terminating {
+                self.this.tally.terminating += 1;
+            } else {
+                self.this.tally.replacing += 1;
+            }
             self.all.replacing.push(entry.clone());
             if self.due(entry) {
                 self.remove(row, node);
@@ -168,9 +178,15 @@ impl<'a> Look<'a, '_> {
             row: Some(row),
             end,
         };
-        match (restart::replacement(self.role.restart_policy, end), end) {
+        let forgiven =
+            restart::replacement(self.role.restart_policy, end).filter(|_| !self.was.is_terminal());
+        match (forgiven, end) {
             (Some(cause), _) => {
-                self.this.tally.replacing += 1;
+                if row.terminating {
+                    self.this.tally.terminating += 1;
+                } else {
+                    self.this.tally.replacing += 1;
+                }
                 self.all.uncounted.push((ended, cause));
             }
             (None, End::Success) => {
@@ -187,7 +203,7 @@ impl<'a> Look<'a, '_> {
     /// Somebody else removes a pod that has not ended.
     fn leaving(&mut self, key: PodKey, row: &'a PodRow) {
         self.this.tally.terminating += 1;
-        if self.was_running && restart::replacement(self.role.restart_policy, End::Disruption).is_some() {
+        if self.was_running() && restart::replacement(self.role.restart_policy, End::Disruption).is_some() {
             let ended = Ended {
                 key,
                 row: Some(row),

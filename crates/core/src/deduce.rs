@@ -76,6 +76,8 @@ pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
         (t.failed + t.succeeded >= t.replicas,                           Failed,    RoleWhy::PodFailed),
         (t.active + t.succeeded + t.failed >= t.replicas,                Running,   RoleWhy::Plain),
         (t.pending + t.replacing > 0,                                    Starting,  RoleWhy::Plain),
+        // A pod that goes is replaced; with Never it has not ended yet.
+        (!never && t.terminating > 0,                                    Starting,  RoleWhy::Plain),
         (never && was == Running && t.missing > 0,                       Failed,    RoleWhy::PodMissing),
         (was == Pending && t.active + t.terminating > 0,                 Starting,  RoleWhy::Plain),
     ];

@@ -5,9 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use sha2::{Digest, Sha256};
 use trainyard_api::validate::{SectionContent, sections};
 use trainyard_api::{
-    ConditionType, FieldError, Fingerprint, Reason, RootCause, TrainingJob, TrainingJobStatus,
+    ConditionType, FieldError, Fingerprint, Reason, RoleStatus, RootCause, TrainingJob, TrainingJobStatus,
+    names,
 };
 
+use crate::admission;
 use crate::assess::Ended;
 use crate::job::Job;
 use crate::plan::StatusWrite;
@@ -17,6 +19,9 @@ use crate::view::PodRow;
 /// The longest message of a condition that the API server takes; what is longer is cut.
 const MAX_MESSAGE: usize = 32_000;
 const MAX_CAUSE: usize = 2_000;
+/// The longest reason that the schema allows; what kubelets and schedulers say has no limit of its own.
+pub(crate) const MAX_REASON: usize = 128;
+const MAX_NODE: usize = 253;
 
 /// The time as the API writes it: whole seconds.
 pub(crate) fn time(now: Timestamp) -> Time {
@@ -86,10 +91,17 @@ pub(crate) fn write(old: Option<&TrainingJobStatus>, new: TrainingJobStatus) -> 
 }
 
 /// The part of a status that users and decisions depend on at once; the rest are counters, and sentences about them.
+/// The end of a role is a part of it: its pods may be removed the next moment, and with them the evidence.
 fn weighty(status: &TrainingJobStatus) -> TrainingJobStatus {
     let mut status = status.clone();
     status.ready = None;
-    status.roles.clear();
+    let ended = status.roles.iter().filter(|role| role.phase.is_terminal());
+    let ended = ended.map(|role| RoleStatus {
+        name: role.name.clone(),
+        phase: role.phase,
+        ..RoleStatus::default()
+    });
+    status.roles = ended.collect();
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
     }
@@ -116,8 +128,11 @@ pub(crate) fn truncate(text: &mut String, max: usize) {
     }
 }
 
-/// Fingerprints of the parts of a spec that may change only while the job is suspended.
+/// Fingerprints of the parts of a spec that may change only while the job is suspended. They are of the spec with its
+/// defaults, so that it is no change when admission writes those down later.
 pub(crate) fn fingerprints(job: &TrainingJob) -> Vec<Fingerprint> {
+    let mut job = job.clone();
+    admission::default(&mut job);
     let fingerprint = |content: &SectionContent<'_>| {
         let json = match content {
             SectionContent::Role(role) => serde_json::to_vec(role),
@@ -165,14 +180,17 @@ pub(crate) fn forbidden_changes(accepted: &[Fingerprint], now: &[Fingerprint]) -
 /// The root cause that the end of a pod is.
 pub(crate) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
     let end = ended.row.and_then(|row| row.end.as_deref());
-    let mut message = end.and_then(|end| end.message.clone());
-    if let Some(message) = &mut message {
-        truncate(message, MAX_CAUSE);
-    }
+    let cut = |text: Option<&str>, max| {
+        text.map(|text| {
+            let mut text = text.to_owned();
+            truncate(&mut text, max);
+            text
+        })
+    };
     let reason = match ended.end {
-        End::NodeDown => Some(Reason::PossibleNodeDown.as_str().to_owned()),
-        _ if ended.row.is_none() => Some(Reason::PodMissing.as_str().to_owned()),
-        _ => end.and_then(|end| end.reason.clone()),
+        End::NodeDown => Some(Reason::PossibleNodeDown.as_str()),
+        _ if ended.row.is_none() => Some(Reason::PodMissing.as_str()),
+        _ => end.and_then(|end| end.reason.as_deref()),
     };
     RootCause {
         role: job
@@ -181,15 +199,12 @@ pub(crate) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
             .map_or("", |role| role.name)
             .to_owned(),
         pod: job.pod_name(ended.key),
-        node: ended
-            .row
-            .and_then(|row| row.node.as_deref())
-            .map(ToOwned::to_owned),
-        container: end.and_then(|end| end.container.clone()),
+        node: cut(ended.row.and_then(|row| row.node.as_deref()), MAX_NODE),
+        container: cut(end.and_then(|end| end.container.as_deref()), names::MAX_NAME),
         exit_code: end.and_then(|end| end.exit_code),
         signal: end.and_then(|end| end.signal),
-        reason,
-        message,
+        reason: cut(reason, MAX_REASON),
+        message: cut(end.and_then(|end| end.message.as_deref()), MAX_CAUSE),
         time: end.and_then(|end| end.finished_at).map(time),
     }
 }

@@ -38,6 +38,15 @@ pub struct View<'a> {
     pub now: Timestamp,
 }
 
+impl View<'_> {
+    /// The state of the node that a pod is on.
+    pub(crate) fn node(&self, row: &PodRow) -> NodeState {
+        row.node
+            .as_deref()
+            .map_or(NodeState::Up, |node| self.nodes.state(node))
+    }
+}
+
 /// What is known of nodes.
 pub trait Nodes {
     /// The state of a node.

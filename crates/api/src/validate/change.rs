@@ -50,8 +50,9 @@ pub fn sections(spec: &TrainingJobSpec) -> Vec<Section<'_>> {
             ),
         },
     ];
-    sections.extend(spec.roles.iter().enumerate().map(|(i, role)| Section {
-        path: format!("spec.roles[{i}]"),
+    // By name, because the order of roles means nothing.
+    sections.extend(spec.roles.iter().map(|role| Section {
+        path: format!("spec.roles[{}]", role.name),
         content: SectionContent::Role(role),
     }));
     sections

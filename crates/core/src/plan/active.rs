@@ -2,36 +2,28 @@
 
 use jiff::Timestamp;
 use trainyard_api::{
-    CleanPodPolicy, ConditionType, JobPhase, Reason, Replacement, RestartCause, RestartRecord, Restarts,
-    RolePhase, RoleStatus, TrainingJobStatus,
+    CleanPodPolicy, ConditionType, JobPhase, Reason, RestartCause, RolePhase, TrainingJobStatus,
 };
 
-use super::{Action, Note, Plan, after, earliest, finished, note};
-use crate::assess::{Assessment, Ended, RoleAssessment, assess, removal};
+use super::counting::count;
+use super::roles::{self, first};
+use super::{Action, Plan, after, earliest, finished, note};
+use crate::assess::{Assessment, Ended, assess, removal};
 use crate::build;
-use crate::deduce::{self, RoleFacts, RoleWhy};
-use crate::indices;
-use crate::job::{Job, Role};
-use crate::restart::{self, End};
-use crate::status::{describe, fingerprints, root_cause, set_condition, time, truncate, write};
-use crate::view::{NodeState, View};
-
-/// How many replacements may be under way at once: the length of the list in status that keeps them.
-const MAX_REPLACING: usize = 256;
-const MAX_HISTORY: usize = 20;
+use crate::deduce;
+use crate::job::Job;
+use crate::status::{describe, fingerprints, root_cause, set_condition, time, write};
+use crate::view::View;
 
 pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
     let old = view.job.status.as_ref();
     let mut status = started(job, view);
     let before = status.phase;
     let mut seen = assess(job, view, &status);
-    let ends = deduce_roles(job, &seen, &mut status);
-    let phase = deduce::job(
-        status.phase,
-        &phases(&status),
-        &job.failed_when,
-        &job.succeeded_when,
-    );
+    let ends = roles::deduce(job, &seen, &mut status);
+    roles::leave_ended(job, &status, &mut seen);
+    let phases: Vec<RolePhase> = status.roles.iter().map(|role| role.phase).collect();
+    let phase = deduce::job(status.phase, &phases, &job.failed_when, &job.succeeded_when);
     let deadline = deadline(job, &status);
     let verdict = verdict(job, view, &seen, &status, phase, deadline, &ends);
 
@@ -39,7 +31,8 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
         wake_at: earliest([deadline, seen.next]),
         ..Plan::default()
     };
-    if old.is_some_and(|old| old.phase == Some(JobPhase::Suspended)) {
+    let resumed = old.is_some_and(|old| old.phase == Some(JobPhase::Suspended));
+    if resumed {
         plan.events.push(note(
             false,
             Reason::Resumed,
@@ -47,7 +40,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
         ));
     }
     if let Some(verdict) = verdict {
-        finish(job, view, &mut status, verdict, &mut plan);
+        finish(job, view, &seen, &mut status, verdict, &mut plan);
     } else {
         go_on(job, view, &mut seen, &mut status, phase, &mut plan);
         if before != Some(JobPhase::Running) && phase == JobPhase::Running {
@@ -58,6 +51,10 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
                 format!("All roles run ({pods} pods)."),
             ));
         }
+    }
+    if resumed {
+        // The status first: a pod of a job that is still called suspended is one of its last run.
+        plan.after.splice(0..0, std::mem::take(&mut plan.actions));
     }
     plan.status = write(old, status);
     plan
@@ -101,122 +98,6 @@ fn started(job: &Job<'_>, view: &View<'_>) -> TrainingJobStatus {
 
 fn deadline(job: &Job<'_>, status: &TrainingJobStatus) -> Option<Timestamp> {
     after(status.start_time.as_ref()?.0, job.active_deadline_seconds?)
-}
-
-fn phases(status: &TrainingJobStatus) -> Vec<RolePhase> {
-    status.roles.iter().map(|role| role.phase).collect()
-}
-
-/// Writes the state of every role; returns the ends that made roles fail.
-fn deduce_roles<'a>(job: &Job<'a>, seen: &Assessment<'a>, status: &mut TrainingJobStatus) -> Vec<Ended<'a>> {
-    let mut roles = Vec::with_capacity(job.roles.len());
-    let mut ends = Vec::new();
-    for (role, this) in job.roles.iter().zip(&seen.roles) {
-        let was = status
-            .roles
-            .iter()
-            .find(|r| r.name == role.name)
-            .map(|r| r.phase)
-            .unwrap_or_default();
-        let facts = RoleFacts {
-            tally: this.tally,
-            succeeded_when: role.succeeded_when,
-            failed_when: role.failed_when,
-            restart_policy: role.restart_policy,
-            was,
-        };
-        let (phase, why) = deduce::role(&facts);
-        if phase == RolePhase::Failed {
-            ends.extend(this.final_ends.iter().copied());
-        }
-        let (reason, message) = explain(job, role, this, phase, why);
-        let tally = this.tally;
-        roles.push(RoleStatus {
-            name: role.name.to_owned(),
-            phase,
-            reason,
-            message,
-            active: tally.active,
-            ready: tally.ready,
-            succeeded: tally.succeeded,
-            failed: tally.failed,
-            pending: tally.pending + tally.replacing + tally.missing,
-            terminating: tally.terminating,
-            succeeded_indices: indices::format(&this.done),
-        });
-    }
-    let ready: i32 = roles.iter().map(|role| role.ready).sum();
-    status.ready = Some(format!("{ready}/{}", job.total()));
-    status.roles = roles;
-    ends
-}
-
-fn explain(
-    job: &Job<'_>,
-    role: &Role<'_>,
-    this: &RoleAssessment<'_>,
-    phase: RolePhase,
-    why: RoleWhy,
-) -> (Option<String>, Option<String>) {
-    let said = |reason: &str, message: String| {
-        let mut message = message;
-        truncate(&mut message, 2000);
-        (Some(reason.to_owned()), Some(message))
-    };
-    let others = |pods: usize| {
-        if pods > 1 {
-            format!(" (and {} more pods)", pods - 1)
-        } else {
-            String::new()
-        }
-    };
-    if why == RoleWhy::PodMissing {
-        let missing = this.tally.missing;
-        return said(
-            Reason::PodMissing.as_str(),
-            format!(
-                "{missing} of {} pods that had been running are gone",
-                role.replicas
-            ),
-        );
-    }
-    if let (RolePhase::Failed, Some(first)) = (phase, first(&this.final_ends)) {
-        let reason = match first.end {
-            End::NodeDown => Reason::PossibleNodeDown,
-            End::Disruption => Reason::PodDisrupted,
-            _ => Reason::PodFailed,
-        };
-        return said(
-            reason.as_str(),
-            format!("{}{}", describe(job, &first), others(this.final_ends.len())),
-        );
-    }
-    if let (RolePhase::Pending | RolePhase::Starting, Some((row, trouble, pods))) = (phase, this.trouble) {
-        return said(
-            &trouble.reason,
-            format!("{}: {}{}", row.name, trouble.message, others(pods)),
-        );
-    }
-    if let (RolePhase::Running | RolePhase::Starting, Some(row)) = (phase, this.on_down_node) {
-        let node = row.node.as_deref().unwrap_or("?");
-        return said(
-            Reason::PossibleNodeDown.as_str(),
-            format!("{} is on {node}, which is down", row.name),
-        );
-    }
-    (None, None)
-}
-
-/// The end that came first; where times are not known, the one of the first pod.
-fn first<'a>(ends: &[Ended<'a>]) -> Option<Ended<'a>> {
-    let time = |ended: &&Ended<'_>| {
-        let at = ended
-            .row
-            .and_then(|row| row.end.as_ref())
-            .and_then(|end| end.finished_at);
-        (at.is_none(), at)
-    };
-    ends.iter().min_by_key(time).copied()
 }
 
 /// How a job ends.
@@ -295,6 +176,7 @@ fn verdict<'a>(
 fn finish(
     job: &Job<'_>,
     view: &View<'_>,
+    seen: &Assessment<'_>,
     status: &mut TrainingJobStatus,
     verdict: Verdict<'_>,
     plan: &mut Plan,
@@ -311,6 +193,17 @@ fn finish(
     status.root_cause = cause.map(|cause| root_cause(job, &cause));
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
+    }
+    // Failures that would have been forgiven are not any more.
+    for (ended, _) in seen
+        .uncounted
+        .iter()
+        .filter(|(_, cause)| *cause == RestartCause::Failure)
+    {
+        if let Some(role) = status.roles.get_mut(ended.key.role) {
+            role.failed += 1;
+            role.pending -= 1;
+        }
     }
     if job.clean_pod_policy != CleanPodPolicy::None {
         // These pods are removed next, and the status of a finished job is not written again.
@@ -359,7 +252,7 @@ fn go_on(
     // A role that was made smaller while the job was suspended may have left pods behind.
     let foreign = view.pods.iter().filter(|row| job.key(&row.name).is_none());
     plan.actions
-        .extend(foreign.filter_map(|row| removal(row, NodeState::Up)));
+        .extend(foreign.filter_map(|row| removal(row, view.node(row))));
     count(job, view, seen, status, plan);
 }
 
@@ -369,87 +262,4 @@ fn missing_services(job: &Job<'_>, view: &View<'_>) -> Vec<Action> {
     keys.filter(|key| !exists(&build::service_name(job.name, *key)))
         .map(Action::CreateService)
         .collect()
-}
-
-/// Counts the ends that are forgiven. The count is in status before a pod is touched, so that none counts twice.
-fn count(
-    job: &Job<'_>,
-    view: &View<'_>,
-    seen: &mut Assessment<'_>,
-    status: &mut TrainingJobStatus,
-    plan: &mut Plan,
-) {
-    let mut replacing = std::mem::take(&mut seen.replacing);
-    let batch = MAX_REPLACING.saturating_sub(replacing.len());
-    seen.uncounted.truncate(batch);
-    if seen.uncounted.is_empty() && replacing.is_empty() && status.restarts.is_none() {
-        return;
-    }
-    let mut restarts = status.restarts.take().unwrap_or_default();
-    for (ended, cause) in &seen.uncounted {
-        let pod = job.pod_name(ended.key);
-        match cause {
-            RestartCause::Failure => restarts.failures = restarts.failures.saturating_add(1),
-            RestartCause::Disruption => restarts.disruptions = restarts.disruptions.saturating_add(1),
-            RestartCause::Completion => {}
-        }
-        let not_before = restart::not_before(&restarts.history, &pod, view.now);
-        if not_before.is_none() {
-            plan.after.extend(match ended.row {
-                Some(row) => {
-                    let node = row
-                        .node
-                        .as_deref()
-                        .map_or(NodeState::Up, |node| view.nodes.state(node));
-                    removal(row, node)
-                }
-                None => Some(Action::CreatePod(ended.key)),
-            });
-        }
-        plan.wake_at = earliest([plan.wake_at, not_before]);
-        let cause_of_it = root_cause(job, ended);
-        let mut reason = cause_of_it
-            .reason
-            .clone()
-            .unwrap_or_else(|| Reason::PodDisrupted.as_str().to_owned());
-        truncate(&mut reason, 128);
-        restarts.history.push(RestartRecord {
-            time: time(view.now),
-            pod: pod.clone(),
-            cause: *cause,
-            exit_code: cause_of_it.exit_code,
-            reason,
-        });
-        let uid = ended.row.map(|row| row.uid.to_string()).unwrap_or_default();
-        replacing.push(Replacement {
-            pod,
-            uid,
-            not_before: not_before.map(time),
-        });
-    }
-    let surplus = restarts.history.len().saturating_sub(MAX_HISTORY);
-    restarts.history.drain(..surplus);
-    let ends: Vec<Ended<'_>> = seen.uncounted.iter().map(|(ended, _)| *ended).collect();
-    if let Some(first) = first(&ends) {
-        status.root_cause = Some(root_cause(job, &first));
-        plan.events.push(replaced(job, &restarts, &first, ends.len()));
-    }
-    restarts.replacing = replacing;
-    status.restarts = Some(Restarts { ..restarts });
-}
-
-fn replaced(job: &Job<'_>, restarts: &Restarts, first: &Ended<'_>, pods: usize) -> Note {
-    let others = if pods > 1 {
-        format!(" (and {} more pods)", pods - 1)
-    } else {
-        String::new()
-    };
-    let message = format!(
-        "{}{others}: replaced. Failures so far: {} of {} allowed; disruptions: {}.",
-        describe(job, first),
-        restarts.failures,
-        job.backoff_limit,
-        restarts.disruptions
-    );
-    note(true, Reason::PodReplaced, message)
 }

@@ -4,8 +4,8 @@ use trainyard_api::{CleanPodPolicy, JobPhase};
 
 use super::{Action, Plan, after, earliest};
 use crate::assess::removal;
-use crate::status::write;
-use crate::view::{NodeState, PodPhase, PodRow, View};
+use crate::status::{time, write};
+use crate::view::{PodPhase, PodRow, View};
 
 pub(super) fn plan(view: &View<'_>) -> Plan {
     let old = view.job.status.as_ref();
@@ -14,7 +14,8 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
     };
     status.observed_generation = view.job.metadata.generation;
     let run = view.job.spec.run_policy.clone().unwrap_or_default();
-    let ended = status.completion_time.as_ref().map_or(view.now, |time| time.0);
+    // A status that somebody edited may lack it, and the TTLs would never come.
+    let ended = status.completion_time.get_or_insert_with(|| time(view.now)).0;
 
     let removed_at = run.ttl_seconds_after_finished.and_then(|ttl| after(ended, ttl));
     if removed_at.is_some_and(|at| at <= view.now) {
@@ -49,16 +50,11 @@ pub(super) fn clean(view: &View<'_>, policy: CleanPodPolicy) -> Vec<Action> {
         CleanPodPolicy::Running => !ended(row),
         CleanPodPolicy::None => false,
     };
-    let node = |row: &PodRow| {
-        row.node
-            .as_deref()
-            .map_or(NodeState::Up, |node| view.nodes.state(node))
-    };
     let mut actions: Vec<Action> = view
         .pods
         .iter()
         .filter(goes)
-        .filter_map(|row| removal(row, node(row)))
+        .filter_map(|row| removal(row, view.node(row)))
         .collect();
     if policy == CleanPodPolicy::All {
         let services = view.services.iter().filter(|service| !service.terminating);

@@ -1,8 +1,10 @@
 //! One reconcile, decided: [`plan`] says all that should be done now.
 
 mod active;
+mod counting;
 mod finished;
 mod refused;
+mod roles;
 mod suspended;
 
 use jiff::Timestamp;
@@ -98,7 +100,7 @@ pub struct Note {
 /// All that should be done for a job now.
 ///
 /// In this order, and the first that applies decides: the job is somebody else's or on its way out; it has ended; it is
-/// not valid; its names are taken; it is suspended; it runs.
+/// not valid; it is suspended; its names are taken; it runs.
 pub fn plan(view: &View<'_>) -> Plan {
     let job = view.job;
     if !job.is_ours() || job.metadata.deletion_timestamp.is_some() {
@@ -120,14 +122,13 @@ pub fn plan(view: &View<'_>) -> Plan {
     if !changes.is_empty() {
         return refused::plan(view, Reason::Invalid, status::sentences(&changes));
     }
+    if job.is_suspended() || suspended::is_leaving(view) {
+        return suspended::plan(&parsed, view);
+    }
     if !view.conflicts.is_empty() {
         return refused::plan(view, Reason::OwnershipConflict, refused::conflicts(view));
     }
-    if job.is_suspended() {
-        suspended::plan(&parsed, view)
-    } else {
-        active::plan(&parsed, view)
-    }
+    active::plan(&parsed, view)
 }
 
 fn note(warning: bool, reason: Reason, message: impl Into<String>) -> Note {

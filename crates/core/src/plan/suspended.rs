@@ -7,6 +7,13 @@ use crate::job::Job;
 use crate::status::{set_condition, write};
 use crate::view::View;
 
+/// Whether a job that was resumed still has pods of its last run. It starts when they are gone: what they still do
+/// must not count for the new run, and they may have been made from another template.
+pub(super) fn is_leaving(view: &View<'_>) -> bool {
+    let phase = view.job.status.as_ref().and_then(|status| status.phase);
+    phase == Some(JobPhase::Suspended) && !view.pods.is_empty()
+}
+
 pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
     let old = view.job.status.as_ref();
     let mut status = old.cloned().unwrap_or_default();
@@ -27,7 +34,11 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
         ..RoleStatus::default()
     };
     status.roles = job.roles.iter().map(|role| empty(role.name)).collect();
-    let message = "The job is suspended and holds no pods; set spec.suspend to false to start it.";
+    let message = if view.job.is_suspended() {
+        "The job is suspended and holds no pods; set spec.suspend to false to start it."
+    } else {
+        "The job starts again when the pods of its last run are gone."
+    };
     set_condition(
         &mut status,
         ConditionType::Accepted,

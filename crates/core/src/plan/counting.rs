@@ -1,0 +1,90 @@
+//! Ends that are forgiven, counted.
+
+use trainyard_api::{Reason, Replacement, RestartCause, RestartRecord, Restarts, TrainingJobStatus};
+
+use super::roles::first;
+use super::{Action, Note, Plan, earliest, note};
+use crate::assess::{Assessment, Ended, removal};
+use crate::job::Job;
+use crate::restart;
+use crate::status::{describe, root_cause, time};
+use crate::view::View;
+
+/// How many replacements may be under way at once: the length of the list in status that keeps them.
+const MAX_REPLACING: usize = 256;
+const MAX_HISTORY: usize = 20;
+
+/// Counts the ends that are forgiven. The count is in status before a pod is touched, so that none counts twice.
+pub(super) fn count(
+    job: &Job<'_>,
+    view: &View<'_>,
+    seen: &mut Assessment<'_>,
+    status: &mut TrainingJobStatus,
+    plan: &mut Plan,
+) {
+    let mut replacing = std::mem::take(&mut seen.replacing);
+    let batch = MAX_REPLACING.saturating_sub(replacing.len());
+    seen.uncounted.truncate(batch);
+    if seen.uncounted.is_empty() && replacing.is_empty() && status.restarts.is_none() {
+        return;
+    }
+    let mut restarts = status.restarts.take().unwrap_or_default();
+    for (ended, cause) in &seen.uncounted {
+        let pod = job.pod_name(ended.key);
+        match cause {
+            RestartCause::Failure => restarts.failures = restarts.failures.saturating_add(1),
+            RestartCause::Disruption => restarts.disruptions = restarts.disruptions.saturating_add(1),
+            RestartCause::Completion => {}
+        }
+        let not_before = restart::not_before(&restarts.history, &pod, view.now);
+        if not_before.is_none() {
+            plan.after.extend(match ended.row {
+                Some(row) => removal(row, view.node(row)),
+                None => Some(Action::CreatePod(ended.key)),
+            });
+        }
+        plan.wake_at = earliest([plan.wake_at, not_before]);
+        let cause_of_it = root_cause(job, ended);
+        let reason = cause_of_it
+            .reason
+            .unwrap_or_else(|| Reason::PodDisrupted.as_str().to_owned());
+        restarts.history.push(RestartRecord {
+            time: time(view.now),
+            pod: pod.clone(),
+            cause: *cause,
+            exit_code: cause_of_it.exit_code,
+            reason,
+        });
+        let uid = ended.row.map(|row| row.uid.to_string()).unwrap_or_default();
+        replacing.push(Replacement {
+            pod,
+            uid,
+            not_before: not_before.map(time),
+        });
+    }
+    let surplus = restarts.history.len().saturating_sub(MAX_HISTORY);
+    restarts.history.drain(..surplus);
+    let ends: Vec<Ended<'_>> = seen.uncounted.iter().map(|(ended, _)| *ended).collect();
+    if let Some(first) = first(&ends) {
+        status.root_cause = Some(root_cause(job, &first));
+        plan.events.push(replaced(job, &restarts, &first, ends.len()));
+    }
+    restarts.replacing = replacing;
+    status.restarts = Some(restarts);
+}
+
+fn replaced(job: &Job<'_>, restarts: &Restarts, first: &Ended<'_>, pods: usize) -> Note {
+    let others = if pods > 1 {
+        format!(" (and {} more pods)", pods - 1)
+    } else {
+        String::new()
+    };
+    let message = format!(
+        "{}{others}: replaced. Failures so far: {} of {} allowed; disruptions: {}.",
+        describe(job, first),
+        restarts.failures,
+        job.backoff_limit,
+        restarts.disruptions
+    );
+    note(true, Reason::PodReplaced, message)
+}

@@ -1,0 +1,91 @@
+//! Jobs to try things with.
+
+use trainyard_api::{RestartPolicy, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
+
+/// A job as a user writes it.
+pub fn yaml(text: &str) -> TrainingJob {
+    let mut job: TrainingJob = serde_saphyr::from_str(text).unwrap();
+    job.metadata.namespace = Some("team".to_owned());
+    job.metadata.uid = Some("job-uid".to_owned());
+    job.metadata.generation = Some(1);
+    job
+}
+
+/// A job named `mnist` with these roles.
+pub fn job(framework: &str, roles: &[(&str, i32)]) -> TrainingJob {
+    let template = "{spec: {containers: [{name: main, image: example/train:1}]}}";
+    let role = |(name, replicas): &(&str, i32)| {
+        format!("  - {{name: {name}, replicas: {replicas}, template: {template}}}\n")
+    };
+    let roles: String = roles.iter().map(role).collect::<Vec<_>>().concat();
+    yaml(&format!(
+        "metadata: {{name: mnist}}\nspec:\n  framework: {{name: {framework}}}\n  roles:\n{roles}"
+    ))
+}
+
+pub fn custom(roles: &[(&str, i32)]) -> TrainingJob {
+    job("custom", roles)
+}
+
+pub fn pytorch(roles: &[(&str, i32)]) -> TrainingJob {
+    job("pytorch", roles)
+}
+
+/// A custom job of one role `worker` with a restart policy.
+pub fn workers(replicas: i32, policy: RestartPolicy) -> TrainingJob {
+    custom(&[("worker", replicas)]).role("worker", |role| role.restart_policy = Some(policy))
+}
+
+/// Changes to a job, in a chain.
+pub trait Change: Sized {
+    fn spec(self, change: impl FnOnce(&mut TrainingJobSpec)) -> Self;
+
+    fn role(self, name: &str, change: impl FnOnce(&mut RoleSpec)) -> Self {
+        self.spec(|spec| change(role(spec, name)))
+    }
+
+    fn run(self, change: impl FnOnce(&mut RunPolicy)) -> Self {
+        self.spec(|spec| change(spec.run_policy.get_or_insert_default()))
+    }
+
+    fn suspended(self) -> Self {
+        self.spec(|spec| spec.suspend = Some(true))
+    }
+
+    fn backoff_limit(self, limit: i32) -> Self {
+        self.run(|run| run.backoff_limit = Some(limit))
+    }
+
+    fn succeeded_when(self, sets: &[&[&str]]) -> Self {
+        self.spec(|spec| spec.completion.get_or_insert_default().succeeded_when = role_sets(sets))
+    }
+
+    fn failed_when(self, sets: &[&[&str]]) -> Self {
+        self.spec(|spec| spec.completion.get_or_insert_default().failed_when = role_sets(sets))
+    }
+}
+
+impl Change for TrainingJob {
+    fn spec(mut self, change: impl FnOnce(&mut TrainingJobSpec)) -> Self {
+        change(&mut self.spec);
+        self
+    }
+}
+
+/// A role of a spec.
+pub fn role<'a>(spec: &'a mut TrainingJobSpec, name: &str) -> &'a mut RoleSpec {
+    spec.roles.iter_mut().find(|role| role.name == name).unwrap()
+}
+
+/// The image of a role's first container.
+pub fn set_image(spec: &mut TrainingJobSpec, name: &str, image: &str) {
+    let pod = role(spec, name).template.spec.as_mut().unwrap();
+    pod.containers[0].image = Some(image.to_owned());
+}
+
+fn role_sets(sets: &[&[&str]]) -> Vec<RoleSet> {
+    let set = |names: &&[&str]| RoleSet {
+        all_of: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    sets.iter().map(set).collect()
+}

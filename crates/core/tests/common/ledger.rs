@@ -1,0 +1,101 @@
+//! What must be true of every status that is written, given all that were written before.
+
+use std::collections::HashSet;
+
+use trainyard_api::{JobPhase, NodeDownPolicy, TrainingJob, TrainingJobStatus};
+use trainyard_core::job::Job;
+use trainyard_core::restart::{self, End};
+use trainyard_core::view::{NodeState, PodRow};
+
+/// Ends that were counted, by the pod's UID.
+#[derive(Default)]
+pub(super) struct Ledger {
+    counted: HashSet<String>,
+    failures: i32,
+}
+
+impl Ledger {
+    pub(super) fn failures(&self) -> i32 {
+        self.failures
+    }
+
+    pub(super) fn check(
+        &mut self,
+        old: &TrainingJobStatus,
+        new: &TrainingJobStatus,
+        pods: &[PodRow],
+        job: &TrainingJob,
+    ) {
+        final_states(old, new);
+        assert_eq!(
+            new.observed_generation, job.metadata.generation,
+            "answers another generation"
+        );
+        let restarts = |status: &TrainingJobStatus| status.restarts.clone().unwrap_or_default();
+        let (before, after) = (restarts(old), restarts(new));
+        let known: HashSet<_> = before
+            .replacing
+            .iter()
+            .map(|entry| (&entry.pod, &entry.uid))
+            .collect();
+        let mut failures = 0;
+        for entry in &after.replacing {
+            if known.contains(&(&entry.pod, &entry.uid)) || entry.uid.is_empty() {
+                continue;
+            }
+            assert!(
+                self.counted.insert(entry.uid.clone()),
+                "{} is counted twice",
+                entry.pod
+            );
+            let row = pods
+                .iter()
+                .find(|row| *row.uid == *entry.uid)
+                .expect("counts a pod that is not there");
+            let end = restart::end(row, NodeState::Up, NodeDownPolicy::Wait);
+            if matches!(end, Some(End::Failure(_))) {
+                failures += 1;
+            }
+        }
+        self.failures += failures;
+        assert_eq!(
+            after.failures - before.failures,
+            failures,
+            "failures counted and pods to be replaced"
+        );
+        assert!(after.disruptions >= before.disruptions);
+    }
+
+    /// A pod of a job that goes on is deleted only once its end is counted, or if the job has no such pod.
+    pub(super) fn deletes(&self, job: &TrainingJob, name: &str, uid: &str) {
+        let phase = job.status.as_ref().and_then(|status| status.phase);
+        let goes_on = phase.is_none_or(|phase| !phase.is_terminal() && phase != JobPhase::Suspended);
+        let its_own = Job::parse(job).is_ok_and(|job| job.key(name).is_some());
+        assert!(
+            !goes_on || !its_own || self.counted.contains(uid),
+            "{name} is deleted and its end not counted"
+        );
+    }
+}
+
+fn final_states(old: &TrainingJobStatus, new: &TrainingJobStatus) {
+    let holds = |status: &TrainingJobStatus, kind: &str| {
+        status
+            .conditions
+            .iter()
+            .any(|c| c.type_ == kind && c.status == "True")
+    };
+    if old.phase.is_some_and(JobPhase::is_terminal) {
+        assert_eq!(old.phase, new.phase, "a final state was left");
+        assert_eq!(
+            old.conditions, new.conditions,
+            "a finished job's conditions moved"
+        );
+    }
+    let (succeeded, failed) = (holds(new, "Succeeded"), holds(new, "Failed"));
+    assert!(!(succeeded && failed), "both Succeeded and Failed");
+    assert_eq!(succeeded, new.phase == Some(JobPhase::Succeeded));
+    assert_eq!(failed, new.phase == Some(JobPhase::Failed));
+    assert_eq!(holds(new, "Suspended"), new.phase == Some(JobPhase::Suspended));
+    assert_eq!(new.completion_time.is_some(), succeeded || failed);
+}

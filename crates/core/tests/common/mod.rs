@@ -1,0 +1,538 @@
+//! A world without a cluster: one job, its children as rows, a clock, and hands that carry out a plan, wholly or up to
+//! any point at which the operator dies.
+//!
+//! Every write is checked as it happens: names and UIDs must exist or not as the API server would have it, a status
+//! must fit the schema, final states must stay, and every forgiven end must be counted once.
+
+#![allow(dead_code, reason = "each suite uses its own part of the world")]
+
+pub mod jobs;
+mod ledger;
+mod schema;
+
+use std::collections::{BTreeSet, HashMap};
+
+use jiff::{SignedDuration, Timestamp};
+use trainyard_api::{JobPhase, RoleStatus, TrainingJob, TrainingJobSpec, TrainingJobStatus};
+use trainyard_core::build;
+use trainyard_core::job::Job;
+use trainyard_core::plan::{Action, Note, Plan, PodKey, StatusWrite, plan};
+use trainyard_core::view::{
+    Conflict, NodeState, Nodes, PodEnd, PodPhase, PodRow, ServiceRow, Settings, Trouble, View,
+};
+
+use ledger::Ledger;
+
+/// A status that only differs in counters is written when the last write is this old.
+const SOON: SignedDuration = SignedDuration::from_secs(5);
+
+/// More rounds than any job may need until nothing is left to do.
+const ROUNDS: usize = 40;
+
+/// The states of nodes; a node that nobody spoke of is up.
+#[derive(Default)]
+pub struct NodeTable(HashMap<String, NodeState>);
+
+impl Nodes for NodeTable {
+    fn state(&self, name: &str) -> NodeState {
+        self.0.get(name).copied().unwrap_or(NodeState::Up)
+    }
+}
+
+/// What the operator did.
+#[derive(Default)]
+pub struct Log {
+    /// Names of pods in the order of their creation.
+    pub pods: Vec<String>,
+    /// Names of Services in the order of their creation.
+    pub services: Vec<String>,
+    /// Pods whose deletion was asked for, and whether by force.
+    pub deleted: Vec<(String, bool)>,
+    /// Names of Services that were deleted.
+    pub deleted_services: Vec<String>,
+    /// How often a status was written.
+    pub statuses: usize,
+    /// What the user was told.
+    pub events: Vec<Note>,
+}
+
+/// A job and all there is around it.
+pub struct World {
+    pub job: TrainingJob,
+    pub pods: Vec<PodRow>,
+    pub services: Vec<ServiceRow>,
+    pub conflicts: Vec<Conflict>,
+    pub nodes: NodeTable,
+    pub now: Timestamp,
+    pub log: Log,
+    /// The job was deleted.
+    pub gone: bool,
+    /// The image each pod was made from, by UID.
+    images: HashMap<String, String>,
+    ledger: Ledger,
+    uids: u32,
+    written: Option<Timestamp>,
+}
+
+impl World {
+    pub fn new(job: TrainingJob) -> Self {
+        Self {
+            job,
+            pods: Vec::new(),
+            services: Vec::new(),
+            conflicts: Vec::new(),
+            nodes: NodeTable::default(),
+            now: "2026-01-01T00:00:00Z".parse().unwrap(),
+            log: Log::default(),
+            gone: false,
+            images: HashMap::new(),
+            ledger: Ledger::default(),
+            uids: 0,
+            written: None,
+        }
+    }
+
+    /// A job whose pods have been made and run.
+    pub fn running(job: TrainingJob) -> Self {
+        let mut world = Self::new(job);
+        world.reconcile();
+        world.run_all();
+        world.reconcile();
+        assert_eq!(world.phase(), Some(JobPhase::Running));
+        world
+    }
+
+    // What the operator does.
+
+    /// What the operator would do now.
+    pub fn plan(&self) -> Plan {
+        if self.gone {
+            return Plan::default();
+        }
+        plan(&View {
+            job: &self.job,
+            pods: &self.pods,
+            services: &self.services,
+            conflicts: &self.conflicts,
+            nodes: &self.nodes,
+            settings: &Settings::default(),
+            now: self.now,
+        })
+    }
+
+    /// Whether a plan asks for nothing now.
+    pub fn is_quiet(&self, plan: &Plan) -> bool {
+        plan.actions.is_empty()
+            && plan.after.is_empty()
+            && match &plan.status {
+                StatusWrite::Unchanged => true,
+                StatusWrite::Soon(_) => !self.soon_is_due(),
+                StatusWrite::Now(_) => false,
+            }
+    }
+
+    fn soon_is_due(&self) -> bool {
+        self.written.is_none_or(|at| self.now.duration_since(at) >= SOON)
+    }
+
+    /// The operator works until nothing is left to do; returns its last plan, which asks for nothing.
+    pub fn reconcile(&mut self) -> Plan {
+        for _ in 0..ROUNDS {
+            let plan = self.plan();
+            if self.is_quiet(&plan) {
+                return plan;
+            }
+            self.apply(&plan, usize::MAX);
+        }
+        panic!("never quiet: {:#?}", self.plan());
+    }
+
+    /// The operator makes one plan and dies after that many writes; returns whether it had more to write.
+    pub fn crash_after(&mut self, writes: usize) -> bool {
+        let plan = self.plan();
+        !self.apply(&plan, writes)
+    }
+
+    /// Carries out up to `budget` writes of a plan; returns whether that was all.
+    fn apply(&mut self, plan: &Plan, mut budget: usize) -> bool {
+        let mut spend = || {
+            let left = budget > 0;
+            budget = budget.saturating_sub(1);
+            left
+        };
+        for action in &plan.actions {
+            if !spend() {
+                return false;
+            }
+            self.act(action);
+        }
+        match &plan.status {
+            StatusWrite::Unchanged => {}
+            StatusWrite::Soon(_) if !self.soon_is_due() => {
+                assert!(
+                    plan.after.is_empty(),
+                    "destroys evidence before the status keeps it: {plan:#?}"
+                );
+            }
+            StatusWrite::Soon(status) | StatusWrite::Now(status) => {
+                if !spend() {
+                    return false;
+                }
+                self.write(status);
+            }
+        }
+        for action in &plan.after {
+            if !spend() {
+                return false;
+            }
+            self.act(action);
+        }
+        self.log.events.extend(plan.events.iter().cloned());
+        true
+    }
+
+    fn write(&mut self, status: &TrainingJobStatus) {
+        let old = self.job.status.clone().unwrap_or_default();
+        schema::check_status(status);
+        self.ledger.check(&old, status, &self.pods, &self.job);
+        self.job.status = Some(status.clone());
+        self.log.statuses += 1;
+        self.written = Some(self.now);
+    }
+
+    fn act(&mut self, action: &Action) {
+        match action {
+            Action::CreatePod(key) => self.create(*key),
+            Action::CreateService(key) => {
+                let job = Job::parse(&self.job).unwrap();
+                let name = build::service(&job, *key).unwrap().metadata.name.unwrap();
+                assert!(!self.services.iter().any(|s| *s.name == *name), "{name} exists");
+                self.log.services.push(name.clone());
+                let uid = self.uid();
+                self.services.push(ServiceRow {
+                    name: name.into(),
+                    uid: uid.into(),
+                    terminating: false,
+                });
+            }
+            Action::DeletePod { name, uid, force } => {
+                self.ledger.deletes(&self.job, name, uid);
+                let row = self
+                    .pods
+                    .iter_mut()
+                    .find(|row| *row.name == **name && *row.uid == **uid);
+                let row = row.unwrap_or_else(|| panic!("there is no pod {name} {uid}"));
+                let at_once = *force || row.node.is_none();
+                row.terminating = true;
+                if at_once {
+                    self.pods.retain(|row| *row.uid != **uid);
+                }
+                self.log.deleted.push((name.clone(), *force));
+            }
+            Action::DeleteService { name, uid } => {
+                assert!(self.services.iter().any(|s| *s.name == **name && *s.uid == **uid));
+                self.services.retain(|s| *s.uid != **uid);
+                self.log.deleted_services.push(name.clone());
+            }
+            Action::DeleteJob => {
+                self.gone = true;
+                self.pods.clear();
+                self.services.clear();
+            }
+        }
+    }
+
+    fn create(&mut self, key: PodKey) {
+        let uid = self.uid();
+        let job = Job::parse(&self.job).unwrap();
+        let pod = build::pod(&job, &Settings::default(), key).unwrap();
+        let name = pod.metadata.name.unwrap();
+        assert!(!self.pods.iter().any(|row| *row.name == *name), "{name} exists");
+        let image = pod.spec.unwrap().containers[0].image.clone().unwrap_or_default();
+        self.images.insert(uid.clone(), image);
+        self.log.pods.push(name.clone());
+        self.pods.push(PodRow {
+            name: name.into(),
+            uid: uid.into(),
+            node: None,
+            phase: PodPhase::Pending,
+            ready: false,
+            terminating: false,
+            end: None,
+            trouble: None,
+        });
+        let live = self
+            .pods
+            .iter()
+            .filter(|row| job.key(&row.name).is_some())
+            .count();
+        assert!(
+            live <= usize::try_from(job.total()).unwrap(),
+            "more pods than replicas"
+        );
+    }
+
+    fn uid(&mut self) -> String {
+        self.uids += 1;
+        format!("uid-{}", self.uids)
+    }
+
+    // What the cluster does.
+
+    /// The row of a pod.
+    pub fn pod(&self, name: &str) -> &PodRow {
+        self.pods
+            .iter()
+            .find(|row| &*row.name == name)
+            .unwrap_or_else(|| panic!("there is no pod {name}"))
+    }
+
+    pub fn pod_mut(&mut self, name: &str) -> &mut PodRow {
+        let row = self.pods.iter_mut().find(|row| &*row.name == name);
+        row.unwrap_or_else(|| panic!("there is no pod {name}"))
+    }
+
+    /// A pod is placed on a node and runs.
+    pub fn run_on(&mut self, name: &str, node: &str) {
+        let row = self.pod_mut(name);
+        row.node = Some(node.into());
+        row.phase = PodPhase::Running;
+        row.ready = true;
+        row.trouble = None;
+    }
+
+    /// Every pod that waits is placed on a node and runs.
+    pub fn run_all(&mut self) {
+        let waiting: Vec<String> = self.names(|row| row.phase == PodPhase::Pending && !row.terminating);
+        for (i, name) in waiting.iter().enumerate() {
+            self.run_on(name, &format!("node-{}", i % 2));
+        }
+    }
+
+    pub fn names(&self, which: impl Fn(&PodRow) -> bool) -> Vec<String> {
+        self.pods
+            .iter()
+            .filter(|row| which(row))
+            .map(|row| row.name.to_string())
+            .collect()
+    }
+
+    pub fn succeed(&mut self, name: &str) {
+        let row = self.pod_mut(name);
+        row.node.get_or_insert_with(|| "node-0".into());
+        row.phase = PodPhase::Succeeded;
+        row.ready = false;
+    }
+
+    pub fn succeed_all(&mut self) {
+        for name in self.names(|row| row.phase == PodPhase::Running) {
+            self.succeed(&name);
+        }
+    }
+
+    /// A pod's program ends with an exit code.
+    pub fn fail(&mut self, name: &str, code: i32) {
+        let now = self.now;
+        let row = self.pod_mut(name);
+        row.node.get_or_insert_with(|| "node-0".into());
+        row.phase = PodPhase::Failed;
+        row.ready = false;
+        row.end = Some(Box::new(PodEnd {
+            container: Some("main".to_owned()),
+            exit_code: Some(code),
+            signal: (code > 128).then(|| code - 128),
+            reason: Some("Error".to_owned()),
+            message: Some("the last line of the log".to_owned()),
+            finished_at: Some(now),
+            disrupted: false,
+        }));
+    }
+
+    /// A pod is evicted: it failed, and its program had no part in it.
+    pub fn evict(&mut self, name: &str) {
+        let row = self.pod_mut(name);
+        row.node.get_or_insert_with(|| "node-0".into());
+        row.phase = PodPhase::Failed;
+        row.ready = false;
+        let reason = Some("Evicted".to_owned());
+        row.end = Some(Box::new(PodEnd {
+            reason,
+            disrupted: true,
+            ..PodEnd::default()
+        }));
+    }
+
+    pub fn trouble(&mut self, name: &str, reason: &str, message: &str) {
+        let trouble = Trouble {
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        };
+        self.pod_mut(name).trouble = Some(Box::new(trouble));
+    }
+
+    /// Somebody deletes a pod: it is asked to go.
+    pub fn ask_to_go(&mut self, name: &str) {
+        self.pod_mut(name).terminating = true;
+    }
+
+    /// A pod is gone without a trace.
+    pub fn vanish(&mut self, name: &str) {
+        self.pod(name);
+        self.pods.retain(|row| &*row.name != name);
+    }
+
+    pub fn node(&mut self, name: &str, state: NodeState) {
+        self.nodes.0.insert(name.to_owned(), state);
+    }
+
+    /// The kubelets of nodes that are up remove the pods that were asked to go.
+    pub fn kubelets_remove(&mut self) {
+        let nodes = &self.nodes;
+        self.pods.retain(|row| {
+            !row.terminating
+                || row
+                    .node
+                    .as_deref()
+                    .is_some_and(|node| nodes.state(node) != NodeState::Up)
+        });
+    }
+
+    pub fn tick(&mut self, seconds: i64) {
+        self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
+    }
+
+    /// Operator and kubelets work, and time passes to whatever the operator waits for, but for a deadline in the far
+    /// future, until nothing moves; pods that wait are run.
+    pub fn settle(&mut self) {
+        for _ in 0..ROUNDS {
+            let plan = self.reconcile();
+            let before = (self.pods.clone(), self.log.statuses);
+            self.kubelets_remove();
+            self.run_all();
+            let near = plan
+                .wake_at
+                .filter(|at| at.duration_since(self.now) <= SignedDuration::from_mins(10));
+            if let Some(at) = near {
+                assert!(at > self.now, "wakes in the past, for ever");
+                self.now = at;
+            } else if matches!(plan.status, StatusWrite::Soon(_)) {
+                self.tick(SOON.as_secs());
+            } else if before == (self.pods.clone(), self.log.statuses) {
+                return;
+            }
+        }
+        panic!("never settles: {:#?}", self.plan());
+    }
+
+    /// As [`World::settle`], but no time passes.
+    pub fn settle_without_waiting(&mut self) {
+        for _ in 0..ROUNDS {
+            self.reconcile();
+            let before = self.pods.clone();
+            self.kubelets_remove();
+            self.run_all();
+            if before == self.pods {
+                return;
+            }
+        }
+        panic!("never settles: {:#?}", self.plan());
+    }
+
+    // What the user does.
+
+    /// The user changes the spec.
+    pub fn edit(&mut self, change: impl FnOnce(&mut TrainingJobSpec)) {
+        let before = self.job.spec.clone();
+        change(&mut self.job.spec);
+        if self.job.spec != before {
+            *self.job.metadata.generation.get_or_insert(1) += 1;
+        }
+    }
+
+    pub fn suspend(&mut self, suspend: bool) {
+        self.edit(|spec| spec.suspend = Some(suspend));
+    }
+
+    // What the user sees.
+
+    pub fn status(&self) -> TrainingJobStatus {
+        self.job.status.clone().unwrap_or_default()
+    }
+
+    pub fn phase(&self) -> Option<JobPhase> {
+        self.status().phase
+    }
+
+    pub fn role(&self, name: &str) -> RoleStatus {
+        let role = self.status().roles.into_iter().find(|role| role.name == name);
+        role.unwrap_or_else(|| panic!("there is no role {name}"))
+    }
+
+    /// Status and reason of a condition, such as `True RolesSucceeded`; empty if there is none.
+    pub fn condition(&self, kind: &str) -> String {
+        let condition = self.status().conditions.into_iter().find(|c| c.type_ == kind);
+        condition
+            .map(|c| format!("{} {}", c.status, c.reason))
+            .unwrap_or_default()
+    }
+
+    pub fn message(&self, kind: &str) -> String {
+        let condition = self.status().conditions.into_iter().find(|c| c.type_ == kind);
+        condition.map(|c| c.message).unwrap_or_default()
+    }
+
+    /// Failures and disruptions that were counted.
+    pub fn restarts(&self) -> (i32, i32) {
+        self.status()
+            .restarts
+            .map_or((0, 0), |restarts| (restarts.failures, restarts.disruptions))
+    }
+
+    /// How many writes the operator has made.
+    pub fn writes(&self) -> usize {
+        let Log {
+            pods,
+            services,
+            deleted,
+            deleted_services,
+            statuses,
+            ..
+        } = &self.log;
+        pods.len()
+            + services.len()
+            + deleted.len()
+            + deleted_services.len()
+            + statuses
+            + usize::from(self.gone)
+    }
+
+    /// How many failures the ledger has seen counted.
+    pub fn failures_in_the_ledger(&self) -> i32 {
+        self.ledger.failures()
+    }
+
+    /// The image a pod was made from.
+    pub fn image(&self, name: &str) -> &str {
+        &self.images[&*self.pod(name).uid]
+    }
+
+    /// Pods that hold resources.
+    pub fn holding(&self) -> BTreeSet<String> {
+        let holds = |row: &PodRow| !matches!(row.phase, PodPhase::Succeeded | PodPhase::Failed);
+        self.names(holds).into_iter().collect()
+    }
+
+    /// Names of all pods.
+    pub fn all(&self) -> BTreeSet<String> {
+        self.names(|_| true).into_iter().collect()
+    }
+
+    /// The reasons of all events, in order.
+    pub fn told(&self) -> Vec<String> {
+        self.log
+            .events
+            .iter()
+            .map(|note| note.reason.to_string())
+            .collect()
+    }
+}

@@ -1,0 +1,214 @@
+//! From creation to a good end, and what the user sees on the way.
+
+use trainyard_api::JobPhase::{Running, Starting, Succeeded};
+use trainyard_api::{MasterService, RestartPolicy, RolePhase};
+use trainyard_core::plan::{Plan, StatusWrite};
+
+use crate::common::World;
+use crate::common::jobs::{Change, custom, pytorch, workers};
+
+#[test]
+fn a_custom_job_costs_its_pods_one_service_and_two_status_writes_until_it_runs() {
+    let mut world = World::new(custom(&[("ps", 1), ("worker", 3)]));
+    world.reconcile();
+    assert_eq!(
+        world.log.pods,
+        ["mnist-ps-0", "mnist-worker-0", "mnist-worker-1", "mnist-worker-2"]
+    );
+    assert_eq!(world.log.services, ["mnist"]);
+    assert_eq!((world.phase(), world.log.statuses), (Some(Starting), 1));
+    assert_eq!(world.condition("Accepted"), "True Valid");
+    assert_eq!(world.condition("Running"), "False Starting");
+    // Pods start to run one by one, a second apart: no write until all of them do.
+    for name in world.log.pods.clone() {
+        assert_eq!(world.log.statuses, 1);
+        world.run_on(&name, "node-0");
+        world.reconcile();
+        world.tick(1);
+    }
+    assert_eq!((world.phase(), world.log.statuses), (Some(Running), 2));
+    assert_eq!(world.condition("Running"), "True AllRolesRunning");
+    assert_eq!(world.status().ready.as_deref(), Some("4/4"));
+    assert_eq!((world.log.pods.len(), world.log.services.len()), (4, 1));
+    assert_eq!(world.told(), ["AllRolesRunning"]);
+}
+
+#[test]
+fn a_pytorch_job_runs_and_succeeds_when_all_its_roles_did() {
+    let mut world = World::running(pytorch(&[("master", 1), ("worker", 2)]));
+    assert_eq!(world.log.statuses, 2);
+    world.succeed("mnist-master-0");
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Running), "workers still work");
+    assert_eq!(world.role("master").phase, RolePhase::Succeeded);
+    world.succeed_all();
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Succeeded));
+    assert_eq!(world.condition("Succeeded"), "True RolesSucceeded");
+    assert_eq!(world.condition("Failed"), "");
+    assert_eq!(world.condition("Running"), "False Finished");
+    assert_eq!(world.told(), ["AllRolesRunning", "RolesSucceeded"]);
+    assert_eq!(world.log.pods.len(), 3, "nothing was made again");
+    assert!(
+        world.log.deleted.is_empty(),
+        "pods that ended are kept for their logs"
+    );
+}
+
+#[test]
+fn a_pytorch_job_of_workers_only_succeeds_when_all_workers_did() {
+    let mut world = World::running(pytorch(&[("worker", 2)]));
+    world.succeed("mnist-worker-0");
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Running));
+    world.succeed("mnist-worker-1");
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Succeeded));
+}
+
+#[test]
+fn a_stable_master_address_is_one_more_service() {
+    let job = pytorch(&[("master", 1)]).spec(|spec| {
+        spec.framework.pytorch.get_or_insert_default().master_service = Some(MasterService::ClusterIP);
+    });
+    let world = World::running(job);
+    assert_eq!(world.log.services, ["mnist", "mnist-master"]);
+}
+
+#[test]
+fn a_job_that_runs_is_left_alone() {
+    let world = World::running(custom(&[("worker", 3)]));
+    assert_eq!(world.plan(), Plan::default());
+}
+
+#[test]
+fn a_job_whose_pods_end_at_once_goes_straight_to_its_end() {
+    let mut world = World::new(custom(&[("worker", 2)]));
+    world.reconcile();
+    world.succeed("mnist-worker-0");
+    world.succeed("mnist-worker-1");
+    world.reconcile();
+    assert_eq!((world.phase(), world.log.statuses), (Some(Succeeded), 2));
+}
+
+#[test]
+fn counters_wait_for_the_next_write_but_not_for_ever() {
+    let mut world = World::new(custom(&[("worker", 2)]));
+    world.reconcile();
+    world.tick(1);
+    world.run_on("mnist-worker-0", "node-0");
+    let plan = world.reconcile();
+    assert!(matches!(plan.status, StatusWrite::Soon(_)));
+    assert_eq!(world.log.statuses, 1);
+    world.tick(5);
+    world.reconcile();
+    assert_eq!(world.log.statuses, 2);
+    assert_eq!(world.status().ready.as_deref(), Some("1/2"));
+    assert_eq!(
+        (world.role("worker").active, world.role("worker").pending),
+        (1, 1)
+    );
+}
+
+#[test]
+fn what_keeps_a_pod_from_running_is_said_in_its_role() {
+    let mut world = World::new(custom(&[("worker", 3)]));
+    world.reconcile();
+    world.trouble("mnist-worker-1", "ImagePullBackOff", "no such image");
+    world.trouble("mnist-worker-2", "ImagePullBackOff", "no such image");
+    world.tick(10);
+    world.reconcile();
+    let role = world.role("worker");
+    assert_eq!(role.reason.as_deref(), Some("ImagePullBackOff"));
+    assert_eq!(
+        role.message.as_deref(),
+        Some("mnist-worker-1: no such image (and 1 more pods)")
+    );
+    world.run_all();
+    world.tick(10);
+    world.reconcile();
+    assert_eq!(world.role("worker").reason, None);
+}
+
+#[test]
+fn a_pod_that_succeeded_and_was_removed_is_not_run_again() {
+    for policy in [
+        RestartPolicy::Never,
+        RestartPolicy::OnFailure,
+        RestartPolicy::ExitCode,
+    ] {
+        let mut world = World::running(workers(3, policy));
+        world.succeed("mnist-worker-1");
+        world.tick(10);
+        world.reconcile();
+        assert_eq!(world.role("worker").succeeded_indices.as_deref(), Some("1"));
+        world.vanish("mnist-worker-1");
+        world.tick(10);
+        world.reconcile();
+        assert_eq!(
+            (world.phase(), world.log.pods.len()),
+            (Some(Running), 3),
+            "{policy:?}"
+        );
+        assert_eq!(world.role("worker").succeeded, 1);
+        world.succeed_all();
+        world.reconcile();
+        assert_eq!(world.phase(), Some(Succeeded));
+        assert_eq!(world.restarts(), (0, 0));
+    }
+}
+
+#[test]
+fn a_service_that_somebody_deleted_is_made_again() {
+    let mut world = World::running(custom(&[("worker", 1)]));
+    world.services.clear();
+    world.reconcile();
+    assert_eq!(world.log.services, ["mnist", "mnist"]);
+    // One that is on its way out still has the name.
+    world.services[0].terminating = true;
+    world.reconcile();
+    assert_eq!(world.log.services.len(), 2);
+}
+
+#[test]
+fn a_pod_removed_before_the_job_ran_is_simply_made_again() {
+    let mut world = World::new(custom(&[("worker", 2)]));
+    world.reconcile();
+    world.vanish("mnist-worker-0");
+    world.reconcile();
+    assert_eq!(
+        world.log.pods,
+        ["mnist-worker-0", "mnist-worker-1", "mnist-worker-0"]
+    );
+    assert_eq!(world.restarts(), (0, 0));
+}
+
+#[test]
+fn a_job_that_is_being_deleted_is_not_touched() {
+    let mut world = World::new(custom(&[("worker", 2)]));
+    world.job.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now));
+    assert_eq!(world.plan(), Plan::default());
+}
+
+#[test]
+fn a_job_of_another_controller_is_not_touched() {
+    let job =
+        custom(&[("worker", 2)]).spec(|spec| spec.managed_by = Some("kueue.x-k8s.io/multikueue".into()));
+    assert_eq!(World::new(job).plan(), Plan::default());
+    let job = custom(&[("worker", 2)]).spec(|spec| spec.managed_by = Some("trainyard.dev/operator".into()));
+    assert_eq!(
+        World::new(job).plan().actions.len(),
+        3,
+        "named outright, it is ours"
+    );
+}
+
+#[test]
+fn every_generation_is_answered() {
+    let mut world = World::running(custom(&[("worker", 1)]));
+    world.edit(|spec| spec.run_policy.get_or_insert_default().ttl_seconds_after_finished = Some(60));
+    world.reconcile();
+    assert_eq!(world.status().observed_generation, Some(2));
+    assert_eq!(world.phase(), Some(Running));
+}

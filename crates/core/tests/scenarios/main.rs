@@ -1,0 +1,21 @@
+//! Scripted lives of jobs: what the operator does, step by step, when things happen to a job.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail tests"
+)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cleanup;
+mod completion;
+mod crashes;
+mod disruptions;
+mod failures;
+mod life;
+mod nodes;
+mod refused;
+mod suspension;
