@@ -1,0 +1,81 @@
+//! The certificate that is served now. It can be replaced while connections are open.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use super::SecretData;
+use super::plan::certificates;
+
+/// Why a certificate can't be served. None of these shows a key.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// It is no certificate.
+    #[error("tls.crt can't be read: {0}")]
+    Certificate(String),
+    /// It is no key.
+    #[error("tls.key can't be read")]
+    Key,
+    /// They do not belong together, or are of a kind that can't be used.
+    #[error("tls.crt and tls.key can't be used together: {0}")]
+    Pair(#[from] rustls::Error),
+}
+
+/// Holds the certificate that is served now; none at first, then every handshake fails.
+#[derive(Debug, Default)]
+pub struct ServingCert {
+    current: RwLock<Option<Arc<CertifiedKey>>>,
+}
+
+impl ServingCert {
+    /// Nothing to serve yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Serves this certificate from now on. Connections that are open keep theirs. On an error nothing changes.
+    pub fn load(&self, data: &SecretData) -> Result<(), LoadError> {
+        let chain = certificates(&data.tls_crt).map_err(LoadError::Certificate)?;
+        if chain.is_empty() {
+            return Err(LoadError::Certificate("it holds no certificate".to_owned()));
+        }
+        // The reason is left out: it may quote what it could not read.
+        let key = PrivateKeyDer::from_pem_slice(data.tls_key.as_bytes()).map_err(|_| LoadError::Key)?;
+        let pair = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(pair));
+        Ok(())
+    }
+
+    /// Whether there is a certificate to serve: a replica without is not ready.
+    pub fn is_loaded(&self) -> bool {
+        self.current().is_some()
+    }
+
+    fn current(&self) -> Option<Arc<CertifiedKey>> {
+        self.current
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    /// A configuration for a server of HTTP/2 and HTTP/1.1 that asks here for every handshake.
+    pub fn server_config(self: Arc<Self>) -> Result<ServerConfig, rustls::Error> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(self);
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+impl ResolvesServerCert for ServingCert {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        self.current()
+    }
+}
