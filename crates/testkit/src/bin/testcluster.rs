@@ -33,7 +33,7 @@ enum Action {
         #[command(flatten)]
         kind: Kind,
         #[command(flatten)]
-        place: Place,
+        place: NewPlace,
     },
     /// End a cluster and remove everything of it.
     Down {
@@ -45,7 +45,7 @@ enum Action {
         #[command(flatten)]
         kind: Kind,
         #[command(flatten)]
-        place: Place,
+        place: NewPlace,
         /// The command and its arguments.
         #[arg(last = true, required = true)]
         command: Vec<String>,
@@ -114,6 +114,14 @@ struct Kind {
     /// Load the image with `PyTorch` too.
     #[arg(long)]
     torch: bool,
+}
+
+/// Where a new cluster goes. Not beside the one we may be in: that is somebody's already.
+#[derive(Args)]
+struct NewPlace {
+    /// The cluster's directory.
+    #[arg(long)]
+    dir: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -260,12 +268,10 @@ fn build(no_torch: bool) -> Result<()> {
     Ok(())
 }
 
-fn run(kind: &Kind, place: Place, command: &[String]) -> Result<ExitCode> {
+fn run(kind: &Kind, place: NewPlace, command: &[String]) -> Result<ExitCode> {
     // From here on a signal ends the command and not us, so that the cluster is taken down.
     let signals = guard::Signals::take()?;
-    if !kind.no_nodes
-        && let Some(cluster) = cluster::running(&place.dir()?)
-    {
+    if let Some(cluster) = usable(kind, &place)? {
         if kind.torch {
             cluster.load_image(&images::torch()?)?;
         }
@@ -275,4 +281,18 @@ fn run(kind: &Kind, place: Place, command: &[String]) -> Result<ExitCode> {
     let dir = place.dir.map_or_else(own, Ok)?;
     let tied = TiedCluster::up(&kind.options(dir)?).context("the cluster did not start")?;
     guard::run(command, tied.cluster(), signals)
+}
+
+/// A cluster with nodes that is up: the one we are in, or one that stays. Those without nodes are for measurements,
+/// which want one to themselves.
+fn usable(kind: &Kind, place: &NewPlace) -> Result<Option<Cluster>> {
+    if kind.no_nodes {
+        return Ok(None);
+    }
+    let around = Cluster::from_env().filter(|cluster| !cluster.state().nodes.is_empty());
+    match &place.dir {
+        Some(dir) => Ok(cluster::running(dir)),
+        None if around.is_some() => Ok(around),
+        None => Ok(cluster::running(&cluster::default_dir("default")?)),
+    }
 }

@@ -55,7 +55,7 @@ pub struct Cluster {
 impl Cluster {
     /// The cluster that `testcluster run` made for this process; none outside of it.
     ///
-    /// A cluster that is named but not there is not the same as none: `kubectl` and the other calls then fail.
+    /// A cluster that is named but gone is none too, and is complained about.
     pub fn from_env() -> Option<Self> {
         let dir = env::var_os(ENVIRONMENT).filter(|dir| !dir.is_empty())?;
         match Self::open(Path::new(&dir)) {
