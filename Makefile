@@ -1,0 +1,94 @@
+# `make help` lists what can be made. Long recipes are scripts in hack/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# The image of the operator; give your own registry's name.
+IMG ?= trainyard:v0.1.0
+# The namespace of the operator.
+NAMESPACE ?= trainyard-system
+
+# What is built is kept outside of the clone, so that every clone on this machine profits.
+export TRAINYARD_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/trainyard
+export CARGO_TARGET_DIR ?= $(TRAINYARD_CACHE)/target
+export PATH := $(TRAINYARD_CACHE)/tools/bin:$(TRAINYARD_CACHE)/tools/go/bin:$(HOME)/.cargo/bin:$(PATH)
+
+TRAINYARD = $(CARGO_TARGET_DIR)/debug/trainyard
+SUITES := lint unit faults cluster install
+
+##@ Try it
+
+.PHONY: run
+run: build ## Check the example, and say how to run it on a cluster
+	@$(TRAINYARD) validate -f examples/pytorch-ddp/job.yaml
+	@hack/how-to-run $(IMG)
+
+##@ Test
+
+.PHONY: test
+test: ## All suites; ends with a count of tests
+	@hack/test $(SUITES)
+
+.PHONY: $(SUITES:%=test-%)
+$(SUITES:%=test-%): test-%: ## One suite alone: lint, unit, faults, cluster, install
+	@hack/test $*
+
+.PHONY: lint
+lint: test-lint ## Format, clippy, licences of dependencies, documentation
+
+.PHONY: bench
+bench: ## Measure against a real API server; results in bench/results
+	@hack/bootstrap cluster
+	@hack/bench
+
+##@ Build
+
+.PHONY: build
+build: ## The command line, for this machine
+	@hack/bootstrap build
+	@cargo build --quiet -p trainyard
+
+.PHONY: image
+image: ## The operator's image as dist/trainyard-image.tar (IMG=name:tag)
+	@hack/image $(IMG) dist/trainyard-image.tar
+
+.PHONY: manifests
+manifests: build ## Write deploy/ anew
+	@$(TRAINYARD) install --output-dir deploy
+
+##@ Use the cluster of the current kubeconfig
+
+.PHONY: install
+install: build ## Put the definitions into the cluster
+	@$(TRAINYARD) install --crds-only | kubectl apply --server-side -f -
+
+.PHONY: uninstall
+uninstall: build ## Remove the definitions, and with them every job
+	@$(TRAINYARD) install --crds-only | kubectl delete --ignore-not-found -f -
+
+.PHONY: deploy
+deploy: build ## Install the operator (IMG=name:tag, NAMESPACE=name)
+	@$(TRAINYARD) install --image $(IMG) --namespace $(NAMESPACE) | kubectl apply --server-side -f -
+
+.PHONY: undeploy
+undeploy: build ## Remove the operator and keep the jobs (NAMESPACE=name)
+	@$(TRAINYARD) uninstall --namespace $(NAMESPACE) | kubectl delete --ignore-not-found -f -
+
+.PHONY: run-operator
+run-operator: build ## Run the operator here, without webhooks, against the cluster
+	@$(TRAINYARD) operator
+
+##@ Other
+
+.PHONY: clean
+clean: ## Remove what was built from this clone
+	@rm -rf dist
+	@cargo clean
+
+.PHONY: help
+help: ## This list
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-zA-Z$$(].*:.*## / {name = $$1; if (name ~ /SUITES/) name = "test-SUITE"; printf "  %-14s %s\n", name, $$2}' \
+		$(MAKEFILE_LIST)
