@@ -126,12 +126,12 @@ pub(crate) async fn serve_connections<H, F, S>(
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEAD_TIMEOUT);
             // A peer that is gone without a word does not keep its connection for ever.
-            let (ping, pong) = (Duration::from_secs(30), Duration::from_secs(20));
+            let (interval, patience) = (Duration::from_secs(30), Duration::from_secs(20));
             server
                 .http2()
                 .timer(TokioTimer::new())
-                .keep_alive_interval(ping)
-                .keep_alive_timeout(pong);
+                .keep_alive_interval(interval)
+                .keep_alive_timeout(patience);
             let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
             if let Err(error) = watcher.watch(connection.into_owned()).await {
                 tracing::debug!(%peer, %error, "a connection ended early");

@@ -23,7 +23,7 @@ use super::{CertPlan, IssueError, SecretData, ServingCert, carry_out, desired};
 use crate::leader::Leadership;
 
 /// How often to look though nothing happened: the clock may have been set, or the machine suspended.
-const LOOK_AGAIN: Duration = Duration::from_secs(60 * 60);
+const LOOK_AGAIN: Duration = Duration::from_hours(1);
 /// The pauses after errors.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -78,8 +78,10 @@ pub struct Manager {
     secrets: Api<Secret>,
     mutatings: Api<MutatingWebhookConfiguration>,
     validatings: Api<ValidatingWebhookConfiguration>,
-    /// The Secret as last seen or written; the outer level says whether anything was seen yet.
-    pub(super) secret: Option<Option<Secret>>,
+    /// Whether the Secret was looked for yet.
+    pub(super) looked: bool,
+    /// The Secret as last seen or written.
+    pub(super) secret: Option<Secret>,
     pub(super) mutating: Option<MutatingWebhookConfiguration>,
     pub(super) validating: Option<ValidatingWebhookConfiguration>,
     loaded: Option<SecretData>,
@@ -101,6 +103,7 @@ impl Manager {
             config,
             leadership,
             serving,
+            looked: false,
             secret: None,
             mutating: None,
             validating: None,
@@ -123,7 +126,7 @@ impl Manager {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 Some(seen) = secrets.next() => match seen {
-                    Ok(secret) => self.secret = Some(secret),
+                    Ok(secret) => (self.looked, self.secret) = (true, secret),
                     Err(error) => watch_failed("Secret", &self.config.secret, &error),
                 },
                 Some(seen) = mutatings.next() => match seen {
@@ -159,9 +162,10 @@ impl Manager {
     /// Serves what is there; as the leader also puts right what is not. Returns when to look again, where known.
     pub(super) async fn sync(&mut self, now: Timestamp) -> Result<Option<Timestamp>, SyncError> {
         loop {
-            let Some(secret) = self.secret.clone() else {
+            if !self.looked {
                 return Ok(None);
-            };
+            }
+            let secret = self.secret.clone();
             let held = secret.as_ref().map(SecretData::of);
             self.serve(held.as_ref());
             if !self.leadership.may_write() {
@@ -184,7 +188,7 @@ impl Manager {
                 return Ok(None);
             }
             match self.write(secret, &data).await {
-                Ok(written) => self.secret = Some(Some(written)),
+                Ok(written) => self.secret = Some(written),
                 // Somebody else was faster; the watch will bring what they wrote.
                 Err(kube::Error::Api(status)) if status.code == 409 => return Ok(None),
                 Err(source) => {

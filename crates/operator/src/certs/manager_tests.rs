@@ -50,8 +50,8 @@ impl Server {
             }
             Method::PATCH => {
                 let mut held = objects.get(path).ok_or(404_u16)?.clone();
-                let patch: json_patch::Patch = serde_json::from_value(sent).unwrap();
-                json_patch::patch(&mut held, &patch).map_err(|_| 422_u16)?;
+                let change: json_patch::Patch = serde_json::from_value(sent).unwrap();
+                json_patch::patch(&mut held, &change).map_err(|_| 422_u16)?;
                 (path.to_owned(), held)
             }
             _ => return Err(405),
@@ -123,7 +123,8 @@ fn replica(server: &Arc<Server>, leadership: Leadership) -> Replica {
 impl Replica {
     /// What the watches bring.
     fn see(&mut self, server: &Server) {
-        self.manager.secret = Some(server.get(&format!("{SECRETS}/trainyard-webhook-tls")));
+        self.manager.looked = true;
+        self.manager.secret = server.get(&format!("{SECRETS}/trainyard-webhook-tls"));
         self.manager.mutating = server.get(MUTATING);
         self.manager.validating = server.get(VALIDATING);
     }
@@ -165,7 +166,7 @@ async fn the_leader_makes_certificates_and_has_them_trusted_and_is_then_quiet() 
     );
     one.see(&server);
     let until = one.manager.sync(now()).await.unwrap().unwrap();
-    assert!(until > now() + Duration::from_secs(50 * 24 * 60 * 60));
+    assert!(until > now() + Duration::from_hours(50 * 24));
     assert!(one.serving.is_loaded());
     assert_eq!(
         server.take_writes(),
@@ -262,7 +263,7 @@ async fn two_that_race_end_with_one_authority() {
     assert!(two.serving.is_loaded());
 
     // The same for a renewal: whoever is late has an old resource version.
-    let late = now() + Duration::from_secs(80 * 24 * 60 * 60);
+    let late = now() + Duration::from_hours(80 * 24);
     one.see(&server);
     two.see(&server);
     one.manager.sync(late).await.unwrap();

@@ -12,8 +12,8 @@ use x509_parser::prelude::FromDer;
 
 use super::SecretData;
 
-const HOUR: Duration = Duration::from_secs(60 * 60);
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const HOUR: Duration = Duration::from_hours(1);
+const DAY: Duration = Duration::from_hours(24);
 
 /// How long an authority is valid.
 pub(super) const CA_LIFE: Duration = Duration::from_secs(3650 * DAY.as_secs());

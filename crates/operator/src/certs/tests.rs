@@ -11,8 +11,8 @@ use rustls::pki_types::{ServerName, UnixTime};
 use super::plan::{BACKDATE, CA_LIFE, LEAF_LIFE, OVERLAP, certificates};
 use super::*;
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_hours(24);
+const HOUR: Duration = Duration::from_hours(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn noon() -> Timestamp {

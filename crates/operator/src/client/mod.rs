@@ -135,7 +135,7 @@ fn transport(mut config: kube::Config) -> Result<Transport, BuildError> {
 
     let pool = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(Duration::from_secs(60))
+        .pool_idle_timeout(Duration::from_mins(1))
         .build::<_, Body>(connector);
     let service = ServiceBuilder::new()
         .map_err(Into::<BoxError>::into)

@@ -74,7 +74,10 @@ fn requests_are_classified(#[case] method: &str, #[case] uri: &str, #[case] verb
 
 /// An API server that answers what it is told, then 200.
 #[derive(Clone, Default)]
-struct Script(Arc<Mutex<VecDeque<(StatusCode, Option<&'static str>)>>>);
+struct Script(Arc<Mutex<VecDeque<Scripted>>>);
+
+/// A status, and what `Retry-After` says.
+type Scripted = (StatusCode, Option<&'static str>);
 
 impl Script {
     fn new(answers: impl IntoIterator<Item = (u16, Option<&'static str>)>) -> Self {

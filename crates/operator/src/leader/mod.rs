@@ -278,7 +278,7 @@ impl Elector {
                 tracing::warn!(lease = %self.config.name, %error, "the lease could not be given back; it will run out");
             }
             Err(_) => {
-                tracing::warn!(lease = %self.config.name, "the lease could not be given back; it will run out")
+                tracing::warn!(lease = %self.config.name, "the lease could not be given back; it will run out");
             }
         }
     }
@@ -317,5 +317,7 @@ impl Elector {
     }
 }
 
+#[cfg(test)]
+mod decide_tests;
 #[cfg(test)]
 mod tests;

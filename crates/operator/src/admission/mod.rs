@@ -1,0 +1,102 @@
+//! The webhooks: jobs are given their defaults and refused where they can't work, before they are stored.
+//!
+//! This is a thin adapter around `trainyard_core::admission`: [`review`] turns a request into an answer without any
+//! IO, [`serve`] carries both over HTTPS. The operator does not depend on its webhooks: the engine applies the same
+//! defaults and rules to what it finds.
+
+mod fill;
+mod review;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::Bytes;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+pub use review::{BadReview, Hook, review};
+
+use crate::certs::ServingCert;
+use crate::http::serve_connections;
+
+/// The largest request that is read. An API server accepts objects of 3 MiB, and a review holds two of them.
+pub const MAX_BODY: usize = 7 * 1024 * 1024;
+/// How long a request may take to arrive. The longest an API server can be told to wait for a webhook is 30 s.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many requests are read and answered at a time, which bounds the memory they take.
+const MAX_REQUESTS: usize = 32;
+
+/// Serves `POST /mutate` and `POST /validate` over TLS until `shutdown`, with whatever certificate is loaded.
+pub async fn serve(
+    listener: TcpListener,
+    certificate: Arc<ServingCert>,
+    shutdown: CancellationToken,
+) -> Result<(), rustls::Error> {
+    let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config()?));
+    serve_connections(
+        listener,
+        move |stream| acceptor.accept(stream),
+        router(),
+        shutdown,
+    )
+    .await;
+    Ok(())
+}
+
+fn router() -> Router {
+    let slots = Arc::new(Semaphore::new(MAX_REQUESTS));
+    let route = |hook| {
+        let slots = slots.clone();
+        post(move |body: Body| async move {
+            let Ok(_slot) = slots.acquire().await else {
+                return StatusCode::SERVICE_UNAVAILABLE.into_response();
+            };
+            answer(hook, body).await
+        })
+    };
+    Router::new()
+        .route("/mutate", route(Hook::Mutate))
+        .route("/validate", route(Hook::Validate))
+}
+
+async fn answer(hook: Hook, body: Body) -> Response {
+    let body = match timeout(BODY_TIMEOUT, read(body)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(refusal)) => return refusal.into_response(),
+        Err(_) => {
+            return (StatusCode::REQUEST_TIMEOUT, "the request took too long to arrive").into_response();
+        }
+    };
+    match review(hook, &body) {
+        Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
+        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+    }
+}
+
+async fn read(body: Body) -> Result<Bytes, (StatusCode, String)> {
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err((
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the request is larger than {MAX_BODY} bytes"),
+        )),
+        Err(error) => Err((
+            StatusCode::BAD_REQUEST,
+            format!("the request could not be read: {error}"),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod server_tests;
+#[cfg(test)]
+mod tests;

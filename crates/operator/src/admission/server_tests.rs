@@ -1,0 +1,207 @@
+//! The webhooks over real TLS on loopback.
+
+use std::net::SocketAddr;
+
+use http::Request;
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use jiff::Timestamp;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::*;
+use crate::certs::{CertConfig, SecretData, carry_out, desired};
+use crate::http::bind;
+
+struct Server {
+    address: SocketAddr,
+    serving: Arc<ServingCert>,
+    shutdown: CancellationToken,
+    task: JoinHandle<Result<(), rustls::Error>>,
+}
+
+async fn start() -> Server {
+    let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (serving, shutdown) = (Arc::new(ServingCert::new()), CancellationToken::new());
+    let task = tokio::spawn(serve(listener, serving.clone(), shutdown.clone()));
+    Server {
+        address,
+        serving,
+        shutdown,
+        task,
+    }
+}
+
+fn certificates() -> SecretData {
+    let (now, names) = (Timestamp::now(), CertConfig::new("system", "hooks").names);
+    carry_out(&desired(None, now, &names), None, now, &names)
+        .unwrap()
+        .unwrap()
+}
+
+/// Connects as an API server does that trusts these authorities.
+async fn connect(
+    address: SocketAddr,
+    trusted: &SecretData,
+    protocol: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(trusted.ca_crt.as_bytes()) {
+        roots.add(root.unwrap()).unwrap();
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from("hooks.system.svc").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+fn asking(replicas: u32) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": format!("u-{replicas}"), "operation": "CREATE", "name": "mnist",
+            "kind": {"group": "trainyard.dev", "version": "v1alpha1", "kind": "TrainingJob"},
+            "object": {"metadata": {"name": "mnist"}, "spec": {
+                "framework": {"name": "pytorch"},
+                "roles": [{"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [{"name": "t"}]}}}]
+            }}
+        }
+    })
+}
+
+async fn post(stream: &mut TlsStream<TcpStream>, path: &str, body: &[u8]) -> (u16, String) {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The server may answer and close before it has read all of a body that is too large.
+    let _ = stream.write_all(body).await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8(answer).unwrap();
+    let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+}
+
+#[tokio::test]
+async fn answers_over_tls_and_stops_when_told() {
+    let server = start().await;
+    let data = certificates();
+    // Without a certificate nobody gets in, and nothing breaks.
+    connect(server.address, &data, "http/1.1").await.unwrap_err();
+    server.serving.load(&data).unwrap();
+
+    let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
+    let (code, body) = post(&mut stream, "/mutate", asking(2).to_string().as_bytes()).await;
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)));
+    assert!(answer["response"]["patch"].is_string(), "{answer}");
+
+    let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
+    let (code, body) = post(&mut stream, "/validate", asking(0).to_string().as_bytes()).await;
+    assert_eq!(code, 200);
+    assert!(body.contains("spec.roles[0].replicas"), "{body}");
+
+    for (path, body, expected) in [
+        ("/mutate", b"rubbish".to_vec(), 400),
+        ("/other", Vec::new(), 404),
+        ("/validate", vec![b' '; MAX_BODY + 1], 413),
+    ] {
+        let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
+        assert_eq!(post(&mut stream, path, &body).await.0, expected, "{path}");
+    }
+
+    server.shutdown.cancel();
+    server.task.await.unwrap().unwrap();
+    assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn bad_and_slow_handshakes_hold_up_nobody() {
+    let server = start().await;
+    let data = certificates();
+    server.serving.load(&data).unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        // One that says nothing, and one that speaks something else.
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+        let mut rude = TcpStream::connect(server.address).await.unwrap();
+        rude.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        // And one that does not trust us.
+        connect(server.address, &certificates(), "h2").await.unwrap_err();
+    }
+    let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
+    let (code, _) = post(&mut stream, "/validate", asking(1).to_string().as_bytes()).await;
+    assert_eq!(code, 200);
+}
+
+#[tokio::test]
+async fn many_requests_share_one_connection() {
+    let server = start().await;
+    let data = certificates();
+    server.serving.load(&data).unwrap();
+    let stream = connect(server.address, &data, "h2").await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let asks = (0..100).map(|replicas| {
+        let mut sender = sender.clone();
+        async move {
+            let body = Full::new(Bytes::from(asking(replicas).to_string()));
+            let request = Request::post("https://hooks.system.svc/validate")
+                .body(body)
+                .unwrap();
+            let answer = sender
+                .send_request(request)
+                .await
+                .unwrap()
+                .into_body()
+                .collect()
+                .await
+                .unwrap()
+                .to_bytes();
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            assert_eq!(answer["response"]["uid"], format!("u-{replicas}"));
+            assert_eq!(answer["response"]["allowed"], replicas != 0, "{answer}");
+        }
+    });
+    futures::future::join_all(asks).await;
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_served_from_the_next_handshake() {
+    let server = start().await;
+    let (old, new) = (certificates(), certificates());
+    server.serving.load(&old).unwrap();
+    let mut open = connect(server.address, &old, "http/1.1").await.unwrap();
+    server.serving.load(&new).unwrap();
+    connect(server.address, &old, "http/1.1").await.unwrap_err();
+    for stream in [
+        &mut connect(server.address, &new, "http/1.1").await.unwrap(),
+        &mut open,
+    ] {
+        assert_eq!(
+            post(stream, "/validate", asking(1).to_string().as_bytes())
+                .await
+                .0,
+            200
+        );
+    }
+}
