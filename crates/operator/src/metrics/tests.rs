@@ -1,0 +1,70 @@
+use super::*;
+
+#[test]
+fn renders_what_was_counted() {
+    let metrics = Metrics::new();
+    metrics.reconciled(Outcome::Acted, Duration::from_millis(3));
+    metrics.set_queue_depth(7);
+    metrics.requested(Verb::Create, Kind::Pod, Some(201));
+    metrics.requested(Verb::Create, Kind::Pod, Some(409));
+    metrics.requested(Verb::List, Kind::Other, None);
+    metrics.set_jobs(|phase| if phase == JobPhase::Running { 5 } else { 0 });
+    metrics.restarted(RestartCause::Disruption, 2);
+    metrics.set_leader(true);
+    metrics.watch_restarted(Kind::Node);
+    let text = metrics.render();
+    for line in [
+        "trainyard_reconcile_seconds_bucket{le=\"0.005\"} 1",
+        "trainyard_reconciles_total{outcome=\"acted\"} 1",
+        "trainyard_queue_depth 7",
+        "trainyard_api_requests_total{verb=\"create\",kind=\"Pod\",code=\"201\"} 1",
+        "trainyard_api_requests_total{verb=\"create\",kind=\"Pod\",code=\"409\"} 1",
+        "trainyard_api_requests_total{verb=\"list\",kind=\"other\",code=\"0\"} 1",
+        "trainyard_jobs{phase=\"Running\"} 5",
+        "trainyard_jobs{phase=\"Failed\"} 0",
+        "trainyard_restarts_total{cause=\"Disruption\"} 2",
+        "trainyard_leader 1",
+        "trainyard_watch_restarts_total{kind=\"Node\"} 1",
+        "# EOF",
+    ] {
+        assert!(text.lines().any(|l| l == line), "no line {line:?} in\n{text}");
+    }
+}
+
+#[test]
+fn a_phase_that_empties_goes_back_to_zero() {
+    let metrics = Metrics::new();
+    metrics.set_jobs(|_| 3);
+    metrics.set_jobs(|phase| usize::from(phase == JobPhase::Failed));
+    let text = metrics.render();
+    let lines: Vec<_> = text
+        .lines()
+        .filter(|line| line.starts_with("trainyard_jobs{"))
+        .collect();
+    assert_eq!(lines.len(), PHASES.len());
+    for line in lines {
+        let count = if line.contains("Failed") { " 1" } else { " 0" };
+        assert!(line.ends_with(count), "{line}");
+    }
+}
+
+#[test]
+fn counts_requests_without_codes() {
+    let metrics = Metrics::new();
+    metrics.requested(Verb::Patch, Kind::TrainingJobStatus, Some(200));
+    metrics.requested(Verb::Patch, Kind::TrainingJobStatus, None);
+    metrics.requested(Verb::Update, Kind::Lease, Some(200));
+    metrics.requested(Verb::Get, Kind::Pod, Some(200));
+    assert_eq!(metrics.requests(Verb::Patch, Kind::TrainingJobStatus), 2);
+    assert_eq!(metrics.requests(Verb::Patch, Kind::TrainingJob), 0);
+    assert_eq!(metrics.writes(), 2, "neither reads nor the lease count as writes");
+}
+
+#[test]
+fn every_phase_is_listed_once_under_its_own_name() {
+    for phase in PHASES {
+        assert_eq!(serde_json::to_value(phase).unwrap(), phase_name(phase));
+    }
+    let names: std::collections::BTreeSet<_> = PHASES.iter().map(|phase| phase_name(*phase)).collect();
+    assert_eq!(names.len(), PHASES.len());
+}
