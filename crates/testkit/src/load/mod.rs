@@ -63,6 +63,8 @@ fn pods_path(namespace: Option<&str>) -> String {
 /// What a player has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Lists that were read; from the first on, nothing is missed.
+    pub lists: usize,
     /// Pods that were seen.
     pub seen: usize,
     /// Pods that were set Running.
@@ -145,6 +147,11 @@ impl Player {
         }
     }
 
+    /// Waits until it follows its pods.
+    pub async fn listed(&self, limit: Duration) -> Result<()> {
+        self.until(limit, |counts| counts.lists > 0).await.map(drop)
+    }
+
     /// The latest pod of a name.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<Played> {
         let key = (namespace.to_owned(), name.to_owned());
@@ -193,6 +200,7 @@ impl State {
                 for pod in pods {
                     self.seen(pod);
                 }
+                self.counts.send_modify(|counts| counts.lists += 1);
             }
             Change::Is(pod) => self.seen(pod),
             Change::Gone(pod) => {

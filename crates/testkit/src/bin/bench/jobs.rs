@@ -1,0 +1,159 @@
+//! Jobs and bare pods, made by parallel clients, and a watch of jobs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kube::Client;
+use kube::api::{PostParams, Request};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use trainyard_testkit::load::{Change, Target, follow};
+
+/// How many clients create objects at once.
+const CLIENTS: usize = 32;
+
+/// The containers of every pod.
+fn pod_spec() -> Value {
+    json!({"containers": [{
+        "name": "train",
+        "image": "registry.example/train:1",
+        "command": ["python", "train.py"],
+    }]})
+}
+
+/// A job of so many workers.
+pub fn job(name: &str, pods: usize) -> Value {
+    json!({
+        "apiVersion": "trainyard.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "framework": {"name": "pytorch"},
+            "runPolicy": {"backoffLimit": 1000},
+            "roles": [{"name": "worker", "replicas": pods, "template": {"spec": pod_spec()}}],
+        },
+    })
+}
+
+/// A pod of nobody's.
+pub fn bare_pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "floor"}},
+        "spec": pod_spec(),
+    })
+}
+
+/// The collection of jobs of a namespace.
+pub fn jobs_path(namespace: &str) -> String {
+    format!("/apis/trainyard.dev/v1alpha1/namespaces/{namespace}/trainingjobs")
+}
+
+/// The collection of pods of a namespace.
+pub fn pods_path(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods")
+}
+
+/// Creates objects by 32 clients at once.
+pub async fn create_all(client: &Client, path: &str, objects: Vec<Value>) -> Result<()> {
+    let mut shares: Vec<Vec<Vec<u8>>> = vec![Vec::new(); CLIENTS];
+    for (index, object) in objects.iter().enumerate() {
+        shares[index % CLIENTS].push(serde_json::to_vec(object)?);
+    }
+    let mut tasks = JoinSet::new();
+    for share in shares.into_iter().filter(|share| !share.is_empty()) {
+        let (client, request) = (client.clone(), Request::new(path.to_owned()));
+        tasks.spawn(async move {
+            for body in share {
+                client
+                    .request_text(request.create(&PostParams::default(), body)?)
+                    .await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(result) = tasks.join_next().await {
+        result?.context("create")?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Deserialize)]
+struct SlimJob {
+    metadata: SlimMeta,
+    #[serde(default)]
+    status: SlimStatus,
+}
+
+#[derive(Clone, Deserialize)]
+struct SlimMeta {
+    name: String,
+}
+
+#[derive(Clone, Default, Deserialize)]
+struct SlimStatus {
+    #[serde(default)]
+    phase: String,
+}
+
+type Phases = HashMap<String, String>;
+
+/// Watches the phases of the jobs of a namespace.
+pub struct Jobs {
+    phases: Arc<watch::Sender<Phases>>,
+    task: AbortHandle,
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Jobs {
+    /// Begins to watch.
+    pub fn watch(client: &Client, namespace: &str) -> Self {
+        let phases = Arc::new(watch::Sender::new(Phases::new()));
+        let target = Target {
+            path: jobs_path(namespace),
+            labels: String::new(),
+        };
+        let sender = phases.clone();
+        let put = |phases: &mut Phases, job: SlimJob| {
+            phases.insert(job.metadata.name, job.status.phase);
+        };
+        let handle = move |change: Change<SlimJob>| {
+            sender.send_modify(|phases| match change {
+                Change::All(jobs) => {
+                    phases.clear();
+                    for job in jobs {
+                        put(phases, job);
+                    }
+                }
+                Change::Is(job) => put(phases, job),
+                Change::Gone(job) => {
+                    phases.remove(&job.metadata.name);
+                }
+            });
+        };
+        let task = tokio::spawn(follow(client.clone(), target, handle)).abort_handle();
+        Self { phases, task }
+    }
+
+    /// Waits until so many jobs are in a phase.
+    pub async fn until(&self, phase: &str, jobs: usize, limit: Duration) -> Result<()> {
+        let count = |phases: &Phases| phases.values().filter(|found| *found == phase).count();
+        let mut receiver = self.phases.subscribe();
+        let reached = receiver.wait_for(|phases| count(phases) == jobs);
+        if tokio::time::timeout(limit, reached).await.is_err() {
+            let found = count(&self.phases.borrow());
+            bail!("after {} s {found} of {jobs} jobs are {phase}", limit.as_secs());
+        }
+        Ok(())
+    }
+}

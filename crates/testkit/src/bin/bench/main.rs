@@ -1,0 +1,165 @@
+//! `bench`: what the operator costs against a real API server, and how fast it is; see bench/README.md.
+//!
+//! Run by `make bench`, under `testcluster run --no-nodes --`.
+
+mod jobs;
+mod machine;
+mod operator;
+mod report;
+mod scenarios;
+mod session;
+mod stats;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ListParams, PostParams, Request};
+use kube::{Client, Config};
+
+use machine::Machine;
+use operator::Program;
+use report::Report;
+use scenarios::{Bench, Size};
+use session::Session;
+
+/// Measures the operator against a real API server.
+#[derive(Parser)]
+struct Cli {
+    /// Small sizes, and counts only: whether the operator writes more than it should.
+    #[arg(long)]
+    smoke: bool,
+    /// How often each ratio is measured.
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Only these scenarios: any of a, b, c, completion, recovery, steady, restart, memory.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Only the floor: what bare pods cost, without an operator.
+    #[arg(long)]
+    floor: bool,
+    /// The `trainyard` binary; by default the one beside this program.
+    #[arg(long)]
+    operator: Option<PathBuf>,
+    /// Where the operator's log goes.
+    #[arg(long)]
+    log: Option<PathBuf>,
+    /// Where results go; nowhere with --smoke, unless given.
+    #[arg(long)]
+    results: Option<PathBuf>,
+}
+
+/// The sizes of a run.
+pub struct Sizes {
+    a: Size,
+    b: Size,
+    c: Size,
+    /// Pods that fail at once.
+    failing: usize,
+    /// Pods that fail one after the other.
+    singles: usize,
+    steady: Duration,
+    /// Pods between which memory is compared.
+    memory: [Size; 2],
+}
+
+const FULL: Sizes = Sizes {
+    a: Size { jobs: 200, pods: 4 },
+    b: Size { jobs: 1000, pods: 2 },
+    c: Size { jobs: 1, pods: 1000 },
+    failing: 50,
+    singles: 20,
+    steady: Duration::from_secs(30),
+    memory: [Size { jobs: 4, pods: 500 }, Size { jobs: 36, pods: 500 }],
+};
+
+const SMOKE: Sizes = Sizes {
+    a: Size { jobs: 6, pods: 4 },
+    b: Size { jobs: 12, pods: 2 },
+    c: Size { jobs: 1, pods: 30 },
+    failing: 4,
+    singles: 2,
+    steady: Duration::from_secs(3),
+    memory: [Size { jobs: 2, pods: 10 }, Size { jobs: 2, pods: 20 }],
+};
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let cli = Cli::parse();
+    let client = Client::try_from(
+        Config::infer()
+            .await
+            .context("no cluster: use `testcluster run --no-nodes --`")?,
+    )?;
+    let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name("trainyard"));
+    let program = Program {
+        binary: cli.operator.clone().map_or_else(beside, Ok)?,
+        log: cli
+            .log
+            .clone()
+            .unwrap_or_else(|| std::env::temp_dir().join("trainyard-bench-operator.log")),
+    };
+    let machine = Machine::describe(&client).await?;
+    install(&client).await?;
+    let bench = Bench::new(client, program);
+    if cli.floor {
+        for pods in [FULL.a.total(), FULL.b.total(), FULL.c.total()] {
+            for _ in 0..cli.rounds {
+                println!("{pods} bare pods: {:.2} s", bench.floor(pods).await?);
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut session = Session {
+        bench,
+        sizes: if cli.smoke { SMOKE } else { FULL },
+        rounds: if cli.smoke { 1 } else { cli.rounds },
+        smoke: cli.smoke,
+        only: cli.only,
+        report: Report {
+            date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
+            machine,
+            rounds: if cli.smoke { 1 } else { cli.rounds },
+            figures: Vec::new(),
+            raw: Vec::new(),
+        },
+    };
+    session.all().await?;
+    let report = session.report;
+    println!("\n{}", report.table());
+    if let Some(directory) = cli
+        .results
+        .or_else(|| (!cli.smoke).then(|| PathBuf::from("bench/results")))
+    {
+        report.write(&directory)?;
+    }
+    let wrong = report.wrong_counts();
+    if cli.smoke && !wrong.is_empty() {
+        eprintln!("{} counts are not as they should be", wrong.len());
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Installs the definition of `TrainingJob`, and waits until jobs can be listed.
+async fn install(client: &Client) -> Result<()> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition = trainyard_api::crd::training_job()?;
+    match definitions.create(&PostParams::default(), &definition).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        Err(error) => return Err(error).context("the definition of TrainingJob"),
+    }
+    let begun = Instant::now();
+    loop {
+        let list = Request::new("/apis/trainyard.dev/v1alpha1/trainingjobs").list(&ListParams::default())?;
+        match client.request_text(list).await {
+            Ok(_) => return Ok(()),
+            Err(error) if begun.elapsed() > Duration::from_secs(30) => return Err(error.into()),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The operator as a process of its own, and what it costs.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::machine::field;
+
+/// The clock of `/proc/PID/stat`, which is the same on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// How the operator is started.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The binary.
+    pub binary: PathBuf,
+    /// Where its log goes.
+    pub log: PathBuf,
+}
+
+/// A running operator. It is killed when dropped.
+pub struct Operator {
+    child: Child,
+    http: SocketAddr,
+}
+
+/// Requests by verb and kind.
+pub type Requests = BTreeMap<(String, String), u64>;
+
+/// What an operator tells of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Told {
+    /// Requests by verb and kind.
+    pub requests: Requests,
+    /// Requests that were not answered well, by verb, kind and code.
+    pub failed: BTreeMap<(String, String, String), u64>,
+    /// Reconciles that have ended.
+    pub reconciles: u64,
+    /// Jobs that wait.
+    pub queue: u64,
+    /// Whether it leads.
+    pub leader: bool,
+}
+
+impl Told {
+    /// Requests that match.
+    pub fn count(&self, matching: impl Fn(&str, &str) -> bool) -> u64 {
+        let matched = self
+            .requests
+            .iter()
+            .filter(|((verb, kind), _)| matching(verb, kind));
+        matched.map(|(_, count)| count).sum()
+    }
+
+    /// Writes but for events and leases.
+    pub fn writes(&self) -> u64 {
+        self.count(|verb, kind| is_write(verb) && kind != "Event" && kind != "Lease")
+    }
+
+    /// Events that were written.
+    pub fn events(&self) -> u64 {
+        self.count(|verb, kind| is_write(verb) && kind == "Event")
+    }
+
+    /// Requests other than watches and those for the lease.
+    pub fn other_than_watches_and_leases(&self) -> u64 {
+        self.count(|verb, kind| verb != "watch" && kind != "Lease")
+    }
+}
+
+fn is_write(verb: &str) -> bool {
+    !matches!(verb, "get" | "list" | "watch")
+}
+
+impl Program {
+    /// Starts an operator with its default settings and waits until it leads.
+    pub async fn start(&self) -> Result<Operator> {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        let http = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let log = fs::File::options().create(true).append(true).open(&self.log)?;
+        let child = Command::new(&self.binary)
+            .arg("operator")
+            .args(["--http-address", &http.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::from(log.try_clone()?))
+            .stderr(Stdio::from(log))
+            .spawn()
+            .with_context(|| format!("{} can't be started", self.binary.display()))?;
+        let mut operator = Operator { child, http };
+        operator.leads().await?;
+        Ok(operator)
+    }
+}
+
+impl Operator {
+    async fn leads(&mut self) -> Result<()> {
+        let begun = Instant::now();
+        loop {
+            if let Ok(told) = self.told().await
+                && told.leader
+                && self.get("/readyz").await.is_ok()
+            {
+                return Ok(());
+            }
+            if let Some(status) = self.child.try_wait()? {
+                bail!("the operator has ended: {status}; see its log");
+            }
+            if begun.elapsed() > Duration::from_mins(1) {
+                bail!("the operator does not lead after a minute; see its log");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// What it tells of itself.
+    pub async fn told(&self) -> Result<Told> {
+        Ok(parse(&self.get("/metrics").await?))
+    }
+
+    async fn get(&self, path: &str) -> Result<String> {
+        let mut stream = tokio::net::TcpStream::connect(self.http).await?;
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+        if !head.starts_with("HTTP/1.1 200") {
+            bail!("{path}: {}", head.lines().next().unwrap_or_default());
+        }
+        Ok(body.to_owned())
+    }
+
+    /// Waits until it has made no request for a second and nothing waits in its queue.
+    pub async fn settled(&self, limit: Duration) -> Result<Told> {
+        let begun = Instant::now();
+        let mut told = self.told().await?;
+        let mut since = Instant::now();
+        loop {
+            if since.elapsed() > Duration::from_secs(1) && told.queue == 0 {
+                return Ok(told);
+            }
+            if begun.elapsed() > limit {
+                bail!("the operator does not come to rest: {told:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let now = self.told().await?;
+            let quiet = now.other_than_watches_and_leases() == told.other_than_watches_and_leases();
+            if !quiet || now.reconciles != told.reconciles {
+                since = Instant::now();
+            }
+            told = now;
+        }
+    }
+
+    fn proc(&self, file: &str) -> Result<String> {
+        let path = Path::new("/proc").join(self.child.id().to_string()).join(file);
+        fs::read_to_string(&path).context("the operator has ended; see its log")
+    }
+
+    /// Seconds of processor time since it started.
+    pub fn cpu(&self) -> Result<f64> {
+        let stat = self.proc("stat")?;
+        // Behind the name, which may have anything in it: utime and stime are the 12th and 13th.
+        let (_, rest) = stat.rsplit_once(')').context("unreadable /proc/PID/stat")?;
+        let ticks = |n: usize| {
+            rest.split_whitespace()
+                .nth(n)
+                .and_then(|text| text.parse::<f64>().ok())
+        };
+        let (user, system) = (ticks(11), ticks(12));
+        Ok((user.context("utime")? + system.context("stime")?) / TICKS_PER_SECOND)
+    }
+
+    /// Seconds of processor time of the threads that live, to the nanosecond.
+    pub fn cpu_of_threads(&self) -> Result<f64> {
+        let directory = Path::new("/proc").join(self.child.id().to_string()).join("task");
+        let mut nanoseconds = 0.0;
+        for thread in fs::read_dir(directory)? {
+            let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+            let first = text.split(' ').next().unwrap_or_default();
+            nanoseconds += first.parse::<f64>().context("unreadable schedstat")?;
+        }
+        Ok(nanoseconds / 1e9)
+    }
+
+    /// Its greatest memory so far, in MiB.
+    pub fn peak_memory(&self) -> Result<f64> {
+        self.memory("VmHWM")
+    }
+
+    /// Its memory now, in MiB.
+    pub fn current_memory(&self) -> Result<f64> {
+        self.memory("VmRSS")
+    }
+
+    fn memory(&self, name: &str) -> Result<f64> {
+        let status = self.proc("status")?;
+        let text = field(&status, name).with_context(|| format!("no {name}"))?;
+        Ok(text.trim_end_matches(" kB").parse::<f64>()? / 1024.0)
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub async fn stop(mut self) -> Result<()> {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.context("no process")?, Signal::TERM)?;
+        let begun = Instant::now();
+        while self.child.try_wait()?.is_none() {
+            if begun.elapsed() > Duration::from_secs(30) {
+                bail!("the operator did not end within 30 s of being asked to");
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn parse(text: &str) -> Told {
+    let mut told = Told::default();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let Some((series, value)) = line.rsplit_once(' ') else {
+            continue;
+        };
+        let value = whole(value);
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let label = |wanted: &str| {
+            let pairs = labels.trim_end_matches('}').split("\",");
+            let mut matching = pairs.filter_map(|pair| pair.split_once("=\""));
+            let found = matching.find(|(name, _)| *name == wanted);
+            found.map_or(String::new(), |(_, value)| value.trim_end_matches('"').to_owned())
+        };
+        match name {
+            "trainyard_api_requests_total" => {
+                let (verb, kind, code) = (label("verb"), label("kind"), label("code"));
+                if !code.starts_with('2') {
+                    *told.failed.entry((verb.clone(), kind.clone(), code)).or_default() += value;
+                }
+                *told.requests.entry((verb, kind)).or_default() += value;
+            }
+            "trainyard_reconciles_total" => told.reconciles += value,
+            "trainyard_queue_depth" => told.queue = value,
+            "trainyard_leader" => told.leader = value == 1,
+            _ => {}
+        }
+    }
+    told
+}
+
+fn whole(text: &str) -> u64 {
+    text.split('.')
+        .next()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_are_read() {
+        let told = parse(
+            "# TYPE trainyard_api_requests counter\n\
+             trainyard_api_requests_total{verb=\"create\",kind=\"Pod\",code=\"201\"} 4\n\
+             trainyard_api_requests_total{verb=\"create\",kind=\"Pod\",code=\"409\"} 1\n\
+             trainyard_api_requests_total{verb=\"create\",kind=\"Event\",code=\"201\"} 2\n\
+             trainyard_api_requests_total{verb=\"update\",kind=\"Lease\",code=\"200\"} 9\n\
+             trainyard_api_requests_total{verb=\"watch\",kind=\"Pod\",code=\"200\"} 1\n\
+             trainyard_reconciles_total{outcome=\"acted\"} 3\n\
+             trainyard_reconciles_total{outcome=\"quiet\"} 4\n\
+             trainyard_queue_depth 2\n\
+             trainyard_leader 1\n# EOF\n",
+        );
+        assert_eq!(
+            (told.writes(), told.events(), told.other_than_watches_and_leases()),
+            (5, 2, 7)
+        );
+        assert_eq!((told.reconciles, told.queue, told.leader), (7, 2, true));
+        let conflict = ("create".to_owned(), "Pod".to_owned(), "409".to_owned());
+        assert_eq!(told.failed, BTreeMap::from([(conflict, 1)]));
+    }
+}

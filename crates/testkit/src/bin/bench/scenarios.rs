@@ -1,0 +1,231 @@
+//! What is measured.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use trainyard_testkit::load::{Player, Scope, Script};
+use trainyard_testkit::namespace;
+
+use super::jobs::{Jobs, bare_pod, create_all, job, jobs_path, pods_path};
+use super::operator::{Operator, Program, Told};
+
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_mins(5);
+
+/// So many jobs of so many pods.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Jobs.
+    pub jobs: usize,
+    /// Pods of each.
+    pub pods: usize,
+}
+
+impl Size {
+    /// Pods of all jobs.
+    pub fn total(self) -> usize {
+        self.jobs * self.pods
+    }
+
+    fn manifests(self, prefix: &str) -> Vec<Value> {
+        (0..self.jobs)
+            .map(|number| job(&format!("{prefix}{number}"), self.pods))
+            .collect()
+    }
+}
+
+/// What a run of jobs cost.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Seconds from the first job's creation until all had reached the phase.
+    pub seconds: f64,
+    /// Seconds that creating the jobs took of it.
+    pub creating: f64,
+    /// Processor seconds of the operator since it was started.
+    pub cpu: f64,
+    /// Peak memory of the operator.
+    pub peak_mib: f64,
+    /// What it told, when it had come to rest.
+    pub told: Told,
+}
+
+impl Run {
+    /// For the record.
+    pub fn raw(&self, scenario: &str, floor: f64) -> Value {
+        let requests: serde_json::Map<String, Value> = self
+            .told
+            .requests
+            .iter()
+            .map(|((verb, kind), count)| (format!("{verb} {kind}"), json!(count)))
+            .collect();
+        let failed: serde_json::Map<String, Value> = self
+            .told
+            .failed
+            .iter()
+            .map(|((verb, kind, code), count)| (format!("{verb} {kind} {code}"), json!(count)))
+            .collect();
+        json!({
+            "scenario": scenario,
+            "floorSeconds": floor,
+            "seconds": self.seconds,
+            "creatingSeconds": self.creating,
+            "cpuSeconds": self.cpu,
+            "peakMiB": self.peak_mib,
+            "requests": requests,
+            "failedRequests": failed,
+            "reconciles": self.told.reconciles,
+        })
+    }
+}
+
+/// The bench's hands.
+pub struct Bench {
+    /// For everything but the operator.
+    pub client: Client,
+    /// The operator.
+    pub program: Program,
+    names: AtomicU32,
+}
+
+impl Bench {
+    /// A bench on a cluster.
+    pub fn new(client: Client, program: Program) -> Self {
+        Self {
+            client,
+            program,
+            names: AtomicU32::new(0),
+        }
+    }
+
+    async fn namespace(&self) -> Result<String> {
+        let number = self.names.fetch_add(1, Ordering::Relaxed);
+        let name = format!("bench-{}-{number}", std::process::id());
+        namespace::create(&self.client, &name).await?;
+        Ok(name)
+    }
+
+    /// Seconds that it takes to create bare pods by 32 clients and to set them Running.
+    pub async fn floor(&self, pods: usize) -> Result<f64> {
+        let namespace = self.namespace().await?;
+        let player = Player::start(self.client.clone(), &Scope::namespace(&namespace), Script::run());
+        let manifests = (0..pods)
+            .map(|number| bare_pod(&format!("floor-worker-{number}")))
+            .collect();
+        player.listed(LIMIT).await?;
+        let begun = Instant::now();
+        create_all(&self.client, &pods_path(&namespace), manifests).await?;
+        player.until(LIMIT, |counts| counts.started == pods).await?;
+        let seconds = begun.elapsed().as_secs_f64();
+        drop(player);
+        namespace::remove(&self.client, &namespace).await?;
+        Ok(seconds)
+    }
+
+    async fn place(&self, script: Script) -> Result<Place> {
+        let namespace = self.namespace().await?;
+        let player = Player::start(self.client.clone(), &Scope::namespace(&namespace), script);
+        let jobs = Jobs::watch(&self.client, &namespace);
+        player.listed(LIMIT).await?;
+        Ok(Place {
+            namespace,
+            player,
+            jobs,
+        })
+    }
+
+    /// Jobs, from their creation until all are Running or, if their pods end, Succeeded.
+    pub async fn run(&self, size: Size, ending: Option<Duration>) -> Result<Run> {
+        let operator = self.program.start().await?;
+        let script = ending.map_or_else(Script::run, |after| Script::run().succeed_after(after));
+        let place = self.place(script).await?;
+        let phase = if ending.is_some() { "Succeeded" } else { "Running" };
+        let (creating, seconds) = self.submit(&place, size, "j", phase, size.jobs).await?;
+        let told = operator.settled(LIMIT).await?;
+        let run = Run {
+            seconds,
+            creating,
+            cpu: operator.cpu()?,
+            peak_mib: operator.peak_memory()?,
+            told,
+        };
+        operator.stop().await?;
+        let namespace = place.namespace.clone();
+        drop(place);
+        namespace::remove(&self.client, &namespace).await?;
+        Ok(run)
+    }
+
+    /// Creates jobs and waits until so many are in a phase. Seconds for the creations, and for all.
+    pub async fn submit(
+        &self,
+        place: &Place,
+        size: Size,
+        prefix: &str,
+        phase: &str,
+        until: usize,
+    ) -> Result<(f64, f64)> {
+        let manifests = size.manifests(prefix);
+        let begun = Instant::now();
+        create_all(&self.client, &jobs_path(&place.namespace), manifests).await?;
+        let creating = begun.elapsed().as_secs_f64();
+        place.jobs.until(phase, until, LIMIT).await?;
+        Ok((creating, begun.elapsed().as_secs_f64()))
+    }
+
+    /// All jobs of several sizes in one namespace, Running, with an operator that has come to rest.
+    pub async fn all_in_place(&self, sizes: &[Size]) -> Result<(Operator, Place)> {
+        let operator = self.program.start().await?;
+        let place = self.place(Script::run()).await?;
+        let mut jobs = 0;
+        for (number, size) in sizes.iter().enumerate() {
+            jobs += size.jobs;
+            let prefix = format!("s{number}-");
+            self.submit(&place, *size, &prefix, "Running", jobs).await?;
+        }
+        operator.settled(LIMIT).await?;
+        Ok((operator, place))
+    }
+
+    /// Fails pods at once; milliseconds until the replacement of each was seen.
+    pub async fn recover(&self, place: &Arc<Place>, pods: &[String]) -> Result<Vec<f64>> {
+        let mut tasks = JoinSet::new();
+        for pod in pods {
+            let (place, pod) = (place.clone(), pod.clone());
+            tasks.spawn(async move { place.recover(&pod).await });
+        }
+        let mut times = Vec::new();
+        while let Some(time) = tasks.join_next().await {
+            times.push(time??);
+        }
+        Ok(times)
+    }
+}
+
+/// A namespace with those who play and watch in it.
+pub struct Place {
+    /// Its name.
+    pub namespace: String,
+    /// Plays its pods.
+    pub player: Player,
+    /// Watches its jobs.
+    pub jobs: Jobs,
+}
+
+impl Place {
+    async fn recover(&self, pod: &str) -> Result<f64> {
+        let before = self.player.pod(&self.namespace, pod).context("no such pod")?;
+        let failed = self.player.fail(&self.namespace, pod, 1).await?;
+        let replaced = || {
+            let now = self.player.pod(&self.namespace, pod)?;
+            (now.uid != before.uid).then_some(now.seen)
+        };
+        self.player.until(LIMIT, |_| replaced().is_some()).await?;
+        let seen = replaced().context("no replacement")?;
+        Ok(seen.saturating_duration_since(failed).as_secs_f64() * 1000.0)
+    }
+}
