@@ -3,5 +3,7 @@
 pub mod cluster;
 pub mod faults;
 pub mod images;
+pub mod lab;
 pub mod load;
 pub mod namespace;
+pub mod operator;

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use call::{Call, Verb};
-pub use harness::{Report, Scenario, Start, crash_everywhere, run_operator};
+pub use harness::{Report, Running, Scenario, Start, crash_everywhere, run_operator};
 pub use service::{Faulty, FaultyBody};
 pub use snapshot::snapshot;
 

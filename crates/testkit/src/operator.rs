@@ -1,0 +1,78 @@
+//! The operator in this process, for one namespace, with or without faults.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, FromArgMatches};
+use tokio_util::sync::CancellationToken;
+use trainyard_operator::Options;
+use trainyard_operator::client::build_with_layer;
+use trainyard_operator::metrics::Metrics;
+
+use crate::cluster::Cluster;
+use crate::faults::{Faults, Running, Start, run_operator};
+
+/// An operator that ends with the test.
+pub struct Operator {
+    _running: Running,
+}
+
+impl Operator {
+    /// Starts an operator that watches one namespace.
+    ///
+    /// # Panics
+    /// If it can't be started.
+    #[allow(clippy::expect_used, reason = "this is the vocabulary of tests, which fail by panicking")]
+    pub fn start(namespace: &str) -> Self {
+        let running = run_operator(&in_process(), namespace, Faults::none());
+        Self { _running: running.expect("an operator in this process") }
+    }
+}
+
+/// How to start an operator in this process, against the cluster of `KUBECONFIG`.
+pub fn in_process() -> Start {
+    Arc::new(|namespace: String, faults: Faults, shutdown: CancellationToken| {
+        Box::pin(async move {
+            let config = kube::Config::infer().await.context("no KUBECONFIG")?;
+            let metrics = Arc::new(Metrics::new());
+            let client = build_with_layer(config, metrics.clone(), &faults)?;
+            trainyard_operator::run(client, options(&namespace)?, metrics, shutdown).await?;
+            Ok(())
+        })
+    })
+}
+
+/// Options of an operator that watches one namespace and has no replicas: the defaults but for that.
+fn options(namespace: &str) -> anyhow::Result<Options> {
+    let command = Options::augment_args(clap::Command::new("operator"));
+    let matches = command.try_get_matches_from([
+        "operator",
+        "--watch-namespace",
+        namespace,
+        // A port of its own: many run at once.
+        "--http-address=127.0.0.1:0",
+    ])?;
+    Ok(Options::from_arg_matches(&matches)?)
+}
+
+/// Puts the definitions into a cluster; does nothing where they are there already.
+///
+/// # Panics
+/// If the cluster refuses them.
+#[allow(clippy::expect_used, reason = "this is the vocabulary of tests, which fail by panicking")]
+pub fn install_crds(cluster: &Cluster) {
+    let crd = trainyard_api::crd::training_job().expect("a definition");
+    let manifest = serde_json::to_string(&crd).expect("JSON");
+    let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+    cluster.kubectl(&apply, Some(&manifest)).expect("the definitions are accepted");
+    // `kubectl wait` fails at once where there are no conditions yet.
+    let served = ["get", "trainingjobs", "-A"];
+    let found = (0..600).any(|_| {
+        let found = cluster.kubectl(&served, None).is_ok();
+        if !found {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        found
+    });
+    assert!(found, "the definitions are served");
+}

@@ -1,0 +1,359 @@
+//! The operator under faults: a real API server, played nodes, and an operator that crashes, is starved and is lied to.
+//!
+//! Needs an API server only: `testcluster run --no-nodes -- cargo test -p trainyard-testkit --test faults`.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests, which clippy.toml lets unwrap")]
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use futures::future::BoxFuture;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use trainyard_api::{JobPhase, TrainingJob};
+use trainyard_testkit::cluster::Cluster;
+use trainyard_testkit::faults::{Faults, Scenario, Verb, crash_everywhere, run_operator, snapshot};
+use trainyard_testkit::load::{Player, Scope, Script};
+use trainyard_testkit::operator::{in_process, install_crds};
+use trainyard_testkit::{lab, namespace};
+
+const PATIENCE: Duration = Duration::from_mins(3);
+
+async fn client() -> Client {
+    let cluster = Cluster::from_env().unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-faults`"));
+    tokio::task::spawn_blocking(move || install_crds(&cluster)).await.unwrap();
+    Client::try_default().await.unwrap()
+}
+
+fn jobs(client: &Client, namespace: &str) -> Api<TrainingJob> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+async fn create(client: &Client, namespace: &str, manifest: &str) -> Result<()> {
+    let job: TrainingJob = serde_json::from_str(manifest)?;
+    jobs(client, namespace).create(&PostParams::default(), &job).await?;
+    Ok(())
+}
+
+/// Waits until a job is in a phase.
+async fn phase(client: &Client, namespace: &str, name: &str, wanted: JobPhase) -> Result<TrainingJob> {
+    let api = jobs(client, namespace);
+    let start = std::time::Instant::now();
+    loop {
+        let last = match api.get(name).await {
+            Ok(job) if job.status.as_ref().and_then(|status| status.phase) == Some(wanted) => return Ok(job),
+            Ok(job) => format!("{:#?}", job.status),
+            Err(error) => error.to_string(),
+        };
+        if start.elapsed() > PATIENCE {
+            bail!("{name} does not become {wanted:?}: {last}");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn manifest(name: &str, replicas: u32, more_role: &str, more: &str) -> String {
+    let role = lab::Role { name: "worker", replicas, script: "true", more: more_role };
+    lab::job(name, "pytorch", &[role], more)
+}
+
+/// Starts, loses a pod, replaces it, ends.
+struct FailAndRecover;
+
+impl Scenario for FailAndRecover {
+    fn name(&self) -> &str {
+        "recover"
+    }
+
+    fn play<'a>(&'a self, client: &'a Client, namespace: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let script = Script::run()
+                .fail("j-worker-1", 137)
+                .succeed_after(Duration::from_millis(700));
+            let _player = Player::start(client.clone(), &Scope::namespace(namespace), script);
+            create(client, namespace, &manifest("j", 3, "", "")).await?;
+            let job = phase(client, namespace, "j", JobPhase::Succeeded).await?;
+            let restarts = job.status.and_then(|status| status.restarts).unwrap_or_default();
+            assert_eq!(restarts.failures, 1, "one failure is counted once, whenever the operator crashed");
+            Ok(())
+        })
+    }
+}
+
+/// Runs, is suspended, is resumed, ends for good with everything cleaned up.
+struct SuspendResumeFail;
+
+impl Scenario for SuspendResumeFail {
+    fn name(&self) -> &str {
+        "nap"
+    }
+
+    fn play<'a>(&'a self, client: &'a Client, namespace: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let player = Player::start(client.clone(), &Scope::namespace(namespace), Script::run());
+            let never = r#"{"restartPolicy": "Never"}"#;
+            let all = r#"{"runPolicy": {"cleanPodPolicy": "All"}}"#;
+            create(client, namespace, &manifest("j", 2, never, all)).await?;
+            phase(client, namespace, "j", JobPhase::Running).await?;
+            suspend(client, namespace, "j", true).await?;
+            phase(client, namespace, "j", JobPhase::Suspended).await?;
+            player.until(PATIENCE, |counts| counts.removed >= 2).await?;
+            suspend(client, namespace, "j", false).await?;
+            phase(client, namespace, "j", JobPhase::Running).await?;
+            player.fail(namespace, "j-worker-0", 1).await?;
+            phase(client, namespace, "j", JobPhase::Failed).await?;
+            Ok(())
+        })
+    }
+}
+
+async fn suspend(client: &Client, namespace: &str, name: &str, suspend: bool) -> Result<()> {
+    let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
+    jobs(client, namespace).patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_recovery_changes_nothing_in_the_end() {
+    let client = client().await;
+    let report = crash_everywhere(&client, &in_process(), &FailAndRecover).await.unwrap();
+    println!("{report:?}");
+    // Three pods, a Service, the failed pod's deletion, its replacement, and statuses.
+    assert!(report.writes >= 8, "{report:?}");
+    assert!(report.crashes >= 2 * report.writes - 2, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_suspending_and_failing_changes_nothing_in_the_end() {
+    let client = client().await;
+    let report = crash_everywhere(&client, &in_process(), &SuspendResumeFail).await.unwrap();
+    println!("{report:?}");
+    assert!(report.writes >= 10, "{report:?}");
+}
+
+/// Plays a scenario with faults that pass, and compares the end with that of an undisturbed run.
+async fn same_end_despite(tag: &str, faults: Faults) {
+    let client = client().await;
+    let mut ends: Vec<std::collections::BTreeMap<String, Value>> = Vec::new();
+    for (run, faults) in [("calm", Faults::none()), (tag, faults)] {
+        let name = format!("despite-{tag}-{run}-{}", std::process::id());
+        namespace::create(&client, &name).await.unwrap();
+        let operator = run_operator(&in_process(), &name, faults.clone()).unwrap();
+        FailAndRecover.play(&client, &name).await.unwrap();
+        faults.quiet(Duration::from_millis(500)).await;
+        ends.push(snapshot(&client, &name).await.unwrap());
+        operator.stop().await.unwrap();
+        namespace::remove(&client, &name).await.unwrap();
+    }
+    assert_eq!(ends[0], ends[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_answers_duplicate_nothing() {
+    let faults = Faults::none()
+        .lose_answers(3, |call| call.verb == Verb::Create)
+        .lose_answers(2, |call| call.verb == Verb::Update)
+        .lose_answers(1, |call| call.verb == Verb::Delete);
+    same_end_despite("lost", faults).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_conflicts_passes() {
+    same_end_despite("conflicts", Faults::none().conflicts(20, |call| call.verb == Verb::Update)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_turns_requests_away_is_waited_for() {
+    let faults = Faults::none().too_many(1, 6, |call| call.is_write()).answer(503, 4, |call| call.verb == Verb::Create);
+    same_end_despite("busy", faults).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_whose_version_is_gone_are_begun_anew() {
+    let faults = Faults::none().gone("pods", 3).gone("trainingjobs", 3).gone("services", 2);
+    same_end_despite("gone", faults).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_lags_behind_makes_nothing_twice() {
+    let faults = Faults::none().slow(Duration::from_millis(400), |call| call.verb == Verb::Watch && call.resource == "pods");
+    same_end_despite("stale", faults).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_outage_of_a_minute_loses_and_duplicates_nothing() {
+    let client = client().await;
+    let name = format!("outage-{}", std::process::id());
+    namespace::create(&client, &name).await.unwrap();
+    let faults = Faults::none();
+    let operator = run_operator(&in_process(), &name, faults.clone()).unwrap();
+    let player = Player::start(client.clone(), &Scope::namespace(&*name), Script::run());
+    create(&client, &name, &manifest("before", 3, "", "")).await.unwrap();
+    phase(&client, &name, "before", JobPhase::Running).await.unwrap();
+    // The operator alone loses the server, for a minute: what happens meanwhile it learns only afterwards.
+    faults.refuse(true);
+    player.fail(&name, "before-worker-2", 137).await.unwrap();
+    create(&client, &name, &manifest("during", 2, "", "")).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(player.pod(&name, "during-worker-0").is_none(), "nothing was written while the server was away");
+    faults.refuse(false);
+    phase(&client, &name, "during", JobPhase::Running).await.unwrap();
+    player.until(PATIENCE, |counts| counts.started >= 6).await.unwrap();
+    let job = phase(&client, &name, "before", JobPhase::Running).await.unwrap();
+    assert_eq!(job.status.unwrap().restarts.unwrap().failures, 1);
+    assert_eq!(player.counts().seen, 6, "three pods, one replacement, two pods of the second job");
+    operator.stop().await.unwrap();
+    namespace::remove(&client, &name).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_converged_job_costs_nothing_also_for_a_new_operator() {
+    let client = client().await;
+    let name = format!("quiet-{}", std::process::id());
+    namespace::create(&client, &name).await.unwrap();
+    let faults = Faults::none();
+    let operator = run_operator(&in_process(), &name, faults.clone()).unwrap();
+    let _player = Player::start(client.clone(), &Scope::namespace(&*name), Script::run());
+    for i in 0..5 {
+        create(&client, &name, &manifest(&format!("j{i}"), 2, "", "")).await.unwrap();
+    }
+    for i in 0..5 {
+        phase(&client, &name, &format!("j{i}"), JobPhase::Running).await.unwrap();
+    }
+    faults.quiet(Duration::from_secs(2)).await;
+    let writes = faults.traffic().borrow().writes;
+    // Two pods, a Service and two statuses each.
+    assert!(writes <= 5 * (2 + 3), "{writes} writes");
+    operator.stop().await.unwrap();
+
+    let again = Faults::none();
+    let operator = run_operator(&in_process(), &name, again.clone()).unwrap();
+    // A job made now is done only after all that was there has been looked at.
+    create(&client, &name, &manifest("last", 1, "", "")).await.unwrap();
+    phase(&client, &name, "last", JobPhase::Running).await.unwrap();
+    again.quiet(Duration::from_secs(2)).await;
+    let writes = again.traffic().borrow().writes;
+    assert!(writes <= 4, "a new operator writes only for the new job: {writes} writes");
+    operator.stop().await.unwrap();
+    namespace::remove(&client, &name).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_that_cannot_be_decoded_is_told_so_and_stalls_nobody() {
+    let client = client().await;
+    let name = format!("legacy-{}", std::process::id());
+    namespace::create(&client, &name).await.unwrap();
+    // As after a change of the definition: the schema lets it through, the program can't read it. A quantity of a
+    // type that the schema leaves open is such a thing.
+    let resource = kube::core::ApiResource::erase::<TrainingJob>(&());
+    let mut bad: Value = serde_json::from_str(&manifest("bad", 1, "", "")).unwrap();
+    bad["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": {"nested": true}}});
+    let dynamic: Api<DynamicObject> = Api::namespaced_with(client.clone(), &name, &resource);
+    let created = dynamic.create(&PostParams::default(), &serde_json::from_value(bad).unwrap()).await;
+    let faults = Faults::none();
+    let operator = run_operator(&in_process(), &name, faults.clone()).unwrap();
+    let _player = Player::start(client.clone(), &Scope::namespace(&*name), Script::run());
+    create(&client, &name, &manifest("good", 1, "", "")).await.unwrap();
+    phase(&client, &name, "good", JobPhase::Running).await.unwrap();
+    if created.is_ok() {
+        faults.quiet(Duration::from_secs(1)).await;
+        let bad = dynamic.get("bad").await.unwrap();
+        let accepted = &bad.data["status"]["conditions"][0];
+        assert_eq!(accepted["status"], "False", "{:#}", bad.data);
+        assert!(accepted["message"].as_str().unwrap().contains("cpu"), "{accepted:#}");
+    } else {
+        println!("the server's schema refuses such an object: {:?}", created.err());
+    }
+    operator.stop().await.unwrap();
+    namespace::remove(&client, &name).await.unwrap();
+}
+
+/// An operator as a process of its own, with leader election.
+struct Replica(Child);
+
+impl Replica {
+    fn start(namespace: &str) -> Self {
+        let binary = std::env::var("TRAINYARD_BIN").unwrap_or_else(|_| panic!("TRAINYARD_BIN is not set: use `make test-faults`"));
+        let child = Command::new(binary)
+            .args(["operator", "--leader-elect", "--namespace", namespace, "--watch-namespace", namespace])
+            .args(["--http-address", "127.0.0.1:0"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(child.unwrap())
+    }
+
+    fn signal(&self, signal: &str) {
+        let done = Command::new("kill").args([signal, &self.0.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn holder(client: &Client, namespace: &str) -> Option<String> {
+    let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(client.clone(), namespace);
+    let lease = leases.get_opt("trainyard-operator").await.unwrap()?;
+    lease.spec?.holder_identity.filter(|holder| !holder.is_empty())
+}
+
+async fn wait_for_holder(client: &Client, namespace: &str, other_than: Option<&str>) -> String {
+    let start = std::time::Instant::now();
+    loop {
+        if let Some(holder) = holder(client, namespace).await.filter(|holder| Some(holder.as_str()) != other_than) {
+            return holder;
+        }
+        assert!(start.elapsed() < PATIENCE, "nobody leads");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_killed_between_two_pods_is_succeeded_and_the_pods_are_exactly_right() {
+    let client = client().await;
+    let name = format!("kill-{}", std::process::id());
+    namespace::create(&client, &name).await.unwrap();
+    let leader = Replica::start(&name);
+    let first = wait_for_holder(&client, &name, None).await;
+    let _standby = Replica::start(&name);
+    let player = Player::start(client.clone(), &Scope::namespace(&*name), Script::run());
+    create(&client, &name, &manifest("j", 200, "", "")).await.unwrap();
+    player.until(PATIENCE, |counts| counts.seen >= 20).await.unwrap();
+    leader.signal("-KILL");
+    let seen = player.counts().seen;
+    wait_for_holder(&client, &name, Some(&first)).await;
+    phase(&client, &name, "j", JobPhase::Running).await.unwrap();
+    println!("killed after {seen} of 200 pods");
+    assert_eq!(player.counts().seen, 200, "each pod was made once");
+    namespace::remove(&client, &name).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_was_paused_for_longer_than_its_lease_writes_no_more() {
+    let client = client().await;
+    let name = format!("pause-{}", std::process::id());
+    namespace::create(&client, &name).await.unwrap();
+    let leader = Replica::start(&name);
+    let first = wait_for_holder(&client, &name, None).await;
+    let _standby = Replica::start(&name);
+    let player = Player::start(client.clone(), &Scope::namespace(&*name), Script::run());
+    create(&client, &name, &manifest("j", 2, "", "")).await.unwrap();
+    phase(&client, &name, "j", JobPhase::Running).await.unwrap();
+    leader.signal("-STOP");
+    let second = wait_for_holder(&client, &name, Some(&first)).await;
+    player.fail(&name, "j-worker-0", 137).await.unwrap();
+    leader.signal("-CONT");
+    player.until(PATIENCE, |counts| counts.seen >= 3).await.unwrap();
+    let job = phase(&client, &name, "j", JobPhase::Running).await.unwrap();
+    assert_eq!(job.status.unwrap().restarts.unwrap().failures, 1, "both saw it, one counted it");
+    assert_eq!(player.counts().seen, 3);
+    assert_eq!(holder(&client, &name).await.as_deref(), Some(&*second), "who was paused did not take the lease back");
+    namespace::remove(&client, &name).await.unwrap();
+}

@@ -1,0 +1,328 @@
+//! The operator as a platform engineer meets it: its own image, installed by kubectl, webhooks called by the API server.
+//!
+//! One installation serves all tests of this file, in the order of their names, one at a time: run it by
+//! `make test-install`, which sets `TRAINYARD_BIN` and `TRAINYARD_IMAGE`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests are tests, which clippy.toml lets unwrap"
+)]
+
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use trainyard_testkit::cluster::Cluster;
+
+const IMAGE: &str = "registry.example/trainyard:dev";
+
+fn cluster() -> Cluster {
+    let cluster = Cluster::from_env().filter(|cluster| !cluster.state().nodes.is_empty());
+    cluster.unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-install`"))
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: use `make test-install`"))
+}
+
+fn trainyard(arguments: &[&str]) -> String {
+    let output = Command::new(variable("TRAINYARD_BIN"))
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn kubectl(line: &str) -> String {
+    cluster()
+        .kubectl(&line.split_whitespace().collect::<Vec<_>>(), None)
+        .unwrap()
+}
+
+fn apply(manifest: &str) -> Result<String, String> {
+    cluster()
+        .kubectl(&["apply", "-f", "-"], Some(manifest))
+        .map_err(|error| format!("{error:#}"))
+}
+
+fn json(line: &str) -> Value {
+    serde_json::from_str(&kubectl(&format!("{line} -o json"))).unwrap()
+}
+
+fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let start = Instant::now();
+    loop {
+        match attempt() {
+            Ok(value) => return value,
+            Err(last) => {
+                if start.elapsed() > Duration::from_mins(3) {
+                    let logs = "logs -n trainyard-system deployment/trainyard-operator --all-pods --tail 40";
+                    let logs = cluster().kubectl(&logs.split_whitespace().collect::<Vec<_>>(), None);
+                    panic!(
+                        "{what}: {last}\noperator: {}",
+                        logs.unwrap_or_else(|error| error.to_string())
+                    );
+                }
+            }
+        }
+        thread::sleep(Duration::from_millis(250));
+    }
+}
+
+fn phase(namespace: &str, job: &str, wanted: &str) -> Value {
+    eventually(&format!("{job} becomes {wanted}"), || {
+        let job = json(&format!("get tj -n {namespace} {job}"));
+        let phase = job["status"]["phase"].as_str().unwrap_or_default();
+        if phase == wanted {
+            Ok(job.clone())
+        } else {
+            Err(format!("{:#}", job["status"]))
+        }
+    })
+}
+
+/// A job of pods that sleep, or do something else.
+fn job(name: &str, replicas: u32, command: &str) -> String {
+    format!(
+        r#"
+apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: {name}, namespace: users}}
+spec:
+  framework: {{name: custom}}
+  roles:
+  - name: worker
+    replicas: {replicas}
+    template:
+      spec:
+        terminationGracePeriodSeconds: 0
+        securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}
+        containers:
+        - name: main
+          image: example/busybox:1
+          command: [sh, -c, "{command}"]
+          securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
+"#
+    )
+}
+
+fn leader() -> String {
+    let lease = json("get lease -n trainyard-system trainyard-operator");
+    lease["spec"]["holderIdentity"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[test]
+fn t1_applies_by_client_and_by_server_twice_and_becomes_ready() {
+    cluster()
+        .load_image(variable("TRAINYARD_IMAGE").as_ref())
+        .unwrap();
+    let manifests = trainyard(&["install", "--image", IMAGE]);
+    for options in [
+        &["apply", "-f", "-"][..],
+        &["apply", "--server-side", "--force-conflicts", "-f", "-"],
+    ] {
+        for _ in 0..2 {
+            cluster().kubectl(options, Some(&manifests)).unwrap();
+        }
+    }
+    kubectl("rollout status -n trainyard-system deployment/trainyard-operator --timeout=180s");
+    apply(
+        "{apiVersion: v1, kind: Namespace, metadata: {name: users, labels: {pod-security.kubernetes.io/enforce: restricted}}}",
+    )
+    .unwrap();
+    eventually("the webhooks have a CA", || {
+        let all = [
+            json("get mutatingwebhookconfiguration trainyard"),
+            json("get validatingwebhookconfiguration trainyard"),
+        ];
+        let has = |c: &Value| {
+            c["webhooks"][0]["clientConfig"]["caBundle"]
+                .as_str()
+                .is_some_and(|ca| !ca.is_empty())
+        };
+        if all.iter().all(has) {
+            Ok(())
+        } else {
+            Err("caBundle is empty".to_owned())
+        }
+    });
+}
+
+#[test]
+fn t2_explains_itself() {
+    let text = kubectl("explain tj.spec.roles");
+    println!("{text}");
+    assert!(
+        text.contains("restartPolicy\t<string>") && text.contains("ExitCode"),
+        "{text}"
+    );
+    assert!(kubectl("explain tj.spec").contains("The framework that trains"));
+}
+
+#[test]
+fn t3_webhooks_default_and_refuse_over_tls_with_every_error_at_once() {
+    eventually("a job is defaulted by the webhook", || {
+        apply(&job("defaulted", 1, "sleep 600"))?;
+        let job = json("get tj -n users defaulted");
+        let policy = &job["spec"]["roles"][0]["restartPolicy"];
+        kubectl("delete tj -n users defaulted");
+        if policy == "Never" {
+            Ok(())
+        } else {
+            Err(format!("restartPolicy is {policy}"))
+        }
+    });
+    let bad = job("bad", 1, "true").replace("name: custom", "name: pytorch").replace(
+        "image: example/busybox:1",
+        "image: example/busybox:1\n          env: [{name: RANK, value: '1'}, {name: WORLD_SIZE, value: '2'}]",
+    );
+    let error = apply(&bad.replace(
+        "        terminationGracePeriodSeconds: 0",
+        "        restartPolicy: Always",
+    ))
+    .unwrap_err();
+    for path in [
+        "spec.roles[0].template.spec.containers[0].env[0].name",
+        "spec.roles[0].template.spec.containers[0].env[1].name",
+        "spec.roles[0].template.spec.restartPolicy",
+    ] {
+        assert!(error.contains(path), "{path} is not in:\n{error}");
+    }
+    assert!(
+        apply(&job("bad", 1, "true").replace("name: custom", "name: tensorfly"))
+            .unwrap_err()
+            .contains("tensorfly")
+    );
+}
+
+#[test]
+fn t4_an_immutable_field_is_refused_and_a_mutable_one_is_not() {
+    apply(&job("fixed", 1, "sleep 600")).unwrap();
+    let error = apply(&job("fixed", 1, "sleep 601")).unwrap_err();
+    assert!(
+        error.contains("spec.roles[0].template") && error.contains("suspend"),
+        "{error}"
+    );
+    apply(&(job("fixed", 1, "sleep 600") + "  runPolicy: {ttlSecondsAfterFinished: 5}\n")).unwrap();
+    kubectl("delete tj -n users fixed");
+}
+
+#[test]
+fn t5_pytorch_trains_on_two_nodes() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pytorch-ddp/job.yaml");
+    cluster()
+        .kubectl(&["apply", "-n", "users", "-f", example], None)
+        .unwrap();
+    phase("users", "pytorch-ddp", "Succeeded");
+    let pods = json("get pods -n users -l trainyard.dev/job=pytorch-ddp");
+    let nodes: std::collections::BTreeSet<&str> = pods["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|pod| pod["spec"]["nodeName"].as_str())
+        .collect();
+    assert_eq!(nodes.len(), 2, "both nodes took part");
+    let log = kubectl("logs -n users pytorch-ddp-worker-0");
+    println!("{log}");
+    let loss: f64 = log
+        .lines()
+        .find_map(|line| line.strip_prefix("final loss "))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(loss < 1e-2, "{log}");
+    assert!(log.contains("rank 0 of 2"), "{log}");
+    kubectl("delete tj -n users pytorch-ddp");
+}
+
+#[test]
+fn t6_the_standby_finishes_what_a_killed_leader_began() {
+    let holder = leader();
+    let pod = holder.split('_').next().unwrap().to_owned();
+    let node = json(&format!("get pod -n trainyard-system {pod}"))["spec"]["nodeName"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    println!("the leader is {pod} on {node}");
+    apply(&job("orphan", 24, "sleep 600")).unwrap();
+    eventually("some pods of the job exist", || {
+        let pods = json("get pods -n users -l trainyard.dev/job=orphan");
+        if pods["items"].as_array().is_some_and(|pods| !pods.is_empty()) {
+            Ok(())
+        } else {
+            Err("none".to_owned())
+        }
+    });
+    // Force: SIGKILL, with no time to finish or to give the lease back.
+    kubectl(&format!(
+        "delete pod -n trainyard-system {pod} --grace-period=0 --force"
+    ));
+    phase("users", "orphan", "Running");
+    assert_ne!(leader(), holder, "another replica leads now");
+    let pods = json("get pods -n users -l trainyard.dev/job=orphan");
+    let mut names: Vec<&str> = pods["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|pod| pod["metadata"]["name"].as_str())
+        .collect();
+    names.sort_unstable();
+    let mut wanted: Vec<String> = (0..24).map(|i| format!("orphan-worker-{i}")).collect();
+    wanted.sort_unstable();
+    assert_eq!(names, wanted);
+    kubectl("delete tj -n users orphan");
+}
+
+#[test]
+fn t7_a_dead_operator_blocks_nobodys_deletion() {
+    apply(&job("left", 1, "sleep 600")).unwrap();
+    phase("users", "left", "Running");
+    kubectl("scale -n trainyard-system deployment/trainyard-operator --replicas=0");
+    eventually("the operator is gone", || {
+        let pods = json("get pods -n trainyard-system -l app.kubernetes.io/name=trainyard");
+        if pods["items"].as_array().is_some_and(Vec::is_empty) {
+            Ok(())
+        } else {
+            Err("it is there".to_owned())
+        }
+    });
+    kubectl("annotate tj -n users left touched=yes");
+    kubectl("delete tj -n users left --cascade=foreground --timeout=60s");
+    eventually("its pods are collected", || {
+        let pods = json("get pods -n users -l trainyard.dev/job=left");
+        if pods["items"].as_array().is_some_and(Vec::is_empty) {
+            Ok(())
+        } else {
+            Err("they are there".to_owned())
+        }
+    });
+}
+
+#[test]
+fn t9_uninstalls() {
+    let manifests = trainyard(&["uninstall", "--crds"]);
+    kubectl("delete tj -A --all --timeout=60s");
+    cluster()
+        .kubectl(
+            &["delete", "-f", "-", "--ignore-not-found", "--timeout=120s"],
+            Some(&manifests),
+        )
+        .unwrap();
+    assert!(
+        cluster()
+            .kubectl(&["get", "crd", "trainingjobs.trainyard.dev"], None)
+            .is_err()
+    );
+    kubectl("delete namespace users --wait=false");
+}
