@@ -129,32 +129,34 @@ fn roles(old: &TrainingJobSpec, new: &TrainingJobSpec, suspended: bool, errors: 
             ));
             continue;
         };
-        if suspended || before == role {
+        if suspended {
             continue;
         }
-        let before_count = errors.len();
-        let mut changed = |field: &str, same: bool| {
-            if !same {
-                errors.push(FieldError::new(
-                    format!("{path}.{field}"),
-                    while_suspended("this"),
-                ));
-            }
-        };
-        changed(
-            "replicas",
-            before.replicas.unwrap_or(1) == role.replicas.unwrap_or(1),
-        );
-        changed("template", before.template == role.template);
-        changed("container", before.container == role.container);
-        changed("restartPolicy", before.restart_policy == role.restart_policy);
-        changed("succeededWhen", before.succeeded_when == role.succeeded_when);
-        changed("failedWhen", before.failed_when == role.failed_when);
-        changed("nodeDownPolicy", before.node_down_policy == role.node_down_policy);
-        changed("placement", before.placement == role.placement);
-        debug_assert!(
-            errors.len() > before_count,
-            "a field of RoleSpec is missing from this list"
+        // Taken apart, so that a new field can't be forgotten here.
+        let RoleSpec {
+            name: _,
+            replicas,
+            template,
+            container,
+            restart_policy,
+            succeeded_when,
+            failed_when,
+            node_down_policy,
+            placement,
+        } = before;
+        let same = [
+            ("replicas", replicas.unwrap_or(1) == role.replicas.unwrap_or(1)),
+            ("template", *template == role.template),
+            ("container", *container == role.container),
+            ("restartPolicy", *restart_policy == role.restart_policy),
+            ("succeededWhen", *succeeded_when == role.succeeded_when),
+            ("failedWhen", *failed_when == role.failed_when),
+            ("nodeDownPolicy", *node_down_policy == role.node_down_policy),
+            ("placement", *placement == role.placement),
+        ];
+        let changed = same.into_iter().filter(|(_, same)| !same);
+        errors.extend(
+            changed.map(|(field, _)| FieldError::new(format!("{path}.{field}"), while_suspended("this"))),
         );
     }
 }

@@ -207,16 +207,13 @@ fn pod_spec(path: &str, main: Option<&str>, pod: &PodSpec, errors: &mut Vec<Fiel
             format!("the role decides when its pods are replaced: remove this and set {path}.restartPolicy"),
         ));
     }
-    if pod.hostname.is_some() || pod.subdomain.is_some() {
-        let field = if pod.hostname.is_some() {
-            "hostname"
-        } else {
-            "subdomain"
-        };
-        errors.push(FieldError::new(
-            at(field),
-            "pods find each other by names that the operator sets: remove it",
-        ));
+    for (field, value) in [("hostname", &pod.hostname), ("subdomain", &pod.subdomain)] {
+        if value.is_some() {
+            errors.push(FieldError::new(
+                at(field),
+                "pods find each other by names that the operator sets: remove it",
+            ));
+        }
     }
 }
 

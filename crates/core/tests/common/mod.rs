@@ -8,7 +8,7 @@
 
 pub mod jobs;
 mod ledger;
-mod schema;
+pub mod schema;
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -6,7 +6,22 @@ use serde_json::Value;
 use trainyard_api::{TrainingJobStatus, crd};
 
 /// Panics with all that the API server would reject in a status.
-pub(super) fn check_status(status: &TrainingJobStatus) {
+pub fn check_status(status: &TrainingJobStatus) {
+    let errors = errors(status);
+    assert!(errors.is_empty(), "the API server would reject: {errors:#?}");
+}
+
+/// Panics with all that the API server would reject in a status and that was not there before.
+pub fn check_written(old: Option<&TrainingJobStatus>, new: &TrainingJobStatus) {
+    let before = old.map(errors).unwrap_or_default();
+    let new: Vec<String> = errors(new)
+        .into_iter()
+        .filter(|error| !before.contains(error))
+        .collect();
+    assert!(new.is_empty(), "the API server would reject: {new:#?}");
+}
+
+fn errors(status: &TrainingJobStatus) -> Vec<String> {
     static SCHEMA: OnceLock<Value> = OnceLock::new();
     let schema = SCHEMA.get_or_init(|| {
         let crd = serde_json::to_value(crd::training_job().unwrap()).unwrap();
@@ -20,7 +35,7 @@ pub(super) fn check_status(status: &TrainingJobStatus) {
         "status",
         &mut errors,
     );
-    assert!(errors.is_empty(), "the API server would reject: {errors:#?}");
+    errors
 }
 
 fn check(schema: &Value, value: &Value, path: &str, errors: &mut Vec<String>) {
