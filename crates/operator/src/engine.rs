@@ -1,6 +1,7 @@
 //! The operator without its surroundings: watches, index, queue and hands, driven while this replica leads.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -68,6 +69,31 @@ pub struct Engine {
     queue: Arc<Queue<JobKey>>,
     reconciler: Arc<Reconciler>,
     senders: Senders,
+    pulse: Arc<Pulse>,
+}
+
+/// Tells whether the engine is alive.
+#[derive(Debug)]
+pub struct Pulse {
+    since: Instant,
+    /// Milliseconds since `since` of the last beat.
+    last: AtomicU64,
+}
+
+impl Pulse {
+    fn new() -> Self {
+        Self { since: Instant::now(), last: AtomicU64::new(0) }
+    }
+
+    fn beat(&self) {
+        let now = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(now, Ordering::Relaxed);
+    }
+
+    /// How long ago the engine last showed that it lives.
+    pub fn silent(&self) -> Duration {
+        self.since.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
+    }
 }
 
 impl Engine {
@@ -83,7 +109,13 @@ impl Engine {
             metrics: metrics.clone(),
             clock: config.clock.clone(),
         });
-        Self { client, config, leadership, metrics, index, queue: Arc::default(), reconciler, senders }
+        let (queue, pulse) = (Arc::default(), Arc::new(Pulse::new()));
+        Self { client, config, leadership, metrics, index, queue, reconciler, senders, pulse }
+    }
+
+    /// Whether the engine lives.
+    pub fn pulse(&self) -> Arc<Pulse> {
+        self.pulse.clone()
     }
 
     /// What the engine knows; warm once [`Index::is_listed_since`] says so.
@@ -97,7 +129,9 @@ impl Engine {
         let started = Instant::now();
         let mut watches =
             Watches::start(&self.client, &self.config.namespaces, &self.index, &self.queue, &self.metrics);
-        let gauges = tokio::spawn(gauges(self.index.clone(), self.queue.clone(), self.metrics.clone()));
+        let gauges =
+            gauges(self.index.clone(), self.queue.clone(), self.metrics.clone(), self.pulse.clone());
+        let gauges = tokio::spawn(gauges);
         while !shutdown.is_cancelled() {
             let led = tokio::select! {
                 () = shutdown.cancelled() => break,
@@ -192,14 +226,16 @@ fn settle(queue: &Queue<JobKey>, key: &JobKey, verdict: Verdict) {
     });
 }
 
-async fn gauges(index: Arc<Index>, queue: Arc<Queue<JobKey>>, metrics: Arc<Metrics>) {
+async fn gauges(index: Arc<Index>, queue: Arc<Queue<JobKey>>, metrics: Arc<Metrics>, pulse: Arc<Pulse>) {
     loop {
+        // Whoever gets this far has been given a thread, the index and the queue.
         metrics.set_queue_depth(queue.depth());
         let phases: Vec<_> = index.phases().collect();
         metrics.set_jobs(|phase| {
             let count = phases.iter().find(|(known, _)| *known == phase).map_or(0, |(_, count)| *count);
             usize::try_from(count).unwrap_or_default()
         });
+        pulse.beat();
         tokio::time::sleep(GAUGES).await;
     }
 }

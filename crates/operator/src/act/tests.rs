@@ -1,0 +1,280 @@
+use std::sync::Mutex;
+
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use kube::client::Body;
+use serde_json::{Value, json};
+use trainyard_core::plan::PodKey;
+
+use super::*;
+use crate::index::Known;
+use crate::slim::{JobObject, Version};
+
+type Answerer = dyn Fn(&str, &Value) -> Option<(u16, Value)> + Send + Sync;
+
+/// A server whose answers are a function; `None` breaks the connection.
+struct Server {
+    hands: Hands,
+    index: Arc<Index>,
+    asked: Arc<Mutex<Vec<String>>>,
+    key: JobKey,
+    term: CancellationToken,
+}
+
+impl Server {
+    fn new(answer: impl Fn(&str, &Value) -> Option<(u16, Value)> + Send + Sync + 'static) -> Self {
+        Self::led_by(Leadership::always(), answer)
+    }
+
+    fn led_by(
+        leadership: Leadership,
+        answer: impl Fn(&str, &Value) -> Option<(u16, Value)> + Send + Sync + 'static,
+    ) -> Self {
+        let answer: Arc<Answerer> = Arc::new(answer);
+        let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+        let notes = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (answer, notes) = (answer.clone(), notes.clone());
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let body = serde_json::from_slice(&body).unwrap_or_default();
+                let asked = format!("{} {}", parts.method, parts.uri.path());
+                notes.lock().unwrap().push(asked.clone());
+                match answer(&asked, &body) {
+                    Some((code, body)) => {
+                        let body = Full::new(Bytes::from(body.to_string()));
+                        Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+                    }
+                    None => Err(std::io::ErrorKind::ConnectionReset.into()),
+                }
+            }
+        });
+        let client = kube::Client::new(service, "default");
+        let index = Arc::new(Index::new(&[]));
+        index.listing(Kind::Job, 0, Version(5));
+        index.apply_job(JobObject::Ok(Box::new(job())), Source::List);
+        for kind in [Kind::Job, Kind::Pod, Kind::Service] {
+            index.listed(kind, 0, Version(5), tokio::time::Instant::now());
+        }
+        let hands = Hands::new(client, index.clone(), leadership, Settings::default());
+        let (key, term) = (JobKey::new("ns", "a"), CancellationToken::new());
+        Self { hands, index, asked, key, term }
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target { key: &self.key, uid: "u1", term: &self.term }
+    }
+
+    async fn create_pods(&self, count: i32) -> Done {
+        let actions = (0..count).map(|index| Action::CreatePod(PodKey { role: 0, index })).collect();
+        self.hands.act(self.target(), &job(), actions).await
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    fn pods(&self) -> Vec<(String, bool)> {
+        let Some(Known::Job(known)) = self.index.get(&self.key) else { panic!() };
+        let mut pods: Vec<_> = known.pods.iter().map(|pod| (pod.uid.to_string(), pod.terminating)).collect();
+        pods.sort();
+        pods
+    }
+
+    fn conflicts(&self) -> Vec<Conflict> {
+        let Some(Known::Job(known)) = self.index.get(&self.key) else { panic!() };
+        known.conflicts
+    }
+}
+
+fn job() -> TrainingJob {
+    serde_json::from_value(json!({
+        "apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob",
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "3", "generation": 1},
+        "spec": {"framework": {"name": "custom"}, "roles": [{"name": "w", "replicas": 200,
+            "template": {"spec": {"containers": [{"name": "train", "image": "i"}]}}}]},
+    }))
+    .unwrap()
+}
+
+fn pod(name: &str, owner: Option<&str>) -> Value {
+    let owners = owner.map(|uid| {
+        json!({"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "name": "a", "uid": uid, "controller": true})
+    });
+    json!({"metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}"), "resourceVersion": "10",
+        "labels": {"app.kubernetes.io/managed-by": "trainyard", "trainyard.dev/job": "a"},
+        "ownerReferences": owners.into_iter().collect::<Vec<_>>()}})
+}
+
+fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}))
+}
+
+fn exists() -> (u16, Value) {
+    status(409, "AlreadyExists", "pods \"a-w-0\" already exists")
+}
+
+const POST: &str = "POST /api/v1/namespaces/ns/pods";
+
+#[tokio::test]
+async fn what_is_created_is_known_at_once() {
+    let server = Server::new(|_, body| Some((201, pod(body["metadata"]["name"].as_str().unwrap(), Some("u1")))));
+    let done = server.create_pods(3).await;
+    assert_eq!((done.acted, done.conflict, done.failure), (3, false, None));
+    assert_eq!(server.pods().len(), 3);
+    assert_eq!(server.asked(), [POST; 3]);
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_found_out_by_trying_again() {
+    let tries = Mutex::new(0);
+    let server = Server::new(move |asked, _| {
+        let mut tries = tries.lock().unwrap();
+        *tries += 1;
+        match (*tries, asked) {
+            (1, _) => None,
+            (2, _) => Some(exists()),
+            _ => Some((200, pod("a-w-0", Some("u1")))),
+        }
+    });
+    let lost = server.create_pods(1).await;
+    assert!(matches!(lost.failure, Some(Failure::Transient(..))), "{lost:?}");
+    assert!(server.pods().is_empty());
+    let done = server.create_pods(1).await;
+    assert_eq!((done.acted, done.failure), (1, None));
+    assert_eq!(server.pods().len(), 1);
+    assert_eq!(server.asked()[2], "GET /api/v1/namespaces/ns/pods/a-w-0");
+}
+
+#[tokio::test]
+async fn what_is_somebody_elses_is_not_touched() {
+    let server = Server::new(|asked, _| if asked == POST { Some(exists()) } else { Some((200, pod("a-w-0", None))) });
+    let done = server.create_pods(1).await;
+    assert!(done.conflict && done.failure.is_none() && done.acted == 0);
+    let conflict = Conflict { kind: "Pod", name: "a-w-0".into(), owner: "nobody's".into() };
+    assert_eq!(server.conflicts(), [conflict]);
+    assert_eq!(server.asked().len(), 2);
+    assert_eq!(server.hands.probe(server.target(), &server.conflicts()).await, Ok(false));
+    assert_eq!(server.conflicts().len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_in_the_way_and_is_gone_is_not_in_the_way() {
+    let server = Server::new(|_, _| Some(status(404, "NotFound", "gone")));
+    server.index.conflict("u1", Conflict { kind: "Service", name: "a".into(), owner: "nobody's".into() });
+    assert_eq!(server.hands.probe(server.target(), &server.conflicts()).await, Ok(true));
+    assert!(server.conflicts().is_empty());
+    assert_eq!(server.asked(), ["GET /api/v1/namespaces/ns/services/a"]);
+}
+
+#[tokio::test]
+async fn what_a_former_job_left_is_waited_for() {
+    for going in [false, true] {
+        let server = Server::new(move |asked, _| {
+            if asked == POST {
+                return Some(exists());
+            }
+            let mut found = pod("a-w-0", (!going).then_some("u0"));
+            if going {
+                found["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+            }
+            Some((200, found))
+        });
+        let done = server.create_pods(1).await;
+        assert_eq!(done.failure, Some(Failure::Former));
+        assert!(server.conflicts().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_child_without_its_label_gets_it_back() {
+    let server = Server::new(|asked, body| {
+        let mut found = pod("a-w-0", Some("u1"));
+        match asked.split_once(' ').unwrap().0 {
+            "POST" => return Some(exists()),
+            "GET" => found["metadata"]["labels"] = json!({}),
+            _ => {
+                assert_eq!(body["metadata"]["uid"], "uid-a-w-0");
+                assert_eq!(body["metadata"]["resourceVersion"], "10");
+                assert_eq!(body["metadata"]["labels"]["trainyard.dev/job"], "a");
+                found["metadata"]["resourceVersion"] = json!("11");
+            }
+        }
+        Some((200, found))
+    });
+    // The watch, which selects by label, has seen it go.
+    server.index.bookmark(Kind::Pod, 0, Version(10));
+    assert_eq!(server.create_pods(1).await.acted, 1);
+    assert_eq!(server.pods().len(), 1);
+}
+
+#[tokio::test]
+async fn a_refusal_ends_the_creating_of_siblings() {
+    let server = Server::new(|_, _| Some(status(403, "Forbidden", "pods \"x\" is forbidden: exceeded quota: q")));
+    let done = server.create_pods(200).await;
+    assert!(matches!(done.failure, Some(Failure::Refused(words)) if words.contains("quota")));
+    assert!(server.asked().len() <= IN_FLIGHT, "{}", server.asked().len());
+}
+
+#[tokio::test]
+async fn deletes_name_the_uid_and_what_is_gone_is_deleted() {
+    for answer in [(200, json!({})), status(404, "NotFound", ""), status(409, "Conflict", "uid differs")] {
+        let server = Server::new(move |_, body| {
+            assert_eq!(body["preconditions"]["uid"], "uid-a-w-0");
+            assert_eq!(body["gracePeriodSeconds"], json!(0));
+            Some(answer.clone())
+        });
+        server.index.apply_pod(serde_json::from_value(pod("a-w-0", Some("u1"))).unwrap(), Source::Watch);
+        let action = Action::DeletePod { name: "a-w-0".into(), uid: "uid-a-w-0".into(), force: true };
+        let done = server.hands.act(server.target(), &job(), vec![action]).await;
+        assert_eq!((done.acted, done.failure), (1, None));
+        assert_eq!(server.pods(), [("uid-a-w-0".to_owned(), true)]);
+    }
+}
+
+#[tokio::test]
+async fn a_status_carries_the_version_it_was_computed_from_and_is_known_at_once() {
+    let server = Server::new(|asked, body| {
+        assert_eq!(asked, "PUT /apis/trainyard.dev/v1alpha1/namespaces/ns/trainingjobs/a/status");
+        assert_eq!((&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]), (&json!("3"), &json!("u1")));
+        let metadata = json!({"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "8", "generation": 1});
+        Some((200, json!({"metadata": metadata})))
+    });
+    let status = TrainingJobStatus { ready: Some("1/1".into()), ..TrainingJobStatus::default() };
+    server.hands.write_status(server.target(), Arc::new(job()), &status).await.unwrap();
+    let Some(Known::Job(known)) = server.index.get(&server.key) else { panic!() };
+    assert_eq!(known.job.status, Some(status));
+    assert_eq!(known.job.metadata.resource_version.as_deref(), Some("8"));
+}
+
+#[tokio::test]
+async fn a_status_that_lost_a_race_is_not_forced() {
+    let server = Server::new(|_, _| Some(status(409, "Conflict", "the object has been modified")));
+    let written = server.hands.write_status(server.target(), Arc::new(job()), &TrainingJobStatus::default()).await;
+    assert_eq!(written, Err(Failure::Conflict));
+}
+
+#[tokio::test]
+async fn nothing_is_sent_when_the_term_is_over() {
+    let server = Server::new(|_, _| panic!("nothing is to be sent"));
+    server.term.cancel();
+    let done = server.create_pods(3).await;
+    assert_eq!(done.failure, Some(Failure::NotLeader));
+    assert!(server.asked().is_empty());
+}
+
+#[test]
+fn answers_are_told_apart() {
+    let failure = |code: u16, reason: &str, message: &str| {
+        let (_, body) = status(code, reason, message);
+        Failure::from(kube::Error::Api(serde_json::from_value(body).unwrap()))
+    };
+    assert_eq!(failure(409, "Conflict", "quota was modified"), Failure::Conflict);
+    assert_eq!(failure(403, "Forbidden", "ns is forbidden because it is being terminated"), Failure::NamespaceEnds);
+    assert!(matches!(failure(422, "Invalid", "spec.containers"), Failure::Refused(_)));
+    assert!(matches!(failure(500, "InternalError", "failed calling webhook \"w\""), Failure::Refused(_)));
+    assert!(matches!(failure(500, "InternalError", "etcd"), Failure::Transient(..)));
+    assert!(matches!(failure(429, "TooManyRequests", ""), Failure::Transient(..)));
+}

@@ -1,0 +1,205 @@
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::Response;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use kube::client::Body;
+use serde_json::json;
+
+use super::*;
+
+/// A server that gives scripted answers and notes what it was asked. When it has no more answers it is silent.
+#[derive(Clone, Default)]
+struct Server {
+    answers: Arc<Mutex<VecDeque<(u16, String)>>>,
+    asked: Arc<Mutex<Vec<String>>>,
+    exhausted: Arc<tokio::sync::Notify>,
+}
+
+impl Server {
+    fn new(answers: impl IntoIterator<Item = (u16, String)>) -> Self {
+        Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), ..Self::default() }
+    }
+
+    fn client(&self) -> kube::Client {
+        let server = self.clone();
+        kube::Client::new(
+            tower::service_fn(move |request: http::Request<Body>| {
+                let server = server.clone();
+                async move {
+                    let query = request.uri().query().unwrap_or_default();
+                    let wanted = ["watch", "resourceVersion", "continue"];
+                    let asked: Vec<_> = query
+                        .split('&')
+                        .filter(|pair| pair.split_once('=').is_some_and(|(name, _)| wanted.contains(&name)))
+                        .collect();
+                    server.asked.lock().unwrap().push(asked.join(" "));
+                    let answer = server.answers.lock().unwrap().pop_front();
+                    let Some((code, body)) = answer else {
+                        server.exhausted.notify_one();
+                        return futures::future::pending().await;
+                    };
+                    Ok::<_, Infallible>(Response::builder().status(code).body(Full::new(Bytes::from(body))).unwrap())
+                }
+            }),
+            "default",
+        )
+    }
+
+    /// Follows until the answers are used up; what was asked and what was told.
+    async fn follow(self) -> (Vec<String>, Vec<String>) {
+        let sink = Notes::default();
+        let (_resync, receiver) = watch::channel(0);
+        let target = Target {
+            kind: Kind::Pod,
+            scope: 0,
+            path: "/api/v1/pods".into(),
+            labels: None,
+            metadata_only: false,
+            page: 2,
+        };
+        tokio::select! {
+            () = follow(self.client(), target, &sink, receiver) => {}
+            () = self.exhausted.notified() => {}
+        }
+        let asked = std::mem::take(&mut *self.asked.lock().unwrap());
+        (asked, sink.0.into_inner().unwrap())
+    }
+}
+
+#[derive(Default)]
+struct Notes(Mutex<Vec<String>>);
+
+impl Notes {
+    fn put(&self, note: String) {
+        self.0.lock().unwrap().push(note);
+    }
+
+    fn named(&self, what: &str, json: &str) -> Result<Version, serde_json::Error> {
+        let pod: crate::slim::SlimMeta = serde_json::from_str(json)?;
+        self.put(format!("{what} {}", pod.metadata.name));
+        Ok(pod.metadata.resource_version)
+    }
+}
+
+impl Sink for Notes {
+    fn listing(&self, version: Version) {
+        self.put(format!("listing {}", version.0));
+    }
+    fn object(&self, json: &str, source: Source) -> Result<Version, serde_json::Error> {
+        self.named(&format!("{source:?}"), json)
+    }
+    fn gone(&self, json: &str) -> Result<Version, serde_json::Error> {
+        self.named("Gone", json)
+    }
+    fn listed(&self, version: Version, _: Instant) {
+        self.put(format!("listed {}", version.0));
+    }
+    fn bookmark(&self, version: Version) {
+        self.put(format!("bookmark {}", version.0));
+    }
+    fn interrupted(&self, error: Option<&Error>) {
+        self.put(format!("interrupted {:?}", error.map(Error::code)));
+    }
+}
+
+fn page(version: u32, more: &str, names: &[&str]) -> (u16, String) {
+    let items: Vec<_> = names.iter().map(|name| json!({"metadata": {"name": name, "resourceVersion": "1"}})).collect();
+    let metadata = json!({"resourceVersion": version.to_string(), "continue": more});
+    (200, json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items}).to_string())
+}
+
+fn event(what: &str, name: &str, version: u32) -> String {
+    let object = json!({"metadata": {"name": name, "resourceVersion": version.to_string()}});
+    format!("{{\"type\":\"{what}\",\"object\":{object}}}\n")
+}
+
+fn refusal(code: u16) -> (u16, String) {
+    let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": "", "message": "no"});
+    (code, status.to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_then_events_then_on_from_the_last() {
+    let events = [event("ADDED", "c", 11), event("MODIFIED", "c", 12), event("DELETED", "a", 13), event("BOOKMARK", "", 20)];
+    let server = Server::new([page(10, "more", &["a"]), page(10, "", &["b"]), (200, events.concat())]);
+    let (asked, told) = server.follow().await;
+    assert_eq!(asked, [
+        "",
+        "continue=more",
+        "watch=true resourceVersion=10",
+        "watch=true resourceVersion=20",
+    ]);
+    assert_eq!(told[..7], ["listing 10", "List a", "List b", "listed 10", "Watch c", "Watch c", "Gone a"]);
+    assert_eq!(told[7..], ["bookmark 20", "interrupted None"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_breaks_within_a_line_goes_on_before_it() {
+    let mut broken = event("ADDED", "c", 11) + &event("ADDED", "d", 12);
+    broken.truncate(broken.len() - 9);
+    let (asked, told) = Server::new([page(10, "", &[]), (200, broken)]).follow().await;
+    assert_eq!(asked.last().unwrap(), "watch=true resourceVersion=11");
+    assert!(told.contains(&"Watch c".to_owned()) && !told.contains(&"Watch d".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_too_old_is_listed_anew_however_it_is_said() {
+    let gone = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", refusal(410).1);
+    for answer in [(200, gone), refusal(410)] {
+        let (asked, told) = Server::new([page(10, "", &["a"]), answer, page(30, "", &[])]).follow().await;
+        assert_eq!(asked, ["", "watch=true resourceVersion=10", "", "watch=true resourceVersion=30"]);
+        assert_eq!(told, ["listing 10", "List a", "listed 10", "interrupted None", "listing 30", "listed 30"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_breaks_off_begins_anew() {
+    let server = Server::new([page(10, "more", &["a"]), refusal(410), page(11, "", &["a", "b"])]);
+    let (_, told) = server.follow().await;
+    assert_eq!(told, ["listing 10", "List a", "interrupted Some(Some(410))", "listing 11", "List a", "List b", "listed 11"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_down_is_asked_ever_less_often() {
+    let start = Instant::now();
+    let server = Server::new(std::iter::repeat_with(|| refusal(500)).take(12));
+    let (asked, _) = server.follow().await;
+    assert_eq!(asked.len(), 13);
+    let waited = start.elapsed();
+    assert!(waited > Duration::from_secs(30) && waited < Duration::from_secs(65), "virtual time: {waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_object_that_makes_no_sense_is_left_out() {
+    let odd = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":7,\"resourceVersion\":\"12\"}}}\n";
+    let events = [event("ADDED", "c", 11), odd.to_owned(), event("ADDED", "d", 13)];
+    let (asked, told) = Server::new([page(10, "", &[]), (200, events.concat())]).follow().await;
+    assert!(told.contains(&"Watch c".to_owned()) && told.contains(&"Watch d".to_owned()));
+    assert_eq!(asked.last().unwrap(), "watch=true resourceVersion=13");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_it_gets_a_new_list() {
+    let server = Server::new([page(10, "", &[]), page(12, "", &[])]);
+    // The first watch is refused an answer, and so lasts until the list is asked for.
+    let sink = Notes::default();
+    let (resync, receiver) = watch::channel(0);
+    let answers = server.answers.clone();
+    let second = answers.lock().unwrap().pop_back();
+    let target =
+        Target { kind: Kind::Pod, scope: 0, path: "/p".into(), labels: None, metadata_only: false, page: 2 };
+    let again = async {
+        server.exhausted.notified().await;
+        answers.lock().unwrap().extend(second);
+        resync.send_modify(|number| *number += 1);
+        server.exhausted.notified().await;
+    };
+    tokio::select! {
+        () = follow(server.client(), target, &sink, receiver) => {}
+        () = again => {}
+    }
+    assert_eq!(*sink.0.lock().unwrap(), ["listing 10", "listed 10", "listing 12", "listed 12"]);
+}
