@@ -5,14 +5,11 @@ use serde_json::{Map, Value};
 /// Does to `raw` what leads from `before` to `after`, both of which were written from the type that `raw` was read as.
 ///
 /// The type does not write everything as it read it: fields it does not know are gone, `null` and absent are the
-/// same, empty lists may appear where there were none. None of that is a change; it is left in `raw` as it is, and
-/// what is missing on the way to a change is taken from `before`.
+/// same, empty lists may appear where there were none. None of that is a change; it is left in `raw` as it is. Where
+/// `raw` lacks what a change is made to, it gets all of `after` there.
 pub(super) fn fill(raw: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;
-    }
-    if raw.is_null() {
-        raw.clone_from(before);
     }
     match (raw, before, after) {
         (Value::Object(raw), Value::Object(before), Value::Object(after)) => fill_object(raw, before, after),

@@ -1,110 +1,18 @@
 //! The manager against a server that keeps objects: what it writes, and what it leaves alone.
 
-use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
-use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::task::yield_now;
+use tokio_util::sync::CancellationToken;
 
+use super::fake::{MUTATING, SECRETS, Server, VALIDATING};
 use super::*;
 use crate::leader::Leadership;
-
-/// Objects by path, with resource versions, and the writes that came.
-#[derive(Default)]
-struct Server {
-    objects: Mutex<BTreeMap<String, Value>>,
-    writes: Mutex<Vec<String>>,
-}
-
-const SECRETS: &str = "/api/v1/namespaces/system/secrets";
-const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/trainyard";
-const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/trainyard";
-
-impl Server {
-    fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, u16> {
-        let mut objects = self.objects.lock().unwrap();
-        let sent: Value = serde_json::from_slice(body).unwrap_or_default();
-        let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
-        let (path, mut object) = match *method {
-            Method::POST => {
-                let path = format!("{path}/{}", sent["metadata"]["name"].as_str().unwrap());
-                if objects.contains_key(&path) {
-                    return Err(409);
-                }
-                (path, sent)
-            }
-            Method::PUT => {
-                let held = objects.get(path).ok_or(404_u16)?;
-                if version(held) != version(&sent) {
-                    return Err(409);
-                }
-                (path.to_owned(), sent)
-            }
-            Method::PATCH => {
-                let mut held = objects.get(path).ok_or(404_u16)?.clone();
-                let change: json_patch::Patch = serde_json::from_value(sent).unwrap();
-                json_patch::patch(&mut held, &change).map_err(|_| 422_u16)?;
-                (path.to_owned(), held)
-            }
-            _ => return Err(405),
-        };
-        let mut writes = self.writes.lock().unwrap();
-        writes.push(format!("{method} {}", path.rsplit('/').nth(1).unwrap()));
-        object["metadata"]["resourceVersion"] = writes.len().to_string().into();
-        objects.insert(path, object.clone());
-        Ok(object)
-    }
-
-    fn client(self: &Arc<Self>) -> kube::Client {
-        let server = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
-            let server = server.clone();
-            async move {
-                let (parts, body) = request.into_parts();
-                let body = body.collect().await.unwrap().to_bytes();
-                let (code, body) = match server.answer(&parts.method, parts.uri.path(), &body) {
-                    Ok(object) => (200, object),
-                    Err(code) => (code, json!({"kind": "Status", "status": "Failure", "code": code})),
-                };
-                let body = Full::new(Bytes::from(body.to_string()));
-                Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
-            }
-        });
-        kube::Client::new(service, "default")
-    }
-
-    fn get<K: serde::de::DeserializeOwned>(&self, path: &str) -> Option<K> {
-        self.objects
-            .lock()
-            .unwrap()
-            .get(path)
-            .map(|object| serde_json::from_value(object.clone()).unwrap())
-    }
-
-    fn put(&self, path: &str, object: Value) {
-        self.objects.lock().unwrap().insert(path.to_owned(), object);
-    }
-
-    fn take_writes(&self) -> Vec<String> {
-        std::mem::take(&mut self.writes.lock().unwrap())
-    }
-
-    fn data(&self) -> SecretData {
-        SecretData::of(
-            &self
-                .get::<Secret>(&format!("{SECRETS}/trainyard-webhook-tls"))
-                .unwrap(),
-        )
-    }
-}
 
 struct Replica {
     manager: Manager,
@@ -238,6 +146,15 @@ async fn who_does_not_lead_writes_nothing_and_serves_what_there_is() {
     two.manager.sync(now()).await.unwrap();
     assert!(two.serving.is_loaded());
     assert_eq!(server.take_writes(), [""; 0]);
+
+    server.put(MUTATING, configuration());
+    two.see(&server);
+    two.manager.sync(now()).await.unwrap();
+    assert_eq!(
+        server.take_writes(),
+        [""; 0],
+        "also what is trusted is the leader's to write"
+    );
 }
 
 #[tokio::test]
@@ -289,4 +206,44 @@ async fn a_secret_that_was_emptied_is_filled_and_one_that_was_deleted_is_made() 
     one.see(&server);
     one.manager.sync(now()).await.unwrap();
     assert_eq!(server.take_writes(), ["POST secrets"]);
+}
+
+#[tokio::test]
+async fn what_is_undone_while_it_runs_is_done_again() {
+    let server = Arc::new(Server::default());
+    server.put(MUTATING, configuration());
+    server.put(VALIDATING, configuration());
+    let one = replica(&server, Leadership::always());
+    let two = replica(&server, never());
+    let shutdown = CancellationToken::new();
+    let tasks = [one.manager, two.manager].map(|manager| tokio::spawn(manager.run(shutdown.clone())));
+
+    let path = format!("{SECRETS}/trainyard-webhook-tls");
+    server.until(|server| server.get::<Secret>(&path).is_some()).await;
+    let first = server.data();
+    for emptied in [MUTATING, VALIDATING, MUTATING] {
+        server
+            .until(|server| {
+                server.trusts(MUTATING, &first.ca_crt) && server.trusts(VALIDATING, &first.ca_crt)
+            })
+            .await;
+        server.put(emptied, configuration());
+    }
+    // Somebody empties the Secret: everything is made anew, and trusted.
+    server.put(&path, json!({"metadata": {"name": "trainyard-webhook-tls"}}));
+    server.until(|server| !server.data().ca_crt.is_empty()).await;
+    let second = server.data();
+    assert_ne!(second.ca_crt, first.ca_crt);
+    server
+        .until(|server| server.trusts(MUTATING, &second.ca_crt) && server.trusts(VALIDATING, &second.ca_crt))
+        .await;
+    // A follower serves what the leader made.
+    while !(one.serving.is_loaded() && two.serving.is_loaded()) {
+        yield_now().await;
+    }
+
+    shutdown.cancel();
+    for task in tasks {
+        task.await.unwrap();
+    }
 }

@@ -85,6 +85,8 @@ impl fmt::Debug for SecretData {
 }
 
 #[cfg(test)]
+mod fake;
+#[cfg(test)]
 mod manager_tests;
 #[cfg(test)]
 mod tests;
