@@ -357,3 +357,27 @@ fn definitions_can_be_had_alone() {
     );
     assert_eq!(objects.len(), 1);
 }
+
+/// The operator must know every flag it is started with. A flag that it does not know would stop the parser before
+/// it comes to `--help`.
+#[test]
+fn the_operator_knows_its_arguments() {
+    for line in VARIANTS {
+        let objects = objects(line);
+        let args = list(find(&objects, "Deployment", "trainyard-operator"), "/spec/template/spec/containers/0/args");
+        let args: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
+        printed(&format!("{} --help", args.join(" ")));
+    }
+}
+
+/// The names that the operator uses for itself are those of the manifests.
+#[test]
+fn names_are_those_of_the_operator() {
+    let names = trainyard_operator::certs::CertConfig::new("trainyard-system", "trainyard-webhook");
+    let objects = objects("install");
+    find(&objects, "Service", "trainyard-webhook");
+    find(&objects, "MutatingWebhookConfiguration", &names.mutating);
+    find(&objects, "ValidatingWebhookConfiguration", &names.validating);
+    let secrets = rules_on(&objects, "Role", "secrets");
+    assert!(secrets.iter().any(|(_, rule)| rule["resourceNames"] == json!([names.secret])));
+}
