@@ -264,8 +264,8 @@ fn job() -> impl Strategy<Value = TrainingJob> {
                 if sound {
                     // Valid, so that the decisions themselves are reached.
                     let run = job.spec.run_policy.as_mut().unwrap();
-                    run.ttl_seconds_after_finished = ttl.map(|ttl| ttl.saturating_abs());
-                    run.ttl_seconds_after_failed = ttl_failed.map(|ttl| ttl.saturating_abs());
+                    run.ttl_seconds_after_finished = ttl.map(i64::saturating_abs);
+                    run.ttl_seconds_after_failed = ttl_failed.map(i64::saturating_abs);
                     run.active_deadline_seconds = deadline.map(|deadline| deadline.saturating_abs().max(1));
                     run.backoff_limit = limit.map(i32::saturating_abs);
                     for (role, (_, _, policy, _)) in job.spec.roles.iter_mut().zip(roles) {
@@ -273,7 +273,7 @@ fn job() -> impl Strategy<Value = TrainingJob> {
                     }
                     return job;
                 }
-                job.spec.framework.name = framework.to_owned();
+                framework.clone_into(&mut job.spec.framework.name);
                 job.spec.roles.clear();
                 for (name, replicas, restart_policy, odd) in roles {
                     let mut role = trainyard_api::RoleSpec {

@@ -1,0 +1,186 @@
+//! What the cluster and the user do to a job.
+
+use jiff::SignedDuration;
+use trainyard_api::TrainingJobSpec;
+use trainyard_core::plan::StatusWrite;
+use trainyard_core::view::{NodeState, Nodes, PodEnd, PodPhase, PodRow, Trouble};
+
+use super::{ROUNDS, SOON, World};
+
+impl World {
+    // What the cluster does.
+
+    /// The row of a pod.
+    pub fn pod(&self, name: &str) -> &PodRow {
+        self.pods
+            .iter()
+            .find(|row| &*row.name == name)
+            .unwrap_or_else(|| panic!("there is no pod {name}"))
+    }
+
+    pub fn pod_mut(&mut self, name: &str) -> &mut PodRow {
+        let row = self.pods.iter_mut().find(|row| &*row.name == name);
+        row.unwrap_or_else(|| panic!("there is no pod {name}"))
+    }
+
+    /// A pod is placed on a node and runs.
+    pub fn run_on(&mut self, name: &str, node: &str) {
+        let row = self.pod_mut(name);
+        row.node = Some(node.into());
+        row.phase = PodPhase::Running;
+        row.ready = true;
+        row.trouble = None;
+    }
+
+    /// Every pod that waits is placed on a node and runs.
+    pub fn run_all(&mut self) {
+        let waiting: Vec<String> = self.names(|row| row.phase == PodPhase::Pending && !row.terminating);
+        for (i, name) in waiting.iter().enumerate() {
+            self.run_on(name, &format!("node-{}", i % 2));
+        }
+    }
+
+    pub fn names(&self, which: impl Fn(&PodRow) -> bool) -> Vec<String> {
+        self.pods
+            .iter()
+            .filter(|row| which(row))
+            .map(|row| row.name.to_string())
+            .collect()
+    }
+
+    pub fn succeed(&mut self, name: &str) {
+        let row = self.pod_mut(name);
+        row.node.get_or_insert_with(|| "node-0".into());
+        row.phase = PodPhase::Succeeded;
+        row.ready = false;
+    }
+
+    pub fn succeed_all(&mut self) {
+        for name in self.names(|row| row.phase == PodPhase::Running) {
+            self.succeed(&name);
+        }
+    }
+
+    /// A pod's program ends with an exit code.
+    pub fn fail(&mut self, name: &str, code: i32) {
+        let now = self.now;
+        let row = self.pod_mut(name);
+        row.node.get_or_insert_with(|| "node-0".into());
+        row.phase = PodPhase::Failed;
+        row.ready = false;
+        row.end = Some(Box::new(PodEnd {
+            container: Some("main".to_owned()),
+            exit_code: Some(code),
+            signal: (code > 128).then(|| code - 128),
+            reason: Some("Error".to_owned()),
+            message: Some("the last line of the log".to_owned()),
+            finished_at: Some(now),
+            disrupted: false,
+        }));
+    }
+
+    /// A pod is evicted: it failed, and its program had no part in it.
+    pub fn evict(&mut self, name: &str) {
+        let row = self.pod_mut(name);
+        row.node.get_or_insert_with(|| "node-0".into());
+        row.phase = PodPhase::Failed;
+        row.ready = false;
+        let reason = Some("Evicted".to_owned());
+        row.end = Some(Box::new(PodEnd {
+            reason,
+            disrupted: true,
+            ..PodEnd::default()
+        }));
+    }
+
+    pub fn trouble(&mut self, name: &str, reason: &str, message: &str) {
+        let trouble = Trouble {
+            reason: reason.to_owned(),
+            message: message.to_owned(),
+        };
+        self.pod_mut(name).trouble = Some(Box::new(trouble));
+    }
+
+    /// Somebody deletes a pod: it is asked to go.
+    pub fn ask_to_go(&mut self, name: &str) {
+        self.pod_mut(name).terminating = true;
+    }
+
+    /// A pod is gone without a trace.
+    pub fn vanish(&mut self, name: &str) {
+        self.pod(name);
+        self.pods.retain(|row| &*row.name != name);
+    }
+
+    pub fn node(&mut self, name: &str, state: NodeState) {
+        self.nodes.0.insert(name.to_owned(), state);
+    }
+
+    /// The kubelets of nodes that are up remove the pods that were asked to go.
+    pub fn kubelets_remove(&mut self) {
+        let nodes = &self.nodes;
+        self.pods.retain(|row| {
+            !row.terminating
+                || row
+                    .node
+                    .as_deref()
+                    .is_some_and(|node| nodes.state(node) != NodeState::Up)
+        });
+    }
+
+    pub fn tick(&mut self, seconds: i64) {
+        self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
+    }
+
+    /// Operator and kubelets work, and time passes to whatever the operator waits for, but for a deadline in the far
+    /// future, until nothing moves; pods that wait are run.
+    pub fn settle(&mut self) {
+        for _ in 0..ROUNDS {
+            let plan = self.reconcile();
+            let before = (self.pods.clone(), self.log.statuses);
+            self.kubelets_remove();
+            self.run_all();
+            let near = plan
+                .wake_at
+                .filter(|at| at.duration_since(self.now) <= SignedDuration::from_mins(10));
+            if let Some(at) = near {
+                assert!(at > self.now, "wakes in the past, for ever");
+                self.now = at;
+            } else if matches!(plan.status, StatusWrite::Soon(_)) {
+                self.tick(SOON.as_secs());
+            } else if before == (self.pods.clone(), self.log.statuses) {
+                return;
+            }
+        }
+        panic!("never settles: {:#?}", self.plan());
+    }
+
+    /// As [`World::settle`], but no time passes.
+    pub fn settle_without_waiting(&mut self) {
+        for _ in 0..ROUNDS {
+            self.reconcile();
+            let before = self.pods.clone();
+            self.kubelets_remove();
+            self.run_all();
+            if before == self.pods {
+                return;
+            }
+        }
+        panic!("never settles: {:#?}", self.plan());
+    }
+
+    // What the user does.
+
+    /// The user changes the spec.
+    pub fn edit(&mut self, change: impl FnOnce(&mut TrainingJobSpec)) {
+        let before = self.job.spec.clone();
+        change(&mut self.job.spec);
+        if self.job.spec != before {
+            *self.job.metadata.generation.get_or_insert(1) += 1;
+        }
+    }
+
+    pub fn suspend(&mut self, suspend: bool) {
+        self.edit(|spec| spec.suspend = Some(suspend));
+    }
+}
