@@ -188,12 +188,10 @@ async fn list(client: &kube::Client, target: &Target, sink: &dyn Sink, began: In
         for item in page.items.into_iter().flatten() {
             decoded(target, sink.object(item.get(), Source::List));
         }
-        match page.metadata.more.filter(|more| !more.is_empty()) {
-            Some(more) => params.continue_token = Some(more),
-            None => {
-                sink.listed(version, began);
-                return Ok(page.metadata.resource_version);
-            }
+        params.continue_token = page.metadata.more.filter(|more| !more.is_empty());
+        if params.continue_token.is_none() {
+            sink.listed(version, began);
+            return Ok(page.metadata.resource_version);
         }
     }
 }

@@ -5,7 +5,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::future::Future;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -236,22 +235,20 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
     }
 
     /// Waits for a key. For one waiter at a time.
-    pub fn next(&self) -> impl Future<Output = K> {
-        async move {
-            loop {
-                let due = {
-                    let mut core = self.lock();
-                    if let Some(key) = core.pop(Instant::now()) {
-                        return key;
-                    }
-                    core.next_due()
-                };
-                match due {
-                    Some(due) => {
-                        let _ = tokio::time::timeout_at(due, self.wake.notified()).await;
-                    }
-                    None => self.wake.notified().await,
+    pub async fn next(&self) -> K {
+        loop {
+            let due = {
+                let mut core = self.lock();
+                if let Some(key) = core.pop(Instant::now()) {
+                    return key;
                 }
+                core.next_due()
+            };
+            match due {
+                Some(due) => {
+                    let _ = tokio::time::timeout_at(due, self.wake.notified()).await;
+                }
+                None => self.wake.notified().await,
             }
         }
     }

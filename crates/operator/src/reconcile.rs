@@ -26,7 +26,7 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 /// How often it is looked whether what is in a job's way still is.
 const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 /// The pause in creating children that the server refuses.
-const REFUSED: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_secs(300) };
+const REFUSED: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_mins(5) };
 /// A time to look again that has passed already is taken to mean this.
 const SOON: Duration = Duration::from_millis(100);
 

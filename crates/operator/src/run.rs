@@ -13,7 +13,7 @@ use crate::metrics::Metrics;
 use crate::options::Options;
 
 /// An engine that has not moved for so long never will.
-const LIFELESS: Duration = Duration::from_secs(60);
+const LIFELESS: Duration = Duration::from_mins(1);
 
 /// Why the operator could not run.
 #[derive(Debug, thiserror::Error)]

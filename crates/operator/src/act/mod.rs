@@ -192,13 +192,13 @@ impl Hands {
     /// Gives a child of ours back the label that somebody took from it, without which the watch does not see it.
     async fn label(&self, target: Target<'_>, child: Child, name: &str, found: &Meta) -> Result<(), Failure> {
         use trainyard_api::names::{LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY};
-        let patch = serde_json::json!({"metadata": {
+        let labels = serde_json::json!({"metadata": {
             "uid": found.uid,
             "resourceVersion": found.resource_version.0.to_string(),
             "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_JOB: &*target.key.name},
         }});
         let path = child.path(&target.key.namespace, name);
-        let request = request(Method::PATCH, &path, Answer::Whole, Some(&patch))?;
+        let request = request(Method::PATCH, &path, Answer::Whole, Some(&labels))?;
         let labelled = self.send::<SlimPod>(target.term, request).await?;
         self.see(child, labelled);
         Ok(())
@@ -274,11 +274,11 @@ impl Hands {
         &self,
         term: &CancellationToken,
         malformed: &Malformed,
-        patch: &serde_json::Value,
+        report: &serde_json::Value,
     ) -> Result<(), Failure> {
         let ObjectMeta { name, namespace, .. } = &malformed.metadata;
         let path = Path::job(namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default()).status();
-        let request = request(Method::PATCH, &path, Answer::Metadata, Some(patch))?;
+        let request = request(Method::PATCH, &path, Answer::Metadata, Some(report))?;
         self.send::<IgnoredAny>(term, request).await.map(|_| ())
     }
 

@@ -51,9 +51,9 @@ pub(super) struct Progresses {
 
 impl Progresses {
     pub(super) fn new(namespaces: &[String]) -> Self {
-        let scoped = vec![Progress::default(); namespaces.len().max(1)];
+        let each = vec![Progress::default(); namespaces.len().max(1)];
         let scopes = namespaces.iter().enumerate().map(|(position, name)| (name.clone(), position)).collect();
-        Self { scopes, of: [scoped.clone(), scoped.clone(), scoped, vec![Progress::default()]] }
+        Self { scopes, of: [each.clone(), each.clone(), each, vec![Progress::default()]] }
     }
 
     /// The scope of a namespace.

@@ -56,33 +56,33 @@ struct Mark {
 /// The children of one job, of one kind. Looking at them is free: they are shared until they change.
 #[derive(Debug)]
 pub(super) struct Rows<R> {
-    rows: Arc<Vec<R>>,
+    list: Arc<Vec<R>>,
     marks: Vec<Mark>,
-    /// Positions in `rows`, ordered by name and UID, so that a job of many pods is not searched from end to end.
+    /// Positions in `list`, ordered by name and UID, so that a job of many pods is not searched from end to end.
     order: Vec<u32>,
 }
 
 impl<R> Default for Rows<R> {
     fn default() -> Self {
-        Self { rows: Arc::default(), marks: Vec::new(), order: Vec::new() }
+        Self { list: Arc::default(), marks: Vec::new(), order: Vec::new() }
     }
 }
 
 impl<R: Row> Rows<R> {
     pub(super) fn share(&self) -> Arc<Vec<R>> {
-        self.rows.clone()
+        self.list.clone()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&R, Version)> {
-        self.rows.iter().zip(self.marks.iter().map(|mark| mark.version))
+        self.list.iter().zip(self.marks.iter().map(|mark| mark.version))
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.list.is_empty()
     }
 
     fn search(&self, name: &str, uid: &str) -> Result<usize, usize> {
-        self.order.binary_search_by(|position| match self.rows.get(*position as usize) {
+        self.order.binary_search_by(|position| match self.list.get(*position as usize) {
             Some(row) => row.name().cmp(name).then_with(|| row.uid().cmp(uid)),
             None => Ordering::Less,
         })
@@ -103,15 +103,15 @@ impl<R: Row> Rows<R> {
         let place = match self.search(row.name(), row.uid()) {
             Ok(place) => place,
             Err(place) => {
-                let Ok(position) = u32::try_from(self.rows.len()) else { return false };
+                let Ok(position) = u32::try_from(self.list.len()) else { return false };
                 self.order.insert(place, position);
                 self.marks.push(Mark { version, epoch });
-                Arc::make_mut(&mut self.rows).push(row);
+                Arc::make_mut(&mut self.list).push(row);
                 return true;
             }
         };
         let Some(position) = self.order.get(place).map(|position| *position as usize) else { return false };
-        let (Some(mark), Some(old)) = (self.marks.get_mut(position), self.rows.get(position)) else { return false };
+        let (Some(mark), Some(old)) = (self.marks.get_mut(position), self.list.get(position)) else { return false };
         mark.epoch = epoch;
         if version <= mark.version && version != Version(0) {
             return false;
@@ -124,7 +124,7 @@ impl<R: Row> Rows<R> {
         if *old == row {
             return false;
         }
-        if let Some(old) = Arc::make_mut(&mut self.rows).get_mut(position) {
+        if let Some(old) = Arc::make_mut(&mut self.list).get_mut(position) {
             *old = row;
         }
         true
@@ -133,17 +133,17 @@ impl<R: Row> Rows<R> {
     /// Marks a row as asked to go. Whether it was there and was not yet.
     pub(super) fn terminate(&mut self, name: &str, uid: &str) -> bool {
         let Some(position) = self.find(name, uid) else { return false };
-        if self.rows.get(position).is_none_or(Row::terminating) {
+        if self.list.get(position).is_none_or(Row::terminating) {
             return false;
         }
-        Arc::make_mut(&mut self.rows).get_mut(position).map(Row::set_terminating).is_some()
+        Arc::make_mut(&mut self.list).get_mut(position).map(Row::set_terminating).is_some()
     }
 
     /// Removes a row. Whether it was there.
     pub(super) fn remove(&mut self, name: &str, uid: &str) -> bool {
         let Ok(place) = self.search(name, uid) else { return false };
-        let last = self.rows.len().saturating_sub(1);
-        let moved = self.rows.get(last).and_then(|row| self.search(row.name(), row.uid()).ok());
+        let last = self.list.len().saturating_sub(1);
+        let moved = self.list.get(last).and_then(|row| self.search(row.name(), row.uid()).ok());
         let position = self.order.remove(place) as usize;
         if let Some(moved) = moved
             && moved != place
@@ -153,7 +153,7 @@ impl<R: Row> Rows<R> {
             *slot = position;
         }
         self.marks.swap_remove(position);
-        Arc::make_mut(&mut self.rows).swap_remove(position);
+        Arc::make_mut(&mut self.list).swap_remove(position);
         true
     }
 
@@ -161,7 +161,7 @@ impl<R: Row> Rows<R> {
     pub(super) fn sweep(&mut self, epoch: u32, listed: Version) -> bool {
         let stale = |mark: &Mark| mark.epoch != epoch && mark.version <= listed;
         let gone: Vec<(String, String)> = self
-            .rows
+            .list
             .iter()
             .zip(&self.marks)
             .filter(|(_, mark)| stale(mark))
@@ -190,7 +190,7 @@ mod tests {
     }
 
     fn names(rows: &Rows<ServiceRow>) -> Vec<String> {
-        rows.order.iter().map(|position| rows.rows[*position as usize].name.to_string()).collect()
+        rows.order.iter().map(|position| rows.list[*position as usize].name.to_string()).collect()
     }
 
     #[test]

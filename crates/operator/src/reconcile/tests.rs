@@ -174,7 +174,7 @@ async fn children_that_are_refused_are_told_of_once_and_tried_seldom() {
     operator.settle().await;
     assert!(operator.server.count("POST pods") > tried);
     *operator.server.quota.lock().unwrap() = None;
-    tokio::time::advance(Duration::from_secs(300)).await;
+    tokio::time::advance(Duration::from_mins(5)).await;
     operator.settle().await;
     let server = operator.end().await;
     let writes = server.writes.lock().unwrap();

@@ -4,7 +4,7 @@ use trainyard_core::view::{PodPhase, PodRow};
 use super::*;
 
 /// A pod as a server sends it, with what this test is about in `spec.nodeName` and `status`.
-fn pod(status: Value) -> PodRow {
+fn pod(status: &Value) -> PodRow {
     let json = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -33,7 +33,7 @@ fn ended(name: &str, state: &Value) -> Value {
 
 #[test]
 fn a_running_pod() {
-    let row = pod(json!({
+    let row = pod(&json!({
         "phase": "Running", "podIP": "10.0.0.9", "qosClass": "BestEffort", "startTime": "2026-01-02T03:04:06Z",
         "conditions": [
             {"type": "Ready", "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-01-02T03:04:09Z"},
@@ -48,7 +48,7 @@ fn a_running_pod() {
 
 #[test]
 fn a_pod_killed_for_its_memory() {
-    let row = pod(json!({
+    let row = pod(&json!({
         "phase": "Failed",
         "containerStatuses": [
             ended("log", &json!({"exitCode": 143, "reason": "Error"})),
@@ -65,7 +65,7 @@ fn a_pod_killed_for_its_memory() {
 
 #[test]
 fn the_main_container_did_well_and_another_did_not() {
-    let row = pod(json!({
+    let row = pod(&json!({
         "phase": "Failed",
         "initContainerStatuses": [ended("fetch", &json!({"exitCode": 0}))],
         "containerStatuses": [
@@ -77,7 +77,7 @@ fn the_main_container_did_well_and_another_did_not() {
 
 #[test]
 fn an_init_container_failed() {
-    let row = pod(json!({
+    let row = pod(&json!({
         "phase": "Failed",
         "initContainerStatuses": [ended("fetch", &json!({"exitCode": 9, "signal": 9}))],
         "containerStatuses": [{"name": "train", "state": {"waiting": {"reason": "PodInitializing"}}}],
@@ -89,7 +89,7 @@ fn an_init_container_failed() {
 
 #[test]
 fn an_evicted_pod() {
-    let row = pod(json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}));
+    let row = pod(&json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}));
     let end = row.end.unwrap();
     assert!(end.disrupted);
     assert_eq!((end.exit_code, end.reason.as_deref()), (None, Some("Evicted")));
@@ -100,29 +100,29 @@ fn an_evicted_pod() {
 fn a_preempted_pod() {
     let target = json!([{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
         "message": "kube-scheduler: preempting to accommodate a higher priority pod"}]);
-    let going = pod(json!({"phase": "Running", "conditions": target}));
+    let going = pod(&json!({"phase": "Running", "conditions": target}));
     assert_eq!(going.end.as_ref().map(|end| (end.disrupted, end.exit_code)), Some((true, None)));
-    let gone = pod(json!({"phase": "Failed", "conditions": target,
+    let gone = pod(&json!({"phase": "Failed", "conditions": target,
         "containerStatuses": [ended("train", &json!({"exitCode": 143, "reason": "Error"}))]}));
     let end = gone.end.unwrap();
     assert_eq!((end.disrupted, end.exit_code, end.reason.as_deref()), (true, Some(143), Some("PreemptionByScheduler")));
     let revoked = json!([{"type": "DisruptionTarget", "status": "False"}]);
-    assert!(pod(json!({"phase": "Running", "conditions": revoked})).end.is_none());
+    assert!(pod(&json!({"phase": "Running", "conditions": revoked})).end.is_none());
 }
 
 #[test]
 fn a_pod_that_failed_without_running() {
-    assert!(pod(json!({"phase": "Failed", "reason": "OutOfcpu"})).end.unwrap().disrupted);
-    assert!(pod(json!({"phase": "Failed"})).end.unwrap().disrupted);
-    assert!(!pod(json!({"phase": "Failed", "reason": "DeadlineExceeded"})).end.unwrap().disrupted);
+    assert!(pod(&json!({"phase": "Failed", "reason": "OutOfcpu"})).end.unwrap().disrupted);
+    assert!(pod(&json!({"phase": "Failed"})).end.unwrap().disrupted);
+    assert!(!pod(&json!({"phase": "Failed", "reason": "DeadlineExceeded"})).end.unwrap().disrupted);
     let side_ended = ended("log", &json!({"exitCode": 0}));
     let shutdown = json!({"phase": "Failed", "reason": "NodeShutdown", "containerStatuses": [side_ended]});
-    assert!(pod(shutdown).end.unwrap().disrupted);
+    assert!(pod(&shutdown).end.unwrap().disrupted);
 }
 
 #[test]
 fn a_pod_that_fits_nowhere() {
-    let row = pod(json!({"phase": "Pending", "conditions": [
+    let row = pod(&json!({"phase": "Pending", "conditions": [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available"}]}));
     let trouble = row.trouble.unwrap();
     assert_eq!((&*trouble.reason, &*trouble.message), ("Unschedulable", "0/2 nodes are available"));
@@ -132,7 +132,7 @@ fn a_pod_that_fits_nowhere() {
 #[test]
 fn an_image_that_cannot_be_pulled() {
     let waiting = |reason: &str| {
-        pod(json!({"phase": "Pending", "containerStatuses": [
+        pod(&json!({"phase": "Pending", "containerStatuses": [
             {"name": "log", "state": {"waiting": {"reason": "ContainerCreating"}}},
             {"name": "train", "state": {"waiting": {"reason": reason, "message": "Back-off pulling image"}}}]}))
     };
