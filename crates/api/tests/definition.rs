@@ -1,6 +1,6 @@
 //! The generated definition: what `kubectl` shows of it, what the API server accepts, and what apply needs.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail tests")]
 
 use std::sync::OnceLock;
 
