@@ -205,3 +205,15 @@ async fn a_new_certificate_is_served_from_the_next_handshake() {
         );
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_says_nothing_is_shown_out() {
+    let server = start().await;
+    server.serving.load(&certificates()).unwrap();
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    let before = tokio::time::Instant::now();
+    let ended = timeout(Duration::from_mins(1), silent.read(&mut [0; 1])).await;
+    assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
+    // Virtual time.
+    assert!(before.elapsed() <= crate::http::HANDSHAKE_TIMEOUT + Duration::from_millis(10));
+}
