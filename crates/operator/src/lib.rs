@@ -36,4 +36,4 @@ pub mod watch;
 mod run;
 
 pub use options::Options;
-pub use run::{Error, run};
+pub use run::{Error, WEBHOOK_SERVICE, run};

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission;
+use crate::certs::{CertConfig, Manager, ServingCert};
 use crate::clock::SystemClock;
 use crate::engine::{Config, Engine};
 use crate::http::{self, BindError, Probes};
@@ -14,6 +17,9 @@ use crate::options::Options;
 
 /// An engine that has not moved for so long never will.
 const LIFELESS: Duration = Duration::from_mins(1);
+
+/// The Service through which the API server calls the webhooks, as the manifests name it.
+pub const WEBHOOK_SERVICE: &str = "trainyard-webhook";
 
 /// Why the operator could not run.
 #[derive(Debug, thiserror::Error)]
@@ -58,10 +64,17 @@ pub async fn run(
         instance: identity,
         clock: Arc::new(SystemClock),
     };
-    let engine = Engine::new(client, config, leadership, metrics.clone());
     // Until the very end, so that it can be seen how it ends.
     let serving = CancellationToken::new();
-    let server = tokio::spawn(http::serve(listener, metrics, probes(&engine), serving.clone()));
+    let webhooks = if options.webhooks {
+        let listener = http::bind(options.webhook_address).await?;
+        Some(serve_webhooks(listener, &client, &namespace, &leadership, &serving))
+    } else {
+        None
+    };
+    let engine = Engine::new(client, config, leadership, metrics.clone());
+    let probes = probes(&engine, webhooks.clone());
+    let server = tokio::spawn(http::serve(listener, metrics, probes, serving.clone()));
     engine.run(shutdown).await;
     release.cancel();
     if let Some(elector) = elector {
@@ -73,7 +86,28 @@ pub async fn run(
     Ok(())
 }
 
-fn probes(engine: &Engine) -> Probes {
+/// Serves the webhooks, and keeps their certificates.
+fn serve_webhooks(
+    listener: TcpListener,
+    client: &kube::Client,
+    namespace: &str,
+    leadership: &Leadership,
+    shutdown: &CancellationToken,
+) -> Arc<ServingCert> {
+    let certificate = Arc::new(ServingCert::new());
+    let config = CertConfig::new(namespace, WEBHOOK_SERVICE);
+    let manager = Manager::new(client.clone(), config, leadership.clone(), certificate.clone());
+    tokio::spawn(manager.run(shutdown.clone()));
+    let serve = admission::serve(listener, certificate.clone(), shutdown.clone());
+    tokio::spawn(async move {
+        if let Err(error) = serve.await {
+            tracing::error!(%error, "the webhooks can't be served");
+        }
+    });
+    certificate
+}
+
+fn probes(engine: &Engine, webhooks: Option<Arc<ServingCert>>) -> Probes {
     let (index, pulse) = (engine.index(), engine.pulse());
     Probes {
         live: Arc::new(move || match pulse.silent() {
@@ -81,8 +115,13 @@ fn probes(engine: &Engine) -> Probes {
             silent => Err(format!("the engine has not moved for {} s", silent.as_secs())),
         }),
         ready: Arc::new(move || {
-            let warm = index.is_listed_since(None);
-            if warm { Ok(()) } else { Err("jobs, pods and Services have not been listed yet".to_owned()) }
+            if !index.is_listed_since(None) {
+                Err("jobs, pods and Services have not been listed yet".to_owned())
+            } else if webhooks.as_ref().is_some_and(|certificate| !certificate.is_loaded()) {
+                Err("the webhooks have no certificate yet".to_owned())
+            } else {
+                Ok(())
+            }
         }),
     }
 }
