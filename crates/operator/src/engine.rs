@@ -27,6 +27,11 @@ const STALE: Backoff = Backoff { base: Duration::from_millis(10), max: Duration:
 /// How long a replica that is just starting waits to be the leader before it lists: a list that begins after that
 /// need not be made again.
 const FIRST_TERM: Duration = Duration::from_secs(1);
+/// A job of many pods, at which each look costs time, rests for so many times what it cost, so that the changes of
+/// many pods are looked at together.
+const RESTS: u32 = 10;
+/// The shortest rest that a timer can tell from none.
+const RESOLUTION: Duration = Duration::from_millis(2);
 /// How long writes may take that were under way when it was time to stop.
 const LAST_WRITES: Duration = Duration::from_secs(10);
 /// How often numbers that change by themselves are put into the metrics.
@@ -52,7 +57,7 @@ impl Default for Config {
         Self {
             namespaces: Vec::new(),
             settings: Settings::default(),
-            concurrency: 32,
+            concurrency: 256,
             instance: "trainyard".to_owned(),
             clock: Arc::new(SystemClock),
         }
@@ -100,8 +105,8 @@ impl Engine {
     /// An engine at rest.
     pub fn new(client: kube::Client, config: Config, leadership: Leadership, metrics: Arc<Metrics>) -> Self {
         let index = Arc::new(Index::new(&config.namespaces));
-        let (recorder, senders) = Recorder::start(&client, &leadership, &config.instance);
         let hands = Hands::new(client.clone(), index.clone(), leadership.clone(), config.settings.clone());
+        let (recorder, senders) = Recorder::start(&client, hands.gate(), &leadership, &config.instance);
         let reconciler = Arc::new(Reconciler {
             hands,
             index: index.clone(),
@@ -202,6 +207,7 @@ impl Engine {
 /// Puts a key back as a verdict says.
 fn settle(queue: &Queue<JobKey>, key: &JobKey, verdict: Verdict) {
     let now = Instant::now();
+    let rest = verdict.cost * RESTS;
     queue.with(|core| {
         match verdict.next {
             Next::Rest => core.succeeded(key),
@@ -222,7 +228,7 @@ fn settle(queue: &Queue<JobKey>, key: &JobKey, verdict: Verdict) {
                 core.add_at(key.clone(), now + pause);
             }
         }
-        core.done(key);
+        core.done(key, (rest >= RESOLUTION).then(|| now + rest));
     });
 }
 

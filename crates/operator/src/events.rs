@@ -17,12 +17,13 @@ use tokio::task::JoinSet;
 use trainyard_api::{GROUP, MANAGED_BY_TRAINYARD, VERSION};
 use trainyard_core::plan::Note;
 
+use crate::act::{Class, Gate};
 use crate::leader::Leadership;
 
 /// How many events may wait.
 const CAPACITY: usize = 10_000;
 /// How many are sent at once.
-const SENDERS: usize = 2;
+const SENDERS: usize = 4;
 /// What the server takes of a note.
 const NOTE_LIMIT: usize = 1024;
 /// What the server takes of a name.
@@ -47,12 +48,12 @@ pub struct Senders {
 
 impl Recorder {
     /// A recorder that sends in the name of an instance of the operator.
-    pub fn start(client: &kube::Client, leadership: &Leadership, instance: &str) -> (Self, Senders) {
+    pub fn start(client: &kube::Client, gate: &Gate, leadership: &Leadership, instance: &str) -> (Self, Senders) {
         let (notes, receiver) = mpsc::channel(CAPACITY);
         let receiver = Arc::new(Mutex::new(receiver));
         let mut tasks = JoinSet::new();
         for _ in 0..SENDERS {
-            tasks.spawn(send(client.clone(), leadership.clone(), receiver.clone()));
+            tasks.spawn(send(client.clone(), gate.clone(), leadership.clone(), receiver.clone()));
         }
         let recorder = Self { notes, instance: instance.into(), dropped: Arc::default(), number: Arc::default() };
         (recorder, Senders { tasks })
@@ -86,10 +87,11 @@ impl Senders {
     }
 }
 
-async fn send(client: kube::Client, leadership: Leadership, notes: Arc<Mutex<mpsc::Receiver<Event>>>) {
+async fn send(client: kube::Client, gate: Gate, leadership: Leadership, notes: Arc<Mutex<mpsc::Receiver<Event>>>) {
     loop {
         let next = notes.lock().await.recv().await;
         let Some(event) = next else { return };
+        let _place = gate.enter(Class::Event).await;
         if !leadership.may_write() {
             continue;
         }

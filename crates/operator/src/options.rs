@@ -43,8 +43,8 @@ pub struct Options {
     #[arg(long, env = "TRAINYARD_CLUSTER_DOMAIN", value_name = "DOMAIN", default_value = "cluster.local")]
     pub cluster_domain: String,
 
-    /// How many jobs are worked on at once.
-    #[arg(long, env = "TRAINYARD_CONCURRENCY", value_name = "NUMBER", default_value_t = 32)]
+    /// How many jobs are worked on at once. Requests to the server are limited apart from this.
+    #[arg(long, env = "TRAINYARD_CONCURRENCY", value_name = "NUMBER", default_value_t = 256)]
     pub concurrency: usize,
 }
 

@@ -52,6 +52,8 @@ struct Entry {
     state: State,
     /// The deadline that counts; timers that differ from it are out of date.
     due: Option<Instant>,
+    /// Until when it is not handed out again.
+    rest: Option<Instant>,
     failures: u32,
 }
 
@@ -62,6 +64,9 @@ enum State {
     Ready,
     Out,
     OutAndDirty,
+    /// As idle, but not to be ready before its rest is over.
+    Resting,
+    RestingAndDirty,
 }
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,7 +113,8 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
                 self.ready.push_back(key);
             }
             State::Out => entry.state = State::OutAndDirty,
-            State::Ready | State::OutAndDirty => {}
+            State::Resting => entry.state = State::RestingAndDirty,
+            State::Ready | State::OutAndDirty | State::RestingAndDirty => {}
         }
     }
 
@@ -137,12 +143,17 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
 
     fn fire(&mut self, now: Instant) {
         while let Some(Reverse(timer)) = self.timers.peek() {
-            let due = self.entries.get(&timer.key).and_then(|entry| entry.due);
-            if due == Some(timer.at) && timer.at > now {
+            let at = Some(timer.at);
+            let entry = self.entries.get(&timer.key);
+            let (due, rest) = entry.map_or((false, false), |entry| (entry.due == at, entry.rest == at));
+            if (due || rest) && timer.at > now {
                 return;
             }
             let Some(Reverse(timer)) = self.timers.pop() else { return };
-            if due == Some(timer.at) {
+            if rest {
+                self.rested(&timer.key);
+            }
+            if due {
                 if let Some(entry) = self.entries.get_mut(&timer.key) {
                     entry.due = None;
                 }
@@ -151,14 +162,37 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         }
     }
 
+    /// A key's rest is over.
+    fn rested(&mut self, key: &K) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.rest = None;
+        let dirty = entry.state == State::RestingAndDirty;
+        entry.state = State::Idle;
+        if dirty {
+            self.add(key.clone());
+        } else if entry.due.is_none() && entry.failures == 0 {
+            self.entries.remove(key);
+        }
+    }
+
     /// When the next key becomes ready by itself.
     pub fn next_due(&self) -> Option<Instant> {
         self.timers.peek().map(|Reverse(timer)| timer.at)
     }
 
-    /// A key that was out has been looked at.
-    pub fn done(&mut self, key: &K) {
+    /// A key that was out has been looked at. If it was costly, it is to rest before it is looked at again.
+    pub fn done(&mut self, key: &K, rest: Option<Instant>) {
         let Some(entry) = self.entries.get_mut(key) else { return };
+        if let Some(until) = rest
+            && self.open
+            && matches!(entry.state, State::Out | State::OutAndDirty)
+        {
+            let dirty = entry.state == State::OutAndDirty;
+            entry.state = if dirty { State::RestingAndDirty } else { State::Resting };
+            entry.rest = Some(until);
+            self.timers.push(Reverse(Timer { at: until, key: key.clone() }));
+            return;
+        }
         match entry.state {
             State::OutAndDirty => {
                 entry.state = State::Ready;
@@ -168,7 +202,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
                 self.entries.remove(key);
             }
             State::Out => entry.state = State::Idle,
-            State::Idle | State::Ready => {}
+            State::Idle | State::Ready | State::Resting | State::RestingAndDirty => {}
         }
     }
 
@@ -255,127 +289,4 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn queue() -> (Core<&'static str>, Instant) {
-        let mut core = Core::default();
-        core.open([]);
-        (core, Instant::now())
-    }
-
-    const SECOND: Duration = Duration::from_secs(1);
-
-    #[test]
-    fn keys_come_once_and_in_order() {
-        let (mut core, now) = queue();
-        core.add("a");
-        core.add("b");
-        core.add("a");
-        assert_eq!(core.depth(), 2);
-        assert_eq!((core.pop(now), core.pop(now), core.pop(now)), (Some("a"), Some("b"), None));
-    }
-
-    #[test]
-    fn a_key_that_is_out_comes_back_only_when_done() {
-        let (mut core, now) = queue();
-        core.add("a");
-        assert_eq!(core.pop(now), Some("a"));
-        core.add("a");
-        core.add("a");
-        assert_eq!(core.pop(now), None);
-        core.done(&"a");
-        assert_eq!(core.pop(now), Some("a"));
-        core.done(&"a");
-        assert_eq!(core.pop(now), None);
-        assert!(core.entries.is_empty(), "nothing is remembered of a key that is at rest");
-    }
-
-    #[test]
-    fn the_earliest_deadline_wins_and_fires_once() {
-        let (mut core, now) = queue();
-        core.add_at("a", now + 5 * SECOND);
-        core.add_at("a", now + 2 * SECOND);
-        core.add_at("a", now + 9 * SECOND);
-        assert_eq!(core.pop(now + SECOND), None);
-        assert_eq!(core.next_due(), Some(now + 2 * SECOND));
-        assert_eq!(core.pop(now + 2 * SECOND), Some("a"));
-        core.done(&"a");
-        assert_eq!(core.pop(now + 10 * SECOND), None);
-    }
-
-    #[test]
-    fn a_deadline_set_while_out_holds_and_an_event_before_it_replaces_it() {
-        let (mut core, now) = queue();
-        core.add("a");
-        core.pop(now);
-        core.add_at("a", now + 5 * SECOND);
-        core.done(&"a");
-        core.add("a");
-        assert_eq!(core.pop(now), Some("a"), "an event does not wait for the deadline");
-        core.done(&"a");
-        assert_eq!(core.pop(now + 6 * SECOND), None, "whoever looked last did not ask to look again");
-    }
-
-    #[test]
-    fn a_deadline_that_fires_while_out_is_not_lost() {
-        let (mut core, now) = queue();
-        core.add("a");
-        core.pop(now);
-        core.add_at("a", now + SECOND);
-        assert_eq!(core.pop(now + 2 * SECOND), None);
-        core.done(&"a");
-        assert_eq!(core.pop(now + 2 * SECOND), Some("a"));
-    }
-
-    #[test]
-    fn failures_are_counted_until_success() {
-        let (mut core, now) = queue();
-        core.add("a");
-        core.pop(now);
-        assert_eq!((core.failed(&"a"), core.failed(&"a")), (1, 2));
-        core.done(&"a");
-        assert_eq!(core.failed(&"a"), 3);
-        core.succeeded(&"a");
-        assert_eq!(core.failed(&"a"), 1);
-    }
-
-    #[test]
-    fn a_closed_queue_forgets_and_takes_nothing_but_knows_what_is_out() {
-        let (mut core, now) = queue();
-        core.add("out");
-        core.pop(now);
-        core.add("waiting");
-        core.add_at("later", now + SECOND);
-        core.close();
-        core.add("b");
-        core.add_at("b", now);
-        assert_eq!(core.pop(now + 2 * SECOND), None);
-        core.open(["out", "c"]);
-        assert_eq!(core.pop(now), Some("c"));
-        assert_eq!(core.pop(now), None, "still out");
-        core.done(&"out");
-        assert_eq!(core.pop(now), Some("out"));
-    }
-
-    #[test]
-    fn pauses_double_up_to_a_limit_less_jitter() {
-        let backoff = Backoff { base: SECOND, max: 60 * SECOND };
-        assert_eq!(backoff.pause(1, 0.0), SECOND);
-        assert_eq!(backoff.pause(4, 0.0), 8 * SECOND);
-        assert_eq!(backoff.pause(40, 0.0), 60 * SECOND);
-        assert_eq!(backoff.pause(1, 1.0), SECOND.mul_f64(0.75));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn waiting_ends_with_a_key_or_a_deadline() {
-        let queue = Queue::default();
-        queue.with(|core| core.open([]));
-        let start = Instant::now();
-        queue.with(|core| core.add_at("later", start + 5 * SECOND));
-        assert_eq!(queue.next().await, "later");
-        assert_eq!(Instant::now(), start + 5 * SECOND);
-        let (key, ()) = tokio::join!(queue.next(), async { queue.add("now") });
-        assert_eq!(key, "now");
-    }
-}
+mod tests;

@@ -1,25 +1,25 @@
 //! One reconcile: look at the index, ask what to do, do it.
 
+mod malformed;
+
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, Time};
-use serde_json::json;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use trainyard_api::{ConditionType, JobPhase, Reason, RestartCause, TrainingJobStatus};
+use trainyard_api::{JobPhase, Reason, RestartCause, TrainingJob, TrainingJobStatus};
 use trainyard_core::plan::{Action, Note, Plan, StatusWrite, plan};
 use trainyard_core::view::View;
 
-use crate::act::{Done, Failure, Hands, Target};
+use crate::act::{Class, Done, Failure, Hands, Place, Target};
 use crate::clock::Clock;
 use crate::events::Recorder;
 use crate::index::{Hold, Index, JobKey, Known, Memory, Snapshot};
 use crate::metrics::{Metrics, Outcome};
 use crate::queue::{Backoff, jitter};
-use crate::slim::Malformed;
 
 /// A status in which only counters or messages differ is not written more often than this.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
@@ -27,6 +27,8 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 /// The pause in creating children that the server refuses.
 const REFUSED: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_mins(5) };
+/// A reconcile that has looked so often, each time because of what it had done, lets others go first.
+const ROUNDS: u32 = 8;
 /// A time to look again that has passed already is taken to mean this.
 const SOON: Duration = Duration::from_millis(100);
 
@@ -51,6 +53,8 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// When to look again.
     pub next: Next,
+    /// How long it took to decide.
+    pub cost: Duration,
 }
 
 /// When to look at a job again.
@@ -69,11 +73,24 @@ pub enum Next {
 }
 
 impl Verdict {
-    const REST: Self = Self { outcome: Outcome::Quiet, next: Next::Rest };
+    const REST: Self = Self::new(Outcome::Quiet, Next::Rest);
+
+    const fn new(outcome: Outcome, next: Next) -> Self {
+        Self { outcome, next, cost: Duration::ZERO }
+    }
 }
 
-/// What a reconcile has come to so far.
+/// What a reconcile has done so far.
 #[derive(Default)]
+struct Work {
+    rounds: u32,
+    acted: bool,
+    cost: Duration,
+    /// The place from which the status is written.
+    place: Option<Place>,
+}
+
+/// What one look has come to so far.
 struct Progress {
     acted: bool,
     next: Option<Instant>,
@@ -86,8 +103,8 @@ impl Progress {
 
     fn verdict(self) -> Verdict {
         match (self.acted, self.next) {
-            (true, _) => Verdict { outcome: Outcome::Acted, next: Next::Again },
-            (false, Some(at)) => Verdict { outcome: Outcome::Quiet, next: Next::At(at) },
+            (true, _) => Verdict::new(Outcome::Acted, Next::Again),
+            (false, Some(at)) => Verdict::new(Outcome::Quiet, Next::At(at)),
             (false, None) => Verdict::REST,
         }
     }
@@ -96,54 +113,72 @@ impl Progress {
 impl Reconciler {
     /// Looks at a job and does what is to be done.
     pub async fn reconcile(&self, key: &JobKey, term: &CancellationToken) -> Verdict {
-        let result = match self.index.get(key) {
-            None => return Verdict::REST,
-            Some(Known::Malformed(malformed, memory)) => self.malformed(&malformed, memory, term).await,
-            Some(Known::Job(snapshot)) => self.job(key, *snapshot, term).await,
+        let mut work = Work::default();
+        let result = loop {
+            let known = match self.index.get(key) {
+                None => break Ok(Verdict::REST),
+                Some(Known::Malformed(malformed, memory)) => break self.malformed(&malformed, memory, term).await,
+                Some(Known::Job(known)) => known,
+            };
+            match self.step(key, *known, term, &mut work).await {
+                Ok(None) if work.rounds < ROUNDS => work.rounds += 1,
+                Ok(None) => break Ok(Verdict::new(Outcome::Acted, Next::Again)),
+                Ok(Some(verdict)) => break Ok(verdict),
+                Err(failure) => break Err(failure),
+            }
         };
-        result.unwrap_or_else(|failure| Self::failed(key, failure))
+        let verdict = result.unwrap_or_else(|failure| Self::failed(key, failure));
+        Verdict { cost: work.cost, ..verdict }
     }
 
     fn failed(key: &JobKey, failure: Failure) -> Verdict {
         match failure {
-            Failure::NotLeader => Verdict { outcome: Outcome::Error, next: Next::Rest },
+            Failure::NotLeader => Verdict::new(Outcome::Error, Next::Rest),
             // The watch will say what became of it.
-            Failure::Gone => Verdict { outcome: Outcome::Conflict, next: Next::Retry(None) },
+            Failure::Gone => Verdict::new(Outcome::Conflict, Next::Retry(None)),
             Failure::Conflict | Failure::Exists | Failure::Skipped => {
-                Verdict { outcome: Outcome::Conflict, next: Next::Stale }
+                Verdict::new(Outcome::Conflict, Next::Stale)
             }
-            Failure::InTheWay => Verdict { outcome: Outcome::Conflict, next: Next::Again },
-            Failure::Former | Failure::NamespaceEnds => Verdict { outcome: Outcome::Waiting, next: Next::Retry(None) },
+            Failure::InTheWay => Verdict::new(Outcome::Conflict, Next::Again),
+            Failure::Former | Failure::NamespaceEnds => Verdict::new(Outcome::Waiting, Next::Retry(None)),
             Failure::Refused(error) => {
                 tracing::warn!(job = %key, %error, "the server refuses a write");
-                Verdict { outcome: Outcome::Error, next: Next::Retry(None) }
+                Verdict::new(Outcome::Error, Next::Retry(None))
             }
             Failure::Transient(error, pause) => {
                 tracing::debug!(job = %key, %error, "a write failed and is tried again");
-                Verdict { outcome: Outcome::Error, next: Next::Retry(pause) }
+                Verdict::new(Outcome::Error, Next::Retry(pause))
             }
         }
     }
 
-    async fn job(&self, key: &JobKey, known: Snapshot, term: &CancellationToken) -> Result<Verdict, Failure> {
+    /// Looks once and does one thing: carries out actions, or waits for a place to write the status, or writes it and
+    /// does what follows. None if it is to be looked at again, because things have changed meanwhile.
+    async fn step(
+        &self,
+        key: &JobKey,
+        known: Snapshot,
+        term: &CancellationToken,
+        work: &mut Work,
+    ) -> Result<Option<Verdict>, Failure> {
         let Snapshot { uid, job, pods, services, conflicts, nodes, memory } = known;
         if !job.is_ours() || job.metadata.deletion_timestamp.is_some() || memory.deleted {
-            return Ok(Verdict::REST);
+            return Ok(Some(Verdict::REST));
         }
         let target = Target { key, uid: &uid, term };
         let started = Instant::now();
-        let mut progress = Progress::default();
+        let mut progress = Progress { acted: work.acted, next: None };
         if !conflicts.is_empty() {
             let due = memory.probed.map_or(started, |probed| probed + PROBE_INTERVAL);
             if due <= started {
                 self.index.remember(&uid, |memory| memory.probed = Some(started));
                 if self.hands.probe(target, &conflicts).await? {
-                    return Ok(Verdict { outcome: Outcome::Quiet, next: Next::Again });
+                    return Ok(None);
                 }
             }
             progress.at(if due <= started { started + PROBE_INTERVAL } else { due });
         }
-        let now = self.clock.now();
+        let (now, started) = (self.clock.now(), Instant::now());
         let mut plan = plan(&View {
             job: &job,
             pods: &pods,
@@ -153,6 +188,7 @@ impl Reconciler {
             settings: self.hands.settings(),
             now,
         });
+        work.cost += started.elapsed();
         // Kept, they would have to be copied when the answers to what follows come in.
         drop((pods, services));
 
@@ -164,22 +200,44 @@ impl Reconciler {
             }
         }
         if !plan.actions.is_empty() {
-            let done = self.hands.act(target, &job, std::mem::take(&mut plan.actions)).await;
-            self.after_actions(target, &job.metadata, memory, done, &mut progress)?;
+            work.place = None;
+            let done = self.hands.act(target, &job, plan.actions).await;
+            work.acted |= done.acted > 0;
+            self.judge(target, &job.metadata, memory, done)?;
+            return Ok(None);
         }
-        self.write(target, job, memory, plan, now, progress).await
+        if let Some(wake) = plan.wake_at {
+            let away = Duration::try_from(wake.duration_since(now)).unwrap_or_default();
+            progress.at(started + away.max(SOON));
+        }
+        let status = match std::mem::take(&mut plan.status) {
+            StatusWrite::Unchanged => None,
+            StatusWrite::Now(status) => Some(status),
+            StatusWrite::Soon(status) => {
+                let due = memory.status_written.map_or(started, |written| written + STATUS_INTERVAL);
+                if due > started {
+                    progress.at(due);
+                    // Nothing hangs on it: what depends on a status comes with `Now`.
+                    return Ok(Some(progress.verdict()));
+                }
+                Some(status)
+            }
+        };
+        if status.is_some() && work.place.is_none() {
+            let class = if plan.after.is_empty() { Class::Status } else { Class::Urgent };
+            work.place = self.hands.gate().try_enter(class);
+            if work.place.is_none() {
+                drop((job, plan, status));
+                work.place = Some(self.hands.gate().enter(class).await);
+                // What was to be written may be out of date.
+                return Ok(None);
+            }
+        }
+        self.conclude(target, job, status, plan, now, progress, work).await.map(Some)
     }
 
     /// Judges what became of the actions.
-    fn after_actions(
-        &self,
-        target: Target<'_>,
-        job: &ObjectMeta,
-        memory: Memory,
-        done: Done,
-        progress: &mut Progress,
-    ) -> Result<(), Failure> {
-        progress.acted = done.acted > 0;
+    fn judge(&self, target: Target<'_>, job: &ObjectMeta, memory: Memory, done: Done) -> Result<(), Failure> {
         if done.conflict {
             let now = Instant::now();
             self.index.remember(target.uid, |memory| memory.probed = Some(now));
@@ -187,22 +245,18 @@ impl Reconciler {
         }
         match done.failure {
             // The rest of the job goes on; what was refused is tried again after a pause.
-            Some(Failure::Refused(words)) => {
-                progress.at(self.hold(target, job, memory, &words));
-                Ok(())
+            Some(Failure::Refused(words)) => self.hold(target, job, memory, &words),
+            Some(failure) => return Err(failure),
+            None if memory.hold.is_some() || memory.told.is_some() => {
+                self.index.remember(target.uid, |memory| (memory.hold, memory.told) = (None, None));
             }
-            Some(failure) => Err(failure),
-            None => {
-                if memory.hold.is_some() || memory.told.is_some() {
-                    self.index.remember(target.uid, |memory| (memory.hold, memory.told) = (None, None));
-                }
-                Ok(())
-            }
+            None => {}
         }
+        Ok(())
     }
 
-    /// Notes that children were refused, and tells the user unless that has been said. Until when to wait.
-    fn hold(&self, target: Target<'_>, job: &ObjectMeta, memory: Memory, words: &str) -> Instant {
+    /// Notes that children were refused, and tells the user unless that has been said.
+    fn hold(&self, target: Target<'_>, job: &ObjectMeta, memory: Memory, words: &str) {
         let failures = memory.hold.filter(|hold| hold.generation == job.generation).map_or(1, |hold| hold.failures + 1);
         let until = Instant::now() + REFUSED.pause(failures, jitter());
         let hold = Hold { until, failures, generation: job.generation };
@@ -213,44 +267,27 @@ impl Reconciler {
             let note = Note { warning: true, reason: Reason::CreateFailed, message: words.to_owned() };
             self.recorder.note(job, &note, self.clock.now());
         }
-        until
     }
 
     /// Writes the status, and does what may be done only then.
-    async fn write(
+    #[expect(clippy::too_many_arguments, reason = "the second half of a function that is long enough")]
+    async fn conclude(
         &self,
         target: Target<'_>,
-        job: Arc<trainyard_api::TrainingJob>,
-        memory: Memory,
+        job: Arc<TrainingJob>,
+        status: Option<Box<TrainingJobStatus>>,
         plan: Plan,
         now: Timestamp,
         mut progress: Progress,
+        work: &mut Work,
     ) -> Result<Verdict, Failure> {
-        let started = Instant::now();
-        if let Some(wake) = plan.wake_at {
-            let away = Duration::try_from(wake.duration_since(now)).unwrap_or_default();
-            progress.at(started + away.max(SOON));
-        }
-        let status = match plan.status {
-            StatusWrite::Unchanged => None,
-            StatusWrite::Now(status) => Some(status),
-            StatusWrite::Soon(status) => {
-                let due = memory.status_written.map_or(started, |written| written + STATUS_INTERVAL);
-                if due > started {
-                    progress.at(due);
-                    // Nothing hangs on it: what depends on a status comes with `Now`.
-                    return Ok(progress.verdict());
-                }
-                Some(status)
-            }
-        };
-        let metadata = job.metadata.clone();
+        let notes = (!plan.events.is_empty()).then(|| job.metadata.clone());
         if let Some(status) = status {
             let before = job.status.as_ref().map(Told::of).unwrap_or_default();
             match self.hands.write_status(target, job, &status).await {
                 Err(Failure::Refused(words)) => {
                     tracing::error!(job = %target.key, error = words, "the server refuses the status");
-                    return Ok(Verdict { outcome: Outcome::Error, next: Next::Retry(None) });
+                    return Ok(Verdict::new(Outcome::Error, Next::Retry(None)));
                 }
                 result => result?,
             }
@@ -258,11 +295,11 @@ impl Reconciler {
             self.index.remember(target.uid, |memory| memory.status_written = Some(written));
             self.tell(target.key, before, Told::of(&status));
             progress.acted = true;
-        } else {
-            drop(job);
         }
-        for note in &plan.events {
-            self.recorder.note(&metadata, note, now);
+        // What follows needs places of its own.
+        work.place = None;
+        if let Some(metadata) = notes {
+            plan.events.iter().for_each(|note| self.recorder.note(&metadata, note, now));
         }
         if !plan.after.is_empty()
             && let Some(Known::Job(known)) = self.index.get(target.key)
@@ -290,32 +327,6 @@ impl Reconciler {
             let phase = after.phase.map(JobPhase::as_str).unwrap_or_default();
             tracing::info!(job = %key, phase, "job");
         }
-    }
-
-    /// Reports on itself an object that is no job.
-    async fn malformed(
-        &self,
-        malformed: &Malformed,
-        memory: Memory,
-        term: &CancellationToken,
-    ) -> Result<Verdict, Failure> {
-        let generation = malformed.metadata.generation.unwrap_or_default();
-        let uid = malformed.metadata.uid.as_deref().unwrap_or_default();
-        let going = malformed.metadata.deletion_timestamp.is_some();
-        if going || memory.reported == Some(generation) || says_so(malformed, generation) {
-            return Ok(Verdict::REST);
-        }
-        let now = self.clock.now();
-        match self.hands.write_malformed(term, malformed, &report(malformed, generation, now)).await {
-            Ok(()) => {}
-            // The server may refuse any change of an object that breaks its rules; then the event must do.
-            Err(Failure::Refused(error)) => tracing::warn!(error, "a malformed job can't be marked as such"),
-            Err(failure) => return Err(failure),
-        }
-        self.index.remember(uid, |memory| memory.reported = Some(generation));
-        let note = Note { warning: true, reason: Reason::Invalid, message: malformed.error.clone() };
-        self.recorder.note(&malformed.metadata, &note, now);
-        Ok(Verdict { outcome: Outcome::Acted, next: Next::Rest })
     }
 }
 
@@ -347,37 +358,6 @@ fn held(hold: Option<Hold>, generation: Option<i64>, now: Instant) -> Option<Ins
 fn fingerprint(words: &str) -> u64 {
     let rest = words.split_once('"').and_then(|(_, rest)| rest.split_once('"')).map_or(words, |(_, rest)| rest);
     BuildHasherDefault::<DefaultHasher>::default().hash_one(rest)
-}
-
-fn says_so(malformed: &Malformed, generation: i64) -> bool {
-    malformed.conditions.iter().any(|condition| {
-        condition.type_ == ConditionType::Accepted.as_str()
-            && condition.status == "False"
-            && condition.reason == Reason::Invalid.as_str()
-            && condition.observed_generation == Some(generation)
-            && condition.message == malformed.error
-    })
-}
-
-fn report(malformed: &Malformed, generation: i64, now: Timestamp) -> serde_json::Value {
-    let accepted = ConditionType::Accepted.as_str();
-    let mut conditions: Vec<&Condition> = malformed.conditions.iter().filter(|old| old.type_ != accepted).collect();
-    let condition = Condition {
-        type_: accepted.to_owned(),
-        status: "False".to_owned(),
-        reason: Reason::Invalid.as_str().to_owned(),
-        message: malformed.error.clone(),
-        observed_generation: Some(generation),
-        last_transition_time: Time(now),
-    };
-    conditions.push(&condition);
-    json!({
-        "metadata": {
-            "uid": malformed.metadata.uid,
-            "resourceVersion": malformed.metadata.resource_version,
-        },
-        "status": {"observedGeneration": generation, "phase": JobPhase::Pending.as_str(), "conditions": conditions},
-    })
 }
 
 #[cfg(test)]

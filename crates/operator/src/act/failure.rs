@@ -64,6 +64,10 @@ impl Failure {
             403 if cause("NamespaceTerminating") || status.message.contains("because it is being terminated") => {
                 Self::NamespaceEnds
             }
+            // A new namespace gets its account a moment later.
+            403 if status.message.contains("serviceaccount \"default\" not found") => {
+                Self::Transient(words(), None)
+            }
             404 if status.details.as_ref().is_some_and(|details| details.kind == "namespaces") => Self::NamespaceEnds,
             404 => Self::Gone,
             409 if status.reason == "AlreadyExists" => Self::Exists,

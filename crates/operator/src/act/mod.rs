@@ -2,6 +2,7 @@
 //! it comes late, and told to the index when it is answered.
 
 mod failure;
+mod gate;
 mod request;
 
 use std::sync::Arc;
@@ -12,7 +13,6 @@ use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::{TrainingJob, TrainingJobSpec, TrainingJobStatus};
 use trainyard_core::build;
@@ -25,6 +25,7 @@ use crate::leader::Leadership;
 use crate::slim::{Malformed, Meta, MetadataAnswer, SlimMeta, SlimPod};
 
 pub use failure::Failure;
+pub use gate::{Class, Gate, Place};
 use request::{Answer, Path, request};
 
 /// How many writes are under way at once, over all jobs.
@@ -36,7 +37,7 @@ pub struct Hands {
     index: Arc<Index>,
     leadership: Leadership,
     settings: Settings,
-    in_flight: Semaphore,
+    gate: Gate,
 }
 
 /// For which job something is done, and how long it may be done.
@@ -64,12 +65,17 @@ pub struct Done {
 impl Hands {
     /// Hands that write with a client, as long as the leadership lets them, and tell an index.
     pub fn new(client: kube::Client, index: Arc<Index>, leadership: Leadership, settings: Settings) -> Self {
-        Self { client, index, leadership, settings, in_flight: Semaphore::new(IN_FLIGHT) }
+        Self { client, index, leadership, settings, gate: Gate::new(IN_FLIGHT) }
     }
 
     /// The settings that children are built with.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// What limits the number of requests that are under way.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Carries out actions, in parallel and in no order.
@@ -101,7 +107,10 @@ impl Hands {
         refused: &AtomicBool,
     ) -> Result<(), Failure> {
         let namespace = &target.key.namespace;
+        // Nothing is built before it can be sent: what waits here takes no memory.
+        let _place = self.gate.enter(Class::Urgent).await;
         match action {
+            Action::CreatePod(_) | Action::CreateService(_) if refused.load(Ordering::Relaxed) => Err(Failure::Skipped),
             Action::CreatePod(key) => {
                 let Some(pod) = job.and_then(|job| build::pod(job, &self.settings, key)) else { return Ok(()) };
                 let name = pod.metadata.name.clone().unwrap_or_default();
@@ -113,14 +122,12 @@ impl Hands {
                 self.create(target, Child::Service, &name, &service, refused).await
             }
             Action::DeletePod { name, uid, force } => {
-                self.delete(target, Path::pod(namespace, &name), &uid, force.then_some(0)).await?;
-                self.index.terminate(Kind::Pod, target.uid, &name, &uid);
-                Ok(())
+                let path = Path::pod(namespace, &name);
+                self.delete_child(target, Kind::Pod, path, &name, &uid, force.then_some(0)).await
             }
             Action::DeleteService { name, uid } => {
-                self.delete(target, Path::service(namespace, &name), &uid, None).await?;
-                self.index.terminate(Kind::Service, target.uid, &name, &uid);
-                Ok(())
+                let path = Path::service(namespace, &name);
+                self.delete_child(target, Kind::Service, path, &name, &uid, None).await
             }
             Action::DeleteJob => {
                 self.delete(target, Path::job(namespace, &target.key.name), target.uid, None).await?;
@@ -138,9 +145,6 @@ impl Hands {
         object: &impl Serialize,
         refused: &AtomicBool,
     ) -> Result<(), Failure> {
-        if refused.load(Ordering::Relaxed) {
-            return Err(Failure::Skipped);
-        }
         let path = child.path(&target.key.namespace, "");
         // Metadata is all of the answer that is new to us.
         let request = request(Method::POST, &path.by_us(), Answer::Metadata, Some(object))?;
@@ -231,12 +235,37 @@ impl Hands {
         Ok(changed)
     }
 
-    async fn delete(&self, target: Target<'_>, path: Path, uid: &str, grace: Option<u32>) -> Result<(), Failure> {
+    async fn delete_child(
+        &self,
+        target: Target<'_>,
+        kind: Kind,
+        path: Path,
+        name: &str,
+        uid: &str,
+        grace: Option<u32>,
+    ) -> Result<(), Failure> {
+        match self.delete(target, path, uid, grace).await? {
+            Some(Meta { resource_version, .. }) => self.index.went(kind, target.uid, name, uid, resource_version),
+            // On its way, or gone before: the watch will say.
+            None => self.index.terminate(kind, target.uid, name, uid),
+        }
+        Ok(())
+    }
+
+    /// Deletes an object. Its last state, if it was there and is gone now.
+    async fn delete(
+        &self,
+        target: Target<'_>,
+        path: Path,
+        uid: &str,
+        grace: Option<u32>,
+    ) -> Result<Option<Meta>, Failure> {
         let options = request::DeleteOptions::new(uid, grace);
         let request = request(Method::DELETE, &path, Answer::Metadata, Some(&options))?;
-        match self.send::<IgnoredAny>(target.term, request).await {
+        match self.send::<SlimMeta>(target.term, request).await {
+            Ok(SlimMeta { metadata }) => Ok(Some(metadata).filter(|left| *left.uid == *uid && left.is_gone())),
             // Gone, or another object has the name by now: what was to be deleted is not there.
-            Ok(_) | Err(Failure::Gone | Failure::Conflict) => Ok(()),
+            Err(Failure::Gone | Failure::Conflict) => Ok(None),
             // That is not about what the user wrote, so it is not for the user to hear.
             Err(Failure::Refused(words)) => Err(Failure::Transient(words, None)),
             Err(failure) => Err(failure),
@@ -244,6 +273,8 @@ impl Hands {
     }
 
     /// Writes a job's status, if the job is still as it was when the status was computed.
+    ///
+    /// Whoever calls it has a [`Place`], and has computed the status since.
     pub async fn write_status(
         &self,
         target: Target<'_>,
@@ -276,6 +307,7 @@ impl Hands {
         malformed: &Malformed,
         report: &serde_json::Value,
     ) -> Result<(), Failure> {
+        let _place = self.gate.enter(Class::Status).await;
         let ObjectMeta { name, namespace, .. } = &malformed.metadata;
         let path = Path::job(namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default()).status();
         let request = request(Method::PATCH, &path, Answer::Metadata, Some(report))?;
@@ -287,7 +319,6 @@ impl Hands {
         term: &CancellationToken,
         request: http::Request<Vec<u8>>,
     ) -> Result<T, Failure> {
-        let Ok(_permit) = self.in_flight.acquire().await else { return Err(Failure::NotLeader) };
         if term.is_cancelled() || !self.leadership.may_write() {
             return Err(Failure::NotLeader);
         }

@@ -235,6 +235,24 @@ async fn deletes_name_the_uid_and_what_is_gone_is_deleted() {
 }
 
 #[tokio::test]
+async fn what_the_server_says_is_gone_is_gone_at_once() {
+    let server = Server::new(|_, _| {
+        let mut left = pod("a-w-0", Some("u1"));
+        left["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+        left["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        left["metadata"]["resourceVersion"] = json!("14");
+        Some((200, left))
+    });
+    let row = || serde_json::from_value(pod("a-w-0", Some("u1"))).unwrap();
+    server.index.apply_pod(row(), Source::Watch);
+    let action = Action::DeletePod { name: "a-w-0".into(), uid: "uid-a-w-0".into(), force: false };
+    assert_eq!(server.hands.act(server.target(), &job(), vec![action]).await.acted, 1);
+    assert!(server.pods().is_empty());
+    server.index.apply_pod(row(), Source::Watch);
+    assert!(server.pods().is_empty(), "the watch is late");
+}
+
+#[tokio::test]
 async fn a_status_carries_the_version_it_was_computed_from_and_is_known_at_once() {
     let server = Server::new(|asked, body| {
         assert_eq!(asked, "PUT /apis/trainyard.dev/v1alpha1/namespaces/ns/trainingjobs/a/status");

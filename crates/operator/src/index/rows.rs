@@ -58,13 +58,15 @@ struct Mark {
 pub(super) struct Rows<R> {
     list: Arc<Vec<R>>,
     marks: Vec<Mark>,
+    /// What is gone and may still turn up in a watch that is late, with the version at which it went.
+    hidden: Vec<(Box<str>, Version)>,
     /// Positions in `list`, ordered by name and UID, so that a job of many pods is not searched from end to end.
     order: Vec<u32>,
 }
 
 impl<R> Default for Rows<R> {
     fn default() -> Self {
-        Self { list: Arc::default(), marks: Vec::new(), order: Vec::new() }
+        Self { list: Arc::default(), marks: Vec::new(), hidden: Vec::new(), order: Vec::new() }
     }
 }
 
@@ -102,6 +104,7 @@ impl<R: Row> Rows<R> {
     pub(super) fn put(&mut self, mut row: R, version: Version, epoch: u32) -> bool {
         let place = match self.search(row.name(), row.uid()) {
             Ok(place) => place,
+            Err(_) if self.hidden.iter().any(|(uid, _)| **uid == *row.uid()) => return false,
             Err(place) => {
                 let Ok(position) = u32::try_from(self.list.len()) else { return false };
                 self.order.insert(place, position);
@@ -139,8 +142,16 @@ impl<R: Row> Rows<R> {
         Arc::make_mut(&mut self.list).get_mut(position).map(Row::set_terminating).is_some()
     }
 
+    /// Removes a row of which we know, before the watch does, that it went at a version.
+    pub(super) fn hide(&mut self, name: &str, uid: &str, version: Version) {
+        if self.remove(name, uid) {
+            self.hidden.push((uid.into(), version));
+        }
+    }
+
     /// Removes a row. Whether it was there.
     pub(super) fn remove(&mut self, name: &str, uid: &str) -> bool {
+        self.hidden.retain(|(hidden, _)| **hidden != *uid);
         let Ok(place) = self.search(name, uid) else { return false };
         let last = self.list.len().saturating_sub(1);
         let moved = self.list.get(last).and_then(|row| self.search(row.name(), row.uid()).ok());
@@ -159,6 +170,7 @@ impl<R: Row> Rows<R> {
 
     /// Removes what a list of a version did not contain, though it is not newer than that list. Whether any was.
     pub(super) fn sweep(&mut self, epoch: u32, listed: Version) -> bool {
+        self.hidden.retain(|(_, went)| *went > listed);
         let stale = |mark: &Mark| mark.epoch != epoch && mark.version <= listed;
         let gone: Vec<(String, String)> = self
             .list
@@ -220,6 +232,23 @@ mod tests {
         assert!(rows.put(going, Version(6), 1));
         assert!(!rows.put(row("a", "1"), Version(7), 1), "it never un-terminates");
         assert!(rows.share()[0].terminating);
+    }
+
+    #[test]
+    fn what_is_gone_does_not_come_back_with_a_late_watch() {
+        let mut rows = Rows::default();
+        rows.put(row("a", "1"), Version(5), 1);
+        rows.hide("a", "1", Version(9));
+        assert!(rows.is_empty());
+        assert!(!rows.put(row("a", "1"), Version(8), 1), "the watch is late");
+        assert!(rows.put(row("a", "2"), Version(10), 1), "its replacement");
+        assert!(!rows.remove("a", "1"));
+        assert!(rows.hidden.is_empty());
+        rows.hide("a", "2", Version(12));
+        rows.sweep(2, Version(11));
+        assert!(!rows.put(row("a", "2"), Version(11), 2), "the list was late, too");
+        rows.sweep(3, Version(12));
+        assert!(rows.hidden.is_empty());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Value, json};
 use trainyard_core::view::Settings;
 
 use super::*;
@@ -85,9 +85,10 @@ impl Operator {
             index.listed(kind, 0, Version(5), Instant::now());
         }
         let leadership = Leadership::always();
-        let (recorder, senders) = Recorder::start(&server.client(), &leadership, "test");
+        let hands = Hands::new(server.client(), index.clone(), leadership.clone(), Settings::default());
+        let (recorder, senders) = Recorder::start(&server.client(), hands.gate(), &leadership, "test");
         let reconciler = Reconciler {
-            hands: Hands::new(server.client(), index.clone(), leadership, Settings::default()),
+            hands,
             index,
             recorder,
             metrics: Arc::new(Metrics::new()),

@@ -35,6 +35,12 @@ pub struct Meta {
     /// Present once it has been asked to go.
     #[serde(default)]
     pub deletion_timestamp: Option<serde::de::IgnoredAny>,
+    /// How long it may take to go; 0 means that it takes no time.
+    #[serde(default)]
+    pub deletion_grace_period_seconds: Option<i64>,
+    /// What has to happen before it is gone.
+    #[serde(default)]
+    pub finalizers: Option<Vec<serde::de::IgnoredAny>>,
     /// The labels we look at.
     #[serde(default)]
     pub labels: Option<Labels>,
@@ -104,6 +110,12 @@ impl Meta {
     /// Whether it has been asked to go.
     pub fn terminating(&self) -> bool {
         self.deletion_timestamp.is_some()
+    }
+
+    /// Whether an object that was just deleted is gone already, rather than on its way.
+    pub fn is_gone(&self) -> bool {
+        let waits = self.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+        self.deletion_grace_period_seconds == Some(0) && !waits
     }
 
     /// Whether our watches, which select by label, see the object.

@@ -1,0 +1,200 @@
+//! How many requests are under way at once, and which goes first.
+//!
+//! Under load the server is the narrow place, and the order of requests is ours to choose: pods first, as everything
+//! waits for them; then the status of jobs, which is the better for being late, as one write then tells of several
+//! changes; events last. Each class keeps a few places, so that none waits for ever.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+/// Which requests go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// What other things wait for.
+    Urgent,
+    /// The status of jobs.
+    Status,
+    /// Events.
+    Event,
+}
+
+const CLASSES: [Class; 3] = [Class::Urgent, Class::Status, Class::Event];
+
+/// Lets in so many requests at once.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    places: usize,
+    /// Places that a class has at least while others of a higher class wait.
+    kept: [usize; 3],
+    taken: [usize; 3],
+    waiting: [VecDeque<oneshot::Sender<Place>>; 3],
+}
+
+/// A place, given back when dropped.
+#[derive(Debug)]
+pub struct Place {
+    /// None once it has been given back.
+    gate: Option<Gate>,
+    class: Class,
+}
+
+impl Gate {
+    /// A gate of so many places.
+    pub fn new(places: usize) -> Self {
+        let state = State { places, kept: [places, (places / 8).max(1), 1], taken: [0; 3], waiting: Default::default() };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn place(&self, class: Class) -> Place {
+        Place { gate: Some(self.clone()), class }
+    }
+
+    /// A place, if there is one at once.
+    pub fn try_enter(&self, class: Class) -> Option<Place> {
+        let mut state = self.lock();
+        let free = state.may_enter(class, true);
+        state.taken[class as usize] += usize::from(free);
+        free.then(|| self.place(class))
+    }
+
+    /// Waits for a place.
+    pub async fn enter(&self, class: Class) -> Place {
+        loop {
+            if let Some(place) = self.try_enter(class) {
+                return place;
+            }
+            let (sender, turn) = oneshot::channel();
+            {
+                let mut state = self.lock();
+                state.waiting[class as usize].push_back(sender);
+                // A place may have become free just now.
+                self.let_in(&mut state);
+            }
+            if let Ok(place) = turn.await {
+                return place;
+            }
+        }
+    }
+
+    /// Lets in who may enter, the urgent first.
+    fn let_in(&self, state: &mut State) {
+        for class in CLASSES {
+            while state.may_enter(class, false)
+                && let Some(next) = state.waiting[class as usize].pop_front()
+            {
+                state.taken[class as usize] += 1;
+                // A place that is received and not used comes back by itself; one that nobody waits for is taken back.
+                if let Err(mut unused) = next.send(self.place(class)) {
+                    unused.gate = None;
+                    state.taken[class as usize] -= 1;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(gate) = self.gate.take() {
+            let mut state = gate.lock();
+            state.taken[self.class as usize] -= 1;
+            gate.let_in(&mut state);
+        }
+    }
+}
+
+impl State {
+    /// Whether one of a class may enter; a newcomer only after those of its class who wait.
+    fn may_enter(&self, class: Class, newcomer: bool) -> bool {
+        let position = class as usize;
+        if newcomer && !self.waiting[position].is_empty() {
+            return false;
+        }
+        let total: usize = self.taken.iter().sum();
+        if total >= self.places {
+            return false;
+        }
+        let higher_wait = self.waiting[..position].iter().any(|waiting| !waiting.is_empty());
+        if higher_wait && self.taken[position] >= self.kept[position] {
+            return false;
+        }
+        // What lower classes keep is left to them while they want it.
+        let owed: usize = CLASSES[position + 1..]
+            .iter()
+            .map(|lower| *lower as usize)
+            .map(|lower| self.kept[lower].saturating_sub(self.taken[lower]).min(self.waiting[lower].len()))
+            .sum();
+        total + owed < self.places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_free_gate_lets_everyone_in() {
+        let gate = Gate::new(2);
+        let one = gate.enter(Class::Event).now_or_never();
+        let two = gate.enter(Class::Status).now_or_never();
+        assert!(one.is_some() && two.is_some());
+        assert!(gate.enter(Class::Urgent).now_or_never().is_none());
+        drop(one);
+        assert!(gate.enter(Class::Urgent).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn all_are_let_in_and_none_waits_for_all_the_others() {
+        let gate = Gate::new(8);
+        let mut inside: VecDeque<_> = (0..8).filter_map(|_| gate.enter(Class::Urgent).now_or_never()).collect();
+        assert_eq!(inside.len(), 8);
+        let order = Mutex::new(Vec::new());
+        let visit = |class| {
+            let (gate, order) = (&gate, &order);
+            async move {
+                let _place = gate.enter(class).await;
+                order.lock().unwrap().push(class);
+                tokio::task::yield_now().await;
+            }
+        };
+        let visits = [Class::Event, Class::Status, Class::Status, Class::Urgent, Class::Urgent, Class::Urgent];
+        let all = futures::future::join_all(visits.map(visit));
+        let leave = async {
+            while inside.pop_front().is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::join!(all, leave);
+        let order = order.into_inner().unwrap();
+        assert_eq!(order.len(), 6);
+        let first_status = order.iter().position(|class| *class == Class::Status).unwrap();
+        let last_urgent = order.iter().rposition(|class| *class == Class::Urgent).unwrap();
+        assert!(first_status < last_urgent, "a place is kept for status: {order:?}");
+        assert!(gate.lock().taken.iter().all(|taken| *taken == 0));
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_waiting_takes_no_place() {
+        let gate = Gate::new(1);
+        let inside = gate.enter(Class::Urgent).await;
+        {
+            let mut waiting = Box::pin(gate.enter(Class::Urgent));
+            assert!(futures::poll!(&mut waiting).is_pending());
+        }
+        drop(inside);
+        assert!(gate.enter(Class::Status).now_or_never().is_some());
+    }
+}

@@ -1,0 +1,108 @@
+//! How children come into the index, and leave it.
+
+use std::sync::Arc;
+
+use super::entry::{Owner, Uid};
+use super::{Inner, JobKey, Kind, Source};
+use crate::slim::{Meta, OwnerRef, SlimMeta, SlimPod, Version};
+
+impl Inner {
+    pub(super) fn apply_pod(&mut self, pod: SlimPod, source: Source) -> Option<JobKey> {
+        let version = pod.metadata.resource_version;
+        let (uid, epoch) = match self.place(Kind::Pod, &pod.metadata, source) {
+            Ok(place) => place,
+            Err(former) => return former,
+        };
+        let mut row = pod.into_row();
+        row.node = row.node.map(|name| self.nodes.intern(name));
+        let owner = self.owners.get_mut(&uid)?;
+        let changed = owner.pods.put(row, version, epoch);
+        let key = owner.key.clone();
+        (changed && self.names.contains_key(&key)).then_some(key)
+    }
+
+    pub(super) fn apply_service(&mut self, service: &SlimMeta, source: Source) -> Option<JobKey> {
+        let (uid, epoch) = match self.place(Kind::Service, &service.metadata, source) {
+            Ok(place) => place,
+            Err(former) => return former,
+        };
+        let owner = self.owners.get_mut(&uid)?;
+        let changed = owner.services.put(service.service_row(), service.metadata.resource_version, epoch);
+        let key = owner.key.clone();
+        (changed && self.names.contains_key(&key)).then_some(key)
+    }
+
+    /// The owner under which a child is to be kept, and the epoch of its list; or, if it is not to be kept, the key
+    /// of the job that has lost it.
+    fn place(&mut self, kind: Kind, metadata: &Meta, source: Source) -> Result<(Uid, u32), Option<JobKey>> {
+        let version = metadata.resource_version;
+        let passed = self.progress.version(kind, &metadata.namespace);
+        let epoch = self.progress.reached(kind, &metadata.namespace, version, source);
+        let Some(owner) = metadata.job() else {
+            // Its owner was taken from it: it is nobody's child any more.
+            return Err(self.detach(kind, metadata, None));
+        };
+        if metadata.labels.as_ref().and_then(|labels| labels.job.as_deref()) != Some(&*owner.name) {
+            self.detach(kind, metadata, Some(&owner.uid));
+        }
+        let known = self.owners.get(&*owner.uid).is_some_and(|owner| match kind {
+            Kind::Pod => owner.pods.contains(&metadata.name, &metadata.uid),
+            _ => owner.services.contains(&metadata.name, &metadata.uid),
+        });
+        if source == Source::Answer && !known && version <= passed && version != Version(0) {
+            // The watch has seen it come, and go.
+            return Err(None);
+        }
+        Ok((self.owner(&metadata.namespace, owner), epoch))
+    }
+
+    /// The UID of an owner, which is made known if it was not.
+    fn owner(&mut self, namespace: &str, owner: &OwnerRef) -> Uid {
+        if let Some((uid, _)) = self.owners.get_key_value(&*owner.uid) {
+            return uid.clone();
+        }
+        let uid: Uid = Arc::from(&*owner.uid);
+        self.owners.insert(uid.clone(), Owner::new(JobKey::new(namespace, &owner.name)));
+        uid
+    }
+
+    /// Removes a child from all owners but one, wherever it is.
+    fn detach(&mut self, kind: Kind, metadata: &Meta, except: Option<&str>) -> Option<JobKey> {
+        let elsewhere = self.owners.iter_mut().find_map(|(uid, owner)| {
+            let candidate = Some(&**uid) != except && *owner.key.namespace == *metadata.namespace;
+            let removed = candidate
+                && match kind {
+                    Kind::Pod => owner.pods.remove(&metadata.name, &metadata.uid),
+                    _ => owner.services.remove(&metadata.name, &metadata.uid),
+                };
+            removed.then(|| uid.clone())
+        })?;
+        self.tidy(&elsewhere)
+    }
+
+    pub(super) fn delete_child(&mut self, kind: Kind, metadata: &Meta) -> Option<JobKey> {
+        self.progress.reached(kind, &metadata.namespace, metadata.resource_version, Source::Watch);
+        let owner = metadata.job().and_then(|owner| self.owners.get_key_value(&*owner.uid)).map(|(uid, _)| uid.clone());
+        if let Some(uid) = owner
+            && let Some(owner) = self.owners.get_mut(&uid)
+        {
+            let removed = match kind {
+                Kind::Pod => owner.pods.remove(&metadata.name, &metadata.uid),
+                _ => owner.services.remove(&metadata.name, &metadata.uid),
+            };
+            return if removed { self.tidy(&uid) } else { None };
+        }
+        self.detach(kind, metadata, None)
+    }
+
+    /// Drops an owner of which nothing is left. The key to look at: that of the job now known by the owner's name,
+    /// which may be a later one that waits for what an earlier one left behind.
+    pub(super) fn tidy(&mut self, uid: &Uid) -> Option<JobKey> {
+        let owner = self.owners.get(uid)?;
+        let key = owner.key.clone();
+        if owner.is_empty() {
+            self.owners.remove(uid);
+        }
+        self.names.contains_key(&key).then_some(key)
+    }
+}

@@ -1,0 +1,73 @@
+//! Objects that the server keeps as jobs and that are none.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use trainyard_api::{ConditionType, JobPhase, Reason};
+use trainyard_core::plan::Note;
+
+use super::{Next, Reconciler, Verdict};
+use crate::act::Failure;
+use crate::index::Memory;
+use crate::metrics::Outcome;
+use crate::slim::Malformed;
+
+impl Reconciler {
+    /// Reports on itself an object that is no job.
+    pub(super) async fn malformed(
+        &self,
+        malformed: &Malformed,
+        memory: Memory,
+        term: &CancellationToken,
+    ) -> Result<Verdict, Failure> {
+        let generation = malformed.metadata.generation.unwrap_or_default();
+        let uid = malformed.metadata.uid.as_deref().unwrap_or_default();
+        let going = malformed.metadata.deletion_timestamp.is_some();
+        if going || memory.reported == Some(generation) || says_so(malformed, generation) {
+            return Ok(Verdict::REST);
+        }
+        let now = self.clock.now();
+        match self.hands.write_malformed(term, malformed, &report(malformed, generation, now)).await {
+            Ok(()) => {}
+            // The server may refuse any change of an object that breaks its rules; then the event must do.
+            Err(Failure::Refused(error)) => tracing::warn!(error, "a malformed job can't be marked as such"),
+            Err(failure) => return Err(failure),
+        }
+        self.index.remember(uid, |memory| memory.reported = Some(generation));
+        let note = Note { warning: true, reason: Reason::Invalid, message: malformed.error.clone() };
+        self.recorder.note(&malformed.metadata, &note, now);
+        Ok(Verdict::new(Outcome::Acted, Next::Rest))
+    }
+}
+
+fn says_so(malformed: &Malformed, generation: i64) -> bool {
+    malformed.conditions.iter().any(|condition| {
+        condition.type_ == ConditionType::Accepted.as_str()
+            && condition.status == "False"
+            && condition.reason == Reason::Invalid.as_str()
+            && condition.observed_generation == Some(generation)
+            && condition.message == malformed.error
+    })
+}
+
+fn report(malformed: &Malformed, generation: i64, now: Timestamp) -> serde_json::Value {
+    let accepted = ConditionType::Accepted.as_str();
+    let mut conditions: Vec<&Condition> = malformed.conditions.iter().filter(|old| old.type_ != accepted).collect();
+    let condition = Condition {
+        type_: accepted.to_owned(),
+        status: "False".to_owned(),
+        reason: Reason::Invalid.as_str().to_owned(),
+        message: malformed.error.clone(),
+        observed_generation: Some(generation),
+        last_transition_time: Time(now),
+    };
+    conditions.push(&condition);
+    json!({
+        "metadata": {
+            "uid": malformed.metadata.uid,
+            "resourceVersion": malformed.metadata.resource_version,
+        },
+        "status": {"observedGeneration": generation, "phase": JobPhase::Pending.as_str(), "conditions": conditions},
+    })
+}
