@@ -1,6 +1,10 @@
 //! A namespace of a real cluster in which one test works, through kubectl as a user would.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "this is the vocabulary of tests, which fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this is the vocabulary of tests, which fail by panicking"
+)]
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,8 +32,12 @@ impl Lab {
     /// Without a cluster with nodes: a suite that needs one must not pass by doing nothing.
     pub fn new(name: &str) -> Self {
         let cluster = Cluster::from_env().filter(|cluster| !cluster.state().nodes.is_empty());
-        let cluster = cluster.unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-cluster`"));
-        let lab = Self { cluster, namespace: format!("{name}-{}", std::process::id()) };
+        let cluster =
+            cluster.unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-cluster`"));
+        let lab = Self {
+            cluster,
+            namespace: format!("{name}-{}", std::process::id()),
+        };
         let namespace = serde_json::json!({
             "apiVersion": "v1",
             "kind": "Namespace",
@@ -47,8 +55,13 @@ impl Lab {
 
     /// Runs kubectl in the namespace.
     pub fn try_kubectl(&self, line: &str) -> Result<String, String> {
-        let arguments: Vec<&str> = ["-n", &self.namespace].into_iter().chain(line.split_whitespace()).collect();
-        self.cluster.kubectl(&arguments, None).map_err(|error| format!("{error:#}"))
+        let arguments: Vec<&str> = ["-n", &self.namespace]
+            .into_iter()
+            .chain(line.split_whitespace())
+            .collect();
+        self.cluster
+            .kubectl(&arguments, None)
+            .map_err(|error| format!("{error:#}"))
     }
 
     /// Runs kubectl in the namespace.
@@ -56,7 +69,8 @@ impl Lab {
     /// # Panics
     /// If it fails.
     pub fn kubectl(&self, line: &str) -> String {
-        self.try_kubectl(line).unwrap_or_else(|error| panic!("kubectl {line}: {error}"))
+        self.try_kubectl(line)
+            .unwrap_or_else(|error| panic!("kubectl {line}: {error}"))
     }
 
     /// Applies manifests in the namespace.
@@ -65,7 +79,9 @@ impl Lab {
         let scoped = !manifest.contains("\"kind\":\"Namespace\"");
         let scope: &[&str] = if scoped { &["-n", &self.namespace] } else { &[] };
         let arguments: Vec<&str> = scope.iter().copied().chain(["apply", "-f", "-"]).collect();
-        self.cluster.kubectl(&arguments, Some(manifest)).map_err(|error| format!("{error:#}"))
+        self.cluster
+            .kubectl(&arguments, Some(manifest))
+            .map_err(|error| format!("{error:#}"))
     }
 
     /// What `kubectl get` says.
@@ -80,7 +96,9 @@ impl Lab {
     pub fn pods(&self, job: &str) -> Vec<String> {
         let pods = self.get(&format!("pods -l trainyard.dev/job={job}"));
         let names = pods["items"].as_array().into_iter().flatten();
-        names.filter_map(|pod| pod["metadata"]["name"].as_str().map(ToOwned::to_owned)).collect()
+        names
+            .filter_map(|pod| pod["metadata"]["name"].as_str().map(ToOwned::to_owned))
+            .collect()
     }
 
     /// Waits until an attempt succeeds.
@@ -103,7 +121,11 @@ impl Lab {
         self.until(&format!("{job} becomes {wanted}"), || {
             let job = self.get(&format!("tj {job}"));
             let phase = job["status"]["phase"].as_str().unwrap_or_default();
-            if phase == wanted { Ok(job.clone()) } else { Err(format!("{:#}", job["status"])) }
+            if phase == wanted {
+                Ok(job.clone())
+            } else {
+                Err(format!("{:#}", job["status"]))
+            }
         })
     }
 
@@ -111,9 +133,17 @@ impl Lab {
     pub fn none(&self, what: &str) {
         self.until(&format!("no {what}"), || {
             let found = self.get(what);
-            let names = found["items"].as_array().into_iter().flatten().map(|item| item["metadata"]["name"].to_string());
+            let names = found["items"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|item| item["metadata"]["name"].to_string());
             let names: Vec<String> = names.collect();
-            if names.is_empty() { Ok(()) } else { Err(names.join(", ")) }
+            if names.is_empty() {
+                Ok(())
+            } else {
+                Err(names.join(", "))
+            }
         });
     }
 }

@@ -22,10 +22,15 @@ impl Operator {
     ///
     /// # Panics
     /// If it can't be started.
-    #[allow(clippy::expect_used, reason = "this is the vocabulary of tests, which fail by panicking")]
+    #[allow(
+        clippy::expect_used,
+        reason = "this is the vocabulary of tests, which fail by panicking"
+    )]
     pub fn start(namespace: &str) -> Self {
         let running = run_operator(&in_process(), namespace, Faults::none());
-        Self { _running: running.expect("an operator in this process") }
+        Self {
+            _running: running.expect("an operator in this process"),
+        }
     }
 }
 
@@ -59,12 +64,17 @@ fn options(namespace: &str) -> anyhow::Result<Options> {
 ///
 /// # Panics
 /// If the cluster refuses them.
-#[allow(clippy::expect_used, reason = "this is the vocabulary of tests, which fail by panicking")]
+#[allow(
+    clippy::expect_used,
+    reason = "this is the vocabulary of tests, which fail by panicking"
+)]
 pub fn install_crds(cluster: &Cluster) {
     let crd = trainyard_api::crd::training_job().expect("a definition");
     let manifest = serde_json::to_string(&crd).expect("JSON");
     let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
-    cluster.kubectl(&apply, Some(&manifest)).expect("the definitions are accepted");
+    cluster
+        .kubectl(&apply, Some(&manifest))
+        .expect("the definitions are accepted");
     // `kubectl wait` fails at once where there are no conditions yet.
     let served = ["get", "trainingjobs", "-A"];
     let found = (0..600).any(|_| {

@@ -2,7 +2,11 @@
 //!
 //! Needs an API server only: `testcluster run --no-nodes -- cargo test -p trainyard-testkit --test faults`.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests are tests, which clippy.toml lets unwrap")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests are tests, which clippy.toml lets unwrap"
+)]
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -14,7 +18,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, TrainingJob};
 use trainyard_testkit::cluster::Cluster;
-use trainyard_testkit::faults::{Faults, Scenario, Verb, crash_everywhere, run_operator, snapshot};
+use trainyard_testkit::faults::{Call, Faults, Scenario, Verb, crash_everywhere, run_operator, snapshot};
 use trainyard_testkit::load::{Player, Scope, Script};
 use trainyard_testkit::operator::{in_process, install_crds};
 use trainyard_testkit::{lab, namespace};
@@ -22,8 +26,11 @@ use trainyard_testkit::{lab, namespace};
 const PATIENCE: Duration = Duration::from_mins(3);
 
 async fn client() -> Client {
-    let cluster = Cluster::from_env().unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-faults`"));
-    tokio::task::spawn_blocking(move || install_crds(&cluster)).await.unwrap();
+    let cluster = Cluster::from_env()
+        .unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-faults`"));
+    tokio::task::spawn_blocking(move || install_crds(&cluster))
+        .await
+        .unwrap();
     Client::try_default().await.unwrap()
 }
 
@@ -33,7 +40,9 @@ fn jobs(client: &Client, namespace: &str) -> Api<TrainingJob> {
 
 async fn create(client: &Client, namespace: &str, manifest: &str) -> Result<()> {
     let job: TrainingJob = serde_json::from_str(manifest)?;
-    jobs(client, namespace).create(&PostParams::default(), &job).await?;
+    jobs(client, namespace)
+        .create(&PostParams::default(), &job)
+        .await?;
     Ok(())
 }
 
@@ -55,7 +64,12 @@ async fn phase(client: &Client, namespace: &str, name: &str, wanted: JobPhase) -
 }
 
 fn manifest(name: &str, replicas: u32, more_role: &str, more: &str) -> String {
-    let role = lab::Role { name: "worker", replicas, script: "true", more: more_role };
+    let role = lab::Role {
+        name: "worker",
+        replicas,
+        script: "true",
+        more: more_role,
+    };
     lab::job(name, "pytorch", &[role], more)
 }
 
@@ -63,7 +77,7 @@ fn manifest(name: &str, replicas: u32, more_role: &str, more: &str) -> String {
 struct FailAndRecover;
 
 impl Scenario for FailAndRecover {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "recover"
     }
 
@@ -76,7 +90,10 @@ impl Scenario for FailAndRecover {
             create(client, namespace, &manifest("j", 3, "", "")).await?;
             let job = phase(client, namespace, "j", JobPhase::Succeeded).await?;
             let restarts = job.status.and_then(|status| status.restarts).unwrap_or_default();
-            assert_eq!(restarts.failures, 1, "one failure is counted once, whenever the operator crashed");
+            assert_eq!(
+                restarts.failures, 1,
+                "one failure is counted once, whenever the operator crashed"
+            );
             Ok(())
         })
     }
@@ -86,7 +103,7 @@ impl Scenario for FailAndRecover {
 struct SuspendResumeFail;
 
 impl Scenario for SuspendResumeFail {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "nap"
     }
 
@@ -111,14 +128,18 @@ impl Scenario for SuspendResumeFail {
 
 async fn suspend(client: &Client, namespace: &str, name: &str, suspend: bool) -> Result<()> {
     let patch = Patch::Merge(json!({"spec": {"suspend": suspend}}));
-    jobs(client, namespace).patch(name, &PatchParams::default(), &patch).await?;
+    jobs(client, namespace)
+        .patch(name, &PatchParams::default(), &patch)
+        .await?;
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_write_of_a_recovery_changes_nothing_in_the_end() {
     let client = client().await;
-    let report = crash_everywhere(&client, &in_process(), &FailAndRecover).await.unwrap();
+    let report = crash_everywhere(&client, &in_process(), &FailAndRecover)
+        .await
+        .unwrap();
     println!("{report:?}");
     // Three pods, a Service, the failed pod's deletion, its replacement, and statuses.
     assert!(report.writes >= 8, "{report:?}");
@@ -128,7 +149,9 @@ async fn a_crash_at_any_write_of_a_recovery_changes_nothing_in_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_crash_at_any_write_of_suspending_and_failing_changes_nothing_in_the_end() {
     let client = client().await;
-    let report = crash_everywhere(&client, &in_process(), &SuspendResumeFail).await.unwrap();
+    let report = crash_everywhere(&client, &in_process(), &SuspendResumeFail)
+        .await
+        .unwrap();
     println!("{report:?}");
     assert!(report.writes >= 10, "{report:?}");
 }
@@ -161,24 +184,35 @@ async fn lost_answers_duplicate_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_conflicts_passes() {
-    same_end_despite("conflicts", Faults::none().conflicts(20, |call| call.verb == Verb::Update)).await;
+    same_end_despite(
+        "conflicts",
+        Faults::none().conflicts(20, |call| call.verb == Verb::Update),
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_turns_requests_away_is_waited_for() {
-    let faults = Faults::none().too_many(1, 6, |call| call.is_write()).answer(503, 4, |call| call.verb == Verb::Create);
+    let faults = Faults::none()
+        .too_many(1, 6, Call::is_write)
+        .answer(503, 4, |call| call.verb == Verb::Create);
     same_end_despite("busy", faults).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_whose_version_is_gone_are_begun_anew() {
-    let faults = Faults::none().gone("pods", 3).gone("trainingjobs", 3).gone("services", 2);
+    let faults = Faults::none()
+        .gone("pods", 3)
+        .gone("trainingjobs", 3)
+        .gone("services", 2);
     same_end_despite("gone", faults).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_that_lags_behind_makes_nothing_twice() {
-    let faults = Faults::none().slow(Duration::from_millis(400), |call| call.verb == Verb::Watch && call.resource == "pods");
+    let faults = Faults::none().slow(Duration::from_millis(400), |call| {
+        call.verb == Verb::Watch && call.resource == "pods"
+    });
     same_end_despite("stale", faults).await;
 }
 
@@ -190,20 +224,34 @@ async fn an_outage_of_a_minute_loses_and_duplicates_nothing() {
     let faults = Faults::none();
     let operator = run_operator(&in_process(), &name, faults.clone()).unwrap();
     let player = Player::start(client.clone(), &Scope::namespace(&*name), Script::run());
-    create(&client, &name, &manifest("before", 3, "", "")).await.unwrap();
+    create(&client, &name, &manifest("before", 3, "", ""))
+        .await
+        .unwrap();
     phase(&client, &name, "before", JobPhase::Running).await.unwrap();
     // The operator alone loses the server, for a minute: what happens meanwhile it learns only afterwards.
     faults.refuse(true);
     player.fail(&name, "before-worker-2", 137).await.unwrap();
-    create(&client, &name, &manifest("during", 2, "", "")).await.unwrap();
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!(player.pod(&name, "during-worker-0").is_none(), "nothing was written while the server was away");
+    create(&client, &name, &manifest("during", 2, "", ""))
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(
+        player.pod(&name, "during-worker-0").is_none(),
+        "nothing was written while the server was away"
+    );
     faults.refuse(false);
     phase(&client, &name, "during", JobPhase::Running).await.unwrap();
-    player.until(PATIENCE, |counts| counts.started >= 6).await.unwrap();
+    player
+        .until(PATIENCE, |counts| counts.started >= 6)
+        .await
+        .unwrap();
     let job = phase(&client, &name, "before", JobPhase::Running).await.unwrap();
     assert_eq!(job.status.unwrap().restarts.unwrap().failures, 1);
-    assert_eq!(player.counts().seen, 6, "three pods, one replacement, two pods of the second job");
+    assert_eq!(
+        player.counts().seen,
+        6,
+        "three pods, one replacement, two pods of the second job"
+    );
     operator.stop().await.unwrap();
     namespace::remove(&client, &name).await.unwrap();
 }
@@ -217,10 +265,14 @@ async fn a_converged_job_costs_nothing_also_for_a_new_operator() {
     let operator = run_operator(&in_process(), &name, faults.clone()).unwrap();
     let _player = Player::start(client.clone(), &Scope::namespace(&*name), Script::run());
     for i in 0..5 {
-        create(&client, &name, &manifest(&format!("j{i}"), 2, "", "")).await.unwrap();
+        create(&client, &name, &manifest(&format!("j{i}"), 2, "", ""))
+            .await
+            .unwrap();
     }
     for i in 0..5 {
-        phase(&client, &name, &format!("j{i}"), JobPhase::Running).await.unwrap();
+        phase(&client, &name, &format!("j{i}"), JobPhase::Running)
+            .await
+            .unwrap();
     }
     faults.quiet(Duration::from_secs(2)).await;
     let writes = faults.traffic().borrow().writes;
@@ -231,11 +283,16 @@ async fn a_converged_job_costs_nothing_also_for_a_new_operator() {
     let again = Faults::none();
     let operator = run_operator(&in_process(), &name, again.clone()).unwrap();
     // A job made now is done only after all that was there has been looked at.
-    create(&client, &name, &manifest("last", 1, "", "")).await.unwrap();
+    create(&client, &name, &manifest("last", 1, "", ""))
+        .await
+        .unwrap();
     phase(&client, &name, "last", JobPhase::Running).await.unwrap();
     again.quiet(Duration::from_secs(2)).await;
     let writes = again.traffic().borrow().writes;
-    assert!(writes <= 4, "a new operator writes only for the new job: {writes} writes");
+    assert!(
+        writes <= 4,
+        "a new operator writes only for the new job: {writes} writes"
+    );
     operator.stop().await.unwrap();
     namespace::remove(&client, &name).await.unwrap();
 }
@@ -249,20 +306,28 @@ async fn an_object_that_cannot_be_decoded_is_told_so_and_stalls_nobody() {
     // type that the schema leaves open is such a thing.
     let resource = kube::core::ApiResource::erase::<TrainingJob>(&());
     let mut bad: Value = serde_json::from_str(&manifest("bad", 1, "", "")).unwrap();
-    bad["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": {"nested": true}}});
+    bad["spec"]["roles"][0]["template"]["spec"]["containers"][0]["resources"] =
+        json!({"limits": {"cpu": {"nested": true}}});
     let dynamic: Api<DynamicObject> = Api::namespaced_with(client.clone(), &name, &resource);
-    let created = dynamic.create(&PostParams::default(), &serde_json::from_value(bad).unwrap()).await;
+    let created = dynamic
+        .create(&PostParams::default(), &serde_json::from_value(bad).unwrap())
+        .await;
     let faults = Faults::none();
     let operator = run_operator(&in_process(), &name, faults.clone()).unwrap();
     let _player = Player::start(client.clone(), &Scope::namespace(&*name), Script::run());
-    create(&client, &name, &manifest("good", 1, "", "")).await.unwrap();
+    create(&client, &name, &manifest("good", 1, "", ""))
+        .await
+        .unwrap();
     phase(&client, &name, "good", JobPhase::Running).await.unwrap();
     if created.is_ok() {
         faults.quiet(Duration::from_secs(1)).await;
         let bad = dynamic.get("bad").await.unwrap();
         let accepted = &bad.data["status"]["conditions"][0];
         assert_eq!(accepted["status"], "False", "{:#}", bad.data);
-        assert!(accepted["message"].as_str().unwrap().contains("cpu"), "{accepted:#}");
+        assert!(
+            accepted["message"].as_str().unwrap().contains("cpu"),
+            "{accepted:#}"
+        );
     } else {
         println!("the server's schema refuses such an object: {:?}", created.err());
     }
@@ -275,9 +340,17 @@ struct Replica(Child);
 
 impl Replica {
     fn start(namespace: &str) -> Self {
-        let binary = std::env::var("TRAINYARD_BIN").unwrap_or_else(|_| panic!("TRAINYARD_BIN is not set: use `make test-faults`"));
+        let binary = std::env::var("TRAINYARD_BIN")
+            .unwrap_or_else(|_| panic!("TRAINYARD_BIN is not set: use `make test-faults`"));
         let child = Command::new(binary)
-            .args(["operator", "--leader-elect", "--namespace", namespace, "--watch-namespace", namespace])
+            .args([
+                "operator",
+                "--leader-elect",
+                "--namespace",
+                namespace,
+                "--watch-namespace",
+                namespace,
+            ])
             .args(["--http-address", "127.0.0.1:0"])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -286,7 +359,10 @@ impl Replica {
     }
 
     fn signal(&self, signal: &str) {
-        let done = Command::new("kill").args([signal, &self.0.id().to_string()]).status().unwrap();
+        let done = Command::new("kill")
+            .args([signal, &self.0.id().to_string()])
+            .status()
+            .unwrap();
         assert!(done.success());
     }
 }
@@ -307,7 +383,10 @@ async fn holder(client: &Client, namespace: &str) -> Option<String> {
 async fn wait_for_holder(client: &Client, namespace: &str, other_than: Option<&str>) -> String {
     let start = std::time::Instant::now();
     loop {
-        if let Some(holder) = holder(client, namespace).await.filter(|holder| Some(holder.as_str()) != other_than) {
+        if let Some(holder) = holder(client, namespace)
+            .await
+            .filter(|holder| Some(holder.as_str()) != other_than)
+        {
             return holder;
         }
         assert!(start.elapsed() < PATIENCE, "nobody leads");
@@ -352,8 +431,16 @@ async fn a_leader_that_was_paused_for_longer_than_its_lease_writes_no_more() {
     leader.signal("-CONT");
     player.until(PATIENCE, |counts| counts.seen >= 3).await.unwrap();
     let job = phase(&client, &name, "j", JobPhase::Running).await.unwrap();
-    assert_eq!(job.status.unwrap().restarts.unwrap().failures, 1, "both saw it, one counted it");
+    assert_eq!(
+        job.status.unwrap().restarts.unwrap().failures,
+        1,
+        "both saw it, one counted it"
+    );
     assert_eq!(player.counts().seen, 3);
-    assert_eq!(holder(&client, &name).await.as_deref(), Some(&*second), "who was paused did not take the lease back");
+    assert_eq!(
+        holder(&client, &name).await.as_deref(),
+        Some(&*second),
+        "who was paused did not take the lease back"
+    );
     namespace::remove(&client, &name).await.unwrap();
 }
