@@ -53,4 +53,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stderr.flush()
+    # Some versions of PyTorch now and then hang or abort while the interpreter is torn down, when all work is done.
+    os._exit(code)

@@ -41,13 +41,18 @@ pub fn run(args: Args) -> Result<ExitCode> {
     // Fails only if one was installed before, which is as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // Two threads do: the work is waiting for the API server.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
     runtime.block_on(operate(args.options))?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn operate(options: Options) -> Result<()> {
-    let config = kube::Config::infer().await.context("no cluster: neither a kubeconfig nor a pod's own account")?;
+    let config = kube::Config::infer()
+        .await
+        .context("no cluster: neither a kubeconfig nor a pod's own account")?;
     tracing::info!(server = %config.cluster_url, version = env!("CARGO_PKG_VERSION"), "starting");
     let metrics = Arc::new(Metrics::new());
     let client = client::build(config, metrics.clone())?;
@@ -84,8 +89,14 @@ fn log(format: Option<LogFormat>, filter: Option<&str>) -> Result<()> {
         Some(filter) => EnvFilter::try_new(filter).with_context(|| format!("{filter:?} is no log filter"))?,
         None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
     };
-    let format = format.unwrap_or(if std::io::stderr().is_terminal() { LogFormat::Text } else { LogFormat::Json });
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let format = format.unwrap_or(if std::io::stderr().is_terminal() {
+        LogFormat::Text
+    } else {
+        LogFormat::Json
+    });
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => subscriber.init(),
         LogFormat::Json => subscriber.json().flatten_event(true).init(),

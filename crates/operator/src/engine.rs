@@ -21,9 +21,15 @@ use crate::reconcile::{Next, Reconciler, Verdict};
 use crate::watch::Watches;
 
 /// The pause after a failure.
-const RETRY: Backoff = Backoff { base: Duration::from_millis(50), max: Duration::from_secs(30) };
+const RETRY: Backoff = Backoff {
+    base: Duration::from_millis(50),
+    max: Duration::from_secs(30),
+};
 /// The pause until the index has what it lacked.
-const STALE: Backoff = Backoff { base: Duration::from_millis(10), max: Duration::from_secs(2) };
+const STALE: Backoff = Backoff {
+    base: Duration::from_millis(10),
+    max: Duration::from_secs(2),
+};
 /// How long a replica that is just starting waits to be the leader before it lists: a list that begins after that
 /// need not be made again.
 const FIRST_TERM: Duration = Duration::from_secs(1);
@@ -87,7 +93,10 @@ pub struct Pulse {
 
 impl Pulse {
     fn new() -> Self {
-        Self { since: Instant::now(), last: AtomicU64::new(0) }
+        Self {
+            since: Instant::now(),
+            last: AtomicU64::new(0),
+        }
     }
 
     fn beat(&self) {
@@ -97,7 +106,9 @@ impl Pulse {
 
     /// How long ago the engine last showed that it lives.
     pub fn silent(&self) -> Duration {
-        self.since.elapsed().saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
+        self.since
+            .elapsed()
+            .saturating_sub(Duration::from_millis(self.last.load(Ordering::Relaxed)))
     }
 }
 
@@ -105,7 +116,12 @@ impl Engine {
     /// An engine at rest.
     pub fn new(client: kube::Client, config: Config, leadership: Leadership, metrics: Arc<Metrics>) -> Self {
         let index = Arc::new(Index::new(&config.namespaces));
-        let hands = Hands::new(client.clone(), index.clone(), leadership.clone(), config.settings.clone());
+        let hands = Hands::new(
+            client.clone(),
+            index.clone(),
+            leadership.clone(),
+            config.settings.clone(),
+        );
         let (recorder, senders) = Recorder::start(&client, hands.gate(), &leadership, &config.instance);
         let reconciler = Arc::new(Reconciler {
             hands,
@@ -115,7 +131,17 @@ impl Engine {
             clock: config.clock.clone(),
         });
         let (queue, pulse) = (Arc::default(), Arc::new(Pulse::new()));
-        Self { client, config, leadership, metrics, index, queue, reconciler, senders, pulse }
+        Self {
+            client,
+            config,
+            leadership,
+            metrics,
+            index,
+            queue,
+            reconciler,
+            senders,
+            pulse,
+        }
     }
 
     /// Whether the engine lives.
@@ -130,12 +156,23 @@ impl Engine {
 
     /// Runs until `shutdown`, and then until what was begun has ended.
     pub async fn run(mut self, shutdown: CancellationToken) {
-        let first = tokio::time::timeout(FIRST_TERM, self.leadership.leading()).await.ok();
+        let first = tokio::time::timeout(FIRST_TERM, self.leadership.leading())
+            .await
+            .ok();
         let started = Instant::now();
-        let mut watches =
-            Watches::start(&self.client, &self.config.namespaces, &self.index, &self.queue, &self.metrics);
-        let gauges =
-            gauges(self.index.clone(), self.queue.clone(), self.metrics.clone(), self.pulse.clone());
+        let mut watches = Watches::start(
+            &self.client,
+            &self.config.namespaces,
+            &self.index,
+            &self.queue,
+            &self.metrics,
+        );
+        let gauges = gauges(
+            self.index.clone(),
+            self.queue.clone(),
+            self.metrics.clone(),
+            self.pulse.clone(),
+        );
         let gauges = tokio::spawn(gauges);
         while !shutdown.is_cancelled() {
             let led = tokio::select! {
@@ -143,7 +180,11 @@ impl Engine {
                 term = self.leadership.leading() => term,
             };
             tracing::info!(term = led, "leading");
-            let began = if first == Some(led) { started } else { Instant::now() };
+            let began = if first == Some(led) {
+                started
+            } else {
+                Instant::now()
+            };
             self.term(led, began, &mut watches, &shutdown).await;
             if !shutdown.is_cancelled() {
                 tracing::warn!(term = led, "not leading any more");
@@ -188,7 +229,9 @@ impl Engine {
     async fn dispatch(&self, term: &CancellationToken, tasks: &mut JoinSet<()>) {
         let places = Arc::new(Semaphore::new(self.config.concurrency.max(1)));
         loop {
-            let Ok(place) = places.clone().acquire_owned().await else { return };
+            let Ok(place) = places.clone().acquire_owned().await else {
+                return;
+            };
             let key = self.queue.next().await;
             while tasks.try_join_next().is_some() {}
             let (reconciler, queue) = (self.reconciler.clone(), self.queue.clone());
@@ -238,7 +281,10 @@ async fn gauges(index: Arc<Index>, queue: Arc<Queue<JobKey>>, metrics: Arc<Metri
         metrics.set_queue_depth(queue.depth());
         let phases: Vec<_> = index.phases().collect();
         metrics.set_jobs(|phase| {
-            let count = phases.iter().find(|(known, _)| *known == phase).map_or(0, |(_, count)| *count);
+            let count = phases
+                .iter()
+                .find(|(known, _)| *known == phase)
+                .map_or(0, |(_, count)| *count);
             usize::try_from(count).unwrap_or_default()
         });
         pulse.beat();

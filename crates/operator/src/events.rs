@@ -48,14 +48,29 @@ pub struct Senders {
 
 impl Recorder {
     /// A recorder that sends in the name of an instance of the operator.
-    pub fn start(client: &kube::Client, gate: &Gate, leadership: &Leadership, instance: &str) -> (Self, Senders) {
+    pub fn start(
+        client: &kube::Client,
+        gate: &Gate,
+        leadership: &Leadership,
+        instance: &str,
+    ) -> (Self, Senders) {
         let (notes, receiver) = mpsc::channel(CAPACITY);
         let receiver = Arc::new(Mutex::new(receiver));
         let mut tasks = JoinSet::new();
         for _ in 0..SENDERS {
-            tasks.spawn(send(client.clone(), gate.clone(), leadership.clone(), receiver.clone()));
+            tasks.spawn(send(
+                client.clone(),
+                gate.clone(),
+                leadership.clone(),
+                receiver.clone(),
+            ));
         }
-        let recorder = Self { notes, instance: instance.into(), dropped: Arc::default(), number: Arc::default() };
+        let recorder = Self {
+            notes,
+            instance: instance.into(),
+            dropped: Arc::default(),
+            number: Arc::default(),
+        };
         (recorder, Senders { tasks })
     }
 
@@ -87,7 +102,12 @@ impl Senders {
     }
 }
 
-async fn send(client: kube::Client, gate: Gate, leadership: Leadership, notes: Arc<Mutex<mpsc::Receiver<Event>>>) {
+async fn send(
+    client: kube::Client,
+    gate: Gate,
+    leadership: Leadership,
+    notes: Arc<Mutex<mpsc::Receiver<Event>>>,
+) {
     loop {
         let next = notes.lock().await.recv().await;
         let Some(event) = next else { return };
@@ -99,7 +119,9 @@ async fn send(client: kube::Client, gate: Gate, leadership: Leadership, notes: A
         let request = serde_json::to_vec(&event)
             .map_err(kube::Error::SerdeError)
             .and_then(|body| {
-                Request::new(path).create(&PostParams::default(), body).map_err(kube::Error::BuildRequest)
+                Request::new(path)
+                    .create(&PostParams::default(), body)
+                    .map_err(kube::Error::BuildRequest)
             });
         let sent = match request {
             Ok(request) => client.request::<IgnoredAny>(request).await.map(|_| ()),
@@ -118,7 +140,11 @@ fn event(job: &ObjectMeta, note: &Note, now: Timestamp, instance: &str, number: 
     let unique = format!(".{:x}{:x}", now.as_microsecond(), number & 0xff);
     let event_name = format!("{}{unique}", cut(name, NAME_LIMIT - unique.len()));
     Event {
-        metadata: ObjectMeta { name: Some(event_name), namespace: job.namespace.clone(), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(event_name),
+            namespace: job.namespace.clone(),
+            ..ObjectMeta::default()
+        },
         action: Some("Reconcile".to_owned()),
         event_time: Some(MicroTime(now)),
         note: Some(cut(&note.message, NOTE_LIMIT).to_owned()),
@@ -162,12 +188,19 @@ mod tests {
             uid: Some("u1".into()),
             ..ObjectMeta::default()
         };
-        let note = Note { warning: true, reason: Reason::PodFailed, message: "ü".repeat(1000) };
+        let note = Note {
+            warning: true,
+            reason: Reason::PodFailed,
+            message: "ü".repeat(1000),
+        };
         let event = event(&job, &note, Timestamp::UNIX_EPOCH, "operator-1", 7);
         assert_eq!(event.metadata.name.as_deref(), Some("mnist.07"));
         assert_eq!(event.note.as_deref().map(str::len), Some(NOTE_LIMIT));
         assert_eq!(event.type_.as_deref(), Some("Warning"));
         let regarding = event.regarding.unwrap();
-        assert_eq!((regarding.kind.as_deref(), regarding.uid.as_deref()), (Some("TrainingJob"), Some("u1")));
+        assert_eq!(
+            (regarding.kind.as_deref(), regarding.uid.as_deref()),
+            (Some("TrainingJob"), Some("u1"))
+        );
     }
 }

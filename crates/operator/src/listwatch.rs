@@ -18,7 +18,10 @@ use crate::queue::{Backoff, jitter};
 use crate::slim::Version;
 
 /// The pause between attempts. The last is short enough that an outage of a minute costs little more than a minute.
-const BACKOFF: Backoff = Backoff { base: Duration::from_millis(100), max: Duration::from_secs(10) };
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(100),
+    max: Duration::from_secs(10),
+};
 /// A watch that has lasted so long was a good one.
 const HEALTHY: Duration = Duration::from_secs(20);
 /// The server sends a bookmark every minute or so; after so long without a word the connection is taken for dead.
@@ -171,13 +174,26 @@ pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut r
     }
 }
 
-async fn list(client: &kube::Client, target: &Target, sink: &dyn Sink, began: Instant) -> Result<String, Error> {
-    let mut params = ListParams { label_selector: target.labels.clone(), ..ListParams::default() }.limit(target.page);
+async fn list(
+    client: &kube::Client,
+    target: &Target,
+    sink: &dyn Sink,
+    began: Instant,
+) -> Result<String, Error> {
+    let mut params = ListParams {
+        label_selector: target.labels.clone(),
+        ..ListParams::default()
+    }
+    .limit(target.page);
     let request = Request::new(&target.path);
     let mut body = Vec::new();
     let mut first = true;
     loop {
-        let page = if target.metadata_only { request.list_metadata(&params)? } else { request.list(&params)? };
+        let page = if target.metadata_only {
+            request.list_metadata(&params)?
+        } else {
+            request.list(&params)?
+        };
         body.clear();
         client.request_stream(page).await?.read_to_end(&mut body).await?;
         let page: ListPage<'_> = serde_json::from_slice(&body)?;
@@ -196,7 +212,12 @@ async fn list(client: &kube::Client, target: &Target, sink: &dyn Sink, began: In
     }
 }
 
-async fn watch(client: &kube::Client, target: &Target, sink: &dyn Sink, version: &mut String) -> Result<(), Error> {
+async fn watch(
+    client: &kube::Client,
+    target: &Target,
+    sink: &dyn Sink,
+    version: &mut String,
+) -> Result<(), Error> {
     let seconds = Duration::from_secs(u64::from(WATCH_SECONDS)).mul_f64(1.0 + 0.2 * jitter());
     let params = WatchParams {
         label_selector: target.labels.clone(),
@@ -205,8 +226,11 @@ async fn watch(client: &kube::Client, target: &Target, sink: &dyn Sink, version:
         ..WatchParams::default()
     };
     let request = Request::new(&target.path);
-    let request =
-        if target.metadata_only { request.watch_metadata(&params, version)? } else { request.watch(&params, version)? };
+    let request = if target.metadata_only {
+        request.watch_metadata(&params, version)?
+    } else {
+        request.watch(&params, version)?
+    };
     let stream = client.request_stream(request).await?;
     let mut stream = std::pin::pin!(stream);
     let mut line = Vec::new();
@@ -243,7 +267,11 @@ fn take(line: &[u8], target: &Target, sink: &dyn Sink, version: &mut String) -> 
     };
     *version = match reached {
         Some(Version(reached)) if reached != 0 => reached.to_string(),
-        _ => serde_json::from_str::<Versioned>(object.get())?.metadata.resource_version,
+        _ => {
+            serde_json::from_str::<Versioned>(object.get())?
+                .metadata
+                .resource_version
+        }
     };
     if what == "BOOKMARK" {
         sink.bookmark(Version::parse(version));

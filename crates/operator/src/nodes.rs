@@ -50,11 +50,25 @@ impl NodeTable {
                 return None;
             }
             let changed = entry.state != state;
-            self.nodes.insert(name.clone(), Entry { state, version, epoch });
+            self.nodes.insert(
+                name.clone(),
+                Entry {
+                    state,
+                    version,
+                    epoch,
+                },
+            );
             return changed.then_some(name);
         }
         let name: Arc<str> = Arc::from(&*node.metadata.name);
-        self.nodes.insert(name.clone(), Entry { state, version, epoch });
+        self.nodes.insert(
+            name.clone(),
+            Entry {
+                state,
+                version,
+                epoch,
+            },
+        );
         (state != NodeState::Up).then_some(name)
     }
 
@@ -72,7 +86,12 @@ impl NodeTable {
 
     /// Ends a list. The names of nodes that are gone.
     pub(crate) fn sweep(&mut self, epoch: u32, listed: Version) -> Vec<Arc<str>> {
-        let gone: Vec<_> = self.nodes.iter().filter(|(_, e)| e.epoch != epoch).map(|(name, _)| name.clone()).collect();
+        let gone: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|(_, e)| e.epoch != epoch)
+            .map(|(name, _)| name.clone())
+            .collect();
         for name in &gone {
             self.nodes.remove(name);
         }

@@ -9,11 +9,21 @@ use trainyard_core::view::Settings;
 pub struct Options {
     /// Look only at this namespace. May be given several times, or as a list with commas; without it, all
     /// namespaces.
-    #[arg(long = "watch-namespace", env = "TRAINYARD_WATCH_NAMESPACE", value_name = "NAME", value_delimiter = ',')]
+    #[arg(
+        long = "watch-namespace",
+        env = "TRAINYARD_WATCH_NAMESPACE",
+        value_name = "NAME",
+        value_delimiter = ','
+    )]
     pub watch_namespaces: Vec<String>,
 
     /// Where /healthz, /readyz and /metrics are served.
-    #[arg(long, env = "TRAINYARD_HTTP_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    #[arg(
+        long,
+        env = "TRAINYARD_HTTP_ADDRESS",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:8080"
+    )]
     pub http_address: SocketAddr,
 
     /// Several replicas run: only the one that holds the lease writes.
@@ -22,7 +32,12 @@ pub struct Options {
     pub leader_elect: bool,
 
     /// The name of the lease.
-    #[arg(long, env = "TRAINYARD_LEASE_NAME", value_name = "NAME", default_value = "trainyard-operator")]
+    #[arg(
+        long,
+        env = "TRAINYARD_LEASE_NAME",
+        value_name = "NAME",
+        default_value = "trainyard-operator"
+    )]
     pub lease_name: String,
 
     /// Serve the webhooks that default and check jobs, with certificates that the operator makes itself.
@@ -31,7 +46,12 @@ pub struct Options {
     pub webhooks: bool,
 
     /// Where the webhooks are served.
-    #[arg(long, env = "TRAINYARD_WEBHOOK_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:9443")]
+    #[arg(
+        long,
+        env = "TRAINYARD_WEBHOOK_ADDRESS",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:9443"
+    )]
     pub webhook_address: SocketAddr,
 
     /// The operator's own namespace, for the lease and the certificates. Without it, that of the kubeconfig or of the
@@ -40,23 +60,39 @@ pub struct Options {
     pub namespace: Option<String>,
 
     /// The cluster's DNS domain.
-    #[arg(long, env = "TRAINYARD_CLUSTER_DOMAIN", value_name = "DOMAIN", default_value = "cluster.local")]
+    #[arg(
+        long,
+        env = "TRAINYARD_CLUSTER_DOMAIN",
+        value_name = "DOMAIN",
+        default_value = "cluster.local"
+    )]
     pub cluster_domain: String,
 
     /// How many jobs are worked on at once. Requests to the server are limited apart from this.
-    #[arg(long, env = "TRAINYARD_CONCURRENCY", value_name = "NUMBER", default_value_t = 256)]
+    #[arg(
+        long,
+        env = "TRAINYARD_CONCURRENCY",
+        value_name = "NUMBER",
+        default_value_t = 256
+    )]
     pub concurrency: usize,
 }
 
 impl Options {
     /// The settings that decisions depend on.
     pub fn settings(&self) -> Settings {
-        Settings { cluster_domain: self.cluster_domain.clone() }
+        Settings {
+            cluster_domain: self.cluster_domain.clone(),
+        }
     }
 
     /// The namespaces to look at, each once.
     pub fn namespaces(&self) -> Vec<String> {
-        let mut namespaces: Vec<_> = self.watch_namespaces.iter().map(|name| name.trim().to_owned()).collect();
+        let mut namespaces: Vec<_> = self
+            .watch_namespaces
+            .iter()
+            .map(|name| name.trim().to_owned())
+            .collect();
         namespaces.retain(|name| !name.is_empty());
         namespaces.sort();
         namespaces.dedup();
@@ -77,7 +113,9 @@ mod tests {
     }
 
     fn parse(args: &[&str]) -> Options {
-        Program::try_parse_from(std::iter::once(&"trainyard").chain(args)).unwrap().options
+        Program::try_parse_from(std::iter::once(&"trainyard").chain(args))
+            .unwrap()
+            .options
     }
 
     #[test]
@@ -88,7 +126,12 @@ mod tests {
 
     #[test]
     fn flags_are_what_the_manifests_say() {
-        let options = parse(&["--leader-elect", "--webhooks=false", "--watch-namespace=b,a", "--watch-namespace=b"]);
+        let options = parse(&[
+            "--leader-elect",
+            "--webhooks=false",
+            "--watch-namespace=b,a",
+            "--watch-namespace=b",
+        ]);
         assert!(options.leader_elect && !options.webhooks);
         assert_eq!(options.namespaces(), ["a", "b"]);
     }

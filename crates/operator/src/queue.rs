@@ -25,13 +25,18 @@ impl Backoff {
     /// The pause after a number of failures in a row, of which the last one is counted. Up to a quarter is taken off,
     /// as `jitter`, from 0 to 1, says, so that what failed together does not come back together.
     pub fn pause(&self, failures: u32, jitter: f64) -> Duration {
-        let doubled = self.base.saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
+        let doubled = self
+            .base
+            .saturating_mul(1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX));
         doubled.min(self.max).mul_f64(1.0 - 0.25 * jitter.clamp(0.0, 1.0))
     }
 }
 
 /// A number from 0 to 1 that differs from call to call and from process to process.
-#[expect(clippy::cast_precision_loss, reason = "a random number has no precision to lose")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a random number has no precision to lose"
+)]
 pub fn jitter() -> f64 {
     // The standard library seeds every such hasher differently; no other source of randomness is needed for this.
     let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0_u8);
@@ -77,7 +82,12 @@ struct Timer<K> {
 
 impl<K: Clone + Eq + Hash + Ord> Default for Core<K> {
     fn default() -> Self {
-        Self { entries: HashMap::new(), ready: VecDeque::new(), timers: BinaryHeap::new(), open: false }
+        Self {
+            entries: HashMap::new(),
+            ready: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            open: false,
+        }
     }
 }
 
@@ -95,9 +105,13 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         self.open = false;
         self.ready.clear();
         self.timers.clear();
-        self.entries.retain(|_, entry| matches!(entry.state, State::Out | State::OutAndDirty));
+        self.entries
+            .retain(|_, entry| matches!(entry.state, State::Out | State::OutAndDirty));
         for entry in self.entries.values_mut() {
-            *entry = Entry { state: State::Out, ..Entry::default() };
+            *entry = Entry {
+                state: State::Out,
+                ..Entry::default()
+            };
         }
     }
 
@@ -149,7 +163,9 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
             if (due || rest) && timer.at > now {
                 return;
             }
-            let Some(Reverse(timer)) = self.timers.pop() else { return };
+            let Some(Reverse(timer)) = self.timers.pop() else {
+                return;
+            };
             if rest {
                 self.rested(&timer.key);
             }
@@ -164,7 +180,9 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
 
     /// A key's rest is over.
     fn rested(&mut self, key: &K) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
         entry.rest = None;
         let dirty = entry.state == State::RestingAndDirty;
         entry.state = State::Idle;
@@ -182,15 +200,24 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
 
     /// A key that was out has been looked at. If it was costly, it is to rest before it is looked at again.
     pub fn done(&mut self, key: &K, rest: Option<Instant>) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
         if let Some(until) = rest
             && self.open
             && matches!(entry.state, State::Out | State::OutAndDirty)
         {
             let dirty = entry.state == State::OutAndDirty;
-            entry.state = if dirty { State::RestingAndDirty } else { State::Resting };
+            entry.state = if dirty {
+                State::RestingAndDirty
+            } else {
+                State::Resting
+            };
             entry.rest = Some(until);
-            self.timers.push(Reverse(Timer { at: until, key: key.clone() }));
+            self.timers.push(Reverse(Timer {
+                at: until,
+                key: key.clone(),
+            }));
             return;
         }
         match entry.state {
@@ -235,7 +262,10 @@ pub struct Queue<K> {
 
 impl<K: Clone + Eq + Hash + Ord> Default for Queue<K> {
     fn default() -> Self {
-        Self { core: Mutex::default(), wake: Notify::new() }
+        Self {
+            core: Mutex::default(),
+            wake: Notify::new(),
+        }
     }
 }
 

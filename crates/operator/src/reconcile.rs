@@ -26,7 +26,10 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 /// How often it is looked whether what is in a job's way still is.
 const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 /// The pause in creating children that the server refuses.
-const REFUSED: Backoff = Backoff { base: Duration::from_secs(1), max: Duration::from_mins(5) };
+const REFUSED: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    max: Duration::from_mins(5),
+};
 /// A reconcile that has looked so often, each time because of what it had done, lets others go first.
 const ROUNDS: u32 = 8;
 /// A time to look again that has passed already is taken to mean this.
@@ -76,7 +79,11 @@ impl Verdict {
     const REST: Self = Self::new(Outcome::Quiet, Next::Rest);
 
     const fn new(outcome: Outcome, next: Next) -> Self {
-        Self { outcome, next, cost: Duration::ZERO }
+        Self {
+            outcome,
+            next,
+            cost: Duration::ZERO,
+        }
     }
 }
 
@@ -117,7 +124,9 @@ impl Reconciler {
         let result = loop {
             let known = match self.index.get(key) {
                 None => break Ok(Verdict::REST),
-                Some(Known::Malformed(malformed, memory)) => break self.malformed(&malformed, memory, term).await,
+                Some(Known::Malformed(malformed, memory)) => {
+                    break self.malformed(&malformed, memory, term).await;
+                }
                 Some(Known::Job(known)) => known,
             };
             match self.step(key, *known, term, &mut work).await {
@@ -128,7 +137,10 @@ impl Reconciler {
             }
         };
         let verdict = result.unwrap_or_else(|failure| Self::failed(key, failure));
-        Verdict { cost: work.cost, ..verdict }
+        Verdict {
+            cost: work.cost,
+            ..verdict
+        }
     }
 
     fn failed(key: &JobKey, failure: Failure) -> Verdict {
@@ -161,13 +173,24 @@ impl Reconciler {
         term: &CancellationToken,
         work: &mut Work,
     ) -> Result<Option<Verdict>, Failure> {
-        let Snapshot { uid, job, pods, services, conflicts, nodes, memory } = known;
+        let Snapshot {
+            uid,
+            job,
+            pods,
+            services,
+            conflicts,
+            nodes,
+            memory,
+        } = known;
         if !job.is_ours() || job.metadata.deletion_timestamp.is_some() || memory.deleted {
             return Ok(Some(Verdict::REST));
         }
         let target = Target { key, uid: &uid, term };
         let started = Instant::now();
-        let mut progress = Progress { acted: work.acted, next: None };
+        let mut progress = Progress {
+            acted: work.acted,
+            next: None,
+        };
         if !conflicts.is_empty() {
             let due = memory.probed.map_or(started, |probed| probed + PROBE_INTERVAL);
             if due <= started {
@@ -176,7 +199,11 @@ impl Reconciler {
                     return Ok(None);
                 }
             }
-            progress.at(if due <= started { started + PROBE_INTERVAL } else { due });
+            progress.at(if due <= started {
+                started + PROBE_INTERVAL
+            } else {
+                due
+            });
         }
         let (now, started) = (self.clock.now(), Instant::now());
         let mut plan = plan(&View {
@@ -194,7 +221,8 @@ impl Reconciler {
 
         if let Some(until) = held(memory.hold, job.metadata.generation, started) {
             let before = plan.actions.len();
-            plan.actions.retain(|action| !matches!(action, Action::CreatePod(_) | Action::CreateService(_)));
+            plan.actions
+                .retain(|action| !matches!(action, Action::CreatePod(_) | Action::CreateService(_)));
             if plan.actions.len() < before {
                 progress.at(until);
             }
@@ -214,7 +242,9 @@ impl Reconciler {
             StatusWrite::Unchanged => None,
             StatusWrite::Now(status) => Some(status),
             StatusWrite::Soon(status) => {
-                let due = memory.status_written.map_or(started, |written| written + STATUS_INTERVAL);
+                let due = memory
+                    .status_written
+                    .map_or(started, |written| written + STATUS_INTERVAL);
                 if due > started {
                     progress.at(due);
                     // Nothing hangs on it: what depends on a status comes with `Now`.
@@ -224,7 +254,11 @@ impl Reconciler {
             }
         };
         if status.is_some() && work.place.is_none() {
-            let class = if plan.after.is_empty() { Class::Status } else { Class::Urgent };
+            let class = if plan.after.is_empty() {
+                Class::Status
+            } else {
+                Class::Urgent
+            };
             work.place = self.hands.gate().try_enter(class);
             if work.place.is_none() {
                 drop((job, plan, status));
@@ -233,14 +267,17 @@ impl Reconciler {
                 return Ok(None);
             }
         }
-        self.conclude(target, job, status, plan, now, progress, work).await.map(Some)
+        self.conclude(target, job, status, plan, now, progress, work)
+            .await
+            .map(Some)
     }
 
     /// Judges what became of the actions.
     fn judge(&self, target: Target<'_>, job: &ObjectMeta, memory: Memory, done: Done) -> Result<(), Failure> {
         if done.conflict {
             let now = Instant::now();
-            self.index.remember(target.uid, |memory| memory.probed = Some(now));
+            self.index
+                .remember(target.uid, |memory| memory.probed = Some(now));
             return Err(Failure::InTheWay);
         }
         match done.failure {
@@ -248,7 +285,8 @@ impl Reconciler {
             Some(Failure::Refused(words)) => self.hold(target, job, memory, &words),
             Some(failure) => return Err(failure),
             None if memory.hold.is_some() || memory.told.is_some() => {
-                self.index.remember(target.uid, |memory| (memory.hold, memory.told) = (None, None));
+                self.index
+                    .remember(target.uid, |memory| (memory.hold, memory.told) = (None, None));
             }
             None => {}
         }
@@ -257,20 +295,36 @@ impl Reconciler {
 
     /// Notes that children were refused, and tells the user unless that has been said.
     fn hold(&self, target: Target<'_>, job: &ObjectMeta, memory: Memory, words: &str) {
-        let failures = memory.hold.filter(|hold| hold.generation == job.generation).map_or(1, |hold| hold.failures + 1);
+        let failures = memory
+            .hold
+            .filter(|hold| hold.generation == job.generation)
+            .map_or(1, |hold| hold.failures + 1);
         let until = Instant::now() + REFUSED.pause(failures, jitter());
-        let hold = Hold { until, failures, generation: job.generation };
+        let hold = Hold {
+            until,
+            failures,
+            generation: job.generation,
+        };
         let told = fingerprint(words);
-        self.index.remember(target.uid, |memory| (memory.hold, memory.told) = (Some(hold), Some(told)));
+        self.index.remember(target.uid, |memory| {
+            (memory.hold, memory.told) = (Some(hold), Some(told))
+        });
         if memory.told != Some(told) {
             tracing::warn!(job = %target.key, error = words, "children could not be created");
-            let note = Note { warning: true, reason: Reason::CreateFailed, message: words.to_owned() };
+            let note = Note {
+                warning: true,
+                reason: Reason::CreateFailed,
+                message: words.to_owned(),
+            };
             self.recorder.note(job, &note, self.clock.now());
         }
     }
 
     /// Writes the status, and does what may be done only then.
-    #[expect(clippy::too_many_arguments, reason = "the second half of a function that is long enough")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the second half of a function that is long enough"
+    )]
     async fn conclude(
         &self,
         target: Target<'_>,
@@ -292,14 +346,17 @@ impl Reconciler {
                 result => result?,
             }
             let written = Instant::now();
-            self.index.remember(target.uid, |memory| memory.status_written = Some(written));
+            self.index
+                .remember(target.uid, |memory| memory.status_written = Some(written));
             self.tell(target.key, before, Told::of(&status));
             progress.acted = true;
         }
         // What follows needs places of its own.
         work.place = None;
         if let Some(metadata) = notes {
-            plan.events.iter().for_each(|note| self.recorder.note(&metadata, note, now));
+            plan.events
+                .iter()
+                .for_each(|note| self.recorder.note(&metadata, note, now));
         }
         if !plan.after.is_empty()
             && let Some(Known::Job(known)) = self.index.get(target.key)
@@ -351,12 +408,16 @@ impl Told {
 
 /// Until when children are not to be created.
 fn held(hold: Option<Hold>, generation: Option<i64>, now: Instant) -> Option<Instant> {
-    hold.filter(|hold| hold.until > now && hold.generation == generation).map(|hold| hold.until)
+    hold.filter(|hold| hold.until > now && hold.generation == generation)
+        .map(|hold| hold.until)
 }
 
 /// A fingerprint of what the server says, without the name of the child it happened to say it about.
 fn fingerprint(words: &str) -> u64 {
-    let rest = words.split_once('"').and_then(|(_, rest)| rest.split_once('"')).map_or(words, |(_, rest)| rest);
+    let rest = words
+        .split_once('"')
+        .and_then(|(_, rest)| rest.split_once('"'))
+        .map_or(words, |(_, rest)| rest);
     BuildHasherDefault::<DefaultHasher>::default().hash_one(rest)
 }
 

@@ -39,8 +39,13 @@ pub async fn run(
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let namespace = options.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-    let host = ["POD_NAME", "HOSTNAME"].into_iter().find_map(|name| std::env::var(name).ok());
+    let namespace = options
+        .namespace
+        .clone()
+        .unwrap_or_else(|| client.default_namespace().to_owned());
+    let host = ["POD_NAME", "HOSTNAME"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok());
     let identity = unique_identity(host.as_deref().unwrap_or("trainyard"));
 
     let listener = http::bind(options.http_address).await?;
@@ -68,7 +73,13 @@ pub async fn run(
     let serving = CancellationToken::new();
     let webhooks = if options.webhooks {
         let listener = http::bind(options.webhook_address).await?;
-        Some(serve_webhooks(listener, &client, &namespace, &leadership, &serving))
+        Some(serve_webhooks(
+            listener,
+            &client,
+            &namespace,
+            &leadership,
+            &serving,
+        ))
     } else {
         None
     };
@@ -117,7 +128,10 @@ fn probes(engine: &Engine, webhooks: Option<Arc<ServingCert>>) -> Probes {
         ready: Arc::new(move || {
             if !index.is_listed_since(None) {
                 Err("jobs, pods and Services have not been listed yet".to_owned())
-            } else if webhooks.as_ref().is_some_and(|certificate| !certificate.is_loaded()) {
+            } else if webhooks
+                .as_ref()
+                .is_some_and(|certificate| !certificate.is_loaded())
+            {
                 Err("the webhooks have no certificate yet".to_owned())
             } else {
                 Ok(())

@@ -51,7 +51,12 @@ impl Watches {
             let (client, resync) = (client.clone(), resync.subscribe());
             tasks.spawn(async move { follow(client, target, &feeder, resync).await });
         }
-        Self { resync, listed, index: index.clone(), tasks }
+        Self {
+            resync,
+            listed,
+            index: index.clone(),
+            tasks,
+        }
     }
 
     /// Waits until everything has been listed by lists that began no earlier than a time, and has them made if they
@@ -93,11 +98,23 @@ fn targets(namespaces: &[String]) -> Vec<Target> {
     let children = Some(selector());
     let mut targets = Vec::new();
     for (scope, namespace) in scopes.into_iter().enumerate() {
-        let target = |kind, path, labels, metadata_only| Target { kind, scope, path, labels, metadata_only, page: 500 };
+        let target = |kind, path, labels, metadata_only| Target {
+            kind,
+            scope,
+            path,
+            labels,
+            metadata_only,
+            page: 500,
+        };
         targets.extend([
             target(Kind::Job, TrainingJob::url_path(&(), namespace), None, false),
             target(Kind::Pod, Pod::url_path(&(), namespace), children.clone(), false),
-            target(Kind::Service, Service::url_path(&(), namespace), children.clone(), true),
+            target(
+                Kind::Service,
+                Service::url_path(&(), namespace),
+                children.clone(),
+                true,
+            ),
         ]);
     }
     targets.push(Target {
@@ -136,10 +153,14 @@ impl Feeder {
         let first = !self.complained.swap(true, Ordering::Relaxed);
         match (self.kind, error.code()) {
             (Kind::Node, Some(403)) if first => {
-                tracing::warn!("nodes may not be watched: pods of nodes that are down are not noticed ({error})");
+                tracing::warn!(
+                    "nodes may not be watched: pods of nodes that are down are not noticed ({error})"
+                );
             }
             (Kind::Job, Some(404)) if first => {
-                tracing::error!("the cluster does not know TrainingJob: apply the output of `trainyard install`");
+                tracing::error!(
+                    "the cluster does not know TrainingJob: apply the output of `trainyard install`"
+                );
             }
             _ if first => tracing::warn!(kind, %error, "a watch was interrupted and is tried again"),
             _ => tracing::debug!(kind, %error, "a watch was interrupted and is tried again"),

@@ -365,7 +365,10 @@ fn definitions_can_be_had_alone() {
 fn the_operator_knows_its_arguments() {
     for line in VARIANTS {
         let objects = objects(line);
-        let args = list(find(&objects, "Deployment", "trainyard-operator"), "/spec/template/spec/containers/0/args");
+        let args = list(
+            find(&objects, "Deployment", "trainyard-operator"),
+            "/spec/template/spec/containers/0/args",
+        );
         let args: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
         printed(&format!("{} --help", args.join(" ")));
     }
@@ -380,5 +383,9 @@ fn names_are_those_of_the_operator() {
     find(&objects, "MutatingWebhookConfiguration", &names.mutating);
     find(&objects, "ValidatingWebhookConfiguration", &names.validating);
     let secrets = rules_on(&objects, "Role", "secrets");
-    assert!(secrets.iter().any(|(_, rule)| rule["resourceNames"] == json!([names.secret])));
+    assert!(
+        secrets
+            .iter()
+            .any(|(_, rule)| rule["resourceNames"] == json!([names.secret]))
+    );
 }

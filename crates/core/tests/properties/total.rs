@@ -371,6 +371,10 @@ proptest! {
         let nothing = plan.actions.is_empty() && plan.after.is_empty() && plan.status == StatusWrite::Unchanged;
         prop_assert!(!nothing || plan.wake_at.is_none_or(|at| at > now), "a hot loop");
     }
+}
+
+proptest! {
+    #![proptest_config(crate::cases(500))]
 
     #[test]
     fn defaults_can_be_written_into_anything_and_twice_is_once(job in job()) {

@@ -55,20 +55,38 @@ impl Failure {
     }
 
     fn from_status(status: &Status) -> Self {
-        let words = || if status.message.is_empty() { status.reason.clone() } else { status.message.clone() };
+        let words = || {
+            if status.message.is_empty() {
+                status.reason.clone()
+            } else {
+                status.message.clone()
+            }
+        };
         let cause = |reason: &str| {
-            let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
+            let causes = status
+                .details
+                .as_ref()
+                .map(|details| details.causes.as_slice())
+                .unwrap_or_default();
             causes.iter().any(|cause| cause.reason == reason)
         };
         match status.code {
-            403 if cause("NamespaceTerminating") || status.message.contains("because it is being terminated") => {
+            403 if cause("NamespaceTerminating")
+                || status.message.contains("because it is being terminated") =>
+            {
                 Self::NamespaceEnds
             }
             // A new namespace gets its account a moment later.
             403 if status.message.contains("serviceaccount \"default\" not found") => {
                 Self::Transient(words(), None)
             }
-            404 if status.details.as_ref().is_some_and(|details| details.kind == "namespaces") => Self::NamespaceEnds,
+            404 if status
+                .details
+                .as_ref()
+                .is_some_and(|details| details.kind == "namespaces") =>
+            {
+                Self::NamespaceEnds
+            }
             404 => Self::Gone,
             409 if status.reason == "AlreadyExists" => Self::Exists,
             409 => Self::Conflict,
@@ -76,8 +94,14 @@ impl Failure {
             500 if status.message.contains("failed calling webhook") => Self::Refused(words()),
             400 | 403 | 405 | 413 | 415 | 422 => Self::Refused(words()),
             _ => {
-                let named = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
-                Self::Transient(words(), (named > 0).then(|| Duration::from_secs(u64::from(named))))
+                let named = status
+                    .details
+                    .as_ref()
+                    .map_or(0, |details| details.retry_after_seconds);
+                Self::Transient(
+                    words(),
+                    (named > 0).then(|| Duration::from_secs(u64::from(named))),
+                )
             }
         }
     }

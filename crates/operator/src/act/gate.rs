@@ -48,8 +48,15 @@ pub struct Place {
 impl Gate {
     /// A gate of so many places.
     pub fn new(places: usize) -> Self {
-        let state = State { places, kept: [places, (places / 8).max(1), 1], taken: [0; 3], waiting: Default::default() };
-        Self { state: Arc::new(Mutex::new(state)) }
+        let state = State {
+            places,
+            kept: [places, (places / 8).max(1), 1],
+            taken: [0; 3],
+            waiting: Default::default(),
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -57,7 +64,10 @@ impl Gate {
     }
 
     fn place(&self, class: Class) -> Place {
-        Place { gate: Some(self.clone()), class }
+        Place {
+            gate: Some(self.clone()),
+            class,
+        }
     }
 
     /// A place, if there is one at once.
@@ -133,7 +143,11 @@ impl State {
         let owed: usize = CLASSES[position + 1..]
             .iter()
             .map(|lower| *lower as usize)
-            .map(|lower| self.kept[lower].saturating_sub(self.taken[lower]).min(self.waiting[lower].len()))
+            .map(|lower| {
+                self.kept[lower]
+                    .saturating_sub(self.taken[lower])
+                    .min(self.waiting[lower].len())
+            })
             .sum();
         total + owed < self.places
     }
@@ -159,7 +173,9 @@ mod tests {
     #[tokio::test]
     async fn all_are_let_in_and_none_waits_for_all_the_others() {
         let gate = Gate::new(8);
-        let mut inside: VecDeque<_> = (0..8).filter_map(|_| gate.enter(Class::Urgent).now_or_never()).collect();
+        let mut inside: VecDeque<_> = (0..8)
+            .filter_map(|_| gate.enter(Class::Urgent).now_or_never())
+            .collect();
         assert_eq!(inside.len(), 8);
         let order = Mutex::new(Vec::new());
         let visit = |class| {
@@ -170,7 +186,14 @@ mod tests {
                 tokio::task::yield_now().await;
             }
         };
-        let visits = [Class::Event, Class::Status, Class::Status, Class::Urgent, Class::Urgent, Class::Urgent];
+        let visits = [
+            Class::Event,
+            Class::Status,
+            Class::Status,
+            Class::Urgent,
+            Class::Urgent,
+            Class::Urgent,
+        ];
         let all = futures::future::join_all(visits.map(visit));
         let leave = async {
             while inside.pop_front().is_some() {
@@ -182,7 +205,10 @@ mod tests {
         assert_eq!(order.len(), 6);
         let first_status = order.iter().position(|class| *class == Class::Status).unwrap();
         let last_urgent = order.iter().rposition(|class| *class == Class::Urgent).unwrap();
-        assert!(first_status < last_urgent, "a place is kept for status: {order:?}");
+        assert!(
+            first_status < last_urgent,
+            "a place is kept for status: {order:?}"
+        );
         assert!(gate.lock().taken.iter().all(|taken| *taken == 0));
     }
 

@@ -65,7 +65,13 @@ pub struct Done {
 impl Hands {
     /// Hands that write with a client, as long as the leadership lets them, and tell an index.
     pub fn new(client: kube::Client, index: Arc<Index>, leadership: Leadership, settings: Settings) -> Self {
-        Self { client, index, leadership, settings, gate: Gate::new(IN_FLIGHT) }
+        Self {
+            client,
+            index,
+            leadership,
+            settings,
+            gate: Gate::new(IN_FLIGHT),
+        }
     }
 
     /// The settings that children are built with.
@@ -82,7 +88,9 @@ impl Hands {
     pub async fn act(&self, target: Target<'_>, job: &TrainingJob, actions: Vec<Action>) -> Done {
         // Where the server refuses one child it refuses its siblings too: the rest need not be tried.
         let refused = AtomicBool::new(false);
-        let creates = actions.iter().any(|action| matches!(action, Action::CreatePod(_) | Action::CreateService(_)));
+        let creates = actions
+            .iter()
+            .any(|action| matches!(action, Action::CreatePod(_) | Action::CreateService(_)));
         // Only a valid job has children to create.
         let job = creates.then(|| Job::parse(job).ok()).flatten();
         let job = job.as_ref();
@@ -110,27 +118,37 @@ impl Hands {
         // Nothing is built before it can be sent: what waits here takes no memory.
         let _place = self.gate.enter(Class::Urgent).await;
         match action {
-            Action::CreatePod(_) | Action::CreateService(_) if refused.load(Ordering::Relaxed) => Err(Failure::Skipped),
+            Action::CreatePod(_) | Action::CreateService(_) if refused.load(Ordering::Relaxed) => {
+                Err(Failure::Skipped)
+            }
             Action::CreatePod(key) => {
-                let Some(pod) = job.and_then(|job| build::pod(job, &self.settings, key)) else { return Ok(()) };
+                let Some(pod) = job.and_then(|job| build::pod(job, &self.settings, key)) else {
+                    return Ok(());
+                };
                 let name = pod.metadata.name.clone().unwrap_or_default();
                 self.create(target, Child::Pod, &name, &pod, refused).await
             }
             Action::CreateService(key) => {
-                let Some(service) = job.and_then(|job| build::service(job, key)) else { return Ok(()) };
+                let Some(service) = job.and_then(|job| build::service(job, key)) else {
+                    return Ok(());
+                };
                 let name = service.metadata.name.clone().unwrap_or_default();
-                self.create(target, Child::Service, &name, &service, refused).await
+                self.create(target, Child::Service, &name, &service, refused)
+                    .await
             }
             Action::DeletePod { name, uid, force } => {
                 let path = Path::pod(namespace, &name);
-                self.delete_child(target, Kind::Pod, path, &name, &uid, force.then_some(0)).await
+                self.delete_child(target, Kind::Pod, path, &name, &uid, force.then_some(0))
+                    .await
             }
             Action::DeleteService { name, uid } => {
                 let path = Path::service(namespace, &name);
-                self.delete_child(target, Kind::Service, path, &name, &uid, None).await
+                self.delete_child(target, Kind::Service, path, &name, &uid, None)
+                    .await
             }
             Action::DeleteJob => {
-                self.delete(target, Path::job(namespace, &target.key.name), target.uid, None).await?;
+                self.delete(target, Path::job(namespace, &target.key.name), target.uid, None)
+                    .await?;
                 self.index.remember(target.uid, |memory| memory.deleted = true);
                 Ok(())
             }
@@ -166,7 +184,12 @@ impl Hands {
     fn see(&self, child: Child, object: SlimPod) {
         match child {
             Child::Pod => self.index.apply_pod(object, Source::Answer),
-            Child::Service => self.index.apply_service(&SlimMeta { metadata: object.metadata }, Source::Answer),
+            Child::Service => self.index.apply_service(
+                &SlimMeta {
+                    metadata: object.metadata,
+                },
+                Source::Answer,
+            ),
         };
     }
 
@@ -174,7 +197,9 @@ impl Hands {
     async fn exists(&self, target: Target<'_>, child: Child, name: &str) -> Result<(), Failure> {
         let path = child.path(&target.key.namespace, name);
         let found: SlimPod = match self.read(&path).await {
-            Err(Failure::Gone) => return Err(Failure::Transient("it was there and is gone".to_owned(), None)),
+            Err(Failure::Gone) => {
+                return Err(Failure::Transient("it was there and is gone".to_owned(), None));
+            }
             found => found?,
         };
         match Claim::of(&found.metadata, target) {
@@ -186,7 +211,11 @@ impl Hands {
             Claim::Ours => self.label(target, child, name, &found.metadata).await,
             Claim::Former => Err(Failure::Former),
             Claim::Foreign(owner) => {
-                let conflict = Conflict { kind: child.kind(), name: name.to_owned(), owner };
+                let conflict = Conflict {
+                    kind: child.kind(),
+                    name: name.to_owned(),
+                    owner,
+                };
                 self.index.conflict(target.uid, conflict);
                 Err(Failure::InTheWay)
             }
@@ -212,7 +241,11 @@ impl Hands {
     pub async fn probe(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<bool, Failure> {
         let mut changed = false;
         for conflict in conflicts {
-            let child = if conflict.kind == Child::Pod.kind() { Child::Pod } else { Child::Service };
+            let child = if conflict.kind == Child::Pod.kind() {
+                Child::Pod
+            } else {
+                Child::Service
+            };
             let path = child.path(&target.key.namespace, &conflict.name);
             let found = match self.read::<SlimPod>(&path).await {
                 Err(Failure::Gone) => None,
@@ -222,7 +255,13 @@ impl Hands {
             match (claim, found) {
                 (Some(Claim::Foreign(owner)), _) if owner == conflict.owner => continue,
                 (Some(Claim::Foreign(owner)), _) => {
-                    self.index.conflict(target.uid, Conflict { owner, ..conflict.clone() });
+                    self.index.conflict(
+                        target.uid,
+                        Conflict {
+                            owner,
+                            ..conflict.clone()
+                        },
+                    );
                 }
                 (Some(Claim::Ours), Some(found)) => {
                     self.index.resolve(target.uid, conflict.kind, &conflict.name);
@@ -245,7 +284,9 @@ impl Hands {
         grace: Option<u32>,
     ) -> Result<(), Failure> {
         match self.delete(target, path, uid, grace).await? {
-            Some(Meta { resource_version, .. }) => self.index.went(kind, target.uid, name, uid, resource_version),
+            Some(Meta { resource_version, .. }) => {
+                self.index.went(kind, target.uid, name, uid, resource_version)
+            }
             // On its way, or gone before: the watch will say.
             None => self.index.terminate(kind, target.uid, name, uid),
         }
@@ -263,7 +304,9 @@ impl Hands {
         let options = request::DeleteOptions::new(uid, grace);
         let request = request(Method::DELETE, &path, Answer::Metadata, Some(&options))?;
         match self.send::<SlimMeta>(target.term, request).await {
-            Ok(SlimMeta { metadata }) => Ok(Some(metadata).filter(|left| *left.uid == *uid && left.is_gone())),
+            Ok(SlimMeta { metadata }) => {
+                Ok(Some(metadata).filter(|left| *left.uid == *uid && left.is_gone()))
+            }
             // Gone, or another object has the name by now: what was to be deleted is not there.
             Err(Failure::Gone | Failure::Conflict) => Ok(None),
             // That is not about what the user wrote, so it is not for the user to hear.
@@ -296,7 +339,8 @@ impl Hands {
         // The server keeps times by the second; what we keep must be what it keeps.
         let kept = serde_json::to_vec(status).and_then(|json| serde_json::from_slice(&json));
         let kept = kept.map_err(|error| Failure::Transient(error.to_string(), None))?;
-        self.index.apply_status(target.uid, answer.into_metadata(), Some(kept));
+        self.index
+            .apply_status(target.uid, answer.into_metadata(), Some(kept));
         Ok(())
     }
 
@@ -309,7 +353,11 @@ impl Hands {
     ) -> Result<(), Failure> {
         let _place = self.gate.enter(Class::Status).await;
         let ObjectMeta { name, namespace, .. } = &malformed.metadata;
-        let path = Path::job(namespace.as_deref().unwrap_or_default(), name.as_deref().unwrap_or_default()).status();
+        let path = Path::job(
+            namespace.as_deref().unwrap_or_default(),
+            name.as_deref().unwrap_or_default(),
+        )
+        .status();
         let request = request(Method::PATCH, &path, Answer::Metadata, Some(report))?;
         self.send::<IgnoredAny>(term, request).await.map(|_| ())
     }

@@ -69,7 +69,11 @@ pub(super) fn request(
     answer: Answer,
     body: Option<&impl Serialize>,
 ) -> Result<Request<Vec<u8>>, Failure> {
-    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let kind = if method == Method::PATCH {
+        "application/merge-patch+json"
+    } else {
+        "application/json"
+    };
     let body = body.map(serde_json::to_vec).transpose();
     let body = body.map_err(|error| Failure::Refused(format!("it can't be written as JSON: {error}")))?;
     Request::builder()

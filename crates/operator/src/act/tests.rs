@@ -60,15 +60,27 @@ impl Server {
         }
         let hands = Hands::new(client, index.clone(), leadership, Settings::default());
         let (key, term) = (JobKey::new("ns", "a"), CancellationToken::new());
-        Self { hands, index, asked, key, term }
+        Self {
+            hands,
+            index,
+            asked,
+            key,
+            term,
+        }
     }
 
     fn target(&self) -> Target<'_> {
-        Target { key: &self.key, uid: "u1", term: &self.term }
+        Target {
+            key: &self.key,
+            uid: "u1",
+            term: &self.term,
+        }
     }
 
     async fn create_pods(&self, count: i32) -> Done {
-        let actions = (0..count).map(|index| Action::CreatePod(PodKey { role: 0, index })).collect();
+        let actions = (0..count)
+            .map(|index| Action::CreatePod(PodKey { role: 0, index }))
+            .collect();
         self.hands.act(self.target(), &job(), actions).await
     }
 
@@ -77,14 +89,22 @@ impl Server {
     }
 
     fn pods(&self) -> Vec<(String, bool)> {
-        let Some(Known::Job(known)) = self.index.get(&self.key) else { panic!() };
-        let mut pods: Vec<_> = known.pods.iter().map(|pod| (pod.uid.to_string(), pod.terminating)).collect();
+        let Some(Known::Job(known)) = self.index.get(&self.key) else {
+            panic!()
+        };
+        let mut pods: Vec<_> = known
+            .pods
+            .iter()
+            .map(|pod| (pod.uid.to_string(), pod.terminating))
+            .collect();
         pods.sort();
         pods
     }
 
     fn conflicts(&self) -> Vec<Conflict> {
-        let Some(Known::Job(known)) = self.index.get(&self.key) else { panic!() };
+        let Some(Known::Job(known)) = self.index.get(&self.key) else {
+            panic!()
+        };
         known.conflicts
     }
 }
@@ -109,7 +129,10 @@ fn pod(name: &str, owner: Option<&str>) -> Value {
 }
 
 fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
-    (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}))
+    (
+        code,
+        json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}),
+    )
 }
 
 fn exists() -> (u16, Value) {
@@ -120,7 +143,8 @@ const POST: &str = "POST /api/v1/namespaces/ns/pods";
 
 #[tokio::test]
 async fn what_is_created_is_known_at_once() {
-    let server = Server::new(|_, body| Some((201, pod(body["metadata"]["name"].as_str().unwrap(), Some("u1")))));
+    let server =
+        Server::new(|_, body| Some((201, pod(body["metadata"]["name"].as_str().unwrap(), Some("u1")))));
     let done = server.create_pods(3).await;
     assert_eq!((done.acted, done.conflict, done.failure), (3, false, None));
     assert_eq!(server.pods().len(), 3);
@@ -150,21 +174,44 @@ async fn a_lost_answer_is_found_out_by_trying_again() {
 
 #[tokio::test]
 async fn what_is_somebody_elses_is_not_touched() {
-    let server = Server::new(|asked, _| if asked == POST { Some(exists()) } else { Some((200, pod("a-w-0", None))) });
+    let server = Server::new(|asked, _| {
+        if asked == POST {
+            Some(exists())
+        } else {
+            Some((200, pod("a-w-0", None)))
+        }
+    });
     let done = server.create_pods(1).await;
     assert!(done.conflict && done.failure.is_none() && done.acted == 0);
-    let conflict = Conflict { kind: "Pod", name: "a-w-0".into(), owner: "nobody's".into() };
+    let conflict = Conflict {
+        kind: "Pod",
+        name: "a-w-0".into(),
+        owner: "nobody's".into(),
+    };
     assert_eq!(server.conflicts(), [conflict]);
     assert_eq!(server.asked().len(), 2);
-    assert_eq!(server.hands.probe(server.target(), &server.conflicts()).await, Ok(false));
+    assert_eq!(
+        server.hands.probe(server.target(), &server.conflicts()).await,
+        Ok(false)
+    );
     assert_eq!(server.conflicts().len(), 1);
 }
 
 #[tokio::test]
 async fn what_was_in_the_way_and_is_gone_is_not_in_the_way() {
     let server = Server::new(|_, _| Some(status(404, "NotFound", "gone")));
-    server.index.conflict("u1", Conflict { kind: "Service", name: "a".into(), owner: "nobody's".into() });
-    assert_eq!(server.hands.probe(server.target(), &server.conflicts()).await, Ok(true));
+    server.index.conflict(
+        "u1",
+        Conflict {
+            kind: "Service",
+            name: "a".into(),
+            owner: "nobody's".into(),
+        },
+    );
+    assert_eq!(
+        server.hands.probe(server.target(), &server.conflicts()).await,
+        Ok(true)
+    );
     assert!(server.conflicts().is_empty());
     assert_eq!(server.asked(), ["GET /api/v1/namespaces/ns/services/a"]);
 }
@@ -212,7 +259,13 @@ async fn a_child_without_its_label_gets_it_back() {
 
 #[tokio::test]
 async fn a_refusal_ends_the_creating_of_siblings() {
-    let server = Server::new(|_, _| Some(status(403, "Forbidden", "pods \"x\" is forbidden: exceeded quota: q")));
+    let server = Server::new(|_, _| {
+        Some(status(
+            403,
+            "Forbidden",
+            "pods \"x\" is forbidden: exceeded quota: q",
+        ))
+    });
     let done = server.create_pods(200).await;
     assert!(matches!(done.failure, Some(Failure::Refused(words)) if words.contains("quota")));
     assert!(server.asked().len() <= IN_FLIGHT, "{}", server.asked().len());
@@ -220,14 +273,25 @@ async fn a_refusal_ends_the_creating_of_siblings() {
 
 #[tokio::test]
 async fn deletes_name_the_uid_and_what_is_gone_is_deleted() {
-    for answer in [(200, json!({})), status(404, "NotFound", ""), status(409, "Conflict", "uid differs")] {
+    for answer in [
+        (200, json!({})),
+        status(404, "NotFound", ""),
+        status(409, "Conflict", "uid differs"),
+    ] {
         let server = Server::new(move |_, body| {
             assert_eq!(body["preconditions"]["uid"], "uid-a-w-0");
             assert_eq!(body["gracePeriodSeconds"], json!(0));
             Some(answer.clone())
         });
-        server.index.apply_pod(serde_json::from_value(pod("a-w-0", Some("u1"))).unwrap(), Source::Watch);
-        let action = Action::DeletePod { name: "a-w-0".into(), uid: "uid-a-w-0".into(), force: true };
+        server.index.apply_pod(
+            serde_json::from_value(pod("a-w-0", Some("u1"))).unwrap(),
+            Source::Watch,
+        );
+        let action = Action::DeletePod {
+            name: "a-w-0".into(),
+            uid: "uid-a-w-0".into(),
+            force: true,
+        };
         let done = server.hands.act(server.target(), &job(), vec![action]).await;
         assert_eq!((done.acted, done.failure), (1, None));
         assert_eq!(server.pods(), [("uid-a-w-0".to_owned(), true)]);
@@ -245,8 +309,19 @@ async fn what_the_server_says_is_gone_is_gone_at_once() {
     });
     let row = || serde_json::from_value(pod("a-w-0", Some("u1"))).unwrap();
     server.index.apply_pod(row(), Source::Watch);
-    let action = Action::DeletePod { name: "a-w-0".into(), uid: "uid-a-w-0".into(), force: false };
-    assert_eq!(server.hands.act(server.target(), &job(), vec![action]).await.acted, 1);
+    let action = Action::DeletePod {
+        name: "a-w-0".into(),
+        uid: "uid-a-w-0".into(),
+        force: false,
+    };
+    assert_eq!(
+        server
+            .hands
+            .act(server.target(), &job(), vec![action])
+            .await
+            .acted,
+        1
+    );
     assert!(server.pods().is_empty());
     server.index.apply_pod(row(), Source::Watch);
     assert!(server.pods().is_empty(), "the watch is late");
@@ -255,14 +330,30 @@ async fn what_the_server_says_is_gone_is_gone_at_once() {
 #[tokio::test]
 async fn a_status_carries_the_version_it_was_computed_from_and_is_known_at_once() {
     let server = Server::new(|asked, body| {
-        assert_eq!(asked, "PUT /apis/trainyard.dev/v1alpha1/namespaces/ns/trainingjobs/a/status");
-        assert_eq!((&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]), (&json!("3"), &json!("u1")));
-        let metadata = json!({"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "8", "generation": 1});
+        assert_eq!(
+            asked,
+            "PUT /apis/trainyard.dev/v1alpha1/namespaces/ns/trainingjobs/a/status"
+        );
+        assert_eq!(
+            (&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]),
+            (&json!("3"), &json!("u1"))
+        );
+        let metadata =
+            json!({"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "8", "generation": 1});
         Some((200, json!({"metadata": metadata})))
     });
-    let status = TrainingJobStatus { ready: Some("1/1".into()), ..TrainingJobStatus::default() };
-    server.hands.write_status(server.target(), Arc::new(job()), &status).await.unwrap();
-    let Some(Known::Job(known)) = server.index.get(&server.key) else { panic!() };
+    let status = TrainingJobStatus {
+        ready: Some("1/1".into()),
+        ..TrainingJobStatus::default()
+    };
+    server
+        .hands
+        .write_status(server.target(), Arc::new(job()), &status)
+        .await
+        .unwrap();
+    let Some(Known::Job(known)) = server.index.get(&server.key) else {
+        panic!()
+    };
     assert_eq!(known.job.status, Some(status));
     assert_eq!(known.job.metadata.resource_version.as_deref(), Some("8"));
 }
@@ -270,7 +361,10 @@ async fn a_status_carries_the_version_it_was_computed_from_and_is_known_at_once(
 #[tokio::test]
 async fn a_status_that_lost_a_race_is_not_forced() {
     let server = Server::new(|_, _| Some(status(409, "Conflict", "the object has been modified")));
-    let written = server.hands.write_status(server.target(), Arc::new(job()), &TrainingJobStatus::default()).await;
+    let written = server
+        .hands
+        .write_status(server.target(), Arc::new(job()), &TrainingJobStatus::default())
+        .await;
     assert_eq!(written, Err(Failure::Conflict));
 }
 
@@ -290,9 +384,24 @@ fn answers_are_told_apart() {
         Failure::from(kube::Error::Api(serde_json::from_value(body).unwrap()))
     };
     assert_eq!(failure(409, "Conflict", "quota was modified"), Failure::Conflict);
-    assert_eq!(failure(403, "Forbidden", "ns is forbidden because it is being terminated"), Failure::NamespaceEnds);
-    assert!(matches!(failure(422, "Invalid", "spec.containers"), Failure::Refused(_)));
-    assert!(matches!(failure(500, "InternalError", "failed calling webhook \"w\""), Failure::Refused(_)));
-    assert!(matches!(failure(500, "InternalError", "etcd"), Failure::Transient(..)));
-    assert!(matches!(failure(429, "TooManyRequests", ""), Failure::Transient(..)));
+    assert_eq!(
+        failure(403, "Forbidden", "ns is forbidden because it is being terminated"),
+        Failure::NamespaceEnds
+    );
+    assert!(matches!(
+        failure(422, "Invalid", "spec.containers"),
+        Failure::Refused(_)
+    ));
+    assert!(matches!(
+        failure(500, "InternalError", "failed calling webhook \"w\""),
+        Failure::Refused(_)
+    ));
+    assert!(matches!(
+        failure(500, "InternalError", "etcd"),
+        Failure::Transient(..)
+    ));
+    assert!(matches!(
+        failure(429, "TooManyRequests", ""),
+        Failure::Transient(..)
+    ));
 }

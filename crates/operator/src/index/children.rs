@@ -27,7 +27,9 @@ impl Inner {
             Err(former) => return former,
         };
         let owner = self.owners.get_mut(&uid)?;
-        let changed = owner.services.put(service.service_row(), service.metadata.resource_version, epoch);
+        let changed = owner
+            .services
+            .put(service.service_row(), service.metadata.resource_version, epoch);
         let key = owner.key.clone();
         (changed && self.names.contains_key(&key)).then_some(key)
     }
@@ -62,7 +64,8 @@ impl Inner {
             return uid.clone();
         }
         let uid: Uid = Arc::from(&*owner.uid);
-        self.owners.insert(uid.clone(), Owner::new(JobKey::new(namespace, &owner.name)));
+        self.owners
+            .insert(uid.clone(), Owner::new(JobKey::new(namespace, &owner.name)));
         uid
     }
 
@@ -81,8 +84,16 @@ impl Inner {
     }
 
     pub(super) fn delete_child(&mut self, kind: Kind, metadata: &Meta) -> Option<JobKey> {
-        self.progress.reached(kind, &metadata.namespace, metadata.resource_version, Source::Watch);
-        let owner = metadata.job().and_then(|owner| self.owners.get_key_value(&*owner.uid)).map(|(uid, _)| uid.clone());
+        self.progress.reached(
+            kind,
+            &metadata.namespace,
+            metadata.resource_version,
+            Source::Watch,
+        );
+        let owner = metadata
+            .job()
+            .and_then(|owner| self.owners.get_key_value(&*owner.uid))
+            .map(|(uid, _)| uid.clone());
         if let Some(uid) = owner
             && let Some(owner) = self.owners.get_mut(&uid)
         {

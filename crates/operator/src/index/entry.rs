@@ -24,7 +24,13 @@ pub(super) struct Owner {
 
 impl Owner {
     pub(super) fn new(key: JobKey) -> Self {
-        Self { key, job: None, pods: Rows::default(), services: Rows::default(), conflicts: Vec::new() }
+        Self {
+            key,
+            job: None,
+            pods: Rows::default(),
+            services: Rows::default(),
+            conflicts: Vec::new(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {

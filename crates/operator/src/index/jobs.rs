@@ -17,7 +17,11 @@ impl Inner {
         let version = object.version();
         let epoch = self.progress.reached(Kind::Job, &key.namespace, version, source);
         if let Some(current) = self.names.get(&key).filter(|current| &***current != uid).cloned() {
-            let newest = self.owners.get(&current).and_then(|owner| owner.job.as_ref()).map(|entry| entry.version);
+            let newest = self
+                .owners
+                .get(&current)
+                .and_then(|owner| owner.job.as_ref())
+                .map(|entry| entry.version);
             if newest.is_some_and(|newest| version < newest && version != Version(0)) {
                 // Late news of a former job of this name.
                 return None;
@@ -28,7 +32,10 @@ impl Inner {
             Some((uid, _)) => uid.clone(),
             None => Arc::from(uid),
         };
-        let owner = self.owners.entry(uid.clone()).or_insert_with(|| Owner::new(key.clone()));
+        let owner = self
+            .owners
+            .entry(uid.clone())
+            .or_insert_with(|| Owner::new(key.clone()));
         let memory = match &mut owner.job {
             Some(entry) if version <= entry.version && version != Version(0) => {
                 entry.epoch = epoch;
@@ -41,7 +48,12 @@ impl Inner {
             JobObject::Ok(job) => Job::Ok(Arc::from(job)),
             JobObject::Malformed(malformed) => Job::Malformed(Arc::from(malformed)),
         };
-        let entry = JobEntry { job, version, epoch, memory };
+        let entry = JobEntry {
+            job,
+            version,
+            epoch,
+            memory,
+        };
         let phase = entry.phase();
         let old = owner.job.replace(entry);
         let key = owner.key.clone();
@@ -50,8 +62,15 @@ impl Inner {
         Some(key)
     }
 
-    pub(super) fn apply_status(&mut self, uid: &str, metadata: ObjectMeta, status: Option<TrainingJobStatus>) {
-        let Some(entry) = self.owners.get_mut(uid).and_then(|owner| owner.job.as_mut()) else { return };
+    pub(super) fn apply_status(
+        &mut self,
+        uid: &str,
+        metadata: ObjectMeta,
+        status: Option<TrainingJobStatus>,
+    ) {
+        let Some(entry) = self.owners.get_mut(uid).and_then(|owner| owner.job.as_mut()) else {
+            return;
+        };
         let answered = version(&metadata);
         let before = entry.phase();
         let Job::Ok(job) = &mut entry.job else { return };
@@ -69,7 +88,8 @@ impl Inner {
 
     pub(super) fn delete_job(&mut self, metadata: &ObjectMeta) -> Option<JobKey> {
         let key = key_of(metadata)?;
-        self.progress.reached(Kind::Job, &key.namespace, version(metadata), Source::Watch);
+        self.progress
+            .reached(Kind::Job, &key.namespace, version(metadata), Source::Watch);
         let uid = metadata.uid.as_deref()?;
         let (uid, owner) = self.owners.get_key_value(uid)?;
         owner.job.as_ref()?;
@@ -84,7 +104,12 @@ impl Inner {
             .owners
             .iter()
             .filter(|(_, owner)| progress.scope(Kind::Job, &owner.key.namespace) == scope)
-            .filter(|(_, owner)| owner.job.as_ref().is_some_and(|job| job.epoch != epoch && job.version <= listed))
+            .filter(|(_, owner)| {
+                owner
+                    .job
+                    .as_ref()
+                    .is_some_and(|job| job.epoch != epoch && job.version <= listed)
+            })
             .map(|(uid, owner)| (uid.clone(), owner.key.clone()))
             .collect();
         for (uid, _) in &gone {
@@ -95,7 +120,9 @@ impl Inner {
 
     /// Takes a job out; what it owned stays until it is gone itself.
     fn forget_job(&mut self, uid: &Uid) {
-        let Some(owner) = self.owners.get_mut(uid) else { return };
+        let Some(owner) = self.owners.get_mut(uid) else {
+            return;
+        };
         let old = owner.job.take();
         owner.conflicts.clear();
         if self.names.get(&owner.key) == Some(uid) {
@@ -118,5 +145,8 @@ impl Inner {
 }
 
 fn key_of(metadata: &ObjectMeta) -> Option<JobKey> {
-    Some(JobKey::new(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref()?))
+    Some(JobKey::new(
+        metadata.namespace.as_deref().unwrap_or_default(),
+        metadata.name.as_deref()?,
+    ))
 }

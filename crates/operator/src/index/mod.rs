@@ -47,7 +47,10 @@ pub struct JobKey {
 impl JobKey {
     /// The key of a namespace and a name.
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 }
 
@@ -203,7 +206,9 @@ impl Index {
         if owner.conflicts.contains(&conflict) {
             return None;
         }
-        owner.conflicts.retain(|known| (known.kind, &known.name) != (conflict.kind, &conflict.name));
+        owner
+            .conflicts
+            .retain(|known| (known.kind, &known.name) != (conflict.kind, &conflict.name));
         owner.conflicts.push(conflict);
         owner.conflicts.sort();
         Some(owner.key.clone())
@@ -212,13 +217,20 @@ impl Index {
     /// Notes that something is not in a job's way any more.
     pub fn resolve(&self, owner: &str, kind: &str, name: &str) {
         if let Some(owner) = self.lock().owners.get_mut(owner) {
-            owner.conflicts.retain(|known| (known.kind, known.name.as_str()) != (kind, name));
+            owner
+                .conflicts
+                .retain(|known| (known.kind, known.name.as_str()) != (kind, name));
         }
     }
 
     /// Changes what this process remembers of a job.
     pub fn remember(&self, uid: &str, change: impl FnOnce(&mut Memory)) {
-        if let Some(entry) = self.lock().owners.get_mut(uid).and_then(|owner| owner.job.as_mut()) {
+        if let Some(entry) = self
+            .lock()
+            .owners
+            .get_mut(uid)
+            .and_then(|owner| owner.job.as_mut())
+        {
             change(&mut entry.memory);
         }
     }
@@ -226,7 +238,9 @@ impl Index {
     /// Takes a node in. The keys of jobs with pods on it, if its state changed.
     pub fn apply_node(&self, node: &SlimNode, source: Source) -> Vec<JobKey> {
         let mut inner = self.lock();
-        let epoch = inner.progress.reached(Kind::Node, "", node.metadata.resource_version, source);
+        let epoch = inner
+            .progress
+            .reached(Kind::Node, "", node.metadata.resource_version, source);
         if source == Source::Watch {
             inner.nodes.reach(node.metadata.resource_version);
         }
@@ -237,7 +251,9 @@ impl Index {
     /// Removes a node. The keys of jobs with pods on it.
     pub fn delete_node(&self, metadata: &Meta) -> Vec<JobKey> {
         let mut inner = self.lock();
-        inner.progress.reached(Kind::Node, "", metadata.resource_version, Source::Watch);
+        inner
+            .progress
+            .reached(Kind::Node, "", metadata.resource_version, Source::Watch);
         inner.nodes.reach(metadata.resource_version);
         let gone = inner.nodes.delete(&metadata.name);
         inner.on_nodes(gone.as_slice())
@@ -248,7 +264,11 @@ impl Index {
         let mut inner = self.lock();
         if inner.progress.begin(kind, scope, listed) {
             // Versions grow, unless the cluster was restored from a backup: then what we know is of another history.
-            tracing::warn!(?kind, listed = listed.0, "the server's versions went back: taking its word for everything");
+            tracing::warn!(
+                ?kind,
+                listed = listed.0,
+                "the server's versions went back: taking its word for everything"
+            );
             inner.forget_versions(kind, scope);
         }
     }

@@ -52,13 +52,24 @@ pub(super) struct Progresses {
 impl Progresses {
     pub(super) fn new(namespaces: &[String]) -> Self {
         let each = vec![Progress::default(); namespaces.len().max(1)];
-        let scopes = namespaces.iter().enumerate().map(|(position, name)| (name.clone(), position)).collect();
-        Self { scopes, of: [each.clone(), each.clone(), each, vec![Progress::default()]] }
+        let scopes = namespaces
+            .iter()
+            .enumerate()
+            .map(|(position, name)| (name.clone(), position))
+            .collect();
+        Self {
+            scopes,
+            of: [each.clone(), each.clone(), each, vec![Progress::default()]],
+        }
     }
 
     /// The scope of a namespace.
     pub(super) fn scope(&self, kind: Kind, namespace: &str) -> usize {
-        if kind == Kind::Node { 0 } else { self.scopes.get(namespace).copied().unwrap_or(0) }
+        if kind == Kind::Node {
+            0
+        } else {
+            self.scopes.get(namespace).copied().unwrap_or(0)
+        }
     }
 
     fn at(&mut self, kind: Kind, scope: usize) -> Option<&mut Progress> {
@@ -68,13 +79,19 @@ impl Progresses {
     /// What the watch of a namespace has reached.
     pub(super) fn version(&self, kind: Kind, namespace: &str) -> Version {
         let scope = self.scope(kind, namespace);
-        self.of.get(kind as usize).and_then(|of| of.get(scope)).map(|progress| progress.version).unwrap_or_default()
+        self.of
+            .get(kind as usize)
+            .and_then(|of| of.get(scope))
+            .map(|progress| progress.version)
+            .unwrap_or_default()
     }
 
     /// Notes an object; the epoch it is to be marked with.
     pub(super) fn reached(&mut self, kind: Kind, namespace: &str, version: Version, source: Source) -> u32 {
         let scope = self.scope(kind, namespace);
-        let Some(progress) = self.at(kind, scope) else { return 0 };
+        let Some(progress) = self.at(kind, scope) else {
+            return 0;
+        };
         if source == Source::Watch {
             progress.version = progress.version.max(version);
         }
@@ -90,7 +107,9 @@ impl Progresses {
 
     /// A list begins. Whether versions have gone back.
     pub(super) fn begin(&mut self, kind: Kind, scope: usize, listed: Version) -> bool {
-        let Some(progress) = self.at(kind, scope) else { return false };
+        let Some(progress) = self.at(kind, scope) else {
+            return false;
+        };
         progress.epoch = progress.epoch.wrapping_add(1);
         let back = listed < progress.version && listed != Version(0);
         if back {
@@ -101,7 +120,9 @@ impl Progresses {
 
     /// A list ends; its epoch.
     pub(super) fn end(&mut self, kind: Kind, scope: usize, listed: Version, began: Instant) -> u32 {
-        let Some(progress) = self.at(kind, scope) else { return 0 };
+        let Some(progress) = self.at(kind, scope) else {
+            return 0;
+        };
         progress.version = progress.version.max(listed);
         progress.listed = Some(began);
         progress.epoch
@@ -109,7 +130,11 @@ impl Progresses {
 
     /// Whether everything but nodes has been listed, by lists that began no earlier than `since`.
     pub(super) fn is_listed_since(&self, since: Option<Instant>) -> bool {
-        let listed = |progress: &Progress| progress.listed.is_some_and(|began| since.is_none_or(|since| began >= since));
+        let listed = |progress: &Progress| {
+            progress
+                .listed
+                .is_some_and(|began| since.is_none_or(|since| began >= since))
+        };
         self.of[..Kind::Node as usize].iter().flatten().all(listed)
     }
 }

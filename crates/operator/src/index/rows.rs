@@ -66,7 +66,12 @@ pub(super) struct Rows<R> {
 
 impl<R> Default for Rows<R> {
     fn default() -> Self {
-        Self { list: Arc::default(), marks: Vec::new(), hidden: Vec::new(), order: Vec::new() }
+        Self {
+            list: Arc::default(),
+            marks: Vec::new(),
+            hidden: Vec::new(),
+            order: Vec::new(),
+        }
     }
 }
 
@@ -84,10 +89,11 @@ impl<R: Row> Rows<R> {
     }
 
     fn search(&self, name: &str, uid: &str) -> Result<usize, usize> {
-        self.order.binary_search_by(|position| match self.list.get(*position as usize) {
-            Some(row) => row.name().cmp(name).then_with(|| row.uid().cmp(uid)),
-            None => Ordering::Less,
-        })
+        self.order
+            .binary_search_by(|position| match self.list.get(*position as usize) {
+                Some(row) => row.name().cmp(name).then_with(|| row.uid().cmp(uid)),
+                None => Ordering::Less,
+            })
     }
 
     fn find(&self, name: &str, uid: &str) -> Option<usize> {
@@ -106,15 +112,21 @@ impl<R: Row> Rows<R> {
             Ok(place) => place,
             Err(_) if self.hidden.iter().any(|(uid, _)| **uid == *row.uid()) => return false,
             Err(place) => {
-                let Ok(position) = u32::try_from(self.list.len()) else { return false };
+                let Ok(position) = u32::try_from(self.list.len()) else {
+                    return false;
+                };
                 self.order.insert(place, position);
                 self.marks.push(Mark { version, epoch });
                 Arc::make_mut(&mut self.list).push(row);
                 return true;
             }
         };
-        let Some(position) = self.order.get(place).map(|position| *position as usize) else { return false };
-        let (Some(mark), Some(old)) = (self.marks.get_mut(position), self.list.get(position)) else { return false };
+        let Some(position) = self.order.get(place).map(|position| *position as usize) else {
+            return false;
+        };
+        let (Some(mark), Some(old)) = (self.marks.get_mut(position), self.list.get(position)) else {
+            return false;
+        };
         mark.epoch = epoch;
         if version <= mark.version && version != Version(0) {
             return false;
@@ -135,11 +147,16 @@ impl<R: Row> Rows<R> {
 
     /// Marks a row as asked to go. Whether it was there and was not yet.
     pub(super) fn terminate(&mut self, name: &str, uid: &str) -> bool {
-        let Some(position) = self.find(name, uid) else { return false };
+        let Some(position) = self.find(name, uid) else {
+            return false;
+        };
         if self.list.get(position).is_none_or(Row::terminating) {
             return false;
         }
-        Arc::make_mut(&mut self.list).get_mut(position).map(Row::set_terminating).is_some()
+        Arc::make_mut(&mut self.list)
+            .get_mut(position)
+            .map(Row::set_terminating)
+            .is_some()
     }
 
     /// Removes a row of which we know, before the watch does, that it went at a version.
@@ -152,9 +169,14 @@ impl<R: Row> Rows<R> {
     /// Removes a row. Whether it was there.
     pub(super) fn remove(&mut self, name: &str, uid: &str) -> bool {
         self.hidden.retain(|(hidden, _)| **hidden != *uid);
-        let Ok(place) = self.search(name, uid) else { return false };
+        let Ok(place) = self.search(name, uid) else {
+            return false;
+        };
         let last = self.list.len().saturating_sub(1);
-        let moved = self.list.get(last).and_then(|row| self.search(row.name(), row.uid()).ok());
+        let moved = self
+            .list
+            .get(last)
+            .and_then(|row| self.search(row.name(), row.uid()).ok());
         let position = self.order.remove(place) as usize;
         if let Some(moved) = moved
             && moved != place
@@ -198,11 +220,18 @@ mod tests {
     use super::*;
 
     fn row(name: &str, uid: &str) -> ServiceRow {
-        ServiceRow { name: name.into(), uid: uid.into(), terminating: false }
+        ServiceRow {
+            name: name.into(),
+            uid: uid.into(),
+            terminating: false,
+        }
     }
 
     fn names(rows: &Rows<ServiceRow>) -> Vec<String> {
-        rows.order.iter().map(|position| rows.list[*position as usize].name.to_string()).collect()
+        rows.order
+            .iter()
+            .map(|position| rows.list[*position as usize].name.to_string())
+            .collect()
     }
 
     #[test]
@@ -214,7 +243,10 @@ mod tests {
             }
             assert!(rows.remove(victim, victim));
             assert!(!rows.remove(victim, victim));
-            let left: Vec<_> = ["a", "b", "c", "d", "e"].into_iter().filter(|name| *name != victim).collect();
+            let left: Vec<_> = ["a", "b", "c", "d", "e"]
+                .into_iter()
+                .filter(|name| *name != victim)
+                .collect();
             assert_eq!(names(&rows), left);
             for name in left {
                 assert!(rows.contains(name, name));
@@ -226,7 +258,10 @@ mod tests {
     fn older_and_equal_versions_change_nothing() {
         let mut rows = Rows::default();
         assert!(rows.put(row("a", "1"), Version(5), 1));
-        let going = ServiceRow { terminating: true, ..row("a", "1") };
+        let going = ServiceRow {
+            terminating: true,
+            ..row("a", "1")
+        };
         assert!(!rows.put(going.clone(), Version(5), 1));
         assert!(!rows.put(going.clone(), Version(4), 1));
         assert!(rows.put(going, Version(6), 1));

@@ -20,7 +20,10 @@ struct Server {
 
 impl Server {
     fn new(answers: impl IntoIterator<Item = (u16, String)>) -> Self {
-        Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), ..Self::default() }
+        Self {
+            answers: Arc::new(Mutex::new(answers.into_iter().collect())),
+            ..Self::default()
+        }
     }
 
     fn client(&self) -> kube::Client {
@@ -33,7 +36,10 @@ impl Server {
                     let wanted = ["watch", "resourceVersion", "continue"];
                     let asked: Vec<_> = query
                         .split('&')
-                        .filter(|pair| pair.split_once('=').is_some_and(|(name, _)| wanted.contains(&name)))
+                        .filter(|pair| {
+                            pair.split_once('=')
+                                .is_some_and(|(name, _)| wanted.contains(&name))
+                        })
                         .collect();
                     server.asked.lock().unwrap().push(asked.join(" "));
                     let answer = server.answers.lock().unwrap().pop_front();
@@ -41,7 +47,12 @@ impl Server {
                         server.exhausted.notify_one();
                         return futures::future::pending().await;
                     };
-                    Ok::<_, Infallible>(Response::builder().status(code).body(Full::new(Bytes::from(body))).unwrap())
+                    Ok::<_, Infallible>(
+                        Response::builder()
+                            .status(code)
+                            .body(Full::new(Bytes::from(body)))
+                            .unwrap(),
+                    )
                 }
             }),
             "default",
@@ -106,9 +117,15 @@ impl Sink for Notes {
 }
 
 fn page(version: u32, more: &str, names: &[&str]) -> (u16, String) {
-    let items: Vec<_> = names.iter().map(|name| json!({"metadata": {"name": name, "resourceVersion": "1"}})).collect();
+    let items: Vec<_> = names
+        .iter()
+        .map(|name| json!({"metadata": {"name": name, "resourceVersion": "1"}}))
+        .collect();
     let metadata = json!({"resourceVersion": version.to_string(), "continue": more});
-    (200, json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items}).to_string())
+    (
+        200,
+        json!({"kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items}).to_string(),
+    )
 }
 
 fn event(what: &str, name: &str, version: u32) -> String {
@@ -123,16 +140,39 @@ fn refusal(code: u16) -> (u16, String) {
 
 #[tokio::test(start_paused = true)]
 async fn pages_then_events_then_on_from_the_last() {
-    let events = [event("ADDED", "c", 11), event("MODIFIED", "c", 12), event("DELETED", "a", 13), event("BOOKMARK", "", 20)];
-    let server = Server::new([page(10, "more", &["a"]), page(10, "", &["b"]), (200, events.concat())]);
-    let (asked, told) = server.follow().await;
-    assert_eq!(asked, [
-        "",
-        "continue=more",
-        "watch=true resourceVersion=10",
-        "watch=true resourceVersion=20",
+    let events = [
+        event("ADDED", "c", 11),
+        event("MODIFIED", "c", 12),
+        event("DELETED", "a", 13),
+        event("BOOKMARK", "", 20),
+    ];
+    let server = Server::new([
+        page(10, "more", &["a"]),
+        page(10, "", &["b"]),
+        (200, events.concat()),
     ]);
-    assert_eq!(told[..7], ["listing 10", "List a", "List b", "listed 10", "Watch c", "Watch c", "Gone a"]);
+    let (asked, told) = server.follow().await;
+    assert_eq!(
+        asked,
+        [
+            "",
+            "continue=more",
+            "watch=true resourceVersion=10",
+            "watch=true resourceVersion=20",
+        ]
+    );
+    assert_eq!(
+        told[..7],
+        [
+            "listing 10",
+            "List a",
+            "List b",
+            "listed 10",
+            "Watch c",
+            "Watch c",
+            "Gone a"
+        ]
+    );
     assert_eq!(told[7..], ["bookmark 20", "interrupted None"]);
 }
 
@@ -149,9 +189,29 @@ async fn a_watch_that_breaks_within_a_line_goes_on_before_it() {
 async fn a_version_that_is_too_old_is_listed_anew_however_it_is_said() {
     let gone = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", refusal(410).1);
     for answer in [(200, gone), refusal(410)] {
-        let (asked, told) = Server::new([page(10, "", &["a"]), answer, page(30, "", &[])]).follow().await;
-        assert_eq!(asked, ["", "watch=true resourceVersion=10", "", "watch=true resourceVersion=30"]);
-        assert_eq!(told, ["listing 10", "List a", "listed 10", "interrupted None", "listing 30", "listed 30"]);
+        let (asked, told) = Server::new([page(10, "", &["a"]), answer, page(30, "", &[])])
+            .follow()
+            .await;
+        assert_eq!(
+            asked,
+            [
+                "",
+                "watch=true resourceVersion=10",
+                "",
+                "watch=true resourceVersion=30"
+            ]
+        );
+        assert_eq!(
+            told,
+            [
+                "listing 10",
+                "List a",
+                "listed 10",
+                "interrupted None",
+                "listing 30",
+                "listed 30"
+            ]
+        );
     }
 }
 
@@ -159,7 +219,18 @@ async fn a_version_that_is_too_old_is_listed_anew_however_it_is_said() {
 async fn a_list_that_breaks_off_begins_anew() {
     let server = Server::new([page(10, "more", &["a"]), refusal(410), page(11, "", &["a", "b"])]);
     let (_, told) = server.follow().await;
-    assert_eq!(told, ["listing 10", "List a", "interrupted Some(Some(410))", "listing 11", "List a", "List b", "listed 11"]);
+    assert_eq!(
+        told,
+        [
+            "listing 10",
+            "List a",
+            "interrupted Some(Some(410))",
+            "listing 11",
+            "List a",
+            "List b",
+            "listed 11"
+        ]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -169,14 +240,19 @@ async fn a_server_that_is_down_is_asked_ever_less_often() {
     let (asked, _) = server.follow().await;
     assert_eq!(asked.len(), 13);
     let waited = start.elapsed();
-    assert!(waited > Duration::from_secs(30) && waited < Duration::from_secs(65), "virtual time: {waited:?}");
+    assert!(
+        waited > Duration::from_secs(30) && waited < Duration::from_secs(65),
+        "virtual time: {waited:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_object_that_makes_no_sense_is_left_out() {
     let odd = "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":7,\"resourceVersion\":\"12\"}}}\n";
     let events = [event("ADDED", "c", 11), odd.to_owned(), event("ADDED", "d", 13)];
-    let (asked, told) = Server::new([page(10, "", &[]), (200, events.concat())]).follow().await;
+    let (asked, told) = Server::new([page(10, "", &[]), (200, events.concat())])
+        .follow()
+        .await;
     assert!(told.contains(&"Watch c".to_owned()) && told.contains(&"Watch d".to_owned()));
     assert_eq!(asked.last().unwrap(), "watch=true resourceVersion=13");
 }
@@ -189,8 +265,14 @@ async fn who_asks_for_it_gets_a_new_list() {
     let (resync, receiver) = watch::channel(0);
     let answers = server.answers.clone();
     let second = answers.lock().unwrap().pop_back();
-    let target =
-        Target { kind: Kind::Pod, scope: 0, path: "/p".into(), labels: None, metadata_only: false, page: 2 };
+    let target = Target {
+        kind: Kind::Pod,
+        scope: 0,
+        path: "/p".into(),
+        labels: None,
+        metadata_only: false,
+        page: 2,
+    };
     let again = async {
         server.exhausted.notified().await;
         answers.lock().unwrap().extend(second);
@@ -201,5 +283,8 @@ async fn who_asks_for_it_gets_a_new_list() {
         () = follow(server.client(), target, &sink, receiver) => {}
         () = again => {}
     }
-    assert_eq!(*sink.0.lock().unwrap(), ["listing 10", "listed 10", "listing 12", "listed 12"]);
+    assert_eq!(
+        *sink.0.lock().unwrap(),
+        ["listing 10", "listed 10", "listing 12", "listed 12"]
+    );
 }

@@ -15,7 +15,10 @@ fn keys_come_once_and_in_order() {
     core.add("b");
     core.add("a");
     assert_eq!(core.depth(), 2);
-    assert_eq!((core.pop(now), core.pop(now), core.pop(now)), (Some("a"), Some("b"), None));
+    assert_eq!(
+        (core.pop(now), core.pop(now), core.pop(now)),
+        (Some("a"), Some("b"), None)
+    );
 }
 
 #[test]
@@ -30,7 +33,10 @@ fn a_key_that_is_out_comes_back_only_when_done() {
     assert_eq!(core.pop(now), Some("a"));
     core.done(&"a", None);
     assert_eq!(core.pop(now), None);
-    assert!(core.entries.is_empty(), "nothing is remembered of a key that is at rest");
+    assert!(
+        core.entries.is_empty(),
+        "nothing is remembered of a key that is at rest"
+    );
 }
 
 #[test]
@@ -54,9 +60,17 @@ fn a_deadline_set_while_out_holds_and_an_event_before_it_replaces_it() {
     core.add_at("a", now + 5 * SECOND);
     core.done(&"a", None);
     core.add("a");
-    assert_eq!(core.pop(now), Some("a"), "an event does not wait for the deadline");
+    assert_eq!(
+        core.pop(now),
+        Some("a"),
+        "an event does not wait for the deadline"
+    );
     core.done(&"a", None);
-    assert_eq!(core.pop(now + 6 * SECOND), None, "whoever looked last did not ask to look again");
+    assert_eq!(
+        core.pop(now + 6 * SECOND),
+        None,
+        "whoever looked last did not ask to look again"
+    );
 }
 
 #[test]
@@ -118,7 +132,10 @@ fn a_closed_queue_forgets_and_takes_nothing_but_knows_what_is_out() {
 
 #[test]
 fn pauses_double_up_to_a_limit_less_jitter() {
-    let backoff = Backoff { base: SECOND, max: 60 * SECOND };
+    let backoff = Backoff {
+        base: SECOND,
+        max: 60 * SECOND,
+    };
     assert_eq!(backoff.pause(1, 0.0), SECOND);
     assert_eq!(backoff.pause(4, 0.0), 8 * SECOND);
     assert_eq!(backoff.pause(40, 0.0), 60 * SECOND);

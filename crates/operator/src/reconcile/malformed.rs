@@ -28,14 +28,23 @@ impl Reconciler {
             return Ok(Verdict::REST);
         }
         let now = self.clock.now();
-        match self.hands.write_malformed(term, malformed, &report(malformed, generation, now)).await {
+        match self
+            .hands
+            .write_malformed(term, malformed, &report(malformed, generation, now))
+            .await
+        {
             Ok(()) => {}
             // The server may refuse any change of an object that breaks its rules; then the event must do.
             Err(Failure::Refused(error)) => tracing::warn!(error, "a malformed job can't be marked as such"),
             Err(failure) => return Err(failure),
         }
-        self.index.remember(uid, |memory| memory.reported = Some(generation));
-        let note = Note { warning: true, reason: Reason::Invalid, message: malformed.error.clone() };
+        self.index
+            .remember(uid, |memory| memory.reported = Some(generation));
+        let note = Note {
+            warning: true,
+            reason: Reason::Invalid,
+            message: malformed.error.clone(),
+        };
         self.recorder.note(&malformed.metadata, &note, now);
         Ok(Verdict::new(Outcome::Acted, Next::Rest))
     }
@@ -53,7 +62,11 @@ fn says_so(malformed: &Malformed, generation: i64) -> bool {
 
 fn report(malformed: &Malformed, generation: i64, now: Timestamp) -> serde_json::Value {
     let accepted = ConditionType::Accepted.as_str();
-    let mut conditions: Vec<&Condition> = malformed.conditions.iter().filter(|old| old.type_ != accepted).collect();
+    let mut conditions: Vec<&Condition> = malformed
+        .conditions
+        .iter()
+        .filter(|old| old.type_ != accepted)
+        .collect();
     let condition = Condition {
         type_: accepted.to_owned(),
         status: "False".to_owned(),

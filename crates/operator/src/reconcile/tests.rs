@@ -26,11 +26,18 @@ impl Server {
         let of_pods = |path: &str| path.ends_with("/pods");
         if let Some(quota) = *self.quota.lock().unwrap()
             && of_pods(path)
-            && writes.iter().filter(|(_, path, body)| of_pods(path) && body["refused"].is_null()).count() >= quota
+            && writes
+                .iter()
+                .filter(|(_, path, body)| of_pods(path) && body["refused"].is_null())
+                .count()
+                >= quota
         {
             let message = format!("pods {} is forbidden: exceeded quota", body["metadata"]["name"]);
             writes.push((method, path.to_owned(), json!({"refused": true})));
-            return (403, json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}));
+            return (
+                403,
+                json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}),
+            );
         }
         let version = 100 + writes.len();
         writes.push((method, path.to_owned(), body.clone()));
@@ -60,7 +67,9 @@ impl Server {
     /// How often something was written: `POST pods`, `PUT status`.
     fn count(&self, what: &str) -> usize {
         let writes = self.writes.lock().unwrap();
-        let named = writes.iter().map(|(method, path, _)| format!("{method} {}", path.rsplit('/').next().unwrap()));
+        let named = writes
+            .iter()
+            .map(|(method, path, _)| format!("{method} {}", path.rsplit('/').next().unwrap()));
         named.filter(|name| name == what).count()
     }
 
@@ -85,7 +94,12 @@ impl Operator {
             index.listed(kind, 0, Version(5), Instant::now());
         }
         let leadership = Leadership::always();
-        let hands = Hands::new(server.client(), index.clone(), leadership.clone(), Settings::default());
+        let hands = Hands::new(
+            server.client(),
+            index.clone(),
+            leadership.clone(),
+            Settings::default(),
+        );
         let (recorder, senders) = Recorder::start(&server.client(), hands.gate(), &leadership, "test");
         let reconciler = Reconciler {
             hands,
@@ -94,15 +108,24 @@ impl Operator {
             metrics: Arc::new(Metrics::new()),
             clock: Arc::new(crate::clock::SystemClock),
         };
-        Self { server, reconciler, senders, term: CancellationToken::new() }
+        Self {
+            server,
+            reconciler,
+            senders,
+            term: CancellationToken::new(),
+        }
     }
 
     fn apply(&self, job: &Value) {
-        self.reconciler.index.apply_job(JobObject::decode(&job.to_string()).unwrap(), Source::Watch);
+        self.reconciler
+            .index
+            .apply_job(JobObject::decode(&job.to_string()).unwrap(), Source::Watch);
     }
 
     async fn reconcile(&self) -> Verdict {
-        self.reconciler.reconcile(&JobKey::new("ns", "a"), &self.term).await
+        self.reconciler
+            .reconcile(&JobKey::new("ns", "a"), &self.term)
+            .await
     }
 
     /// Reconciles until there is nothing more to do at once.
@@ -143,7 +166,11 @@ async fn a_new_job_gets_its_children_and_a_status_and_then_nothing() {
     let before = server.count("PUT status") + 4;
     operator.settle().await;
     operator.settle().await;
-    assert_eq!(server.total() - server.count("POST events"), before, "a job at rest costs nothing");
+    assert_eq!(
+        server.total() - server.count("POST events"),
+        before,
+        "a job at rest costs nothing"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,11 +193,25 @@ async fn children_that_are_refused_are_told_of_once_and_tried_seldom() {
     let operator = Operator::new();
     *operator.server.quota.lock().unwrap() = Some(1);
     operator.apply(&job(3));
-    let Verdict { next: Next::At(again), .. } = operator.settle().await else { panic!() };
+    let Verdict {
+        next: Next::At(again),
+        ..
+    } = operator.settle().await
+    else {
+        panic!()
+    };
     let tried = operator.server.count("POST pods");
-    assert_eq!(operator.server.count("PUT status"), 1, "the rest of the job goes on");
+    assert_eq!(
+        operator.server.count("PUT status"),
+        1,
+        "the rest of the job goes on"
+    );
     operator.settle().await;
-    assert_eq!(operator.server.count("POST pods"), tried, "not before the pause is over");
+    assert_eq!(
+        operator.server.count("POST pods"),
+        tried,
+        "not before the pause is over"
+    );
     tokio::time::advance(again.saturating_duration_since(Instant::now())).await;
     operator.settle().await;
     assert!(operator.server.count("POST pods") > tried);
@@ -179,9 +220,18 @@ async fn children_that_are_refused_are_told_of_once_and_tried_seldom() {
     operator.settle().await;
     let server = operator.end().await;
     let writes = server.writes.lock().unwrap();
-    let reasons: Vec<_> = writes.iter().filter_map(|(_, _, body)| body["reason"].as_str()).collect();
-    assert_eq!(reasons.iter().filter(|reason| **reason == "CreateFailed").count(), 1, "{reasons:?}");
-    let created = writes.iter().filter(|(_, path, body)| path.ends_with("/pods") && body["refused"].is_null());
+    let reasons: Vec<_> = writes
+        .iter()
+        .filter_map(|(_, _, body)| body["reason"].as_str())
+        .collect();
+    assert_eq!(
+        reasons.iter().filter(|reason| **reason == "CreateFailed").count(),
+        1,
+        "{reasons:?}"
+    );
+    let created = writes
+        .iter()
+        .filter(|(_, path, body)| path.ends_with("/pods") && body["refused"].is_null());
     assert_eq!(created.count(), 3);
 }
 
@@ -198,12 +248,27 @@ async fn a_malformed_job_is_reported_on_itself_once() {
     operator.apply(&echo);
     operator.settle().await;
     let server = operator.end().await;
-    assert_eq!((server.count("PATCH status"), server.count("POST events"), server.total()), (1, 1, 2));
+    assert_eq!(
+        (
+            server.count("PATCH status"),
+            server.count("POST events"),
+            server.total()
+        ),
+        (1, 1, 2)
+    );
     let (_, _, patch) = server.writes.lock().unwrap()[0].clone();
     assert_eq!(patch["metadata"]["resourceVersion"], "7");
     let condition = &patch["status"]["conditions"][0];
-    assert_eq!((&condition["type"], &condition["status"]), (&json!("Accepted"), &json!("False")));
-    assert!(condition["message"].as_str().unwrap().starts_with("spec.roles: invalid type"));
+    assert_eq!(
+        (&condition["type"], &condition["status"]),
+        (&json!("Accepted"), &json!("False"))
+    );
+    assert!(
+        condition["message"]
+            .as_str()
+            .unwrap()
+            .starts_with("spec.roles: invalid type")
+    );
     // A new process finds it reported.
     let operator = Operator::new();
     bad["status"] = patch["status"].clone();
@@ -222,7 +287,11 @@ fn refusals_that_differ_in_a_name_only_are_the_same() {
 #[test]
 fn a_changed_spec_ends_the_pause() {
     let now = Instant::now();
-    let hold = Hold { until: now + SOON, failures: 1, generation: Some(1) };
+    let hold = Hold {
+        until: now + SOON,
+        failures: 1,
+        generation: Some(1),
+    };
     assert_eq!(held(Some(hold), Some(1), now), Some(hold.until));
     assert_eq!(held(Some(hold), Some(2), now), None);
     assert_eq!(held(Some(hold), Some(1), hold.until), None);

@@ -108,7 +108,11 @@ impl JobObject {
     pub fn decode(json: &str) -> Result<Self, serde_json::Error> {
         match serde_json::from_str::<Wire>(json) {
             Ok(wire) => {
-                let mut job = TrainingJob { metadata: wire.metadata.into(), spec: wire.spec, status: wire.status };
+                let mut job = TrainingJob {
+                    metadata: wire.metadata.into(),
+                    spec: wire.spec,
+                    status: wire.status,
+                };
                 // The list is kept for the life of the job: no spare room.
                 job.spec.roles.shrink_to_fit();
                 Ok(Self::Ok(Box::new(job)))
@@ -125,7 +129,9 @@ impl JobObject {
             Err(traced) => format!("{}: {}", traced.path(), without_position(traced.inner())),
             Ok(_) => without_position(error),
         };
-        let conditions = serde_json::from_str::<WireConditions>(json).ok().and_then(|wire| wire.status);
+        let conditions = serde_json::from_str::<WireConditions>(json)
+            .ok()
+            .and_then(|wire| wire.status);
         Ok(Self::Malformed(Box::new(Malformed {
             metadata: metadata.into(),
             conditions: conditions.map(|status| status.conditions).unwrap_or_default(),
@@ -149,7 +155,11 @@ impl JobObject {
 
 /// The version of an object.
 pub(crate) fn version(metadata: &ObjectMeta) -> Version {
-    metadata.resource_version.as_deref().map(Version::parse).unwrap_or_default()
+    metadata
+        .resource_version
+        .as_deref()
+        .map(Version::parse)
+        .unwrap_or_default()
 }
 
 /// An error's words without the line and column, which mean nothing to who did not see the server's JSON.
@@ -189,7 +199,9 @@ mod tests {
 
     #[test]
     fn a_good_job_is_decoded_without_its_managed_fields() {
-        let JobObject::Ok(job) = JobObject::decode(GOOD).unwrap() else { panic!("malformed") };
+        let JobObject::Ok(job) = JobObject::decode(GOOD).unwrap() else {
+            panic!("malformed")
+        };
         assert_eq!(job.metadata.name.as_deref(), Some("mnist"));
         assert_eq!(job.metadata.generation, Some(2));
         assert!(job.metadata.managed_fields.is_none());
@@ -204,21 +216,36 @@ mod tests {
     #[test]
     fn a_malformed_job_keeps_its_metadata_and_says_where_it_is_wrong() {
         let bad = GOOD.replace("\"replicas\":2", "\"replicas\":\"two\"");
-        let JobObject::Malformed(bad) = JobObject::decode(&bad).unwrap() else { panic!("decoded") };
+        let JobObject::Malformed(bad) = JobObject::decode(&bad).unwrap() else {
+            panic!("decoded")
+        };
         assert_eq!(bad.metadata.uid.as_deref(), Some("u1"));
-        assert!(bad.error.starts_with("spec.roles[0].replicas: invalid type"), "{}", bad.error);
+        assert!(
+            bad.error.starts_with("spec.roles[0].replicas: invalid type"),
+            "{}",
+            bad.error
+        );
         assert!(!bad.error.contains("line"), "{}", bad.error);
         assert_eq!(bad.conditions.len(), 1);
     }
 
     #[test]
     fn a_job_without_spec_and_with_an_odd_status_is_malformed_not_fatal() {
-        let bad = r#"{"metadata":{"name":"x","uid":"u","resourceVersion":"7"},"status":{"conditions":"none"}}"#;
-        let JobObject::Malformed(bad) = JobObject::decode(bad).unwrap() else { panic!("decoded") };
-        assert!(bad.error.starts_with("status.conditions: invalid type"), "{}", bad.error);
+        let bad =
+            r#"{"metadata":{"name":"x","uid":"u","resourceVersion":"7"},"status":{"conditions":"none"}}"#;
+        let JobObject::Malformed(bad) = JobObject::decode(bad).unwrap() else {
+            panic!("decoded")
+        };
+        assert!(
+            bad.error.starts_with("status.conditions: invalid type"),
+            "{}",
+            bad.error
+        );
         assert!(bad.conditions.is_empty());
         let bad = r#"{"metadata":{"name":"x","uid":"u","resourceVersion":"7"}}"#;
-        let JobObject::Malformed(bad) = JobObject::decode(bad).unwrap() else { panic!("decoded") };
+        let JobObject::Malformed(bad) = JobObject::decode(bad).unwrap() else {
+            panic!("decoded")
+        };
         assert!(bad.error.contains("missing field `spec`"), "{}", bad.error);
     }
 

@@ -99,7 +99,10 @@ impl OwnerRef {
 impl Meta {
     /// The owner that manages the object.
     pub fn controller(&self) -> Option<&OwnerRef> {
-        self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+        self.owner_references
+            .iter()
+            .flatten()
+            .find(|owner| owner.controller == Some(true))
     }
 
     /// The job that manages the object.
@@ -114,13 +117,19 @@ impl Meta {
 
     /// Whether an object that was just deleted is gone already, rather than on its way.
     pub fn is_gone(&self) -> bool {
-        let waits = self.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty());
+        let waits = self
+            .finalizers
+            .as_ref()
+            .is_some_and(|finalizers| !finalizers.is_empty());
         self.deletion_grace_period_seconds == Some(0) && !waits
     }
 
     /// Whether our watches, which select by label, see the object.
     pub fn is_labelled(&self) -> bool {
-        self.labels.as_ref().and_then(|labels| labels.managed_by.as_deref()) == Some(MANAGED_BY)
+        self.labels
+            .as_ref()
+            .and_then(|labels| labels.managed_by.as_deref())
+            == Some(MANAGED_BY)
     }
 }
 

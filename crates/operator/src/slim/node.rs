@@ -49,8 +49,13 @@ impl SlimNode {
             return NodeState::Gone;
         }
         let mut conditions = self.status.conditions.iter().flatten();
-        let unready = conditions.any(|condition| &*condition.type_ == "Ready" && &*condition.status != "True");
-        if unready || tainted("node.kubernetes.io/unreachable") { NodeState::Down } else { NodeState::Up }
+        let unready =
+            conditions.any(|condition| &*condition.type_ == "Ready" && &*condition.status != "True");
+        if unready || tainted("node.kubernetes.io/unreachable") {
+            NodeState::Down
+        } else {
+            NodeState::Up
+        }
     }
 }
 
@@ -71,11 +76,20 @@ mod tests {
             ))
         };
         assert_eq!(with("null", "True"), NodeState::Up);
-        assert_eq!(with(r#"[{"key":"gpu","effect":"NoSchedule"}]"#, "True"), NodeState::Up);
+        assert_eq!(
+            with(r#"[{"key":"gpu","effect":"NoSchedule"}]"#, "True"),
+            NodeState::Up
+        );
         assert_eq!(with("[]", "False"), NodeState::Down);
         assert_eq!(with("[]", "Unknown"), NodeState::Down);
-        assert_eq!(with(r#"[{"key":"node.kubernetes.io/unreachable"}]"#, "True"), NodeState::Down);
-        assert_eq!(with(r#"[{"key":"node.kubernetes.io/out-of-service"}]"#, "Unknown"), NodeState::Gone);
+        assert_eq!(
+            with(r#"[{"key":"node.kubernetes.io/unreachable"}]"#, "True"),
+            NodeState::Down
+        );
+        assert_eq!(
+            with(r#"[{"key":"node.kubernetes.io/out-of-service"}]"#, "Unknown"),
+            NodeState::Gone
+        );
         assert_eq!(state(r#"{"metadata":{"name":"new"}}"#), NodeState::Up);
     }
 }

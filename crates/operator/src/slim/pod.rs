@@ -101,7 +101,9 @@ impl SlimPod {
         let phase = self.phase();
         PodRow {
             phase,
-            ready: self.condition("Ready").is_some_and(|ready| &*ready.status == "True"),
+            ready: self
+                .condition("Ready")
+                .is_some_and(|ready| &*ready.status == "True"),
             terminating: self.metadata.terminating(),
             end: self.end(phase).map(Box::new),
             trouble: self.trouble(phase).map(Box::new),
@@ -122,7 +124,11 @@ impl SlimPod {
     }
 
     fn condition(&self, type_: &str) -> Option<&Condition> {
-        self.status.conditions.iter().flatten().find(|condition| &*condition.type_ == type_)
+        self.status
+            .conditions
+            .iter()
+            .flatten()
+            .find(|condition| &*condition.type_ == type_)
     }
 
     fn containers(&self) -> impl Iterator<Item = &Container> {
@@ -150,14 +156,24 @@ impl SlimPod {
     }
 
     fn end(&self, phase: PodPhase) -> Option<PodEnd> {
-        let target = self.condition("DisruptionTarget").filter(|target| &*target.status == "True");
+        let target = self
+            .condition("DisruptionTarget")
+            .filter(|target| &*target.status == "True");
         if phase == PodPhase::Succeeded || (phase != PodPhase::Failed && target.is_none()) {
             return None;
         }
         // The reason of the pod names the cause where the system ended it; a condition's is only more general.
         let of_pod = PodEnd {
-            reason: self.status.reason.clone().or_else(|| target.and_then(|target| target.reason.clone())),
-            message: self.status.message.clone().or_else(|| target.and_then(|target| target.message.clone())),
+            reason: self
+                .status
+                .reason
+                .clone()
+                .or_else(|| target.and_then(|target| target.reason.clone())),
+            message: self
+                .status
+                .message
+                .clone()
+                .or_else(|| target.and_then(|target| target.message.clone())),
             disrupted: target.is_some(),
             ..PodEnd::default()
         };
@@ -177,7 +193,10 @@ impl SlimPod {
                 other => terminated.reason.clone().or(other),
             },
             message: terminated.message.as_deref().map(last_words).or(of_pod.message),
-            finished_at: terminated.finished_at.as_deref().and_then(|time| time.parse::<Timestamp>().ok()),
+            finished_at: terminated
+                .finished_at
+                .as_deref()
+                .and_then(|time| time.parse::<Timestamp>().ok()),
             disrupted,
         })
     }
@@ -192,7 +211,9 @@ impl SlimPod {
             return reason != "DeadlineExceeded";
         }
         let main = self.main_container();
-        let main_ended = self.containers().any(|c| Some(c.name.as_str()) == main && ran_to_an_end(c));
+        let main_ended = self
+            .containers()
+            .any(|c| Some(c.name.as_str()) == main && ran_to_an_end(c));
         !main_ended && is_system_reason(reason)
     }
 
@@ -207,7 +228,9 @@ impl SlimPod {
         if let Some(scheduled) = self.condition("PodScheduled").filter(|c| &*c.status == "False") {
             return Some(trouble(&scheduled.reason, &scheduled.message));
         }
-        let mut waiting = self.containers().filter_map(|container| container.state.waiting.as_ref());
+        let mut waiting = self
+            .containers()
+            .filter_map(|container| container.state.waiting.as_ref());
         let stuck = waiting.find(|waiting| {
             let reason = waiting.reason.as_deref().unwrap_or_default();
             !matches!(reason, "" | "ContainerCreating" | "PodInitializing")

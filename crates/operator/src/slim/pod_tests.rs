@@ -41,7 +41,10 @@ fn a_running_pod() {
         "containerStatuses": [
             {"name": "train", "ready": true, "state": {"running": {"startedAt": "2026-01-02T03:04:08Z"}}, "lastState": {}}],
     }));
-    assert_eq!((&*row.name, &*row.uid, row.node.as_deref()), ("mnist-worker-0", "p0", Some("node-a")));
+    assert_eq!(
+        (&*row.name, &*row.uid, row.node.as_deref()),
+        ("mnist-worker-0", "p0", Some("node-a"))
+    );
     assert_eq!(row.phase, PodPhase::Running);
     assert!(row.ready && !row.terminating && row.end.is_none() && row.trouble.is_none());
 }
@@ -57,7 +60,10 @@ fn a_pod_killed_for_its_memory() {
     }));
     let end = row.end.unwrap();
     assert_eq!(end.container.as_deref(), Some("train"));
-    assert_eq!((end.exit_code, end.reason.as_deref()), (Some(137), Some("OOMKilled")));
+    assert_eq!(
+        (end.exit_code, end.reason.as_deref()),
+        (Some(137), Some("OOMKilled"))
+    );
     assert_eq!(end.message.as_deref(), Some("step 7"));
     assert_eq!(end.finished_at, Some("2026-01-02T03:05:00Z".parse().unwrap()));
     assert!(!end.disrupted);
@@ -72,7 +78,10 @@ fn the_main_container_did_well_and_another_did_not() {
             ended("log", &json!({"exitCode": 3, "reason": "Error"})), ended("train", &json!({"exitCode": 0}))],
     }));
     let end = row.end.unwrap();
-    assert_eq!((end.container.as_deref(), end.exit_code, end.disrupted), (Some("log"), Some(3), false));
+    assert_eq!(
+        (end.container.as_deref(), end.exit_code, end.disrupted),
+        (Some("log"), Some(3), false)
+    );
 }
 
 #[test]
@@ -83,17 +92,25 @@ fn an_init_container_failed() {
         "containerStatuses": [{"name": "train", "state": {"waiting": {"reason": "PodInitializing"}}}],
     }));
     let end = row.end.unwrap();
-    assert_eq!((end.container.as_deref(), end.signal, end.disrupted), (Some("fetch"), Some(9), false));
+    assert_eq!(
+        (end.container.as_deref(), end.signal, end.disrupted),
+        (Some("fetch"), Some(9), false)
+    );
     assert!(row.trouble.is_none(), "a pod that ended waits for nothing");
 }
 
 #[test]
 fn an_evicted_pod() {
-    let row = pod(&json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}));
+    let row = pod(
+        &json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}),
+    );
     let end = row.end.unwrap();
     assert!(end.disrupted);
     assert_eq!((end.exit_code, end.reason.as_deref()), (None, Some("Evicted")));
-    assert_eq!(end.message.as_deref(), Some("The node was low on resource: memory."));
+    assert_eq!(
+        end.message.as_deref(),
+        Some("The node was low on resource: memory.")
+    );
 }
 
 #[test]
@@ -101,20 +118,40 @@ fn a_preempted_pod() {
     let target = json!([{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
         "message": "kube-scheduler: preempting to accommodate a higher priority pod"}]);
     let going = pod(&json!({"phase": "Running", "conditions": target}));
-    assert_eq!(going.end.as_ref().map(|end| (end.disrupted, end.exit_code)), Some((true, None)));
+    assert_eq!(
+        going.end.as_ref().map(|end| (end.disrupted, end.exit_code)),
+        Some((true, None))
+    );
     let gone = pod(&json!({"phase": "Failed", "conditions": target,
         "containerStatuses": [ended("train", &json!({"exitCode": 143, "reason": "Error"}))]}));
     let end = gone.end.unwrap();
-    assert_eq!((end.disrupted, end.exit_code, end.reason.as_deref()), (true, Some(143), Some("PreemptionByScheduler")));
+    assert_eq!(
+        (end.disrupted, end.exit_code, end.reason.as_deref()),
+        (true, Some(143), Some("PreemptionByScheduler"))
+    );
     let revoked = json!([{"type": "DisruptionTarget", "status": "False"}]);
-    assert!(pod(&json!({"phase": "Running", "conditions": revoked})).end.is_none());
+    assert!(
+        pod(&json!({"phase": "Running", "conditions": revoked}))
+            .end
+            .is_none()
+    );
 }
 
 #[test]
 fn a_pod_that_failed_without_running() {
-    assert!(pod(&json!({"phase": "Failed", "reason": "OutOfcpu"})).end.unwrap().disrupted);
+    assert!(
+        pod(&json!({"phase": "Failed", "reason": "OutOfcpu"}))
+            .end
+            .unwrap()
+            .disrupted
+    );
     assert!(pod(&json!({"phase": "Failed"})).end.unwrap().disrupted);
-    assert!(!pod(&json!({"phase": "Failed", "reason": "DeadlineExceeded"})).end.unwrap().disrupted);
+    assert!(
+        !pod(&json!({"phase": "Failed", "reason": "DeadlineExceeded"}))
+            .end
+            .unwrap()
+            .disrupted
+    );
     let side_ended = ended("log", &json!({"exitCode": 0}));
     let shutdown = json!({"phase": "Failed", "reason": "NodeShutdown", "containerStatuses": [side_ended]});
     assert!(pod(&shutdown).end.unwrap().disrupted);
@@ -125,7 +162,10 @@ fn a_pod_that_fits_nowhere() {
     let row = pod(&json!({"phase": "Pending", "conditions": [
         {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes are available"}]}));
     let trouble = row.trouble.unwrap();
-    assert_eq!((&*trouble.reason, &*trouble.message), ("Unschedulable", "0/2 nodes are available"));
+    assert_eq!(
+        (&*trouble.reason, &*trouble.message),
+        ("Unschedulable", "0/2 nodes are available")
+    );
     assert_eq!(row.phase, PodPhase::Pending);
 }
 
@@ -136,7 +176,10 @@ fn an_image_that_cannot_be_pulled() {
             {"name": "log", "state": {"waiting": {"reason": "ContainerCreating"}}},
             {"name": "train", "state": {"waiting": {"reason": reason, "message": "Back-off pulling image"}}}]}))
     };
-    assert_eq!(waiting("ImagePullBackOff").trouble.unwrap().reason, "ImagePullBackOff");
+    assert_eq!(
+        waiting("ImagePullBackOff").trouble.unwrap().reason,
+        "ImagePullBackOff"
+    );
     assert!(waiting("PodInitializing").trouble.is_none());
 }
 
