@@ -15,7 +15,7 @@ STEPS = 60
 GOOD_LOSS = 1e-2
 
 
-def main() -> int:
+def main() -> None:
     # The other pods may still be pulling their image.
     dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=10))
     rank, world = dist.get_rank(), dist.get_world_size()
@@ -44,16 +44,13 @@ def main() -> int:
     dist.all_reduce(final)
     final = final.item() / world
     dist.barrier()
-    dist.destroy_process_group()
     print(f"final loss {final:.6f}", flush=True)
-    if final > GOOD_LOSS:
+    learnt = final <= GOOD_LOSS
+    if not learnt:
         print(f"the loss should be at most {GOOD_LOSS}", file=sys.stderr, flush=True)
-        return 1
-    return 0
+    # All work is done. PyTorch 1.13 now and then hangs while it takes model and process group apart: leave without.
+    os._exit(0 if learnt else 1)
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stderr.flush()
-    # Some versions of PyTorch now and then hang or abort while the interpreter is torn down, when all work is done.
-    os._exit(code)
+    main()
