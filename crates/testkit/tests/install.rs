@@ -160,7 +160,14 @@ fn t1_applies_by_client_and_by_server_twice_and_becomes_ready() {
 
 #[test]
 fn t2_explains_itself() {
-    let text = kubectl("explain tj.spec.roles");
+    // kubectl has looked at the server before the definitions were there; asking for jobs makes it look again.
+    kubectl("get tj -A");
+    let explain = ["explain", "tj.spec.roles"];
+    let text = eventually("kubectl knows the kind", || {
+        cluster()
+            .kubectl(&explain, None)
+            .map_err(|error| error.to_string())
+    });
     println!("{text}");
     assert!(
         text.contains("restartPolicy\t<string>") && text.contains("ExitCode"),
