@@ -211,12 +211,15 @@ impl State {
     }
 
     fn gone(&self, key: &Key, uid: Option<&str>) {
-        let mut pods = self.pods();
-        if let Some(pod) = pods.get_mut(key)
-            && !pod.removed
-            && uid.is_none_or(|uid| uid == pod.uid)
-        {
-            pod.removed = true;
+        let known = match self.pods().get_mut(key) {
+            Some(pod) if !pod.removed && uid.is_none_or(|uid| uid == pod.uid) => {
+                pod.removed = true;
+                true
+            }
+            _ => false,
+        };
+        // Not while the pods are locked: who waits for counts may look at pods.
+        if known {
             self.counts.send_modify(|counts| counts.removed += 1);
         }
     }

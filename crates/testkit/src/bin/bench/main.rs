@@ -14,11 +14,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Parser;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ListParams, PostParams, Request};
 use kube::{Client, Config};
+use tokio::signal::unix::{SignalKind, signal};
 
 use machine::Machine;
 use operator::Program;
@@ -127,7 +128,11 @@ async fn main() -> Result<ExitCode> {
             raw: Vec::new(),
         },
     };
-    session.all().await?;
+    tokio::select! {
+        result = session.all() => result?,
+        // The operator is ended with the session.
+        name = interrupted()? => bail!("ended by {name}"),
+    }
     let report = session.report;
     println!("\n{}", report.table());
     if let Some(directory) = cli
@@ -142,6 +147,18 @@ async fn main() -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits for a signal to end.
+fn interrupted() -> Result<impl Future<Output = &'static str>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        }
+    })
 }
 
 /// Installs the definition of `TrainingJob`, and waits until jobs can be listed.

@@ -74,6 +74,7 @@ impl Session {
     pub async fn all(&mut self) -> Result<()> {
         say("warming up");
         self.bench.floor(self.sizes.a.total()).await?;
+        self.bench.run(self.sizes.a, None).await?;
         let Sizes { a, b, c, .. } = self.sizes;
         if self.wanted("a") {
             let targets = Targets {
