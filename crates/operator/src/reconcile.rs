@@ -307,7 +307,7 @@ impl Reconciler {
         };
         let told = fingerprint(words);
         self.index.remember(target.uid, |memory| {
-            (memory.hold, memory.told) = (Some(hold), Some(told))
+            (memory.hold, memory.told) = (Some(hold), Some(told));
         });
         if memory.told != Some(told) {
             tracing::warn!(job = %target.key, error = words, "children could not be created");

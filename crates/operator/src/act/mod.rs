@@ -285,7 +285,7 @@ impl Hands {
     ) -> Result<(), Failure> {
         match self.delete(target, path, uid, grace).await? {
             Some(Meta { resource_version, .. }) => {
-                self.index.went(kind, target.uid, name, uid, resource_version)
+                self.index.went(kind, target.uid, name, uid, resource_version);
             }
             // On its way, or gone before: the watch will say.
             None => self.index.terminate(kind, target.uid, name, uid),
