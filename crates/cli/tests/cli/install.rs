@@ -145,8 +145,8 @@ fn rights_are_never_wildcards() {
 
 fn rules_on<'a>(objects: &'a [Value], kind: &str, resource: &str) -> Vec<(&'a Value, &'a Value)> {
     let roles = of_kind(objects, kind).into_iter();
-    let rules = roles.flat_map(|role| list(role, "/rules").iter().map(move |rule| (role, rule)));
-    rules
+    let granted = roles.flat_map(|role| list(role, "/rules").iter().map(move |rule| (role, rule)));
+    granted
         .filter(|(_, rule)| list(rule, "/resources").iter().any(|r| r == resource))
         .collect()
 }

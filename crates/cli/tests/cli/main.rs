@@ -1,5 +1,11 @@
 //! The command line as a user calls it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests are tests, which clippy.toml lets unwrap"
+)]
+
 mod deploy;
 mod examples;
 mod install;

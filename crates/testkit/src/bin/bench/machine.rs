@@ -2,9 +2,10 @@
 
 use std::fs;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use kube::Client;
 use serde::Serialize;
+use trainyard_testkit::cluster::Cluster;
 
 /// The machine and the server, without anything that tells where they are.
 #[derive(Clone, Debug, Serialize)]
@@ -53,4 +54,68 @@ pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
         .lines()
         .find(|line| line.split(':').next().map(str::trim) == Some(name))?;
     line.split_once(':').map(|(_, value)| value.trim())
+}
+
+/// The clock of `/proc/PID/stat`, which is the same on every Linux.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Seconds of processor time of a process since it started.
+pub fn cpu_seconds(pid: u32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("the process has ended")?;
+    // Behind the name, which may have anything in it: utime and stime are the 12th and 13th.
+    let (_, rest) = stat.rsplit_once(')').context("unreadable /proc/PID/stat")?;
+    let ticks = |n: usize| {
+        rest.split_whitespace()
+            .nth(n)
+            .and_then(|text| text.parse::<f64>().ok())
+    };
+    let (user, system) = (ticks(11), ticks(12));
+    Ok((user.context("utime")? + system.context("stime")?) / TICKS_PER_SECOND)
+}
+
+/// The processes of the server, and our own: what the work costs wherever it is done.
+#[derive(Clone, Debug, Default)]
+pub struct Others {
+    server: Vec<u32>,
+}
+
+/// Seconds of processor time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spent {
+    /// Of the API server and etcd.
+    pub server: f64,
+    /// Of the benchmark.
+    pub bench: f64,
+}
+
+impl Others {
+    /// Those of the cluster around us; none where that is not a test cluster.
+    pub fn find() -> Self {
+        let cluster = Cluster::from_env();
+        let pids = cluster
+            .iter()
+            .flat_map(|cluster| ["kube-apiserver", "etcd"].map(|name| cluster.pid(name).ok()));
+        Self {
+            server: pids.flatten().collect(),
+        }
+    }
+
+    /// What they have spent so far.
+    pub fn spent(&self) -> Spent {
+        Spent {
+            server: self.server.iter().filter_map(|pid| cpu_seconds(*pid).ok()).sum(),
+            bench: cpu_seconds(std::process::id()).unwrap_or(0.0),
+        }
+    }
+}
+
+impl std::ops::Sub for Spent {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            server: self.server - before.server,
+            bench: self.bench - before.bench,
+        }
+    }
 }

@@ -109,7 +109,11 @@ async fn main() -> Result<ExitCode> {
     if cli.floor {
         for pods in [FULL.a.total(), FULL.b.total(), FULL.c.total()] {
             for _ in 0..cli.rounds {
-                println!("{pods} bare pods: {:.2} s", bench.floor(pods).await?);
+                let floor = bench.floor(pods).await?;
+                println!(
+                    "{pods} bare pods: {:.2} s; cpu: server {:.2} s, bench {:.2} s",
+                    floor.seconds, floor.others.server, floor.others.bench
+                );
             }
         }
         return Ok(ExitCode::SUCCESS);

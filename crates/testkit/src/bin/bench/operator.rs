@@ -11,10 +11,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::machine::field;
-
-/// The clock of `/proc/PID/stat`, which is the same on every Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
+use super::machine::{cpu_seconds, field};
 
 /// How the operator is started.
 #[derive(Clone, Debug)]
@@ -166,16 +163,7 @@ impl Operator {
 
     /// Seconds of processor time since it started.
     pub fn cpu(&self) -> Result<f64> {
-        let stat = self.proc("stat")?;
-        // Behind the name, which may have anything in it: utime and stime are the 12th and 13th.
-        let (_, rest) = stat.rsplit_once(')').context("unreadable /proc/PID/stat")?;
-        let ticks = |n: usize| {
-            rest.split_whitespace()
-                .nth(n)
-                .and_then(|text| text.parse::<f64>().ok())
-        };
-        let (user, system) = (ticks(11), ticks(12));
-        Ok((user.context("utime")? + system.context("stime")?) / TICKS_PER_SECOND)
+        cpu_seconds(self.child.id()).context("see the operator's log")
     }
 
     /// Seconds of processor time of the threads that live, to the nanosecond.

@@ -12,6 +12,7 @@ use trainyard_testkit::load::{Player, Scope, Script};
 use trainyard_testkit::namespace;
 
 use super::jobs::{Jobs, bare_pod, create_all, job, jobs_path, pods_path};
+use super::machine::{Others, Spent};
 use super::operator::{Operator, Program, Told};
 
 /// How long anything may take.
@@ -48,6 +49,8 @@ pub struct Run {
     pub creating: f64,
     /// Processor seconds of the operator since it was started.
     pub cpu: f64,
+    /// Processor seconds of the others meanwhile.
+    pub others: Spent,
     /// Peak memory of the operator.
     pub peak_mib: f64,
     /// What it told, when it had come to rest.
@@ -56,7 +59,7 @@ pub struct Run {
 
 impl Run {
     /// For the record.
-    pub fn raw(&self, scenario: &str, floor: f64) -> Value {
+    pub fn raw(&self, scenario: &str, floor: Floor) -> Value {
         let requests: serde_json::Map<String, Value> = self
             .told
             .requests
@@ -71,15 +74,32 @@ impl Run {
             .collect();
         json!({
             "scenario": scenario,
-            "floorSeconds": floor,
+            "floor": floor.raw(),
             "seconds": self.seconds,
             "creatingSeconds": self.creating,
             "cpuSeconds": self.cpu,
+            "serverCpuSeconds": self.others.server,
+            "benchCpuSeconds": self.others.bench,
             "peakMiB": self.peak_mib,
             "requests": requests,
             "failedRequests": failed,
             "reconciles": self.told.reconciles,
         })
+    }
+}
+
+/// What bare pods cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Floor {
+    /// Seconds.
+    pub seconds: f64,
+    /// Processor seconds meanwhile.
+    pub others: Spent,
+}
+
+impl Floor {
+    fn raw(self) -> Value {
+        json!({"seconds": self.seconds, "serverCpuSeconds": self.others.server, "benchCpuSeconds": self.others.bench})
     }
 }
 
@@ -90,6 +110,7 @@ pub struct Bench {
     /// The operator.
     pub program: Program,
     names: AtomicU32,
+    others: Others,
 }
 
 impl Bench {
@@ -99,6 +120,7 @@ impl Bench {
             client,
             program,
             names: AtomicU32::new(0),
+            others: Others::find(),
         }
     }
 
@@ -110,20 +132,22 @@ impl Bench {
     }
 
     /// Seconds that it takes to create bare pods by 32 clients and to set them Running.
-    pub async fn floor(&self, pods: usize) -> Result<f64> {
+    pub async fn floor(&self, pods: usize) -> Result<Floor> {
         let namespace = self.namespace().await?;
         let player = Player::start(self.client.clone(), &Scope::namespace(&namespace), Script::run());
         let manifests = (0..pods)
             .map(|number| bare_pod(&format!("floor-worker-{number}")))
             .collect();
         player.listed(LIMIT).await?;
+        let before = self.others.spent();
         let begun = Instant::now();
         create_all(&self.client, &pods_path(&namespace), manifests).await?;
         player.until(LIMIT, |counts| counts.started == pods).await?;
         let seconds = begun.elapsed().as_secs_f64();
+        let others = self.others.spent() - before;
         drop(player);
         namespace::remove(&self.client, &namespace).await?;
-        Ok(seconds)
+        Ok(Floor { seconds, others })
     }
 
     async fn place(&self, script: Script) -> Result<Place> {
@@ -144,12 +168,15 @@ impl Bench {
         let script = ending.map_or_else(Script::run, |after| Script::run().succeed_after(after));
         let place = self.place(script).await?;
         let phase = if ending.is_some() { "Succeeded" } else { "Running" };
+        let before = self.others.spent();
         let (creating, seconds) = self.submit(&place, size, "j", phase, size.jobs).await?;
+        let others = self.others.spent() - before;
         let told = operator.settled(LIMIT).await?;
         let run = Run {
             seconds,
             creating,
             cpu: operator.cpu()?,
+            others,
             peak_mib: operator.peak_memory()?,
             told,
         };
