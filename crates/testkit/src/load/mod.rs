@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use kube::Client;
-use kube::api::{Patch, PatchParams, Request};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, Request};
 use tokio::sync::{Semaphore, watch as channel};
 use tokio::task::AbortHandle;
 
@@ -231,6 +231,10 @@ impl State {
             status,
         } = pod;
         let key = (metadata.namespace, metadata.name);
+        if metadata.deletion_timestamp.is_some() {
+            let (state, key, uid) = (self.clone(), key.clone(), metadata.uid.clone());
+            tokio::spawn(async move { state.collect(&key, &uid).await });
+        }
         let mut pods = self.pods();
         let before = pods.get(&key);
         if before.is_some_and(|before| before.uid == metadata.uid) {
@@ -253,6 +257,30 @@ impl State {
         if status.phase == "Pending" && metadata.deletion_timestamp.is_none() {
             let state = self.clone();
             tokio::spawn(async move { state.play(key, played).await });
+        }
+    }
+
+    /// Removes a pod that was left on its way out, as the controllers of a cluster do: a server that loses its client
+    /// in the middle of a deletion marks the pod and does not remove it.
+    async fn collect(&self, key: &Key, uid: &str) {
+        wait(Duration::from_secs(1)).await;
+        let left = self
+            .pods()
+            .get(key)
+            .is_some_and(|pod| pod.uid == uid && !pod.removed);
+        if !left {
+            return;
+        }
+        let parameters = DeleteParams::default()
+            .grace_period(0)
+            .preconditions(Preconditions {
+                uid: Some(uid.to_owned()),
+                resource_version: None,
+            });
+        let request = Request::new(pods_path(Some(&key.0))).delete(&key.1, &parameters);
+        if let Ok(request) = request {
+            // It may have gone by itself meanwhile.
+            let _ = self.client.request_text(request).await;
         }
     }
 
