@@ -406,7 +406,7 @@ fn a_change_that_admission_did_not_see_is_reported_and_healed() {
         accepted("False")["message"]
             .as_str()
             .unwrap()
-            .contains("spec.roles[0]")
+            .contains("spec.roles[worker]")
     );
     lab.apply(&job("edited", "custom", &[worker(1, "sleep 600")], ""))
         .unwrap();
