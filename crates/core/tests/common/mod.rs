@@ -140,6 +140,9 @@ impl World {
         for _ in 0..ROUNDS {
             let plan = self.plan();
             if self.is_quiet(&plan) {
+                if plan.status == StatusWrite::Unchanged {
+                    assert_eq!(plan.events, [], "says again what it has said");
+                }
                 return plan;
             }
             self.apply(&plan, usize::MAX);

@@ -1,7 +1,7 @@
 //! When a job is done: rules over roles, and over the pods of a role.
 
 use trainyard_api::JobPhase::{Failed, Running, Succeeded};
-use trainyard_api::RestartPolicy::{Never, OnFailure};
+use trainyard_api::RestartPolicy::{ExitCode, Never, OnFailure};
 use trainyard_api::{PodQuorum, RolePhase};
 
 use crate::common::World;
@@ -117,6 +117,34 @@ fn a_failed_role_of_a_job_that_goes_on_stays_failed_and_is_not_rebuilt() {
     assert_eq!(world.role("b").message, said, "why it failed is not forgotten");
     assert_eq!(world.role("b").pending, 0, "nothing more will come");
     assert_eq!(world.log.pods.len(), 3);
+}
+
+#[test]
+fn a_role_makes_no_more_pods_from_the_moment_it_ends() {
+    let mut world = World::new(custom(&[("a", 1), ("b", 2)]).failed_when(&[&["a"]]));
+    world.reconcile();
+    world.fail("mnist-b-0", 1);
+    world.vanish("mnist-b-1");
+    world.reconcile();
+    assert_eq!(world.role("b").phase, RolePhase::Failed);
+    assert_eq!(world.log.pods.len(), 3, "b-1 is not made again");
+}
+
+#[test]
+fn a_role_spends_no_budget_from_the_moment_it_ends() {
+    let job = custom(&[("a", 1), ("b", 2)])
+        .failed_when(&[&["a"]])
+        .backoff_limit(0)
+        .role("b", |role| role.restart_policy = Some(ExitCode));
+    let mut world = World::running(job);
+    world.fail("mnist-b-0", 1);
+    world.fail("mnist-b-1", 137);
+    world.reconcile();
+    assert_eq!(
+        (world.phase(), world.role("b").phase),
+        (Some(Running), RolePhase::Failed)
+    );
+    assert_eq!((world.restarts(), world.log.deleted.len()), ((0, 0), 0));
 }
 
 #[test]

@@ -212,3 +212,37 @@ fn every_generation_is_answered() {
     assert_eq!(world.status().observed_generation, Some(2));
     assert_eq!(world.phase(), Some(Running));
 }
+
+#[test]
+fn a_condition_remembers_since_when_it_holds() {
+    let since = |world: &World, kind: &str| {
+        let conditions = world.status().conditions;
+        conditions
+            .into_iter()
+            .find(|c| c.type_ == kind)
+            .unwrap()
+            .last_transition_time
+            .0
+    };
+    let mut world = World::new(workers(1, RestartPolicy::OnFailure));
+    let created = world.now;
+    world.reconcile();
+    world.tick(60);
+    let ran = world.now;
+    world.run_all();
+    world.reconcile();
+    assert_eq!(
+        (since(&world, "Accepted"), since(&world, "Running")),
+        (created, ran)
+    );
+    world.tick(60);
+    let failed = world.now;
+    world.fail("mnist-worker-0", 1);
+    world.reconcile();
+    assert_eq!(since(&world, "Running"), failed);
+    world.tick(60);
+    world.suspend(true);
+    world.reconcile();
+    assert_eq!(world.condition("Running"), "False Suspended");
+    assert_eq!(since(&world, "Running"), failed, "it did not run before either");
+}
