@@ -7,14 +7,13 @@ use serde::{Deserialize, Serialize};
 /// The framework that trains. `name` says which; options go into the field of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = ("!has(self.pytorch) || self.name == 'pytorch'", "options of another framework: remove pytorch, or set name to pytorch"),
-    validation = ("self.name == oldSelf.name", "the framework can't be changed: create a new job instead")
-)]
 pub struct FrameworkSpec {
     /// The framework's name: `pytorch` or `custom`. It decides the roles a job may have, the environment its
     /// containers find, and when the job is done. It can't be changed.
     #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = Rule::new("self == oldSelf").message(Message::Expression(
+        r#""can't be changed from \"" + oldSelf + "\": create a new job instead""#.into()
+    )))]
     pub name: String,
 
     /// Options of the framework `pytorch`.

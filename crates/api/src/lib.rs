@@ -12,6 +12,7 @@ pub mod default;
 pub mod framework;
 pub mod job;
 pub mod names;
+pub mod quantity;
 pub mod reason;
 pub mod status;
 pub mod validate;
@@ -24,8 +25,8 @@ pub use job::{
 };
 pub use reason::{ConditionType, Reason};
 pub use status::{
-    Fingerprint, JobPhase, Replacement, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus,
-    RootCause, TrainingJobStatus,
+    AcceptedRole, AcceptedRules, Fingerprint, JobPhase, Replacement, RestartCause, RestartRecord, Restarts,
+    RolePhase, RoleStatus, RootCause, TrainingJobStatus,
 };
 pub use validate::{FieldError, validate};
 

@@ -5,6 +5,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::job::{CleanPodPolicy, NodeDownPolicy, PodQuorum, RestartPolicy, RoleSet};
+
 /// What the operator has seen and done. Written by the operator only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -43,7 +45,9 @@ pub struct TrainingJobStatus {
     pub completion_time: Option<Time>,
 
     /// Pods that were replaced, and why.
+    // The API server writes the default, so that the column of `kubectl get` begins with 0 and not with nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("default" = {"failures": 0, "disruptions": 0}))]
     pub restarts: Option<Restarts>,
 
     /// What made the job fail, or the latest failure that was survived.
@@ -56,6 +60,53 @@ pub struct TrainingJobStatus {
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["field".into()]))]
     pub accepted_spec: Vec<Fingerprint>,
+
+    /// The rules that the running pods are counted by: those of the spec when it was last accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_rules: Option<AcceptedRules>,
+}
+
+/// The rules of a job as they were when its spec was last accepted, with every default written down. While a change is
+/// not accepted, the job goes on by these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AcceptedRules {
+    /// The rules of every role.
+    #[serde(default)]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub roles: Vec<AcceptedRole>,
+    /// The sets of roles any of which makes the job succeed.
+    #[serde(default)]
+    #[schemars(length(max = 16))]
+    pub succeeded_when: Vec<RoleSet>,
+    /// The sets of roles any of which makes the job fail.
+    #[serde(default)]
+    #[schemars(length(max = 16))]
+    pub failed_when: Vec<RoleSet>,
+    /// Which pods are deleted at the end.
+    #[serde(default)]
+    pub clean_pod_policy: CleanPodPolicy,
+}
+
+/// The rules of one role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AcceptedRole {
+    /// The role's name.
+    #[schemars(length(max = 32))]
+    pub name: String,
+    /// How many pods it has.
+    #[schemars(range(min = 0, max = 10000))]
+    pub replicas: i32,
+    /// What happens when a pod ends.
+    pub restart_policy: RestartPolicy,
+    /// How many pods make the role succeed.
+    pub succeeded_when: PodQuorum,
+    /// How many pods make the role fail.
+    pub failed_when: PodQuorum,
+    /// What a pod counts for whose node is down.
+    pub node_down_policy: NodeDownPolicy,
 }
 
 /// The fingerprint of one part of the spec.
@@ -140,14 +191,16 @@ pub enum RolePhase {
     Running,
     /// The role's rule for success holds.
     Succeeded,
-    /// The role's rule for failure holds.
+    /// The role's rule for failure holds, or the job failed because of it.
     Failed,
+    /// The job ended before the role did, and its pods were removed.
+    Stopped,
 }
 
 impl RolePhase {
     /// Whether the phase is final.
     pub const fn is_terminal(self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed)
+        matches!(self, Self::Succeeded | Self::Failed | Self::Stopped)
     }
 }
 

@@ -4,7 +4,7 @@
 
 use k8s_openapi::api::core::v1::Toleration;
 use rstest::rstest;
-use trainyard_api::{TrainingJob, default, validate};
+use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus, default, validate};
 
 const JOB: &str = "
 metadata: {name: mnist, namespace: team}
@@ -16,7 +16,7 @@ spec:
   - name: worker
     replicas: 2
     placement: {spread: Preferred}
-    template: {spec: {containers: [{name: train, image: example/train}, {name: other}]}}
+    template: {spec: {containers: [{name: train, image: example/train}, {name: other, image: example/other}]}}
   completion: {succeededWhen: [{allOf: [master]}]}
   runPolicy: {backoffLimit: 3, activeDeadlineSeconds: 10}
 ";
@@ -165,6 +165,68 @@ fn never(#[case] expected: &str, #[case] edit: Edit) {
     for (before, after) in [(false, false), (false, true), (true, false), (true, true)] {
         assert_eq!(said(edit, before, after), [expected]);
     }
+}
+
+/// What is said of an edit of a job that has ended.
+fn said_at_the_end(edit: Edit) -> Vec<String> {
+    let mut old = job();
+    old.status = Some(TrainingJobStatus {
+        phase: Some(JobPhase::Failed),
+        ..TrainingJobStatus::default()
+    });
+    let mut new = old.clone();
+    // The status of the new one is what the client sent, which means nothing.
+    new.status = None;
+    edit(&mut new);
+    validate(Some(&old), &new)
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+#[rstest]
+#[case::replicas("spec.roles[1].replicas", |job: &mut J| job.spec.roles[1].replicas = Some(3))]
+#[case::image("spec.roles[0].template", |job: &mut J| {
+    job.spec.roles[0].template.spec.as_mut().unwrap().containers[0].image = Some("example/other".into());
+})]
+#[case::suspend("spec.suspend", |job: &mut J| job.spec.suspend = Some(true))]
+#[case::suspend_with_another_change("spec.roles[1].replicas", |job: &mut J| {
+    job.spec.suspend = None;
+    job.spec.roles[1].replicas = Some(3);
+})]
+#[case::a_longer_deadline("spec.runPolicy.activeDeadlineSeconds", run!(active_deadline_seconds, Some(100)))]
+#[case::a_larger_budget("spec.runPolicy.backoffLimit", run!(backoff_limit, Some(4)))]
+#[case::a_smaller_budget("spec.runPolicy.backoffLimit", run!(backoff_limit, Some(1)))]
+#[case::options("spec.framework", |job: &mut J| job.spec.framework.pytorch.as_mut().unwrap().port = Some(2))]
+#[case::completion("spec.completion", |job: &mut J| job.spec.completion = None)]
+#[case::clean_pod_policy(
+    "spec.runPolicy.cleanPodPolicy", run!(clean_pod_policy, Some(trainyard_api::CleanPodPolicy::All))
+)]
+fn a_job_that_has_ended_is_done(#[case] path: &str, #[case] edit: Edit) {
+    let expected =
+        format!("{path}: the job has ended, and nothing would come of this: create a new job instead");
+    assert_eq!(said_at_the_end(edit), [expected]);
+}
+
+#[rstest]
+#[case::nothing(|_: &mut J| ())]
+#[case::ttl_after_finished(run!(ttl_seconds_after_finished, Some(5)))]
+#[case::ttl_after_failed(run!(ttl_seconds_after_failed, Some(5)))]
+#[case::suspend_as_it_was(|job: &mut J| job.spec.suspend = Some(false))]
+fn when_a_job_is_removed_can_be_changed_to_the_end(#[case] edit: Edit) {
+    assert_eq!(said_at_the_end(edit), [""; 0]);
+}
+
+#[test]
+fn a_job_that_has_not_ended_is_not_done() {
+    let mut old = job();
+    old.status = Some(TrainingJobStatus {
+        phase: Some(JobPhase::Running),
+        ..TrainingJobStatus::default()
+    });
+    let mut new = old.clone();
+    new.spec.suspend = Some(true);
+    assert_eq!(validate(Some(&old), &new), []);
 }
 
 #[test]

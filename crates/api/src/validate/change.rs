@@ -6,9 +6,12 @@
 //! | `backoffLimit`                                              | always upwards                  |
 //! | templates and all else of a role, `completion`, framework options, `cleanPodPolicy` | while suspended |
 //! | the framework's name, the set of roles, `managedBy`         | never                           |
+//!
+//! Of a job that has ended, the TTLs are all that may change: of anything else nothing would come.
 
 use super::FieldError;
-use crate::job::{RoleSpec, TrainingJobSpec};
+use crate::job::{RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
+use crate::status::JobPhase;
 
 /// A part of the spec that may change only while the job is suspended.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,9 +61,41 @@ pub fn sections(spec: &TrainingJobSpec) -> Vec<Section<'_>> {
     sections
 }
 
-pub(super) fn check(old: &TrainingJobSpec, new: &TrainingJobSpec) -> Vec<FieldError> {
+/// How far a job is, as far as changes go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Running,
+    Suspended,
+    Ended,
+}
+
+impl Stage {
+    /// What is wrong with a change that is possible only while the job is suspended.
+    fn problem(self, what: &str) -> Option<String> {
+        match self {
+            Self::Suspended => None,
+            Self::Running => Some(format!(
+                "{what} can be changed only while the job is suspended: set spec.suspend to true first"
+            )),
+            Self::Ended => Some(ENDED.to_owned()),
+        }
+    }
+}
+
+const ENDED: &str = "the job has ended, and nothing would come of this: create a new job instead";
+
+pub(super) fn check(before: &TrainingJob, new: &TrainingJobSpec) -> Vec<FieldError> {
+    let old = &before.spec;
+    let phase = before.status.as_ref().and_then(|status| status.phase);
+    let suspended = |spec: &TrainingJobSpec| spec.suspend == Some(true);
+    let stage = if phase.is_some_and(JobPhase::is_terminal) {
+        Stage::Ended
+    } else if suspended(old) || suspended(new) {
+        Stage::Suspended
+    } else {
+        Stage::Running
+    };
     let mut errors = Vec::new();
-    let suspended = old.suspend == Some(true) || new.suspend == Some(true);
     if old.framework.name != new.framework.name {
         errors.push(FieldError::new(
             "spec.framework.name",
@@ -69,8 +104,9 @@ pub(super) fn check(old: &TrainingJobSpec, new: &TrainingJobSpec) -> Vec<FieldEr
                 old.framework.name
             ),
         ));
-    } else if old.framework != new.framework && !suspended {
-        errors.push(FieldError::new("spec.framework", while_suspended("options")));
+    } else if old.framework != new.framework {
+        let problem = stage.problem("options");
+        errors.extend(problem.map(|problem| FieldError::new("spec.framework", problem)));
     }
     if old.managed_by != new.managed_by {
         errors.push(FieldError::new(
@@ -78,40 +114,40 @@ pub(super) fn check(old: &TrainingJobSpec, new: &TrainingJobSpec) -> Vec<FieldEr
             "can't be changed: create a new job instead",
         ));
     }
-    roles(old, new, suspended, &mut errors);
-    if old.completion != new.completion && !suspended {
-        errors.push(FieldError::new(
-            "spec.completion",
-            while_suspended("completion rules"),
-        ));
+    roles(old, new, stage, &mut errors);
+    if old.completion != new.completion {
+        let problem = stage.problem("completion rules");
+        errors.extend(problem.map(|problem| FieldError::new("spec.completion", problem)));
     }
-    let run = |spec: &TrainingJobSpec| spec.run_policy.clone().unwrap_or_default();
-    let (before, after) = (run(old), run(new));
-    if before.clean_pod_policy.unwrap_or_default() != after.clean_pod_policy.unwrap_or_default() && !suspended
-    {
-        errors.push(FieldError::new(
-            "spec.runPolicy.cleanPodPolicy",
-            while_suspended("this"),
-        ));
-    }
-    let limit = |run: &crate::RunPolicy| run.backoff_limit.unwrap_or(crate::default::BACKOFF_LIMIT);
-    if limit(&after) < limit(&before) && !suspended {
-        errors.push(FieldError::new(
-            "spec.runPolicy.backoffLimit",
-            format!(
-                "can be raised, not lowered, while the job runs: give at least {}",
-                limit(&before)
-            ),
-        ));
+    run_policy(old, new, stage, &mut errors);
+    if stage == Stage::Ended && suspended(old) != suspended(new) {
+        errors.push(FieldError::new("spec.suspend", ENDED));
     }
     errors
 }
 
-fn while_suspended(what: &str) -> String {
-    format!("{what} can be changed only while the job is suspended: set spec.suspend to true first")
+fn run_policy(old: &TrainingJobSpec, new: &TrainingJobSpec, stage: Stage, errors: &mut Vec<FieldError>) {
+    let run = |spec: &TrainingJobSpec| spec.run_policy.clone().unwrap_or_default();
+    let (before, after) = (run(old), run(new));
+    if before.clean_pod_policy.unwrap_or_default() != after.clean_pod_policy.unwrap_or_default() {
+        let problem = stage.problem("this");
+        errors.extend(problem.map(|problem| FieldError::new("spec.runPolicy.cleanPodPolicy", problem)));
+    }
+    let limit = |run: &RunPolicy| run.backoff_limit.unwrap_or(crate::default::BACKOFF_LIMIT);
+    let (least, given) = (limit(&before), limit(&after));
+    let lowered = || format!("can be raised, not lowered, while the job runs: give at least {least}");
+    let problem = match stage {
+        Stage::Running => (given < least).then(lowered),
+        Stage::Suspended => None,
+        Stage::Ended => (given != least).then(|| ENDED.to_owned()),
+    };
+    errors.extend(problem.map(|problem| FieldError::new("spec.runPolicy.backoffLimit", problem)));
+    if stage == Stage::Ended && before.active_deadline_seconds != after.active_deadline_seconds {
+        errors.push(FieldError::new("spec.runPolicy.activeDeadlineSeconds", ENDED));
+    }
 }
 
-fn roles(old: &TrainingJobSpec, new: &TrainingJobSpec, suspended: bool, errors: &mut Vec<FieldError>) {
+fn roles(old: &TrainingJobSpec, new: &TrainingJobSpec, stage: Stage, errors: &mut Vec<FieldError>) {
     for role in &old.roles {
         if !new.roles.iter().any(|r| r.name == role.name) {
             errors.push(FieldError::new(
@@ -129,9 +165,9 @@ fn roles(old: &TrainingJobSpec, new: &TrainingJobSpec, suspended: bool, errors: 
             ));
             continue;
         };
-        if suspended {
+        let Some(problem) = stage.problem("this") else {
             continue;
-        }
+        };
         // Taken apart, so that a new field can't be forgotten here.
         let RoleSpec {
             name: _,
@@ -155,8 +191,6 @@ fn roles(old: &TrainingJobSpec, new: &TrainingJobSpec, suspended: bool, errors: 
             ("placement", *placement == role.placement),
         ];
         let changed = same.into_iter().filter(|(_, same)| !same);
-        errors.extend(
-            changed.map(|(field, _)| FieldError::new(format!("{path}.{field}"), while_suspended("this"))),
-        );
+        errors.extend(changed.map(|(field, _)| FieldError::new(format!("{path}.{field}"), &*problem)));
     }
 }

@@ -1,14 +1,19 @@
 //! The rules one job must obey whatever its framework. All that is wrong is reported at once, each with its field.
 
+mod at;
 mod change;
+mod container;
 mod dns;
+mod metadata;
+mod pod;
+mod resources;
 mod spec;
 
 use std::fmt;
 
 use crate::job::TrainingJob;
 pub use change::{Section, SectionContent, sections};
-pub use dns::dns_label_problem;
+pub use dns::{dns_label_problem, label_key_problem, label_value_problem, object_name_problem};
 
 /// What is wrong with one field, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,11 +44,12 @@ impl std::error::Error for FieldError {}
 
 /// All that is wrong with a job, and with the way it was changed where `old` is given.
 ///
-/// Expects a job whose defaults are written; rules of the framework come from `trainyard-core`.
+/// Expects a job whose defaults are written, and of `old` also the phase: a job that has ended can't be changed. Rules of
+/// the framework come from `trainyard-core`.
 pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
     let mut errors = spec::check(new);
     if let Some(old) = old {
-        errors.extend(change::check(&old.spec, &new.spec));
+        errors.extend(change::check(old, &new.spec));
     }
     errors
 }

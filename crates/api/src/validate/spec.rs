@@ -2,11 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::PodSpec;
-
-use super::{FieldError, dns_label_problem};
+use super::at::At;
+use super::{FieldError, dns_label_problem, metadata, object_name_problem, pod};
 use crate::job::{Completion, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
-use crate::{GROUP, names};
+use crate::names;
 
 /// The most pods one job may have: what the API server, and status lists, carry without harm.
 const MAX_PODS: i64 = 20_000;
@@ -21,6 +20,11 @@ pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
             format!("the name {problem}, because pods are named after it"),
         ));
     }
+    let namespace = job.metadata.namespace.as_deref().and_then(object_name_problem);
+    errors.extend(
+        namespace.map(|problem| FieldError::new("metadata.namespace", format!("the name {problem}"))),
+    );
+    metadata::check(&At::root("metadata"), &job.metadata, &mut errors);
     framework(&job.spec, &mut errors);
     roles(name, &job.spec, &mut errors);
     if let Some(completion) = &job.spec.completion {
@@ -73,18 +77,16 @@ fn roles(job: &str, spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
         ));
     }
     let mut seen = BTreeSet::new();
+    let at = At::root("spec.roles");
     for (i, role) in spec.roles.iter().enumerate() {
-        let path = format!("spec.roles[{i}]");
+        let at = at.index(i);
         if !seen.insert(role.name.as_str()) {
-            errors.push(FieldError::new(
-                format!("{path}.name"),
-                format!(
-                    "there is a role {:?} already: give each role its own name",
-                    role.name
-                ),
-            ));
+            errors.push(at.field("name").error(format!(
+                "there is a role {:?} already: give each role its own name",
+                role.name
+            )));
         }
-        self::role(job, &path, role, errors);
+        self::role(job, &at, role, errors);
     }
     let pods: i64 = spec
         .roles
@@ -99,121 +101,34 @@ fn roles(job: &str, spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn role(job: &str, path: &str, role: &RoleSpec, errors: &mut Vec<FieldError>) {
+fn role(job: &str, at: &At<'_>, role: &RoleSpec, errors: &mut Vec<FieldError>) {
     if let Some(problem) = dns_label_problem(&role.name) {
-        errors.push(FieldError::new(
-            format!("{path}.name"),
-            format!("the role's name {problem}"),
-        ));
+        errors.push(at.field("name").error(format!("the role's name {problem}")));
     }
     let replicas = role.replicas.unwrap_or(1);
     if replicas < 1 {
-        errors.push(FieldError::new(
-            format!("{path}.replicas"),
-            format!("{replicas} pods: give at least 1, or remove the role; to stop a job, set spec.suspend"),
-        ));
+        errors.push(at.field("replicas").error(format!(
+            "{replicas} pods: give at least 1, or remove the role; to stop a job, set spec.suspend"
+        )));
     } else {
         let longest = names::pod(job, &role.name, replicas - 1);
         if longest.len() > names::MAX_NAME {
-            errors.push(FieldError::new(
-                format!("{path}.name"),
-                format!(
-                    "the pod name {longest:?} would have {} characters; at most {} are possible: shorten the name of \
-                     the job or of the role by {}",
-                    longest.len(),
-                    names::MAX_NAME,
-                    longest.len() - names::MAX_NAME
-                ),
-            ));
+            errors.push(at.field("name").error(format!(
+                "the pod name {longest:?} would have {} characters; at most {} are possible: shorten the name of the \
+                 job or of the role by {}",
+                longest.len(),
+                names::MAX_NAME,
+                longest.len() - names::MAX_NAME
+            )));
         }
     }
-    template(path, role, errors);
-    if let Some(key) = role
+    pod::check(at, &role.template, role.container.as_deref(), errors);
+    let key = role
         .placement
         .as_ref()
-        .and_then(|placement| placement.topology_key.as_deref())
-        && key.is_empty()
-    {
-        errors.push(FieldError::new(
-            format!("{path}.placement.topologyKey"),
-            "name a label of nodes, or leave it out",
-        ));
-    }
-}
-
-fn template(path: &str, role: &RoleSpec, errors: &mut Vec<FieldError>) {
-    let template = &role.template;
-    if let Some(labels) = template.metadata.as_ref().and_then(|meta| meta.labels.as_ref()) {
-        let reserved = labels.keys().filter(|key| {
-            key.split_once('/').is_some_and(|(domain, _)| domain == GROUP) || *key == names::LABEL_MANAGED_BY
-        });
-        errors.extend(reserved.map(|key| {
-            FieldError::new(
-                format!("{path}.template.metadata.labels[{key}]"),
-                "this label is set by the operator: remove it",
-            )
-        }));
-    }
-    match &template.spec {
-        Some(pod) => pod_spec(path, role.container.as_deref(), pod, errors),
-        None => errors.push(FieldError::new(
-            format!("{path}.template.spec.containers"),
-            "the template has no containers: add at least one",
-        )),
-    }
-}
-
-fn pod_spec(path: &str, main: Option<&str>, pod: &PodSpec, errors: &mut Vec<FieldError>) {
-    let at = |field: &str| format!("{path}.template.spec.{field}");
-    if pod.containers.is_empty() {
-        errors.push(FieldError::new(
-            at("containers"),
-            "the template has no containers: add at least one",
-        ));
-    }
-    let mut seen = BTreeSet::new();
-    let init = pod
-        .init_containers
-        .iter()
-        .flatten()
-        .map(|c| ("initContainers", c));
-    for (list, container) in pod.containers.iter().map(|c| ("containers", c)).chain(init) {
-        if container.name.is_empty() {
-            errors.push(FieldError::new(at(list), "a container has no name: give it one"));
-        } else if !seen.insert(container.name.as_str()) {
-            errors.push(FieldError::new(
-                at(list),
-                format!(
-                    "there are two containers named {:?}: give each its own name",
-                    container.name
-                ),
-            ));
-        }
-    }
-    if let Some(main) = main
-        && !pod.containers.is_empty()
-        && !pod.containers.iter().any(|container| container.name == main)
-    {
-        errors.push(FieldError::new(
-            format!("{path}.container"),
-            format!(
-                "the template has no container named {main:?}: name one of its containers, or leave this out"
-            ),
-        ));
-    }
-    if pod.restart_policy.is_some() {
-        errors.push(FieldError::new(
-            at("restartPolicy"),
-            format!("the role decides when its pods are replaced: remove this and set {path}.restartPolicy"),
-        ));
-    }
-    for (field, value) in [("hostname", &pod.hostname), ("subdomain", &pod.subdomain)] {
-        if value.is_some() {
-            errors.push(FieldError::new(
-                at(field),
-                "pods find each other by names that the operator sets: remove it",
-            ));
-        }
+        .and_then(|placement| placement.topology_key.as_deref());
+    if let Some(key) = key {
+        pod::topology_key(&at.field("placement").field("topologyKey"), key, errors);
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail tests")]
 
+mod pods;
+
 use rstest::rstest;
 use trainyard_api::validate::dns_label_problem;
 use trainyard_api::{TrainingJob, names, validate};
@@ -43,7 +45,7 @@ fn pod(text: &str) -> TrainingJob {
     role(&format!("name: worker, template: {{spec: {{{text}}}}}"))
 }
 
-const T: &str = "template: {spec: {containers: [{name: t}]}}";
+const T: &str = "template: {spec: {containers: [{name: t, image: i}]}}";
 
 #[test]
 fn the_valid_job_is_valid() {
@@ -142,6 +144,11 @@ fn the_size_of_a_role(#[case] replicas: &str, #[case] said: &str) {
     &format!("roles: [{{name: a, placement: {{spread: Required, topologyKey: ''}}, {T}}}]"),
     "spec.roles[0].placement.topologyKey: name a label of nodes, or leave it out"
 )]
+#[case::a_topology_that_is_no_label(
+    &format!("roles: [{{name: a, placement: {{spread: Required, topologyKey: bad key}}, {T}}}]"),
+    "spec.roles[0].placement.topologyKey: \"bad key\" is no key of a label: write name or domain/name, the name of at \
+     most 63 letters, digits, '-', '_' and '.', which starts and ends with a letter or digit"
+)]
 #[case::a_rule_for_an_absent_role(
     &format!("roles: [{{name: a, {T}}}], completion: {{succeededWhen: [{{allOf: [a]}}, {{allOf: [a, b]}}]}}"),
     "spec.completion.succeededWhen[1].allOf[1]: there is no role \"b\" in spec.roles: name one that is there"
@@ -214,41 +221,16 @@ fn at_most_16_roles() {
 }
 
 #[rstest]
-#[case::no_containers(
-    "containers: []",
-    "template.spec.containers: the template has no containers: add at least one"
-)]
-#[case::a_container_without_a_name(
-    "containers: [{name: ''}]",
-    "template.spec.containers: a container has no name: give it one"
-)]
-#[case::an_init_container_without_a_name(
-    "containers: [{name: t}], initContainers: [{name: ''}]",
-    "template.spec.initContainers: a container has no name: give it one"
-)]
-#[case::two_containers_of_one_name(
-    "containers: [{name: t}, {name: t}]",
-    "template.spec.containers: there are two containers named \"t\": give each its own name"
-)]
-#[case::an_init_container_of_the_same_name(
-    "containers: [{name: t}], initContainers: [{name: t}]",
-    "template.spec.initContainers: there are two containers named \"t\": give each its own name"
-)]
-#[case::a_restart_policy(
-    "containers: [{name: t}], restartPolicy: Never",
-    "template.spec.restartPolicy: the role decides when its pods are replaced: remove this and set \
-     spec.roles[0].restartPolicy"
-)]
-#[case::a_host_name(
-    "containers: [{name: t}], hostname: h",
-    "template.spec.hostname: pods find each other by names that the operator sets: remove it"
-)]
-#[case::a_subdomain(
-    "containers: [{name: t}], subdomain: s",
-    "template.spec.subdomain: pods find each other by names that the operator sets: remove it"
-)]
-fn rules_of_the_template(#[case] text: &str, #[case] said: &str) {
-    assert_eq!(errors(&pod(text)), [format!("spec.roles[0].{said}")]);
+#[case("team", true)]
+#[case("1team", true)]
+#[case("BAD NS", false)]
+#[case("a.b", false)]
+fn the_namespace_of_a_job(#[case] namespace: &str, #[case] accepted: bool) {
+    let job = job(|job| job.metadata.namespace = Some(namespace.to_owned()));
+    let said = "metadata.namespace: the name must consist of lower-case letters, digits and '-', and start and end with \
+                a letter or digit";
+    let expected = if accepted { vec![] } else { vec![said] };
+    assert_eq!(errors(&job), expected);
 }
 
 #[test]
@@ -265,7 +247,8 @@ fn the_main_container_must_be_there() {
         errors(&role(&format!("name: worker, container: main, {T}"))),
         [said]
     );
-    let init = "template: {spec: {containers: [{name: t}], initContainers: [{name: main}]}}";
+    let init =
+        "template: {spec: {containers: [{name: t, image: i}], initContainers: [{name: main, image: i}]}}";
     assert_eq!(
         errors(&role(&format!("name: worker, container: main, {init}"))),
         [said],
@@ -285,8 +268,9 @@ fn the_main_container_must_be_there() {
 #[case("kueue.x-k8s.io/queue-name", true)]
 #[case("trainyard.dev", true)]
 fn labels_of_the_operator_are_reserved(#[case] label: &str, #[case] accepted: bool) {
-    let template =
-        format!("template: {{metadata: {{labels: {{{label}: x}}}}, spec: {{containers: [{{name: t}}]}}}}");
+    let template = format!(
+        "template: {{metadata: {{labels: {{{label}: x}}}}, spec: {{containers: [{{name: t, image: i}}]}}}}"
+    );
     let said = format!(
         "spec.roles[0].template.metadata.labels[{label}]: this label is set by the operator: remove it"
     );
@@ -326,9 +310,9 @@ roles:
   container: absent
   template:
     metadata: {labels: {trainyard.dev/role: x, trainyard.dev/job: y}}
-    spec: {containers: [{name: a}, {name: a}], restartPolicy: Always, hostname: h, subdomain: s}
+    spec: {containers: [{name: a, image: i}, {name: a}], restartPolicy: Always, hostname: h, subdomain: s}
 - {name: worker, template: {}}
-- {name: Worker, placement: {spread: Required, topologyKey: ''}, template: {spec: {containers: [{name: a}]}}}
+- {name: Worker, placement: {spread: Required, topologyKey: ''}, template: {spec: {containers: [{name: a, image: i}]}}}
 ",
     );
     job.metadata.name = Some("x.y".to_owned());
@@ -345,7 +329,8 @@ roles:
         "spec.roles[0].replicas",
         "spec.roles[0].template.metadata.labels[trainyard.dev/job]",
         "spec.roles[0].template.metadata.labels[trainyard.dev/role]",
-        "spec.roles[0].template.spec.containers",
+        "spec.roles[0].template.spec.containers[1].image",
+        "spec.roles[0].template.spec.containers[1].name",
         "spec.roles[0].template.spec.hostname",
         "spec.roles[0].template.spec.restartPolicy",
         "spec.roles[0].template.spec.subdomain",

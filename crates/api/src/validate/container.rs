@@ -1,0 +1,149 @@
+//! The rules for one container.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, ContainerPort};
+
+use super::at::At;
+use super::{FieldError, object_name_problem, resources};
+
+/// The rules for a container in a pod with these volumes.
+pub(super) fn check(
+    at: &At<'_>,
+    container: &Container,
+    volumes: &BTreeSet<&str>,
+    errors: &mut Vec<FieldError>,
+) {
+    if container.name.is_empty() {
+        errors.push(at.field("name").error("the container has no name: give it one"));
+    } else if let Some(problem) = object_name_problem(&container.name) {
+        errors.push(at.field("name").error(format!("the container's name {problem}")));
+    }
+    let image = container.image.as_deref().unwrap_or_default();
+    if image.is_empty() {
+        errors.push(
+            at.field("image")
+                .error("the container has no image: name the one to run"),
+        );
+    } else if image != image.trim() {
+        errors.push(
+            at.field("image")
+                .error(format!("{image:?} has blanks at an end: remove them")),
+        );
+    }
+    let words: [(_, _, &[&str]); 2] = [
+        (
+            "imagePullPolicy",
+            &container.image_pull_policy,
+            &["Always", "IfNotPresent", "Never"],
+        ),
+        (
+            "terminationMessagePolicy",
+            &container.termination_message_policy,
+            &["File", "FallbackToLogsOnError"],
+        ),
+    ];
+    for (field, word, allowed) in words {
+        if let Some(word) = word {
+            one_of(&at.field(field), word, allowed, errors);
+        }
+    }
+    if let Some(resources) = &container.resources {
+        resources::check(&at.field("resources"), resources, errors);
+    }
+    env(&at.field("env"), container, errors);
+    mounts(at, container, volumes, errors);
+    let ports = at.field("ports");
+    for (i, port) in container.ports.iter().flatten().enumerate() {
+        self::port(&ports.index(i), port, errors);
+    }
+}
+
+fn one_of(at: &At<'_>, word: &str, allowed: &[&str], errors: &mut Vec<FieldError>) {
+    if !allowed.contains(&word) {
+        errors.push(at.error(format!(
+            "{word:?} is not possible: give one of {}",
+            allowed.join(", ")
+        )));
+    }
+}
+
+fn env(at: &At<'_>, container: &Container, errors: &mut Vec<FieldError>) {
+    for (i, variable) in container.env.iter().flatten().enumerate() {
+        let printable = |b: u8| (b' '..=b'~').contains(&b) && b != b'=';
+        if variable.name.is_empty() {
+            errors.push(
+                at.index(i)
+                    .field("name")
+                    .error("the variable has no name: give it one"),
+            );
+        } else if !variable.name.bytes().all(printable) {
+            errors.push(at.index(i).field("name").error(format!(
+                "{:?} is no name of a variable: use printable ASCII characters without '='",
+                variable.name
+            )));
+        }
+    }
+}
+
+fn mounts(at: &At<'_>, container: &Container, volumes: &BTreeSet<&str>, errors: &mut Vec<FieldError>) {
+    let absent = |name: &str| {
+        (!volumes.contains(name)).then(|| {
+            format!("there is no volume {name:?} in the template's volumes: add it there, or name one that is there")
+        })
+    };
+    let mounts = at.field("volumeMounts");
+    let mut paths = BTreeSet::new();
+    for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
+        let at = mounts.index(i);
+        errors.extend(absent(&mount.name).map(|problem| at.field("name").error(problem)));
+        let path = mount.mount_path.as_str();
+        if path.is_empty() {
+            errors.push(
+                at.field("mountPath")
+                    .error("say where in the container the volume is to appear"),
+            );
+        } else if !paths.insert(path) {
+            errors.push(at.field("mountPath").error(format!(
+                "there is a volume at {path:?} already: mount each in its own place"
+            )));
+        }
+    }
+    let devices = at.field("volumeDevices");
+    for (i, device) in container.volume_devices.iter().flatten().enumerate() {
+        errors.extend(absent(&device.name).map(|problem| devices.index(i).field("name").error(problem)));
+    }
+}
+
+fn port(at: &At<'_>, port: &ContainerPort, errors: &mut Vec<FieldError>) {
+    let numbers = [
+        ("containerPort", Some(port.container_port)),
+        ("hostPort", port.host_port),
+    ];
+    for (field, number) in numbers {
+        if let Some(number) = number.filter(|number| !(1..=65535).contains(number)) {
+            errors.push(
+                at.field(field)
+                    .error(format!("{number} is no port: give a number from 1 to 65535")),
+            );
+        }
+    }
+    if let Some(protocol) = &port.protocol {
+        one_of(&at.field("protocol"), protocol, &["TCP", "UDP", "SCTP"], errors);
+    }
+    if let Some(name) = port.name.as_deref()
+        && !is_port_name(name)
+    {
+        errors.push(at.field("name").error(format!(
+            "{name:?} is no name of a port: use at most 15 lower-case letters, digits and single '-', with a letter \
+             among them"
+        )));
+    }
+}
+
+fn is_port_name(name: &str) -> bool {
+    name.len() <= 15
+        && object_name_problem(name).is_none()
+        && !name.contains("--")
+        && name.contains(|c: char| c.is_ascii_lowercase())
+}
