@@ -3,13 +3,16 @@
 use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
-use trainyard_api::{Replacement, RestartCause, RestartPolicy, Restarts, RolePhase, TrainingJobStatus};
+use trainyard_api::{
+    JobPhase, Replacement, RestartCause, RestartPolicy, RestartRecord, Restarts, RolePhase, TrainingJobStatus,
+};
 
 use crate::deduce::Tally;
 use crate::indices;
 use crate::job::{Job, Role};
 use crate::plan::{Action, PodKey};
 use crate::restart::{self, End};
+use crate::status::{given_up, time};
 use crate::view::{NodeState, PodPhase, PodRow, Trouble, View};
 
 /// An end of a pod that stands, or that is to be counted.
@@ -21,6 +24,16 @@ pub(crate) struct Ended<'a> {
     pub end: End,
 }
 
+impl Ended<'_> {
+    fn missing(key: PodKey) -> Self {
+        Self {
+            key,
+            row: None,
+            end: End::Disruption,
+        }
+    }
+}
+
 /// One role, looked at.
 #[derive(Debug, Default)]
 pub(crate) struct RoleAssessment<'a> {
@@ -29,6 +42,10 @@ pub(crate) struct RoleAssessment<'a> {
     pub done: BTreeSet<i32>,
     /// Indices of pods that ran and are gone, and will not be replaced.
     pub lost: BTreeSet<i32>,
+    /// Ends that are forgiven and whose replacement is awaited: the first, when it is due, and how many there are.
+    pub forgiven: Option<(Ended<'a>, Option<Timestamp>, usize)>,
+    /// How many pods are to be made now.
+    pub wanted: usize,
     /// Ends that stand.
     pub final_ends: Vec<Ended<'a>>,
     /// What keeps a pod from running: the first such pod, and how many there are.
@@ -47,21 +64,47 @@ pub(crate) struct Assessment<'a> {
     pub replacing: Vec<Replacement>,
     /// What can be done now.
     pub actions: Vec<Action>,
+    /// Pods that go because the start of the job is given up.
+    pub given_up: Vec<Action>,
     /// When the next replacement is due.
     pub next: Option<Timestamp>,
 }
 
-pub(crate) fn assess<'a>(job: &Job<'a>, view: &View<'a>, prior: &TrainingJobStatus) -> Assessment<'a> {
+/// Whether the job goes on, or its start was given up because a name it needs is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// It goes on.
+    GoesOn,
+    /// Its start is given up: pods that have not ended go, and how they end means nothing.
+    GivenUp,
+}
+
+pub(crate) fn assess<'a>(
+    job: &Job<'a>,
+    view: &View<'a>,
+    prior: &TrainingJobStatus,
+    attempt: Attempt,
+) -> Assessment<'a> {
     let rows: HashMap<PodKey, &'a PodRow> = view
         .pods
         .iter()
         .filter_map(|row| job.key(&row.name).map(|key| (key, row)))
         .collect();
-    let none = Restarts::default();
-    let counted: HashMap<&str, &Replacement> = prior
-        .restarts
+    // What a former run did, or a start that was given up, does not count for this one.
+    let afresh = view
+        .job
+        .status
         .as_ref()
-        .unwrap_or(&none)
+        .is_some_and(|status| status.phase == Some(JobPhase::Suspended) || given_up(status).is_some());
+    let departed: HashMap<&str, &str> = view
+        .departed
+        .iter()
+        .filter(|_| !afresh)
+        .map(|pod| (&*pod.name, &*pod.uid))
+        .collect();
+    let none = Restarts::default();
+    let restarts = prior.restarts.as_ref().unwrap_or(&none);
+    let counted: HashMap<&str, &Replacement> = restarts
         .replacing
         .iter()
         .map(|entry| (entry.pod.as_str(), entry))
@@ -73,8 +116,11 @@ pub(crate) fn assess<'a>(job: &Job<'a>, view: &View<'a>, prior: &TrainingJobStat
             job,
             view,
             role,
+            attempt,
             was: before.map(|status| status.phase).unwrap_or_default(),
             counted: &counted,
+            departed: &departed,
+            history: &restarts.history,
             all: &mut all,
             this: RoleAssessment::default(),
         };
@@ -105,8 +151,11 @@ struct Look<'a, 'b> {
     job: &'b Job<'a>,
     view: &'b View<'a>,
     role: &'b Role<'a>,
+    attempt: Attempt,
     was: RolePhase,
     counted: &'b HashMap<&'b str, &'b Replacement>,
+    departed: &'b HashMap<&'b str, &'b str>,
+    history: &'b [RestartRecord],
     all: &'b mut Assessment<'a>,
     this: RoleAssessment<'a>,
 }
@@ -116,7 +165,18 @@ impl<'a> Look<'a, '_> {
         self.was == RolePhase::Running
     }
 
+    /// Whether a pod that is gone has done its work: it was seen to succeed, and its end was not counted as another.
+    fn departed_done(&self, key: PodKey) -> bool {
+        let name = self.job.pod_name(key);
+        let uid = self.departed.get(&*name).copied();
+        let counted = self.counted.get(&*name).map(|entry| &*entry.uid);
+        uid.is_some_and(|uid| counted != Some(uid)) && self.role.restart_policy != RestartPolicy::Always
+    }
+
     fn absent(&mut self, key: PodKey) {
+        if !self.departed.is_empty() && self.departed_done(key) {
+            self.this.done.insert(key.index);
+        }
         if self.this.done.contains(&key.index) {
             self.this.tally.succeeded += 1;
         } else if self.was.is_terminal() {
@@ -124,8 +184,9 @@ impl<'a> Look<'a, '_> {
         } else if let Some(entry) = self.counted.get(self.job.pod_name(key).as_str()).copied() {
             self.this.tally.replacing += 1;
             self.all.replacing.push(entry.clone());
+            self.forgive(Ended::missing(key), entry.not_before.as_ref().map(|at| at.0));
             if self.due(entry) {
-                self.all.actions.push(Action::CreatePod(key));
+                self.want(key);
             }
         } else if self.was_running() && self.role.restart_policy == RestartPolicy::Never {
             // The deduction calls this PodMissing, and the role failed.
@@ -133,16 +194,27 @@ impl<'a> Look<'a, '_> {
             self.this.lost.insert(key.index);
         } else if self.was_running() {
             self.this.tally.replacing += 1;
-            let lost = Ended {
-                key,
-                row: None,
-                end: End::Disruption,
-            };
-            self.all.uncounted.push((lost, RestartCause::Disruption));
+            self.uncounted(Ended::missing(key), RestartCause::Disruption);
         } else {
             self.this.tally.missing += 1;
-            self.all.actions.push(Action::CreatePod(key));
+            self.want(key);
         }
+    }
+
+    fn uncounted(&mut self, ended: Ended<'a>, cause: RestartCause) {
+        let due = restart::not_before(self.history, &self.job.pod_name(ended.key), self.view.now);
+        self.all.uncounted.push((ended, cause));
+        self.forgive(ended, due.map(|due| time(due).0));
+    }
+
+    fn forgive(&mut self, ended: Ended<'a>, due: Option<Timestamp>) {
+        let (_, _, pods) = self.this.forgiven.get_or_insert((ended, due, 0));
+        *pods += 1;
+    }
+
+    fn want(&mut self, key: PodKey) {
+        self.this.wanted += 1;
+        self.all.actions.push(Action::CreatePod(key));
     }
 
     fn present(&mut self, key: PodKey, row: &'a PodRow) {
@@ -160,15 +232,28 @@ impl<'a> Look<'a, '_> {
                 self.this.tally.replacing += 1;
             }
             self.all.replacing.push(entry.clone());
+            let ended = Ended {
+                key,
+                row: Some(row),
+                end: end.unwrap_or(End::Disruption),
+            };
+            self.forgive(ended, entry.not_before.as_ref().map(|at| at.0));
             if self.due(entry) {
                 self.remove(row, node);
             }
             return;
         }
         match end {
+            // A pod that has done its work and lingers may end in any way.
+            _ if self.this.done.contains(&key.index) => self.this.tally.succeeded += 1,
+            _ if row.terminating && self.attempt == Attempt::GivenUp => self.this.tally.terminating += 1,
             Some(end) => self.ended(key, row, end),
+            None if self.attempt == Attempt::GivenUp => {
+                self.this.tally.terminating += 1;
+                self.all.given_up.extend(removal(row, node));
+            }
             None if row.terminating => self.leaving(key, row),
-            None => self.live(row, node),
+            None => self.live(key, row, node),
         }
     }
 
@@ -187,7 +272,7 @@ impl<'a> Look<'a, '_> {
                 } else {
                     self.this.tally.replacing += 1;
                 }
-                self.all.uncounted.push((ended, cause));
+                self.uncounted(ended, cause);
             }
             (None, End::Success) => {
                 self.this.done.insert(key.index);
@@ -209,11 +294,18 @@ impl<'a> Look<'a, '_> {
                 row: Some(row),
                 end: End::Disruption,
             };
-            self.all.uncounted.push((ended, RestartCause::Disruption));
+            self.uncounted(ended, RestartCause::Disruption);
         }
     }
 
-    fn live(&mut self, row: &'a PodRow, node: NodeState) {
+    fn live(&mut self, key: PodKey, row: &'a PodRow, node: NodeState) {
+        if !row.labelled {
+            // Without them its Service does not lead to it.
+            self.all.actions.push(Action::LabelPod {
+                key,
+                uid: row.uid.to_string(),
+            });
+        }
         if matches!(row.phase, PodPhase::Running | PodPhase::Unknown) {
             self.this.tally.active += 1;
             self.this.tally.ready += i32::from(row.ready);

@@ -6,7 +6,9 @@ use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Service,
     ServicePort, ServiceSpec, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference,
+};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use trainyard_api::names::{LABEL_INDEX, LABEL_JOB, LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY};
@@ -31,9 +33,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
 
     let template = role.template.metadata.as_ref();
     let mut labels = template.and_then(|meta| meta.labels.clone()).unwrap_or_default();
-    labels.extend(child_labels(job));
-    labels.insert(LABEL_ROLE.to_owned(), role.name.to_owned());
-    labels.insert(LABEL_INDEX.to_owned(), key.index.to_string());
+    labels.extend(pod_labels(job, key));
     let mut annotations = template
         .and_then(|meta| meta.annotations.clone())
         .unwrap_or_default();
@@ -144,6 +144,15 @@ pub fn service_keys(job: &Job<'_>) -> Vec<ServiceKey> {
     std::iter::once(ServiceKey::Headless).chain(extra).collect()
 }
 
+/// The labels by which a pod is found.
+pub fn pod_labels(job: &Job<'_>, key: PodKey) -> BTreeMap<String, String> {
+    let mut labels = child_labels(job);
+    let role = job.roles.get(key.role).map_or("", |role| role.name);
+    labels.insert(LABEL_ROLE.to_owned(), role.to_owned());
+    labels.insert(LABEL_INDEX.to_owned(), key.index.to_string());
+    labels
+}
+
 fn child_labels(job: &Job<'_>) -> BTreeMap<String, String> {
     [(LABEL_MANAGED_BY, MANAGED_BY), (LABEL_JOB, job.name)]
         .map(|(k, v)| (k.to_owned(), v.to_owned()))
@@ -151,10 +160,15 @@ fn child_labels(job: &Job<'_>) -> BTreeMap<String, String> {
 }
 
 fn child_metadata(job: &Job<'_>, name: String) -> ObjectMeta {
+    // Who deletes the job in the foreground waits until its children are gone.
+    let owner = job.object.controller_owner_ref(&()).map(|owner| OwnerReference {
+        block_owner_deletion: Some(true),
+        ..owner
+    });
     ObjectMeta {
         name: Some(name),
         namespace: Some(job.namespace.to_owned()),
-        owner_references: job.object.controller_owner_ref(&()).map(|owner| vec![owner]),
+        owner_references: owner.map(|owner| vec![owner]),
         ..ObjectMeta::default()
     }
 }

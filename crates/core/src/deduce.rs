@@ -69,7 +69,7 @@ pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
     let RoleFacts { tally: t, was, .. } = *facts;
     let never = facts.restart_policy == RestartPolicy::Never;
     let table = [
-        (was == Failed || was == Succeeded,                              was,       RoleWhy::Plain),
+        (was.is_terminal(),                                              was,       RoleWhy::Plain),
         (reached(facts.failed_when, t.failed, t.replicas),               Failed,    RoleWhy::PodFailed),
         (reached(facts.succeeded_when, t.succeeded, t.replicas),         Succeeded, RoleWhy::Plain),
         // Every pod has ended and no rule holds: none ever will.
@@ -85,17 +85,18 @@ pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
     first.map_or((was, RoleWhy::Plain), |(_, phase, why)| (phase, why))
 }
 
-/// The state of a job, from the states of its roles by position.
+/// The state of a job, from the states of its roles by position, and whether pods that ended are being replaced.
 #[rustfmt::skip]
 pub fn job(
     was: Option<JobPhase>,
     roles: &[RolePhase],
+    replacing: bool,
     failed_when: &[Vec<usize>],
     succeeded_when: &[Vec<usize>],
 ) -> JobPhase {
     let all = |set: &[usize], phase| !set.is_empty() && set.iter().all(|role| roles.get(*role) == Some(&phase));
     let any = |sets: &[Vec<usize>], phase| sets.iter().any(|set| all(set, phase));
-    let ended = |role: &RolePhase| matches!(role, RolePhase::Failed | RolePhase::Succeeded);
+    let ended = |role: &RolePhase| role.is_terminal();
     let final_state = was.filter(|was| was.is_terminal());
     let ran = matches!(was, Some(JobPhase::Running | JobPhase::Restarting));
     let table = [
@@ -105,7 +106,7 @@ pub fn job(
         // Every role has ended and no rule holds: none ever will.
         (roles.iter().all(ended),                                        JobPhase::Failed),
         (roles.iter().all(|r| ended(r) || *r == RolePhase::Running),     JobPhase::Running),
-        (ran,                                                            JobPhase::Restarting),
+        (ran || replacing,                                               JobPhase::Restarting),
     ];
     table.into_iter().find(|(holds, _)| *holds).map_or(JobPhase::Starting, |(_, phase)| phase)
 }

@@ -1,11 +1,13 @@
 //! A job, parsed: every default resolved, every name checked, every role found. Decisions take this form only.
 
+use std::collections::HashSet;
 use std::fmt;
+use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use trainyard_api::{
-    CleanPodPolicy, FieldError, NodeDownPolicy, Placement, PodQuorum, RestartPolicy, RoleSet, RoleSpec,
-    TrainingJob, default, names,
+    AcceptedRole, AcceptedRules, CleanPodPolicy, FieldError, NodeDownPolicy, Placement, PodQuorum,
+    RestartPolicy, RoleSet, RoleSpec, TrainingJob, default, names,
 };
 
 use crate::admission;
@@ -117,6 +119,65 @@ impl<'a> Job<'a> {
         })
     }
 
+    /// The job as it was when its spec was last accepted, whatever its spec is now. Nothing can be made of it, but its
+    /// pods can be counted. `None` if it never was.
+    pub fn accepted(object: &'a TrainingJob) -> Option<Self> {
+        let by = object.status.as_ref()?.accepted_rules.as_ref()?;
+        let roles: Vec<Role<'a>> = by.roles.iter().map(Role::accepted).collect();
+        // A status may have been edited by anybody.
+        let name = object.metadata.name.as_deref()?;
+        let mut names_so_far = HashSet::new();
+        let mut is_sound = |role: &Role<'a>| {
+            let longest = names::pod(name, role.name, role.replicas - 1);
+            role.name.len() <= MAX_ROLE && longest.len() <= names::MAX_NAME && names_so_far.insert(role.name)
+        };
+        if roles.is_empty() || !roles.iter().all(&mut is_sound) {
+            return None;
+        }
+        let sets = |sets: &[RoleSet]| sets.iter().map(|set| positions(&roles, set)).collect();
+        let run = object.spec.run_policy.as_ref();
+        Some(Self {
+            object,
+            name,
+            namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
+            framework: frameworks::find(&object.spec.framework.name).unwrap_or(frameworks::ANY),
+            succeeded_when: sets(&by.succeeded_when),
+            failed_when: sets(&by.failed_when),
+            clean_pod_policy: by.clean_pod_policy,
+            // These may be changed at any time.
+            backoff_limit: run
+                .and_then(|run| run.backoff_limit)
+                .filter(|limit| *limit >= 0)
+                .unwrap_or(default::BACKOFF_LIMIT),
+            active_deadline_seconds: run
+                .and_then(|run| run.active_deadline_seconds)
+                .filter(|seconds| *seconds > 0),
+            roles,
+        })
+    }
+
+    /// The rules by which its pods are counted.
+    pub(crate) fn rules(&self) -> AcceptedRules {
+        let name = |role: &usize| self.roles.get(*role).map(|role| role.name.to_owned());
+        let set = |set: &Vec<usize>| RoleSet {
+            all_of: set.iter().filter_map(name).collect(),
+        };
+        let role = |role: &Role<'_>| AcceptedRole {
+            name: role.name.to_owned(),
+            replicas: role.replicas,
+            restart_policy: role.restart_policy,
+            succeeded_when: role.succeeded_when,
+            failed_when: role.failed_when,
+            node_down_policy: role.node_down_policy,
+        };
+        AcceptedRules {
+            roles: self.roles.iter().map(role).collect(),
+            succeeded_when: self.succeeded_when.iter().map(set).collect(),
+            failed_when: self.failed_when.iter().map(set).collect(),
+            clean_pod_policy: self.clean_pod_policy,
+        }
+    }
+
     /// The role of a name, with its position.
     pub fn role(&self, name: &str) -> Option<(usize, &Role<'a>)> {
         self.roles.iter().enumerate().find(|(_, role)| role.name == name)
@@ -174,7 +235,31 @@ fn positions(roles: &[Role<'_>], set: &RoleSet) -> Vec<usize> {
         .collect()
 }
 
+/// The longest name that the schema lets a role have.
+const MAX_ROLE: usize = 32;
+/// The most pods that the schema lets a role have.
+const MAX_REPLICAS: i32 = 10_000;
+
+/// The template of a role of which only the rules are known.
+static UNKNOWN: LazyLock<(PodTemplateSpec, PodSpec, Container)> = LazyLock::new(Default::default);
+
 impl<'a> Role<'a> {
+    fn accepted(rules: &'a AcceptedRole) -> Self {
+        let (template, pod, main) = &*UNKNOWN;
+        Self {
+            name: &rules.name,
+            replicas: rules.replicas.clamp(0, MAX_REPLICAS),
+            template,
+            pod,
+            main,
+            restart_policy: rules.restart_policy,
+            succeeded_when: rules.succeeded_when,
+            failed_when: rules.failed_when,
+            node_down_policy: rules.node_down_policy,
+            placement: None,
+        }
+    }
+
     /// `None` only for a template without containers, which validation has refused before.
     fn parse(framework: &dyn Framework, role: &'a RoleSpec) -> Option<Self> {
         let pod = role.template.spec.as_ref()?;

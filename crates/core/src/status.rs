@@ -5,8 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use sha2::{Digest, Sha256};
 use trainyard_api::validate::{SectionContent, sections};
 use trainyard_api::{
-    ConditionType, FieldError, Fingerprint, Reason, RoleStatus, RootCause, TrainingJob, TrainingJobStatus,
-    names,
+    ConditionType, FieldError, Fingerprint, JobPhase, Reason, RoleStatus, RootCause, TrainingJob,
+    TrainingJobStatus, names,
 };
 
 use crate::admission;
@@ -83,11 +83,31 @@ pub(crate) fn write(old: Option<&TrainingJobStatus>, new: TrainingJobStatus) -> 
     let old = old.unwrap_or(&empty);
     if *old == new {
         StatusWrite::Unchanged
-    } else if weighty(old) == weighty(&new) {
-        StatusWrite::Soon(Box::new(new))
-    } else {
+    } else if weighty(old) != weighty(&new) {
         StatusWrite::Now(Box::new(new))
+    } else if has_run(&new) && successes(old) != successes(&new) {
+        StatusWrite::Early(Box::new(new))
+    } else {
+        StatusWrite::Soon(Box::new(new))
     }
+}
+
+/// What was said when the start of a job that has not run was given up, because a name it needs was taken.
+pub(crate) fn given_up(status: &TrainingJobStatus) -> Option<&Condition> {
+    condition(status, ConditionType::Accepted, false)
+        .filter(|said| said.reason == Reason::OwnershipConflict.as_str() && !has_run(status))
+}
+
+/// Whether a job that has not ended runs as a whole, or did before. Until then it costs no more writes than it must.
+pub(crate) fn has_run(status: &TrainingJobStatus) -> bool {
+    matches!(status.phase, Some(JobPhase::Running | JobPhase::Restarting))
+}
+
+fn successes(status: &TrainingJobStatus) -> Vec<(&str, Option<&str>)> {
+    let roles = status.roles.iter();
+    roles
+        .map(|role| (&*role.name, role.succeeded_indices.as_deref()))
+        .collect()
 }
 
 /// The part of a status that users and decisions depend on at once; the rest are counters, and sentences about them.
@@ -168,7 +188,8 @@ pub(crate) fn forbidden_changes(accepted: &[Fingerprint], now: &[Fingerprint]) -
             )
         })
         .collect();
-    if !accepted.is_empty() && accepted.len() != now.len() {
+    let kept = |old: &Fingerprint| now.iter().any(|new| new.field == old.field);
+    if !accepted.is_empty() && (accepted.len() != now.len() || !accepted.iter().all(kept)) {
         errors.push(FieldError::new(
             "spec.roles",
             "the set of roles was changed: change it back, or create a new job",
@@ -190,7 +211,13 @@ pub(crate) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
     let reason = match ended.end {
         End::NodeDown => Some(Reason::PossibleNodeDown.as_str()),
         _ if ended.row.is_none() => Some(Reason::PodMissing.as_str()),
-        _ => end.and_then(|end| end.reason.as_deref()),
+        // As the kubelet says it of the container.
+        End::Success => Some("Completed"),
+        End::Disruption => {
+            let said = end.and_then(|end| end.reason.as_deref());
+            Some(said.unwrap_or(Reason::PodDisrupted.as_str()))
+        }
+        End::Failure(_) => end.and_then(|end| end.reason.as_deref()),
     };
     RootCause {
         role: job
@@ -201,12 +228,25 @@ pub(crate) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
         pod: job.pod_name(ended.key),
         node: cut(ended.row.and_then(|row| row.node.as_deref()), MAX_NODE),
         container: cut(end.and_then(|end| end.container.as_deref()), names::MAX_NAME),
-        exit_code: end.and_then(|end| end.exit_code),
+        exit_code: match ended.end {
+            End::Success => Some(0),
+            _ => end.and_then(|end| end.exit_code),
+        },
         signal: end.and_then(|end| end.signal),
         reason: cut(reason, MAX_REASON),
         message: cut(end.and_then(|end| end.message.as_deref()), MAX_CAUSE),
         time: end.and_then(|end| end.finished_at).map(time),
     }
+}
+
+/// Which container ended a pod, where it is not the main one.
+fn container(job: &Job<'_>, ended: &Ended<'_>) -> String {
+    let main = job.roles.get(ended.key.role).map(|role| &*role.main.name);
+    let end = ended.row.and_then(|row| row.end.as_deref());
+    let name = end.and_then(|end| end.container.as_deref());
+    name.filter(|name| Some(*name) != main)
+        .map(|name| format!(" container {name}:"))
+        .unwrap_or_default()
 }
 
 /// The end of a pod in words: `worker-1 on node-a: exit code 137 (OOMKilled)`.
@@ -228,7 +268,11 @@ pub(crate) fn describe(job: &Job<'_>, ended: &Ended<'_>) -> String {
         .unwrap_or_default();
     match ended.end {
         End::Success => format!("{pod}{} ended well", place(row)),
-        End::Failure(code) => format!("{pod}{}: exit code {code}{why}", place(row)),
+        End::Failure(code) => format!(
+            "{pod}{}:{} exit code {code}{why}",
+            place(row),
+            container(job, ended)
+        ),
         End::NodeDown => format!("{pod}: its node{} is down", place(row).replacen(" on", "", 1)),
         End::Disruption if row.terminating => format!("{pod}{} is being removed{why}", place(row)),
         End::Disruption => format!("{pod}{} was taken away{why}", place(row)),

@@ -1,5 +1,6 @@
 //! What a decision may look at: one job, its children as slim rows, facts of nodes, and the time.
 
+use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -28,8 +29,13 @@ pub struct View<'a> {
     pub pods: &'a [PodRow],
     /// The Services whose controller, by UID, is this job.
     pub services: &'a [ServiceRow],
+    /// Pods of this job that are gone and had succeeded when they were last seen. Whoever looks keeps them until a
+    /// status has been written that was computed with them.
+    pub departed: &'a [Departed],
     /// Objects of somebody else that have a name this job needs.
     pub conflicts: &'a [Conflict],
+    /// Why the server does not take a child of this job.
+    pub refusal: Option<&'a Refusal>,
     /// What is known of nodes.
     pub nodes: &'a dyn Nodes,
     /// Settings of the operator.
@@ -76,6 +82,10 @@ impl Nodes for AllUp {
 
 /// One pod of a job, reduced to what decisions need.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that hold or do not, each on its own"
+)]
 pub struct PodRow {
     /// Its name.
     pub name: Box<str>,
@@ -83,12 +93,16 @@ pub struct PodRow {
     pub uid: Box<str>,
     /// The node it is bound to.
     pub node: Option<Arc<str>>,
-    /// Its phase.
+    /// Its phase, as its main container has it once that has ended.
     pub phase: PodPhase,
+    /// Its main container has ended and others still run: it holds its node.
+    pub lingers: bool,
     /// Whether its Ready condition holds.
     pub ready: bool,
     /// Whether it has been asked to go.
     pub terminating: bool,
+    /// Whether it has the labels by which it is found.
+    pub labelled: bool,
     /// How it ended, or by what it was disrupted.
     pub end: Option<Box<PodEnd>>,
     /// What keeps it from running.
@@ -102,9 +116,9 @@ pub enum PodPhase {
     Pending,
     /// At least one container runs.
     Running,
-    /// All containers ended well.
+    /// Its main container ended well, or all did.
     Succeeded,
-    /// A container ended badly, or the pod was ended by the system.
+    /// Its main container, or another without which the main one did not start, ended badly, or the system ended it.
     Failed,
     /// Its node has not reported.
     Unknown,
@@ -138,6 +152,15 @@ pub struct Trouble {
     pub message: String,
 }
 
+/// A pod that is gone and had succeeded when it was last seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departed {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its UID.
+    pub uid: Box<str>,
+}
+
 /// One Service of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceRow {
@@ -156,6 +179,27 @@ pub struct Conflict {
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// Whose it is, in words: `nobody's`, or a kind and a name.
+    /// Whose it is, in words: `nobody`, or a kind and a name.
     pub owner: String,
+}
+
+/// A child that the server did not take. The words stay the same from one try to the next, as long as they say the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// What the server said.
+    pub message: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} {:?} could not be created: {}",
+            self.kind, self.name, self.message
+        )
+    }
 }

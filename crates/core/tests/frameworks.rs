@@ -49,8 +49,8 @@ fn an_unknown_framework_is_rejected_with_those_there_are() {
 fn env_that_would_break_rendezvous_is_rejected(#[case] name: &str) {
     let env = format!("env: [{{name: A, value: b}}, {{name: {name}, value: x}}]");
     let roles = format!(
-        "  - {{name: worker, template: {{spec: {{initContainers: [{{name: i, {env}}}], containers: \
-         [{{name: t}}, {{name: u, {env}}}]}}}}}}\n"
+        "  - {{name: worker, template: {{spec: {{initContainers: [{{name: i, image: x, {env}}}], containers: \
+         [{{name: t, image: x}}, {{name: u, image: x, {env}}}]}}}}}}\n"
     );
     let said = format!(
         "{name} is set by the operator for pytorch; another value would keep the pods from finding each other: \
@@ -67,17 +67,17 @@ fn env_that_would_break_rendezvous_is_rejected(#[case] name: &str) {
 fn custom_reserves_nothing() {
     let job = yaml(
         "{metadata: {name: c}, spec: {framework: {name: custom}, roles: [{name: a, template: {spec: {containers: \
-         [{name: m, env: [{name: MASTER_ADDR, value: x}, {name: INDEX, value: mine}]}]}}}]}}",
+         [{name: m, image: x, env: [{name: MASTER_ADDR, value: x}, {name: INDEX, value: mine}]}]}}}]}}",
     );
     assert_eq!(errors(&job), [""; 0]);
 }
 
 #[test]
 fn pytorch_knows_its_roles() {
-    let chief = "  - {name: chief, template: {spec: {containers: [{name: t}]}}}\n";
+    let chief = "  - {name: chief, template: {spec: {containers: [{name: t, image: x}]}}}\n";
     let said = "spec.roles[0].name: pytorch has no role \"chief\": use master or worker";
     assert_eq!(errors(&pytorch("", chief)), [said]);
-    let two = "  - {name: master, replicas: 2, template: {spec: {containers: [{name: t}]}}}\n";
+    let two = "  - {name: master, replicas: 2, template: {spec: {containers: [{name: t, image: x}]}}}\n";
     let said = "spec.roles[0].replicas: a pytorch job has at most 1 \"master\" pod: set replicas to 1";
     assert_eq!(errors(&pytorch("", two)), [said]);
 }

@@ -149,7 +149,18 @@ const BAD: RolePhase = RolePhase::Failed;
 #[case::other_phases_say_nothing(       Some(Paused),     [R, S],     Starting)]
 #[case::was_suspended(                  Some(Suspended),  [R, R],     Running)]
 fn a_job(#[case] was: Option<JobPhase>, #[case] roles: [RolePhase; 2], #[case] is: JobPhase) {
-    assert_eq!(deduce::job(was, &roles, &[vec![0], vec![1]], &[vec![0, 1]]), is);
+    assert_eq!(
+        deduce::job(was, &roles, false, &[vec![0], vec![1]], &[vec![0, 1]]),
+        is
+    );
+}
+
+#[test]
+fn a_job_that_has_not_run_and_whose_pods_are_replaced_restarts() {
+    let job = |roles: [RolePhase; 2]| deduce::job(Some(Starting), &roles, true, &[vec![0]], &[vec![0, 1]]);
+    assert_eq!(job([S, P]), Restarting);
+    assert_eq!(job([R, R]), Running);
+    assert_eq!(job([BAD, S]), Failed);
 }
 
 #[rstest]
@@ -178,7 +189,13 @@ fn the_rules_of_a_job(
     };
     let sets = |sets: &str| sets.split("or").map(set).collect::<Vec<_>>();
     assert_eq!(
-        deduce::job(Some(Running), &roles, &sets(failed_when), &sets(succeeded_when)),
+        deduce::job(
+            Some(Running),
+            &roles,
+            false,
+            &sets(failed_when),
+            &sets(succeeded_when)
+        ),
         is
     );
 }
@@ -194,8 +211,10 @@ fn row(phase: PodPhase, code: Option<i32>, disrupted: bool, terminating: bool) -
         uid: "uid".into(),
         node: Some("node-0".into()),
         phase,
+        lingers: false,
         ready: false,
         terminating,
+        labelled: true,
         end: (phase == PodPhase::Failed || disrupted).then(|| Box::new(end)),
         trouble: None,
     }

@@ -18,6 +18,9 @@ pub use accelerators::accelerators;
 /// Every framework, in the order in which they are listed to users.
 pub static FRAMEWORKS: &[&dyn Framework] = &[&pytorch::Pytorch, &custom::Custom];
 
+/// The framework that says the least.
+pub(crate) static ANY: &dyn Framework = &custom::Custom;
+
 /// What a framework may say.
 pub trait Framework: Sync {
     /// Its name in `spec.framework.name`.

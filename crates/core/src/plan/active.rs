@@ -1,4 +1,5 @@
-//! A job that should run: its children are made, its ends are counted, its state is deduced.
+//! A job that should run: its children are made, its ends are counted, its state is deduced. Where something stands
+//! against its spec, nothing is made and no pod is replaced; all the rest goes on.
 
 use jiff::Timestamp;
 use trainyard_api::{
@@ -7,28 +8,49 @@ use trainyard_api::{
 
 use super::counting::count;
 use super::roles::{self, first};
-use super::{Action, Plan, after, earliest, finished, note};
-use crate::assess::{Assessment, Ended, assess, removal};
+use super::{Action, Note, Objection, Plan, PodKey, after, earliest, finished, note, refused};
+use crate::assess::{Assessment, Attempt, Ended, assess, removal};
 use crate::build;
 use crate::deduce;
 use crate::job::Job;
-use crate::status::{describe, fingerprints, root_cause, set_condition, time, write};
+use crate::status::{describe, fingerprints, given_up, has_run, root_cause, set_condition, time, write};
 use crate::view::View;
 
-pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
+pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Plan {
     let old = view.job.status.as_ref();
-    let mut status = started(job, view);
+    let mut status = started(view);
+    let said = match objection {
+        Some(objection) => refused::object(&mut status, objection, view.now),
+        None => accept(job, view, &mut status),
+    };
     let before = status.phase;
-    let mut seen = assess(job, view, &status);
-    let ends = roles::deduce(job, &seen, &mut status);
+    let attempt = attempt(view, objection);
+    if attempt == Attempt::GivenUp {
+        let open = status.roles.iter_mut().filter(|role| !role.phase.is_terminal());
+        open.for_each(|role| role.phase = RolePhase::Pending);
+    }
+    let mut seen = assess(job, view, &status, attempt);
+    let ends = roles::deduce(job, view, &seen, objection.is_some(), &mut status);
     roles::leave_ended(job, &status, &mut seen);
     let phases: Vec<RolePhase> = status.roles.iter().map(|role| role.phase).collect();
-    let phase = deduce::job(status.phase, &phases, &job.failed_when, &job.succeeded_when);
+    let replacing = !seen.uncounted.is_empty() || !seen.replacing.is_empty();
+    let mut phase = deduce::job(
+        status.phase,
+        &phases,
+        replacing,
+        &job.failed_when,
+        &job.succeeded_when,
+    );
+    if attempt == Attempt::GivenUp && !phase.is_terminal() {
+        phase = JobPhase::Pending;
+    }
     let deadline = deadline(job, &status);
     let verdict = verdict(job, view, &seen, &status, phase, deadline, &ends);
 
     let mut plan = Plan {
         wake_at: earliest([deadline, seen.next]),
+        events: Vec::from_iter(said),
+        missing: missing(job, &seen),
         ..Plan::default()
     };
     let resumed = old.is_some_and(|old| old.phase == Some(JobPhase::Suspended));
@@ -42,14 +64,21 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
     if let Some(verdict) = verdict {
         finish(job, view, &seen, &mut status, verdict, &mut plan);
     } else {
-        go_on(job, view, &mut seen, &mut status, phase, &mut plan);
+        go_on(
+            job,
+            view,
+            &mut seen,
+            &mut status,
+            phase,
+            objection.is_some(),
+            &mut plan,
+        );
         if before != Some(JobPhase::Running) && phase == JobPhase::Running {
-            let pods = job.total();
-            plan.events.push(note(
-                false,
-                Reason::AllRolesRunning,
-                format!("All roles run ({pods} pods)."),
-            ));
+            let message = match job.total() {
+                1 => "All roles run (1 pod).".to_owned(),
+                pods => format!("All roles run ({pods} pods)."),
+            };
+            plan.events.push(note(false, Reason::AllRolesRunning, message));
         }
     }
     if resumed {
@@ -60,11 +89,20 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
     plan
 }
 
+/// A job that has never run as a whole does not start in part: what has a name it needs may stay for ever, and its pods
+/// would wait for each other, and hold what others could use, as long.
+fn attempt(view: &View<'_>, objection: Option<&Objection>) -> Attempt {
+    let taken = objection.is_some_and(|objection| objection.reason == Reason::OwnershipConflict);
+    if taken && !view.job.status.as_ref().is_some_and(has_run) {
+        Attempt::GivenUp
+    } else {
+        Attempt::GoesOn
+    }
+}
+
 /// The status to start from: that of a job which has just been started or resumed, or the one there is.
-fn started(job: &Job<'_>, view: &View<'_>) -> TrainingJobStatus {
+fn started(view: &View<'_>) -> TrainingJobStatus {
     let mut status = view.job.status.clone().unwrap_or_default();
-    let settled =
-        status.observed_generation == view.job.metadata.generation && !status.accepted_spec.is_empty();
     status.observed_generation = view.job.metadata.generation;
     if status.phase == Some(JobPhase::Suspended) {
         let message = "The job was resumed.";
@@ -82,18 +120,29 @@ fn started(job: &Job<'_>, view: &View<'_>) -> TrainingJobStatus {
     if status.start_time.is_none() {
         status.start_time = Some(time(view.now));
     }
-    if !settled {
+    status
+}
+
+/// Writes down what the pods are made from and counted by, and that it is accepted.
+fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) -> Option<Note> {
+    let seen = view
+        .job
+        .status
+        .as_ref()
+        .and_then(|status| status.observed_generation);
+    if seen != view.job.metadata.generation || status.accepted_spec.is_empty() {
         status.accepted_spec = fingerprints(job.object);
+        status.accepted_rules = Some(job.rules());
     }
     set_condition(
-        &mut status,
+        status,
         ConditionType::Accepted,
         true,
         Reason::Valid,
         "The job is valid.",
         view.now,
     );
-    status
+    None
 }
 
 fn deadline(job: &Job<'_>, status: &TrainingJobStatus) -> Option<Timestamp> {
@@ -150,7 +199,10 @@ fn verdict<'a>(
         let seconds = job.active_deadline_seconds.unwrap_or_default();
         return failed(
             Reason::DeadlineExceeded,
-            format!("The job has not ended within {seconds} seconds (spec.runPolicy.activeDeadlineSeconds)."),
+            format!(
+                "The job has not ended within {seconds} seconds (spec.runPolicy.activeDeadlineSeconds).{}",
+                unfinished(status)
+            ),
             None,
         );
     }
@@ -163,14 +215,26 @@ fn verdict<'a>(
     let spent = status.restarts.as_ref().map_or(0, |restarts| restarts.failures);
     let new = i32::try_from(failures.len()).unwrap_or(i32::MAX);
     if let Some(cause) = first(&failures).filter(|_| spent.saturating_add(new) > job.backoff_limit) {
+        let before = match spent {
+            1 => "1 pod was".to_owned(),
+            spent => format!("{spent} pods were"),
+        };
         let message = format!(
-            "{}; {spent} pods were replaced before, and spec.runPolicy.backoffLimit is {}.",
+            "{}; {before} replaced before, and spec.runPolicy.backoffLimit is {}.",
             describe(job, &cause),
             job.backoff_limit
         );
         return failed(Reason::BackoffLimitExceeded, message, Some(cause));
     }
     None
+}
+
+/// What keeps roles from running, as the rest of a message.
+fn unfinished(status: &TrainingJobStatus) -> String {
+    let starts = |phase| matches!(phase, RolePhase::Pending | RolePhase::Starting);
+    let roles = status.roles.iter().filter(|role| starts(role.phase));
+    let why = roles.filter_map(|role| Some(format!(" {}: {}", role.name, role.message.as_deref()?)));
+    why.collect()
 }
 
 fn finish(
@@ -194,6 +258,7 @@ fn finish(
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
     }
+    roles::end(job, seen, status, reason);
     // Failures that would have been forgiven are not any more.
     for (ended, _) in seen
         .uncounted
@@ -237,23 +302,55 @@ fn go_on(
     seen: &mut Assessment<'_>,
     status: &mut TrainingJobStatus,
     phase: JobPhase,
+    withheld: bool,
     plan: &mut Plan,
 ) {
     status.phase = Some(phase);
     let (running, reason, message) = match phase {
         JobPhase::Running => (true, Reason::AllRolesRunning, "All roles run."),
         JobPhase::Restarting => (false, Reason::Restarting, "Pods that ended are being replaced."),
+        JobPhase::Pending => (
+            false,
+            Reason::OwnershipConflict,
+            "A name that the job needs is taken.",
+        ),
         _ => (false, Reason::Starting, "Not all pods run yet."),
     };
     set_condition(status, ConditionType::Running, running, reason, message, view.now);
 
-    plan.actions = missing_services(job, view);
+    let services = missing_services(job, view);
+    let unnamed = !services.is_empty();
+    plan.actions = services;
     plan.actions.append(&mut seen.actions);
     // A role that was made smaller while the job was suspended may have left pods behind.
     let foreign = view.pods.iter().filter(|row| job.key(&row.name).is_none());
     plan.actions
         .extend(foreign.filter_map(|row| removal(row, view.node(row))));
-    count(job, view, seen, status, plan);
+    count(job, view, seen, status, withheld, plan);
+    if withheld {
+        // What ended is counted now and replaced later.
+        plan.actions.clear();
+        plan.after.clear();
+        // The status first: how these pods end must not count.
+        let told = view.job.status.as_ref().and_then(given_up).is_some();
+        let last = if told { &mut plan.actions } else { &mut plan.after };
+        last.append(&mut seen.given_up);
+    } else if unnamed {
+        // Without its Services no pod finds another, and one of them may turn out to be somebody else's.
+        let waits = |action: &Action| matches!(action, Action::CreatePod(_));
+        plan.actions.retain(|action| !waits(action));
+        plan.after.retain(|action| !waits(action));
+    }
+}
+
+/// Pods that ran and are not there.
+fn missing(job: &Job<'_>, seen: &Assessment<'_>) -> Vec<String> {
+    let forgiven = seen.uncounted.iter().filter(|(ended, _)| ended.row.is_none());
+    let forgiven = forgiven.map(|(ended, _)| ended.key);
+    let roles = seen.roles.iter().enumerate();
+    let lost =
+        roles.flat_map(|(role, this)| this.lost.iter().map(move |index| PodKey { role, index: *index }));
+    forgiven.chain(lost).map(|key| job.pod_name(key)).collect()
 }
 
 fn missing_services(job: &Job<'_>, view: &View<'_>) -> Vec<Action> {

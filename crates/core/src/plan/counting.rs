@@ -1,8 +1,10 @@
 //! Ends that are forgiven, counted.
 
-use trainyard_api::{Reason, Replacement, RestartCause, RestartRecord, Restarts, TrainingJobStatus};
+use trainyard_api::{
+    Reason, Replacement, RestartCause, RestartRecord, Restarts, RootCause, TrainingJobStatus,
+};
 
-use super::roles::first;
+use super::roles::{first, others, replacement};
 use super::{Action, Note, Plan, earliest, note};
 use crate::assess::{Assessment, Ended, removal};
 use crate::job::Job;
@@ -20,6 +22,7 @@ pub(super) fn count(
     view: &View<'_>,
     seen: &mut Assessment<'_>,
     status: &mut TrainingJobStatus,
+    withheld: bool,
     plan: &mut Plan,
 ) {
     let mut replacing = std::mem::take(&mut seen.replacing);
@@ -44,16 +47,15 @@ pub(super) fn count(
             });
         }
         plan.wake_at = earliest([plan.wake_at, not_before]);
-        let cause_of_it = root_cause(job, ended);
-        let reason = cause_of_it
-            .reason
-            .unwrap_or_else(|| Reason::PodDisrupted.as_str().to_owned());
+        let RootCause {
+            exit_code, reason, ..
+        } = root_cause(job, ended);
         restarts.history.push(RestartRecord {
             time: time(view.now),
             pod: pod.clone(),
             cause: *cause,
-            exit_code: cause_of_it.exit_code,
-            reason,
+            exit_code,
+            reason: reason.unwrap_or_default(),
         });
         let uid = ended.row.map(|row| row.uid.to_string()).unwrap_or_default();
         replacing.push(Replacement {
@@ -64,27 +66,47 @@ pub(super) fn count(
     }
     let surplus = restarts.history.len().saturating_sub(MAX_HISTORY);
     restarts.history.drain(..surplus);
-    let ends: Vec<Ended<'_>> = seen.uncounted.iter().map(|(ended, _)| *ended).collect();
+    let of = |completed: bool| {
+        let ends = seen.uncounted.iter();
+        ends.filter(move |(_, cause)| (*cause == RestartCause::Completion) == completed)
+            .map(|(ended, _)| *ended)
+            .collect::<Vec<Ended<'_>>>()
+    };
+    // An end that was expected is the cause of nothing, and is told only where there is nothing else to tell.
+    let (mut ends, completed) = (of(false), of(true));
+    let warning = !ends.is_empty();
     if let Some(first) = first(&ends) {
         status.root_cause = Some(root_cause(job, &first));
-        plan.events.push(replaced(job, &restarts, &first, ends.len()));
+    } else {
+        ends = completed;
+    }
+    if let Some(first) = first(&ends) {
+        let pod = job.pod_name(first.key);
+        let due = replacing.iter().find(|entry| entry.pod == pod);
+        let due = due.and_then(|entry| entry.not_before.as_ref()).map(|due| due.0);
+        let outcome = replacement(due, withheld);
+        plan.events
+            .push(replaced(job, &restarts, &first, ends.len(), &outcome, warning));
     }
     restarts.replacing = replacing;
     status.restarts = Some(restarts);
 }
 
-fn replaced(job: &Job<'_>, restarts: &Restarts, first: &Ended<'_>, pods: usize) -> Note {
-    let others = if pods > 1 {
-        format!(" (and {} more pods)", pods - 1)
-    } else {
-        String::new()
-    };
+fn replaced(
+    job: &Job<'_>,
+    restarts: &Restarts,
+    first: &Ended<'_>,
+    pods: usize,
+    outcome: &str,
+    warning: bool,
+) -> Note {
     let message = format!(
-        "{}{others}: replaced. Failures so far: {} of {} allowed; disruptions: {}.",
+        "{}{}: {outcome}. Failures so far: {} of {} allowed; disruptions: {}.",
         describe(job, first),
+        others(pods),
         restarts.failures,
         job.backoff_limit,
         restarts.disruptions
     );
-    note(true, Reason::PodReplaced, message)
+    note(warning, Reason::PodReplaced, message)
 }

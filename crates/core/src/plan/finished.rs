@@ -32,7 +32,11 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
     let policy = if emptied_at.is_some_and(|at| at <= view.now) {
         CleanPodPolicy::All
     } else {
-        run.clean_pod_policy.unwrap_or_default()
+        // A change that was not accepted does not count after the end either.
+        let accepted = status.accepted_rules.as_ref();
+        accepted.map_or(run.clean_pod_policy.unwrap_or_default(), |rules| {
+            rules.clean_pod_policy
+        })
     };
     Plan {
         actions: clean(view, policy),
@@ -44,7 +48,7 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
 
 /// What a policy removes at the end.
 pub(super) fn clean(view: &View<'_>, policy: CleanPodPolicy) -> Vec<Action> {
-    let ended = |row: &PodRow| matches!(row.phase, PodPhase::Succeeded | PodPhase::Failed);
+    let ended = |row: &PodRow| matches!(row.phase, PodPhase::Succeeded | PodPhase::Failed) && !row.lingers;
     let goes = |row: &&PodRow| match policy {
         CleanPodPolicy::All => true,
         CleanPodPolicy::Running => !ended(row),

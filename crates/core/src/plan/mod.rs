@@ -17,6 +17,9 @@ use crate::view::View;
 /// What should be done now, in this order: `actions`, `status`, and only if that was written, `after` and `events`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
+    /// Names of pods that ran and are not there, which is about to be counted. Whoever carries the plan out makes sure
+    /// first: a watch shows a pod that lost its label as gone.
+    pub missing: Vec<String>,
     /// What can be done at any time and in any order: repeating it does no harm, and nothing is lost by it.
     pub actions: Vec<Action>,
     /// The status to write.
@@ -37,6 +40,9 @@ pub enum StatusWrite {
     Unchanged,
     /// Only counters or messages differ: write it when the last write is some seconds old.
     Soon(Box<TrainingJobStatus>),
+    /// Pods have succeeded, which an operator that starts anew could not know if they were removed: write it when the
+    /// last write is a second old, so that many that succeed together cost one write.
+    Early(Box<TrainingJobStatus>),
     /// Something that users or decisions depend on differs: write it now.
     Now(Box<TrainingJobStatus>),
 }
@@ -46,6 +52,13 @@ pub enum StatusWrite {
 pub enum Action {
     /// Create a pod.
     CreatePod(PodKey),
+    /// Give a pod back the labels that somebody took from it.
+    LabelPod {
+        /// The pod.
+        key: PodKey,
+        /// Its UID.
+        uid: String,
+    },
     /// Create a Service.
     CreateService(ServiceKey),
     /// Delete a pod.
@@ -66,6 +79,13 @@ pub enum Action {
     },
     /// Delete the job itself.
     DeleteJob,
+}
+
+impl Action {
+    /// Whether it creates a child.
+    pub fn creates(&self) -> bool {
+        matches!(self, Self::CreatePod(_) | Self::CreateService(_))
+    }
 }
 
 /// One pod of a job.
@@ -100,7 +120,9 @@ pub struct Note {
 /// All that should be done for a job now.
 ///
 /// In this order, and the first that applies decides: the job is somebody else's or on its way out; it has ended; it is
-/// not valid; it is suspended; its names are taken; it runs.
+/// not valid, or was changed as it may not be; it is suspended; its names are taken; it runs. A job that was accepted
+/// before and has a spec that is not goes on by the rules it was accepted with, as far as that is possible without
+/// making anything.
 pub fn plan(view: &View<'_>) -> Plan {
     let job = view.job;
     if !job.is_ours() || job.metadata.deletion_timestamp.is_some() {
@@ -114,21 +136,29 @@ pub fn plan(view: &View<'_>) -> Plan {
     {
         return finished::plan(view);
     }
-    let parsed = match Job::parse(job) {
+    let parsed = match Job::parse(job).and_then(|parsed| refused::unchanged(view).map(|()| parsed)) {
         Ok(parsed) => parsed,
-        Err(errors) => return refused::plan(view, Reason::Invalid, status::sentences(&errors)),
+        Err(errors) => {
+            let objection = Objection {
+                reason: Reason::Invalid,
+                message: status::sentences(&errors),
+            };
+            return match Job::accepted(job) {
+                Some(accepted) => active::plan(&accepted, view, Some(&objection)),
+                None => refused::plan(view, &objection),
+            };
+        }
     };
-    let changes = refused::forbidden_changes(view);
-    if !changes.is_empty() {
-        return refused::plan(view, Reason::Invalid, status::sentences(&changes));
-    }
     if job.is_suspended() || suspended::is_leaving(view) {
         return suspended::plan(&parsed, view);
     }
-    if !view.conflicts.is_empty() {
-        return refused::plan(view, Reason::OwnershipConflict, refused::conflicts(view));
-    }
-    active::plan(&parsed, view)
+    active::plan(&parsed, view, refused::conflict(view).as_ref())
+}
+
+/// Why a job is not carried out as its spec says.
+struct Objection {
+    reason: Reason,
+    message: String,
 }
 
 fn note(warning: bool, reason: Reason, message: impl Into<String>) -> Note {

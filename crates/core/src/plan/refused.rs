@@ -1,58 +1,82 @@
-//! A job that is not accepted: it is told why, and nothing of it is touched.
+//! A job that is not accepted: it is told why.
 
-use trainyard_api::{ConditionType, FieldError, JobPhase, Reason};
+use jiff::Timestamp;
+use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason, TrainingJobStatus};
 
-use super::{Plan, note};
-use crate::status::{condition, fingerprints, forbidden_changes as compare, set_condition, write};
-use crate::view::View;
+use super::{Action, Note, Objection, Plan, finished, note};
+use crate::status::{condition, fingerprints, forbidden_changes, given_up, set_condition, write};
+use crate::view::{Conflict, View};
 
-pub(super) fn plan(view: &View<'_>, reason: Reason, message: String) -> Plan {
+/// A job that was never accepted: it holds no pods.
+pub(super) fn plan(view: &View<'_>, objection: &Objection) -> Plan {
     let old = view.job.status.as_ref();
     let mut status = old.cloned().unwrap_or_default();
     status.observed_generation = view.job.metadata.generation;
-    status.phase.get_or_insert(JobPhase::Pending);
-    let said = condition(&status, ConditionType::Accepted, false)
-        .is_some_and(|said| said.reason == reason.as_str() && said.message == message);
-    set_condition(
-        &mut status,
-        ConditionType::Accepted,
-        false,
-        reason,
-        &*message,
-        view.now,
-    );
-    let events = if said {
-        Vec::new()
-    } else {
-        vec![note(true, reason, message)]
-    };
+    let phase = *status.phase.get_or_insert(JobPhase::Pending);
+    let events = object(&mut status, objection, view.now);
+    // An operator that died before it could write that it had accepted the job may have left some.
+    let left = finished::clean(view, CleanPodPolicy::All)
+        .into_iter()
+        .filter(|action| phase == JobPhase::Pending && matches!(action, Action::DeletePod { .. }));
     Plan {
         status: write(old, status),
-        events,
+        after: left.collect(),
+        events: Vec::from_iter(events),
         ..Plan::default()
     }
 }
 
-/// Changes that are possible only while the job is suspended, made where admission did not see them.
-pub(super) fn forbidden_changes(view: &View<'_>) -> Vec<FieldError> {
+/// Writes down why a job is not accepted; returns what to tell the user, unless that has been said.
+pub(super) fn object(status: &mut TrainingJobStatus, objection: &Objection, now: Timestamp) -> Option<Note> {
+    let Objection { reason, message } = objection;
+    let said = condition(status, ConditionType::Accepted, false)
+        .is_some_and(|said| said.reason == reason.as_str() && said.message == *message);
+    set_condition(status, ConditionType::Accepted, false, *reason, message, now);
+    (!said).then(|| note(true, *reason, message))
+}
+
+/// Finds changes that are possible only while the job is suspended, made where admission did not see them.
+pub(super) fn unchanged(view: &View<'_>) -> Result<(), Vec<FieldError>> {
     let Some(status) = &view.job.status else {
-        return Vec::new();
+        return Ok(());
     };
     let settled = status.observed_generation == view.job.metadata.generation
         && condition(status, ConditionType::Accepted, true).is_some();
     if settled || view.job.is_suspended() || status.accepted_spec.is_empty() {
-        return Vec::new();
+        return Ok(());
     }
-    compare(&status.accepted_spec, &fingerprints(view.job))
+    let changes = forbidden_changes(&status.accepted_spec, &fingerprints(view.job));
+    if changes.is_empty() { Ok(()) } else { Err(changes) }
 }
 
-pub(super) fn conflicts(view: &View<'_>) -> String {
+/// Names that are taken. Where they are free again, and pods of the start that was given up are still on their way out,
+/// it is as if they were not: how those pods end must not count for the next start.
+pub(super) fn conflict(view: &View<'_>) -> Option<Objection> {
+    let reason = Reason::OwnershipConflict;
+    if !view.conflicts.is_empty() {
+        let message = conflicts(view);
+        return Some(Objection { reason, message });
+    }
+    let said = given_up(view.job.status.as_ref()?)?;
+    let leaving = view.pods.iter().any(|row| row.terminating);
+    leaving.then(|| Objection {
+        reason,
+        message: said.message.clone(),
+    })
+}
+
+fn conflicts(view: &View<'_>) -> String {
     let each = view.conflicts.iter().map(|conflict| {
-        format!(
-            "{} {:?} exists and is {}",
-            conflict.kind, conflict.name, conflict.owner
-        )
+        let Conflict { kind, name, owner } = conflict;
+        let collides = if owner.starts_with("TrainingJob ") {
+            ", whose names collide with those of this job"
+        } else {
+            ""
+        };
+        format!("{kind} {name:?} exists and belongs to {owner}{collides}")
     });
     let list = each.collect::<Vec<_>>().join("; ");
-    format!("{list}. Remove or rename it, or give this job another name; the job goes on by itself then.")
+    format!(
+        "{list}. Remove it, or create this job under another name; the job goes on by itself when the name is free."
+    )
 }

@@ -1,6 +1,7 @@
 //! The state of every role, written down and explained.
 
-use trainyard_api::{Reason, RolePhase, RoleStatus, TrainingJobStatus};
+use jiff::Timestamp;
+use trainyard_api::{CleanPodPolicy, Reason, RestartCause, RolePhase, RoleStatus, TrainingJobStatus};
 
 use crate::assess::{Assessment, Ended, RoleAssessment};
 use crate::deduce::{self, RoleFacts, RoleWhy};
@@ -9,11 +10,14 @@ use crate::job::{Job, Role};
 use crate::plan::Action;
 use crate::restart::End;
 use crate::status::{MAX_REASON, describe, truncate};
+use crate::view::View;
 
 /// Writes the state of every role; returns the ends that made roles fail.
 pub(super) fn deduce<'a>(
     job: &Job<'a>,
+    view: &View<'_>,
     seen: &Assessment<'a>,
+    withheld: bool,
     status: &mut TrainingJobStatus,
 ) -> Vec<Ended<'a>> {
     let mut roles = Vec::with_capacity(job.roles.len());
@@ -35,7 +39,10 @@ pub(super) fn deduce<'a>(
         let (reason, message) = match before.filter(|_| was.is_terminal()) {
             // Its pods may be gone by now, and with them the reason.
             Some(before) => (before.reason.clone(), before.message.clone()),
-            None => explain(job, role, this, phase, why),
+            None => match explain(job, view, role, this, phase, why) {
+                (None, None) => restarts(job, this, phase, withheld),
+                explained => explained,
+            },
         };
         let tally = this.tally;
         // Nothing more comes to a role that has ended.
@@ -64,34 +71,39 @@ pub(super) fn deduce<'a>(
     ends
 }
 
+fn said(reason: &str, mut message: String) -> (Option<String>, Option<String>) {
+    let mut reason = reason.to_owned();
+    truncate(&mut reason, MAX_REASON);
+    truncate(&mut message, 2000);
+    (Some(reason), Some(message))
+}
+
+/// That a sentence about one pod holds for others, too.
+pub(super) fn others(pods: usize) -> String {
+    match pods.saturating_sub(1) {
+        0 => String::new(),
+        1 => " (and 1 more pod)".to_owned(),
+        more => format!(" (and {more} more pods)"),
+    }
+}
+
 fn explain(
     job: &Job<'_>,
+    view: &View<'_>,
     role: &Role<'_>,
     this: &RoleAssessment<'_>,
     phase: RolePhase,
     why: RoleWhy,
 ) -> (Option<String>, Option<String>) {
-    let said = |reason: &str, mut message: String| {
-        let mut reason = reason.to_owned();
-        truncate(&mut reason, MAX_REASON);
-        truncate(&mut message, 2000);
-        (Some(reason), Some(message))
-    };
-    let others = |pods: usize| {
-        if pods > 1 {
-            format!(" (and {} more pods)", pods - 1)
-        } else {
-            String::new()
-        }
-    };
     if why == RoleWhy::PodMissing {
         let missing = this.tally.missing;
         let which = indices::format(&this.lost).unwrap_or_default();
         return said(
             Reason::PodMissing.as_str(),
             format!(
-                "{missing} of {} pods that had been running are gone: {which}",
-                role.replicas
+                "{missing} of {} pods that had been running {} gone: {which}",
+                role.replicas,
+                if missing == 1 { "is" } else { "are" }
             ),
         );
     }
@@ -105,6 +117,13 @@ fn explain(
             reason.as_str(),
             format!("{}{}", describe(job, &first), others(this.final_ends.len())),
         );
+    }
+    let starts = matches!(phase, RolePhase::Pending | RolePhase::Starting);
+    if starts && this.wanted > 0 {
+        // Where the server does not take one child, the others are not tried.
+        if let Some(refusal) = view.refusal {
+            return said(Reason::CreateFailed.as_str(), refusal.to_string());
+        }
     }
     if let (RolePhase::Pending | RolePhase::Starting, Some((row, trouble, pods))) = (phase, this.trouble) {
         return said(
@@ -122,6 +141,70 @@ fn explain(
     (None, None)
 }
 
+/// Says what is being replaced, where there is nothing more urgent to say.
+fn restarts(
+    job: &Job<'_>,
+    this: &RoleAssessment<'_>,
+    phase: RolePhase,
+    withheld: bool,
+) -> (Option<String>, Option<String>) {
+    match this.forgiven {
+        Some((ended, due, pods)) if phase == RolePhase::Starting => said(
+            Reason::Restarting.as_str(),
+            format!(
+                "{}{}: {}",
+                describe(job, &ended),
+                others(pods),
+                replacement(due, withheld)
+            ),
+        ),
+        _ => (None, None),
+    }
+}
+
+/// When a pod that ended is replaced.
+pub(super) fn replacement(due: Option<Timestamp>, withheld: bool) -> String {
+    match due {
+        _ if withheld => "to be replaced when the job is accepted again".to_owned(),
+        Some(due) => format!("to be replaced at {due}"),
+        None => "replaced".to_owned(),
+    }
+}
+
+/// The job ends for a reason: roles that have not ended do so with it.
+pub(super) fn end(job: &Job<'_>, seen: &Assessment<'_>, status: &mut TrainingJobStatus, reason: Reason) {
+    for (position, role) in status.roles.iter_mut().enumerate() {
+        if role.phase.is_terminal() {
+            continue;
+        }
+        let failures = seen
+            .uncounted
+            .iter()
+            .filter(|(ended, cause)| *cause == RestartCause::Failure && ended.key.role == position);
+        let failures: Vec<Ended<'_>> = failures.map(|(ended, _)| *ended).collect();
+        let (phase, why, message) = match (reason, first(&failures)) {
+            (Reason::DeadlineExceeded, _) => {
+                let message = role.message.take();
+                let message =
+                    message.unwrap_or_else(|| "The deadline came before the role's end.".to_owned());
+                (RolePhase::Failed, reason, message)
+            }
+            (Reason::BackoffLimitExceeded, Some(first)) => {
+                let message = format!("{}{}", describe(job, &first), others(failures.len()));
+                (RolePhase::Failed, reason, message)
+            }
+            _ if job.clean_pod_policy != CleanPodPolicy::None => {
+                let message = "The job ended before the role did.";
+                (RolePhase::Stopped, Reason::Finished, message.to_owned())
+            }
+            // Its pods run on.
+            _ => continue,
+        };
+        role.phase = phase;
+        (role.reason, role.message) = said(why.as_str(), message);
+    }
+}
+
 /// A role that has ended is left as it is, even if the job goes on: its pods are not made again, and what becomes of
 /// them spends no budget.
 pub(super) fn leave_ended(job: &Job<'_>, status: &TrainingJobStatus, seen: &mut Assessment<'_>) {
@@ -133,7 +216,7 @@ pub(super) fn leave_ended(job: &Job<'_>, status: &TrainingJobStatus, seen: &mut 
     };
     let awaited = |pod: &str| job.key(pod).is_none_or(|key| goes_on(key.role));
     seen.actions.retain(|action| match action {
-        Action::CreatePod(key) => goes_on(key.role),
+        Action::CreatePod(key) | Action::LabelPod { key, .. } => goes_on(key.role),
         Action::DeletePod { name, .. } => awaited(name),
         _ => true,
     });

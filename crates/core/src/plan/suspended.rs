@@ -23,6 +23,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
     status.start_time = None;
     status.root_cause = None;
     status.accepted_spec.clear();
+    status.accepted_rules = None;
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
     }

@@ -109,7 +109,13 @@ impl World {
     /// A pod is gone without a trace.
     pub fn vanish(&mut self, name: &str) {
         self.pod(name);
-        self.pods.retain(|row| &*row.name != name);
+        self.remove(|row| &*row.name == name);
+    }
+
+    /// What was in the job's way is gone, and the operator sees it.
+    pub fn free_names(&mut self) {
+        self.taken.clear();
+        self.conflicts.clear();
     }
 
     pub fn node(&mut self, name: &str, state: NodeState) {
@@ -118,14 +124,10 @@ impl World {
 
     /// The kubelets of nodes that are up remove the pods that were asked to go.
     pub fn kubelets_remove(&mut self) {
-        let nodes = &self.nodes;
-        self.pods.retain(|row| {
-            !row.terminating
-                || row
-                    .node
-                    .as_deref()
-                    .is_some_and(|node| nodes.state(node) != NodeState::Up)
-        });
+        let nodes = std::mem::take(&mut self.nodes);
+        let up = |node: &str| nodes.state(node) == NodeState::Up;
+        self.remove(|row| row.terminating && row.node.as_deref().is_none_or(up));
+        self.nodes = nodes;
     }
 
     pub fn tick(&mut self, seconds: i64) {
@@ -146,7 +148,7 @@ impl World {
             if let Some(at) = near {
                 assert!(at > self.now, "wakes in the past, for ever");
                 self.now = at;
-            } else if matches!(plan.status, StatusWrite::Soon(_)) {
+            } else if plan.status != StatusWrite::Unchanged {
                 self.tick(SOON.as_secs());
             } else if before == (self.pods.clone(), self.log.statuses) {
                 return;

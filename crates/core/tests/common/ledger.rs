@@ -69,7 +69,8 @@ impl Ledger {
     /// A pod of a job that goes on is deleted only once its end is counted, or if the job has no such pod.
     pub(super) fn deletes(&self, job: &TrainingJob, name: &str, uid: &str) {
         let phase = job.status.as_ref().and_then(|status| status.phase);
-        let goes_on = phase.is_none_or(|phase| !phase.is_terminal() && phase != JobPhase::Suspended);
+        let holds_none = [JobPhase::Suspended, JobPhase::Pending];
+        let goes_on = phase.is_none_or(|phase| !phase.is_terminal() && !holds_none.contains(&phase));
         let its_own = Job::parse(job).is_ok_and(|job| job.key(name).is_some());
         assert!(
             !goes_on || !its_own || self.counted.contains(uid),

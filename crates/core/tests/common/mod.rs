@@ -19,12 +19,17 @@ use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::plan::{Action, Note, Plan, PodKey, StatusWrite, plan};
-use trainyard_core::view::{Conflict, NodeState, Nodes, PodPhase, PodRow, ServiceRow, Settings, View};
+use trainyard_core::view::{
+    Conflict, Departed, NodeState, Nodes, PodPhase, PodRow, Refusal, ServiceRow, Settings, View,
+};
 
 use ledger::Ledger;
 
 /// A status that only differs in counters is written when the last write is this old.
 const SOON: SignedDuration = SignedDuration::from_secs(5);
+
+/// A status that differs in successes too is written when the last write is this old.
+const EARLY: SignedDuration = SignedDuration::from_secs(1);
 
 /// More rounds than any job may need until nothing is left to do.
 const ROUNDS: usize = 40;
@@ -48,6 +53,8 @@ pub struct Log {
     pub services: Vec<String>,
     /// Pods whose deletion was asked for, and whether by force.
     pub deleted: Vec<(String, bool)>,
+    /// Names of pods that were given their labels back.
+    pub labelled: Vec<String>,
     /// Names of Services that were deleted.
     pub deleted_services: Vec<String>,
     /// How often a status was written.
@@ -61,7 +68,13 @@ pub struct World {
     pub job: TrainingJob,
     pub pods: Vec<PodRow>,
     pub services: Vec<ServiceRow>,
+    /// Pods that the operator has seen succeed and go.
+    pub departed: Vec<Departed>,
+    /// Names of objects of somebody else, which the operator finds when it needs them.
+    pub taken: Vec<String>,
     pub conflicts: Vec<Conflict>,
+    /// The server takes no pod, and says why.
+    pub refusal: Option<Refusal>,
     pub nodes: NodeTable,
     pub now: Timestamp,
     pub log: Log,
@@ -80,7 +93,10 @@ impl World {
             job,
             pods: Vec::new(),
             services: Vec::new(),
+            departed: Vec::new(),
+            taken: Vec::new(),
             conflicts: Vec::new(),
+            refusal: None,
             nodes: NodeTable::default(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
             log: Log::default(),
@@ -109,15 +125,24 @@ impl World {
         if self.gone {
             return Plan::default();
         }
-        plan(&View {
+        let mut plan = plan(&View {
             job: &self.job,
             pods: &self.pods,
             services: &self.services,
+            departed: &self.departed,
             conflicts: &self.conflicts,
+            refusal: self.refusal.as_ref(),
             nodes: &self.nodes,
             settings: &Settings::default(),
             now: self.now,
-        })
+        });
+        if self.refusal.is_some() {
+            // The operator tries again much later.
+            let creates = |action: &Action| matches!(action, Action::CreatePod(_));
+            plan.actions.retain(|action| !creates(action));
+            plan.after.retain(|action| !creates(action));
+        }
+        plan
     }
 
     /// Whether a plan asks for nothing now.
@@ -126,13 +151,19 @@ impl World {
             && plan.after.is_empty()
             && match &plan.status {
                 StatusWrite::Unchanged => true,
-                StatusWrite::Soon(_) => !self.soon_is_due(),
-                StatusWrite::Now(_) => false,
+                status => !self.is_due(status),
             }
     }
 
-    fn soon_is_due(&self) -> bool {
-        self.written.is_none_or(|at| self.now.duration_since(at) >= SOON)
+    /// Whether a status is to be written now.
+    fn is_due(&self, status: &StatusWrite) -> bool {
+        let pace = match status {
+            StatusWrite::Unchanged => return false,
+            StatusWrite::Soon(_) => SOON,
+            StatusWrite::Early(_) => EARLY,
+            StatusWrite::Now(_) => SignedDuration::ZERO,
+        };
+        self.written.is_none_or(|at| self.now.duration_since(at) >= pace)
     }
 
     /// The operator works until nothing is left to do; returns its last plan, which asks for nothing.
@@ -142,6 +173,7 @@ impl World {
             if self.is_quiet(&plan) {
                 if plan.status == StatusWrite::Unchanged {
                     assert_eq!(plan.events, [], "says again what it has said");
+                    self.departed.clear();
                 }
                 return plan;
             }
@@ -153,7 +185,11 @@ impl World {
     /// The operator makes one plan and dies after that many writes; returns whether it had more to write.
     pub fn crash_after(&mut self, writes: usize) -> bool {
         let plan = self.plan();
-        !self.apply(&plan, writes)
+        let all = self.apply(&plan, writes);
+        // What only that process knew is forgotten.
+        self.departed.clear();
+        self.conflicts.clear();
+        !all
     }
 
     /// Carries out up to `budget` writes of a plan; returns whether that was all.
@@ -169,15 +205,19 @@ impl World {
             }
             self.act(action);
         }
+        if !plan.actions.is_empty() {
+            // The operator looks again before it writes a status, at what has come of its actions.
+            return true;
+        }
         match &plan.status {
-            StatusWrite::Unchanged => {}
-            StatusWrite::Soon(_) if !self.soon_is_due() => {
+            StatusWrite::Unchanged => self.departed.clear(),
+            status if !self.is_due(status) => {
                 assert!(
                     plan.after.is_empty(),
                     "destroys evidence before the status keeps it: {plan:#?}"
                 );
             }
-            StatusWrite::Soon(status) | StatusWrite::Now(status) => {
+            StatusWrite::Soon(status) | StatusWrite::Early(status) | StatusWrite::Now(status) => {
                 if !spend() {
                     return false;
                 }
@@ -199,6 +239,7 @@ impl World {
         schema::check_status(status);
         self.ledger.check(&old, status, &self.pods, &self.job);
         self.job.status = Some(status.clone());
+        self.departed.clear();
         self.log.statuses += 1;
         self.written = Some(self.now);
     }
@@ -206,9 +247,19 @@ impl World {
     fn act(&mut self, action: &Action) {
         match action {
             Action::CreatePod(key) => self.create(*key),
+            Action::LabelPod { key, uid } => {
+                let name = Job::parse(&self.job).unwrap().pod_name(*key);
+                let row = self.pod_mut(&name);
+                assert!(*row.uid == **uid && !row.labelled);
+                row.labelled = true;
+                self.log.labelled.push(name);
+            }
             Action::CreateService(key) => {
                 let job = Job::parse(&self.job).unwrap();
                 let name = build::service(&job, *key).unwrap().metadata.name.unwrap();
+                if self.meets_another("Service", &name) {
+                    return;
+                }
                 assert!(!self.services.iter().any(|s| *s.name == *name), "{name} exists");
                 self.log.services.push(name.clone());
                 let uid = self.uid();
@@ -228,7 +279,7 @@ impl World {
                 let at_once = *force || row.node.is_none();
                 row.terminating = true;
                 if at_once {
-                    self.pods.retain(|row| *row.uid != **uid);
+                    self.remove(|row| *row.uid == **uid);
                 }
                 self.log.deleted.push((name.clone(), *force));
             }
@@ -250,6 +301,10 @@ impl World {
         let job = Job::parse(&self.job).unwrap();
         let pod = build::pod(&job, &Settings::default(), key).unwrap();
         let name = pod.metadata.name.unwrap();
+        if self.meets_another("Pod", &name) {
+            return;
+        }
+        let job = Job::parse(&self.job).unwrap();
         assert!(!self.pods.iter().any(|row| *row.name == *name), "{name} exists");
         let image = pod.spec.unwrap().containers[0].image.clone().unwrap_or_default();
         self.images.insert(uid.clone(), image);
@@ -259,8 +314,10 @@ impl World {
             uid: uid.into(),
             node: None,
             phase: PodPhase::Pending,
+            lingers: false,
             ready: false,
             terminating: false,
+            labelled: true,
             end: None,
             trouble: None,
         });
@@ -273,6 +330,29 @@ impl World {
             live <= usize::try_from(job.total()).unwrap(),
             "more pods than replicas"
         );
+    }
+
+    /// Whether a name is somebody else's, which is then known.
+    fn meets_another(&mut self, kind: &'static str, name: &str) -> bool {
+        let taken = self.taken.iter().any(|taken| taken == name);
+        if taken {
+            self.conflicts.push(Conflict {
+                kind,
+                name: name.to_owned(),
+                owner: "Deployment web".to_owned(),
+            });
+        }
+        taken
+    }
+
+    /// Pods are gone, and the operator sees it.
+    fn remove(&mut self, which: impl Fn(&PodRow) -> bool) {
+        let gone = self.pods.extract_if(.., |row| which(row));
+        let succeeded = gone.filter(|row| row.phase == PodPhase::Succeeded);
+        self.departed.extend(succeeded.map(|row| Departed {
+            name: row.name,
+            uid: row.uid,
+        }));
     }
 
     fn uid(&mut self) -> String {

@@ -48,6 +48,7 @@ impl World {
             services,
             deleted,
             deleted_services,
+            labelled,
             statuses,
             ..
         } = &self.log;
@@ -55,6 +56,7 @@ impl World {
             + services.len()
             + deleted.len()
             + deleted_services.len()
+            + labelled.len()
             + statuses
             + usize::from(self.gone)
     }

@@ -26,6 +26,9 @@ enum Happening {
     KubeletsRemove,
     Node(usize, NodeState),
     DeleteServices,
+    /// Somebody else takes a name that is free, or gives all of them up.
+    Take(&'static str),
+    Free,
     Suspend(bool),
     /// The user changes a template, suspended or not, and perhaps changes it back.
     Image(u8),
@@ -35,8 +38,8 @@ enum Happening {
 
 fn happening() -> impl Strategy<Value = Happening> {
     use Happening::{
-        AskToGo, Crash, DeleteServices, Evict, Fail, Image, KubeletsRemove, Node, Reconcile, Resize, Run,
-        RunAll, Succeed, Suspend, Tick, Vanish,
+        AskToGo, Crash, DeleteServices, Evict, Fail, Free, Image, KubeletsRemove, Node, Reconcile, Resize,
+        Run, RunAll, Succeed, Suspend, Take, Tick, Vanish,
     };
     let pod = 0..6usize;
     let state = select(vec![NodeState::Up, NodeState::Down, NodeState::Gone]);
@@ -53,6 +56,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         3 => Just(KubeletsRemove),
         1 => (0..2usize, state).prop_map(|(node, state)| Node(node, state)),
         1 => Just(DeleteServices),
+        1 => select(vec!["mnist", "mnist-worker-0"]).prop_map(Take),
+        2 => Just(Free),
         1 => any::<bool>().prop_map(Suspend),
         1 => (1..3u8).prop_map(Image),
         1 => (1..4i32).prop_map(Resize),
@@ -135,6 +140,8 @@ fn happen(world: &mut World, happening: &Happening) {
         Happening::KubeletsRemove => world.kubelets_remove(),
         Happening::Node(node, state) => world.node(&format!("node-{node}"), *state),
         Happening::DeleteServices => world.services.clear(),
+        Happening::Take(name) => world.taken.push((*name).to_owned()),
+        Happening::Free => world.free_names(),
         Happening::Suspend(suspend) => world.suspend(*suspend),
         Happening::Image(version) => {
             world.edit(|spec| set_image(spec, "worker", &format!("example/train:{version}")));
@@ -177,6 +184,7 @@ fn calm(world: &mut World) {
     world.node("node-0", NodeState::Up);
     world.node("node-1", NodeState::Up);
     world.edit(|spec| set_image(spec, "worker", "example/train:1"));
+    world.free_names();
     world.settle();
 }
 

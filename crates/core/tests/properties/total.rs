@@ -8,12 +8,15 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
-    Completion, Fingerprint, JobPhase, Replacement, RestartCause, RestartPolicy, RestartRecord, Restarts,
-    RolePhase, RoleSet, RoleStatus, RootCause, RunPolicy, TrainingJob, TrainingJobStatus,
+    AcceptedRole, AcceptedRules, CleanPodPolicy, Completion, Fingerprint, JobPhase, NodeDownPolicy,
+    PodQuorum, Replacement, RestartCause, RestartPolicy, RestartRecord, Restarts, RolePhase, RoleSet,
+    RoleStatus, RootCause, RunPolicy, TrainingJob, TrainingJobStatus,
 };
 use trainyard_core::admission;
 use trainyard_core::plan::{Action, StatusWrite, plan};
-use trainyard_core::view::{NodeState, Nodes, PodEnd, PodPhase, PodRow, ServiceRow, Settings, Trouble, View};
+use trainyard_core::view::{
+    Departed, NodeState, Nodes, PodEnd, PodPhase, PodRow, ServiceRow, Settings, Trouble, View,
+};
 
 use crate::common::jobs::{custom, pytorch};
 use crate::common::schema;
@@ -107,8 +110,10 @@ fn row() -> impl Strategy<Value = PodRow> {
                 uid: format!("uid-{uid}").into(),
                 node: node.map(|node| format!("node-{node}").into()),
                 phase,
+                lingers: ready,
                 ready,
                 terminating,
+                labelled: node != Some(1),
                 end,
                 trouble,
             },
@@ -122,6 +127,7 @@ fn role_status() -> impl Strategy<Value = RoleStatus> {
         RolePhase::Running,
         RolePhase::Succeeded,
         RolePhase::Failed,
+        RolePhase::Stopped,
     ]);
     let indices = prop_oneof![Just("0-1,3".to_owned()), "[0-9,-]{0,20}", text()];
     (role_name(), phase, number(), option::of(indices)).prop_map(|(name, phase, count, succeeded_indices)| {
@@ -167,6 +173,30 @@ fn restarts() -> impl Strategy<Value = Restarts> {
     )
 }
 
+fn rules() -> impl Strategy<Value = AcceptedRules> {
+    let policy = select(vec![RestartPolicy::Never, RestartPolicy::OnFailure]);
+    let quorum = select(vec![PodQuorum::AllPods, PodQuorum::AnyPod]);
+    let role =
+        (role_name(), number(), policy, quorum).prop_map(|(name, replicas, restart_policy, quorum)| {
+            AcceptedRole {
+                name,
+                // More would only take time.
+                replicas: replicas.min(5),
+                restart_policy,
+                succeeded_when: quorum,
+                failed_when: quorum,
+                node_down_policy: NodeDownPolicy::Fail,
+            }
+        });
+    let sets = || vec(vec(role_name(), 0..3).prop_map(|all_of| RoleSet { all_of }), 0..3);
+    (vec(role, 0..4), sets(), sets()).prop_map(|(roles, succeeded_when, failed_when)| AcceptedRules {
+        roles,
+        succeeded_when,
+        failed_when,
+        clean_pod_policy: CleanPodPolicy::Running,
+    })
+}
+
 fn status() -> impl Strategy<Value = TrainingJobStatus> {
     let phase = option::of(select(JobPhase::ALL.to_vec()));
     let condition = (
@@ -197,10 +227,11 @@ fn status() -> impl Strategy<Value = TrainingJobStatus> {
             option::of(time()),
             option::of(restarts()),
             option::of(vec(fingerprint, 0..4)),
+            option::of(rules()),
         ),
     )
         .prop_map(
-            |((observed_generation, phase, roles, conditions), (start, end, restarts, accepted))| {
+            |((observed_generation, phase, roles, conditions), (start, end, restarts, accepted, rules))| {
                 TrainingJobStatus {
                     observed_generation,
                     phase,
@@ -212,6 +243,7 @@ fn status() -> impl Strategy<Value = TrainingJobStatus> {
                     restarts,
                     root_cause: Some(RootCause::default()),
                     accepted_spec: accepted.unwrap_or_default(),
+                    accepted_rules: rules,
                 }
             },
         )
@@ -328,6 +360,7 @@ proptest! {
         job in job(),
         mut pods in vec(row(), 0..8),
         services in vec(name(), 0..3),
+        departed in vec((name(), 0..9u8), 0..3),
         now in time(),
     ) {
         for (i, row) in pods.iter_mut().enumerate() {
@@ -337,16 +370,22 @@ proptest! {
             .into_iter()
             .map(|name| ServiceRow { name: name.into(), uid: "uid-s".into(), terminating: false })
             .collect();
+        let departed: Vec<Departed> = departed
+            .into_iter()
+            .map(|(name, uid)| Departed { name: name.into(), uid: format!("uid-{uid}").into() })
+            .collect();
         let plan = plan(&View {
             job: &job,
             pods: &pods,
             services: &services,
+            departed: &departed,
             conflicts: &[],
+            refusal: None,
             nodes: &Some3,
             settings: &Settings::default(),
             now,
         });
-        if let StatusWrite::Now(status) | StatusWrite::Soon(status) = &plan.status {
+        if let StatusWrite::Now(status) | StatusWrite::Early(status) | StatusWrite::Soon(status) = &plan.status {
             schema::check_written(job.status.as_ref(), status);
         }
         // A pod is deleted as what it is, and never created while its name is taken.

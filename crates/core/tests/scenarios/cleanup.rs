@@ -52,6 +52,33 @@ fn at_the_end_the_policy_says_which_pods_stay(
 }
 
 #[test]
+fn a_pod_whose_sidecar_runs_on_is_removed_with_those_that_run() {
+    let mut world = World::running(workers(2, Never));
+    world.succeed_all();
+    world.pod_mut("mnist-worker-1").lingers = true;
+    world.settle();
+    assert_eq!(world.phase(), Some(Succeeded));
+    assert_eq!(world.all(), ["mnist-worker-0".to_owned()].into());
+}
+
+#[test]
+fn a_pod_that_has_done_its_work_and_is_removed_with_its_sidecar_is_not_run_again() {
+    let mut world = World::running(workers(2, OnFailure).backoff_limit(0));
+    world.tick(10);
+    world.succeed("mnist-worker-0");
+    world.pod_mut("mnist-worker-0").lingers = true;
+    world.reconcile();
+    // From here on it is seen as a pod that was told to go.
+    world.run_on("mnist-worker-0", "node-0");
+    world.ask_to_go("mnist-worker-0");
+    world.reconcile();
+    world.fail("mnist-worker-0", 1);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert_eq!(world.log.pods.len(), 2);
+}
+
+#[test]
 fn the_end_is_written_before_pods_are_removed() {
     let mut world = World::running(job(Some(All)));
     world.fail("mnist-worker-0", 1);

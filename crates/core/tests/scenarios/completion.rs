@@ -2,7 +2,7 @@
 
 use trainyard_api::JobPhase::{Failed, Running, Succeeded};
 use trainyard_api::RestartPolicy::{ExitCode, Never, OnFailure};
-use trainyard_api::{PodQuorum, RolePhase};
+use trainyard_api::{CleanPodPolicy, PodQuorum, RolePhase};
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, workers};
@@ -251,4 +251,55 @@ fn a_final_state_stays_whatever_happens_to_the_pods() {
     world.succeed("mnist-worker-0");
     world.settle();
     assert_eq!(world.status(), status);
+}
+
+#[test]
+fn no_role_of_a_finished_job_is_said_to_start_or_run() {
+    let phases =
+        |world: &World| ["a", "b"].map(|name| (world.role(name).phase, world.role(name).reason.unwrap()));
+    let said = |name: &str, world: &World| world.role(name).message.unwrap();
+    let roles = || {
+        custom(&[("a", 1), ("b", 2)])
+            .role("b", |role| role.restart_policy = Some(OnFailure))
+            .backoff_limit(0)
+            .run(|run| run.active_deadline_seconds = Some(60))
+    };
+
+    let mut world = World::running(roles());
+    world.fail("mnist-b-1", 3);
+    world.settle();
+    assert_eq!(world.condition("Failed"), "True BackoffLimitExceeded");
+    let failed = |reason: &str| (RolePhase::Failed, reason.to_owned());
+    let stopped = (RolePhase::Stopped, "Finished".to_owned());
+    assert_eq!(phases(&world), [stopped.clone(), failed("BackoffLimitExceeded")]);
+    assert_eq!(said("b", &world), "mnist-b-1 on node-0: exit code 3 (Error)");
+    assert_eq!(said("a", &world), "The job ended before the role did.");
+
+    let mut world = World::new(roles());
+    world.reconcile();
+    world.run_on("mnist-a-0", "node-0");
+    world.trouble("mnist-b-0", "ImagePullBackOff", "no such image");
+    world.tick(60);
+    world.settle();
+    let late = failed("DeadlineExceeded");
+    assert_eq!(phases(&world), [late.clone(), late]);
+    assert_eq!(said("a", &world), "The deadline came before the role's end.");
+    assert_eq!(said("b", &world), "mnist-b-0: no such image");
+
+    let mut world = World::running(roles().succeeded_when(&[&["a"]]));
+    world.succeed("mnist-a-0");
+    world.settle();
+    assert_eq!(world.phase(), Some(Succeeded));
+    assert_eq!(
+        (world.role("a").phase, world.role("b").phase),
+        (RolePhase::Succeeded, RolePhase::Stopped)
+    );
+
+    let keep = roles()
+        .succeeded_when(&[&["a"]])
+        .run(|run| run.clean_pod_policy = Some(CleanPodPolicy::None));
+    let mut world = World::running(keep);
+    world.succeed("mnist-a-0");
+    world.settle();
+    assert_eq!(world.role("b").phase, RolePhase::Running, "its pods run on");
 }

@@ -93,6 +93,11 @@ fn a_deleted_pod_is_counted_once_from_its_going_to_its_replacement() {
     world.reconcile();
     assert_eq!((world.phase(), world.restarts()), (Some(Restarting), (0, 1)));
     assert_eq!(world.log.statuses, 3, "one write for one happening");
+    let cause = world.status().root_cause.unwrap();
+    assert_eq!(
+        (&*cause.pod, cause.reason.as_deref()),
+        ("mnist-worker-0", Some("PodDisrupted"))
+    );
     assert!(world.log.deleted.is_empty(), "it is going already");
     world.tick(60);
     world.reconcile();

@@ -67,7 +67,7 @@ fn the_root_cause_says_what_happened() {
     assert_eq!(cause.container.as_deref(), Some("main"));
     assert_eq!(cause.exit_code, Some(3));
     assert_eq!(cause.message.as_deref(), Some("the last line of the log"));
-    let said = "worker: mnist-worker-2 on node-0: exit code 3 (Error) (and 1 more pods)";
+    let said = "worker: mnist-worker-2 on node-0: exit code 3 (Error) (and 1 more pod)";
     assert_eq!(world.message("Failed"), said);
 }
 
@@ -169,6 +169,38 @@ fn the_first_replacement_comes_at_once_and_later_ones_wait_twice_as_long_each() 
 }
 
 #[test]
+fn a_pod_that_never_ran_and_is_replaced_makes_the_job_restart_and_say_why() {
+    let mut world = World::new(workers(2, OnFailure));
+    world.reconcile();
+    world.run_on("mnist-worker-1", "node-1");
+    for _ in 0..2 {
+        world.fail("mnist-worker-0", 128);
+        world.reconcile();
+        assert_eq!(
+            (world.phase(), world.condition("Running")),
+            (Some(Restarting), "False Restarting".to_owned())
+        );
+        if world.restarts() == (1, 0) {
+            world.kubelets_remove();
+            world.reconcile();
+        }
+    }
+    let role = world.role("worker");
+    assert_eq!(
+        (role.phase, role.reason.as_deref()),
+        (RolePhase::Starting, Some("Restarting"))
+    );
+    let said = "mnist-worker-0 on node-0: exit code 128 (Error): to be replaced at 2026-01-01T00:00:10Z";
+    assert_eq!(role.message.as_deref(), Some(said));
+    assert_eq!(world.log.statuses, 3, "one for the start, one for each end");
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.role("worker").message),
+        (Some(Running), None)
+    );
+}
+
+#[test]
 fn a_pod_that_waits_for_its_turn_keeps_its_log_until_then() {
     let mut world = World::running(workers(1, OnFailure));
     world.fail("mnist-worker-0", 1);
@@ -178,6 +210,53 @@ fn a_pod_that_waits_for_its_turn_keeps_its_log_until_then() {
     assert_eq!(plan.wake_at.unwrap().duration_since(world.now).as_secs(), 10);
     assert!(!world.pod("mnist-worker-0").terminating);
     assert_eq!(world.restarts(), (2, 0), "but it is counted at once");
+}
+
+#[test]
+fn the_user_is_told_when_a_replacement_comes() {
+    let mut world = World::running(workers(2, OnFailure));
+    let told = |world: &World| world.log.events.last().unwrap().message.clone();
+    world.fail("mnist-worker-0", 1);
+    world.settle();
+    let said = |world: &World| world.log.events[1].message.clone();
+    assert_eq!(
+        said(&world),
+        "mnist-worker-0 on node-0: exit code 1 (Error): replaced. Failures so far: 1 of 6 allowed; disruptions: 0."
+    );
+    world.fail("mnist-worker-0", 1);
+    world.reconcile();
+    assert_eq!(
+        told(&world),
+        "mnist-worker-0 on node-0: exit code 1 (Error): to be replaced at 2026-01-01T00:00:15Z. Failures so far: 2 of 6 \
+         allowed; disruptions: 0."
+    );
+}
+
+#[test]
+fn a_container_that_is_not_the_main_one_is_named() {
+    let mut world = World::running(workers(1, Never));
+    world.fail("mnist-worker-0", 5);
+    let end = world.pod_mut("mnist-worker-0").end.as_mut().unwrap();
+    end.container = Some("fetch".to_owned());
+    world.reconcile();
+    assert_eq!(
+        world.message("Failed"),
+        "worker: mnist-worker-0 on node-0: container fetch: exit code 5 (Error)"
+    );
+}
+
+#[test]
+fn one_pod_is_one_pod() {
+    let mut world = World::running(workers(1, OnFailure).backoff_limit(1));
+    assert_eq!(world.log.events[0].message, "All roles run (1 pod).");
+    for _ in 0..2 {
+        world.fail("mnist-worker-0", 1);
+        world.settle();
+    }
+    assert_eq!(
+        world.message("Failed"),
+        "mnist-worker-0 on node-0: exit code 1 (Error); 1 pod was replaced before, and spec.runPolicy.backoffLimit is 1."
+    );
 }
 
 #[test]
@@ -220,6 +299,43 @@ fn always_runs_a_pod_again_that_ended_well_and_spends_nothing() {
         world.role("worker").phase,
         RolePhase::Running,
         "it never succeeds"
+    );
+}
+
+#[test]
+fn an_end_that_was_expected_is_the_cause_of_nothing() {
+    let mut world = World::running(workers(2, Always));
+    world.succeed("mnist-worker-0");
+    world.reconcile();
+    let status = world.status();
+    let record = status.restarts.unwrap().history.pop().unwrap();
+    assert_eq!(
+        (record.cause, &*record.reason, record.exit_code),
+        (RestartCause::Completion, "Completed", Some(0))
+    );
+    assert_eq!(status.root_cause, None);
+    let told = world.log.events.last().unwrap();
+    assert_eq!((told.reason.as_str(), told.warning), ("PodReplaced", false));
+    assert!(
+        told.message.starts_with("mnist-worker-0 on node-0 ended well: "),
+        "{}",
+        told.message
+    );
+    world.settle();
+
+    // Where another fails at the same moment, that is what there is to tell.
+    world.succeed("mnist-worker-0");
+    world.fail("mnist-worker-1", 3);
+    world.reconcile();
+    assert_eq!(world.status().root_cause.unwrap().pod, "mnist-worker-1");
+    let told = world.log.events.last().unwrap();
+    assert!(
+        told.warning
+            && told
+                .message
+                .starts_with("mnist-worker-1 on node-1: exit code 3 (Error): "),
+        "{}",
+        told.message
     );
 }
 

@@ -1,8 +1,9 @@
 //! From creation to a good end, and what the user sees on the way.
 
 use trainyard_api::JobPhase::{Running, Starting, Succeeded};
-use trainyard_api::{MasterService, RestartPolicy, RolePhase};
+use trainyard_api::{MasterService, NodeDownPolicy, RestartPolicy, RolePhase};
 use trainyard_core::plan::{Plan, StatusWrite};
+use trainyard_core::view::NodeState;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, pytorch, workers};
@@ -122,7 +123,7 @@ fn what_keeps_a_pod_from_running_is_said_in_its_role() {
     assert_eq!(role.reason.as_deref(), Some("ImagePullBackOff"));
     assert_eq!(
         role.message.as_deref(),
-        Some("mnist-worker-1: no such image (and 1 more pods)")
+        Some("mnist-worker-1: no such image (and 1 more pod)")
     );
     world.run_all();
     world.tick(10);
@@ -156,6 +157,125 @@ fn a_pod_that_succeeded_and_was_removed_is_not_run_again() {
         assert_eq!(world.phase(), Some(Succeeded));
         assert_eq!(world.restarts(), (0, 0));
     }
+}
+
+#[test]
+fn a_pod_that_succeeded_a_moment_ago_and_was_removed_is_not_run_again() {
+    for policy in [
+        RestartPolicy::Never,
+        RestartPolicy::OnFailure,
+        RestartPolicy::ExitCode,
+    ] {
+        // The status was written this very second, so that the success is not in it yet.
+        let mut world = World::running(workers(2, policy));
+        world.succeed("mnist-worker-0");
+        world.reconcile();
+        assert_eq!(world.role("worker").succeeded_indices, None);
+        world.vanish("mnist-worker-0");
+        world.settle();
+        assert_eq!(world.role("worker").succeeded_indices.as_deref(), Some("0"));
+        assert_eq!(
+            (world.phase(), world.restarts()),
+            (Some(Running), (0, 0)),
+            "{policy:?}"
+        );
+        assert_eq!(world.log.pods.len(), 2);
+        world.succeed_all();
+        world.reconcile();
+        assert_eq!(world.phase(), Some(Succeeded));
+    }
+}
+
+#[test]
+fn a_pod_that_succeeded_before_the_job_ran_and_was_removed_is_not_run_again() {
+    let mut world = World::new(custom(&[("worker", 2)]));
+    world.reconcile();
+    world.succeed("mnist-worker-0");
+    world.vanish("mnist-worker-0");
+    world.settle();
+    assert_eq!((world.phase(), world.log.pods.len()), (Some(Running), 2));
+}
+
+#[test]
+fn an_operator_that_starts_anew_knows_of_a_success_that_is_a_second_old() {
+    let mut world = World::running(workers(2, RestartPolicy::OnFailure));
+    world.tick(1);
+    world.succeed("mnist-worker-0");
+    world.reconcile();
+    world.vanish("mnist-worker-0");
+    world.departed.clear();
+    world.settle();
+    assert_eq!((world.restarts(), world.log.pods.len()), ((0, 0), 2));
+}
+
+#[test]
+fn successes_of_a_second_are_written_together() {
+    let mut world = World::running(workers(60, RestartPolicy::OnFailure));
+    world.tick(30);
+    let before = world.log.statuses;
+    // The first is written at once; ten a second follow, half of which are seen alone.
+    for index in 0..50 {
+        world.succeed(&format!("mnist-worker-{index}"));
+        world.reconcile();
+        if index % 10 == 9 {
+            world.tick(1);
+        }
+    }
+    assert_eq!(world.log.statuses - before, 5);
+}
+
+#[test]
+fn a_pod_that_always_runs_again_does_so_after_it_was_removed_as_well() {
+    let mut world = World::running(workers(1, RestartPolicy::Always));
+    world.succeed("mnist-worker-0");
+    world.vanish("mnist-worker-0");
+    world.settle();
+    assert_eq!((world.phase(), world.log.pods.len()), (Some(Running), 2));
+}
+
+#[test]
+fn a_pod_that_was_counted_as_lost_is_replaced_though_it_succeeded_in_the_end() {
+    let job = workers(2, RestartPolicy::OnFailure).role("worker", |role| {
+        role.node_down_policy = Some(NodeDownPolicy::Fail);
+    });
+    let mut world = World::running(job);
+    world.node("node-1", NodeState::Down);
+    world.reconcile();
+    world.succeed("mnist-worker-1");
+    world.node("node-1", NodeState::Up);
+    world.kubelets_remove();
+    world.settle();
+    assert_eq!((world.restarts(), world.log.pods.len()), ((0, 1), 3));
+}
+
+#[test]
+fn a_pod_gets_labels_back_that_somebody_took_from_it() {
+    let mut world = World::running(custom(&[("worker", 2)]));
+    world.pod_mut("mnist-worker-1").labelled = false;
+    world.settle();
+    assert_eq!(world.log.labelled, ["mnist-worker-1"]);
+    assert_eq!((world.phase(), world.log.statuses), (Some(Running), 2));
+    // What has ended needs to be found by nobody.
+    world.succeed("mnist-worker-0");
+    world.pod_mut("mnist-worker-0").labelled = false;
+    world.settle();
+    assert_eq!(world.log.labelled.len(), 1);
+}
+
+#[test]
+fn pods_whose_absence_is_about_to_count_are_named() {
+    for policy in [RestartPolicy::Never, RestartPolicy::OnFailure] {
+        let mut world = World::running(workers(3, policy));
+        assert!(world.plan().missing.is_empty());
+        world.vanish("mnist-worker-1");
+        assert_eq!(world.plan().missing, ["mnist-worker-1"], "{policy:?}");
+        world.settle();
+        assert!(world.plan().missing.is_empty());
+    }
+    let mut world = World::new(workers(1, RestartPolicy::Never));
+    world.reconcile();
+    world.vanish("mnist-worker-0");
+    assert!(world.plan().missing.is_empty(), "that counts for nothing");
 }
 
 #[test]
@@ -199,7 +319,7 @@ fn a_job_of_another_controller_is_not_touched() {
     let job = custom(&[("worker", 2)]).spec(|spec| spec.managed_by = Some("trainyard.dev/operator".into()));
     assert_eq!(
         World::new(job).plan().actions.len(),
-        3,
+        1,
         "named outright, it is ours"
     );
 }

@@ -19,3 +19,4 @@ mod life;
 mod nodes;
 mod refused;
 mod suspension;
+mod taken;

@@ -79,6 +79,20 @@ fn a_resumed_job_starts_afresh() {
 }
 
 #[test]
+fn what_succeeded_and_went_with_the_suspension_runs_again() {
+    // The last pods go and the user resumes the job before the operator has looked.
+    let mut world = World::running(workers(2, Never));
+    world.succeed("mnist-worker-0");
+    world.suspend(true);
+    world.reconcile();
+    world.kubelets_remove();
+    world.suspend(false);
+    assert_eq!(world.departed.len(), 1);
+    world.settle();
+    assert_eq!((world.phase(), world.log.pods.len()), (Some(Running), 4));
+}
+
+#[test]
 fn a_job_resumed_before_its_pods_are_gone_waits_for_that() {
     // What the pods of the former run still do must not count for the new one.
     type Happening = fn(&mut World);
