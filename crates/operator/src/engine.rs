@@ -35,7 +35,7 @@ const STALE: Backoff = Backoff {
 const FIRST_TERM: Duration = Duration::from_secs(1);
 /// A job of many pods, at which each look costs time, rests for so many times what it cost, so that the changes of
 /// many pods are looked at together.
-const RESTS: u32 = 10;
+const RESTS: u32 = 20;
 /// The shortest rest that a timer can tell from none.
 const RESOLUTION: Duration = Duration::from_millis(2);
 /// How long writes may take that were under way when it was time to stop.
@@ -213,6 +213,7 @@ impl Engine {
             () = async {
                 // A predecessor may have written until a moment ago: decide nothing before having seen all of it.
                 watches.caught_up(began).await;
+                self.index.forget_all_departed();
                 self.queue.with(|core| core.open(self.index.keys()));
                 self.dispatch(&term, &mut tasks).await;
             } => {}

@@ -3,9 +3,11 @@
 //! kube's own watcher does the same, but does not say of which version a list is, and the index needs that to tell
 //! what is gone from what is newer than the list. It also decodes straight from the bytes received.
 
+mod pages;
+
 use std::time::Duration;
 
-use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
+use futures::{AsyncBufRead, AsyncBufReadExt};
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use serde::Deserialize;
@@ -16,6 +18,7 @@ use tokio::time::Instant;
 use crate::index::{Kind, Source};
 use crate::queue::{Backoff, jitter};
 use crate::slim::Version;
+use pages::{ListMeta, Splitter};
 
 /// The pause between attempts. The last is short enough that an outage of a minute costs little more than a minute.
 const BACKOFF: Backoff = Backoff {
@@ -99,22 +102,6 @@ impl Error {
 }
 
 #[derive(Deserialize)]
-struct ListPage<'a> {
-    metadata: ListMeta,
-    #[serde(borrow, default)]
-    items: Option<Vec<&'a RawValue>>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ListMeta {
-    #[serde(default)]
-    resource_version: String,
-    #[serde(default, rename = "continue")]
-    more: Option<String>,
-}
-
-#[derive(Deserialize)]
 struct Line<'a> {
     #[serde(rename = "type", borrow)]
     what: std::borrow::Cow<'a, str>,
@@ -186,29 +173,50 @@ async fn list(
     }
     .limit(target.page);
     let request = Request::new(&target.path);
-    let mut body = Vec::new();
     let mut first = true;
-    loop {
+    let mut each = |metadata: &ListMeta, object: &[u8]| {
+        if std::mem::take(&mut first) {
+            sink.listing(Version::parse(&metadata.resource_version));
+        }
+        let text = std::str::from_utf8(object).map_err(serde::de::Error::custom);
+        decoded(target, text.and_then(|json| sink.object(json, Source::List)));
+    };
+    let metadata = loop {
         let page = if target.metadata_only {
             request.list_metadata(&params)?
         } else {
             request.list(&params)?
         };
-        body.clear();
-        client.request_stream(page).await?.read_to_end(&mut body).await?;
-        let page: ListPage<'_> = serde_json::from_slice(&body)?;
-        let version = Version::parse(&page.metadata.resource_version);
-        if std::mem::take(&mut first) {
-            sink.listing(version);
-        }
-        for item in page.items.into_iter().flatten() {
-            decoded(target, sink.object(item.get(), Source::List));
-        }
-        params.continue_token = page.metadata.more.filter(|more| !more.is_empty());
+        let metadata = read_page(client, page, &mut each).await?;
+        params.continue_token = metadata.more.clone().filter(|more| !more.is_empty());
         if params.continue_token.is_none() {
-            sink.listed(version, began);
-            return Ok(page.metadata.resource_version);
+            break metadata;
         }
+    };
+    let version = Version::parse(&metadata.resource_version);
+    if first {
+        sink.listing(version);
+    }
+    sink.listed(version, began);
+    Ok(metadata.resource_version)
+}
+
+async fn read_page(
+    client: &kube::Client,
+    request: http::Request<Vec<u8>>,
+    each: &mut (dyn FnMut(&ListMeta, &[u8]) + Send),
+) -> Result<ListMeta, Error> {
+    let mut stream = std::pin::pin!(client.request_stream(request).await?);
+    let mut splitter = Splitter::default();
+    let mut metadata = None;
+    loop {
+        let bytes = stream.fill_buf().await?;
+        if bytes.is_empty() {
+            return Ok(splitter.finish(each)?);
+        }
+        splitter.feed(bytes, each, &mut metadata)?;
+        let taken = bytes.len();
+        stream.as_mut().consume(taken);
     }
 }
 

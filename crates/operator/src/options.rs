@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use clap::builder::RangedU64ValueParser;
+use trainyard_api::validate::object_name_problem;
 use trainyard_core::view::Settings;
 
 /// Options of the operator.
@@ -13,7 +15,8 @@ pub struct Options {
         long = "watch-namespace",
         env = "TRAINYARD_WATCH_NAMESPACE",
         value_name = "NAME",
-        value_delimiter = ','
+        value_delimiter = ',',
+        value_parser = namespace_or_nothing
     )]
     pub watch_namespaces: Vec<String>,
 
@@ -56,7 +59,7 @@ pub struct Options {
 
     /// The operator's own namespace, for the lease and the certificates. Without it, that of the kubeconfig or of the
     /// pod.
-    #[arg(long, env = "TRAINYARD_NAMESPACE", value_name = "NAME")]
+    #[arg(long, env = "TRAINYARD_NAMESPACE", value_name = "NAME", value_parser = namespace_name)]
     pub namespace: Option<String>,
 
     /// The cluster's DNS domain.
@@ -73,7 +76,8 @@ pub struct Options {
         long,
         env = "TRAINYARD_CONCURRENCY",
         value_name = "NUMBER",
-        default_value_t = 256
+        default_value_t = 256,
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..)
     )]
     pub concurrency: usize,
 }
@@ -97,6 +101,22 @@ impl Options {
         namespaces.sort();
         namespaces.dedup();
         namespaces
+    }
+}
+
+/// Reads the name of a namespace.
+pub fn namespace_name(name: &str) -> Result<String, String> {
+    object_name_problem(name).map_or_else(
+        || Ok(name.to_owned()),
+        |problem| Err(format!("a namespace's name {problem}")),
+    )
+}
+
+/// Reads the name of a namespace, or of none: a variable that is set to nothing is as good as one that is not set.
+fn namespace_or_nothing(name: &str) -> Result<String, String> {
+    match name.trim() {
+        "" => Ok(String::new()),
+        name => namespace_name(name),
     }
 }
 
@@ -134,5 +154,51 @@ mod tests {
         ]);
         assert!(options.leader_elect && !options.webhooks);
         assert_eq!(options.namespaces(), ["a", "b"]);
+    }
+
+    fn refused(argument: &str) -> String {
+        let parsed = Program::try_parse_from(["trainyard", argument]);
+        parsed.map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_no_namespace_is_refused_at_once() {
+        for argument in [
+            "--watch-namespace=a,,B b",
+            "--watch-namespace=a.b",
+            "--namespace=A",
+            "--namespace=",
+        ] {
+            let said = refused(argument);
+            assert!(said.contains("a namespace's name must "), "{said}");
+        }
+        assert_eq!(
+            parse(&["--watch-namespace=", "--watch-namespace= b , a"]).namespaces(),
+            ["a", "b"]
+        );
+    }
+
+    #[test]
+    fn somebody_must_work() {
+        assert!(
+            refused("--concurrency=0").contains("1.."),
+            "{}",
+            refused("--concurrency=0")
+        );
+        assert_eq!(parse(&["--concurrency=1"]).concurrency, 1);
+    }
+
+    /// The page that lists the flags says what the program says.
+    #[test]
+    fn the_documented_concurrency_is_the_real_one() {
+        let page = include_str!("../../../docs/operations.md");
+        let row = page
+            .lines()
+            .find(|line| line.contains("`--concurrency N`"))
+            .unwrap();
+        assert_eq!(
+            row.split('|').nth(3).unwrap().trim(),
+            parse(&[]).concurrency.to_string()
+        );
     }
 }

@@ -1,8 +1,10 @@
 //! One reconcile: look at the index, ask what to do, do it.
 
 mod malformed;
+mod refusal;
+mod told;
+mod verdict;
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,26 +12,26 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use trainyard_api::{JobPhase, Reason, RestartCause, TrainingJob, TrainingJobStatus};
-use trainyard_core::plan::{Action, Note, Plan, StatusWrite, plan};
-use trainyard_core::view::View;
+use trainyard_api::{TrainingJob, TrainingJobStatus};
+use trainyard_core::plan::{Action, Plan, StatusWrite, plan};
+use trainyard_core::view::{Conflict, View};
 
 use crate::act::{Class, Done, Failure, Hands, Place, Target};
 use crate::clock::Clock;
 use crate::events::Recorder;
-use crate::index::{Hold, Index, JobKey, Known, Memory, Snapshot};
+use crate::index::{Index, JobKey, Known, Memory, Snapshot};
 use crate::metrics::{Metrics, Outcome};
-use crate::queue::{Backoff, jitter};
+
+use refusal::held;
+use told::Told;
+pub use verdict::{Next, Verdict};
 
 /// A status in which only counters or messages differ is not written more often than this.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
+/// A status in which successes differ is not written more often than this.
+const EARLY_INTERVAL: Duration = Duration::from_secs(1);
 /// How often it is looked whether what is in a job's way still is.
 const PROBE_INTERVAL: Duration = Duration::from_secs(30);
-/// The pause in creating children that the server refuses.
-const REFUSED: Backoff = Backoff {
-    base: Duration::from_secs(1),
-    max: Duration::from_mins(5),
-};
 /// A reconcile that has looked so often, each time because of what it had done, lets others go first.
 const ROUNDS: u32 = 8;
 /// A time to look again that has passed already is taken to mean this.
@@ -49,50 +51,14 @@ pub struct Reconciler {
     pub clock: Arc<dyn Clock>,
 }
 
-/// What came of a reconcile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// When to look again.
-    pub next: Next,
-    /// How long it took to decide.
-    pub cost: Duration,
-}
-
-/// When to look at a job again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// When something happens.
-    Rest,
-    /// At a time.
-    At(Instant),
-    /// Now: the index has changed by what was done.
-    Again,
-    /// After a pause that grows from one failure to the next, and is at least as long as the server asks.
-    Retry(Option<Duration>),
-    /// After a short pause, by when the index will have what it lacks.
-    Stale,
-}
-
-impl Verdict {
-    const REST: Self = Self::new(Outcome::Quiet, Next::Rest);
-
-    const fn new(outcome: Outcome, next: Next) -> Self {
-        Self {
-            outcome,
-            next,
-            cost: Duration::ZERO,
-        }
-    }
-}
-
 /// What a reconcile has done so far.
 #[derive(Default)]
 struct Work {
     rounds: u32,
     acted: bool,
     cost: Duration,
+    /// It has been made sure that pods are gone that are not there.
+    searched: bool,
     /// The place from which the status is written.
     place: Option<Place>,
 }
@@ -178,7 +144,9 @@ impl Reconciler {
             job,
             pods,
             services,
+            departed,
             conflicts,
+            refusal,
             nodes,
             memory,
         } = known;
@@ -192,67 +160,58 @@ impl Reconciler {
             next: None,
         };
         if !conflicts.is_empty() {
-            let due = memory.probed.map_or(started, |probed| probed + PROBE_INTERVAL);
-            if due <= started {
-                self.index.remember(&uid, |memory| memory.probed = Some(started));
-                if self.hands.probe(target, &conflicts).await? {
-                    return Ok(None);
-                }
+            let (changed, next) = self.probe(target, memory, &conflicts, started).await?;
+            if changed {
+                return Ok(None);
             }
-            progress.at(if due <= started {
-                started + PROBE_INTERVAL
-            } else {
-                due
-            });
+            progress.at(next);
         }
         let (now, started) = (self.clock.now(), Instant::now());
+        let begun = processor_time();
         let mut plan = plan(&View {
             job: &job,
             pods: &pods,
             services: &services,
+            departed: &departed,
             conflicts: &conflicts,
+            refusal: refusal.as_deref(),
             nodes: &nodes,
             settings: self.hands.settings(),
             now,
         });
-        work.cost += started.elapsed();
+        work.cost += processor_time().saturating_sub(begun);
         // Kept, they would have to be copied when the answers to what follows come in.
         drop((pods, services));
 
+        if self.search(target, &plan.missing, work).await? {
+            return Ok(None);
+        }
         if let Some(until) = held(memory.hold, job.metadata.generation, started) {
             let before = plan.actions.len();
-            plan.actions
-                .retain(|action| !matches!(action, Action::CreatePod(_) | Action::CreateService(_)));
+            plan.actions.retain(|action| !action.creates());
             if plan.actions.len() < before {
                 progress.at(until);
             }
         }
         if !plan.actions.is_empty() {
             work.place = None;
-            let done = self.hands.act(target, &job, plan.actions).await;
+            let created = plan.actions.iter().any(Action::creates);
+            let done = Box::pin(self.hands.act(target, &job, plan.actions)).await;
             work.acted |= done.acted > 0;
-            self.judge(target, &job.metadata, memory, done)?;
+            self.judge(target, &job.metadata, memory, created, done)?;
             return Ok(None);
         }
         if let Some(wake) = plan.wake_at {
             let away = Duration::try_from(wake.duration_since(now)).unwrap_or_default();
             progress.at(started + away.max(SOON));
         }
-        let status = match std::mem::take(&mut plan.status) {
-            StatusWrite::Unchanged => None,
-            StatusWrite::Now(status) => Some(status),
-            StatusWrite::Soon(status) => {
-                let due = memory
-                    .status_written
-                    .map_or(started, |written| written + STATUS_INTERVAL);
-                if due > started {
-                    progress.at(due);
-                    // Nothing hangs on it: what depends on a status comes with `Now`.
-                    return Ok(Some(progress.verdict()));
-                }
-                Some(status)
-            }
-        };
+        let (status, pace) = paced(std::mem::take(&mut plan.status));
+        let due = memory.status_written.map_or(started, |written| written + pace);
+        if status.is_some() && due > started {
+            progress.at(due);
+            // Nothing hangs on it: what depends on a status comes with `Now`.
+            return Ok(Some(progress.verdict()));
+        }
         if status.is_some() && work.place.is_none() {
             let class = if plan.after.is_empty() {
                 Class::Status
@@ -267,13 +226,58 @@ impl Reconciler {
                 return Ok(None);
             }
         }
-        self.conclude(target, job, status, plan, now, progress, work)
-            .await
-            .map(Some)
+        let verdict = Box::pin(self.conclude(target, job, status, plan, now, progress, work)).await;
+        if !departed.is_empty()
+            && !matches!(
+                verdict,
+                Err(_)
+                    | Ok(Verdict {
+                        outcome: Outcome::Error,
+                        ..
+                    })
+            )
+        {
+            self.index.forget_departed(&uid, &departed);
+        }
+        verdict.map(Some)
+    }
+
+    /// Looks, from time to time, whether what was in a job's way still is. Whether that has changed, and when to look
+    /// again.
+    async fn probe(
+        &self,
+        target: Target<'_>,
+        memory: Memory,
+        conflicts: &[Conflict],
+        now: Instant,
+    ) -> Result<(bool, Instant), Failure> {
+        let due = memory.probed.map_or(now, |probed| probed + PROBE_INTERVAL);
+        if due > now {
+            return Ok((false, due));
+        }
+        self.index
+            .remember(target.uid, |memory| memory.probed = Some(now));
+        let changed = self.hands.probe(target, conflicts).await?;
+        Ok((changed, now + PROBE_INTERVAL))
+    }
+
+    /// Looks, once in a reconcile, for pods whose absence is about to count. Whether there were any after all.
+    async fn search(&self, target: Target<'_>, missing: &[String], work: &mut Work) -> Result<bool, Failure> {
+        if missing.is_empty() || std::mem::replace(&mut work.searched, true) {
+            return Ok(false);
+        }
+        Box::pin(self.hands.find(target, missing)).await
     }
 
     /// Judges what became of the actions.
-    fn judge(&self, target: Target<'_>, job: &ObjectMeta, memory: Memory, done: Done) -> Result<(), Failure> {
+    fn judge(
+        &self,
+        target: Target<'_>,
+        job: &ObjectMeta,
+        memory: Memory,
+        created: bool,
+        done: Done,
+    ) -> Result<(), Failure> {
         if done.conflict {
             let now = Instant::now();
             self.index
@@ -282,42 +286,12 @@ impl Reconciler {
         }
         match done.failure {
             // The rest of the job goes on; what was refused is tried again after a pause.
-            Some(Failure::Refused(words)) => self.hold(target, job, memory, &words),
+            Some(Failure::Refused(words)) => self.refused(target, job, memory, done.refusal, words),
             Some(failure) => return Err(failure),
-            None if memory.hold.is_some() || memory.told.is_some() => {
-                self.index
-                    .remember(target.uid, |memory| (memory.hold, memory.told) = (None, None));
-            }
+            None if created => self.taken(target, memory),
             None => {}
         }
         Ok(())
-    }
-
-    /// Notes that children were refused, and tells the user unless that has been said.
-    fn hold(&self, target: Target<'_>, job: &ObjectMeta, memory: Memory, words: &str) {
-        let failures = memory
-            .hold
-            .filter(|hold| hold.generation == job.generation)
-            .map_or(1, |hold| hold.failures + 1);
-        let until = Instant::now() + REFUSED.pause(failures, jitter());
-        let hold = Hold {
-            until,
-            failures,
-            generation: job.generation,
-        };
-        let told = fingerprint(words);
-        self.index.remember(target.uid, |memory| {
-            (memory.hold, memory.told) = (Some(hold), Some(told));
-        });
-        if memory.told != Some(told) {
-            tracing::warn!(job = %target.key, error = words, "children could not be created");
-            let note = Note {
-                warning: true,
-                reason: Reason::CreateFailed,
-                message: words.to_owned(),
-            };
-            self.recorder.note(job, &note, self.clock.now());
-        }
     }
 
     /// Writes the status, and does what may be done only then.
@@ -362,7 +336,7 @@ impl Reconciler {
             && let Some(Known::Job(known)) = self.index.get(target.key)
             && *known.uid == *target.uid
         {
-            let done = self.hands.act(target, &known.job, plan.after).await;
+            let done = Box::pin(self.hands.act(target, &known.job, plan.after)).await;
             progress.acted |= done.acted > 0;
             if let Some(failure) = done.failure {
                 return Err(failure);
@@ -370,55 +344,22 @@ impl Reconciler {
         }
         Ok(progress.verdict())
     }
+}
 
-    fn tell(&self, key: &JobKey, before: Told, after: Told) {
-        for (cause, before, after) in [
-            (RestartCause::Failure, before.failures, after.failures),
-            (RestartCause::Disruption, before.disruptions, after.disruptions),
-        ] {
-            if after > before {
-                self.metrics.restarted(cause, u64::from(after.abs_diff(before)));
-            }
-        }
-        if before.phase != after.phase {
-            let phase = after.phase.map(JobPhase::as_str).unwrap_or_default();
-            tracing::info!(job = %key, phase, "job");
-        }
+/// A status to write, and how old the last write must be for that.
+fn paced(write: StatusWrite) -> (Option<Box<TrainingJobStatus>>, Duration) {
+    match write {
+        StatusWrite::Unchanged => (None, Duration::ZERO),
+        StatusWrite::Now(status) => (Some(status), Duration::ZERO),
+        StatusWrite::Early(status) => (Some(status), EARLY_INTERVAL),
+        StatusWrite::Soon(status) => (Some(status), STATUS_INTERVAL),
     }
 }
 
-/// What of a status is told.
-#[derive(Clone, Copy, Default)]
-struct Told {
-    phase: Option<JobPhase>,
-    failures: i32,
-    disruptions: i32,
-}
-
-impl Told {
-    fn of(status: &TrainingJobStatus) -> Self {
-        let restarts = status.restarts.as_ref();
-        Self {
-            phase: status.phase,
-            failures: restarts.map_or(0, |restarts| restarts.failures),
-            disruptions: restarts.map_or(0, |restarts| restarts.disruptions),
-        }
-    }
-}
-
-/// Until when children are not to be created.
-fn held(hold: Option<Hold>, generation: Option<i64>, now: Instant) -> Option<Instant> {
-    hold.filter(|hold| hold.until > now && hold.generation == generation)
-        .map(|hold| hold.until)
-}
-
-/// A fingerprint of what the server says, without the name of the child it happened to say it about.
-fn fingerprint(words: &str) -> u64 {
-    let rest = words
-        .split_once('"')
-        .and_then(|(_, rest)| rest.split_once('"'))
-        .map_or(words, |(_, rest)| rest);
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(rest)
+/// The processor time of this thread. Time that a busy machine let us wait is no cost of ours.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -115,3 +115,37 @@ impl From<kube::Error> for Failure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_told_apart() {
+        let failure = |code: u16, reason: &str, message: &str| {
+            let body = serde_json::json!({"code": code, "reason": reason, "message": message});
+            Failure::from(kube::Error::Api(serde_json::from_value(body).unwrap()))
+        };
+        assert_eq!(failure(409, "Conflict", "quota was modified"), Failure::Conflict);
+        assert_eq!(
+            failure(403, "Forbidden", "ns is forbidden because it is being terminated"),
+            Failure::NamespaceEnds
+        );
+        assert!(matches!(
+            failure(422, "Invalid", "spec.containers"),
+            Failure::Refused(_)
+        ));
+        assert!(matches!(
+            failure(500, "InternalError", "failed calling webhook \"w\""),
+            Failure::Refused(_)
+        ));
+        assert!(matches!(
+            failure(500, "InternalError", "etcd"),
+            Failure::Transient(..)
+        ));
+        assert!(matches!(
+            failure(429, "TooManyRequests", ""),
+            Failure::Transient(..)
+        ));
+    }
+}

@@ -1,29 +1,32 @@
 //! The writes. Each is allowed by the leadership right before it is sent, preconditioned so that it can do no harm if
 //! it comes late, and told to the index when it is answered.
 
+mod claim;
 mod failure;
 mod gate;
 mod request;
+mod status;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use futures::StreamExt;
+use futures::future::{Fuse, FusedFuture};
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use http::Method;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
-use trainyard_api::{TrainingJob, TrainingJobSpec, TrainingJobStatus};
+use trainyard_api::TrainingJob;
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::plan::Action;
-use trainyard_core::view::{Conflict, Settings};
+use trainyard_core::view::{Refusal, Settings};
 
 use crate::index::{Index, JobKey, Kind, Source};
 use crate::leader::Leadership;
-use crate::slim::{Malformed, Meta, MetadataAnswer, SlimMeta, SlimPod};
+use crate::slim::{Meta, SlimMeta, SlimPod};
 
+use claim::Child;
 pub use failure::Failure;
 pub use gate::{Class, Gate, Place};
 use request::{Answer, Path, request};
@@ -60,6 +63,43 @@ pub struct Done {
     pub conflict: bool,
     /// The gravest of the failures.
     pub failure: Option<Failure>,
+    /// The first child that was refused.
+    pub refusal: Option<Refusal>,
+}
+
+/// Whether children are refused, and which was the first if the user should hear of it.
+type Refused = OnceLock<Option<Refusal>>;
+
+impl Done {
+    fn note(&mut self, result: Result<(), Failure>) {
+        match result {
+            Ok(()) => self.acted += 1,
+            Err(Failure::InTheWay) => self.conflict = true,
+            Err(failure) => self.failure = Some(Failure::graver(self.failure.take(), failure)),
+        }
+    }
+}
+
+/// A child that is about to be created.
+struct Creation {
+    child: Child,
+    name: String,
+    request: http::Request<Vec<u8>>,
+}
+
+impl Creation {
+    fn new(
+        target: Target<'_>,
+        child: Child,
+        name: Option<&str>,
+        object: &impl Serialize,
+    ) -> Result<Self, Failure> {
+        let path = child.path(&target.key.namespace, "").by_us();
+        // Metadata is all of the answer that is new to us.
+        let request = request(Method::POST, &path, Answer::Metadata, Some(object))?;
+        let name = name.unwrap_or_default().to_owned();
+        Ok(Self { child, name, request })
+    }
 }
 
 impl Hands {
@@ -87,23 +127,32 @@ impl Hands {
     /// Carries out actions, in parallel and in no order.
     pub async fn act(&self, target: Target<'_>, job: &TrainingJob, actions: Vec<Action>) -> Done {
         // Where the server refuses one child it refuses its siblings too: the rest need not be tried.
-        let refused = AtomicBool::new(false);
-        let creates = actions
-            .iter()
-            .any(|action| matches!(action, Action::CreatePod(_) | Action::CreateService(_)));
+        let refused = Refused::new();
+        let parsed = |action: &Action| action.creates() || matches!(action, Action::LabelPod { .. });
         // Only a valid job has children to create.
-        let job = creates.then(|| Job::parse(job).ok()).flatten();
+        let job = actions.iter().any(parsed).then(|| Job::parse(job).ok()).flatten();
         let job = job.as_ref();
-        let results = futures::stream::iter(actions).map(|action| self.one(target, job, action, &refused));
-        let mut results = results.buffer_unordered(IN_FLIGHT);
         let mut done = Done::default();
-        while let Some(result) = results.next().await {
-            match result {
-                Ok(()) => done.acted += 1,
-                Err(Failure::InTheWay) => done.conflict = true,
-                Err(failure) => done.failure = Some(Failure::graver(done.failure.take(), failure)),
+        let mut actions = actions.into_iter();
+        let mut running = FuturesUnordered::new();
+        let mut entering = std::pin::pin!(Fuse::terminated());
+        loop {
+            // A request is made only once there is a place for it: what waits here takes no memory.
+            if entering.is_terminated() && !actions.as_slice().is_empty() {
+                entering.set(self.gate.enter(Class::Urgent).fuse());
+            }
+            tokio::select! {
+                Some(result) = running.next() => done.note(result),
+                place = &mut entering, if !entering.is_terminated() => {
+                    if let Some(action) = actions.next() {
+                        running.push(self.one(target, job, action, &refused, place));
+                    }
+                }
+                else => break,
             }
         }
+        drop(running);
+        done.refusal = refused.into_inner().flatten();
         done
     }
 
@@ -112,29 +161,32 @@ impl Hands {
         target: Target<'_>,
         job: Option<&Job<'_>>,
         action: Action,
-        refused: &AtomicBool,
+        refused: &Refused,
+        _place: Place,
     ) -> Result<(), Failure> {
         let namespace = &target.key.namespace;
-        // Nothing is built before it can be sent: what waits here takes no memory.
-        let _place = self.gate.enter(Class::Urgent).await;
         match action {
-            Action::CreatePod(_) | Action::CreateService(_) if refused.load(Ordering::Relaxed) => {
+            Action::CreatePod(_) | Action::CreateService(_) if refused.get().is_some() => {
                 Err(Failure::Skipped)
             }
             Action::CreatePod(key) => {
-                let Some(pod) = job.and_then(|job| build::pod(job, &self.settings, key)) else {
-                    return Ok(());
-                };
-                let name = pod.metadata.name.clone().unwrap_or_default();
-                self.create(target, Child::Pod, &name, &pod, refused).await
+                let pod = job.and_then(|job| build::pod(job, &self.settings, key));
+                let Some(pod) = pod else { return Ok(()) };
+                let create = Creation::new(target, Child::Pod, pod.metadata.name.as_deref(), &pod)?;
+                drop(pod);
+                self.create(target, create, refused).await
             }
+            Action::LabelPod { key, uid } => match job {
+                Some(job) => self.label(target, job, key, &uid).await,
+                None => Ok(()),
+            },
             Action::CreateService(key) => {
-                let Some(service) = job.and_then(|job| build::service(job, key)) else {
-                    return Ok(());
-                };
-                let name = service.metadata.name.clone().unwrap_or_default();
-                self.create(target, Child::Service, &name, &service, refused)
-                    .await
+                let service = job.and_then(|job| build::service(job, key));
+                let Some(service) = service else { return Ok(()) };
+                let create =
+                    Creation::new(target, Child::Service, service.metadata.name.as_deref(), &service)?;
+                drop(service);
+                self.create(target, create, refused).await
             }
             Action::DeletePod { name, uid, force } => {
                 let path = Path::pod(namespace, &name);
@@ -155,26 +207,28 @@ impl Hands {
         }
     }
 
-    async fn create(
-        &self,
-        target: Target<'_>,
-        child: Child,
-        name: &str,
-        object: &impl Serialize,
-        refused: &AtomicBool,
-    ) -> Result<(), Failure> {
-        let path = child.path(&target.key.namespace, "");
-        // Metadata is all of the answer that is new to us.
-        let request = request(Method::POST, &path.by_us(), Answer::Metadata, Some(object))?;
+    async fn create(&self, target: Target<'_>, create: Creation, refused: &Refused) -> Result<(), Failure> {
+        let Creation { child, name, request } = create;
         match self.send::<SlimPod>(target.term, request).await {
             Ok(created) => {
                 self.see(child, created);
                 Ok(())
             }
-            Err(Failure::Exists) => self.exists(target, child, name).await,
+            Err(Failure::Exists) => self.exists(target, child, &name).await,
             Err(failure) => {
-                if matches!(failure, Failure::Refused(_) | Failure::NamespaceEnds) {
-                    refused.store(true, Ordering::Relaxed);
+                match &failure {
+                    Failure::Refused(words) => {
+                        let refusal = Refusal {
+                            kind: child.kind(),
+                            name,
+                            message: words.clone(),
+                        };
+                        let _ = refused.set(Some(refusal));
+                    }
+                    Failure::NamespaceEnds => {
+                        let _ = refused.set(None);
+                    }
+                    _ => {}
                 }
                 Err(failure)
             }
@@ -191,87 +245,6 @@ impl Hands {
                 Source::Answer,
             ),
         };
-    }
-
-    /// An object of the name exists. Whose is it?
-    async fn exists(&self, target: Target<'_>, child: Child, name: &str) -> Result<(), Failure> {
-        let path = child.path(&target.key.namespace, name);
-        let found: SlimPod = match self.read(&path).await {
-            Err(Failure::Gone) => {
-                return Err(Failure::Transient("it was there and is gone".to_owned(), None));
-            }
-            found => found?,
-        };
-        match Claim::of(&found.metadata, target) {
-            // Our own, of a request whose answer was lost, or of a former leader.
-            Claim::Ours if found.metadata.is_labelled() => {
-                self.see(child, found);
-                Ok(())
-            }
-            Claim::Ours => self.label(target, child, name, &found.metadata).await,
-            Claim::Former => Err(Failure::Former),
-            Claim::Foreign(owner) => {
-                let conflict = Conflict {
-                    kind: child.kind(),
-                    name: name.to_owned(),
-                    owner,
-                };
-                self.index.conflict(target.uid, conflict);
-                Err(Failure::InTheWay)
-            }
-        }
-    }
-
-    /// Gives a child of ours back the label that somebody took from it, without which the watch does not see it.
-    async fn label(&self, target: Target<'_>, child: Child, name: &str, found: &Meta) -> Result<(), Failure> {
-        use trainyard_api::names::{LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY};
-        let labels = serde_json::json!({"metadata": {
-            "uid": found.uid,
-            "resourceVersion": found.resource_version.0.to_string(),
-            "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_JOB: &*target.key.name},
-        }});
-        let path = child.path(&target.key.namespace, name);
-        let request = request(Method::PATCH, &path, Answer::Whole, Some(&labels))?;
-        let labelled = self.send::<SlimPod>(target.term, request).await?;
-        self.see(child, labelled);
-        Ok(())
-    }
-
-    /// Looks whether what was in a job's way still is. Whether anything has changed.
-    pub async fn probe(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<bool, Failure> {
-        let mut changed = false;
-        for conflict in conflicts {
-            let child = if conflict.kind == Child::Pod.kind() {
-                Child::Pod
-            } else {
-                Child::Service
-            };
-            let path = child.path(&target.key.namespace, &conflict.name);
-            let found = match self.read::<SlimPod>(&path).await {
-                Err(Failure::Gone) => None,
-                found => Some(found?),
-            };
-            let claim = found.as_ref().map(|found| Claim::of(&found.metadata, target));
-            match (claim, found) {
-                (Some(Claim::Foreign(owner)), _) if owner == conflict.owner => continue,
-                (Some(Claim::Foreign(owner)), _) => {
-                    self.index.conflict(
-                        target.uid,
-                        Conflict {
-                            owner,
-                            ..conflict.clone()
-                        },
-                    );
-                }
-                (Some(Claim::Ours), Some(found)) => {
-                    self.index.resolve(target.uid, conflict.kind, &conflict.name);
-                    self.see(child, found);
-                }
-                _ => self.index.resolve(target.uid, conflict.kind, &conflict.name),
-            }
-            changed = true;
-        }
-        Ok(changed)
     }
 
     async fn delete_child(
@@ -315,53 +288,6 @@ impl Hands {
         }
     }
 
-    /// Writes a job's status, if the job is still as it was when the status was computed.
-    ///
-    /// Whoever calls it has a [`Place`], and has computed the status since.
-    pub async fn write_status(
-        &self,
-        target: Target<'_>,
-        job: Arc<TrainingJob>,
-        status: &TrainingJobStatus,
-    ) -> Result<(), Failure> {
-        let body = StatusBody {
-            api_version: API_VERSION,
-            kind: KIND,
-            metadata: &job.metadata,
-            spec: &job.spec,
-            status,
-        };
-        let path = Path::job(&target.key.namespace, &target.key.name).status();
-        let request = request(Method::PUT, &path.by_us(), Answer::Metadata, Some(&body))?;
-        // The index can then change its copy in place.
-        drop(job);
-        let answer = self.send::<MetadataAnswer>(target.term, request).await?;
-        // The server keeps times by the second; what we keep must be what it keeps.
-        let kept = serde_json::to_vec(status).and_then(|json| serde_json::from_slice(&json));
-        let kept = kept.map_err(|error| Failure::Transient(error.to_string(), None))?;
-        self.index
-            .apply_status(target.uid, answer.into_metadata(), Some(kept));
-        Ok(())
-    }
-
-    /// Writes, on an object that is no job, that it is none.
-    pub async fn write_malformed(
-        &self,
-        term: &CancellationToken,
-        malformed: &Malformed,
-        report: &serde_json::Value,
-    ) -> Result<(), Failure> {
-        let _place = self.gate.enter(Class::Status).await;
-        let ObjectMeta { name, namespace, .. } = &malformed.metadata;
-        let path = Path::job(
-            namespace.as_deref().unwrap_or_default(),
-            name.as_deref().unwrap_or_default(),
-        )
-        .status();
-        let request = request(Method::PATCH, &path, Answer::Metadata, Some(report))?;
-        self.send::<IgnoredAny>(term, request).await.map(|_| ())
-    }
-
     async fn send<T: DeserializeOwned>(
         &self,
         term: &CancellationToken,
@@ -381,63 +307,6 @@ impl Hands {
         let request = request(Method::GET, path, Answer::Whole, None::<&()>)?;
         self.client.request(request).await.map_err(Failure::from)
     }
-}
-
-/// The kinds of children.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Child {
-    Pod,
-    Service,
-}
-
-impl Child {
-    const fn kind(self) -> &'static str {
-        match self {
-            Self::Pod => "Pod",
-            Self::Service => "Service",
-        }
-    }
-
-    fn path(self, namespace: &str, name: &str) -> Path {
-        match self {
-            Self::Pod => Path::pod(namespace, name),
-            Self::Service => Path::service(namespace, name),
-        }
-    }
-}
-
-/// Whose an object is.
-enum Claim {
-    Ours,
-    /// A former job's of the same name, or it is being removed: it will be gone.
-    Former,
-    /// Somebody else's, in words.
-    Foreign(String),
-}
-
-impl Claim {
-    fn of(metadata: &Meta, target: Target<'_>) -> Self {
-        match metadata.controller() {
-            Some(owner) if *owner.uid == *target.uid => Self::Ours,
-            Some(owner) if owner.is_job() && *owner.name == *target.key.name => Self::Former,
-            _ if metadata.terminating() => Self::Former,
-            Some(owner) => Self::Foreign(format!("{} {}", owner.kind, owner.name)),
-            None => Self::Foreign("nobody's".to_owned()),
-        }
-    }
-}
-
-const API_VERSION: &str = "trainyard.dev/v1alpha1";
-const KIND: &str = "TrainingJob";
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct StatusBody<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    metadata: &'a ObjectMeta,
-    spec: &'a TrainingJobSpec,
-    status: &'a TrainingJobStatus,
 }
 
 #[cfg(test)]

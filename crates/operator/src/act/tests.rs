@@ -7,6 +7,9 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use trainyard_core::plan::PodKey;
 
+use trainyard_api::TrainingJobStatus;
+use trainyard_core::view::Conflict;
+
 use super::*;
 use crate::index::Known;
 use crate::slim::{JobObject, Version};
@@ -186,7 +189,7 @@ async fn what_is_somebody_elses_is_not_touched() {
     let conflict = Conflict {
         kind: "Pod",
         name: "a-w-0".into(),
-        owner: "nobody's".into(),
+        owner: "nobody".into(),
     };
     assert_eq!(server.conflicts(), [conflict]);
     assert_eq!(server.asked().len(), 2);
@@ -205,7 +208,7 @@ async fn what_was_in_the_way_and_is_gone_is_not_in_the_way() {
         Conflict {
             kind: "Service",
             name: "a".into(),
-            owner: "nobody's".into(),
+            owner: "nobody".into(),
         },
     );
     assert_eq!(
@@ -375,33 +378,4 @@ async fn nothing_is_sent_when_the_term_is_over() {
     let done = server.create_pods(3).await;
     assert_eq!(done.failure, Some(Failure::NotLeader));
     assert!(server.asked().is_empty());
-}
-
-#[test]
-fn answers_are_told_apart() {
-    let failure = |code: u16, reason: &str, message: &str| {
-        let (_, body) = status(code, reason, message);
-        Failure::from(kube::Error::Api(serde_json::from_value(body).unwrap()))
-    };
-    assert_eq!(failure(409, "Conflict", "quota was modified"), Failure::Conflict);
-    assert_eq!(
-        failure(403, "Forbidden", "ns is forbidden because it is being terminated"),
-        Failure::NamespaceEnds
-    );
-    assert!(matches!(
-        failure(422, "Invalid", "spec.containers"),
-        Failure::Refused(_)
-    ));
-    assert!(matches!(
-        failure(500, "InternalError", "failed calling webhook \"w\""),
-        Failure::Refused(_)
-    ));
-    assert!(matches!(
-        failure(500, "InternalError", "etcd"),
-        Failure::Transient(..)
-    ));
-    assert!(matches!(
-        failure(429, "TooManyRequests", ""),
-        Failure::Transient(..)
-    ));
 }

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use trainyard_api::{FieldError, TrainingJob};
+use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::admission;
 
 use super::fill::fill;
@@ -193,8 +193,13 @@ fn validate(object: &Value, old: &Value) -> Verdict {
     };
     admission::default(&mut new);
     // A stored job that can't be read any more may be replaced by one that can.
+    let phase = phase(old);
     let old = decode(old).ok().map(|mut old| {
         admission::default(&mut old);
+        old.status = Some(TrainingJobStatus {
+            phase,
+            ..TrainingJobStatus::default()
+        });
         old
     });
     if old.as_ref().is_some_and(|old| old.spec == new.spec) {
@@ -215,6 +220,12 @@ fn validate(object: &Value, old: &Value) -> Verdict {
     } else {
         Verdict::Deny(errors)
     }
+}
+
+/// How far a stored job is. Nothing else of its status matters here, nor whether it can be read.
+fn phase(object: &Value) -> Option<JobPhase> {
+    let phase = object.pointer("/status/phase")?;
+    JobPhase::deserialize(phase).ok()
 }
 
 /// Reads a job; what can't be read is named by its path. Status is not looked at: it is not the user's.

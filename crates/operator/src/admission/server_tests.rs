@@ -76,7 +76,7 @@ fn asking(replicas: u32) -> Value {
             "kind": {"group": "trainyard.dev", "version": "v1alpha1", "kind": "TrainingJob"},
             "object": {"metadata": {"name": "mnist"}, "spec": {
                 "framework": {"name": "pytorch"},
-                "roles": [{"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [{"name": "t"}]}}}]
+                "roles": [{"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [{"name": "t", "image": "i"}]}}}]
             }}
         }
     })

@@ -333,3 +333,21 @@ fn what_is_no_review_is_an_error(#[case] body: &str) {
         assert!(error.contains("AdmissionReview"), "{error}");
     }
 }
+
+#[test]
+fn a_job_that_has_ended_is_not_changed_in_vain() {
+    let mut old = job(&spec());
+    // Only the phase is looked at, whatever else the status has become.
+    old["status"] = json!({"phase": "Succeeded", "conditions": "none"});
+    let mut new = old.clone();
+    new["spec"]["suspend"] = json!(true);
+    let answer = ask(Hook::Validate, &request("UPDATE", &new, &old));
+    assert_eq!(answer["allowed"], false);
+    let said = answer["status"]["message"].as_str().unwrap();
+    assert!(said.starts_with("spec.suspend: the job has ended"), "{said}");
+    old["status"]["phase"] = json!("Running");
+    assert_eq!(
+        ask(Hook::Validate, &request("UPDATE", &new, &old))["allowed"],
+        true
+    );
+}

@@ -73,11 +73,7 @@ impl Inner {
     fn detach(&mut self, kind: Kind, metadata: &Meta, except: Option<&str>) -> Option<JobKey> {
         let elsewhere = self.owners.iter_mut().find_map(|(uid, owner)| {
             let candidate = Some(&**uid) != except && *owner.key.namespace == *metadata.namespace;
-            let removed = candidate
-                && match kind {
-                    Kind::Pod => owner.pods.remove(&metadata.name, &metadata.uid),
-                    _ => owner.services.remove(&metadata.name, &metadata.uid),
-                };
+            let removed = candidate && owner.remove(kind, &metadata.name, &metadata.uid);
             removed.then(|| uid.clone())
         })?;
         self.tidy(&elsewhere)
@@ -97,10 +93,7 @@ impl Inner {
         if let Some(uid) = owner
             && let Some(owner) = self.owners.get_mut(&uid)
         {
-            let removed = match kind {
-                Kind::Pod => owner.pods.remove(&metadata.name, &metadata.uid),
-                _ => owner.services.remove(&metadata.name, &metadata.uid),
-            };
+            let removed = owner.remove(kind, &metadata.name, &metadata.uid);
             return if removed { self.tidy(&uid) } else { None };
         }
         self.detach(kind, metadata, None)

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, TrainingJob};
-use trainyard_core::view::{Conflict, PodRow, ServiceRow};
+use trainyard_core::view::{Conflict, Departed, PodPhase, PodRow, Refusal, ServiceRow};
 
-use super::JobKey;
 use super::rows::Rows;
+use super::{JobKey, Kind};
 use crate::slim::{Malformed, Version};
 
 pub(super) type Uid = Arc<str>;
@@ -19,7 +19,10 @@ pub(super) struct Owner {
     pub(super) job: Option<JobEntry>,
     pub(super) pods: Rows<PodRow>,
     pub(super) services: Rows<ServiceRow>,
+    /// Pods that were seen to succeed and are gone, until the job's status has been written with them in mind.
+    pub(super) departed: Vec<Departed>,
     pub(super) conflicts: Vec<Conflict>,
+    pub(super) refusal: Option<Arc<Refusal>>,
 }
 
 impl Owner {
@@ -29,8 +32,60 @@ impl Owner {
             job: None,
             pods: Rows::default(),
             services: Rows::default(),
+            departed: Vec::new(),
             conflicts: Vec::new(),
+            refusal: None,
         }
+    }
+
+    /// Removes a child. Whether it was there.
+    pub(super) fn remove(&mut self, kind: Kind, name: &str, uid: &str) -> bool {
+        match kind {
+            Kind::Pod => {
+                let gone = self.pods.remove(name, uid);
+                self.keep_success(gone)
+            }
+            _ => self.services.remove(name, uid).is_some(),
+        }
+    }
+
+    /// Removes a child of which the answer to a delete says that it went at a version.
+    pub(super) fn hide(&mut self, kind: Kind, name: &str, uid: &str, version: Version) {
+        match kind {
+            Kind::Pod => {
+                let gone = self.pods.hide(name, uid, version);
+                self.keep_success(gone);
+            }
+            _ => {
+                self.services.hide(name, uid, version);
+            }
+        }
+    }
+
+    /// Removes the children that a list did not contain. Whether any was.
+    pub(super) fn sweep(&mut self, kind: Kind, epoch: u32, listed: Version) -> bool {
+        match kind {
+            Kind::Pod => {
+                let gone = self.pods.sweep(epoch, listed);
+                self.keep_success(gone)
+            }
+            _ => !self.services.sweep(epoch, listed).is_empty(),
+        }
+    }
+
+    /// Keeps of pods that are gone which had succeeded: nothing else tells that from a pod that was lost. Whether
+    /// there was any pod.
+    fn keep_success(&mut self, gone: impl IntoIterator<Item = PodRow>) -> bool {
+        let mut any = false;
+        for row in gone {
+            any = true;
+            if row.phase == PodPhase::Succeeded && self.job.is_some() {
+                let PodRow { name, uid, .. } = row;
+                self.departed.retain(|known| known.name != name);
+                self.departed.push(Departed { name, uid });
+            }
+        }
+        any
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -69,8 +124,8 @@ pub struct Memory {
     pub status_written: Option<Instant>,
     /// Its children could not be created; it is not tried again for a while.
     pub hold: Option<Hold>,
-    /// A fingerprint of the last thing the user was told about children that could not be created.
-    pub told: Option<u64>,
+    /// A fingerprint of the last thing the user was told about children that could not be created, and when.
+    pub told: Option<(u64, Instant)>,
     /// When it was last looked whether what is in its way still is.
     pub probed: Option<Instant>,
     /// It has been deleted by us.

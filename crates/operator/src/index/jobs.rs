@@ -125,6 +125,8 @@ impl Inner {
         };
         let old = owner.job.take();
         owner.conflicts.clear();
+        owner.departed.clear();
+        owner.refusal = None;
         if self.names.get(&owner.key) == Some(uid) {
             self.names.remove(&owner.key);
         }

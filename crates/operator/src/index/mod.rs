@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus};
-use trainyard_core::view::{Conflict, PodRow, ServiceRow};
+use trainyard_core::view::{Conflict, Departed, PodRow, Refusal, ServiceRow};
 
 use crate::nodes::{NodeFacts, NodeTable};
 use crate::slim::{JobObject, Malformed, Meta, SlimMeta, SlimNode, SlimPod, Version};
@@ -80,8 +80,12 @@ pub struct Snapshot {
     pub pods: Arc<Vec<PodRow>>,
     /// Its Services.
     pub services: Arc<Vec<ServiceRow>>,
+    /// Its pods that were seen to succeed and are gone, where its status may not say so yet.
+    pub departed: Vec<Departed>,
     /// What is in its way.
     pub conflicts: Vec<Conflict>,
+    /// Why the server does not take a child of it.
+    pub refusal: Option<Arc<Refusal>>,
     /// The nodes of its pods.
     pub nodes: NodeFacts,
     /// What this process remembers of it.
@@ -192,10 +196,7 @@ impl Index {
     /// Removes a child of which the answer to a delete says that it went at a version.
     pub fn went(&self, kind: Kind, owner: &str, name: &str, uid: &str, version: Version) {
         if let Some(owner) = self.lock().owners.get_mut(owner) {
-            match kind {
-                Kind::Pod => owner.pods.hide(name, uid, version),
-                _ => owner.services.hide(name, uid, version),
-            }
+            owner.hide(kind, name, uid, version);
         }
     }
 
@@ -220,6 +221,27 @@ impl Index {
             owner
                 .conflicts
                 .retain(|known| (known.kind, known.name.as_str()) != (kind, name));
+        }
+    }
+
+    /// Notes why the server does not take a child of a job, or that it does.
+    pub fn refuse(&self, owner: &str, refusal: Option<Refusal>) {
+        if let Some(owner) = self.lock().owners.get_mut(owner) {
+            owner.refusal = refusal.map(Arc::new);
+        }
+    }
+
+    /// Forgets pods that were seen to succeed and are gone: the job's status has been written with them in mind.
+    pub fn forget_departed(&self, owner: &str, noted: &[Departed]) {
+        if let Some(owner) = self.lock().owners.get_mut(owner) {
+            owner.departed.retain(|pod| !noted.contains(pod));
+        }
+    }
+
+    /// Forgets all pods that are gone. What this replica saw before it led may be of a former run of a job.
+    pub fn forget_all_departed(&self) {
+        for owner in self.lock().owners.values_mut() {
+            owner.departed.clear();
         }
     }
 
@@ -304,7 +326,9 @@ impl Inner {
                 job: job.clone(),
                 pods: owner.pods.share(),
                 services: owner.services.share(),
+                departed: owner.departed.clone(),
                 conflicts: owner.conflicts.clone(),
+                refusal: owner.refusal.clone(),
                 nodes: self.nodes.facts(owner.pods.iter()),
                 memory: entry.memory,
             })),
@@ -336,12 +360,7 @@ impl Inner {
         let mut swept = Vec::new();
         for (uid, owner) in &mut self.owners {
             let here = progress.scope(kind, &owner.key.namespace) == scope;
-            let removed = here
-                && match kind {
-                    Kind::Pod => owner.pods.sweep(epoch, listed),
-                    _ => owner.services.sweep(epoch, listed),
-                };
-            if removed {
+            if here && owner.sweep(kind, epoch, listed) {
                 swept.push(uid.clone());
             }
         }

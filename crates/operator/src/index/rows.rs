@@ -160,18 +160,16 @@ impl<R: Row> Rows<R> {
     }
 
     /// Removes a row of which we know, before the watch does, that it went at a version.
-    pub(super) fn hide(&mut self, name: &str, uid: &str, version: Version) {
-        if self.remove(name, uid) {
-            self.hidden.push((uid.into(), version));
-        }
+    pub(super) fn hide(&mut self, name: &str, uid: &str, version: Version) -> Option<R> {
+        let removed = self.remove(name, uid)?;
+        self.hidden.push((uid.into(), version));
+        Some(removed)
     }
 
-    /// Removes a row. Whether it was there.
-    pub(super) fn remove(&mut self, name: &str, uid: &str) -> bool {
+    /// Removes a row, if it is there.
+    pub(super) fn remove(&mut self, name: &str, uid: &str) -> Option<R> {
         self.hidden.retain(|(hidden, _)| **hidden != *uid);
-        let Ok(place) = self.search(name, uid) else {
-            return false;
-        };
+        let place = self.search(name, uid).ok()?;
         let last = self.list.len().saturating_sub(1);
         let moved = self
             .list
@@ -186,12 +184,11 @@ impl<R: Row> Rows<R> {
             *slot = position;
         }
         self.marks.swap_remove(position);
-        Arc::make_mut(&mut self.list).swap_remove(position);
-        true
+        Some(Arc::make_mut(&mut self.list).swap_remove(position))
     }
 
-    /// Removes what a list of a version did not contain, though it is not newer than that list. Whether any was.
-    pub(super) fn sweep(&mut self, epoch: u32, listed: Version) -> bool {
+    /// Removes what a list of a version did not contain, though it is not newer than that list.
+    pub(super) fn sweep(&mut self, epoch: u32, listed: Version) -> Vec<R> {
         self.hidden.retain(|(_, went)| *went > listed);
         let stale = |mark: &Mark| mark.epoch != epoch && mark.version <= listed;
         let gone: Vec<(String, String)> = self
@@ -201,10 +198,9 @@ impl<R: Row> Rows<R> {
             .filter(|(_, mark)| stale(mark))
             .map(|(row, _)| (row.name().to_owned(), row.uid().to_owned()))
             .collect();
-        for (name, uid) in &gone {
-            self.remove(name, uid);
-        }
-        !gone.is_empty()
+        gone.iter()
+            .filter_map(|(name, uid)| self.remove(name, uid))
+            .collect()
     }
 
     /// Forgets all versions: whatever comes next is newer.
@@ -241,8 +237,8 @@ mod tests {
             for name in ["c", "a", "e", "b", "d"] {
                 assert!(rows.put(row(name, name), Version(1), 1));
             }
-            assert!(rows.remove(victim, victim));
-            assert!(!rows.remove(victim, victim));
+            assert!(rows.remove(victim, victim).is_some());
+            assert!(rows.remove(victim, victim).is_none());
             let left: Vec<_> = ["a", "b", "c", "d", "e"]
                 .into_iter()
                 .filter(|name| *name != victim)
@@ -277,7 +273,7 @@ mod tests {
         assert!(rows.is_empty());
         assert!(!rows.put(row("a", "1"), Version(8), 1), "the watch is late");
         assert!(rows.put(row("a", "2"), Version(10), 1), "its replacement");
-        assert!(!rows.remove("a", "1"));
+        assert!(rows.remove("a", "1").is_none());
         assert!(rows.hidden.is_empty());
         rows.hide("a", "2", Version(12));
         rows.sweep(2, Version(11));
@@ -292,8 +288,8 @@ mod tests {
         rows.put(row("old", "1"), Version(5), 1);
         rows.put(row("listed", "2"), Version(5), 2);
         rows.put(row("new", "3"), Version(11), 1);
-        assert!(rows.sweep(2, Version(10)));
+        assert_eq!(rows.sweep(2, Version(10)), [row("old", "1")]);
         assert_eq!(names(&rows), ["listed", "new"]);
-        assert!(!rows.sweep(2, Version(10)));
+        assert_eq!(rows.sweep(2, Version(10)), []);
     }
 }

@@ -240,6 +240,37 @@ fn a_deleted_pod_is_seen_as_going_and_never_comes_back() {
 }
 
 #[test]
+fn only_a_pod_that_had_succeeded_is_remembered_when_it_is_gone() {
+    type Going = fn(&Index);
+    let ways: [Going; 3] = [
+        |index| {
+            index.delete_child(Kind::Pod, &TestPod { version: 30, ..POD }.meta());
+        },
+        |index| index.went(Kind::Pod, "u1", "a-w-0", "p0", Version(30)),
+        |index| {
+            index.listing(Kind::Pod, 0, Version(30));
+            index.listed(Kind::Pod, 0, Version(30), Instant::now());
+        },
+    ];
+    for go in ways {
+        for phase in ["Succeeded", "Running", "Failed"] {
+            let index = index();
+            index.apply_pod(TestPod { phase, ..POD }.slim(), Source::Watch);
+            go(&index);
+            assert!(pods(&index, "a").is_empty());
+            let departed = snapshot(&index, "a").departed;
+            let expected = (phase == "Succeeded").then(|| Departed {
+                name: "a-w-0".into(),
+                uid: "p0".into(),
+            });
+            assert_eq!(departed, expected.as_slice(), "{phase}");
+            index.forget_departed("u1", &departed);
+            assert!(snapshot(&index, "a").departed.is_empty());
+        }
+    }
+}
+
+#[test]
 fn a_pod_and_its_replacement_of_the_same_name_are_two() {
     let index = index();
     index.apply_pod(POD.slim(), Source::Watch);
@@ -425,7 +456,7 @@ fn conflicts_are_news_once() {
     let conflict = Conflict {
         kind: "Service",
         name: "a".into(),
-        owner: "nobody's".into(),
+        owner: "nobody".into(),
     };
     assert_eq!(index.conflict("u1", conflict.clone()), Some(key("a")));
     assert_eq!(index.conflict("u1", conflict.clone()), None);

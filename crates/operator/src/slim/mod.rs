@@ -61,6 +61,12 @@ pub struct Labels {
     /// The job's name.
     #[serde(default, rename = "trainyard.dev/job")]
     pub job: Option<Box<str>>,
+    /// The name of a pod's role.
+    #[serde(default, rename = "trainyard.dev/role")]
+    pub role: Option<Box<str>>,
+    /// A pod's index within its role.
+    #[serde(default, rename = "trainyard.dev/index")]
+    pub index: Option<Box<str>>,
 }
 
 /// The annotations we look at.
@@ -122,6 +128,35 @@ impl Meta {
             .as_ref()
             .is_some_and(|finalizers| !finalizers.is_empty());
         self.deletion_grace_period_seconds == Some(0) && !waits
+    }
+
+    /// Whether a pod has all labels by which it is found: they say what its name says.
+    pub fn is_fully_labelled(&self) -> bool {
+        let Some(Labels {
+            job: Some(job),
+            role: Some(role),
+            index: Some(index),
+            ..
+        }) = &self.labels
+        else {
+            return false;
+        };
+        let owner = self.job().map(|owner| &*owner.name);
+        let said = [&**job, &**role, &**index];
+        // The name is the three with dashes between them; to compare costs no memory.
+        let mut rest = Some(&*self.name);
+        for (position, part) in said.iter().enumerate() {
+            rest = rest
+                .and_then(|rest| {
+                    if position == 0 {
+                        Some(rest)
+                    } else {
+                        rest.strip_prefix('-')
+                    }
+                })
+                .and_then(|rest| rest.strip_prefix(part));
+        }
+        owner == Some(&**job) && rest == Some("") && self.is_labelled()
     }
 
     /// Whether our watches, which select by label, see the object.

@@ -98,13 +98,15 @@ struct Terminated {
 impl SlimPod {
     /// The row of this pod.
     pub fn into_row(self) -> PodRow {
-        let phase = self.phase();
+        let (phase, lingers) = self.phase();
         PodRow {
             phase,
+            lingers,
             ready: self
                 .condition("Ready")
                 .is_some_and(|ready| &*ready.status == "True"),
             terminating: self.metadata.terminating(),
+            labelled: self.metadata.is_fully_labelled(),
             end: self.end(phase).map(Box::new),
             trouble: self.trouble(phase).map(Box::new),
             node: self.spec.node_name.map(Arc::from),
@@ -113,14 +115,47 @@ impl SlimPod {
         }
     }
 
-    fn phase(&self) -> PodPhase {
-        match self.status.phase.as_deref() {
+    /// The pod's phase, or, once its main container has ended, what follows from that; and whether others still run.
+    fn phase(&self) -> (PodPhase, bool) {
+        let phase = match self.status.phase.as_deref() {
             Some("Running") => PodPhase::Running,
             Some("Succeeded") => PodPhase::Succeeded,
             Some("Failed") => PodPhase::Failed,
             Some("Unknown") => PodPhase::Unknown,
             _ => PodPhase::Pending,
+        };
+        // How a program ends that was told to go says nothing about its work.
+        let told_to_go =
+            self.metadata.terminating() || self.target().is_some() || self.status.reason.is_some();
+        let ended = self.main_end().filter(|_| !told_to_go).map(|end| end.exit_code);
+        match (phase, ended) {
+            (PodPhase::Running, Some(0)) => (PodPhase::Succeeded, self.others_run()),
+            (PodPhase::Running, Some(_)) => (PodPhase::Failed, self.others_run()),
+            (PodPhase::Failed, Some(0)) => (PodPhase::Succeeded, false),
+            _ => (phase, false),
         }
+    }
+
+    /// The condition that the system sets on a pod that it takes away.
+    fn target(&self) -> Option<&Condition> {
+        self.condition("DisruptionTarget")
+            .filter(|target| &*target.status == "True")
+    }
+
+    /// Whether a container besides the main one has not ended. A kubelet may tell that a pod's only container ended
+    /// before it tells that the pod has.
+    fn others_run(&self) -> bool {
+        let main = self.main_container();
+        let mut containers = self.status.container_statuses.iter().flatten();
+        containers.any(|container| Some(&*container.name) != main && container.state.terminated.is_none())
+    }
+
+    /// How the main container ended.
+    fn main_end(&self) -> Option<&Terminated> {
+        let main = self.main_container()?;
+        let containers = self.status.container_statuses.iter().flatten();
+        let mut named = containers.filter(|container| container.name == main);
+        named.next()?.state.terminated.as_ref()
     }
 
     fn condition(&self, type_: &str) -> Option<&Condition> {
@@ -156,9 +191,7 @@ impl SlimPod {
     }
 
     fn end(&self, phase: PodPhase) -> Option<PodEnd> {
-        let target = self
-            .condition("DisruptionTarget")
-            .filter(|target| &*target.status == "True");
+        let target = self.target();
         if phase == PodPhase::Succeeded || (phase != PodPhase::Failed && target.is_none()) {
             return None;
         }

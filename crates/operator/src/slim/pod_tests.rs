@@ -70,18 +70,53 @@ fn a_pod_killed_for_its_memory() {
 }
 
 #[test]
-fn the_main_container_did_well_and_another_did_not() {
-    let row = pod(&json!({
-        "phase": "Failed",
-        "initContainerStatuses": [ended("fetch", &json!({"exitCode": 0}))],
-        "containerStatuses": [
-            ended("log", &json!({"exitCode": 3, "reason": "Error"})), ended("train", &json!({"exitCode": 0}))],
-    }));
-    let end = row.end.unwrap();
+fn the_main_container_decides() {
+    let log = |state: Value| json!({"name": "log", "state": state});
+    let running = || log(json!({"running": {}}));
+    let train = |code: i32| ended("train", &json!({"exitCode": code, "reason": "Error"}));
+    let row = |phase: &str, other: Value, code: i32| {
+        pod(&json!({"phase": phase, "containerStatuses": [other, train(code)]}))
+    };
+    // It did well, and another did not.
+    let well = row("Failed", log(json!({"terminated": {"exitCode": 5}})), 0);
+    assert_eq!(
+        (well.phase, well.lingers, well.end),
+        (PodPhase::Succeeded, false, None)
+    );
+    // All have ended, which the kubelet has not told of the pod yet.
+    let badly = row("Running", log(json!({"terminated": {"exitCode": 0}})), 3);
+    assert_eq!((badly.phase, badly.lingers), (PodPhase::Failed, false));
+    // It has ended, and another runs on.
+    let well = row("Running", running(), 0);
+    assert_eq!(
+        (well.phase, well.lingers, well.end),
+        (PodPhase::Succeeded, true, None)
+    );
+    let badly = row("Running", running(), 3);
+    assert_eq!((badly.phase, badly.lingers), (PodPhase::Failed, true));
+    let end = badly.end.unwrap();
     assert_eq!(
         (end.container.as_deref(), end.exit_code, end.disrupted),
-        (Some("log"), Some(3), false)
+        (Some("train"), Some(3), false)
     );
+    // Another has ended, and it runs on.
+    let other = ended("log", &json!({"exitCode": 5}));
+    let runs = json!({"name": "train", "state": {"running": {}}});
+    let row = pod(&json!({"phase": "Running", "containerStatuses": [other, runs]}));
+    assert_eq!((row.phase, row.lingers), (PodPhase::Running, false));
+}
+
+#[test]
+fn how_a_program_ends_that_was_told_to_go_says_nothing() {
+    // It ends in an orderly way when it is evicted: its work is not done.
+    let well = || ended("train", &json!({"exitCode": 0}));
+    let killed = || ended("log", &json!({"exitCode": 137}));
+    let evicted =
+        pod(&json!({"phase": "Failed", "reason": "Evicted", "containerStatuses": [killed(), well()]}));
+    assert_eq!(evicted.phase, PodPhase::Failed);
+    let target = json!([{"type": "DisruptionTarget", "status": "True"}]);
+    let going = json!({"phase": "Running", "conditions": target, "containerStatuses": [well()]});
+    assert_eq!(pod(&going).phase, PodPhase::Running);
 }
 
 #[test]

@@ -1,0 +1,178 @@
+//! Whose an object is that has a name we need.
+
+use http::Method;
+use trainyard_api::names::{LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY};
+use trainyard_core::build;
+use trainyard_core::job::Job;
+use trainyard_core::plan::PodKey;
+use trainyard_core::view::Conflict;
+
+use super::request::{Answer, Path, request};
+use super::{Failure, Hands, Target};
+use crate::slim::{Meta, SlimPod};
+
+impl Hands {
+    /// An object of the name exists. Whose is it?
+    pub(super) async fn exists(&self, target: Target<'_>, child: Child, name: &str) -> Result<(), Failure> {
+        let path = child.path(&target.key.namespace, name);
+        let found: SlimPod = match self.read(&path).await {
+            Err(Failure::Gone) => {
+                return Err(Failure::Transient("it was there and is gone".to_owned(), None));
+            }
+            found => found?,
+        };
+        match Claim::of(&found.metadata, target) {
+            // Our own, of a request whose answer was lost, or of a former leader.
+            Claim::Ours if found.metadata.is_labelled() => {
+                self.see(child, found);
+                Ok(())
+            }
+            Claim::Ours => self.show(target, child, name, &found.metadata).await,
+            Claim::Former => Err(Failure::Former),
+            Claim::Foreign(owner) => {
+                let conflict = Conflict {
+                    kind: child.kind(),
+                    name: name.to_owned(),
+                    owner,
+                };
+                self.index.conflict(target.uid, conflict);
+                Err(Failure::InTheWay)
+            }
+        }
+    }
+
+    /// Gives a child of ours back the label that somebody took from it, without which the watch does not see it.
+    async fn show(&self, target: Target<'_>, child: Child, name: &str, found: &Meta) -> Result<(), Failure> {
+        let labels = serde_json::json!({"metadata": {
+            "uid": found.uid,
+            "resourceVersion": found.resource_version.0.to_string(),
+            "labels": {LABEL_MANAGED_BY: MANAGED_BY, LABEL_JOB: &*target.key.name},
+        }});
+        let path = child.path(&target.key.namespace, name);
+        let request = request(Method::PATCH, &path, Answer::Whole, Some(&labels))?;
+        let labelled = self.send::<SlimPod>(target.term, request).await?;
+        self.see(child, labelled);
+        Ok(())
+    }
+
+    /// Gives a pod back the labels by which it is found.
+    pub(super) async fn label(
+        &self,
+        target: Target<'_>,
+        job: &Job<'_>,
+        key: PodKey,
+        uid: &str,
+    ) -> Result<(), Failure> {
+        let body = serde_json::json!({"metadata": {"uid": uid, "labels": build::pod_labels(job, key)}});
+        let path = Path::pod(&target.key.namespace, &job.pod_name(key));
+        let request = request(Method::PATCH, &path, Answer::Whole, Some(&body))?;
+        let labelled = self.send::<SlimPod>(target.term, request).await?;
+        let stays = labelled.metadata.is_fully_labelled();
+        self.see(Child::Pod, labelled);
+        if stays {
+            Ok(())
+        } else {
+            let words = "somebody changes the labels of a pod as they are written";
+            Err(Failure::Transient(words.to_owned(), None))
+        }
+    }
+
+    /// Looks for pods that the watch shows as gone, and shows it those that are not. Whether there were any.
+    pub async fn find(&self, target: Target<'_>, missing: &[String]) -> Result<bool, Failure> {
+        let mut any = false;
+        for name in missing {
+            let path = Child::Pod.path(&target.key.namespace, name);
+            let found = match self.read::<SlimPod>(&path).await {
+                Err(Failure::Gone) => continue,
+                found => found?,
+            };
+            let hidden = !found.metadata.is_labelled() && !found.metadata.terminating();
+            if hidden && matches!(Claim::of(&found.metadata, target), Claim::Ours) {
+                self.show(target, Child::Pod, name, &found.metadata).await?;
+                any = true;
+            }
+        }
+        Ok(any)
+    }
+
+    /// Looks whether what was in a job's way still is. Whether anything has changed.
+    pub async fn probe(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<bool, Failure> {
+        let mut changed = false;
+        for conflict in conflicts {
+            let child = if conflict.kind == Child::Pod.kind() {
+                Child::Pod
+            } else {
+                Child::Service
+            };
+            let path = child.path(&target.key.namespace, &conflict.name);
+            let found = match self.read::<SlimPod>(&path).await {
+                Err(Failure::Gone) => None,
+                found => Some(found?),
+            };
+            let claim = found.as_ref().map(|found| Claim::of(&found.metadata, target));
+            match (claim, found) {
+                (Some(Claim::Foreign(owner)), _) if owner == conflict.owner => continue,
+                (Some(Claim::Foreign(owner)), _) => {
+                    self.index.conflict(
+                        target.uid,
+                        Conflict {
+                            owner,
+                            ..conflict.clone()
+                        },
+                    );
+                }
+                (Some(Claim::Ours), Some(found)) => {
+                    self.index.resolve(target.uid, conflict.kind, &conflict.name);
+                    self.see(child, found);
+                }
+                _ => self.index.resolve(target.uid, conflict.kind, &conflict.name),
+            }
+            changed = true;
+        }
+        Ok(changed)
+    }
+}
+
+/// The kinds of children.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Child {
+    Pod,
+    Service,
+}
+
+impl Child {
+    pub(super) const fn kind(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::Service => "Service",
+        }
+    }
+
+    pub(super) fn path(self, namespace: &str, name: &str) -> Path {
+        match self {
+            Self::Pod => Path::pod(namespace, name),
+            Self::Service => Path::service(namespace, name),
+        }
+    }
+}
+
+/// Whose an object is.
+enum Claim {
+    Ours,
+    /// A former job's of the same name, or it is being removed: it will be gone.
+    Former,
+    /// Somebody else's, in words.
+    Foreign(String),
+}
+
+impl Claim {
+    fn of(metadata: &Meta, target: Target<'_>) -> Self {
+        match metadata.controller() {
+            Some(owner) if *owner.uid == *target.uid => Self::Ours,
+            Some(owner) if owner.is_job() && *owner.name == *target.key.name => Self::Former,
+            _ if metadata.terminating() => Self::Former,
+            Some(owner) => Self::Foreign(format!("{} {}", owner.kind, owner.name)),
+            None => Self::Foreign("nobody".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Children that the server does not take: told to the user, and tried again seldom.
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::time::Instant;
+use trainyard_api::Reason;
+use trainyard_core::plan::Note;
+use trainyard_core::view::Refusal;
+
+use super::Reconciler;
+use crate::act::Target;
+use crate::index::{Hold, Memory};
+use crate::queue::{Backoff, jitter};
+
+/// The pause in creating children that the server refuses.
+const REFUSED: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    max: Duration::from_mins(5),
+};
+/// Servers keep events for an hour: what still holds is said again before it is forgotten.
+const SAID_AGAIN: Duration = Duration::from_mins(30);
+
+impl Reconciler {
+    /// Notes that children were refused, and tells the user unless that has been said lately.
+    pub(super) fn refused(
+        &self,
+        target: Target<'_>,
+        job: &ObjectMeta,
+        memory: Memory,
+        refusal: Option<Refusal>,
+        words: String,
+    ) {
+        let now = Instant::now();
+        let failures = memory
+            .hold
+            .filter(|hold| hold.generation == job.generation)
+            .map_or(1, |hold| hold.failures + 1);
+        let hold = Hold {
+            until: now + REFUSED.pause(failures, jitter()),
+            failures,
+            generation: job.generation,
+        };
+        let print = fingerprint(&words);
+        let said = memory.told.filter(|(told, _)| *told == print);
+        let lately = said.is_some_and(|(_, at)| now < at + SAID_AGAIN);
+        self.index.remember(target.uid, |memory| {
+            memory.hold = Some(hold);
+            if !lately {
+                memory.told = Some((print, now));
+            }
+        });
+        let message = refusal.as_ref().map_or(words, ToString::to_string);
+        if said.is_none() {
+            // What says the same is not replaced, so that a status with it in it stays as it is.
+            self.index.refuse(target.uid, refusal);
+        }
+        if !lately {
+            tracing::warn!(job = %target.key, error = message, "children could not be created");
+            let note = Note {
+                warning: true,
+                reason: Reason::CreateFailed,
+                message,
+            };
+            self.recorder.note(job, &note, self.clock.now());
+        }
+    }
+
+    /// Notes that children were taken.
+    pub(super) fn taken(&self, target: Target<'_>, memory: Memory) {
+        if memory.hold.is_some() || memory.told.is_some() {
+            self.index
+                .remember(target.uid, |memory| (memory.hold, memory.told) = (None, None));
+            self.index.refuse(target.uid, None);
+        }
+    }
+}
+
+/// Until when children are not to be created.
+pub(super) fn held(hold: Option<Hold>, generation: Option<i64>, now: Instant) -> Option<Instant> {
+    hold.filter(|hold| hold.until > now && hold.generation == generation)
+        .map(|hold| hold.until)
+}
+
+/// A fingerprint of what the server says, without the name of the child it happened to say it about, and without the
+/// numbers, which change while it says the same.
+fn fingerprint(words: &str) -> u64 {
+    let rest = words
+        .split_once('"')
+        .and_then(|(_, rest)| rest.split_once('"'))
+        .map_or(words, |(_, rest)| rest);
+    let words: String = rest.chars().filter(|c| !c.is_ascii_digit()).collect();
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_that_differ_in_a_name_or_a_number_only_are_the_same() {
+        let words = |name: &str, what: &str| fingerprint(&format!("pods \"{name}\" is forbidden: {what}"));
+        assert_eq!(words("a", "used: pods=1"), words("b", "used: pods=27"));
+        assert_ne!(words("a", "quota"), words("a", "webhook"));
+    }
+
+    #[test]
+    fn a_changed_spec_ends_the_pause() {
+        let now = Instant::now();
+        let hold = Hold {
+            until: now + REFUSED.base,
+            failures: 1,
+            generation: Some(1),
+        };
+        assert_eq!(held(Some(hold), Some(1), now), Some(hold.until));
+        assert_eq!(held(Some(hold), Some(2), now), None);
+        assert_eq!(held(Some(hold), Some(1), hold.until), None);
+    }
+}
