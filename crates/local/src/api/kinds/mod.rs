@@ -1,0 +1,190 @@
+//! One table of what is served: group, version, names, scope, subresources, and where each kind's rules are.
+
+mod built_in;
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::semantics::rules::Rules;
+use super::store::{Store, TableId};
+
+/// A kind that is served, in one of its versions.
+#[allow(
+    clippy::struct_field_names,
+    reason = "the kind of a kind is what Kubernetes calls it"
+)]
+pub(crate) struct Kind {
+    pub(crate) group: Box<str>,
+    pub(crate) version: Box<str>,
+    /// Group and version, as objects name them.
+    pub(crate) api_version: Box<str>,
+    /// The version in which objects are stored.
+    pub(crate) stored_as: Box<str>,
+    pub(crate) kind: Box<str>,
+    pub(crate) plural: Box<str>,
+    pub(crate) singular: Box<str>,
+    pub(crate) short_names: Vec<String>,
+    pub(crate) namespaced: bool,
+    pub(crate) subresources: Subresources,
+    pub(crate) habits: Habits,
+    pub(crate) table: TableId,
+    pub(crate) rules: Arc<dyn Rules>,
+}
+
+/// The subresources that every kind may have. Those of pods are pods' alone.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subresources {
+    pub(crate) status: bool,
+    pub(crate) scale: Option<Scale>,
+}
+
+/// Where an object keeps its size.
+#[derive(Clone, Debug)]
+pub(crate) struct Scale {
+    pub(crate) spec_replicas: Vec<String>,
+    pub(crate) status_replicas: Vec<String>,
+    pub(crate) selector: Option<Vec<String>>,
+}
+
+/// By group and version, and by the plural of their names.
+type ByPath = HashMap<Box<str>, HashMap<Box<str>, Arc<Kind>>>;
+
+/// What a server does with objects of a kind that differs from kind to kind for no other reason than history.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a habit of its own")]
+pub(crate) struct Habits {
+    pub(crate) names: Names,
+    /// Whether an update may leave out the version.
+    pub(crate) unconditional_update: bool,
+    /// Whether an update of what is not there creates it.
+    pub(crate) create_on_update: bool,
+    /// Whether the answer to a delete is the object rather than a Status.
+    pub(crate) returns_deleted: bool,
+    /// Whether changes are counted.
+    pub(crate) counts_generations: bool,
+}
+
+/// What names look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    Subdomain,
+    Label,
+    /// Anything that can be a part of a path.
+    Segment,
+}
+
+const USUAL: Habits = Habits {
+    names: Names::Subdomain,
+    unconditional_update: true,
+    create_on_update: false,
+    returns_deleted: false,
+    counts_generations: false,
+};
+
+/// The habits of custom resources.
+pub(crate) const CUSTOM: Habits = Habits {
+    unconditional_update: false,
+    counts_generations: true,
+    ..USUAL
+};
+
+impl Kind {
+    /// The resource's name with its group.
+    pub(crate) fn qualified(&self) -> String {
+        match &*self.group {
+            "" => self.plural.to_string(),
+            group => format!("{}.{group}", self.plural),
+        }
+    }
+
+    /// Whether it is this kind, in any version.
+    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
+        *self.group == *group && *self.plural == *plural
+    }
+
+    /// Whether it is the kind of pods.
+    pub(crate) fn is_pod(&self) -> bool {
+        self.is("", "pods")
+    }
+}
+
+/// All kinds that are served at the moment.
+#[derive(Default)]
+pub(crate) struct Kinds {
+    by_path: RwLock<ByPath>,
+}
+
+impl Kinds {
+    /// The kind behind a path.
+    pub(crate) fn get(&self, api_version: &str, plural: &str) -> Option<Arc<Kind>> {
+        let kinds = self.by_path.read().unwrap_or_else(PoisonError::into_inner);
+        kinds.get(api_version)?.get(plural).cloned()
+    }
+
+    /// The kind that objects of a table are stored as.
+    pub(crate) fn stored_in(&self, table: TableId) -> Option<Arc<Kind>> {
+        let kinds = self.by_path.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all = kinds.values().flat_map(HashMap::values);
+        all.find(|kind| kind.table == table && kind.stored_as == kind.api_version)
+            .cloned()
+    }
+
+    /// Every kind, ordered by group, version and name.
+    pub(crate) fn all(&self) -> Vec<Arc<Kind>> {
+        let kinds = self.by_path.read().unwrap_or_else(PoisonError::into_inner);
+        let mut all: Vec<_> = kinds.values().flat_map(HashMap::values).cloned().collect();
+        all.sort_by(|a, b| (&a.api_version, &a.plural).cmp(&(&b.api_version, &b.plural)));
+        all
+    }
+
+    /// Serves a resource in these versions and in no others, from one moment to the next.
+    pub(crate) fn replace(&self, group: &str, plural: &str, versions: Vec<Kind>) {
+        let mut kinds = self.by_path.write().unwrap_or_else(PoisonError::into_inner);
+        for of_version in kinds.values_mut() {
+            of_version.retain(|_, kind| !kind.is(group, plural));
+        }
+        for kind in versions {
+            insert(&mut kinds, kind);
+        }
+        kinds.retain(|_, of_version| !of_version.is_empty());
+    }
+
+    /// Serves what Kubernetes has built in, as far as it is served here.
+    pub(crate) fn serve_built_in(&self, store: &Store) {
+        for row in built_in::table() {
+            let table = match row.shares_table_with {
+                Some((api_version, plural)) => self.get(api_version, plural).map(|kind| kind.table),
+                None => None,
+            };
+            let stored_as = row
+                .shares_table_with
+                .map_or(row.api_version, |(api_version, _)| api_version);
+            let (group, version) = row.api_version.split_once('/').unwrap_or(("", row.api_version));
+            let kind = Kind {
+                group: group.into(),
+                version: version.into(),
+                api_version: row.api_version.into(),
+                stored_as: stored_as.into(),
+                kind: row.kind.into(),
+                plural: row.plural.into(),
+                singular: row.kind.to_lowercase().into(),
+                short_names: row.short_names.iter().map(|name| (*name).to_owned()).collect(),
+                namespaced: row.namespaced,
+                subresources: Subresources {
+                    status: row.status,
+                    scale: None,
+                },
+                habits: row.habits,
+                table: table.unwrap_or_else(|| store.add_table()),
+                rules: row.rules,
+            };
+            let mut kinds = self.by_path.write().unwrap_or_else(PoisonError::into_inner);
+            insert(&mut kinds, kind);
+        }
+    }
+}
+
+fn insert(kinds: &mut ByPath, kind: Kind) {
+    let of_version = kinds.entry(kind.api_version.clone()).or_default();
+    of_version.insert(kind.plural.clone(), Arc::new(kind));
+}

@@ -1,0 +1,151 @@
+//! The API server, in process and in memory. It knows nothing of nodes.
+//!
+//! Three layers, each of which could be replaced: the `store` keeps versions and tells what happened; the
+//! `semantics` say what the verbs of Kubernetes mean; the `transport` turns requests into
+//! verbs and back. Time and randomness are handed in with an [`Environment`], so that it can be driven by a simulator.
+//!
+//! What is not served is refused with the right code and a sentence: server-side apply, strategic merge patches,
+//! deletion of collections, exec.
+
+mod access;
+mod admission;
+mod crd;
+mod kinds;
+mod selector;
+mod semantics;
+mod status;
+mod store;
+mod transport;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+pub use access::{LogOptions, LogStream, NodeAccess, PodRef};
+pub use admission::{Admission, Operation, Rejection, Review};
+pub use status::FieldError;
+pub use transport::ResponseBody;
+
+use crate::env::Environment;
+use kinds::Kinds;
+use semantics::service::Addresses;
+use store::{Store, TableId};
+
+/// How many events of each kind are remembered for watches that begin in the past.
+const MEMORY: usize = 4096;
+
+/// The API server.
+#[derive(Clone)]
+pub struct Api {
+    shared: Arc<Shared>,
+    nodes: Arc<RwLock<HashMap<String, Arc<dyn NodeAccess>>>>,
+}
+
+/// What requests work on.
+pub(crate) struct Shared {
+    store: Store,
+    kinds: Kinds,
+    environment: Environment,
+    admission: RwLock<Vec<Arc<dyn Admission>>>,
+    addresses: Addresses,
+    /// The tables of kinds that were ever defined, by the name of the definition.
+    tables: Mutex<HashMap<String, TableId>>,
+}
+
+impl Api {
+    /// A new cluster's API: a few namespaces, and nothing in them.
+    pub fn new(environment: Environment) -> Self {
+        let shared = Shared {
+            store: Store::new(MEMORY),
+            kinds: Kinds::default(),
+            environment,
+            admission: RwLock::default(),
+            addresses: Addresses::default(),
+            tables: Mutex::default(),
+        };
+        shared.kinds.serve_built_in(&shared.store);
+        semantics::namespace::furnish(&shared);
+        Self {
+            shared: Arc::new(shared),
+            nodes: Arc::default(),
+        }
+    }
+
+    /// Also asks somebody before anything is stored, from now on.
+    #[must_use]
+    pub fn with_admission(self, admission: Arc<dyn Admission>) -> Self {
+        let mut all = self
+            .shared
+            .admission
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        all.push(admission);
+        drop(all);
+        self
+    }
+
+    /// A client that calls this API without sockets. Must be called within a tokio runtime.
+    pub fn client(&self, namespace: &str) -> kube::Client {
+        kube::Client::new(self.clone(), namespace)
+    }
+
+    /// Has the logs of pods on a node come from there.
+    pub fn attach_node(&self, node: &str, access: Arc<dyn NodeAccess>) {
+        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        nodes.insert(node.to_owned(), access);
+    }
+
+    /// Asks a node no longer.
+    pub fn detach_node(&self, node: &str) {
+        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        nodes.remove(node);
+    }
+
+    /// Forgets what has happened, so that watches from a version of the past are told to begin anew, as every server
+    /// does from time to time.
+    pub fn compact(&self) {
+        self.shared.store.compact();
+    }
+
+    fn node(&self, name: &str) -> Option<Arc<dyn NodeAccess>> {
+        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        nodes.get(name).cloned()
+    }
+}
+
+impl std::fmt::Debug for Api {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Api").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The table of a kind that somebody described, the same each time it is described.
+    fn table_of(&self, definition: &str) -> TableId {
+        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        *tables
+            .entry(definition.to_owned())
+            .or_insert_with(|| self.store.add_table())
+    }
+
+    /// Whether somebody described the kind.
+    fn is_custom(&self, kind: &kinds::Kind) -> bool {
+        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        tables.values().any(|table| *table == kind.table)
+    }
+
+    /// The definitions that wait for the objects of their kinds to go.
+    fn ending_definitions(&self) -> Vec<Box<str>> {
+        let Some(kind) = self.kinds.get(crd::API_VERSION, crd::PLURAL) else {
+            return Vec::new();
+        };
+        let definitions = self
+            .store
+            .list(kind.table, "", None, None)
+            .map(|page| page.objects);
+        let definitions = definitions.unwrap_or_default();
+        let ending = definitions
+            .iter()
+            .filter(|definition| definition.head.terminating);
+        ending.map(|definition| definition.head.name.clone()).collect()
+    }
+}

@@ -1,0 +1,283 @@
+//! Removal: at once, after a time of grace, or once all finalizers are gone.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
+
+use super::super::status::{self, FieldError, Refusal};
+use super::super::store::{Object, Stored};
+use super::followup::Followups;
+use super::{Target, meta};
+
+pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// What becomes of those that the object owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+/// How something is to be removed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Removal {
+    pub(crate) grace: Option<i64>,
+    pub(crate) uid: Option<String>,
+    pub(crate) version: Option<String>,
+    pub(crate) propagation: Option<Propagation>,
+    pub(crate) dry_run: bool,
+}
+
+/// What came of it.
+pub(crate) enum Removed {
+    /// It is gone; this was its last state.
+    Gone(Arc<Stored>),
+    /// It will be.
+    Going(Arc<Stored>),
+}
+
+impl Removal {
+    /// What a client's options mean.
+    pub(crate) fn new(options: DeleteOptions) -> Result<Self, Refusal> {
+        let propagation = match (options.propagation_policy.as_deref(), options.orphan_dependents) {
+            (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+            (Some("Foreground"), _) => Some(Propagation::Foreground),
+            (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+            (Some(other), _) => {
+                let supported = ["Foreground", "Background", "Orphan"];
+                let error = FieldError::unsupported("propagationPolicy", &other.into(), supported);
+                let kind = "DeleteOptions";
+                return Err(status::invalid_named(
+                    "DeleteOptions.meta.k8s.io",
+                    "meta.k8s.io",
+                    kind,
+                    "",
+                    &[error],
+                ));
+            }
+            (None, None) => None,
+        };
+        let preconditions = options.preconditions.unwrap_or_default();
+        Ok(Self {
+            // Less than no time is taken for the shortest there is.
+            grace: options
+                .grace_period_seconds
+                .map(|seconds| if seconds < 0 { 1 } else { seconds }),
+            uid: preconditions.uid,
+            version: preconditions.resource_version,
+            propagation,
+            dry_run: options.dry_run.is_some_and(|dry_run| !dry_run.is_empty()),
+        })
+    }
+
+    /// Removal of one very object, in the background.
+    pub(crate) fn of(uid: &str, propagation: Propagation) -> Self {
+        Self {
+            uid: Some(uid.to_owned()),
+            propagation: Some(propagation),
+            ..Self::default()
+        }
+    }
+}
+
+/// How far a removal has got.
+enum Step {
+    /// The object is on its way already; there is nothing to write.
+    Pending,
+    /// It has to be written that the object goes, and it stays for a while.
+    Mark,
+    /// It has to be written that the object goes, and then it does.
+    MarkAndRemove,
+    Remove,
+}
+
+impl Target<'_> {
+    /// Removes an object, and what it owns with it.
+    pub(crate) fn delete(&self, name: &str, removal: &Removal) -> Result<Removed, Refusal> {
+        let mut followups = Followups::default();
+        let removed = self.delete_into(name, removal, &mut followups);
+        followups.run(self.shared);
+        removed
+    }
+
+    /// Removes an object, and notes what follows from that.
+    pub(super) fn delete_into(
+        &self,
+        name: &str,
+        removal: &Removal,
+        followups: &mut Followups,
+    ) -> Result<Removed, Refusal> {
+        loop {
+            let old = self.stored(name)?;
+            self.check_preconditions(&old, removal)?;
+            let mut object = old.object();
+            self.kind
+                .rules
+                .may_go(&object)
+                .map_err(|why| status::forbidden(self.kind, name, why))?;
+            self.shared.admit_removal(self.kind, &object)?;
+            let step = self.step(&mut object, removal);
+            if matches!(step, Step::Pending) {
+                return Ok(Removed::Going(old));
+            }
+            let draft = self.draft(&object);
+            if removal.dry_run {
+                let tried = Arc::new(draft.stored(old.version));
+                return Ok(match step {
+                    Step::Mark => Removed::Going(tried),
+                    _ => Removed::Gone(tried),
+                });
+            }
+            let marked = match step {
+                Step::Remove => old,
+                _ => match self.shared.store.replace(self.kind.table, &old, &draft) {
+                    Ok(marked) => marked,
+                    Err(_) => continue,
+                },
+            };
+            if matches!(step, Step::Mark) {
+                followups.marked(self, &marked);
+                return Ok(Removed::Going(marked));
+            }
+            if let Some(last) = self.remove(&marked, followups) {
+                return Ok(Removed::Gone(last));
+            }
+            // A kubelet that saw the mark may have been faster: then it is gone, as was asked.
+            let is_there = self.stored(name).is_ok_and(|now| now.head.uid == marked.head.uid);
+            if !matches!(step, Step::Remove) && !is_there {
+                return Ok(Removed::Gone(marked));
+            }
+        }
+    }
+
+    pub(super) fn check_preconditions(&self, old: &Stored, removal: &Removal) -> Result<(), Refusal> {
+        let name = &*old.head.name;
+        if let Some(uid) = removal.uid.as_deref().filter(|uid| **uid != *old.head.uid) {
+            let why = format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have \
+                 been deleted and then recreated",
+                old.head.uid
+            );
+            return Err(status::conflict_named(
+                &self.kind.group,
+                &self.kind.kind,
+                name,
+                &why,
+            ));
+        }
+        let version = old.version.to_string();
+        if let Some(wanted) = removal.version.as_deref().filter(|wanted| **wanted != version) {
+            let why = format!(
+                "the ResourceVersion in the precondition ({wanted}) does not match the ResourceVersion in record \
+                 ({version}). The object might have been modified"
+            );
+            return Err(status::conflict_named(
+                &self.kind.group,
+                &self.kind.kind,
+                name,
+                &why,
+            ));
+        }
+        Ok(())
+    }
+
+    fn step(&self, object: &mut Object, removal: &Removal) -> Step {
+        let now = self.shared.environment.now();
+        let rules = &self.kind.rules;
+        let terminating = meta::is_terminating(object);
+        let left = meta::number(object, "deletionGracePeriodSeconds").unwrap_or(0);
+        let grace = match (terminating, removal.grace) {
+            (true, _) if left == 0 => None,
+            (true, Some(wanted)) if wanted < left => Some(shorten(object, left, wanted, now)),
+            (true, _) => return Step::Pending,
+            (false, wanted) => {
+                let grace = rules.grace(object, wanted);
+                if let Some(seconds) = grace {
+                    mark(object, now, seconds);
+                }
+                grace
+            }
+        };
+        let touched = settle_finalizers(object, removal.propagation);
+        let waits = !meta::finalizers(object).is_empty() || rules.lingers(object);
+        match grace {
+            Some(0) if !waits => Step::MarkAndRemove,
+            Some(_) => Step::Mark,
+            None if !waits => Step::Remove,
+            None if terminating && !touched => Step::Pending,
+            None => {
+                if !terminating {
+                    mark(object, now, 0);
+                    rules.goes(object);
+                }
+                Step::Mark
+            }
+        }
+    }
+
+    /// Removes a version of an object. None if it is not the latest any more.
+    pub(super) fn remove(&self, old: &Arc<Stored>, followups: &mut Followups) -> Option<Arc<Stored>> {
+        let last = self.shared.store.remove(self.kind.table, old).ok()?;
+        self.kind.rules.release(&old.object(), self.shared);
+        followups.removed(&old.head);
+        Some(last)
+    }
+}
+
+fn mark(object: &mut Object, now: Timestamp, seconds: i64) {
+    let at = now
+        .saturating_add(SignedDuration::from_secs(seconds))
+        .unwrap_or(now);
+    if meta::number(object, "generation").is_some() {
+        meta::bump_generation(object);
+    }
+    write_mark(object, at, seconds);
+}
+
+fn write_mark(object: &mut Object, at: Timestamp, seconds: i64) {
+    let metadata = meta::metadata(object);
+    metadata.insert("deletionTimestamp".into(), meta::time(at).into());
+    metadata.insert("deletionGracePeriodSeconds".into(), seconds.into());
+}
+
+/// Brings the end nearer, but not into the past.
+fn shorten(object: &mut Object, left: i64, wanted: i64, now: Timestamp) -> i64 {
+    let end: Timestamp = meta::text(object, "deletionTimestamp").parse().unwrap_or(now);
+    let sooner = end
+        .saturating_sub(SignedDuration::from_secs(left - wanted))
+        .unwrap_or(now);
+    let (end, seconds) = match (sooner < now, wanted) {
+        (false, _) => (sooner, wanted),
+        (true, 0) => (now, 0),
+        // Somebody still has to be told, and to say that it is over.
+        (true, _) => (now, 1),
+    };
+    write_mark(object, end, seconds);
+    seconds
+}
+
+/// Says by finalizers what becomes of those that the object owns. Whether that changed anything.
+fn settle_finalizers(object: &mut Object, propagation: Option<Propagation>) -> bool {
+    let Some(propagation) = propagation else {
+        return false;
+    };
+    let before: Vec<String> = meta::finalizers(object)
+        .into_iter()
+        .map(ToOwned::to_owned)
+        .collect();
+    let mut after: Vec<String> = before.clone();
+    after.retain(|one| one != ORPHAN && one != FOREGROUND);
+    match propagation {
+        Propagation::Background => {}
+        Propagation::Foreground => after.push(FOREGROUND.to_owned()),
+        Propagation::Orphan => after.push(ORPHAN.to_owned()),
+    }
+    let touched = after != before;
+    if touched {
+        meta::set_finalizers(object, after);
+    }
+    touched
+}

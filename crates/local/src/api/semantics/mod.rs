@@ -1,0 +1,153 @@
+//! What the verbs mean: creation, change, removal and what follows from them, the same for all kinds; what differs from
+//! kind to kind is in [`rules`] and in one file for each kind that has rules of its own.
+
+pub(crate) mod claim;
+pub(crate) mod config;
+pub(crate) mod create;
+pub(crate) mod delete;
+pub(crate) mod event;
+pub(crate) mod followup;
+pub(crate) mod lease;
+pub(crate) mod meta;
+pub(crate) mod namespace;
+pub(crate) mod patch;
+pub(crate) mod pod;
+pub(crate) mod policy;
+pub(crate) mod rules;
+pub(crate) mod scale;
+pub(crate) mod service;
+pub(crate) mod slice;
+pub(crate) mod update;
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::Shared;
+use super::kinds::Kind;
+use super::status::{self, FieldError, Refusal};
+use super::store::{Draft, Head, Object, Stored};
+use rules::Source;
+
+/// What a request is about: a kind, and a namespace that is empty where the kind has none.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) kind: &'a Arc<Kind>,
+    pub(crate) namespace: &'a str,
+}
+
+/// How a write is meant.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WriteOptions {
+    /// Everything but the writing.
+    pub(crate) dry_run: bool,
+    /// Whether a field that the kind does not know is an error rather than left out.
+    pub(crate) strict: bool,
+}
+
+impl Target<'_> {
+    /// An object, as it is stored.
+    pub(crate) fn stored(&self, name: &str) -> Result<Arc<Stored>, Refusal> {
+        let key = super::store::key(self.namespace, name);
+        let found = self.shared.store.get(self.kind.table, &key);
+        found.ok_or_else(|| status::not_found(self.kind, name))
+    }
+
+    /// What a client sent, in the shape of the kind and filled in, in the form in which it is stored.
+    fn shaped(&self, source: Source<'_>, options: WriteOptions) -> Result<Object, Refusal> {
+        let unreadable = |why: String| {
+            let Kind { kind, version, .. } = &**self.kind;
+            status::bad_request(format!(
+                "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
+            ))
+        };
+        let (source, sent) = if options.strict {
+            let value = source.value().map_err(unreadable)?;
+            (Source::Value(value.clone()), Some(value))
+        } else {
+            (source, None)
+        };
+        let rules = &self.kind.rules;
+        let mut object = rules.shape(source).map_err(unreadable)?;
+        if let Some(Value::Object(sent)) = sent {
+            let mut unknown = Vec::new();
+            lost("", &sent, &object, &mut unknown);
+            if !unknown.is_empty() {
+                return Err(unreadable(format!(
+                    "strict decoding error: {}",
+                    unknown.join(", ")
+                )));
+            }
+        }
+        self.check_kind(&object)?;
+        rules.default(&mut object);
+        Ok(rules.inward(object))
+    }
+
+    fn check_kind(&self, object: &Object) -> Result<(), Refusal> {
+        let Kind {
+            kind, api_version, ..
+        } = &**self.kind;
+        for (name, wanted) in [("kind", kind), ("apiVersion", api_version)] {
+            match object.get(name).and_then(Value::as_str) {
+                Some(given) if *given != **wanted && self.shared.is_custom(self.kind) => {
+                    let error = FieldError::invalid(name, &given.into(), &format!("must be {wanted}"));
+                    let object_name = meta::text(object, "name");
+                    let refusal = status::invalid(self.kind, object_name, &[error]);
+                    return Err(refusal);
+                }
+                Some(given) if *given != **wanted => {
+                    let why = format!(
+                        "the {name} in the data ({given}) does not match the expected {name} ({wanted})"
+                    );
+                    return Err(status::bad_request(why));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes an object as it will be stored.
+    fn draft(&self, object: &Object) -> Draft {
+        let fields = rules::selectable(&*self.kind.rules, object);
+        Draft::new(
+            &self.kind.stored_as,
+            &self.kind.kind,
+            object,
+            Head::of(object, fields),
+        )
+    }
+}
+
+/// The fields that were sent and are not there any more.
+fn lost(path: &str, sent: &Object, kept: &Object, unknown: &mut Vec<String>) {
+    for (name, value) in sent {
+        let at = if path.is_empty() {
+            name.clone()
+        } else {
+            format!("{path}.{name}")
+        };
+        // What is empty may be left out without being unknown.
+        let empty = match value {
+            Value::Null => true,
+            Value::Array(items) => items.is_empty(),
+            Value::Object(members) => members.is_empty(),
+            _ => false,
+        };
+        match (value, kept.get(name)) {
+            (_, None) if empty => {}
+            (_, None) => unknown.push(format!("unknown field {at:?}")),
+            (Value::Object(sent), Some(Value::Object(kept))) => lost(&at, sent, kept, unknown),
+            (Value::Array(sent), Some(Value::Array(kept))) => {
+                for (i, pair) in sent.iter().zip(kept).enumerate() {
+                    if let (Value::Object(sent), Value::Object(kept)) = pair {
+                        lost(&format!("{at}[{i}]"), sent, kept, unknown);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Patches: what is to be different about an object.
+
+use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
+use serde_json::Value;
+
+use super::super::status::{self, Refusal};
+
+/// A patch, in one of the forms that are served.
+#[derive(Debug)]
+pub(crate) enum Patch {
+    Json(json_patch::Patch),
+    Merge(Value),
+}
+
+impl Patch {
+    /// Reads a patch by the type that the client says it is of.
+    pub(crate) fn read(content_type: &str, body: &[u8]) -> Result<Self, Refusal> {
+        let kind = content_type.split(';').next().unwrap_or_default().trim();
+        let unreadable =
+            |error: serde_json::Error| status::bad_request(format!("error decoding patch: {error}"));
+        match kind {
+            "application/json-patch+json" => serde_json::from_slice(body).map(Self::Json).map_err(unreadable),
+            "application/merge-patch+json" => {
+                let patch: Value = serde_json::from_slice(body).map_err(unreadable)?;
+                if !patch.is_object() {
+                    return Err(status::bad_request(
+                        "error decoding patch: a merge patch is a JSON object",
+                    ));
+                }
+                Ok(Self::Merge(patch))
+            }
+            "application/apply-patch+yaml" => Err(status::unsupported_media_type(
+                "server-side apply is not served by the embedded cluster: create or replace the object, or send \
+                 application/merge-patch+json",
+            )),
+            "application/strategic-merge-patch+json" => Err(status::unsupported_media_type(
+                "strategic merge patches are not served by the embedded cluster: send application/merge-patch+json \
+                 or application/json-patch+json",
+            )),
+            other => Err(status::unsupported_media_type(format!(
+                "the body of the request was in an unknown format ({other:?}) - accepted media types include: \
+                 application/json-patch+json, application/merge-patch+json"
+            ))),
+        }
+    }
+
+    /// Applies the patch.
+    pub(crate) fn apply(&self, mut object: Value) -> Result<Value, Refusal> {
+        match self {
+            Self::Json(patch) => {
+                for operation in &patch.0 {
+                    let operation = lenient(operation, &object);
+                    json_patch::patch(&mut object, &[operation]).map_err(|error| {
+                        status::unfit_patch(format!(
+                            "the server rejected our request due to an error in our request: {error}"
+                        ))
+                    })?;
+                }
+            }
+            Self::Merge(patch) => json_patch::merge(&mut object, patch),
+        }
+        Ok(object)
+    }
+
+    /// Whether the patch is meant for one version of the object only.
+    pub(crate) fn names_version(&self) -> bool {
+        match self {
+            Self::Merge(patch) => patch
+                .pointer("/metadata/resourceVersion")
+                .is_some_and(|version| !version.is_null()),
+            Self::Json(patch) => patch
+                .0
+                .iter()
+                .any(|operation| operation.path().as_str() == "/metadata/resourceVersion"),
+        }
+    }
+}
+
+/// Servers let a member be replaced that is not there, though the standard does not.
+fn lenient(operation: &PatchOperation, object: &Value) -> PatchOperation {
+    if let PatchOperation::Replace(ReplaceOperation { path, value }) = operation
+        && let Some((parent, _)) = path.split_back()
+        && object.pointer(parent.as_str()).is_some_and(Value::is_object)
+    {
+        return PatchOperation::Add(AddOperation {
+            path: path.clone(),
+            value: value.clone(),
+        });
+    }
+    operation.clone()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_forms_are_applied() {
+        let object = json!({"a": 1, "b": {"c": [1, 2]}});
+        let merge = Patch::read("application/merge-patch+json", br#"{"a":null,"b":{"d":3}}"#).unwrap();
+        assert_eq!(
+            merge.apply(object.clone()).unwrap(),
+            json!({"b": {"c": [1, 2], "d": 3}})
+        );
+        let patch = br#"[{"op":"test","path":"/a","value":1},{"op":"remove","path":"/b/c/0"}]"#;
+        let patch = Patch::read("application/json-patch+json; charset=utf-8", patch).unwrap();
+        assert_eq!(patch.apply(object).unwrap(), json!({"a": 1, "b": {"c": [2]}}));
+        assert_eq!(patch.apply(json!({"a": 2})).unwrap_err().code, 422);
+    }
+
+    #[test]
+    fn what_is_not_there_can_be_replaced_in_an_object_and_not_in_a_list() {
+        let patch = |path: &str| {
+            let patch = json!([{"op": "replace", "path": path, "value": 1}]);
+            Patch::read("application/json-patch+json", patch.to_string().as_bytes()).unwrap()
+        };
+        let object = json!({"a": {}, "l": [0]});
+        assert_eq!(
+            patch("/a/b").apply(object.clone()).unwrap(),
+            json!({"a": {"b": 1}, "l": [0]})
+        );
+        for path in ["/l/1", "/absent/b"] {
+            assert_eq!(patch(path).apply(object.clone()).unwrap_err().code, 422);
+        }
+    }
+
+    #[rstest::rstest]
+    #[case("application/apply-patch+yaml", 415)]
+    #[case("application/strategic-merge-patch+json", 415)]
+    #[case("text/plain", 415)]
+    #[case("application/merge-patch+json", 400)]
+    #[case("application/json-patch+json", 400)]
+    fn what_is_not_served_is_refused(#[case] content_type: &str, #[case] code: u16) {
+        assert_eq!(Patch::read(content_type, b"[]x").unwrap_err().code, code);
+    }
+
+    #[test]
+    fn a_patch_may_be_for_one_version_only() {
+        let merge = |patch: &str| Patch::read("application/merge-patch+json", patch.as_bytes()).unwrap();
+        assert!(merge(r#"{"metadata":{"resourceVersion":"7"}}"#).names_version());
+        assert!(!merge(r#"{"metadata":{"resourceVersion":null}}"#).names_version());
+        assert!(!merge(r#"{"metadata":{"labels":{}}}"#).names_version());
+    }
+}

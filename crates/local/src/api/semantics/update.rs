@@ -1,0 +1,265 @@
+//! Changes: whole objects, their status, and patches of either.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::super::admission::Operation;
+use super::super::status::{self, FieldError, Refusal};
+use super::super::store::{Object, Stored};
+use super::followup::Followups;
+use super::patch::Patch;
+use super::rules::{Source, restore};
+use super::{Target, WriteOptions, meta};
+
+/// How a change is described.
+pub(crate) enum Change<'a> {
+    /// By what the object is to be.
+    Put(&'a [u8]),
+    /// By what is to be different.
+    Patch(&'a Patch),
+}
+
+/// Which part of an object is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All but the status, where that has a place of its own.
+    Whole,
+    Status,
+}
+
+/// What came of a change.
+pub(crate) struct Changed {
+    pub(crate) stored: Arc<Stored>,
+    /// Whether it was not there before.
+    pub(crate) created: bool,
+}
+
+impl Target<'_> {
+    /// Changes an object.
+    pub(crate) fn update(
+        &self,
+        name: &str,
+        part: Part,
+        change: &Change<'_>,
+        options: WriteOptions,
+    ) -> Result<Changed, Refusal> {
+        loop {
+            let old = match (self.stored(name), change) {
+                (Ok(old), _) => old,
+                (Err(_), Change::Put(text)) if self.kind.habits.create_on_update && part == Part::Whole => {
+                    return self.create_instead(name, text, options);
+                }
+                (Err(refusal), _) => return Err(refusal),
+            };
+            let before = old.object();
+            let mut new = match change {
+                Change::Put(text) => self.shaped(Source::Text(text), options)?,
+                Change::Patch(patch) => {
+                    let outward = self
+                        .kind
+                        .rules
+                        .outward()
+                        .map_or(before.clone(), |outward| outward(before.clone()));
+                    let patched = patch.apply(Value::Object(outward))?;
+                    self.shaped(Source::Value(patched), options)?
+                }
+            };
+            self.settle_namespace(&mut new)?;
+            self.check_identity(name, &new, &old, matches!(change, Change::Put(_)))?;
+            let unconditional = match change {
+                Change::Put(_) => meta::text(&new, "resourceVersion").is_empty(),
+                Change::Patch(patch) => !patch.names_version(),
+            };
+            match self.write_change(&before, &old, new, part, options)? {
+                Some(stored) => {
+                    return Ok(Changed {
+                        stored,
+                        created: false,
+                    });
+                }
+                None if unconditional => {}
+                None => return Err(status::modified(self.kind, name)),
+            }
+        }
+    }
+
+    fn create_instead(&self, name: &str, text: &[u8], options: WriteOptions) -> Result<Changed, Refusal> {
+        let mut object = self.shaped(Source::Text(text), options)?;
+        if meta::text(&object, "name") != name {
+            return Err(name_differs(meta::text(&object, "name"), name));
+        }
+        if !meta::text(&object, "uid").is_empty() {
+            let why = format!(
+                "Precondition failed: UID in precondition: {}, UID in object meta: ",
+                meta::text(&object, "uid")
+            );
+            return Err(status::conflict(self.kind, name, &why));
+        }
+        // A version that was given is not looked at: there is nothing that it could be the version of.
+        meta::metadata(&mut object).remove("resourceVersion");
+        let stored = self.create_shaped(object, options)?;
+        Ok(Changed {
+            stored,
+            created: true,
+        })
+    }
+
+    /// Changes an object in a way of the server's own, without asking whether that is allowed.
+    pub(crate) fn amend(
+        &self,
+        name: &str,
+        change: impl Fn(&mut Object) -> Result<(), Refusal>,
+        options: WriteOptions,
+    ) -> Result<Arc<Stored>, Refusal> {
+        loop {
+            let old = self.stored(name)?;
+            let mut object = old.object();
+            change(&mut object)?;
+            let draft = self.draft(&object);
+            if options.dry_run {
+                return Ok(Arc::new(draft.stored(old.version)));
+            }
+            if draft.says_the_same_as(&old) {
+                return Ok(old);
+            }
+            if let Ok(stored) = self.shared.store.replace(self.kind.table, &old, &draft) {
+                self.kind.rules.after(Some(&object), self.shared);
+                return Ok(stored);
+            }
+        }
+    }
+
+    fn check_identity(&self, name: &str, new: &Object, old: &Stored, put: bool) -> Result<(), Refusal> {
+        let given = meta::text(new, "name");
+        if given != name {
+            return Err(name_differs(given, name));
+        }
+        let uid = meta::text(new, "uid");
+        if !uid.is_empty() && *uid != *old.head.uid {
+            if !put {
+                let error = FieldError::invalid("metadata.uid", &uid.into(), "field is immutable");
+                return Err(status::invalid(self.kind, name, &[error]));
+            }
+            let why = format!(
+                "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+                old.head.uid
+            );
+            return Err(status::conflict(self.kind, name, &why));
+        }
+        let version = meta::text(new, "resourceVersion");
+        if version.is_empty() && put && !self.kind.habits.unconditional_update {
+            let error = FieldError::invalid(
+                "metadata.resourceVersion",
+                &0.into(),
+                "must be specified for an update",
+            );
+            // Servers name the resource here, and not the kind as everywhere else.
+            let kind = self.kind;
+            return Err(status::invalid_named(
+                &kind.qualified(),
+                &kind.group,
+                &kind.plural,
+                name,
+                &[error],
+            ));
+        }
+        if !version.is_empty() && version != old.version.to_string() {
+            return Err(status::modified(self.kind, name));
+        }
+        Ok(())
+    }
+
+    /// None if somebody else was faster.
+    fn write_change(
+        &self,
+        before: &Object,
+        old: &Arc<Stored>,
+        mut new: Object,
+        part: Part,
+        options: WriteOptions,
+    ) -> Result<Option<Arc<Stored>>, Refusal> {
+        let rules = &self.kind.rules;
+        let name = &*old.head.name;
+        meta::restore_servers_own(&mut new, before);
+        let mut errors = Vec::new();
+        match part {
+            Part::Whole => {
+                if self.kind.subresources.status {
+                    restore(&mut new, before, "status");
+                }
+                self.shared
+                    .admit(self.kind, Operation::Update, &mut new, Some(before))?;
+                rules.change(&mut new, before, self.shared)?;
+                errors.extend(meta::check(self.kind, &new));
+                errors.extend(rules.check_update(&new, before));
+                if self.kind.habits.counts_generations && differs(&new, before) {
+                    meta::bump_generation(&mut new);
+                }
+            }
+            Part::Status => {
+                rules.change_status(&mut new, before);
+                errors.extend(rules.check_status(&new, before));
+            }
+        }
+        check_new_finalizers(&new, before, &mut errors);
+        if !errors.is_empty() {
+            return Err(status::invalid(self.kind, name, &errors));
+        }
+        let draft = self.draft(&new);
+        if options.dry_run {
+            return Ok(Some(Arc::new(draft.stored(old.version))));
+        }
+        if draft.says_the_same_as(old) {
+            return Ok(Some(old.clone()));
+        }
+        let waits_no_more = meta::finalizers(&new).is_empty()
+            && meta::number(before, "deletionGracePeriodSeconds") == Some(0);
+        if waits_no_more && meta::is_terminating(before) && !rules.lingers(&new) {
+            let mut followups = Followups::default();
+            if self.remove(old, &mut followups).is_none() {
+                return Ok(None);
+            }
+            followups.run(self.shared);
+            return Ok(Some(Arc::new(draft.stored(old.version))));
+        }
+        let Ok(stored) = self.shared.store.replace(self.kind.table, old, &draft) else {
+            return Ok(None);
+        };
+        rules.after(Some(&new), self.shared);
+        if old.head.owners != stored.head.owners {
+            let mut followups = Followups::examine(self.kind.table, stored.head.key());
+            followups.owners_changed(&old.head);
+            followups.run(self.shared);
+        }
+        Ok(Some(stored))
+    }
+}
+
+fn name_differs(given: &str, name: &str) -> Refusal {
+    let why = format!("the name of the object ({given}) does not match the name on the URL ({name})");
+    status::bad_request(why)
+}
+
+/// Whether anything differs that is counted as a change.
+fn differs(new: &Object, old: &Object) -> bool {
+    let counted = |(name, _): &(&String, &Value)| !matches!(name.as_str(), "metadata" | "status");
+    !new.iter().filter(counted).eq(old.iter().filter(counted))
+}
+
+fn check_new_finalizers(new: &Object, old: &Object, errors: &mut Vec<FieldError>) {
+    if !meta::is_terminating(old) {
+        return;
+    }
+    let known = meta::finalizers(old);
+    let added: Vec<&str> = meta::finalizers(new)
+        .into_iter()
+        .filter(|one| !known.contains(one))
+        .collect();
+    if !added.is_empty() {
+        let why = format!(
+            "no new finalizers can be added if the object is being deleted, found new finalizers {added:?}"
+        );
+        errors.push(FieldError::forbidden("metadata.finalizers", &why));
+    }
+}

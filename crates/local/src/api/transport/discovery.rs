@@ -1,0 +1,89 @@
+//! What is served, for clients that ask.
+
+use bytes::Bytes;
+use http::StatusCode;
+use http_body_util::{Either, Full};
+use serde_json::{Value, json};
+
+use super::super::kinds::{Kind, Kinds};
+use super::{Answer, encode};
+
+const VERBS: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
+
+/// The answer to a question about the server; none if the path is about objects.
+pub(super) fn answer(kinds: &Kinds, path: &str) -> Option<Answer> {
+    let path = path.trim_end_matches('/');
+    let mut parts = path.split('/').skip(1);
+    let value = match (parts.next()?, parts.next(), parts.next(), parts.next()) {
+        ("healthz" | "livez" | "readyz", ..) => {
+            let body = Either::Left(Full::new(Bytes::from_static(b"ok")));
+            return Some(encode::with(StatusCode::OK, "text/plain", body));
+        }
+        ("version", None, ..) => json!({
+            "major": "1", "minor": "36", "gitVersion": "v1.36.0+trainyard", "gitCommit": "", "gitTreeState": "clean",
+            "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
+        }),
+        ("api", None, ..) => {
+            json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
+        }
+        ("api", Some(version), None, _) => resources(kinds, version)?,
+        ("apis", None, ..) => groups(kinds),
+        ("apis", Some(group), Some(version), None) => resources(kinds, &format!("{group}/{version}"))?,
+        _ => return None,
+    };
+    Some(encode::json(StatusCode::OK, value.to_string()))
+}
+
+fn groups(kinds: &Kinds) -> Value {
+    let mut groups: Vec<(Box<str>, Vec<Value>)> = Vec::new();
+    for kind in kinds.all().iter().filter(|kind| !kind.group.is_empty()) {
+        let version = json!({"groupVersion": kind.api_version, "version": kind.version});
+        match groups.iter_mut().find(|(group, _)| *group == kind.group) {
+            Some((_, versions)) if versions.contains(&version) => {}
+            Some((_, versions)) => versions.push(version),
+            None => groups.push((kind.group.clone(), vec![version])),
+        }
+    }
+    let groups: Vec<Value> = groups
+        .into_iter()
+        .map(|(group, versions)| json!({"name": group, "preferredVersion": versions.first(), "versions": versions}))
+        .collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+fn resources(kinds: &Kinds, api_version: &str) -> Option<Value> {
+    let all = kinds.all();
+    let mut resources = Vec::new();
+    for kind in all.iter().filter(|kind| *kind.api_version == *api_version) {
+        let mut resource = described(kind, &kind.plural, &kind.kind, VERBS);
+        resource["singularName"] = kind.singular.to_string().into();
+        if !kind.short_names.is_empty() {
+            resource["shortNames"] = kind.short_names.clone().into();
+        }
+        resources.push(resource);
+        let mut sub = |name: &str, of: &str, verbs: &[&str]| {
+            resources.push(described(kind, &format!("{}/{name}", kind.plural), of, verbs));
+        };
+        if kind.subresources.status {
+            sub("status", &kind.kind, &["get", "patch", "update"]);
+        }
+        if kind.subresources.scale.is_some() {
+            sub("scale", "Scale", &["get", "patch", "update"]);
+        }
+        if kind.is_pod() {
+            sub("binding", "Binding", &["create"]);
+            sub("eviction", "Eviction", &["create"]);
+            sub("log", "Pod", &["get"]);
+        }
+    }
+    if resources.is_empty() {
+        return None;
+    }
+    Some(json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": resources,
+    }))
+}
+
+fn described(kind: &Kind, name: &str, of: &str, verbs: &[&str]) -> Value {
+    json!({"name": name, "singularName": "", "namespaced": kind.namespaced, "kind": of, "verbs": verbs})
+}

@@ -1,0 +1,160 @@
+//! The embedded cluster as a whole: the API with our rules at its door, and nodes that run pods.
+//!
+//! The operator is not part of it, as it is not part of a real cluster: whoever starts a cluster starts an operator with
+//! [`Cluster::client`].
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::PostParams;
+
+use crate::api::Api;
+use crate::env::Environment;
+use crate::node::runtime::state::StateDirectory;
+use crate::node::runtime::{self, Runtime};
+use crate::node::{Machine, Node, NodeOptions};
+use crate::rules::JobRules;
+use crate::yard::Yard;
+
+/// The namespace in which things are where nobody says otherwise.
+pub const NAMESPACE: &str = "default";
+
+/// What a cluster is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many nodes it seems to have.
+    pub nodes: usize,
+    /// Directories with the files of images, or Python virtual environments, by the names of the images.
+    pub images: BTreeMap<String, PathBuf>,
+    /// Where containers start, and what they may write to.
+    pub working_directory: PathBuf,
+    /// A directory of this user's, below which each cluster has one of its own while it runs. Claimed volumes stay there.
+    pub base_directory: PathBuf,
+    /// Whether jobs are defaulted and checked when they are written. Else only the operator does so, as in a cluster
+    /// without webhooks.
+    pub rules: bool,
+}
+
+/// Why a cluster could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no place for its files.
+    #[error("no directory can be made below {}: {source}; give one that can be written with TRAINYARD_CACHE", path.display())]
+    State {
+        /// Where it was tried.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// Pods can't be run.
+    #[error(transparent)]
+    Runtime(#[from] runtime::Error),
+    /// The API refused what every cluster has.
+    #[error("the embedded API refuses what it should take: {0}")]
+    Api(#[from] kube::Error),
+    /// The definition of jobs is not what it should be.
+    #[error("the definition of TrainingJob can't be made: {0}")]
+    Definition(String),
+}
+
+/// A cluster in this process.
+#[derive(Debug)]
+pub struct Cluster {
+    api: Api,
+    node: Node,
+    notes: Vec<String>,
+    // Last, so that what is in it is no longer used when it is removed.
+    _state: StateDirectory,
+}
+
+impl Cluster {
+    /// Starts a cluster in the yard that this process is in.
+    pub async fn start(yard: &Yard, options: Options) -> Result<Self, Error> {
+        let environment = Environment::system();
+        let mut api = Api::new(environment.clone());
+        if options.rules {
+            api = api.with_admission(Arc::new(JobRules));
+        }
+        let client = api.client(NAMESPACE);
+        define_jobs(&client).await?;
+
+        let runs = options.base_directory.join("runs");
+        let state = StateDirectory::claim(&runs).map_err(|source| Error::State { path: runs, source })?;
+        let kept = directory(state.path().join("node"))?;
+        let claims = directory(options.base_directory.join("volumes"))?;
+        let runtime = Runtime::new(yard, &directory(state.path().join("runtime"))?).await?;
+        let machines = (0..options.nodes.max(1))
+            .map(|number| Machine {
+                name: name(number, options.nodes),
+                ..Machine::default()
+            })
+            .collect();
+        let node = Node::start(
+            client,
+            runtime,
+            NodeOptions {
+                machines,
+                state_directory: kept,
+                claims_directory: claims,
+                working_directory: options.working_directory,
+                images: options.images,
+                environment,
+            },
+        )
+        .await?;
+        for name in node.names() {
+            api.attach_node(name, node.access());
+        }
+        Ok(Self {
+            api,
+            node,
+            notes: yard.notes(),
+            _state: state,
+        })
+    }
+
+    /// A client of the API.
+    pub fn client(&self) -> kube::Client {
+        self.api.client(NAMESPACE)
+    }
+
+    /// What differs from a real cluster here, as sentences for the user.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Ends all pods at once, and the cluster.
+    pub async fn stop(self) {
+        self.node.stop().await;
+    }
+}
+
+fn name(number: usize, nodes: usize) -> String {
+    if nodes <= 1 {
+        "local".to_owned()
+    } else {
+        format!("local-{number}")
+    }
+}
+
+fn directory(path: PathBuf) -> Result<PathBuf, Error> {
+    match std::fs::create_dir_all(&path) {
+        Ok(()) => Ok(path),
+        Err(source) => Err(Error::State { path, source }),
+    }
+}
+
+async fn define_jobs(client: &kube::Client) -> Result<(), Error> {
+    let definition =
+        trainyard_api::crd::training_job().map_err(|error| Error::Definition(error.to_string()))?;
+    let definitions: kube::Api<CustomResourceDefinition> = kube::Api::all(client.clone());
+    definitions.create(&PostParams::default(), &definition).await?;
+    Ok(())
+}
+
+/// Where a user's clusters keep what they need, below a directory for caches.
+pub fn base_directory(cache: &Path) -> PathBuf {
+    cache.join("local")
+}

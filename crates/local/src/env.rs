@@ -1,0 +1,108 @@
+//! The clock and the randomness, which are handed in.
+//!
+//! Nothing in the embedded cluster asks the machine for the time or for a random number by itself, so that a simulator
+//! can give both and every run can be repeated.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::Timestamp;
+
+/// Tells the time.
+pub trait Clock: Send + Sync + 'static {
+    /// The time now.
+    fn now(&self) -> Timestamp;
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
+
+/// Where random numbers come from.
+pub type Random = Arc<Mutex<dyn FnMut() -> u64 + Send>>;
+
+/// What the embedded cluster takes from its surroundings.
+#[derive(Clone)]
+pub struct Environment {
+    /// The clock.
+    pub clock: Arc<dyn Clock>,
+    /// The randomness.
+    pub random: Random,
+}
+
+impl Environment {
+    /// The machine's clock and a seed that nobody can guess.
+    pub fn system() -> Self {
+        Self::with_generator(fastrand::Rng::new())
+    }
+
+    /// The machine's clock, and the same random numbers for the same seed.
+    pub fn seeded(seed: u64) -> Self {
+        Self::with_generator(fastrand::Rng::with_seed(seed))
+    }
+
+    fn with_generator(mut generator: fastrand::Rng) -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            random: Arc::new(Mutex::new(move || generator.u64(..))),
+        }
+    }
+
+    /// As it is, with another clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The time now.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// The next random number.
+    pub fn number(&self) -> u64 {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        random()
+    }
+
+    /// A new identifier in the form of a UUID.
+    pub fn uuid(&self) -> String {
+        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&random().to_le_bytes());
+        bytes[8..].copy_from_slice(&random().to_le_bytes());
+        drop(random);
+        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+    }
+}
+
+impl std::fmt::Debug for Environment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Environment").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_identifiers() {
+        let draw = |seed| {
+            let environment = Environment::seeded(seed);
+            [environment.uuid(), environment.uuid()]
+        };
+        assert_eq!(draw(1), draw(1));
+        assert_ne!(draw(1), draw(2));
+        let [first, second] = draw(1);
+        assert_ne!(first, second);
+        // The version and the variant of a random UUID, which clients may check.
+        assert_eq!((first.len(), &first[14..15]), (36, "4"));
+    }
+}

@@ -1,0 +1,410 @@
+//! The runs of one container.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Container as Spec;
+use nix::sys::signal::Signal;
+use tokio::time::{sleep, timeout};
+
+use super::back_off::BackOff;
+use super::pod::Worker;
+use super::probes::{Asked, Finding};
+use super::status::{State, Terminated};
+use super::{env, mounts as volume_mounts};
+use crate::node::runtime::{Container, ContainerSpec, Error, Exit, Limits, Mount, Root, User};
+
+/// When a container is started again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Whenever it ends.
+    Always,
+    /// When it fails.
+    OnFailure,
+    /// Never.
+    Never,
+}
+
+impl Policy {
+    /// By its name.
+    pub fn named(name: Option<&str>) -> Self {
+        match name {
+            Some("Never") => Self::Never,
+            Some("OnFailure") => Self::OnFailure,
+            _ => Self::Always,
+        }
+    }
+
+    fn restarts(self, code: i32) -> bool {
+        match self {
+            Self::Always => true,
+            Self::OnFailure => code != 0,
+            Self::Never => false,
+        }
+    }
+}
+
+/// How long to wait before what is missing is looked for again.
+const RETRY: Duration = Duration::from_secs(1);
+/// What container runtimes put before the reason for which a command can't be executed.
+const NOT_STARTED: &str = "failed to create containerd task: failed to create shim task: OCI runtime create failed: \
+                           runc create failed: unable to start container process: ";
+
+/// Why a container does not run.
+enum Refusal {
+    /// It may be possible later.
+    Later { reason: &'static str, message: String },
+    /// This attempt has failed.
+    Failed { message: String },
+}
+
+impl Worker {
+    /// Runs a container as often as its policy says. Its last exit code.
+    pub(super) async fn supervise(self: Arc<Self>, spec: Spec, policy: Policy) -> i32 {
+        let mut back_off = BackOff::default();
+        let mut attempt = 0;
+        loop {
+            let id = format!("trainyard://{}", self.shared.environment.uuid().replace('-', ""));
+            let end = match self.start(&spec, attempt).await {
+                Err(Refusal::Later { reason, message }) => {
+                    self.set(&spec.name, |entry| {
+                        entry.state = State::Waiting {
+                            reason: reason.to_owned(),
+                            message: Some(message),
+                        };
+                    });
+                    sleep(RETRY).await;
+                    continue;
+                }
+                Err(Refusal::Failed { message }) => Terminated {
+                    code: 128,
+                    reason: "StartError".to_owned(),
+                    message: Some(message),
+                    started: Timestamp::UNIX_EPOCH,
+                    finished: self.now(),
+                    id: Some(id.clone()),
+                },
+                Ok(asked) => self.life(asked, &id, attempt).await,
+            };
+            let code = end.code;
+            self.end(&spec.name, end.clone());
+            if !policy.restarts(code) {
+                return code;
+            }
+            let started = if end.started == Timestamp::UNIX_EPOCH {
+                end.finished
+            } else {
+                end.started
+            };
+            let wait = back_off.after(started, end.finished);
+            if !wait.is_zero() {
+                let pod = self.description();
+                let message = format!(
+                    "back-off {} restarting failed container={} pod={pod}",
+                    short(wait),
+                    spec.name
+                );
+                self.set(&spec.name, |entry| {
+                    entry.last = Some(end.clone());
+                    entry.state = State::Waiting {
+                        reason: "CrashLoopBackOff".to_owned(),
+                        message: Some(message),
+                    };
+                });
+                sleep(wait).await;
+            }
+            self.set(&spec.name, |entry| {
+                entry.last = Some(end);
+                entry.restarts += 1;
+            });
+            attempt += 1;
+        }
+    }
+
+    /// From the start of a run to its end.
+    async fn life(&self, asked: Asked, id: &str, attempt: u32) -> Terminated {
+        let spec = &asked.spec;
+        let since = self.now();
+        self.running(&spec.name, asked.clone(), id, since);
+        let hook = spec
+            .lifecycle
+            .as_ref()
+            .and_then(|lifecycle| lifecycle.post_start.as_ref());
+        let failed = match hook {
+            None => None,
+            Some(hook) => asked
+                .hook(hook)
+                .await
+                .err()
+                .map(|error| format!("PostStartHook failed: {error}")),
+        };
+        let tell = |finding| {
+            self.set(&spec.name, |entry| match finding {
+                Finding::Started => entry.started = true,
+                Finding::Ready(ready) => entry.ready = ready,
+            });
+        };
+        let has_to_end = async {
+            match failed {
+                Some(reason) => reason,
+                None => asked.watch(tell).await,
+            }
+        };
+        let exit = tokio::select! {
+            exit = asked.container.wait() => exit,
+            reason = has_to_end => {
+                tracing::debug!(pod = self.description(), reason);
+                self.stop(&asked, self.grace()).await
+            }
+        };
+        self.finish(&asked, exit, id, since, attempt)
+    }
+
+    /// The end of a run, as it is reported.
+    pub(super) fn finish(
+        &self,
+        asked: &Asked,
+        exit: Exit,
+        id: &str,
+        since: Timestamp,
+        attempt: u32,
+    ) -> Terminated {
+        let spec = &asked.spec;
+        let written = fs::read(self.termination(&spec.name, attempt)).unwrap_or_default();
+        let mut message = String::from_utf8_lossy(&written[..written.len().min(4096)]).into_owned();
+        let falls_back = spec.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+        if message.is_empty() && falls_back && exit.code != 0 {
+            message = asked.container.log().tail(80, 2048);
+        }
+        let reason = match exit {
+            Exit {
+                out_of_memory: true, ..
+            } => "OOMKilled",
+            Exit { code: 0, .. } => "Completed",
+            _ => "Error",
+        };
+        Terminated {
+            code: exit.code,
+            reason: reason.to_owned(),
+            message: (!message.is_empty()).then_some(message),
+            started: since,
+            finished: self.now(),
+            id: Some(id.to_owned()),
+        }
+    }
+
+    /// Asks a container to end, and ends it after the time it has for that.
+    pub(super) async fn stop(&self, asked: &Asked, grace: Duration) -> Exit {
+        let before = tokio::time::Instant::now();
+        let hook = asked
+            .spec
+            .lifecycle
+            .as_ref()
+            .and_then(|lifecycle| lifecycle.pre_stop.as_ref());
+        if let Some(hook) = hook.filter(|_| !grace.is_zero()) {
+            drop(timeout(grace, asked.hook(hook)).await);
+        }
+        let left = grace.saturating_sub(before.elapsed());
+        if !grace.is_zero() {
+            let signal = asked
+                .spec
+                .lifecycle
+                .as_ref()
+                .and_then(|lifecycle| lifecycle.stop_signal.as_deref());
+            asked.container.signal(
+                signal
+                    .and_then(|name| name.parse().ok())
+                    .unwrap_or(Signal::SIGTERM),
+            );
+            // After a hook that took all of the time there are two seconds left, as everywhere.
+            let left = left.max(Duration::from_secs(2).min(grace));
+            if let Ok(exit) = timeout(left, asked.container.wait()).await {
+                return exit;
+            }
+        }
+        asked.container.kill();
+        asked.container.wait().await
+    }
+
+    fn termination(&self, name: &str, attempt: u32) -> PathBuf {
+        self.directory
+            .join("termination")
+            .join(format!("{name}-{attempt}"))
+    }
+
+    async fn start(&self, spec: &Spec, attempt: u32) -> Result<Asked, Refusal> {
+        let pod = self.pod_with_addresses();
+        let configuration = self.configuration().await;
+        let later = |reason: &'static str| move |message: String| Refusal::Later { reason, message };
+        let options = &self.shared.options;
+        let image = spec.image.as_deref().unwrap_or_default();
+        let mapped = options.images.get(image);
+        let base = self.base_environment(mapped);
+        let env = env::variables(&pod, spec, &configuration, &base)
+            .map_err(|missing| later("CreateContainerConfigError")(missing.to_string()))?;
+        if let Some(why) = forbidden_user(&pod, spec) {
+            return Err(later("CreateContainerConfigError")(why.to_owned()));
+        }
+        let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
+            list.iter()
+                .flatten()
+                .map(|argument| env::expand(argument, &env))
+                .collect()
+        };
+        let mut command = expanded(&spec.command);
+        command.extend(expanded(&spec.args));
+        if spec.command.as_ref().is_none_or(Vec::is_empty) {
+            return Err(later("CreateContainerError")(format!(
+                "container {} has no command, and what is in the image {image} is not known here: add `command`",
+                spec.name
+            )));
+        }
+        let made = self
+            .volumes()
+            .await
+            .map_err(|error| later("ContainerCreating")(error.to_string()))?;
+        let mut mounts = vec![Mount {
+            source: options.working_directory.clone(),
+            target: options.working_directory.clone(),
+            read_only: false,
+        }];
+        mounts.extend(self.system_files());
+        let path = self.termination(&spec.name, attempt);
+        if let Some(parent) = path.parent() {
+            drop(fs::create_dir_all(parent));
+        }
+        drop(fs::write(&path, ""));
+        // Whoever the container runs as may write it.
+        drop(fs::set_permissions(&path, fs::Permissions::from_mode(0o666)));
+        let target = spec
+            .termination_message_path
+            .as_deref()
+            .unwrap_or("/dev/termination-log");
+        mounts.push(Mount {
+            source: path,
+            target: PathBuf::from(target),
+            read_only: false,
+        });
+        let asked_for = volume_mounts::of(spec, &made, &env);
+        mounts.extend(asked_for.map_err(|error| later("CreateContainerConfigError")(error.to_string()))?);
+        let is_root = |path: &&PathBuf| !path.join("pyvenv.cfg").exists();
+        let container = ContainerSpec {
+            id: format!("{}-{attempt}", spec.name),
+            root: mapped
+                .filter(is_root)
+                .map_or(Root::Host, |path| Root::Directory(path.clone())),
+            mounts,
+            read_only_root: spec
+                .security_context
+                .as_ref()
+                .and_then(|context| context.read_only_root_filesystem)
+                == Some(true),
+            command,
+            env,
+            working_directory: spec
+                .working_dir
+                .as_ref()
+                .map_or_else(|| options.working_directory.clone(), PathBuf::from),
+            user: user(&pod, spec),
+            limits: limits(spec),
+            log: self
+                .directory
+                .join("logs")
+                .join(format!("{}-{attempt}.log", spec.name)),
+        };
+        let sandbox = self
+            .sandbox()
+            .ok_or_else(|| later("ContainerCreating")(String::new()))?;
+        match sandbox.start(container).await {
+            Ok(container) => Ok(Asked {
+                spec: spec.clone(),
+                container,
+                address: sandbox.address(),
+            }),
+            Err(Error::Command(message)) => Err(Refusal::Failed {
+                message: format!("{NOT_STARTED}{message}: unknown"),
+            }),
+            Err(error) => Err(Refusal::Failed {
+                message: error.to_string(),
+            }),
+        }
+    }
+}
+
+/// A container that was started, as far as its pod remembers it.
+#[derive(Clone, Debug)]
+pub(super) struct Started {
+    pub asked: Asked,
+    pub id: String,
+    pub since: Timestamp,
+}
+
+impl Started {
+    pub fn container(&self) -> &Container {
+        &self.asked.container
+    }
+}
+
+fn user(pod: &k8s_openapi::api::core::v1::Pod, spec: &Spec) -> User {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let own = spec.security_context.as_ref();
+    let number = |id: i64| u32::try_from(id).ok();
+    User {
+        uid: own
+            .and_then(|own| own.run_as_user)
+            .or(of_pod.and_then(|pod| pod.run_as_user))
+            .and_then(number),
+        gid: own
+            .and_then(|own| own.run_as_group)
+            .or(of_pod.and_then(|pod| pod.run_as_group))
+            .and_then(number),
+        groups: of_pod
+            .iter()
+            .flat_map(|pod| pod.supplemental_groups.iter().flatten().chain(&pod.fs_group))
+            .filter_map(|group| number(*group))
+            .collect(),
+    }
+}
+
+/// Why a container may not run as the user that it asks for.
+fn forbidden_user(pod: &k8s_openapi::api::core::v1::Pod, spec: &Spec) -> Option<&'static str> {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let own = spec.security_context.as_ref();
+    let non_root = own
+        .and_then(|own| own.run_as_non_root)
+        .or(of_pod.and_then(|pod| pod.run_as_non_root));
+    let asked = user(pod, spec).uid;
+    (non_root == Some(true) && asked == Some(0)).then_some(
+        "container's runAsUser breaks non-root policy: runAsNonRoot and runAsUser 0 exclude each other",
+    )
+}
+
+fn limits(spec: &Spec) -> Limits {
+    let limits = spec
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.limits.as_ref());
+    let milli = |name: &str| {
+        let found = limits
+            .and_then(|limits| limits.get(name))
+            .and_then(super::fields::milli);
+        found.and_then(|milli| u64::try_from(milli).ok())
+    };
+    Limits {
+        millicpus: milli("cpu"),
+        memory: milli("memory").map(|milli| milli / 1000),
+    }
+}
+
+/// A duration as Go writes it.
+fn short(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}

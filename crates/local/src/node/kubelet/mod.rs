@@ -1,0 +1,261 @@
+//! The kubelet: runs the pods that are bound to its nodes, and says how they are.
+
+mod back_off;
+mod container;
+mod env;
+mod fields;
+mod mounts;
+mod pod;
+mod probes;
+mod references;
+mod report;
+mod status;
+mod supplies;
+mod volumes;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::TryStreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use tokio::sync::{Notify, watch};
+
+use super::runtime::log::Part;
+use super::runtime::{Container, Runtime, log::Log};
+use crate::env::Environment;
+use pod::{Update, Worker};
+
+pub(crate) use fields::milli;
+
+/// What a kubelet is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The nodes that it is.
+    pub nodes: Vec<String>,
+    /// The address of those nodes.
+    pub address: Ipv4Addr,
+    /// A directory for what it keeps while it runs.
+    pub state_directory: PathBuf,
+    /// A directory for claimed volumes, which stay.
+    pub claims_directory: PathBuf,
+    /// Where containers start, and what they may write to.
+    pub working_directory: PathBuf,
+    /// Directories with the files of images, by the names of the images.
+    pub images: BTreeMap<String, PathBuf>,
+}
+
+/// What all pods share.
+struct Shared {
+    client: Client,
+    runtime: Runtime,
+    environment: Environment,
+    options: Options,
+    /// Something has changed in a pod.
+    moved: Notify,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Whether there is a server that knows the names of pods.
+    #[cfg(target_os = "linux")]
+    fn has_names(&self) -> bool {
+        self.runtime.bridge().is_some()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    #[expect(clippy::unused_self, reason = "as on Linux")]
+    fn has_names(&self) -> bool {
+        false
+    }
+}
+
+struct Handle {
+    updates: watch::Sender<Update>,
+    worker: Arc<Worker>,
+}
+
+/// Runs the pods of some nodes.
+#[derive(Clone)]
+pub struct Kubelet {
+    shared: Arc<Shared>,
+    pods: Arc<Mutex<HashMap<String, Handle>>>,
+}
+
+impl std::fmt::Debug for Kubelet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kubelet")
+            .field("shared", &self.shared)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Kubelet {
+    /// A kubelet that does nothing yet.
+    pub fn new(client: Client, runtime: Runtime, environment: Environment, options: Options) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                client,
+                runtime,
+                environment,
+                options,
+                moved: Notify::new(),
+            }),
+            pods: Arc::default(),
+        }
+    }
+
+    /// The bridge that pods are on.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn bridge(&self) -> Option<crate::yard::link::Bridge> {
+        self.shared.runtime.bridge().cloned()
+    }
+
+    /// Runs pods for as long as it is polled.
+    pub async fn run(&self) {
+        let pods = Api::<Pod>::all(self.shared.client.clone());
+        let mut events = std::pin::pin!(watcher(pods, watcher::Config::default()));
+        let mut listed = Vec::new();
+        loop {
+            match events.try_next().await {
+                Ok(Some(Event::Init)) => listed.clear(),
+                Ok(Some(Event::InitApply(pod))) => {
+                    listed.extend(pod.metadata.uid.clone());
+                    self.apply(pod, false);
+                }
+                // What is not in a list any more was deleted while nobody watched.
+                Ok(Some(Event::InitDone)) => self.keep_only(&listed),
+                Ok(Some(Event::Apply(pod))) => self.apply(pod, false),
+                Ok(Some(Event::Delete(pod))) => self.apply(pod, true),
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "could not watch pods");
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    fn apply(&self, pod: Pod, gone: bool) {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+        if !node.is_some_and(|node| self.shared.options.nodes.contains(node)) {
+            return;
+        }
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let update = Update {
+            pod: Arc::new(pod),
+            gone,
+        };
+        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(handle) = pods.get(&uid) {
+            handle.updates.send_replace(update);
+            if gone {
+                pods.remove(&uid);
+            }
+            return;
+        }
+        let phase = update
+            .pod
+            .status
+            .as_ref()
+            .and_then(|status| status.phase.as_deref());
+        if gone || matches!(phase, Some("Succeeded" | "Failed")) {
+            return;
+        }
+        let (send, updates) = watch::channel(update);
+        let worker = Worker::new(self.shared.clone(), updates);
+        worker.spawn();
+        pods.insert(
+            uid,
+            Handle {
+                updates: send,
+                worker,
+            },
+        );
+    }
+
+    fn keep_only(&self, listed: &[String]) {
+        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.retain(|uid, handle| {
+            let stays = listed.contains(uid);
+            if !stays {
+                handle.updates.send_modify(|update| update.gone = true);
+            }
+            stays
+        });
+    }
+
+    /// Ends every process of every pod, and waits until they have ended. Says nothing to the API.
+    pub async fn kill_all(&self) {
+        let workers: Vec<_> = {
+            let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+            pods.values().map(|handle| handle.worker.clone()).collect()
+        };
+        for worker in &workers {
+            worker.give_up();
+        }
+        for worker in workers {
+            worker.kill().await;
+        }
+    }
+
+    /// The log of a container's last run, or of the one before.
+    pub fn log(&self, uid: &str, container: &str, previous: bool) -> Option<Log> {
+        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let logs = pods.get(uid)?.worker.logs(container);
+        if previous {
+            logs.iter().rev().nth(1).cloned()
+        } else {
+            logs.last().cloned()
+        }
+    }
+
+    /// A container that runs or ran.
+    pub fn container(&self, uid: &str, container: &str) -> Option<Container> {
+        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.get(uid)?.worker.container(container)
+    }
+}
+
+impl crate::api::NodeAccess for Kubelet {
+    fn logs(
+        &self,
+        pod: crate::api::PodRef<'_>,
+        container: &str,
+        options: crate::api::LogOptions,
+    ) -> Result<crate::api::LogStream, String> {
+        let log = self.log(pod.uid, container, options.previous);
+        let log = log.ok_or_else(|| {
+            if options.previous {
+                format!(
+                    "previous terminated container {container:?} in pod {:?} not found",
+                    pod.name
+                )
+            } else {
+                format!(
+                    "container {container:?} in pod {:?} is waiting to start",
+                    pod.name
+                )
+            }
+        })?;
+        let number = |given: Option<u64>| given.and_then(|given| usize::try_from(given).ok());
+        let part = Part {
+            tail_lines: number(options.tail_lines),
+            since: options.since,
+            timestamps: options.timestamps,
+            limit_bytes: number(options.limit_bytes),
+            follow: options.follow,
+        };
+        Ok(Box::pin(log.stream(part).map_ok(bytes::Bytes::from)))
+    }
+}

@@ -1,0 +1,356 @@
+//! One pod, from the moment at which it is bound to a node until it is gone.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::{Notify, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::sleep;
+
+use super::Shared;
+use super::container::{Policy, Started};
+use super::probes::Asked;
+use super::status::{Entry, PodState, State, Terminated};
+use crate::node::names;
+use crate::node::runtime::{Sandbox, SandboxSpec, log::Log, remove_tree};
+
+/// What the API says of a pod.
+#[derive(Clone, Debug)]
+pub(super) struct Update {
+    pub pod: Arc<Pod>,
+    /// It is not there any more: nothing that it has to say is of interest.
+    pub gone: bool,
+}
+
+/// How often files that may have changed are looked at.
+pub(super) const REFRESH: Duration = Duration::from_millis(500);
+pub(super) const RETRY: Duration = Duration::from_secs(1);
+
+/// What runs one pod.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub shared: Arc<Shared>,
+    pub directory: PathBuf,
+    sandbox: Mutex<Option<Arc<Sandbox>>>,
+    pub(super) updates: watch::Receiver<Update>,
+    pub(super) state: Mutex<PodState>,
+    started: Mutex<BTreeMap<String, Started>>,
+    logs: Mutex<BTreeMap<String, Vec<Log>>>,
+    pub(super) changed: Notify,
+    task: Mutex<Option<AbortHandle>>,
+}
+
+impl Worker {
+    pub fn new(shared: Arc<Shared>, updates: watch::Receiver<Update>) -> Arc<Self> {
+        let pod = updates.borrow().pod.clone();
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let state = PodState::new(&pod, shared.environment.now());
+        Arc::new(Self {
+            directory: shared.options.state_directory.join("kubelet").join(uid),
+            shared,
+            sandbox: Mutex::default(),
+            updates,
+            state: Mutex::new(state),
+            started: Mutex::default(),
+            logs: Mutex::default(),
+            changed: Notify::new(),
+            task: Mutex::default(),
+        })
+    }
+
+    /// Runs the pod to its end, and until it is deleted.
+    async fn run(self: Arc<Self>) {
+        let mut writing = JoinSet::new();
+        writing.spawn(self.clone().write_statuses());
+        tokio::select! {
+            () = self.clone().lifecycle() => {}
+            () = self.deletion() => self.terminate().await,
+        }
+        self.change(|state| {
+            state.sandboxed = false;
+            state.over = true;
+        });
+        *lock(&self.sandbox) = None;
+        writing.shutdown().await;
+        self.write_status().await;
+        self.deletion().await;
+        self.confirm_deletion().await;
+        for container in lock(&self.started).values() {
+            container.container().kill();
+        }
+        remove_tree(&self.directory);
+    }
+
+    /// All that happens while nobody wants the pod to end.
+    async fn lifecycle(self: Arc<Self>) {
+        let pod = self.pod();
+        let spec = pod.spec.clone().unwrap_or_default();
+        self.changed.notify_one();
+        self.make_sandbox(&pod).await;
+        let policy = Policy::named(spec.restart_policy.as_deref());
+        let mut sidecars = JoinSet::new();
+        let refreshing = self.clone();
+        let mut refresh = JoinSet::new();
+        refresh.spawn(async move { refreshing.refresh_volumes().await });
+        for container in spec.init_containers.unwrap_or_default() {
+            if container.restart_policy.as_deref() == Some("Always") {
+                let name = container.name.clone();
+                sidecars.spawn(self.clone().supervise(container, Policy::Always));
+                self.until(|state| state.entry(&name).is_some_and(|entry| entry.started))
+                    .await;
+                continue;
+            }
+            // An init container that has succeeded is not started again, whatever the policy of the pod.
+            let policy = if policy == Policy::Never {
+                Policy::Never
+            } else {
+                Policy::OnFailure
+            };
+            if self.clone().supervise(container, policy).await != 0 {
+                sidecars.shutdown().await;
+                self.terminate().await;
+                return;
+            }
+        }
+        let mut main = JoinSet::new();
+        for container in spec.containers {
+            main.spawn(self.clone().supervise(container, policy));
+        }
+        let deadline = spec
+            .active_deadline_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok());
+        let late = async {
+            match deadline {
+                Some(seconds) => sleep(Duration::from_secs(seconds)).await,
+                None => std::future::pending().await,
+            }
+        };
+        let all = async { while main.join_next().await.is_some() {} };
+        tokio::select! {
+            () = all => {}
+            () = late => {
+                let message = "Pod was active on the node longer than the specified deadline".to_owned();
+                self.change(|state| state.failure = Some(("DeadlineExceeded".to_owned(), message)));
+            }
+        }
+        main.shutdown().await;
+        sidecars.shutdown().await;
+        self.terminate().await;
+    }
+
+    async fn make_sandbox(&self, pod: &Pod) {
+        loop {
+            let spec = SandboxSpec {
+                id: pod.metadata.uid.clone().unwrap_or_default(),
+                hostname: names::hostname(pod),
+                host_network: pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true),
+            };
+            match self.shared.runtime.sandbox(spec).await {
+                Ok(sandbox) => {
+                    let address = sandbox.address();
+                    *lock(&self.sandbox) = Some(Arc::new(sandbox));
+                    self.change(|state| {
+                        state.address = Some(address);
+                        state.sandboxed = true;
+                    });
+                    return;
+                }
+                Err(error) => {
+                    tracing::warn!(pod = self.description(), %error, "could not make the sandbox of a pod");
+                    sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    /// Ends what still runs: containers first, then sidecars, the last first.
+    async fn terminate(&self) {
+        let running: Vec<Started> = lock(&self.started).values().cloned().collect();
+        let running = running.into_iter().filter(|one| one.container().exit().is_none());
+        let (mut sidecars, main): (Vec<_>, Vec<_>) =
+            running.partition(|one| one.asked.spec.restart_policy.as_deref() == Some("Always"));
+        let grace = self.grace();
+        let begin = tokio::time::Instant::now();
+        futures::future::join_all(main.iter().map(|one| self.stop_started(one, grace))).await;
+        sidecars.reverse();
+        for one in &sidecars {
+            self.stop_started(one, grace.saturating_sub(begin.elapsed()))
+                .await;
+        }
+    }
+
+    async fn stop_started(&self, one: &Started, grace: Duration) {
+        // A pod that is to go at once while it is being ended slowly goes at once.
+        let exit = tokio::select! {
+            exit = self.stop(&one.asked, grace) => exit,
+            () = self.hurry(grace) => self.stop(&one.asked, Duration::ZERO).await,
+        };
+        let name = &one.asked.spec.name;
+        let attempt = u32::try_from(self.change(|state| state.entry(name).map_or(0, |entry| entry.restarts)))
+            .unwrap_or(0);
+        let end = self.finish(&one.asked, exit, &one.id, one.since, attempt);
+        self.end(name, end);
+    }
+
+    async fn hurry(&self, grace: Duration) {
+        let mut updates = self.updates.clone();
+        let sooner = |update: &Update| {
+            let given = update.pod.metadata.deletion_grace_period_seconds;
+            update.gone || given.is_some_and(|given| u64::try_from(given).unwrap_or(0) < grace.as_secs())
+        };
+        if updates.wait_for(sooner).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until the pod is to be deleted.
+    async fn deletion(&self) {
+        let mut updates = self.updates.clone();
+        let wanted =
+            updates.wait_for(|update| update.gone || update.pod.metadata.deletion_timestamp.is_some());
+        if wanted.await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Notes that a container runs.
+    pub fn running(&self, name: &str, asked: Asked, id: &str, since: Timestamp) {
+        let has_startup_probe = asked.spec.startup_probe.is_some();
+        lock(&self.logs)
+            .entry(name.to_owned())
+            .or_default()
+            .push(asked.container.log().clone());
+        let started = Started {
+            asked,
+            id: id.to_owned(),
+            since,
+        };
+        lock(&self.started).insert(name.to_owned(), started);
+        self.set(name, |entry| {
+            entry.state = State::Running { since };
+            entry.id = Some(id.to_owned());
+            entry.started = !has_startup_probe;
+            entry.ready = false;
+        });
+    }
+
+    /// Notes that a container has ended.
+    pub fn end(&self, name: &str, end: Terminated) {
+        self.set(name, |entry| {
+            entry.id.clone_from(&end.id);
+            entry.state = State::Terminated(end);
+            entry.ready = false;
+            entry.started = false;
+        });
+    }
+
+    pub fn set(&self, name: &str, change: impl FnOnce(&mut Entry)) {
+        self.change(|state| state.entry(name).map(change));
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut PodState) -> T) -> T {
+        let result = change(&mut lock(&self.state));
+        self.changed.notify_one();
+        self.shared.moved.notify_waiters();
+        result
+    }
+
+    async fn until(&self, mut reached: impl FnMut(&mut PodState) -> bool) {
+        loop {
+            let moved = self.shared.moved.notified();
+            if reached(&mut lock(&self.state)) {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    /// Makes this worker do nothing more.
+    pub fn give_up(&self) {
+        if let Some(task) = lock(&self.task).take() {
+            task.abort();
+        }
+    }
+
+    /// Ends every process of the pod.
+    pub async fn kill(&self) {
+        let running: Vec<Started> = lock(&self.started).values().cloned().collect();
+        for one in &running {
+            one.container().kill();
+        }
+        for one in &running {
+            one.container().wait().await;
+        }
+        *lock(&self.sandbox) = None;
+    }
+
+    /// Starts [`Worker::run`].
+    pub fn spawn(self: &Arc<Self>) {
+        let task = tokio::spawn(self.clone().run());
+        *lock(&self.task) = Some(task.abort_handle());
+    }
+
+    /// The logs of a container's runs, the oldest first.
+    pub fn logs(&self, container: &str) -> Vec<Log> {
+        lock(&self.logs).get(container).cloned().unwrap_or_default()
+    }
+
+    /// A container that runs.
+    pub fn container(&self, name: &str) -> Option<crate::node::runtime::Container> {
+        lock(&self.started).get(name).map(|one| one.container().clone())
+    }
+
+    /// What its containers share, while there is something.
+    pub fn sandbox(&self) -> Option<Arc<Sandbox>> {
+        lock(&self.sandbox).clone()
+    }
+
+    pub fn pod(&self) -> Arc<Pod> {
+        self.updates.borrow().pod.clone()
+    }
+
+    /// The pod, with the addresses that the API may not have yet.
+    pub fn pod_with_addresses(&self) -> Pod {
+        let mut pod = Pod::clone(&self.pod());
+        let status = pod.status.get_or_insert_default();
+        status.pod_ip = lock(&self.state).address.map(|address| address.to_string());
+        status.host_ip = Some(self.shared.options.address.to_string());
+        pod
+    }
+
+    pub fn now(&self) -> Timestamp {
+        // Kubernetes has whole seconds.
+        let now = self.shared.environment.now();
+        Timestamp::from_second(now.as_second()).unwrap_or(now)
+    }
+
+    pub fn grace(&self) -> Duration {
+        let pod = self.pod();
+        let given = pod.metadata.deletion_grace_period_seconds;
+        let given = given.or(pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.termination_grace_period_seconds));
+        Duration::from_secs(given.and_then(|given| u64::try_from(given).ok()).unwrap_or(30))
+    }
+
+    /// The pod, as messages name it.
+    pub fn description(&self) -> String {
+        let metadata = &self.pod().metadata;
+        let part = |part: &Option<String>| part.clone().unwrap_or_default();
+        format!(
+            "{}_{}({})",
+            part(&metadata.name),
+            part(&metadata.namespace),
+            part(&metadata.uid)
+        )
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

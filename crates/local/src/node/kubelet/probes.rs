@@ -1,0 +1,225 @@
+//! Probes and hooks: questions that are asked of a container while it runs.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use http_body_util::Empty;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use k8s_openapi::api::core::v1::{
+    Container as ContainerSpec, ExecAction, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use crate::node::runtime::Container;
+
+/// A container that can be asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// How it was specified.
+    pub spec: ContainerSpec,
+    /// How it runs.
+    pub container: Container,
+    /// Where its pod is.
+    pub address: Ipv4Addr,
+}
+
+/// What probes have to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// It has started.
+    Started,
+    /// It is ready, or not any more.
+    Ready(bool),
+}
+
+impl Asked {
+    /// Asks until the container has to be ended. Says why.
+    pub async fn watch(&self, tell: impl Fn(Finding)) -> String {
+        if let Some(probe) = &self.spec.startup_probe
+            && let Some(reason) = self.until_it_answers(probe).await
+        {
+            return format!(
+                "Container {} failed startup probe: {reason}, will be restarted",
+                self.spec.name
+            );
+        }
+        tell(Finding::Started);
+        let readiness = async {
+            match &self.spec.readiness_probe {
+                None => tell(Finding::Ready(true)),
+                Some(probe) => self.readiness(probe, &tell).await,
+            }
+            std::future::pending::<()>().await;
+        };
+        let liveness = async {
+            match &self.spec.liveness_probe {
+                None => std::future::pending().await,
+                Some(probe) => self.until_it_fails(probe).await,
+            }
+        };
+        tokio::select! {
+            () = readiness => String::new(),
+            reason = liveness => format!("Container {} failed liveness probe: {reason}, will be restarted", self.spec.name),
+        }
+    }
+
+    async fn until_it_answers(&self, probe: &Probe) -> Option<String> {
+        sleep(seconds(probe.initial_delay_seconds, 0)).await;
+        let mut failures = 0;
+        loop {
+            match self.probe(probe).await {
+                Ok(()) => return None,
+                Err(reason) => {
+                    failures += 1;
+                    if failures >= probe.failure_threshold.unwrap_or(3) {
+                        return Some(reason);
+                    }
+                }
+            }
+            sleep(seconds(probe.period_seconds, 10)).await;
+        }
+    }
+
+    async fn until_it_fails(&self, probe: &Probe) -> String {
+        sleep(seconds(probe.initial_delay_seconds, 0)).await;
+        let mut failures = 0;
+        loop {
+            match self.probe(probe).await {
+                Ok(()) => failures = 0,
+                Err(reason) => {
+                    failures += 1;
+                    if failures >= probe.failure_threshold.unwrap_or(3) {
+                        return reason;
+                    }
+                }
+            }
+            sleep(seconds(probe.period_seconds, 10)).await;
+        }
+    }
+
+    async fn readiness(&self, probe: &Probe, tell: &impl Fn(Finding)) {
+        sleep(seconds(probe.initial_delay_seconds, 0)).await;
+        let (mut successes, mut failures, mut ready) = (0, 0, false);
+        loop {
+            if self.probe(probe).await.is_ok() {
+                (successes, failures) = (successes + 1, 0);
+            } else {
+                (successes, failures) = (0, failures + 1);
+            }
+            let now = if ready {
+                failures < probe.failure_threshold.unwrap_or(3)
+            } else {
+                successes >= probe.success_threshold.unwrap_or(1)
+            };
+            if now != ready {
+                ready = now;
+                tell(Finding::Ready(ready));
+            }
+            sleep(seconds(probe.period_seconds, 10)).await;
+        }
+    }
+
+    async fn probe(&self, probe: &Probe) -> Result<(), String> {
+        let limit = seconds(probe.timeout_seconds, 1);
+        let asked = async {
+            if let Some(action) = &probe.exec {
+                self.exec(action).await
+            } else if let Some(action) = &probe.http_get {
+                self.get(action).await
+            } else if let Some(action) = &probe.tcp_socket {
+                self.connect(action).await
+            } else {
+                Err("the embedded cluster has exec, httpGet and tcpSocket probes only".to_owned())
+            }
+        };
+        timeout(limit, asked)
+            .await
+            .unwrap_or_else(|_| Err(format!("timed out after {limit:?}")))
+    }
+
+    /// Runs a hook of the container's life.
+    pub async fn hook(&self, hook: &LifecycleHandler) -> Result<(), String> {
+        if let Some(action) = &hook.exec {
+            self.exec(action).await
+        } else if let Some(action) = &hook.http_get {
+            self.get(action).await
+        } else if let Some(action) = &hook.sleep {
+            sleep(Duration::from_secs(u64::try_from(action.seconds).unwrap_or(0))).await;
+            Ok(())
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn exec(&self, action: &ExecAction) -> Result<(), String> {
+        let command = action.command.clone().unwrap_or_default();
+        let running = self
+            .container
+            .exec(command)
+            .await
+            .map_err(|error| error.to_string())?;
+        let output = running.output(&[]).await.map_err(|error| error.to_string())?;
+        if output.exit.code == 0 {
+            return Ok(());
+        }
+        let said = [output.stdout, output.stderr].concat();
+        Err(String::from_utf8_lossy(&said).trim().to_owned())
+    }
+
+    async fn connect(&self, action: &TCPSocketAction) -> Result<(), String> {
+        let host = action.host.clone().unwrap_or_else(|| self.address.to_string());
+        let port = self.port(&action.port)?;
+        TcpStream::connect((host, port))
+            .await
+            .map(drop)
+            .map_err(|error| error.to_string())
+    }
+
+    async fn get(&self, action: &HTTPGetAction) -> Result<(), String> {
+        let host = action.host.clone().unwrap_or_else(|| self.address.to_string());
+        let port = self.port(&action.port)?;
+        let path = action.path.as_deref().unwrap_or("/");
+        if action.scheme.as_deref() == Some("HTTPS") {
+            return Err("the embedded cluster asks over HTTP only".to_owned());
+        }
+        let mut request =
+            http::Request::get(format!("http://{host}:{port}/{}", path.trim_start_matches('/')));
+        for header in action.http_headers.iter().flatten() {
+            request = request.header(&header.name, &header.value);
+        }
+        let request = request
+            .body(Empty::<bytes::Bytes>::new())
+            .map_err(|error| error.to_string())?;
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let response = client.request(request).await.map_err(|error| error.to_string())?;
+        match response.status().as_u16() {
+            200..400 => Ok(()),
+            code => Err(format!("HTTP probe failed with statuscode: {code}")),
+        }
+    }
+
+    fn port(&self, port: &IntOrString) -> Result<u16, String> {
+        let number = match port {
+            IntOrString::Int(number) => Some(*number),
+            IntOrString::String(name) => {
+                let ports = self.spec.ports.iter().flatten();
+                let mut named = ports.filter(|port| port.name.as_ref() == Some(name));
+                named.next().map(|port| port.container_port).or(name.parse().ok())
+            }
+        };
+        number
+            .and_then(|number| u16::try_from(number).ok())
+            .ok_or_else(|| format!("there is no port {port:?}"))
+    }
+}
+
+fn seconds(given: Option<i32>, default: u64) -> Duration {
+    Duration::from_secs(
+        given
+            .and_then(|given| u64::try_from(given).ok())
+            .unwrap_or(default),
+    )
+}

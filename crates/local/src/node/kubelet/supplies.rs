@@ -1,0 +1,121 @@
+//! What the containers of a pod are given: files, variables, volumes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use tokio::time::sleep;
+
+use super::env::Configuration;
+use super::pod::{REFRESH, Worker};
+use super::volumes::{self, Places};
+use crate::node::names;
+use crate::node::runtime::Mount;
+
+impl Worker {
+    /// Keeps files of volumes current while the pod runs.
+    pub(super) async fn refresh_volumes(&self) {
+        let pod = self.pod();
+        let changes = |volume: &k8s_openapi::api::core::v1::Volume| {
+            volume.config_map.is_some()
+                || volume.secret.is_some()
+                || volume.downward_api.is_some()
+                || volume.projected.is_some()
+        };
+        let volumes = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.volumes.clone())
+            .unwrap_or_default();
+        if !volumes.iter().any(changes) {
+            return;
+        }
+        loop {
+            sleep(REFRESH).await;
+            if let Err(error) = self.volumes().await {
+                tracing::debug!(pod = self.description(), %error, "a volume was not brought up to date");
+            }
+        }
+    }
+
+    /// The pod's volumes, up to date.
+    pub(super) async fn volumes(&self) -> Result<BTreeMap<String, PathBuf>, volumes::Error> {
+        let configuration = self.configuration().await;
+        let pod = self.pod_with_addresses();
+        let places = Places {
+            pod: self.directory.join("volumes"),
+            claims: self.shared.options.claims_directory.clone(),
+        };
+        let volumes = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.volumes.as_deref())
+            .unwrap_or_default();
+        let made = volumes.iter().map(|volume| {
+            let path = volumes::make(volume, &pod, &configuration, &places)?;
+            Ok((volume.name.clone(), path))
+        });
+        made.collect()
+    }
+
+    /// The ConfigMaps and Secrets that the pod names, of those that are there.
+    pub(super) async fn configuration(&self) -> Configuration {
+        let pod = self.pod();
+        let wanted = super::references::of(&pod);
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let client = &self.shared.client;
+        let mut configuration = Configuration::default();
+        let config_maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+        for name in wanted.config_maps {
+            if let Ok(Some(found)) = config_maps.get_opt(&name).await {
+                configuration.config_maps.insert(name, found);
+            }
+        }
+        let secrets = Api::<Secret>::namespaced(client.clone(), namespace);
+        for name in wanted.secrets {
+            if let Ok(Some(found)) = secrets.get_opt(&name).await {
+                configuration.secrets.insert(name, found);
+            }
+        }
+        configuration
+    }
+
+    /// Files that every container of the pod has.
+    pub(super) fn system_files(&self) -> Vec<Mount> {
+        let Some(sandbox) = self.sandbox() else {
+            return Vec::new();
+        };
+        let place = self.directory.join("etc");
+        drop(fs::create_dir_all(&place));
+        let has_names = self.shared.has_names();
+        let files = names::files(&self.pod(), sandbox.address(), has_names);
+        let written = files.into_iter().filter_map(|(name, content)| {
+            let source = place.join(name);
+            fs::write(&source, content).ok()?;
+            Some(Mount {
+                source,
+                target: PathBuf::from("/etc").join(name),
+                read_only: false,
+            })
+        });
+        written.collect()
+    }
+
+    /// Variables that a container has before its own.
+    pub(super) fn base_environment(&self, image: Option<&PathBuf>) -> Vec<(String, String)> {
+        let mut path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
+        let home = std::env::var("HOME").unwrap_or_else(|_| "/root".to_owned());
+        let mut made = vec![
+            ("HOSTNAME".to_owned(), names::hostname(&self.pod())),
+            ("HOME".to_owned(), home),
+        ];
+        if let Some(environment) = image.filter(|image| image.join("pyvenv.cfg").exists()) {
+            path = format!("{}:{path}", environment.join("bin").display());
+            made.push(("VIRTUAL_ENV".to_owned(), environment.display().to_string()));
+        }
+        made.insert(0, ("PATH".to_owned(), path));
+        made
+    }
+}

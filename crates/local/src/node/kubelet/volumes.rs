@@ -1,0 +1,388 @@
+//! The volumes of a pod: directories that hold what the pod asks for, kept current.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapProjection, DownwardAPIVolumeFile, KeyToPath, Pod, SecretProjection, Volume, VolumeProjection,
+};
+
+use super::env::{Configuration, Missing};
+use super::fields;
+
+/// Why a volume is not there.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Something that it is made of does not exist (yet).
+    #[error("MountVolume.SetUp failed for volume \"{volume}\" : {missing}")]
+    Missing {
+        /// Which volume.
+        volume: String,
+        /// What.
+        missing: Missing,
+    },
+    /// It could not be written.
+    #[error("could not make volume \"{volume}\" at {path}: {source}")]
+    Io {
+        /// Which volume.
+        volume: String,
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Volumes of this kind are unknown here.
+    #[error(
+        "volume \"{0}\" is of a kind that the embedded cluster does not have; it has emptyDir, configMap, secret, \
+         downwardAPI, projected, hostPath and persistentVolumeClaim"
+    )]
+    Unknown(String),
+}
+
+/// Where volumes come from.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The pod's own.
+    pub pod: PathBuf,
+    /// Claims of all pods.
+    pub claims: PathBuf,
+}
+
+/// A file of a volume: its path, content and mode.
+type Files = BTreeMap<PathBuf, (Vec<u8>, u32)>;
+
+/// Makes a volume, or brings it up to date. Where it is.
+pub fn make(
+    volume: &Volume,
+    pod: &Pod,
+    configuration: &Configuration,
+    places: &Places,
+) -> Result<PathBuf, Error> {
+    let path = places.pod.join(&volume.name);
+    let io = |source| Error::Io {
+        volume: volume.name.clone(),
+        path: path.clone(),
+        source,
+    };
+    if let Some(host) = &volume.host_path {
+        let path = PathBuf::from(&host.path);
+        if matches!(host.type_.as_deref(), Some("DirectoryOrCreate")) {
+            fs::create_dir_all(&path).map_err(io)?;
+        }
+        return Ok(path);
+    }
+    if let Some(claim) = &volume.persistent_volume_claim {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let path = places.claims.join(namespace).join(&claim.claim_name);
+        fs::create_dir_all(&path).map_err(io)?;
+        return Ok(path);
+    }
+    if volume.empty_dir.is_some() || is_nothing(volume) {
+        fs::create_dir_all(&path).map_err(io)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).map_err(io)?;
+        return Ok(path);
+    }
+    let missing = |missing| Error::Missing {
+        volume: volume.name.clone(),
+        missing,
+    };
+    let mut files = Files::new();
+    for source in projections(volume).ok_or_else(|| Error::Unknown(volume.name.clone()))? {
+        project(&source.0, source.1, pod, configuration, &mut files).map_err(missing)?;
+    }
+    write(&path, &files).map_err(io)?;
+    Ok(path)
+}
+
+/// A volume without a source is an empty directory.
+fn is_nothing(volume: &Volume) -> bool {
+    let bare = Volume {
+        name: volume.name.clone(),
+        ..Volume::default()
+    };
+    *volume == bare
+}
+
+/// Every kind of volume that consists of files, as what a projected volume would be made of, with the default mode.
+fn projections(volume: &Volume) -> Option<Vec<(VolumeProjection, u32)>> {
+    const DEFAULT: i32 = 0o644;
+    let mode = |mode: Option<i32>| u32::try_from(mode.unwrap_or(DEFAULT)).unwrap_or(0o644);
+    let mut projection = VolumeProjection::default();
+    let mode = if let Some(source) = &volume.config_map {
+        projection.config_map = Some(ConfigMapProjection {
+            name: source.name.clone(),
+            items: source.items.clone(),
+            optional: source.optional,
+        });
+        mode(source.default_mode)
+    } else if let Some(source) = &volume.secret {
+        projection.secret = Some(SecretProjection {
+            name: source.secret_name.clone().unwrap_or_default(),
+            items: source.items.clone(),
+            optional: source.optional,
+        });
+        mode(source.default_mode)
+    } else if let Some(source) = &volume.downward_api {
+        projection.downward_api = Some(k8s_openapi::api::core::v1::DownwardAPIProjection {
+            items: source.items.clone(),
+        });
+        mode(source.default_mode)
+    } else if let Some(source) = &volume.projected {
+        let mode = mode(source.default_mode);
+        return Some(
+            source
+                .sources
+                .iter()
+                .flatten()
+                .map(|source| (source.clone(), mode))
+                .collect(),
+        );
+    } else {
+        return None;
+    };
+    Some(vec![(projection, mode)])
+}
+
+fn project(
+    source: &VolumeProjection,
+    mode: u32,
+    pod: &Pod,
+    configuration: &Configuration,
+    files: &mut Files,
+) -> Result<(), Missing> {
+    if let Some(from) = &source.config_map {
+        let map = configuration.config_maps.get(&from.name);
+        let data = map.map(|map| {
+            let text = map
+                .data
+                .iter()
+                .flatten()
+                .map(|(key, value)| (key.clone(), value.clone().into_bytes()));
+            let binary = map
+                .binary_data
+                .iter()
+                .flatten()
+                .map(|(key, value)| (key.clone(), value.0.clone()));
+            text.chain(binary).collect()
+        });
+        let optional = from.optional == Some(true);
+        keys(
+            "configmap",
+            &from.name,
+            data,
+            from.items.as_deref(),
+            optional,
+            mode,
+            files,
+        )?;
+    }
+    if let Some(from) = &source.secret {
+        let secret = configuration.secrets.get(&from.name);
+        let data = secret.map(|secret| {
+            secret
+                .data
+                .iter()
+                .flatten()
+                .map(|(key, value)| (key.clone(), value.0.clone()))
+                .collect()
+        });
+        let optional = from.optional == Some(true);
+        keys(
+            "secret",
+            &from.name,
+            data,
+            from.items.as_deref(),
+            optional,
+            mode,
+            files,
+        )?;
+    }
+    for item in source
+        .downward_api
+        .iter()
+        .flat_map(|api| api.items.iter().flatten())
+    {
+        let content = downward(pod, item)?;
+        let mode = item
+            .mode
+            .and_then(|mode| u32::try_from(mode).ok())
+            .unwrap_or(mode);
+        files.insert(PathBuf::from(&item.path), (content.into_bytes(), mode));
+    }
+    if let Some(token) = &source.service_account_token {
+        let account = fields::of_pod(pod, "spec.serviceAccountName").unwrap_or_default();
+        // Nobody checks it here; programs that read it at their start find a file.
+        let content = format!(
+            "embedded.{account}.{}",
+            token.audience.as_deref().unwrap_or_default()
+        );
+        files.insert(PathBuf::from(&token.path), (content.into_bytes(), mode));
+    }
+    Ok(())
+}
+
+fn keys(
+    kind: &str,
+    name: &str,
+    data: Option<BTreeMap<String, Vec<u8>>>,
+    items: Option<&[KeyToPath]>,
+    optional: bool,
+    mode: u32,
+    files: &mut Files,
+) -> Result<(), Missing> {
+    let Some(data) = data else {
+        return if optional {
+            Ok(())
+        } else {
+            Err(Missing(format!("{kind} \"{name}\" not found")))
+        };
+    };
+    let Some(items) = items.filter(|items| !items.is_empty()) else {
+        files.extend(
+            data.into_iter()
+                .map(|(key, content)| (PathBuf::from(key), (content, mode))),
+        );
+        return Ok(());
+    };
+    for item in items {
+        let mode = item
+            .mode
+            .and_then(|mode| u32::try_from(mode).ok())
+            .unwrap_or(mode);
+        match data.get(&item.key) {
+            Some(content) => {
+                files.insert(PathBuf::from(&item.path), (content.clone(), mode));
+            }
+            None if optional => {}
+            None => {
+                return Err(Missing(format!(
+                    "references non-existent config key: {}",
+                    item.key
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn downward(pod: &Pod, item: &DownwardAPIVolumeFile) -> Result<String, Missing> {
+    if let Some(field) = &item.field_ref {
+        let found = fields::of_pod(pod, &field.field_path);
+        return found.ok_or_else(|| Missing(format!("unsupported fieldPath: {}", field.field_path)));
+    }
+    let Some(field) = &item.resource_field_ref else {
+        return Ok(String::new());
+    };
+    let containers = pod
+        .spec
+        .as_ref()
+        .map(|spec| spec.containers.as_slice())
+        .unwrap_or_default();
+    let found = containers
+        .first()
+        .and_then(|first| fields::of_resources(pod, first, field));
+    found.ok_or_else(|| Missing(format!("unsupported container resource: {}", field.resource)))
+}
+
+/// Writes files so that readers see all of the old ones or all of the new ones: behind a link that is replaced at once.
+fn write(path: &Path, files: &Files) -> io::Result<()> {
+    const DATA: &str = "..data";
+    fs::create_dir_all(path)?;
+    let current = path.join(DATA);
+    let same = files
+        .iter()
+        .all(|(name, (content, _))| fs::read(current.join(name)).is_ok_and(|old| old == *content))
+        && current.exists()
+        && count(&current)? == files.len();
+    if same {
+        return Ok(());
+    }
+    let made = tempfile::Builder::new().prefix("..").tempdir_in(path)?.keep();
+    fs::set_permissions(&made, fs::Permissions::from_mode(0o755))?;
+    for (name, (content, mode)) in files {
+        let file = made.join(inside(name));
+        if let Some(parent) = file.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(&file, content)?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(*mode))?;
+    }
+    let old = fs::read_link(&current).ok();
+    let next = path.join("..data_tmp");
+    symlink(made.file_name().unwrap_or_default(), &next)?;
+    fs::rename(&next, &current)?;
+    for top in files.keys().filter_map(|name| {
+        inside(name)
+            .components()
+            .next()
+            .map(|c| PathBuf::from(c.as_os_str()))
+    }) {
+        let link = path.join(&top);
+        if fs::symlink_metadata(&link).is_err() {
+            symlink(Path::new(DATA).join(&top), link)?;
+        }
+    }
+    for entry in fs::read_dir(path)?.flatten() {
+        let gone = !entry.file_name().to_string_lossy().starts_with("..")
+            && !current.join(entry.file_name()).exists();
+        if gone {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    if let Some(old) = old {
+        fs::remove_dir_all(path.join(old))?;
+    }
+    Ok(())
+}
+
+/// How many files there are below a directory.
+fn count(directory: &Path) -> io::Result<usize> {
+    let mut found = 0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        found += if entry.file_type()?.is_dir() {
+            count(&entry.path())?
+        } else {
+            1
+        };
+    }
+    Ok(found)
+}
+
+/// A path without anything that leads out of where it is put.
+pub(super) fn inside(path: &Path) -> PathBuf {
+    path.components()
+        .filter(|component| matches!(component, Component::Normal(_)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_replaced_together() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("volume");
+        let files = |names: &[(&str, &str)]| -> Files {
+            names
+                .iter()
+                .map(|(name, content)| (PathBuf::from(name), (content.as_bytes().to_vec(), 0o600)))
+                .collect()
+        };
+        write(&path, &files(&[("a", "1"), ("d/b", "2")])).unwrap();
+        assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "1");
+        assert_eq!(fs::read_to_string(path.join("d/b")).unwrap(), "2");
+        let generation = fs::read_link(path.join("..data")).unwrap();
+        write(&path, &files(&[("a", "1"), ("d/b", "2")])).unwrap();
+        assert_eq!(fs::read_link(path.join("..data")).unwrap(), generation);
+        write(&path, &files(&[("a", "3"), ("../../c", "4")])).unwrap();
+        assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "3");
+        assert_eq!(fs::read_to_string(path.join("c")).unwrap(), "4");
+        assert!(!path.join("d").exists() && !path.join(generation).exists());
+        assert!(!place.path().join("c").exists());
+    }
+}

@@ -1,0 +1,59 @@
+//! Names: what a pod is called, and how pods find each other.
+
+mod directory;
+#[cfg(target_os = "linux")]
+pub(crate) mod server;
+
+use std::fs;
+use std::net::Ipv4Addr;
+
+use k8s_openapi::api::core::v1::Pod;
+
+/// The domain of the cluster.
+pub const DOMAIN: &str = "cluster.local";
+
+/// What `hostname` says in a pod.
+pub fn hostname(pod: &Pod) -> String {
+    let given = pod.spec.as_ref().and_then(|spec| spec.hostname.clone());
+    let name = given.or(pod.metadata.name.clone()).unwrap_or_default();
+    // As long as the kernel lets it be.
+    let mut name: String = name.chars().take(63).collect();
+    name.truncate(name.trim_end_matches(['-', '.']).len());
+    name
+}
+
+/// The files in `/etc` that are a pod's own.
+pub fn files(pod: &Pod, address: Ipv4Addr, has_server: bool) -> Vec<(&'static str, String)> {
+    let hostname = hostname(pod);
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let spec = pod.spec.as_ref();
+    let subdomain = spec.and_then(|spec| spec.subdomain.as_deref());
+    let own = subdomain.map_or_else(
+        || hostname.clone(),
+        |subdomain| format!("{hostname}.{subdomain}.{namespace}.svc.{DOMAIN}\t{hostname}"),
+    );
+    let mut hosts = format!(
+        "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{address}\t{own}\n"
+    );
+    for alias in spec.iter().flat_map(|spec| spec.host_aliases.iter().flatten()) {
+        let names = alias.hostnames.clone().unwrap_or_default().join("\t");
+        hosts.extend([alias.ip.as_str(), "\t", &names, "\n"]);
+    }
+    let mut files = vec![("hosts", hosts), ("hostname", format!("{hostname}\n"))];
+    if has_server {
+        let search = format!("{namespace}.svc.{DOMAIN} svc.{DOMAIN} {DOMAIN}");
+        let server = super::GATEWAY;
+        files.push((
+            "resolv.conf",
+            format!("search {search}\nnameserver {server}\noptions ndots:5 timeout:2\n"),
+        ));
+        // Machines ask their own services for names, and those are not in the yard.
+        if let Ok(switch) = fs::read_to_string("/etc/nsswitch.conf") {
+            let lines = switch.lines().filter(|line| !line.starts_with("hosts:"));
+            let mut switch: String = lines.flat_map(|line| [line, "\n"]).collect();
+            switch.push_str("hosts: files dns\n");
+            files.push(("nsswitch.conf", switch));
+        }
+    }
+    files
+}

@@ -1,0 +1,234 @@
+//! A server for names, on the address of the yard's bridge, and forwarders for the addresses of services.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use simple_dns::rdata::{A, RData};
+use simple_dns::{CLASS, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinSet;
+
+use super::directory::{Answer, Directory, cluster_address};
+use crate::yard::link::Bridge;
+
+/// Pods come and go.
+const TTL: u32 = 1;
+const PORT: u16 = 53;
+/// As much as every resolver takes without asking for more.
+const DATAGRAM: usize = 512;
+const RETRY: Duration = Duration::from_millis(100);
+
+type Shared = Arc<RwLock<Directory>>;
+type Forwarders = HashMap<(Ipv4Addr, u16), JoinSet<()>>;
+
+/// Answers and forwards for as long as it is polled.
+pub async fn run(client: Client, bridge: Bridge, address: Ipv4Addr) -> io::Result<()> {
+    let datagrams = UdpSocket::bind((address, PORT)).await?;
+    let streams = TcpListener::bind((address, PORT)).await?;
+    let directory = Shared::default();
+    tokio::select! {
+        () = watch(client, bridge, directory.clone()) => Ok(()),
+        result = answer_datagrams(&datagrams, &directory) => result,
+        result = answer_streams(&streams, &directory) => result,
+    }
+}
+
+enum Change {
+    Pod(Box<Event<Pod>>),
+    Service(Box<Event<Service>>),
+}
+
+async fn watch(client: Client, bridge: Bridge, directory: Shared) {
+    let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default());
+    let services = watcher(Api::<Service>::all(client), watcher::Config::default());
+    let pods = pods.map_ok(|event| Change::Pod(Box::new(event)));
+    let services = services.map_ok(|event| Change::Service(Box::new(event)));
+    let mut changes = std::pin::pin!(futures::stream::select(pods, services));
+    let mut forwarders = Forwarders::new();
+    while let Some(change) = changes.next().await {
+        match change {
+            Ok(Change::Pod(event)) => take_pod(&directory, *event),
+            Ok(Change::Service(event)) => {
+                take_service(&directory, *event);
+                forward(&directory, &bridge, &mut forwarders).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "could not watch pods or services");
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+fn take_pod(directory: &Shared, event: Event<Pod>) {
+    let mut directory = directory.write().unwrap_or_else(PoisonError::into_inner);
+    let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
+    match event {
+        Event::Apply(pod) | Event::InitApply(pod) => {
+            directory.pods.insert(uid(&pod), pod);
+        }
+        Event::Delete(pod) => {
+            directory.pods.remove(&uid(&pod));
+        }
+        Event::Init => directory.pods.clear(),
+        Event::InitDone => {}
+    }
+}
+
+fn take_service(directory: &Shared, event: Event<Service>) {
+    let mut directory = directory.write().unwrap_or_else(PoisonError::into_inner);
+    let key = |service: &Service| {
+        let part = |part: &Option<String>| part.clone().unwrap_or_default();
+        (part(&service.metadata.namespace), part(&service.metadata.name))
+    };
+    match event {
+        Event::Apply(service) | Event::InitApply(service) => {
+            directory.services.insert(key(&service), service);
+        }
+        Event::Delete(service) => {
+            directory.services.remove(&key(&service));
+        }
+        Event::Init => directory.services.clear(),
+        Event::InitDone => {}
+    }
+}
+
+/// Has a forwarder for every port of every service that has an address, and no other.
+async fn forward(directory: &Shared, bridge: &Bridge, forwarders: &mut Forwarders) {
+    let mut wanted = HashMap::new();
+    for ((namespace, name), service) in &directory.read().unwrap_or_else(PoisonError::into_inner).services {
+        let Some(address) = cluster_address(service) else {
+            continue;
+        };
+        for port in service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()) {
+            let is_tcp = port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
+            if let (true, Ok(port)) = (is_tcp, u16::try_from(port.port)) {
+                wanted.insert((address, port), (namespace.clone(), name.clone()));
+            }
+        }
+    }
+    forwarders.retain(|place, _| wanted.contains_key(place));
+    for (place, service) in wanted {
+        if forwarders.contains_key(&place) {
+            continue;
+        }
+        let listening = async {
+            bridge.add_address(place.0).await.map_err(io::Error::other)?;
+            TcpListener::bind(place).await
+        };
+        match listening.await {
+            Ok(listener) => {
+                let mut task = JoinSet::new();
+                task.spawn(forward_port(listener, place.1, service, directory.clone()));
+                forwarders.insert(place, task);
+            }
+            Err(error) => tracing::warn!(service = service.1, %error, "could not forward to a service"),
+        }
+    }
+}
+
+async fn forward_port(
+    listener: TcpListener,
+    port: u16,
+    (namespace, name): (String, String),
+    directory: Shared,
+) {
+    let mut connections = JoinSet::new();
+    for turn in 0_usize.. {
+        let Ok((mut from, _)) = listener.accept().await else {
+            tokio::time::sleep(RETRY).await;
+            continue;
+        };
+        while connections.try_join_next().is_some() {}
+        let targets = directory
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .targets(&namespace, &name, port);
+        // Without anyone behind it the connection is closed.
+        let Some(target) = targets.get(turn % targets.len().max(1)).copied() else {
+            continue;
+        };
+        connections.spawn(async move {
+            if let Ok(mut to) = TcpStream::connect(target).await {
+                drop(tokio::io::copy_bidirectional(&mut from, &mut to).await);
+            }
+        });
+    }
+}
+
+async fn answer_datagrams(socket: &UdpSocket, directory: &Shared) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        let (length, from) = socket.recv_from(&mut buffer).await?;
+        if let Some(answer) = answer(&buffer[..length], directory, Some(DATAGRAM)) {
+            // Who asked may be gone.
+            drop(socket.send_to(&answer, from).await);
+        }
+    }
+}
+
+async fn answer_streams(listener: &TcpListener, directory: &Shared) -> io::Result<()> {
+    let mut connections = JoinSet::new();
+    loop {
+        let (mut stream, _) = listener.accept().await?;
+        while connections.try_join_next().is_some() {}
+        let directory = directory.clone();
+        connections.spawn(async move {
+            while let Ok(length) = stream.read_u16().await {
+                let mut query = vec![0; usize::from(length)];
+                let read = stream.read_exact(&mut query).await;
+                let Some(answer) = read.ok().and_then(|_| answer(&query, &directory, None)) else {
+                    return;
+                };
+                let length = u16::try_from(answer.len()).unwrap_or_default();
+                if stream.write_u16(length).await.is_err() || stream.write_all(&answer).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+/// The answer to a question, cut where there is a limit to its size.
+fn answer(query: &[u8], directory: &Shared, limit: Option<usize>) -> Option<Vec<u8>> {
+    let query = Packet::parse(query).ok()?;
+    let question = query.questions.first()?.clone();
+    let mut reply = Packet::new_reply(query.id());
+    reply.set_flags(PacketFlag::AUTHORITATIVE_ANSWER | PacketFlag::RECURSION_AVAILABLE);
+    if query.has_flags(PacketFlag::RECURSION_DESIRED) {
+        reply.set_flags(PacketFlag::RECURSION_DESIRED);
+    }
+    let name = question.qname.clone();
+    let found = directory
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .resolve(&name.to_string());
+    match found {
+        Answer::Unknown => *reply.rcode_mut() = RCODE::NameError,
+        Answer::Known(addresses) => {
+            // Other types of a name that is known have no records, which is an answer too.
+            if matches!(question.qtype, QTYPE::TYPE(TYPE::A) | QTYPE::ANY) {
+                reply.answers.extend(addresses.into_iter().map(|address| {
+                    let data = RData::A(A::from(address));
+                    ResourceRecord::new(name.clone(), CLASS::IN, TTL, data)
+                }));
+            }
+        }
+    }
+    reply.questions.push(question);
+    let mut bytes = reply.build_bytes_vec_compressed().ok()?;
+    if limit.is_some_and(|limit| bytes.len() > limit) {
+        reply.answers.clear();
+        reply.set_flags(PacketFlag::TRUNCATION);
+        bytes = reply.build_bytes_vec_compressed().ok()?;
+    }
+    Some(bytes)
+}

@@ -1,0 +1,208 @@
+//! The first process of a container, up to the moment at which it becomes the container's command, and how it is told
+//! what to do.
+//!
+//! It is this program, executed again. Its standard input is a socket: the order comes from it, and what went wrong
+//! goes to it. That it is closed without a word means that the command runs.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+
+use nix::sys::signal::SigSet;
+use serde::{Deserialize, Serialize};
+
+use super::{ContainerSpec, Error, User};
+use crate::yard::{Isolation, STAGE, this_program};
+
+/// What the process is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// Where the container's files are.
+    pub root: PathBuf,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Its whole environment.
+    pub env: Vec<(String, String)>,
+    /// Where it starts.
+    pub working_directory: PathBuf,
+    /// Who it runs as.
+    pub user: User,
+    /// How this machine lets us isolate.
+    pub isolation: Isolation,
+    /// Files to which a process writes 0 to be under a limit.
+    pub groups: Vec<PathBuf>,
+}
+
+impl Order {
+    pub(crate) fn new(
+        spec: &ContainerSpec,
+        isolation: Isolation,
+        root: PathBuf,
+        groups: Vec<PathBuf>,
+    ) -> Self {
+        Self {
+            root,
+            command: spec.command.clone(),
+            env: spec.env.clone(),
+            working_directory: spec.working_directory.clone(),
+            user: spec.user.clone(),
+            isolation,
+            groups,
+        }
+    }
+}
+
+/// What the process answers if it does not become the command.
+#[derive(Debug, Serialize, Deserialize)]
+enum Refusal {
+    /// The command can't be executed.
+    Command(String),
+    /// Something before that failed.
+    System(String),
+}
+
+/// Starts the process and waits until it has become the command.
+pub(crate) fn start(
+    stage: &str,
+    order: &Order,
+    stdout: io::PipeWriter,
+    stderr: io::PipeWriter,
+) -> Result<Child, Error> {
+    let talk = "talk to the first process of a container";
+    let order = serde_json::to_vec(order).map_err(|e| Error::system(talk)(io::Error::from(e)))?;
+    let (mut ours, theirs) = UnixStream::pair().map_err(Error::system(talk))?;
+    let mut child = Command::new(this_program())
+        .arg0("trainyard")
+        .args([STAGE, stage])
+        .env_clear()
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(stdout)
+        .stderr(stderr)
+        .spawn()
+        .map_err(Error::system("start the first process of a container"))?;
+    let mut answer = Vec::new();
+    let talked = ours
+        .write_all(&order)
+        .and_then(|()| ours.shutdown(Shutdown::Write))
+        .and_then(|()| ours.read_to_end(&mut answer));
+    let refused = match (talked, serde_json::from_slice(&answer)) {
+        (Ok(0), _) => return Ok(child),
+        (Ok(_), Ok(Refusal::Command(message))) => Error::Command(message),
+        (Ok(_), Ok(Refusal::System(message))) => Error::Prepare(message),
+        (Ok(_), Err(error)) => Error::system(talk)(io::Error::from(error)),
+        (Err(error), _) => Error::system(talk)(error),
+    };
+    drop(child.kill());
+    drop(child.wait());
+    Err(refused)
+}
+
+/// The process itself. `prepare` brings it to where the command is to be, and says where the program is.
+pub(crate) fn run(
+    prepare: impl FnOnce(&Order) -> Result<PathBuf, Error>,
+) -> Result<ExitCode, crate::yard::Error> {
+    let failed = |source| crate::yard::Error::System {
+        what: "talk to the node",
+        source,
+    };
+    SigSet::empty().thread_set_mask().map_err(|e| failed(e.into()))?;
+    let input = nix::unistd::dup(io::stdin()).map_err(|e| failed(e.into()))?;
+    close_on_exec(&input).map_err(failed)?;
+    let mut socket = UnixStream::from(input);
+    let mut order = Vec::new();
+    socket.read_to_end(&mut order).map_err(failed)?;
+    let order: Order = serde_json::from_slice(&order).map_err(|e| failed(e.into()))?;
+    let refusal = match prepare(&order) {
+        Ok(program) => {
+            let mut command = Command::new(&program);
+            if let Some((name, arguments)) = order.command.split_first() {
+                command.arg0(name).args(arguments);
+            }
+            command
+                .env_clear()
+                .envs(order.env.iter().map(|(name, value)| (name, value)));
+            let error = command.exec();
+            let program = program.display().to_string();
+            Refusal::Command(format!("exec {program}: {}", describe(&error)))
+        }
+        Err(Error::Command(message)) => Refusal::Command(message),
+        Err(error) => Refusal::System(error.to_string()),
+    };
+    let refusal = serde_json::to_vec(&refusal).map_err(|e| failed(e.into()))?;
+    socket.write_all(&refusal).map_err(failed)?;
+    Ok(ExitCode::from(128))
+}
+
+fn close_on_exec(descriptor: &OwnedFd) -> io::Result<()> {
+    use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+    fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(())
+}
+
+/// Where the program of an order is.
+pub(crate) fn program(command: &[String], env: &[(String, String)]) -> Result<PathBuf, Error> {
+    let name = command.first().map_or("", String::as_str);
+    let path = env.iter().rev().find(|(name, _)| name == "PATH");
+    find(name, path.map_or("", |(_, path)| path.as_str()))
+}
+
+/// Finds a program as container runtimes do, and says as they do why it can't be run.
+fn find(name: &str, path: &str) -> Result<PathBuf, Error> {
+    if name.contains('/') {
+        let found = fs::metadata(name)
+            .map_err(|error| Error::Command(format!("exec: {name:?}: stat {name}: {}", describe(&error))))?;
+        return if found.is_dir() {
+            Err(Error::Command(format!("exec: {name:?}: is a directory")))
+        } else if found.permissions().mode() & 0o111 == 0 {
+            Err(Error::Command(format!("exec: {name:?}: permission denied")))
+        } else {
+            Ok(PathBuf::from(name))
+        };
+    }
+    let runs = |candidate: &PathBuf| {
+        fs::metadata(candidate).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+    };
+    let places = path.split(':').filter(|place| !place.is_empty());
+    let mut candidates = places.map(|place| Path::new(place).join(name));
+    candidates
+        .find(runs)
+        .ok_or_else(|| Error::Command(format!("exec: {name:?}: executable file not found in $PATH")))
+}
+
+/// A system error in the words of the C library, without Rust's number behind it.
+fn describe(error: &io::Error) -> String {
+    error.raw_os_error().map_or_else(
+        || error.to_string(),
+        |number| nix::errno::Errno::from_raw(number).desc().to_lowercase(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn says_why_a_command_can_not_be_run() {
+        let message = |name: &str| find(name, "/nowhere:/bin").unwrap_err().to_string();
+        assert_eq!(
+            message("no-such"),
+            r#"exec: "no-such": executable file not found in $PATH"#
+        );
+        assert_eq!(
+            message("/no/such"),
+            r#"exec: "/no/such": stat /no/such: no such file or directory"#
+        );
+        assert_eq!(message("/etc"), r#"exec: "/etc": is a directory"#);
+        assert_eq!(
+            message("/etc/passwd"),
+            r#"exec: "/etc/passwd": permission denied"#
+        );
+        assert_eq!(find("sh", "/nowhere:/bin").unwrap(), Path::new("/bin/sh"));
+    }
+}

@@ -1,0 +1,107 @@
+//! Starting a container, in a thread that then waits for its end.
+
+use std::io;
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use nix::sched::{CloneFlags, setns, unshare};
+use tokio::sync::{oneshot, watch};
+
+use super::super::cgroup::Group;
+use super::super::first::{self, Order};
+use super::super::log::{self, Log};
+use super::super::running::Alive;
+use super::super::{Container, ContainerSpec, Error, Exit, remove_tree};
+use super::{Namespaces, STACK, Sandbox, root};
+use crate::yard::Isolation;
+
+/// How many containers were started.
+static STARTS: AtomicU64 = AtomicU64::new(0);
+
+struct Launch {
+    isolation: Isolation,
+    namespaces: Arc<Namespaces>,
+    scratch: PathBuf,
+    spec: Arc<ContainerSpec>,
+    stdout: io::PipeWriter,
+    stderr: io::PipeWriter,
+}
+
+pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Container, Error> {
+    let spec = Arc::new(spec);
+    let (output, stdout, stderr) =
+        log::pipes().map_err(Error::system("connect the output of a container"))?;
+    let launch = Launch {
+        isolation: sandbox.isolation,
+        namespaces: sandbox.namespaces.clone(),
+        // The last run of the same container may still be being removed.
+        scratch: sandbox
+            .scratch
+            .join(format!("{}-{}", spec.id, STARTS.fetch_add(1, Ordering::Relaxed))),
+        spec: spec.clone(),
+        stdout,
+        stderr,
+    };
+    let (started, is_started) = oneshot::channel();
+    let (ended, exit) = watch::channel(None);
+    let alive = Alive::default();
+    let shared = alive.clone();
+    thread::Builder::new()
+        .name("container".to_owned())
+        .stack_size(STACK)
+        .spawn(move || run(launch, started, &ended, &shared))
+        .map_err(Error::system("start a thread"))?;
+    let pid = is_started.await.map_err(|_| Error::System {
+        what: "start a container".to_owned(),
+        source: io::ErrorKind::Interrupted.into(),
+    })??;
+    let log = Log::collect(&spec.log, output)
+        .map_err(Error::system(format!("write the log {}", spec.log.display())))?;
+    Ok(Container {
+        pid,
+        exit,
+        log,
+        spec,
+        alive,
+        isolated: true,
+    })
+}
+
+/// The life of the thread.
+fn run(
+    launch: Launch,
+    started: oneshot::Sender<Result<u32, Error>>,
+    ended: &watch::Sender<Option<Exit>>,
+    alive: &Alive,
+) {
+    let scratch = launch.scratch.clone();
+    let group = Group::make(&launch.scratch, launch.spec.limits);
+    match launch.perform(&group) {
+        Err(error) => drop(started.send(Err(error))),
+        Ok(child) => {
+            drop(started.send(Ok(child.id())));
+            ended.send_replace(alive.outlive(child, || group.out_of_memory()));
+        }
+    }
+    remove_tree(&scratch);
+}
+
+impl Launch {
+    fn perform(self, group: &Group) -> Result<Child, Error> {
+        let what = "enter the namespaces of the pod";
+        if let Some(network) = &self.namespaces.network {
+            setns(network, CloneFlags::CLONE_NEWNET).map_err(Error::system(what))?;
+        }
+        setns(&self.namespaces.names, CloneFlags::CLONE_NEWUTS).map_err(Error::system(what))?;
+        setns(&self.namespaces.shared_memory, CloneFlags::CLONE_NEWIPC).map_err(Error::system(what))?;
+        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID)
+            .map_err(Error::system("make the namespaces of a container"))?;
+        let root = self.scratch.join("root");
+        root::assemble(&self.spec, self.isolation, &self.scratch, &root)?;
+        let order = Order::new(&self.spec, self.isolation, root, group.members());
+        first::start("container", &order, self.stdout, self.stderr)
+    }
+}

@@ -1,0 +1,129 @@
+//! Views of directories of this machine: copy-on-write where overlays are possible, else read-only.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sys::statvfs::{FsFlags, statvfs};
+
+use crate::yard::Isolation;
+
+/// What a view came to be.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// Copy-on-write.
+    Overlay,
+    /// Read-only, and why.
+    ReadOnly(String),
+}
+
+/// Makes views, and keeps what is written to them in one place.
+#[derive(Debug)]
+pub struct Layering {
+    place: PathBuf,
+    isolation: Isolation,
+    made: u32,
+}
+
+impl Layering {
+    /// `place` gets what is written. It is made when needed and removed by nobody here.
+    pub fn new(place: PathBuf, isolation: Isolation) -> Self {
+        Self {
+            place,
+            isolation,
+            made: 0,
+        }
+    }
+
+    /// Puts a view of the directory `lower` at `target`.
+    pub fn put(&mut self, lower: &Path, target: &Path) -> io::Result<Layer> {
+        match self.overlay(lower, target) {
+            Ok(()) => Ok(Layer::Overlay),
+            Err(error) => {
+                bind(lower, target, true)?;
+                Ok(Layer::ReadOnly(error.to_string()))
+            }
+        }
+    }
+
+    fn overlay(&mut self, lower: &Path, target: &Path) -> io::Result<()> {
+        let place = self.place.join(self.made.to_string());
+        self.made += 1;
+        let (upper, work) = (place.join("upper"), place.join("work"));
+        fs::create_dir_all(&upper)?;
+        fs::create_dir(&work)?;
+        // The view's own attributes are those of its upper layer.
+        let seen = fs::metadata(lower)?;
+        if self.isolation == Isolation::Root {
+            chown(&upper, Some(seen.uid()), Some(seen.gid()))?;
+        }
+        fs::set_permissions(&upper, fs::Permissions::from_mode(seen.mode()))?;
+        let mut options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            escape(lower, true),
+            escape(&upper, false),
+            escape(&work, false)
+        );
+        if self.isolation == Isolation::User {
+            options.push_str(",userxattr");
+        }
+        // Nobody needs these layers after a crash: without `volatile` unmounting would wait for the disk.
+        let volatile = format!("{options},volatile");
+        match mount_overlay(target, &volatile) {
+            Err(Errno::EINVAL) => mount_overlay(target, &options).map_err(Into::into),
+            other => other.map_err(Into::into),
+        }
+    }
+}
+
+fn mount_overlay(target: &Path, options: &str) -> nix::Result<()> {
+    mount(
+        Some("overlay"),
+        target,
+        Some("overlay"),
+        MsFlags::empty(),
+        Some(options),
+    )
+}
+
+/// Makes a path a value of a mount option.
+fn escape(path: &Path, colon_separates: bool) -> String {
+    let mut escaped = String::new();
+    for c in path.to_string_lossy().chars() {
+        if c == '\\' || c == ',' || (c == ':' && colon_separates) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    escaped
+}
+
+/// Shows `source` also at `target`, with all that is mounted below it.
+pub fn bind(source: &Path, target: &Path, read_only: bool) -> io::Result<()> {
+    let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+    mount(Some(source), target, None::<&str>, flags, None::<&str>)?;
+    if read_only { make_read_only(target) } else { Ok(()) }
+}
+
+/// Makes a mount read-only, and leaves the rest of how it is mounted.
+pub fn make_read_only(target: &Path) -> io::Result<()> {
+    let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    let now = statvfs(target)?.flags();
+    // In a user namespace these can't be taken away, and leaving them out would be taking them away.
+    for (has, keeps) in [
+        (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+        (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+        (FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+        (FsFlags::ST_NOATIME, MsFlags::MS_NOATIME),
+        (FsFlags::ST_NODIRATIME, MsFlags::MS_NODIRATIME),
+    ] {
+        if now.contains(has) {
+            flags |= keeps;
+        }
+    }
+    mount(None::<&str>, target, None::<&str>, flags, None::<&str>)?;
+    Ok(())
+}

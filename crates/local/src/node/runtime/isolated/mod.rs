@@ -1,0 +1,241 @@
+//! Pods in namespaces.
+//!
+//! A thread that enters or makes namespaces can do so without the rest of the process: each pod's namespaces are made by
+//! a short-lived thread and held open as files, and each container has a thread that enters them, makes a mount and a
+//! process namespace, puts the file system together, starts the container's first process and waits for it. Only that
+//! first process is this program executed again (`stage`), because `/proc` can only be mounted from within.
+
+pub mod exec;
+mod launch;
+pub mod layer;
+mod mounts;
+mod paths;
+mod rights;
+mod root;
+mod stage;
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::sethostname;
+use tokio::sync::oneshot;
+
+use super::{Container, ContainerSpec, Error, SandboxSpec};
+use crate::yard::link::{self, Bridge, GATEWAY};
+use crate::yard::{Isolation, Network, Yard};
+
+pub(crate) use stage::run as container_stage;
+
+/// Enough for what these threads do.
+const STACK: usize = 512 * 1024;
+
+/// The runtime.
+#[derive(Debug)]
+pub struct Isolated {
+    isolation: Isolation,
+    bridge: Option<Bridge>,
+    state: PathBuf,
+    numbers: Arc<Mutex<Numbers>>,
+}
+
+/// Which pods there are, for addresses and names of links.
+#[derive(Debug, Default)]
+struct Numbers {
+    used: HashSet<u16>,
+    last: u16,
+}
+
+impl Numbers {
+    /// One that has not been used for as long as possible: others may still know its last owner.
+    fn take(&mut self) -> Option<u16> {
+        for _ in 0..u16::MAX {
+            self.last = self.last.checked_add(1).unwrap_or(1);
+            // The address of the gateway, of the network, and of everyone.
+            if !matches!(self.last, 0 | 1 | u16::MAX) && self.used.insert(self.last) {
+                return Some(self.last);
+            }
+        }
+        None
+    }
+}
+
+impl Isolated {
+    /// In a yard with a network of its own this makes the bridge.
+    pub async fn new(yard: &Yard, state: &Path) -> Result<Self, Error> {
+        let bridge = match yard.network {
+            Network::Pod => Some(Bridge::make().await?),
+            Network::Host => None,
+        };
+        fs::create_dir_all(state).map_err(Error::system(format!("make {}", state.display())))?;
+        Ok(Self {
+            isolation: yard.isolation,
+            bridge,
+            state: state.to_owned(),
+            numbers: Arc::default(),
+        })
+    }
+
+    /// The bridge that pods are on.
+    pub fn bridge(&self) -> Option<&Bridge> {
+        self.bridge.as_ref()
+    }
+
+    /// Makes the namespaces of a pod, and its place in the network.
+    pub async fn sandbox(&self, spec: SandboxSpec) -> Result<Sandbox, Error> {
+        let number = lock(&self.numbers).take().ok_or(Error::NoAddress)?;
+        // The last pod of the same name may still be being removed.
+        let scratch = self.state.join(format!("{}-{number}", spec.id));
+        fs::create_dir_all(&scratch).map_err(Error::system(format!("make {}", scratch.display())))?;
+        let number = Number {
+            value: number,
+            numbers: self.numbers.clone(),
+        };
+        let own_network = self.bridge.clone().filter(|_| !spec.host_network);
+        let address = match (&self.bridge, &own_network) {
+            (Some(_), Some(_)) => number.address([10, 88]),
+            (Some(_), None) => GATEWAY,
+            (None, _) => number.address([127, own_loopback()]),
+        };
+        let hostname = spec.hostname;
+        let link_number = u32::from(number.value);
+        let namespaces = in_thread("pod", move || {
+            make_namespaces(&hostname, own_network.as_ref(), link_number, address)
+        })
+        .await?;
+        Ok(Sandbox {
+            isolation: self.isolation,
+            scratch,
+            address,
+            namespaces: Arc::new(namespaces),
+            _number: number,
+        })
+    }
+}
+
+/// A part of the loopback network for this run, so that two runs are unlikely to meet. Not 0, where everyone else is.
+fn own_loopback() -> u8 {
+    let id = fs::metadata("/proc/self/ns/pid").map_or(1, |found| std::os::unix::fs::MetadataExt::ino(&found));
+    u8::try_from(id % 250 + 2).unwrap_or(2)
+}
+
+#[derive(Debug)]
+struct Number {
+    value: u16,
+    numbers: Arc<Mutex<Numbers>>,
+}
+
+impl Number {
+    fn address(&self, network: [u8; 2]) -> Ipv4Addr {
+        let [high, low] = self.value.to_be_bytes();
+        Ipv4Addr::new(network[0], network[1], high, low)
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        lock(&self.numbers).used.remove(&self.value);
+    }
+}
+
+/// Namespaces that live as long as these files are open or a process is in them.
+#[derive(Debug)]
+struct Namespaces {
+    network: Option<File>,
+    names: File,
+    shared_memory: File,
+}
+
+fn make_namespaces(
+    hostname: &str,
+    bridge: Option<&Bridge>,
+    number: u32,
+    address: Ipv4Addr,
+) -> Result<Namespaces, Error> {
+    let mut flags = CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
+    if bridge.is_some() {
+        flags |= CloneFlags::CLONE_NEWNET;
+    }
+    unshare(flags).map_err(Error::system("make the namespaces of a pod"))?;
+    sethostname(hostname).map_err(Error::system(format!("set the host name {hostname}")))?;
+    let open = |name: &str| {
+        File::open(Path::new("/proc/thread-self/ns").join(name)).map_err(Error::system("open a namespace"))
+    };
+    let network = match bridge {
+        None => None,
+        Some(bridge) => {
+            let network = open("net")?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+            let runtime = runtime.map_err(Error::system("configure the network of a pod"))?;
+            runtime.block_on(async {
+                bridge.attach(number, &network).await?;
+                link::configure_pod(address).await
+            })?;
+            Some(network)
+        }
+    };
+    Ok(Namespaces {
+        network,
+        names: open("uts")?,
+        shared_memory: open("ipc")?,
+    })
+}
+
+/// Runs something in a thread that ends with it: a thread that has changed its namespaces must not be used again.
+async fn in_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let (send, receive) = oneshot::channel();
+    thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(STACK)
+        .spawn(move || drop(send.send(work())))
+        .map_err(Error::system("start a thread"))?;
+    receive.await.map_err(|_| Error::System {
+        what: format!("finish the work of the thread {name}"),
+        source: std::io::ErrorKind::Interrupted.into(),
+    })?
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the containers of a pod share.
+#[derive(Debug)]
+pub struct Sandbox {
+    isolation: Isolation,
+    scratch: PathBuf,
+    address: Ipv4Addr,
+    namespaces: Arc<Namespaces>,
+    _number: Number,
+}
+
+impl Sandbox {
+    /// The address of the pod.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// Starts a container.
+    pub async fn start(&self, spec: ContainerSpec) -> Result<Container, Error> {
+        launch::start(self, spec).await
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        let scratch = std::mem::take(&mut self.scratch);
+        // It may hold much; whoever drops this must not wait for it.
+        drop(
+            thread::Builder::new()
+                .stack_size(STACK)
+                .spawn(move || super::remove_tree(&scratch)),
+        );
+    }
+}

@@ -1,0 +1,198 @@
+//! The file system of a container, put together in a mount namespace of its own.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+
+use super::super::{ContainerSpec, Error, Mount, Root};
+use super::layer::{Layering, bind, make_read_only};
+use super::{mounts, paths};
+use crate::yard::Isolation;
+
+/// Devices that every container has.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// Devices that training needs, where the machine has them.
+const ACCELERATORS: [&str; 5] = ["nvidia", "dri", "kfd", "infiniband", "accel"];
+/// As container runtimes have it; a volume in memory at this path replaces it.
+const SHARED_MEMORY: &str = "mode=1777,size=65536k";
+
+/// Puts everything below `target`, which is then a mount of its own. What the container writes goes to `scratch`.
+pub fn assemble(
+    spec: &ContainerSpec,
+    isolation: Isolation,
+    scratch: &Path,
+    target: &Path,
+) -> Result<(), Error> {
+    let what = "put together the files of the container";
+    fs::create_dir_all(target).map_err(Error::system(what))?;
+    let mut layering = Layering::new(scratch.join("layers"), isolation);
+    let made = match (&spec.root, isolation) {
+        (Root::Directory(lower), _) => layering.put(lower, target).map(drop),
+        (Root::Host, Isolation::Root) => whole_machine(&mut layering, scratch, target),
+        (Root::Host, _) => part_by_part(&mut layering, scratch, target),
+    };
+    made.map_err(Error::system(what))?;
+    for own in mounts::OWN {
+        fs::create_dir_all(target.join(own.trim_start_matches('/'))).map_err(Error::system(what))?;
+    }
+    devices(&target.join("dev"), isolation).map_err(Error::system("make the devices of the container"))?;
+    system_information(&target.join("sys")).map_err(Error::system("mount /sys"))?;
+    for mount in &spec.mounts {
+        put(mount, target).map_err(Error::system(format!(
+            "mount {} at {}",
+            mount.source.display(),
+            mount.target.display()
+        )))?;
+    }
+    // Last, since places for mounts may have to be made first. What is mounted stays as it is.
+    if spec.read_only_root {
+        make_read_only(target).map_err(Error::system("make the files of the container read-only"))?;
+    }
+    Ok(())
+}
+
+/// As root: a view of `/`, and one of each file system that is mounted below it.
+fn whole_machine(layering: &mut Layering, scratch: &Path, target: &Path) -> io::Result<()> {
+    layering.put(Path::new("/"), target)?;
+    for place in mounts::below_root(scratch)? {
+        let inside = target.join(place.strip_prefix("/").unwrap_or(&place));
+        // A place that can't be seen, because it is another user's or has been mounted over, is not seen.
+        if place.is_dir() {
+            drop(layering.put(&place, &inside));
+        } else {
+            drop(bind(&place, &inside, true));
+        }
+    }
+    Ok(())
+}
+
+/// In a user namespace, where a directory with mounts of the machine below it can't be viewed as a whole: directories
+/// of our own down to those that can.
+fn part_by_part(layering: &mut Layering, scratch: &Path, target: &Path) -> io::Result<()> {
+    mount_tmpfs(target, MsFlags::empty(), "mode=755")?;
+    let places = mounts::below_root(scratch)?;
+    directory(layering, &places, Path::new("/"), target)
+}
+
+fn directory(layering: &mut Layering, places: &[PathBuf], lower: &Path, target: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(lower)?.flatten() {
+        let (from, to) = (entry.path(), target.join(entry.file_name()));
+        if mounts::OWN.iter().any(|own| from == Path::new(own)) {
+            continue;
+        }
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_symlink() {
+            symlink(fs::read_link(&from)?, &to)?;
+        } else if kind.is_dir() {
+            fs::create_dir(&to)?;
+            let has_mounts_below = places
+                .iter()
+                .any(|place| *place != from && place.starts_with(&from));
+            // What this user may not look into stays an empty directory.
+            if has_mounts_below {
+                drop(directory(layering, places, &from, &to));
+            } else {
+                drop(layering.put(&from, &to));
+            }
+        } else if kind.is_file() {
+            File::create(&to)?;
+            drop(bind(&from, &to, true));
+        }
+    }
+    Ok(())
+}
+
+fn devices(dev: &Path, isolation: Isolation) -> io::Result<()> {
+    mount_tmpfs(dev, MsFlags::MS_NOSUID, "mode=755,size=65536k")?;
+    for name in DEVICES {
+        device(&Path::new("/dev").join(name), dev)?;
+    }
+    for entry in fs::read_dir("/dev")?.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if ACCELERATORS.iter().any(|prefix| name.starts_with(prefix)) {
+            drop(device(&entry.path(), dev));
+        }
+    }
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        symlink(target, dev.join(name))?;
+    }
+    for name in ["pts", "shm", "mqueue"] {
+        fs::create_dir(dev.join(name))?;
+    }
+    // The group that owns terminals exists only where groups are those of the machine.
+    let group = if isolation == Isolation::Root {
+        ",gid=5"
+    } else {
+        ""
+    };
+    let options = format!("newinstance,ptmxmode=0666,mode=0620{group}");
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
+    mount(
+        Some("devpts"),
+        &dev.join("pts"),
+        Some("devpts"),
+        flags,
+        Some(options.as_str()),
+    )?;
+    mount_tmpfs(&dev.join("shm"), flags | MsFlags::MS_NODEV, SHARED_MEMORY)?;
+    // Few kernels lack it, and fewer programs want it.
+    let _ = mount(
+        Some("mqueue"),
+        &dev.join("mqueue"),
+        Some("mqueue"),
+        flags | MsFlags::MS_NODEV,
+        None::<&str>,
+    );
+    Ok(())
+}
+
+fn device(from: &Path, dev: &Path) -> io::Result<()> {
+    let Some(name) = from.file_name() else {
+        return Ok(());
+    };
+    let to = dev.join(name);
+    if fs::metadata(from)?.is_dir() {
+        fs::create_dir(&to)?;
+    } else {
+        File::create(&to)?;
+    }
+    bind(from, &to, false)
+}
+
+/// Read-only, and where possible that of the pod's own network.
+fn system_information(sys: &Path) -> io::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
+    if mount(Some("sysfs"), sys, Some("sysfs"), flags, None::<&str>).is_ok() {
+        return Ok(());
+    }
+    bind(Path::new("/sys"), sys, true)
+}
+
+/// Puts a file or directory to its place, which is made if it is not there.
+fn put(mount: &Mount, root: &Path) -> io::Result<()> {
+    let target = paths::within(root, &mount.target)?;
+    if fs::metadata(&mount.source)?.is_dir() {
+        fs::create_dir_all(&target)?;
+    } else if !target.exists() {
+        if let Some(parent) = target.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        File::create(&target)?;
+    }
+    bind(&mount.source, &target, mount.read_only)
+}
+
+fn mount_tmpfs(target: &Path, flags: MsFlags, options: &str) -> io::Result<()> {
+    mount(Some("tmpfs"), target, Some("tmpfs"), flags, Some(options))?;
+    Ok(())
+}

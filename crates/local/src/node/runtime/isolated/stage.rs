@@ -1,0 +1,112 @@
+//! What the first process of a container does before it becomes the container's command.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{Gid, Uid, chdir, dup2_stdin, pivot_root, setgid, setgroups, setsid, setuid};
+
+use super::super::first::{self, Order};
+use super::super::{Error, User};
+use super::layer::{bind, make_read_only};
+use super::rights;
+use crate::yard::{Isolation, namespace};
+
+/// Parts of `/proc` that tell more than a container's processes should know.
+const HIDDEN: [&str; 7] = [
+    "acpi",
+    "kcore",
+    "keys",
+    "latency_stats",
+    "sched_debug",
+    "scsi",
+    "timer_list",
+];
+/// Parts of `/proc` that change the machine.
+const UNCHANGEABLE: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
+
+/// The stage.
+pub fn run() -> Result<ExitCode, crate::yard::Error> {
+    first::run(prepare)
+}
+
+/// Moves into the container and becomes its user.
+fn prepare(order: &Order) -> Result<PathBuf, Error> {
+    for group in &order.groups {
+        fs::write(group, "0").map_err(Error::system("put the container under its limits"))?;
+    }
+    proc(&order.root.join("proc"))?;
+    enter(&order.root).map_err(Error::system("make the container's files the root"))?;
+    let null = File::open("/dev/null").map_err(Error::system("open /dev/null in the container"))?;
+    dup2_stdin(&null).map_err(Error::system("close the input"))?;
+    setsid().map_err(Error::system("make a session"))?;
+    umask(Mode::from_bits_truncate(0o022));
+    let directory = &order.working_directory;
+    fs::create_dir_all(directory)
+        .and_then(|()| std::env::set_current_dir(directory))
+        .map_err(Error::system(format!(
+            "go to the working directory {}",
+            directory.display()
+        )))?;
+    rights::cut()?;
+    become_user(&order.user, order.isolation)?;
+    first::program(&order.command, &order.env)
+}
+
+fn proc(target: &Path) -> Result<(), Error> {
+    namespace::mount_proc(target)?;
+    let what = "restrict /proc in the container";
+    for name in HIDDEN {
+        let path = target.join(name);
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_dir() => {
+                let flags = MsFlags::MS_RDONLY;
+                mount(Some("tmpfs"), &path, Some("tmpfs"), flags, None::<&str>)
+                    .map_err(Error::system(what))?;
+            }
+            Ok(_) => bind(Path::new("/dev/null"), &path, false).map_err(Error::system(what))?,
+            Err(_) => {}
+        }
+    }
+    for name in UNCHANGEABLE {
+        let path = target.join(name);
+        if path.exists() {
+            bind(&path, &path, false).map_err(Error::system(what))?;
+            make_read_only(&path).map_err(Error::system(what))?;
+        }
+    }
+    Ok(())
+}
+
+fn enter(root: &Path) -> nix::Result<()> {
+    chdir(root)?;
+    // The old root is put where the new one is, under it, and from there taken away.
+    pivot_root(".", ".")?;
+    umount2(".", MntFlags::MNT_DETACH)?;
+    chdir("/")
+}
+
+fn become_user(user: &User, isolation: Isolation) -> Result<(), Error> {
+    // In a user namespace there is only one user, whom the container sees as root.
+    if isolation == Isolation::User {
+        return match user.uid {
+            None | Some(0) => Ok(()),
+            Some(uid) => Err(Error::System {
+                what: format!("run as user {uid}"),
+                source: io::Error::other("only root can run containers as another user; leave out runAsUser"),
+            }),
+        };
+    }
+    let groups: Vec<_> = user.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+    setgroups(&groups).map_err(Error::system("set groups"))?;
+    if let Some(gid) = user.gid {
+        setgid(Gid::from_raw(gid)).map_err(Error::system(format!("run as group {gid}")))?;
+    }
+    if let Some(uid) = user.uid {
+        setuid(Uid::from_raw(uid)).map_err(Error::system(format!("run as user {uid}")))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! The output of containers, in files with a line for each line, as container runtimes keep them:
+//! `2026-01-31T12:00:00.000000000Z stdout F text`, with `P` where a line is too long and goes on in the next.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures::Stream;
+use futures::stream;
+use jiff::Timestamp;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::unix::pipe;
+use tokio::sync::watch;
+
+/// Longest piece of a line that is kept together.
+const LONGEST: usize = 16 * 1024;
+/// Processes may leave others behind that hold the output open.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The ends of a container's output: those for [`Log::collect`], and those for the container.
+pub(crate) fn pipes() -> io::Result<((pipe::Receiver, pipe::Receiver), io::PipeWriter, io::PipeWriter)> {
+    let (read_stdout, stdout) = io::pipe()?;
+    let (read_stderr, stderr) = io::pipe()?;
+    let receiver = |end: io::PipeReader| pipe::Receiver::from_owned_fd(OwnedFd::from(end));
+    Ok(((receiver(read_stdout)?, receiver(read_stderr)?), stdout, stderr))
+}
+
+/// How far a log has been written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Progress {
+    bytes: u64,
+    ended: bool,
+}
+
+/// The output of one run of a container.
+#[derive(Clone, Debug)]
+pub struct Log {
+    path: PathBuf,
+    progress: watch::Receiver<Progress>,
+}
+
+/// Which part of a log, and how.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    /// Only that many of the last lines.
+    pub tail_lines: Option<usize>,
+    /// Only lines from then on.
+    pub since: Option<Timestamp>,
+    /// Each line with its time.
+    pub timestamps: bool,
+    /// No more bytes than this.
+    pub limit_bytes: Option<usize>,
+    /// Go on until the container ends.
+    pub follow: bool,
+}
+
+impl Log {
+    /// Writes what comes from both streams to a file, until both end.
+    pub(crate) fn collect(
+        path: &Path,
+        (stdout, stderr): (pipe::Receiver, pipe::Receiver),
+    ) -> io::Result<Self> {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let file = OpenOptions::new().create(true).append(true).open(path)?;
+        let (send, progress) = watch::channel(Progress::default());
+        tokio::spawn(async move {
+            let writer = std::sync::Mutex::new((file, send));
+            tokio::join!(copy(stdout, "stdout", &writer), copy(stderr, "stderr", &writer));
+            let (_, send) = writer
+                .into_inner()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            send.send_modify(|progress| progress.ended = true);
+        });
+        Ok(Self {
+            path: path.to_owned(),
+            progress,
+        })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Waits until all is written, to be called after the container's end.
+    pub async fn finished(&self) {
+        let mut progress = self.progress.clone();
+        drop(tokio::time::timeout(PATIENCE, progress.wait_for(|progress| progress.ended)).await);
+    }
+
+    /// The end of the output: no more than that many lines and bytes.
+    pub fn tail(&self, lines: usize, bytes: usize) -> String {
+        let part = Part {
+            tail_lines: Some(lines),
+            ..Part::default()
+        };
+        let text = read(&self.path, &part, &mut 0).unwrap_or_default();
+        let mut from = text.len().saturating_sub(bytes);
+        while from < text.len() && text[from] & 0xC0 == 0x80 {
+            from += 1;
+        }
+        String::from_utf8_lossy(&text[from..]).into_owned()
+    }
+
+    /// A part of the output.
+    pub fn stream(&self, part: Part) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + use<> {
+        let state = Following {
+            log: self.clone(),
+            part,
+            at: 0,
+            sent: 0,
+            first: true,
+        };
+        stream::try_unfold(state, Following::next)
+    }
+}
+
+struct Following {
+    log: Log,
+    part: Part,
+    at: u64,
+    sent: usize,
+    first: bool,
+}
+
+impl Following {
+    async fn next(mut self) -> io::Result<Option<(Vec<u8>, Self)>> {
+        loop {
+            let seen = *self.log.progress.borrow_and_update();
+            let mut text = read(&self.log.path, &self.part, &mut self.at)?;
+            // Only what there was at the beginning is cut at its front.
+            self.part.tail_lines = None;
+            if let Some(limit) = self.part.limit_bytes {
+                text.truncate(limit.saturating_sub(self.sent));
+                if text.is_empty() && self.sent >= limit {
+                    return Ok(None);
+                }
+            }
+            self.sent += text.len();
+            if !text.is_empty() {
+                self.first = false;
+                return Ok(Some((text, self)));
+            }
+            if seen.ended || !self.part.follow || self.log.progress.changed().await.is_err() {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// A finished log, by its file.
+pub fn read_file(path: &Path, part: &Part) -> io::Result<Vec<u8>> {
+    let mut text = read(path, part, &mut 0)?;
+    if let Some(limit) = part.limit_bytes {
+        text.truncate(limit);
+    }
+    Ok(text)
+}
+
+/// Reads whole lines from a place on, and moves it behind them.
+fn read(path: &Path, part: &Part, at: &mut u64) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(*at))?;
+    let mut reader = BufReader::new(file);
+    let mut kept: Vec<Vec<u8>> = Vec::new();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let length = reader.read_until(b'\n', &mut line)?;
+        if length == 0 || line.last() != Some(&b'\n') {
+            break;
+        }
+        *at += length as u64;
+        if let Some(text) = shown(&line, part) {
+            kept.push(text);
+        }
+    }
+    if let Some(lines) = part.tail_lines {
+        let mut ends = kept
+            .iter()
+            .rposition(|text| text.last() == Some(&b'\n'))
+            .map_or(0, |_| lines);
+        // Pieces without an end of line belong to the line after them.
+        let mut from = kept.len();
+        while from > 0 {
+            if kept[from - 1].last() == Some(&b'\n') {
+                if ends == 0 {
+                    break;
+                }
+                ends -= 1;
+            }
+            from -= 1;
+        }
+        kept.drain(..from);
+    }
+    Ok(kept.concat())
+}
+
+/// A line of the file as it is shown.
+fn shown(line: &[u8], part: &Part) -> Option<Vec<u8>> {
+    let mut fields = line.splitn(4, |byte| *byte == b' ');
+    let (time, _, whole, text) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
+    if let Some(since) = part.since {
+        let time: Timestamp = std::str::from_utf8(time).ok()?.parse().ok()?;
+        if time < since {
+            return None;
+        }
+    }
+    let text = if whole == b"P" {
+        text.strip_suffix(b"\n")?
+    } else {
+        text
+    };
+    if !part.timestamps {
+        return Some(text.to_vec());
+    }
+    Some([time, b" ", text].concat())
+}
+
+type Writer = std::sync::Mutex<(File, watch::Sender<Progress>)>;
+
+async fn copy(mut from: impl AsyncRead + Unpin, name: &str, writer: &Writer) {
+    let mut buffer = vec![0; LONGEST];
+    let mut held = 0;
+    loop {
+        let read = from.read(&mut buffer[held..]).await.unwrap_or(0);
+        if read == 0 {
+            write(&buffer[..held], name, writer);
+            return;
+        }
+        held += read;
+        let whole = buffer[..held]
+            .iter()
+            .rposition(|byte| *byte == b'\n')
+            .map(|at| at + 1);
+        let done = match whole {
+            Some(end) => end,
+            None if held == buffer.len() => held,
+            None => continue,
+        };
+        write(&buffer[..done], name, writer);
+        buffer.copy_within(done..held, 0);
+        held -= done;
+    }
+}
+
+/// Writes lines; what has no end of line is a piece, also at the very end.
+fn write(text: &[u8], name: &str, writer: &Writer) {
+    if text.is_empty() {
+        return;
+    }
+    let time = Timestamp::now();
+    let mut lines = Vec::with_capacity(text.len() + 64);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        let (line, tag) = match line.strip_suffix(b"\n") {
+            Some(line) => (line, 'F'),
+            None => (line, 'P'),
+        };
+        drop(write!(lines, "{time:.9} {name} {tag} "));
+        lines.extend_from_slice(line);
+        lines.push(b'\n');
+    }
+    let mut writer = writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // A full disk loses output, not the container.
+    if writer.0.write_all(&lines).is_ok() {
+        writer
+            .1
+            .send_modify(|progress| progress.bytes += lines.len() as u64);
+    }
+}

@@ -1,0 +1,336 @@
+//! How pods become processes.
+//!
+//! A [`Sandbox`] is what the containers of a pod share: network, host name, shared memory. A [`Container`] is one process
+//! tree in it. Two ways of doing this have the same face: [`isolated`] with namespaces, inside of a yard, and [`plain`].
+//! Nothing here knows the Kubernetes API.
+
+pub mod cgroup;
+mod first;
+#[cfg(target_os = "linux")]
+pub mod isolated;
+pub mod log;
+pub mod plain;
+mod running;
+pub mod state;
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+use crate::yard::{Isolation, Yard};
+use log::Log;
+use running::Alive;
+
+pub use running::{ExecOutput, Running};
+
+/// Why something could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The command of a container cannot be executed; worded as container runtimes word it.
+    #[error("{0}")]
+    Command(String),
+    /// Something around the container could not be made.
+    #[error("could not {what}: {source}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The first process of a container could not do its work; worded by it.
+    #[error("{0}")]
+    Prepare(String),
+    /// The network of a pod could not be made.
+    #[error(transparent)]
+    Yard(#[from] crate::yard::Error),
+    /// There are no more addresses for pods.
+    #[error("all addresses for pods are in use")]
+    NoAddress,
+}
+
+impl Error {
+    pub(crate) fn system<E: Into<io::Error>>(what: impl Into<String>) -> impl FnOnce(E) -> Self {
+        move |source| Self::System {
+            what: what.into(),
+            source: source.into(),
+        }
+    }
+}
+
+/// What the containers of a pod share.
+#[derive(Clone, Debug)]
+pub struct SandboxSpec {
+    /// A name for files, unique on this node: the pod's UID.
+    pub id: String,
+    /// What `hostname` says in the pod.
+    pub hostname: String,
+    /// The pod uses the network of the yard itself.
+    pub host_network: bool,
+}
+
+/// The files that a container starts with.
+#[derive(Clone, Debug, Default)]
+pub enum Root {
+    /// Those of this machine.
+    #[default]
+    Host,
+    /// Those below a directory.
+    Directory(PathBuf),
+}
+
+/// Something that is put into a container's file system.
+#[derive(Clone, Debug)]
+pub struct Mount {
+    /// What, on this machine.
+    pub source: PathBuf,
+    /// Where, in the container.
+    pub target: PathBuf,
+    /// Whether the container may not write to it.
+    pub read_only: bool,
+}
+
+/// Who the processes of a container are.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct User {
+    /// The user, if not the default one.
+    pub uid: Option<u32>,
+    /// The group, if not the default one.
+    pub gid: Option<u32>,
+    /// More groups.
+    pub groups: Vec<u32>,
+}
+
+/// Limits of one container; absent is unlimited.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Limits {
+    /// Thousandths of a processor.
+    pub millicpus: Option<u64>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+}
+
+/// A container to be started.
+#[derive(Clone, Debug)]
+pub struct ContainerSpec {
+    /// A name for files, unique in its pod.
+    pub id: String,
+    /// Its files.
+    pub root: Root,
+    /// What is put into them.
+    pub mounts: Vec<Mount>,
+    /// Whether everything but the mounts is read-only.
+    pub read_only_root: bool,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Its whole environment.
+    pub env: Vec<(String, String)>,
+    /// Where it starts; made if it is not there.
+    pub working_directory: PathBuf,
+    /// Who it runs as.
+    pub user: User,
+    /// What it may use.
+    pub limits: Limits,
+    /// The file that gets its output.
+    pub log: PathBuf,
+}
+
+/// How a container ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// Its exit code; of a signal, 128 and the signal's number, as shells say it.
+    pub code: i32,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// Whether the kernel ended it because it used more memory than it may.
+    pub out_of_memory: bool,
+}
+
+impl Exit {
+    /// Ended by force.
+    pub(crate) const KILLED: Self = Self {
+        code: 137,
+        signal: Some(9),
+        out_of_memory: false,
+    };
+
+    pub(crate) fn of(status: std::process::ExitStatus, out_of_memory: bool) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        let signal = status.signal();
+        let code = status.code().or(signal.map(|signal| 128 + signal)).unwrap_or(255);
+        Self {
+            code,
+            signal,
+            out_of_memory,
+        }
+    }
+}
+
+/// Runs pods on this machine.
+#[derive(Clone, Debug)]
+pub struct Runtime(Arc<Kind>);
+
+#[derive(Debug)]
+enum Kind {
+    #[cfg(target_os = "linux")]
+    Isolated(isolated::Isolated),
+    Plain(plain::Plain),
+}
+
+impl Runtime {
+    /// The runtime of the yard that this process is in. `state` is a directory of its own.
+    pub async fn new(yard: &Yard, state: &Path) -> Result<Self, Error> {
+        let kind = match yard.isolation {
+            #[cfg(target_os = "linux")]
+            Isolation::Root | Isolation::User => Kind::Isolated(isolated::Isolated::new(yard, state).await?),
+            _ => Kind::Plain(plain::Plain::new(state)?),
+        };
+        Ok(Self(Arc::new(kind)))
+    }
+
+    /// Makes the sandbox of a pod.
+    pub async fn sandbox(&self, spec: SandboxSpec) -> Result<Sandbox, Error> {
+        Ok(Sandbox(match &*self.0 {
+            #[cfg(target_os = "linux")]
+            Kind::Isolated(runtime) => SandboxKind::Isolated(runtime.sandbox(spec).await?),
+            Kind::Plain(runtime) => SandboxKind::Plain(runtime.sandbox(&spec)?),
+        }))
+    }
+
+    /// The bridge of the yard, where pods have a network of their own.
+    #[cfg(target_os = "linux")]
+    pub fn bridge(&self) -> Option<&crate::yard::link::Bridge> {
+        match &*self.0 {
+            Kind::Isolated(runtime) => runtime.bridge(),
+            Kind::Plain(_) => None,
+        }
+    }
+
+    /// Whether containers have a file system of their own, with volumes at their paths.
+    pub fn has_own_files(&self) -> bool {
+        !matches!(&*self.0, Kind::Plain(_))
+    }
+}
+
+/// What the containers of one pod share, until it is dropped.
+#[derive(Debug)]
+pub struct Sandbox(SandboxKind);
+
+#[derive(Debug)]
+enum SandboxKind {
+    #[cfg(target_os = "linux")]
+    Isolated(isolated::Sandbox),
+    Plain(plain::Sandbox),
+}
+
+impl Sandbox {
+    /// The address of the pod.
+    pub fn address(&self) -> Ipv4Addr {
+        match &self.0 {
+            #[cfg(target_os = "linux")]
+            SandboxKind::Isolated(sandbox) => sandbox.address(),
+            SandboxKind::Plain(sandbox) => sandbox.address(),
+        }
+    }
+
+    /// Starts a container. Returns when its command has been executed, or could not be.
+    pub async fn start(&self, spec: ContainerSpec) -> Result<Container, Error> {
+        match &self.0 {
+            #[cfg(target_os = "linux")]
+            SandboxKind::Isolated(sandbox) => sandbox.start(spec).await,
+            SandboxKind::Plain(sandbox) => sandbox.start(spec).await,
+        }
+    }
+}
+
+/// A container that was started. Dropping it does not end it.
+#[derive(Clone, Debug)]
+pub struct Container {
+    pub(crate) pid: u32,
+    pub(crate) exit: watch::Receiver<Option<Exit>>,
+    pub(crate) log: Log,
+    pub(crate) spec: Arc<ContainerSpec>,
+    pub(crate) alive: Alive,
+    pub(crate) isolated: bool,
+}
+
+impl Container {
+    /// Waits until it has ended and all of its output is in the log.
+    pub async fn wait(&self) -> Exit {
+        let mut exit = self.exit.clone();
+        let ended = exit.wait_for(Option::is_some).await.ok().and_then(|exit| *exit);
+        self.log.finished().await;
+        // Without an answer the thread that waited for it is gone, which is as good as killed.
+        ended.unwrap_or(Exit::KILLED)
+    }
+
+    /// How it ended, if it did.
+    pub fn exit(&self) -> Option<Exit> {
+        *self.exit.borrow()
+    }
+
+    /// Its output.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Its first process, as this process sees it.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Sends a signal to its first process.
+    pub fn signal(&self, signal: Signal) {
+        self.alive.signal(self.pid, signal);
+    }
+
+    /// Ends all of its processes.
+    pub fn kill(&self) {
+        if self.isolated {
+            // With the first process of a process namespace the kernel ends all others.
+            self.signal(Signal::SIGKILL);
+        } else {
+            plain::kill_tree(self);
+        }
+    }
+
+    /// Starts a command in it.
+    pub async fn exec(&self, command: Vec<String>) -> Result<Running, Error> {
+        #[cfg(target_os = "linux")]
+        if self.isolated {
+            return isolated::exec::start(self, command).await;
+        }
+        plain::exec(self, &command)
+    }
+}
+
+/// Removes a directory and what is in it, also where parts of it forbid that to everyone.
+pub(crate) fn remove_tree(path: &Path) {
+    if fs::remove_dir_all(path).is_ok() {
+        return;
+    }
+    open_up(path);
+    if let Err(error) = fs::remove_dir_all(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(path = %path.display(), %error, "could not remove what is not needed any more");
+    }
+}
+
+fn open_up(directory: &Path) {
+    drop(fs::set_permissions(directory, fs::Permissions::from_mode(0o700)));
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            open_up(&entry.path());
+        }
+    }
+}

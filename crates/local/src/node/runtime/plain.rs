@@ -1,0 +1,228 @@
+//! Pods as plain processes, where there are no namespaces.
+//!
+//! Each pod has a loopback address of its own and shares everything else with the machine. Every process of a pod
+//! carries a mark in its environment, by which all of them are found in the end, also those that left their parents, and
+//! also by the next run if this one was killed.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::{Pid, setsid};
+use tokio::sync::{oneshot, watch};
+
+use super::first::{self, Order};
+use super::log::{self, Log};
+use super::running::{Alive, Running};
+use super::{Container, ContainerSpec, Error, SandboxSpec};
+use crate::yard::Isolation;
+
+/// Names the sandbox that a process belongs to.
+const MARK: &str = "TRAINYARD_SANDBOX";
+
+/// How often processes that have to end are looked for.
+const ATTEMPTS: u32 = 1000;
+
+/// The runtime.
+#[derive(Debug)]
+pub struct Plain {
+    state: PathBuf,
+    next: AtomicU16,
+}
+
+impl Plain {
+    /// `state` is a directory of its own.
+    pub fn new(state: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(state).map_err(Error::system(format!("make {}", state.display())))?;
+        Ok(Self {
+            state: state.to_owned(),
+            next: AtomicU16::new(2),
+        })
+    }
+
+    /// Gives a pod an address.
+    pub fn sandbox(&self, spec: &SandboxSpec) -> Result<Sandbox, Error> {
+        let scratch = self.state.join(&spec.id);
+        fs::create_dir_all(&scratch).map_err(Error::system(format!("make {}", scratch.display())))?;
+        let [high, low] = self.next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        // A part of the loopback network for this run, so that two runs are unlikely to meet.
+        let run = u8::try_from(std::process::id() % 250 + 2).unwrap_or(2);
+        Ok(Sandbox {
+            address: Ipv4Addr::new(127, run, high, low),
+            scratch,
+        })
+    }
+}
+
+/// The place of one pod.
+#[derive(Debug)]
+pub struct Sandbox {
+    address: Ipv4Addr,
+    scratch: PathBuf,
+}
+
+impl Sandbox {
+    /// The address of the pod.
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// Starts a container.
+    pub async fn start(&self, mut spec: ContainerSpec) -> Result<Container, Error> {
+        let (output, stdout, stderr) =
+            log::pipes().map_err(Error::system("connect the output of a container"))?;
+        let place = self.scratch.join(&spec.id);
+        spec.env.push((MARK.to_owned(), place.display().to_string()));
+        let order = Order::new(&spec, Isolation::Plain, PathBuf::from("/"), Vec::new());
+        let spec = Arc::new(spec);
+        let (started, is_started) = oneshot::channel();
+        let (ended, exit) = watch::channel(None);
+        let alive = Alive::default();
+        let shared = alive.clone();
+        // The child ends with the thread that started it, so that thread has to stay.
+        thread::Builder::new()
+            .name("container".to_owned())
+            .spawn(move || match first::start("plain", &order, stdout, stderr) {
+                Err(error) => drop(started.send(Err(error))),
+                Ok(child) => {
+                    drop(started.send(Ok(child.id())));
+                    let exit = shared.outlive(child, || false);
+                    // As in a container, nothing outlives the first process.
+                    end_marked(&place);
+                    ended.send_replace(exit);
+                }
+            })
+            .map_err(Error::system("start a thread"))?;
+        let gone = |_| Error::System {
+            what: "start a container".to_owned(),
+            source: std::io::ErrorKind::Interrupted.into(),
+        };
+        let pid = is_started.await.map_err(gone)??;
+        let log = Log::collect(&spec.log, output)
+            .map_err(Error::system(format!("write the log {}", spec.log.display())))?;
+        Ok(Container {
+            pid,
+            exit,
+            log,
+            spec,
+            alive,
+            isolated: false,
+        })
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        end_marked(&self.scratch);
+        super::remove_tree(&self.scratch);
+    }
+}
+
+/// The first process, until it becomes the command.
+pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
+    first::run(|order| {
+        setsid().map_err(Error::system("make a session"))?;
+        #[cfg(target_os = "linux")]
+        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+            .map_err(Error::system("tie a process to its parent"))?;
+        let null = fs::File::open("/dev/null").map_err(Error::system("open /dev/null"))?;
+        nix::unistd::dup2_stdin(&null).map_err(Error::system("close the input"))?;
+        let directory = &order.working_directory;
+        std::env::set_current_dir(directory).map_err(Error::system(format!(
+            "go to the working directory {}",
+            directory.display()
+        )))?;
+        first::program(&order.command, &order.env)
+    })
+}
+
+/// Runs a command beside a container's.
+pub(crate) fn exec(container: &Container, command: &[String]) -> Result<Running, Error> {
+    let spec = &container.spec;
+    let program = first::program(command, &spec.env)?;
+    let mut child = Command::new(program)
+        .args(command.iter().skip(1))
+        .env_clear()
+        .envs(spec.env.iter().map(|(name, value)| (name, value)))
+        .current_dir(&spec.working_directory)
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(Error::system("execute a command"))?;
+    let pid = child.id();
+    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (ended, exit) = watch::channel(None);
+    let alive = Alive::default();
+    let shared = alive.clone();
+    thread::Builder::new()
+        .name("exec".to_owned())
+        .spawn(move || {
+            ended.send_replace(shared.outlive(child, || false));
+        })
+        .map_err(Error::system("start a thread"))?;
+    Running::new(pid, streams, exit, alive)
+}
+
+/// Ends a container's first process and its session; the rest is ended when it is reaped.
+pub(crate) fn kill_tree(container: &Container) {
+    container.alive.signal(container.pid, Signal::SIGKILL);
+    if container.exit().is_none() {
+        let _ = killpg(Pid::from_raw(container.pid.cast_signed()), Signal::SIGKILL);
+    }
+}
+
+/// Ends what a run that was killed left, by its directory.
+pub(crate) fn end_remains(state: &Path) {
+    end_marked(state);
+}
+
+/// Ends every process that is marked with a place in a directory.
+fn end_marked(directory: &Path) {
+    // One that is being ended may just have started another; but one that the kernel can't end must not hold us up.
+    for _ in 0..ATTEMPTS {
+        let marked = marked(directory);
+        if marked.is_empty() {
+            return;
+        }
+        for pid in marked {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+        thread::yield_now();
+    }
+}
+
+/// Processes with a mark, of those whose environment this user may read. Those that have ended have none.
+fn marked(directory: &Path) -> Vec<Pid> {
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let own = std::process::id();
+    processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| *pid != own && is_marked(*pid, directory))
+        .map(|pid| Pid::from_raw(pid.cast_signed()))
+        .collect()
+}
+
+fn is_marked(pid: u32, directory: &Path) -> bool {
+    let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else {
+        return false;
+    };
+    environment.split(|byte| *byte == 0).any(|variable| {
+        let value = variable
+            .strip_prefix(MARK.as_bytes())
+            .and_then(|rest| rest.strip_prefix(b"="));
+        value
+            .and_then(|value| std::str::from_utf8(value).ok())
+            .is_some_and(|value| Path::new(value).starts_with(directory))
+    })
+}

@@ -1,0 +1,155 @@
+//! Processes that run, and waiting for their end.
+
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::watch;
+
+use super::{Error, Exit};
+
+/// Whether a process number still is that of the process it was given to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Alive(Arc<Mutex<Ended>>);
+
+#[derive(Debug, Default)]
+struct Ended(bool);
+
+impl Alive {
+    /// Sends a signal, unless the process has ended.
+    pub(crate) fn signal(&self, pid: u32, signal: Signal) {
+        let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !ended.0 {
+            let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
+        }
+    }
+
+    /// Waits for the end. `out_of_memory` is asked then.
+    pub(crate) fn outlive(&self, mut child: Child, out_of_memory: impl FnOnce() -> bool) -> Option<Exit> {
+        let pid = Pid::from_raw(child.id().cast_signed());
+        // The number stays the child's own until it is reaped, which nobody may send a signal to after that.
+        let wait = || waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+        while wait() == Err(Errno::EINTR) {}
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = true;
+        let out_of_memory = out_of_memory();
+        child.wait().ok().map(|status| Exit::of(status, out_of_memory))
+    }
+}
+
+/// The ends of a process' streams.
+pub(crate) type Streams = (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>);
+
+/// A command that was started in a container.
+#[derive(Debug)]
+pub struct Running {
+    /// Its input.
+    pub stdin: Option<tokio::process::ChildStdin>,
+    /// Its output.
+    pub stdout: Option<tokio::process::ChildStdout>,
+    /// Its errors.
+    pub stderr: Option<tokio::process::ChildStderr>,
+    pid: u32,
+    exit: watch::Receiver<Option<Exit>>,
+    alive: Alive,
+}
+
+/// What a command came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecOutput {
+    /// How it ended.
+    pub exit: Exit,
+    /// What it wrote.
+    pub stdout: Vec<u8>,
+    /// What it wrote as errors.
+    pub stderr: Vec<u8>,
+}
+
+impl Running {
+    pub(crate) fn new(
+        pid: u32,
+        (stdin, stdout, stderr): Streams,
+        exit: watch::Receiver<Option<Exit>>,
+        alive: Alive,
+    ) -> Result<Self, Error> {
+        let what = "connect to a command in a container";
+        Ok(Self {
+            stdin: stdin
+                .map(tokio::process::ChildStdin::from_std)
+                .transpose()
+                .map_err(Error::system(what))?,
+            stdout: stdout
+                .map(tokio::process::ChildStdout::from_std)
+                .transpose()
+                .map_err(Error::system(what))?,
+            stderr: stderr
+                .map(tokio::process::ChildStderr::from_std)
+                .transpose()
+                .map_err(Error::system(what))?,
+            pid,
+            exit,
+            alive,
+        })
+    }
+
+    /// Ends it.
+    pub fn kill(&self) {
+        self.alive.signal(self.pid, Signal::SIGKILL);
+    }
+
+    /// Waits for its end.
+    pub async fn wait(&mut self) -> Exit {
+        let ended = self
+            .exit
+            .wait_for(Option::is_some)
+            .await
+            .ok()
+            .and_then(|exit| *exit);
+        ended.unwrap_or(Exit::KILLED)
+    }
+
+    /// Gives it an input and waits for its end. It is ended when this is dropped.
+    pub async fn output(mut self, input: &[u8]) -> Result<ExecOutput, Error> {
+        let guard = KillOnDrop(&self.alive.clone(), self.pid);
+        let (stdin, stdout, stderr) = (self.stdin.take(), self.stdout.take(), self.stderr.take());
+        let write = async {
+            if let Some(mut stdin) = stdin {
+                // A command need not read its input.
+                drop(stdin.write_all(input).await);
+            }
+        };
+        let read_stdout = async {
+            let mut bytes = Vec::new();
+            match stdout {
+                Some(mut stdout) => stdout.read_to_end(&mut bytes).await.map(|_| bytes),
+                None => Ok(bytes),
+            }
+        };
+        let read_stderr = async {
+            let mut bytes = Vec::new();
+            match stderr {
+                Some(mut stderr) => stderr.read_to_end(&mut bytes).await.map(|_| bytes),
+                None => Ok(bytes),
+            }
+        };
+        let ((), stdout, stderr, exit) = tokio::join!(write, read_stdout, read_stderr, self.wait());
+        drop(guard);
+        let what = "read the output of a command";
+        Ok(ExecOutput {
+            exit,
+            stdout: stdout.map_err(Error::system(what))?,
+            stderr: stderr.map_err(Error::system(what))?,
+        })
+    }
+}
+
+struct KillOnDrop<'a>(&'a Alive, u32);
+
+impl Drop for KillOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.signal(self.1, Signal::SIGKILL);
+    }
+}

@@ -1,0 +1,92 @@
+//! A directory for what one run keeps, and the removal of what earlier runs left.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{plain, remove_tree};
+
+/// The file whose lock says that a run is still there. The kernel drops the lock however the run ends.
+const LOCK: &str = "lock";
+
+/// How the directories of runs are named.
+const RUN: &str = "run-";
+
+/// A directory of this run's own; removed when dropped, and by the next run if this one is killed.
+#[derive(Debug)]
+pub struct StateDirectory {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl StateDirectory {
+    /// Makes a directory below `base`, and removes what runs that have ended left there, processes included.
+    pub fn claim(base: &Path) -> io::Result<Self> {
+        fs::create_dir_all(base)?;
+        // Under another name until it is locked, so that nobody takes it for one that was left.
+        let made = tempfile::Builder::new().prefix(".").tempdir_in(base)?;
+        let lock = File::create(made.path().join(LOCK))?;
+        lock.lock()?;
+        let name = made
+            .path()
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .replace('.', RUN);
+        let path = base.join(name);
+        fs::rename(made.keep(), &path)?;
+        sweep(base);
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for StateDirectory {
+    fn drop(&mut self) {
+        remove_tree(&self.path);
+    }
+}
+
+/// Removes what runs that have ended left below `base`. Runs that go on are left alone.
+fn sweep(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let path = entry.path();
+        if !entry.file_name().to_string_lossy().starts_with(RUN) {
+            continue;
+        }
+        let Ok(lock) = File::open(path.join(LOCK)) else {
+            continue;
+        };
+        if lock.try_lock().is_ok() {
+            plain::end_remains(&path);
+            remove_tree(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_ended_is_swept() {
+        let base = tempfile::tempdir().unwrap();
+        let left = base.path().join("run-left");
+        fs::create_dir(&left).unwrap();
+        File::create(left.join(LOCK)).unwrap();
+        let stranger = base.path().join("notes");
+        fs::create_dir(&stranger).unwrap();
+        let first = StateDirectory::claim(base.path()).unwrap();
+        assert!(!left.exists());
+        let second = StateDirectory::claim(base.path()).unwrap();
+        assert!(first.path().exists() && stranger.exists());
+        let path = second.path().to_owned();
+        drop(second);
+        assert!(!path.exists());
+    }
+}

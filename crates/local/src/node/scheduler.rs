@@ -1,0 +1,204 @@
+//! The scheduler: binds each pod to a node on which it fits, or says why there is none.
+
+mod fit;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+
+use crate::env::Environment;
+
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What the scheduler knows.
+#[derive(Default)]
+struct Known {
+    pods: HashMap<String, Pod>,
+    nodes: HashMap<String, Node>,
+}
+
+/// Binds pods for as long as it is polled.
+pub async fn run(client: Client, environment: Environment) {
+    let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default());
+    let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
+    let pods = pods.map_ok(Either::Pod);
+    let nodes = nodes.map_ok(Either::Node);
+    let mut events = std::pin::pin!(futures::stream::select(pods, nodes).ready_chunks(1000));
+    let mut known = Known::default();
+    while let Some(batch) = events.next().await {
+        for event in batch {
+            match event {
+                Ok(event) => known.take(event),
+                Err(error) => {
+                    tracing::warn!(%error, "could not watch pods or nodes");
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+        known.schedule(&client, &environment).await;
+    }
+}
+
+#[expect(clippy::large_enum_variant, reason = "few at a time, and none is kept")]
+enum Either {
+    Pod(Event<Pod>),
+    Node(Event<Node>),
+}
+
+impl Known {
+    fn take(&mut self, event: Either) {
+        match event {
+            Either::Pod(Event::Apply(pod) | Event::InitApply(pod)) => {
+                let uid = pod.metadata.uid.clone().unwrap_or_default();
+                // A binding that this scheduler made may not be in what the watch says yet.
+                let assumed = self
+                    .pods
+                    .get(&uid)
+                    .and_then(|known| known.spec.as_ref()?.node_name.clone());
+                let mut pod = pod;
+                if let Some(spec) = &mut pod.spec
+                    && spec.node_name.is_none()
+                {
+                    spec.node_name = assumed;
+                }
+                self.pods.insert(uid, pod);
+            }
+            Either::Pod(Event::Delete(pod)) => {
+                self.pods.remove(pod.metadata.uid.as_deref().unwrap_or_default());
+            }
+            Either::Pod(Event::Init) => self.pods.clear(),
+            Either::Node(Event::Apply(node) | Event::InitApply(node)) => {
+                self.nodes
+                    .insert(node.metadata.name.clone().unwrap_or_default(), node);
+            }
+            Either::Node(Event::Delete(node)) => {
+                self.nodes
+                    .remove(node.metadata.name.as_deref().unwrap_or_default());
+            }
+            Either::Node(Event::Init) => self.nodes.clear(),
+            Either::Pod(Event::InitDone) | Either::Node(Event::InitDone) => {}
+        }
+    }
+
+    async fn schedule(&mut self, client: &Client, environment: &Environment) {
+        let mut waiting: Vec<Pod> = self
+            .pods
+            .values()
+            .filter(|pod| is_waiting(pod))
+            .cloned()
+            .collect();
+        waiting.sort_by_key(|pod| {
+            let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+            (
+                -priority,
+                pod.metadata.creation_timestamp.clone(),
+                pod.metadata.name.clone(),
+            )
+        });
+        for pod in waiting {
+            let all: Vec<_> = self.pods.values().collect();
+            let nodes: Vec<_> = self.nodes.values().collect();
+            match fit::choose(&pod, &nodes, &all) {
+                Ok(node) => {
+                    if bind(client, &pod, &node).await {
+                        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                        if let Some(spec) = self.pods.get_mut(uid).and_then(|pod| pod.spec.as_mut()) {
+                            spec.node_name = Some(node);
+                        }
+                    }
+                }
+                Err(message) => say(client, environment, &pod, message).await,
+            }
+        }
+    }
+}
+
+fn is_waiting(pod: &Pod) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let gated = spec
+        .scheduling_gates
+        .as_ref()
+        .is_some_and(|gates| !gates.is_empty());
+    let ours = spec
+        .scheduler_name
+        .as_deref()
+        .is_none_or(|name| name == "default-scheduler");
+    spec.node_name.is_none() && pod.metadata.deletion_timestamp.is_none() && ours && !gated
+}
+
+async fn bind(client: &Client, pod: &Pod, node: &str) -> bool {
+    let name = pod.metadata.name.clone().unwrap_or_default();
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let binding = Binding {
+        metadata: kube::api::ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(namespace.clone()),
+            uid: pod.metadata.uid.clone(),
+            ..Default::default()
+        },
+        target: ObjectReference {
+            kind: Some("Node".to_owned()),
+            api_version: Some("v1".to_owned()),
+            name: Some(node.to_owned()),
+            ..ObjectReference::default()
+        },
+    };
+    let api = Api::<Pod>::namespaced(client.clone(), &namespace);
+    let bound: Result<serde_json::Value, _> = api
+        .create_subresource("binding", &name, &PostParams::default(), &binding)
+        .await;
+    match bound {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::debug!(pod = name, %error, "could not bind a pod");
+            false
+        }
+    }
+}
+
+/// Writes why a pod is not bound, unless that is written already.
+async fn say(client: &Client, environment: &Environment, pod: &Pod, message: String) {
+    let status = pod.status.clone().unwrap_or_default();
+    let mut conditions = status.conditions.unwrap_or_default();
+    let known = conditions
+        .iter()
+        .find(|condition| condition.type_ == "PodScheduled")
+        .cloned();
+    if known
+        .as_ref()
+        .is_some_and(|known| known.status == "False" && known.message.as_ref() == Some(&message))
+    {
+        return;
+    }
+    let since = known
+        .filter(|known| known.status == "False")
+        .and_then(|known| known.last_transition_time);
+    conditions.retain(|condition| condition.type_ != "PodScheduled");
+    conditions.push(PodCondition {
+        type_: "PodScheduled".to_owned(),
+        status: "False".to_owned(),
+        reason: Some("Unschedulable".to_owned()),
+        message: Some(message),
+        last_transition_time: Some(since.unwrap_or_else(|| Time(environment.now()))),
+        ..PodCondition::default()
+    });
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let api = Api::<Pod>::namespaced(
+        client.clone(),
+        pod.metadata.namespace.as_deref().unwrap_or_default(),
+    );
+    let patch =
+        serde_json::json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": conditions}});
+    if let Err(error) = api
+        .patch_status(name, &PatchParams::default(), &Patch::Merge(&patch))
+        .await
+    {
+        tracing::debug!(pod = name, %error, "could not write why a pod is not bound");
+    }
+}

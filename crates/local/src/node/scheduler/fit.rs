@@ -1,0 +1,390 @@
+//! Which node a pod fits on. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Pod, PodAffinityTerm, Taint, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use crate::node::kubelet::milli;
+
+/// The node with the most room of those that the pod fits on, or why there is none, as the scheduler of Kubernetes
+/// words it.
+pub fn choose(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> Result<String, String> {
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    let mut best: Option<((i64, usize), String)> = None;
+    let mut helpful = false;
+    for node in nodes {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        match refusals(pod, node, nodes, pods) {
+            refusals if refusals.is_empty() => {
+                let load = pods.iter().filter(|other| is_on(other, &name)).count();
+                // Preferences count before room.
+                let score = (-preference(pod, node, nodes, pods), load);
+                let better = match &best {
+                    None => true,
+                    Some((known, other)) => (score, &name) < (*known, other),
+                };
+                if better {
+                    best = Some((score, name));
+                }
+            }
+            refusals => {
+                for (reason, by_pods) in refusals {
+                    helpful |= by_pods;
+                    *reasons.entry(reason).or_default() += 1;
+                }
+            }
+        }
+    }
+    if let Some((_, name)) = best {
+        return Ok(name);
+    }
+    let all = nodes.len();
+    if all == 0 {
+        return Err("no nodes available to schedule pods".to_owned());
+    }
+    let mut listed: Vec<String> = reasons
+        .iter()
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
+    listed.sort();
+    let preemption = if helpful {
+        "No preemption victims found for incoming pod"
+    } else {
+        "Preemption is not helpful for scheduling"
+    };
+    Err(format!(
+        "0/{all} nodes are available: {}. preemption: 0/{all} nodes are available: {all} {preemption}.",
+        listed.join(", ")
+    ))
+}
+
+/// Why a pod can't be on a node, and whether that is because of other pods. Only the first kind of reasons that holds
+/// is named, except for resources, of which all are.
+fn refusals(pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> Vec<(String, bool)> {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let node_spec = node.spec.clone().unwrap_or_default();
+    let tolerations = spec.tolerations.unwrap_or_default();
+    if node_spec.unschedulable == Some(true) && !tolerates(&tolerations, &unschedulable()) {
+        return vec![("node(s) were unschedulable".to_owned(), false)];
+    }
+    let bad = node_spec.taints.iter().flatten().find(|taint| {
+        matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && !tolerates(&tolerations, taint)
+    });
+    if let Some(taint) = bad {
+        let value = taint.value.as_deref().unwrap_or_default();
+        return vec![(
+            format!("node(s) had untolerated taint {{{}: {value}}}", taint.key),
+            false,
+        )];
+    }
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    let selected = spec
+        .node_selector
+        .iter()
+        .flatten()
+        .all(|(key, value)| labels.get(key) == Some(value));
+    let affinity = spec.affinity.unwrap_or_default();
+    let required = affinity.node_affinity.as_ref().and_then(|affinity| {
+        affinity
+            .required_during_scheduling_ignored_during_execution
+            .as_ref()
+    });
+    let affine = required.is_none_or(|required| {
+        required
+            .node_selector_terms
+            .iter()
+            .any(|term| matches_term(term, node))
+    });
+    if !selected || !affine {
+        return vec![(
+            "node(s) didn't match Pod's node affinity/selector".to_owned(),
+            false,
+        )];
+    }
+    let lacking = lacking(pod, node, pods);
+    if !lacking.is_empty() {
+        return lacking.into_iter().map(|reason| (reason, true)).collect();
+    }
+    let wanted = affinity
+        .pod_affinity
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution);
+    if !wanted
+        .iter()
+        .flatten()
+        .all(|term| meets(term, pod, node, nodes, pods) || is_first(term, pod, pods))
+    {
+        return vec![("node(s) didn't match pod affinity rules".to_owned(), true)];
+    }
+    let refused = affinity
+        .pod_anti_affinity
+        .and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution);
+    if refused
+        .iter()
+        .flatten()
+        .any(|term| meets(term, pod, node, nodes, pods))
+    {
+        return vec![("node(s) didn't match pod anti-affinity rules".to_owned(), true)];
+    }
+    let keeps_away = |other: &Pod| {
+        let affinity = other.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+        let anti = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+        let terms = anti.and_then(|anti| anti.required_during_scheduling_ignored_during_execution.as_ref());
+        terms
+            .into_iter()
+            .flatten()
+            .any(|term| selects(term, other, pod) && same_place(term, other, node, nodes))
+    };
+    if pods.iter().any(|other| is_active(other) && keeps_away(other)) {
+        return vec![(
+            "node(s) didn't satisfy existing pods anti-affinity rules".to_owned(),
+            true,
+        )];
+    }
+    Vec::new()
+}
+
+/// Resources that a node has too little of.
+fn lacking(pod: &Pod, node: &Node, pods: &[&Pod]) -> Vec<String> {
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let status = node.status.clone().unwrap_or_default();
+    let allocatable = status.allocatable.or(status.capacity).unwrap_or_default();
+    let on_it: Vec<_> = pods.iter().filter(|other| is_on(other, &name)).collect();
+    let mut lacking = Vec::new();
+    if let Some(limit) = allocatable.get("pods").and_then(milli)
+        && i128::try_from(on_it.len()).unwrap_or(i128::MAX) * 1000 >= limit
+    {
+        lacking.push("Too many pods".to_owned());
+    }
+    for (resource, wanted) in requests(pod) {
+        let has = allocatable.get(&resource).and_then(milli).unwrap_or(0);
+        let used: i128 = on_it
+            .iter()
+            .map(|other| requests(other).get(&resource).copied().unwrap_or(0))
+            .sum();
+        if wanted > 0 && used + wanted > has {
+            lacking.push(format!("Insufficient {resource}"));
+        }
+    }
+    lacking
+}
+
+/// What a pod asks for: its containers together, or one of its init containers with the sidecars before it, whichever
+/// is more.
+fn requests(pod: &Pod) -> BTreeMap<String, i128> {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let of = |container: &k8s_openapi::api::core::v1::Container| -> BTreeMap<String, i128> {
+        let requests = container
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.requests.clone());
+        let requests = requests.unwrap_or_default();
+        requests
+            .iter()
+            .filter_map(|(name, quantity)| Some((name.clone(), milli(quantity)?)))
+            .collect()
+    };
+    let mut sidecars: BTreeMap<String, i128> = BTreeMap::new();
+    let mut most: BTreeMap<String, i128> = BTreeMap::new();
+    for container in spec.init_containers.iter().flatten() {
+        let is_sidecar = container.restart_policy.as_deref() == Some("Always");
+        for (name, value) in of(container) {
+            let before = sidecars.get(&name).copied().unwrap_or(0);
+            let most = most.entry(name.clone()).or_default();
+            *most = (*most).max(before + value);
+            if is_sidecar {
+                *sidecars.entry(name).or_default() += value;
+            }
+        }
+    }
+    let mut sum = sidecars;
+    for container in &spec.containers {
+        for (name, value) in of(container) {
+            *sum.entry(name).or_default() += value;
+        }
+    }
+    for (name, value) in most {
+        let sum = sum.entry(name).or_default();
+        *sum = (*sum).max(value);
+    }
+    sum
+}
+
+/// How much a pod would like to be on a node.
+fn preference(pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> i64 {
+    let affinity = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.affinity.clone())
+        .unwrap_or_default();
+    let mut sum = 0;
+    let terms = affinity
+        .node_affinity
+        .and_then(|a| a.preferred_during_scheduling_ignored_during_execution);
+    for term in terms
+        .iter()
+        .flatten()
+        .filter(|term| matches_term(&term.preference, node))
+    {
+        sum += i64::from(term.weight);
+    }
+    let terms = affinity
+        .pod_affinity
+        .and_then(|a| a.preferred_during_scheduling_ignored_during_execution);
+    for term in terms
+        .iter()
+        .flatten()
+        .filter(|term| meets(&term.pod_affinity_term, pod, node, nodes, pods))
+    {
+        sum += i64::from(term.weight);
+    }
+    let terms = affinity
+        .pod_anti_affinity
+        .and_then(|a| a.preferred_during_scheduling_ignored_during_execution);
+    for term in terms
+        .iter()
+        .flatten()
+        .filter(|term| meets(&term.pod_affinity_term, pod, node, nodes, pods))
+    {
+        sum -= i64::from(term.weight);
+    }
+    sum
+}
+
+fn is_active(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    !matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn is_on(pod: &Pod, node: &str) -> bool {
+    is_active(pod) && pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node)
+}
+
+fn unschedulable() -> Taint {
+    Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    }
+}
+
+fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
+    tolerations.iter().any(|toleration| {
+        let key = toleration.key.as_deref().unwrap_or_default();
+        let effect = toleration.effect.as_deref().unwrap_or_default();
+        let exists = toleration.operator.as_deref() == Some("Exists");
+        (effect.is_empty() || effect == taint.effect)
+            && (key == taint.key || (key.is_empty() && exists))
+            && (exists
+                || toleration.value.as_deref().unwrap_or_default()
+                    == taint.value.as_deref().unwrap_or_default())
+    })
+}
+
+fn matches_term(term: &NodeSelectorTerm, node: &Node) -> bool {
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    let name = node.metadata.name.clone().unwrap_or_default();
+    let expressions = term.match_expressions.iter().flatten().all(|expression| {
+        let values = expression.values.as_deref().unwrap_or_default();
+        holds(&expression.operator, labels.get(&expression.key), values)
+    });
+    let fields = term.match_fields.iter().flatten().all(|expression| {
+        let values = expression.values.as_deref().unwrap_or_default();
+        holds(
+            &expression.operator,
+            (expression.key == "metadata.name").then_some(&name),
+            values,
+        )
+    });
+    let says_something = term.match_expressions.is_some() || term.match_fields.is_some();
+    says_something && expressions && fields
+}
+
+fn holds(operator: &str, value: Option<&String>, values: &[String]) -> bool {
+    let number = |text: &String| text.parse::<i64>().ok();
+    let bound = values.first().and_then(number);
+    match operator {
+        "In" => value.is_some_and(|value| values.contains(value)),
+        "NotIn" => value.is_none_or(|value| !values.contains(value)),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => value
+            .and_then(number)
+            .zip(bound)
+            .is_some_and(|(value, bound)| value > bound),
+        "Lt" => value
+            .and_then(number)
+            .zip(bound)
+            .is_some_and(|(value, bound)| value < bound),
+        _ => false,
+    }
+}
+
+/// Whether a pod that the term speaks of is in the same place as the node.
+fn meets(term: &PodAffinityTerm, pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> bool {
+    pods.iter().any(|other| {
+        other.metadata.uid != pod.metadata.uid
+            && is_active(other)
+            && selects(term, pod, other)
+            && same_place(term, other, node, nodes)
+    })
+}
+
+/// The first of a group that wants to be together has nobody to be with.
+fn is_first(term: &PodAffinityTerm, pod: &Pod, pods: &[&Pod]) -> bool {
+    let others = pods.iter().any(|other| {
+        other.metadata.uid != pod.metadata.uid
+            && other.spec.as_ref().is_some_and(|s| s.node_name.is_some())
+            && selects(term, pod, other)
+    });
+    !others && selects(term, pod, pod)
+}
+
+fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
+    let named = term
+        .namespaces
+        .as_ref()
+        .filter(|namespaces| !namespaces.is_empty());
+    let namespace = match named {
+        Some(namespaces) => other
+            .metadata
+            .namespace
+            .as_ref()
+            .is_some_and(|namespace| namespaces.contains(namespace)),
+        None => term.namespace_selector.is_some() || owner.metadata.namespace == other.metadata.namespace,
+    };
+    let labels = other.metadata.labels.clone().unwrap_or_default();
+    namespace
+        && term
+            .label_selector
+            .as_ref()
+            .is_some_and(|selector| matches_labels(selector, &labels))
+}
+
+fn matches_labels(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let equal = selector
+        .match_labels
+        .iter()
+        .flatten()
+        .all(|(key, value)| labels.get(key) == Some(value));
+    let expressions = selector.match_expressions.iter().flatten().all(|expression| {
+        let values = expression.values.as_deref().unwrap_or_default();
+        holds(&expression.operator, labels.get(&expression.key), values)
+    });
+    equal && expressions
+}
+
+fn same_place(term: &PodAffinityTerm, other: &Pod, node: &Node, nodes: &[&Node]) -> bool {
+    let label = |node: &Node| {
+        node.metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(&term.topology_key).cloned())
+    };
+    let theirs = other.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    let theirs = nodes
+        .iter()
+        .find(|known| theirs.is_some() && known.metadata.name == theirs);
+    let (here, there) = (label(node), theirs.and_then(|node| label(node)));
+    here.is_some() && here == there
+}

@@ -1,0 +1,262 @@
+//! The yard: the namespaces that everything of one `trainyard run` lives in.
+//!
+//! ```text
+//! outer   what the user started; passes signals in and the exit code out
+//!  └ door     makes the namespaces (user, mount, pid, network)
+//!     └ init      process 1 of the yard: reaps orphans
+//!        └ worker     the user's command line again, with the whole of trainyard inside
+//! ```
+//!
+//! Each of the three dies with its parent, and with `init` the kernel ends every process of the yard, its mounts, links
+//! and network namespaces, however the outer process ended. Nothing is ever made in the namespaces of the machine, so
+//! nothing can be left in them, and what listens in the yard is out of reach for everyone else.
+//!
+//! Where the machine allows no namespaces there is no yard: [`enter`] returns in the outer process, and pods are
+//! plain processes ([`Isolation::Plain`]).
+
+#[cfg(target_os = "linux")]
+pub(crate) mod link;
+#[cfg(target_os = "linux")]
+pub(crate) mod namespace;
+#[cfg(target_os = "linux")]
+mod probe;
+mod report;
+#[cfg(target_os = "linux")]
+mod stages;
+#[cfg(target_os = "linux")]
+mod supervise;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::{Deserialize, Serialize};
+
+pub use report::{Ability, Isolation, Report};
+
+/// The first argument of a process that [`reenter`] takes.
+pub(crate) const STAGE: &str = "trainyard-stage";
+
+/// This program, however it was found and even if its file has been replaced since.
+#[cfg(target_os = "linux")]
+pub(crate) fn this_program() -> std::path::PathBuf {
+    "/proc/self/exe".into()
+}
+
+/// This program.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn this_program() -> std::path::PathBuf {
+    std::env::current_exe().unwrap_or_default()
+}
+
+/// Tells the worker where it is. Pods never see it.
+const PLACE: &str = "TRAINYARD_YARD";
+
+/// Which network pods are on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Network {
+    /// Each pod has its own network namespace and an address on the yard's bridge; nothing outside can be reached, and
+    /// nothing outside can reach in.
+    #[default]
+    Pod,
+    /// Pods use the machine's network, each with a loopback address of its own.
+    Host,
+}
+
+/// What is asked of a yard.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted {
+    /// The network of pods, where the machine allows it.
+    pub network: Network,
+    /// No namespaces, even where they are possible.
+    pub plain: bool,
+}
+
+/// Where this process is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Yard {
+    /// How pods can be kept apart here.
+    pub isolation: Isolation,
+    /// The network that pods get.
+    pub network: Network,
+    /// What this machine allows.
+    pub report: Report,
+}
+
+impl Yard {
+    /// What differs from a real cluster here, as sentences for the user.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.isolation == Isolation::Plain {
+            let reason = self.report.namespaces.reason().unwrap_or("as asked");
+            notes.push(format!(
+                "pods run as plain processes on loopback, without namespaces of their own ({reason}); \
+                 volumes are not at their mount paths and all pods share the file system"
+            ));
+            return notes;
+        }
+        if self.network == Network::Host {
+            let reason = self.report.network.reason().unwrap_or("as asked");
+            notes.push(format!(
+                "pods use this machine's network, each with a 127.x address ({reason}); two pods that listen on \
+                 every address cannot use the same port"
+            ));
+        }
+        if let Some(reason) = self.report.overlay.reason() {
+            notes.push(format!(
+                "this machine's files are read-only in pods ({reason}); pods can write to /tmp, to volumes and to \
+                 the working directory"
+            ));
+        }
+        notes
+    }
+}
+
+/// What [`enter`] came to.
+#[derive(Debug)]
+pub enum Entered {
+    /// This is the worker, or there is no yard: go on here.
+    Inside(Yard),
+    /// This was the outer process, and the worker has ended: exit with this.
+    Over(ExitCode),
+}
+
+/// Why there is no yard.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The program could not be started again.
+    #[error("could not start {what} of the yard: {source}; is this program still where it was started from?")]
+    Start {
+        /// Which stage.
+        what: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A system call of a stage failed.
+    #[error("could not {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// The network of the yard could not be made.
+    #[error("could not make the network of the yard: {0}")]
+    Network(String),
+    /// The worker was told something that it does not understand.
+    #[error("{PLACE} is set to something unexpected; unset it")]
+    Place,
+}
+
+impl Error {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn system(what: &'static str) -> impl Fn(nix::Error) -> Self {
+        move |source| Self::System {
+            what,
+            source: source.into(),
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    pub(crate) fn io(what: &'static str) -> impl Fn(std::io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+}
+
+/// Takes the processes that this crate starts from the program that it is part of. To be called at the very start of
+/// `main`, before there is a second thread; `None` means that the user started this process.
+pub fn reenter(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let mut arguments = arguments.into_iter().skip(1);
+    if arguments.next()? != STAGE {
+        return None;
+    }
+    let stage = arguments.next().unwrap_or_default();
+    let rest: Vec<_> = arguments.collect();
+    Some(run_stage(&stage.to_string_lossy(), &rest))
+}
+
+/// Exit code of a stage that could not do its work; what went wrong is on standard error.
+const STAGE_FAILED: u8 = 4;
+
+#[cfg(target_os = "linux")]
+fn run_stage(stage: &str, rest: &[OsString]) -> ExitCode {
+    let result = match stage {
+        "door" => stages::door(rest),
+        "init" => stages::init(rest),
+        "probe" => probe::run(rest),
+        "probe-proc" => probe::proc_can_be_mounted(),
+        "container" => crate::node::runtime::isolated::container_stage(),
+        "plain" => crate::node::runtime::plain::stage(),
+        _ => {
+            eprintln!("{STAGE} {stage} is not for people; see --help");
+            return ExitCode::from(2);
+        }
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("trainyard: {error}");
+        ExitCode::from(STAGE_FAILED)
+    })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn run_stage(stage: &str, rest: &[OsString]) -> ExitCode {
+    if stage == "plain" {
+        return crate::node::runtime::plain::stage().unwrap_or_else(|error| {
+            eprintln!("trainyard: {error}");
+            ExitCode::from(STAGE_FAILED)
+        });
+    }
+    eprintln!("{STAGE} {stage} is not for people; see --help");
+    ExitCode::from(2)
+}
+
+/// What this machine allows, and why not more. Tries it in a process of its own, which leaves nothing behind.
+///
+/// `scratch` is a directory that copy-on-write layers would be kept in.
+pub fn isolation(scratch: &Path) -> Report {
+    #[cfg(target_os = "linux")]
+    return probe::ask(scratch);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = scratch;
+        Report::plain("only Linux has namespaces")
+    }
+}
+
+/// Enters the yard: in the process that the user started this returns when everything is over, in the worker at once.
+///
+/// To be called before there is a second thread. `scratch` as for [`isolation`]; it must exist.
+pub fn enter(wanted: Wanted, scratch: &Path) -> Result<Entered, Error> {
+    if let Some(place) = std::env::var_os(PLACE) {
+        let place = place.to_str().ok_or(Error::Place)?;
+        let yard = serde_json::from_str(place).map_err(|_| Error::Place)?;
+        // Those who passed it on had blocked signals to wait for them, and that is inherited.
+        #[cfg(target_os = "linux")]
+        nix::sys::signal::SigSet::empty()
+            .thread_set_mask()
+            .map_err(Error::system("unblock signals"))?;
+        return Ok(Entered::Inside(yard));
+    }
+    let report = isolation(scratch);
+    let isolation = if wanted.plain {
+        Isolation::Plain
+    } else {
+        report.isolation
+    };
+    let network = match (isolation, &report.network) {
+        (Isolation::Plain, _) | (_, Ability::No { .. }) => Network::Host,
+        (_, Ability::Yes) => wanted.network,
+    };
+    let yard = Yard {
+        isolation,
+        network,
+        report,
+    };
+    if isolation == Isolation::Plain {
+        return Ok(Entered::Inside(yard));
+    }
+    #[cfg(target_os = "linux")]
+    return stages::outer(&yard).map(Entered::Over);
+    #[cfg(not(target_os = "linux"))]
+    Ok(Entered::Inside(yard))
+}

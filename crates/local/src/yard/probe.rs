@@ -1,0 +1,157 @@
+//! Finding out what a machine allows, by trying it in a process that ends afterwards.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::geteuid;
+
+use super::stages::{flags, stage};
+use super::{Ability, Error, Isolation, Network, Report, link, namespace};
+use crate::node::runtime::isolated::layer::{Layer, Layering};
+
+/// Starts a process that tries everything, and returns what it says.
+pub(super) fn ask(scratch: &Path) -> Report {
+    // Root may lack the rights, as in most containers, and still be allowed what every user is.
+    let candidates: &[Isolation] = if geteuid().is_root() {
+        &[Isolation::Root, Isolation::User]
+    } else {
+        &[Isolation::User]
+    };
+    let mut report = Report::plain("not tried");
+    for isolation in candidates {
+        report = attempt(*isolation, scratch);
+        if report.isolation != Isolation::Plain {
+            break;
+        }
+    }
+    report
+}
+
+fn attempt(isolation: Isolation, scratch: &Path) -> Report {
+    let name = if isolation == Isolation::Root {
+        "root"
+    } else {
+        "user"
+    };
+    let mut probe = stage("probe", &[name.as_ref(), scratch.as_os_str()]);
+    let output = probe.stdin(Stdio::null()).output();
+    match output {
+        Err(error) => Report::plain(format!("could not start this program again: {error}")),
+        Ok(output) => serde_json::from_slice(&output.stdout).unwrap_or_else(|_| {
+            let message = String::from_utf8_lossy(&output.stderr);
+            let message = message.trim().trim_start_matches("trainyard: ");
+            Report::plain(format!("{message}{}", hint().unwrap_or_default()))
+        }),
+    }
+}
+
+/// The stage: fails if there can be no namespaces, else prints what else there is.
+pub(super) fn run(arguments: &[OsString]) -> Result<ExitCode, Error> {
+    let [name, scratch] = arguments else {
+        return Err(Error::Place);
+    };
+    let isolation = if name == "root" {
+        Isolation::Root
+    } else {
+        Isolation::User
+    };
+    let cgroups = crate::node::runtime::cgroup::ability();
+    namespace::leave(
+        isolation,
+        flags(isolation, Network::Host) | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC,
+    )?;
+    let overlay = Ability::of("overlay file system", try_overlay(isolation, Path::new(scratch)));
+    let network = Ability::of("network namespace", try_network());
+    mount_proc_in_child()?;
+    let report = Report {
+        isolation,
+        namespaces: Ability::Yes,
+        overlay,
+        network,
+        cgroups,
+    };
+    println!("{}", serde_json::to_string(&report).map_err(|_| Error::Place)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `/proc` can only be mounted from within the process namespace that it is to show.
+fn mount_proc_in_child() -> Result<(), Error> {
+    let mut child: Command = stage("probe-proc", &[]);
+    let status = child.status().map_err(|source| Error::Start {
+        what: "a process in a new process namespace",
+        source,
+    })?;
+    if status.success() {
+        Ok(())
+    } else {
+        // It has said why.
+        std::process::exit(i32::from(super::STAGE_FAILED))
+    }
+}
+
+/// The stage of [`mount_proc_in_child`].
+pub(super) fn proc_can_be_mounted() -> Result<ExitCode, Error> {
+    namespace::mount_proc(Path::new("/proc"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn try_overlay(isolation: Isolation, scratch: &Path) -> Result<(), String> {
+    let place = scratch.join(format!("probe-{}", std::process::id()));
+    let target = place.join("root");
+    let result = fs::create_dir_all(&target)
+        .map_err(|e| e.to_string())
+        .and_then(|()| {
+            let mut layering = Layering::new(place.join("layers"), isolation);
+            let layer = layering
+                .put(Path::new("/usr"), &target)
+                .map_err(|e| e.to_string())?;
+            match layer {
+                Layer::Overlay => File::create(target.join("probe"))
+                    .map(drop)
+                    .map_err(|e| e.to_string()),
+                Layer::ReadOnly(reason) => Err(reason),
+            }
+        });
+    // The mount ends with this process; what it was made from must not stay.
+    let _ = nix::mount::umount(&target);
+    crate::node::runtime::remove_tree(&place);
+    result
+}
+
+fn try_network() -> Result<(), String> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(|e| e.desc().to_owned())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .map_err(|e| e.to_string())?;
+    runtime.block_on(async {
+        let bridge = link::Bridge::make().await.map_err(|e| e.to_string())?;
+        let here = File::open("/proc/self/ns/net").map_err(|e| e.to_string())?;
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| e.desc().to_owned())?;
+        let pod = File::open("/proc/self/ns/net").map_err(|e| e.to_string())?;
+        let attached = bridge.attach(1, &pod).await.map_err(|e| e.to_string());
+        drop(here);
+        attached
+    })
+}
+
+/// Known settings that forbid user namespaces, and how to change them.
+fn hint() -> Option<String> {
+    let value = |path: &str| fs::read_to_string(path).ok().map(|v| v.trim().to_owned());
+    let is = |path: &str, wanted: &str| value(path).as_deref() == Some(wanted);
+    let setting = if is("/proc/sys/kernel/unprivileged_userns_clone", "0") {
+        "kernel.unprivileged_userns_clone=1"
+    } else if is("/proc/sys/user/max_user_namespaces", "0") {
+        "user.max_user_namespaces=10000"
+    } else if is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+        "kernel.apparmor_restrict_unprivileged_userns=0"
+    } else {
+        return None;
+    };
+    Some(format!(
+        "; this machine forbids user namespaces to users, an administrator can allow them with: sysctl -w {setting}"
+    ))
+}

@@ -1,0 +1,77 @@
+//! The processes between the user's command and the worker.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+use nix::sched::CloneFlags;
+
+use super::supervise::supervise;
+use super::{Error, Isolation, Network, PLACE, STAGE, Yard, namespace, this_program};
+
+/// Starts the door with what this process was started with, and waits for the end.
+pub(super) fn outer(yard: &Yard) -> Result<ExitCode, Error> {
+    let place = serde_json::to_string(yard).map_err(|_| Error::Place)?;
+    let mut door = stage("door", &[std::process::id().to_string().as_ref()]);
+    door.args(env::args_os())
+        .env(PLACE, place)
+        // A terminal sends its signals to a whole process group: only the outer process is to get them, and passes
+        // each on once.
+        .process_group(0);
+    supervise("the door", &mut door)
+}
+
+/// Makes the namespaces, and the first process in them.
+pub(super) fn door(arguments: &[OsString]) -> Result<ExitCode, Error> {
+    let (parent, command) = parse(arguments)?;
+    namespace::die_with(parent)?;
+    let yard: Yard = env::var(PLACE)
+        .ok()
+        .and_then(|place| serde_json::from_str(&place).ok())
+        .ok_or(Error::Place)?;
+    namespace::leave(yard.isolation, flags(yard.isolation, yard.network))?;
+    let mut init = stage("init", &[std::process::id().to_string().as_ref()]);
+    init.args(command);
+    supervise("process 1", &mut init)
+}
+
+/// Process 1 of the yard.
+pub(super) fn init(arguments: &[OsString]) -> Result<ExitCode, Error> {
+    let (parent, command) = parse(arguments)?;
+    namespace::die_with(parent)?;
+    namespace::mount_proc(Path::new("/proc"))?;
+    let (name, arguments) = command.split_first().ok_or(Error::Place)?;
+    let mut worker = Command::new(this_program());
+    worker.arg0(name).args(arguments);
+    supervise("the worker", &mut worker)
+}
+
+/// The namespaces of a yard.
+pub(super) fn flags(isolation: Isolation, network: Network) -> CloneFlags {
+    let mut flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID;
+    if network == Network::Pod {
+        flags |= CloneFlags::CLONE_NEWNET;
+    }
+    if isolation == Isolation::User {
+        flags |= CloneFlags::CLONE_NEWUSER;
+    }
+    flags
+}
+
+/// A command that [`super::reenter`] takes.
+pub(super) fn stage(name: &str, arguments: &[&OsStr]) -> Command {
+    let mut command = Command::new(this_program());
+    command.arg0("trainyard").arg(STAGE).arg(name).args(arguments);
+    command
+}
+
+fn parse(arguments: &[OsString]) -> Result<(u32, &[OsString]), Error> {
+    let (parent, command) = arguments.split_first().ok_or(Error::Place)?;
+    let parent = parent
+        .to_str()
+        .and_then(|id| id.parse().ok())
+        .ok_or(Error::Place)?;
+    Ok((parent, command))
+}

@@ -1,0 +1,231 @@
+//! The operator, as it is, against the API in process.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests fail tests"
+)]
+
+#[allow(dead_code, reason = "each suite uses its own part")]
+mod api_support;
+
+use std::sync::Arc;
+
+use clap::{Args, FromArgMatches};
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{Event, Pod, Service};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use trainyard_api::TrainingJob;
+use trainyard_operator::Options;
+use trainyard_operator::metrics::Metrics;
+
+use api_support::{create, from, server_with_jobs, within};
+
+/// Runs the operator until dropped.
+struct Operator {
+    shutdown: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Operator {
+    fn start(client: Client, arguments: &[&str]) -> Self {
+        let command = Options::augment_args(clap::Command::new("operator"));
+        let arguments = ["operator", "--http-address=127.0.0.1:0"].iter().chain(arguments);
+        let matches = command.try_get_matches_from(arguments).unwrap();
+        let options = Options::from_arg_matches(&matches).unwrap();
+        let shutdown = CancellationToken::new();
+        let token = shutdown.clone();
+        let task = tokio::spawn(async move {
+            let metrics = Arc::new(Metrics::new());
+            trainyard_operator::run(client, options, metrics, token)
+                .await
+                .unwrap();
+        });
+        Self { shutdown, task }
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        within("the end of the operator", self.task).await.unwrap();
+    }
+}
+
+fn job(name: &str, workers: u32) -> TrainingJob {
+    from(json!({
+        "apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name},
+        "spec": {
+            "framework": {"name": "pytorch"},
+            "roles": [{"name": "worker", "replicas": workers, "template": {"spec": {
+                "containers": [{"name": "train", "image": "example/mnist:1", "command": ["train"]}],
+            }}}],
+        },
+    }))
+}
+
+/// Waits until what is watched is as wanted.
+async fn wait_for<K>(api: &Api<K>, what: &str, mut wanted: impl FnMut(&K) -> bool) -> K
+where
+    K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    within(what, async {
+        let mut events = api.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+        loop {
+            match events.try_next().await.unwrap() {
+                Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) if wanted(&object) => {
+                    return object;
+                }
+                Some(WatchEvent::Error(status)) => panic!("{status}"),
+                Some(_) => {}
+                None => panic!("the watch ended"),
+            }
+        }
+    })
+    .await
+}
+
+/// Plays the node: a pod is in a phase.
+async fn set_phase(pods: &Api<Pod>, pod: &str, phase: &str, state: Value) {
+    let ready = if phase == "Running" { "True" } else { "False" };
+    let status = json!({"status": {
+        "phase": phase,
+        "podIP": "10.0.0.1",
+        "conditions": [{"type": "Ready", "status": ready}],
+        "containerStatuses": [{
+            "name": "train", "image": "example/mnist:1", "imageID": "", "ready": phase == "Running", "restartCount": 0,
+            "state": state,
+        }],
+    }});
+    pods.patch_status(pod, &PatchParams::default(), &Patch::Merge(status))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_job_is_created_runs_succeeds_and_is_cleaned_up() {
+    let server = server_with_jobs().await;
+    let client = server.client("default");
+    let operator = Operator::start(
+        client.clone(),
+        &["--watch-namespace", "default", "--leader-elect"],
+    );
+    let jobs: Api<TrainingJob> = Api::default_namespaced(client.clone());
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    jobs.create(&kube::api::PostParams::default(), &job("mnist", 2))
+        .await
+        .unwrap();
+
+    let names = ["mnist-worker-0", "mnist-worker-1"];
+    for name in names {
+        let pod = wait_for(&pods, "a pod", |pod| pod.name_any() == name).await;
+        assert_eq!(pod.spec.unwrap().restart_policy.as_deref(), Some("Never"));
+        assert_eq!(pod.metadata.owner_references.unwrap()[0].kind, "TrainingJob");
+    }
+    let services: Api<Service> = Api::default_namespaced(client.clone());
+    let service = services
+        .list(&ListParams::default())
+        .await
+        .unwrap()
+        .items
+        .remove(0);
+    assert_eq!(service.spec.unwrap().cluster_ip.as_deref(), Some("None"));
+
+    for name in names {
+        set_phase(
+            &pods,
+            name,
+            "Running",
+            json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}}),
+        )
+        .await;
+    }
+    let phase = |job: &TrainingJob| format!("{:?}", job.status.as_ref().map(|status| status.phase));
+    wait_for(&jobs, "Running", |job| phase(job).contains("Running")).await;
+    for name in names {
+        let ended = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
+        set_phase(&pods, name, "Succeeded", ended).await;
+    }
+    let done = wait_for(&jobs, "Succeeded", |job| phase(job).contains("Succeeded")).await;
+    assert_eq!(done.status.unwrap().observed_generation, done.metadata.generation);
+
+    let events: Api<Event> = Api::default_namespaced(client.clone());
+    let about = ListParams::default().fields("involvedObject.name=mnist");
+    within("an event", async {
+        while events.list(&about).await.unwrap().items.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+
+    jobs.delete("mnist", &DeleteParams::background()).await.unwrap();
+    assert!(
+        pods.list(&ListParams::default()).await.unwrap().items.is_empty(),
+        "pods go with their job"
+    );
+    assert!(
+        services
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_pod_that_fails_is_the_root_cause() {
+    let server = server_with_jobs().await;
+    let client = server.client("default");
+    let operator = Operator::start(client.clone(), &[]);
+    let jobs: Api<TrainingJob> = Api::default_namespaced(client.clone());
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let mut wanted = job("broken", 1);
+    wanted.spec.run_policy = from(json!({"backoffLimit": 0}));
+    jobs.create(&kube::api::PostParams::default(), &wanted)
+        .await
+        .unwrap();
+    wait_for(&pods, "a pod", |pod| pod.name_any() == "broken-worker-0").await;
+    let ended = json!({"terminated": {"exitCode": 3, "reason": "Error", "message": "no data"}});
+    set_phase(&pods, "broken-worker-0", "Failed", ended).await;
+    let job = wait_for(&jobs, "Failed", |job| {
+        job.status
+            .as_ref()
+            .is_some_and(|status| format!("{:?}", status.phase).contains("Failed"))
+    })
+    .await;
+    let status = serde_json::to_value(job.status).unwrap();
+    assert!(
+        status.to_string().contains("no data") || status.to_string().contains('3'),
+        "{status}"
+    );
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_watch_that_is_cut_off_is_begun_anew() {
+    let server = server_with_jobs().await;
+    let client = server.client("default");
+    let jobs: Api<TrainingJob> = Api::default_namespaced(client.clone());
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    for number in 0..600 {
+        create(
+            &jobs,
+            serde_json::to_value(job(&format!("job-{number}"), 1)).unwrap(),
+        )
+        .await;
+    }
+    // More than a page of everything, and no history to go on from.
+    server.compact();
+    let operator = Operator::start(client.clone(), &[]);
+    within("all pods", async {
+        while pods.list(&ListParams::default()).await.unwrap().items.len() < 600 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    operator.stop().await;
+}

@@ -1,0 +1,144 @@
+//! A small cluster, in a yard.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{DeleteParams, LogParams, PostParams, WatchEvent, WatchParams};
+use kube::{Client, ResourceExt};
+use trainyard_local::api::Api;
+use trainyard_local::env::Environment;
+use trainyard_local::node::runtime::Runtime;
+use trainyard_local::node::runtime::state::StateDirectory;
+use trainyard_local::node::{Machine, Node, NodeOptions};
+use trainyard_local::yard::{self, Entered, Wanted};
+
+/// Names the directory in which state is kept.
+pub const STATE: &str = "TEST_STATE";
+
+pub fn main(name: &str) -> ExitCode {
+    let state = PathBuf::from(std::env::var_os(STATE).unwrap());
+    let yard = match yard::enter(Wanted::default(), &state).unwrap() {
+        Entered::Over(code) => return code,
+        Entered::Inside(yard) => yard,
+    };
+    let directory = StateDirectory::claim(&state).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let environment = Environment::system();
+        let api = Api::new(environment.clone());
+        let client = api.client("default");
+        let pods = Runtime::new(&yard, &directory.path().join("pods")).await.unwrap();
+        let machine = |name: &str| Machine {
+            name: name.to_owned(),
+            ..Machine::default()
+        };
+        let options = NodeOptions {
+            machines: vec![machine("one"), machine("two")],
+            state_directory: directory.path().to_owned(),
+            claims_directory: state.join("claims"),
+            working_directory: std::env::current_dir().unwrap(),
+            images: std::collections::BTreeMap::new(),
+            environment,
+        };
+        let node = Node::start(client.clone(), pods, options).await.unwrap();
+        for name in node.names() {
+            api.attach_node(name, node.access());
+        }
+        let (_, test) = super::pods::ALL.iter().find(|(known, _)| *known == name).unwrap();
+        test(Cluster { client }).await;
+        node.stop().await;
+    });
+    ExitCode::SUCCESS
+}
+
+pub struct Cluster {
+    pub client: Client,
+}
+
+impl Cluster {
+    pub fn pods(&self) -> kube::Api<Pod> {
+        kube::Api::default_namespaced(self.client.clone())
+    }
+
+    pub async fn config_map(&self, name: &str, data: serde_json::Value) {
+        let map = serde_json::json!({"metadata": {"name": name}, "data": data});
+        let api = kube::Api::<ConfigMap>::default_namespaced(self.client.clone());
+        api.create(&PostParams::default(), &serde_json::from_value(map).unwrap())
+            .await
+            .unwrap();
+    }
+
+    /// Makes a pod of a spec.
+    pub async fn create(&self, name: &str, spec: serde_json::Value) -> Pod {
+        let pod = serde_json::json!({"metadata": {"name": name, "labels": {"app": "test", "name": name}}, "spec": spec});
+        self.pods()
+            .create(&PostParams::default(), &serde_json::from_value(pod).unwrap())
+            .await
+            .unwrap()
+    }
+
+    /// Waits until a pod is as wanted.
+    pub async fn until(&self, name: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
+        let last = std::sync::Mutex::new(None);
+        let watching = async {
+            let found = self.pods().get(name).await.unwrap();
+            if wanted(&found) {
+                return found;
+            }
+            let version = found.resource_version().unwrap();
+            let parameters = WatchParams::default().fields(&format!("metadata.name={name}"));
+            let mut events = self.pods().watch(&parameters, &version).await.unwrap().boxed();
+            while let Some(event) = events.try_next().await.unwrap() {
+                if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) | WatchEvent::Deleted(pod) = event {
+                    if wanted(&pod) {
+                        return pod;
+                    }
+                    *last.lock().unwrap() = Some(pod);
+                }
+            }
+            panic!("the watch ended");
+        };
+        let reached = tokio::time::timeout(Duration::from_secs(20), watching).await;
+        reached.unwrap_or_else(|_| {
+            let last = last.lock().unwrap();
+            panic!("not as wanted: {:#?}", last.as_ref().map(|pod| &pod.status));
+        })
+    }
+
+    pub async fn until_phase(&self, name: &str, phase: &str) -> Pod {
+        self.until(name, |pod| {
+            pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some(phase)
+        })
+        .await
+    }
+
+    pub async fn log(&self, name: &str) -> String {
+        let parameters = LogParams {
+            container: Some("main".to_owned()),
+            ..LogParams::default()
+        };
+        self.pods().logs(name, &parameters).await.unwrap()
+    }
+
+    /// Deletes a pod and waits until it is gone.
+    pub async fn delete(&self, name: &str) {
+        let pod = self.pods().get(name).await.unwrap();
+        self.pods().delete(name, &DeleteParams::default()).await.unwrap();
+        let gone = async {
+            let parameters = WatchParams::default().fields(&format!("metadata.name={name}"));
+            let version = pod.resource_version().unwrap();
+            let mut events = self.pods().watch(&parameters, &version).await.unwrap().boxed();
+            while let Some(event) = events.try_next().await.unwrap() {
+                if matches!(event, WatchEvent::Deleted(_)) {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), gone)
+            .await
+            .expect("gone in time");
+    }
+}

@@ -1,0 +1,145 @@
+//! Pods as processes: in namespaces as root and as an ordinary user, on the machine's network, and plain.
+//!
+//! Each test starts this program again as the process that a user would start, in a yard of its own, and looks at what
+//! it says and at what is left of it. `run` below is what that process does.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "all of this is a test, which Clippy can not see without the usual harness"
+)]
+
+#[path = "node_runtime/inside.rs"]
+mod inside;
+#[path = "node_runtime/machine.rs"]
+mod machine;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use machine::{Identity, Run, remains};
+
+fn main() -> ExitCode {
+    if let Some(code) = trainyard_local::reenter(std::env::args_os()) {
+        return code;
+    }
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.get(1).is_some_and(|first| first == "run") {
+        return inside::main(&arguments[2..]);
+    }
+    let mut trials = Vec::new();
+    for identity in Identity::possible() {
+        let mut add = |name: &str, test: fn(Identity)| {
+            let test = move || {
+                std::panic::catch_unwind(|| test(identity)).map_err(|panic| {
+                    let message = panic.downcast_ref::<String>().cloned();
+                    let message = message.or(panic.downcast_ref::<&str>().map(ToString::to_string));
+                    Failed::from(message.unwrap_or_default())
+                })
+            };
+            trials.push(Trial::test(format!("{identity}::{name}"), test));
+        };
+        add("files", files);
+        add("network", network);
+        add("endings", endings);
+        add("commands", commands);
+        add("rights", rights);
+        add("signals_and_exit_code", signals_and_exit_code);
+        add("nothing_is_left", nothing_is_left);
+        add("nothing_is_left_after_kill", nothing_is_left_after_kill);
+        add("host_network", host_network);
+        add("plain", plain);
+        add("quick", quick);
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn files(identity: Identity) {
+    let run = Run::new(identity);
+    std::fs::write(run.home().join("work/input"), "from the machine").unwrap();
+    let said = run.to_end(&["files"]);
+    assert_eq!(said, "ok\n");
+    // What a pod writes to the working directory is written, and nothing else.
+    assert_eq!(
+        std::fs::read_to_string(run.home().join("work/output")).unwrap(),
+        "kept\n"
+    );
+    assert!(!std::path::Path::new("/trainyard-wrote-this").exists());
+    assert!(!run.home().join("elsewhere").exists());
+}
+
+fn network(identity: Identity) {
+    assert_eq!(Run::new(identity).to_end(&["network"]), "ok\n");
+}
+
+fn endings(identity: Identity) {
+    assert_eq!(Run::new(identity).to_end(&["endings"]), "ok\n");
+}
+
+fn commands(identity: Identity) {
+    assert_eq!(Run::new(identity).to_end(&["commands"]), "ok\n");
+}
+
+fn rights(identity: Identity) {
+    assert_eq!(Run::new(identity).to_end(&["rights"]), "ok\n");
+}
+
+fn quick(identity: Identity) {
+    assert_eq!(Run::new(identity).to_end(&["quick"]), "ok\n");
+}
+
+fn host_network(identity: Identity) {
+    assert_eq!(Run::new(identity).to_end(&["--host", "host_network"]), "ok\n");
+}
+
+fn plain(identity: Identity) {
+    let run = Run::new(identity);
+    assert_eq!(run.to_end(&["--plain", "plain"]), "ok\n");
+    let mut running = run.start(&["--plain", "wait"]);
+    running.expect("running");
+    running.kill();
+    // The container's own process ends with the run; what it started is found by the next run.
+    assert_eq!(run.to_end(&["--plain", "plain"]), "ok\n");
+    remains::of(&run).assert_none();
+}
+
+fn signals_and_exit_code(identity: Identity) {
+    let run = Run::new(identity);
+    let mut running = run.start(&["signals"]);
+    running.expect("waiting");
+    running.signal("INT");
+    running.expect("INT");
+    running.signal("TERM");
+    running.expect("TERM");
+    assert_eq!(running.end(), 42);
+}
+
+fn nothing_is_left(identity: Identity) {
+    let run = Run::new(identity);
+    let before = remains::of_machine();
+    let mut running = run.start(&["wait"]);
+    running.expect("running");
+    let namespaces = remains::of(&run).namespaces();
+    running.signal("TERM");
+    assert_eq!(running.end(), 0);
+    remains::of(&run).assert_none();
+    namespaces.assert_gone();
+    before.assert_same();
+}
+
+fn nothing_is_left_after_kill(identity: Identity) {
+    let run = Run::new(identity);
+    let before = remains::of_machine();
+    let mut running = run.start(&["wait"]);
+    running.expect("running");
+    let namespaces = remains::of(&run).namespaces();
+    running.kill();
+    remains::of(&run).assert_none();
+    namespaces.assert_gone();
+    before.assert_same();
+    // Files that it left are removed by the next run.
+    assert_eq!(run.runs(), 1);
+    assert_eq!(run.to_end(&["commands"]), "ok\n");
+    assert_eq!(run.runs(), 0);
+}

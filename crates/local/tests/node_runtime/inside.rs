@@ -1,0 +1,488 @@
+//! What the started program does: a small `trainyard run`, in a yard.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+use trainyard_local::node::runtime::state::StateDirectory;
+use trainyard_local::node::runtime::{
+    Container, ContainerSpec, Exit, Limits, Mount, Root, Runtime, Sandbox, SandboxSpec, User,
+};
+use trainyard_local::yard::{self, Entered, Isolation, Network, Wanted, Yard};
+
+/// Names the directory in which state is kept.
+pub const STATE: &str = "TEST_STATE";
+
+pub fn main(arguments: &[String]) -> ExitCode {
+    let state = PathBuf::from(std::env::var_os(STATE).unwrap());
+    let has = |option: &str| arguments.iter().any(|argument| argument == option);
+    let wanted = Wanted {
+        network: if has("--host") {
+            Network::Host
+        } else {
+            Network::Pod
+        },
+        plain: has("--plain"),
+    };
+    let yard = match yard::enter(wanted, &state).unwrap() {
+        Entered::Over(code) => return code,
+        Entered::Inside(yard) => yard,
+    };
+    let what = arguments.last().unwrap().clone();
+    let directory = StateDirectory::claim(&state).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let code = runtime.block_on(async {
+        let node = Node {
+            runtime: Runtime::new(&yard, &directory.path().join("pods")).await.unwrap(),
+            state: directory.path().to_owned(),
+            yard,
+        };
+        match what.as_str() {
+            "files" => node.files().await,
+            "network" => node.network().await,
+            "endings" => node.endings().await,
+            "commands" => node.commands().await,
+            "rights" => node.rights().await,
+            "host_network" => node.host_network().await,
+            "plain" => node.plain().await,
+            "quick" => node.quick().await,
+            "wait" => return node.wait().await,
+            "signals" => return signals().await,
+            other => panic!("there is no {other}"),
+        }
+        println!("ok");
+        0
+    });
+    ExitCode::from(code)
+}
+
+struct Node {
+    runtime: Runtime,
+    state: PathBuf,
+    yard: Yard,
+}
+
+impl Node {
+    async fn sandbox(&self, name: &str) -> Sandbox {
+        let spec = SandboxSpec {
+            id: name.to_owned(),
+            hostname: name.to_owned(),
+            host_network: false,
+        };
+        self.runtime.sandbox(spec).await.unwrap()
+    }
+
+    fn container(&self, command: &[&str]) -> ContainerSpec {
+        let directory = std::env::current_dir().unwrap();
+        let id = format!("c{}", std::fs::read_dir(self.state.join("pods")).unwrap().count());
+        ContainerSpec {
+            log: self
+                .state
+                .join(format!("{id}-{}.log", jiff::Timestamp::now().as_nanosecond())),
+            id,
+            root: Root::Host,
+            mounts: vec![Mount {
+                source: directory.clone(),
+                target: directory.clone(),
+                read_only: false,
+            }],
+            read_only_root: false,
+            command: command.iter().map(ToString::to_string).collect(),
+            env: vec![("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())],
+            working_directory: directory,
+            user: User::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// Runs a script in a pod of its own. Its end and its output.
+    async fn script(&self, script: &str) -> (Exit, String) {
+        let sandbox = self.sandbox("pod").await;
+        let container = sandbox
+            .start(self.container(&["sh", "-c", script]))
+            .await
+            .unwrap();
+        (container.wait().await, said(&container))
+    }
+
+    async fn says(&self, script: &str) -> String {
+        let (exit, output) = self.script(script).await;
+        assert_eq!(exit.code, 0, "{script}: {output}");
+        output
+    }
+
+    async fn files(&self) {
+        let (exit, output) = self
+            .script("cat input && echo kept > output && echo x > /trainyard-wrote-this && echo x > ../elsewhere && cat /trainyard-wrote-this")
+            .await;
+        assert_eq!((exit.code, output.as_str()), (0, "from the machinex\n"));
+        // Each container has files of its own, and its own idea of what they are.
+        let check =
+            "test ! -e /trainyard-wrote-this && test ! -e ../elsewhere && test -x /bin/sh && echo fine";
+        assert_eq!(self.says(check).await, "fine\n");
+        // Below what belongs to others an ordinary user can't write, as on the machine itself.
+        let deep = if self.yard.isolation == Isolation::Root {
+            "/var/lib/x/y"
+        } else {
+            "/var/x/y"
+        };
+        let script =
+            format!("mkdir -p {deep} /opt/z && rm /etc/passwd && ls /etc/passwd 2>/dev/null || echo gone");
+        assert_eq!(self.says(&script).await, "gone\n");
+        assert!(Path::new("/etc/passwd").exists());
+        assert_eq!(
+            self.says("echo $$; for p in /proc/[0-9]*; do basename $p; done")
+                .await,
+            "1\n1\n"
+        );
+        assert_eq!(
+            self.says("pwd").await.trim(),
+            std::env::current_dir().unwrap().to_str().unwrap()
+        );
+        let devices =
+            "echo x > /dev/null && head -c 2 /dev/zero | wc -c && test -w /dev/shm && : > /dev/shm/x";
+        assert_eq!(self.says(devices).await, "2\n");
+        assert_ne!(
+            self.script("echo 1 > /proc/sys/kernel/panic || echo x > /sys/x")
+                .await
+                .0
+                .code,
+            0
+        );
+        self.mounts().await;
+    }
+
+    async fn mounts(&self) {
+        let volume = self.state.join("volume");
+        std::fs::create_dir_all(volume.join("sub")).unwrap();
+        std::fs::write(volume.join("one"), "1").unwrap();
+        let mut spec = self.container(&[
+            "sh",
+            "-c",
+            "cat /some/where/one /a-file; echo 2 > /some/where/two; echo x > /a-file",
+        ]);
+        let at = |source: PathBuf, target: &str, read_only| Mount {
+            source,
+            target: target.into(),
+            read_only,
+        };
+        spec.mounts.push(at(volume.clone(), "/some/where", false));
+        spec.mounts.push(at(volume.join("one"), "/a-file", true));
+        spec.working_directory = "/made/when/missing".into();
+        let sandbox = self.sandbox("mounts").await;
+        let container = sandbox.start(spec).await.unwrap();
+        let exit = container.wait().await;
+        let output = said(&container);
+        assert!(output.contains("11") && output.contains("Read-only"), "{output}");
+        assert_ne!(exit.code, 0);
+        assert_eq!(std::fs::read_to_string(volume.join("two")).unwrap(), "2\n");
+        // A root directory instead of the machine's files.
+        let root = self.state.join("image");
+        std::fs::create_dir_all(root.join("bin")).unwrap();
+        std::fs::write(root.join("hello"), "from the image\n").unwrap();
+        let mut spec = self.container(&["/tools/cat", "/hello"]);
+        spec.root = Root::Directory(root.clone());
+        spec.working_directory = "/".into();
+        spec.mounts = vec![
+            at("/usr/bin".into(), "/tools", true),
+            at("/usr/lib".into(), "/usr/lib", true),
+        ];
+        for name in ["lib", "lib64"] {
+            std::os::unix::fs::symlink(format!("usr/{name}"), root.join(name)).unwrap();
+            if let Some(source) =
+                Some(PathBuf::from("/usr").join(name)).filter(|p| p.exists() && name != "lib")
+            {
+                spec.mounts.push(at(source, &format!("/usr/{name}"), true));
+            }
+        }
+        let container = sandbox.start(spec).await.unwrap();
+        assert_eq!(container.wait().await.code, 0, "{}", said(&container));
+        assert_eq!(said(&container), "from the image\n");
+    }
+
+    async fn network(&self) {
+        let (one, two) = (self.sandbox("one").await, self.sandbox("two").await);
+        assert_ne!(one.address(), two.address());
+        let listen = "import socket; s=socket.create_server(('', 29500)); print('ready', flush=True); c,a=s.accept(); print(a[0], c.recv(9).decode(), flush=True)";
+        let server = one
+            .start(self.container(&["/usr/bin/python3", "-c", listen]))
+            .await
+            .unwrap();
+        wait_for(&server, "ready").await;
+        let call = format!(
+            "import socket; c=socket.create_connection(('{}', 29500)); c.send(b'hello'); print(socket.gethostname())",
+            one.address()
+        );
+        let client = two
+            .start(self.container(&["/usr/bin/python3", "-c", &call]))
+            .await
+            .unwrap();
+        assert_eq!(client.wait().await.code, 0, "{}", said(&client));
+        assert_eq!(said(&client), "two\n");
+        assert_eq!(server.wait().await.code, 0);
+        assert_eq!(said(&server), format!("ready\n{} hello\n", two.address()));
+        // The yard reaches pods, as probes have to; and nothing leads out of it.
+        let server = one
+            .start(self.container(&["/usr/bin/python3", "-c", listen]))
+            .await
+            .unwrap();
+        wait_for(&server, "ready").await;
+        let mut stream = tokio::net::TcpStream::connect((one.address(), 29500))
+            .await
+            .unwrap();
+        tokio::io::AsyncWriteExt::write_all(&mut stream, b"probe")
+            .await
+            .unwrap();
+        assert_eq!(server.wait().await.code, 0);
+        let away = "import socket\ntry: socket.create_connection(('192.0.2.1', 80), 5)\nexcept OSError as e: print(e.errno)";
+        let client = two
+            .start(self.container(&["/usr/bin/python3", "-c", away]))
+            .await
+            .unwrap();
+        client.wait().await;
+        assert_eq!(
+            said(&client),
+            format!("{}\n", nix::errno::Errno::ENETUNREACH as i32)
+        );
+    }
+
+    async fn host_network(&self) {
+        assert_eq!(self.yard.network, Network::Host);
+        let (one, two) = (self.sandbox("one").await, self.sandbox("two").await);
+        assert_ne!(one.address(), two.address());
+        for sandbox in [&one, &two] {
+            let listen = format!(
+                "import socket; socket.create_server(('{}', 29500)); print('ok')",
+                sandbox.address()
+            );
+            let container = sandbox
+                .start(self.container(&["/usr/bin/python3", "-c", &listen]))
+                .await
+                .unwrap();
+            assert_eq!(container.wait().await.code, 0, "{}", said(&container));
+        }
+        self.endings().await;
+    }
+
+    async fn endings(&self) {
+        assert_eq!(self.script("exit 7").await.0.code, 7);
+        // Process 1 of a process namespace is ended by nothing that it does itself; a child is.
+        assert_eq!(self.script("sh -c 'kill -9 $$'; exit $?").await.0.code, 137);
+        let (_, output) = self.script("echo out; echo err >&2").await;
+        let mut lines: Vec<_> = output.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["err", "out"]);
+        assert_eq!(self.says("echo one; printf two").await, "one\ntwo");
+        let sandbox = self.sandbox("ending").await;
+        // It does not listen to TERM, as process 1 need not, and leaves processes behind.
+        let container = sandbox
+            .start(self.container(&["sh", "-c", "sleep 1000 & (setsid sleep 1001 &) ; trap 'echo heard' TERM; echo ready; while :; do wait; done"]))
+            .await
+            .unwrap();
+        wait_for(&container, "ready").await;
+        container.signal(Signal::SIGTERM);
+        wait_for(&container, "heard").await;
+        container.kill();
+        let exit = container.wait().await;
+        assert_eq!((exit.code, exit.signal), (137, Some(9)));
+        no_process("sleep\u{0}1000");
+        no_process("sleep\u{0}1001");
+    }
+
+    async fn commands(&self) {
+        let sandbox = self.sandbox("commands").await;
+        let refusal = async |command: &[&str]| {
+            sandbox
+                .start(self.container(command))
+                .await
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            refusal(&["no-such"]).await,
+            "exec: \"no-such\": executable file not found in $PATH"
+        );
+        assert_eq!(
+            refusal(&["/no/such"]).await,
+            "exec: \"/no/such\": stat /no/such: no such file or directory"
+        );
+        assert_eq!(
+            refusal(&["/etc/passwd"]).await,
+            "exec: \"/etc/passwd\": permission denied"
+        );
+        let container = sandbox
+            .start(self.container(&["sh", "-c", "echo x > /mine; echo ready; sleep 1000"]))
+            .await
+            .unwrap();
+        wait_for(&container, "ready").await;
+        let exec = async |command: &[&str], input: &[u8]| {
+            let command = command.iter().map(ToString::to_string).collect();
+            container
+                .exec(command)
+                .await
+                .unwrap()
+                .output(input)
+                .await
+                .unwrap()
+        };
+        let output = exec(
+            &[
+                "sh",
+                "-c",
+                "cat; cat /mine; hostname; cat /proc/1/cmdline | tr '\\0' ' '; echo e >&2; exit 3",
+            ],
+            b"in\n",
+        )
+        .await;
+        assert_eq!(output.exit.code, 3);
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "in\nx\ncommands\nsh -c echo x > /mine; echo ready; sleep 1000 "
+        );
+        assert_eq!(output.stderr, b"e\n");
+        let big = vec![b'x'; 300_000];
+        assert_eq!(exec(&["cat"], &big).await.stdout, big);
+        container.kill();
+        container.wait().await;
+    }
+
+    async fn rights(&self) {
+        let status = self
+            .says("grep -E '^(CapBnd|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; id -u")
+            .await;
+        let fields: Vec<_> = status.split_whitespace().collect();
+        // chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw sys_chroot audit_write setfcap
+        assert_eq!(
+            fields,
+            [
+                "CapEff:",
+                "00000000a00425fb",
+                "CapBnd:",
+                "00000000a00425fb",
+                "CapAmb:",
+                "0000000000000000",
+                "NoNewPrivs:",
+                "1",
+                "0"
+            ]
+        );
+        assert_ne!(self.script("mount -t tmpfs x /mnt").await.0.code, 0);
+        let sandbox = self.sandbox("user").await;
+        let mut spec = self.container(&["sh", "-c", "id -u; id -g; grep CapEff /proc/self/status"]);
+        spec.user = User {
+            uid: Some(1234),
+            gid: Some(4321),
+            groups: vec![],
+        };
+        spec.working_directory = "/".into();
+        let started = sandbox.start(spec).await;
+        if self.yard.isolation == Isolation::Root {
+            let container = started.unwrap();
+            container.wait().await;
+            assert_eq!(said(&container), "1234\n4321\nCapEff:\t0000000000000000\n");
+        } else {
+            assert!(started.unwrap_err().to_string().contains("runAsUser"));
+        }
+    }
+
+    async fn plain(&self) {
+        assert_eq!(self.yard.isolation, Isolation::Plain);
+        let (one, two) = (self.sandbox("one").await, self.sandbox("two").await);
+        assert_ne!(one.address(), two.address());
+        let container = one
+            .start(self.container(&["sh", "-c", "echo hi; exit 5"]))
+            .await
+            .unwrap();
+        assert_eq!(
+            (container.wait().await.code, said(&container).as_str()),
+            (5, "hi\n")
+        );
+        let script = "sleep 2000 & (setsid sleep 2001 &) ; echo ready; wait";
+        let container = two.start(self.container(&["sh", "-c", script])).await.unwrap();
+        wait_for(&container, "ready").await;
+        container.kill();
+        assert_eq!(container.wait().await.signal, Some(9));
+        no_process("sleep\u{0}2000");
+        no_process("sleep\u{0}2001");
+        let error = one.start(self.container(&["no-such"])).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "exec: \"no-such\": executable file not found in $PATH"
+        );
+    }
+
+    /// From nothing to the end of a pod that says one line.
+    async fn quick(&self) {
+        let mut best = Duration::MAX;
+        for _ in 0..5 {
+            let start = Instant::now();
+            assert_eq!(self.says("echo hi").await, "hi\n");
+            best = best.min(start.elapsed());
+        }
+        eprintln!("a pod takes {best:?}");
+        assert!(best < Duration::from_millis(100), "{best:?}");
+    }
+
+    /// A pod with processes that do not want to end, until this process is told to end.
+    async fn wait(&self) -> u8 {
+        let mut end = signal(SignalKind::terminate()).unwrap();
+        let sandbox = self.sandbox("wait").await;
+        let script =
+            "trap '' TERM INT HUP; (setsid sleep 3000 &) ; sleep 3001 & echo ready; while :; do wait; done";
+        let container = sandbox
+            .start(self.container(&["sh", "-c", script]))
+            .await
+            .unwrap();
+        wait_for(&container, "ready").await;
+        println!("running");
+        end.recv().await;
+        0
+    }
+}
+
+async fn signals() -> u8 {
+    let mut interrupt = signal(SignalKind::interrupt()).unwrap();
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    println!("waiting");
+    interrupt.recv().await;
+    println!("INT");
+    terminate.recv().await;
+    println!("TERM");
+    42
+}
+
+fn said(container: &Container) -> String {
+    container.log().tail(1000, 100_000)
+}
+
+async fn wait_for(container: &Container, line: &str) {
+    use futures::StreamExt;
+    let part = trainyard_local::node::runtime::log::Part {
+        follow: true,
+        ..Default::default()
+    };
+    let mut output = Box::pin(container.log().stream(part));
+    let mut text = String::new();
+    while !text.lines().any(|found| found == line) {
+        let more = tokio::time::timeout(Duration::from_secs(10), output.next())
+            .await
+            .expect(line);
+        text.push_str(&String::from_utf8_lossy(&more.expect(&text).unwrap()));
+    }
+}
+
+fn no_process(command: &str) {
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let runs = || {
+        std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+            std::fs::read(entry.path().join("cmdline"))
+                .is_ok_and(|found| found == format!("{command}\u{0}").as_bytes())
+        })
+    };
+    while runs() {
+        assert!(Instant::now() < deadline, "{command} still runs");
+        std::thread::yield_now();
+    }
+}

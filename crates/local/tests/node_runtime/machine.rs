@@ -1,0 +1,252 @@
+//! The machine as the tests see it: users, processes, and what is left of them.
+
+use std::fmt;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::chown;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use nix::unistd::geteuid;
+use tempfile::TempDir;
+
+/// Nobody's number on any machine.
+const USER: u32 = 54_321;
+
+#[derive(Clone, Copy, Debug)]
+pub enum Identity {
+    Root,
+    User,
+}
+
+impl Identity {
+    /// Root can be both; everyone else is what they are.
+    pub fn possible() -> Vec<Self> {
+        if geteuid().is_root() {
+            vec![Self::Root, Self::User]
+        } else {
+            vec![Self::User]
+        }
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Root => "root",
+            Self::User => "user",
+        })
+    }
+}
+
+/// A home, and this program started from it.
+pub struct Run {
+    identity: Identity,
+    home: TempDir,
+}
+
+impl Run {
+    pub fn new(identity: Identity) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        fs::create_dir(home.path().join("work")).unwrap();
+        fs::create_dir(home.path().join("state")).unwrap();
+        if matches!(identity, Identity::User) && geteuid().is_root() {
+            for path in [home.path(), &home.path().join("work"), &home.path().join("state")] {
+                chown(path, Some(USER), Some(USER)).unwrap();
+            }
+        }
+        Self { identity, home }
+    }
+
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// Directories of runs in the state directory.
+    pub fn runs(&self) -> usize {
+        fs::read_dir(self.home().join("state")).unwrap().count()
+    }
+
+    /// This program, where the user can reach it: what is built may be in a directory that is root's alone.
+    fn program(&self) -> PathBuf {
+        let built = std::env::current_exe().unwrap();
+        let reachable = self.home().join("program");
+        if !reachable.exists() && fs::hard_link(&built, &reachable).is_err() {
+            fs::copy(&built, &reachable).unwrap();
+        }
+        reachable
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.program());
+        command
+            .arg("run")
+            .args(arguments)
+            .current_dir(self.home().join("work"))
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HOME", self.home())
+            .env(super::inside::STATE, self.home().join("state"))
+            .stdin(Stdio::null());
+        if matches!(self.identity, Identity::User) && geteuid().is_root() {
+            command.uid(USER).gid(USER);
+        }
+        command
+    }
+
+    /// Runs to the end, which has to be a good one. What it printed.
+    pub fn to_end(&self, arguments: &[&str]) -> String {
+        let output = self.command(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{:?}\n{said}{errors}", output.status);
+        said
+    }
+
+    pub fn start(&self, arguments: &[&str]) -> Running {
+        let mut child = self.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Running { child, stdout }
+    }
+}
+
+pub struct Running {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Reads up to a line.
+    pub fn expect(&mut self, wanted: &str) {
+        let mut line = String::new();
+        while self.stdout.read_line(&mut line).unwrap() > 0 {
+            if line.trim_end() == wanted {
+                return;
+            }
+            line.clear();
+        }
+        panic!("ended without {wanted:?}");
+    }
+
+    pub fn signal(&self, name: &str) {
+        let signal = format!("SIG{name}").parse::<nix::sys::signal::Signal>().unwrap();
+        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        nix::sys::signal::kill(pid, signal).unwrap();
+    }
+
+    pub fn end(mut self) -> i32 {
+        self.stdout.read_to_string(&mut String::new()).unwrap();
+        let status = self.child.wait().unwrap();
+        status.code().or(status.signal().map(|s| 128 + s)).unwrap()
+    }
+
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        // Its output is closed when the last process that has it is gone.
+        self.stdout.read_to_string(&mut String::new()).unwrap();
+    }
+}
+
+pub mod remains {
+    use std::time::{Duration, Instant};
+
+    use super::{PathBuf, Run, fs};
+
+    /// Processes whose environment or directory is in the home of a run, as this machine sees them.
+    pub struct Remains(PathBuf);
+
+    pub fn of(run: &Run) -> Remains {
+        Remains(run.home().to_owned())
+    }
+
+    impl Remains {
+        fn processes(&self) -> Vec<String> {
+            let home = self.0.to_str().unwrap().to_owned();
+            let mut found = Vec::new();
+            for entry in fs::read_dir("/proc").unwrap().flatten() {
+                let Some(pid) = entry
+                    .file_name()
+                    .to_str()
+                    .and_then(|name| name.parse::<u32>().ok())
+                else {
+                    continue;
+                };
+                let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+                let directory = fs::read_link(entry.path().join("cwd")).unwrap_or_default();
+                if String::from_utf8_lossy(&environment).contains(&home) || directory.starts_with(&self.0) {
+                    let command = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+                    found.push(format!("{pid} {}", String::from_utf8_lossy(&command)));
+                }
+            }
+            found
+        }
+
+        pub fn assert_none(&self) {
+            until("processes are left", || self.processes());
+        }
+    }
+
+    /// Mounts, links and network namespaces of the machine.
+    pub struct Machine(Vec<String>);
+
+    pub fn of_machine() -> Machine {
+        let mut all = Vec::new();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        all.extend(mounts.lines().map(|line| format!("mount {line}")));
+        for entry in fs::read_dir("/sys/class/net").unwrap().flatten() {
+            all.push(format!("link {}", entry.file_name().display()));
+        }
+        Machine(all)
+    }
+
+    impl Machine {
+        pub fn assert_same(&self) {
+            let before = &self.0;
+            let now = of_machine().0;
+            let added: Vec<_> = now.iter().filter(|one| !before.contains(one)).collect();
+            assert!(added.is_empty(), "left on the machine: {added:#?}");
+        }
+    }
+
+    /// The network namespaces that processes of a run are in, without that of the machine.
+    pub struct Namespaces(Vec<PathBuf>);
+
+    impl Remains {
+        pub fn namespaces(&self) -> Namespaces {
+            let own = fs::read_link("/proc/self/ns/net").unwrap();
+            let pids = self.processes();
+            let pids = pids.iter().filter_map(|process| process.split(' ').next());
+            let namespaces = pids.filter_map(|pid| fs::read_link(format!("/proc/{pid}/ns/net")).ok());
+            Namespaces(namespaces.filter(|namespace| *namespace != own).collect())
+        }
+    }
+
+    impl Namespaces {
+        pub fn assert_gone(&self) {
+            // The yard's and the pod's.
+            assert!(self.0.len() > 1, "the test looks for the wrong namespaces");
+            until("network namespaces are left", || {
+                let processes = fs::read_dir("/proc").unwrap().flatten();
+                let all = processes.filter_map(|entry| fs::read_link(entry.path().join("ns/net")).ok());
+                all.filter(|namespace| self.0.contains(namespace))
+                    .map(|namespace| namespace.display().to_string())
+                    .collect()
+            });
+        }
+    }
+
+    /// The kernel ends processes in its own time; it has to come to it soon.
+    fn until(what: &str, found: impl Fn() -> Vec<String>) {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        loop {
+            let now = found();
+            if now.is_empty() {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what}: {now:#?}");
+            std::thread::yield_now();
+        }
+    }
+}
