@@ -1,9 +1,12 @@
 //! `trainyard`: the command line of Trainyard, and the operator itself.
 
 mod completion;
+mod doctor;
 mod install;
 mod operator;
 mod output;
+mod run;
+mod scratch;
 mod uninstall;
 mod validate;
 
@@ -20,9 +23,9 @@ const FAILED: u8 = 2;
 
 /// One Kubernetes operator for every distributed training framework.
 ///
-/// `trainyard install` prints the manifests of the operator, `trainyard validate` checks jobs before they are
-/// applied, and `trainyard operator` is the operator. A job is an object of kind `TrainingJob`: apply it with kubectl and watch
-/// it with `kubectl get tj -w`.
+/// `trainyard run` trains and shows how it goes, `trainyard install` prints the manifests of the operator, `trainyard
+/// validate` checks jobs before they are applied, and `trainyard operator` is the operator. A job is an object of kind
+/// `TrainingJob`: apply it with kubectl and watch it with `kubectl get tj -w`.
 #[derive(Parser)]
 #[command(
     name = "trainyard",
@@ -30,7 +33,9 @@ const FAILED: u8 = 2;
     arg_required_else_help = true,
     max_term_width = 100
 )]
-#[command(after_help = "Exit codes: 0 done, 1 the answer is no (validate), 2 it could not be done.")]
+#[command(
+    after_help = "Exit codes: 0 done, 1 the answer is no (validate, run), 2 it could not be done; see also `run --help`."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -38,6 +43,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(Box<run::Args>),
+    Doctor(doctor::Args),
     Install(install::Args),
     Uninstall(uninstall::Args),
     Validate(validate::Args),
@@ -46,7 +53,13 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // The embedded cluster starts this program again for its own processes, before there is a second thread.
+    if let Some(code) = trainyard_local::reenter(std::env::args_os()) {
+        return code;
+    }
     let result = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Install(args) => install::run(&args),
         Command::Uninstall(args) => uninstall::run(&args),
         Command::Validate(args) => validate::run(&args),
@@ -57,7 +70,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("trainyard: {error:#}");
+            eprintln!("trainyard: {}", output::explain(&error));
             ExitCode::from(FAILED)
         }
     }

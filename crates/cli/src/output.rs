@@ -22,6 +22,19 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
+/// An error with its causes, each said once: many errors quote their cause, and name it besides.
+pub fn explain(error: &anyhow::Error) -> String {
+    let mut said = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.contains(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    said
+}
+
 /// One YAML document, in the form that is usual for Kubernetes.
 pub fn yaml<T: Serialize>(value: &T) -> Result<String> {
     // Quoting follows YAML 1.1, which is what kubectl reads: `yes` and `on` are booleans there.
@@ -35,4 +48,38 @@ pub fn yaml_documents<T: Serialize>(values: &[T]) -> Result<String> {
         .iter()
         .map(|value| Ok(format!("---\n{}", yaml(value)?)))
         .collect()
+}
+
+/// The form of a document for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// One JSON object.
+    Json,
+    /// The same object as YAML.
+    Yaml,
+}
+
+/// Prints a document for programs.
+pub fn document<T: Serialize>(format: Format, value: &T) -> Result<()> {
+    match format {
+        Format::Json => print(&format!("{}\n", serde_json::to_string_pretty(value)?)),
+        Format::Yaml => print(&yaml(value)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let quoted = anyhow!("no such file")
+            .context("can't read a: no such file")
+            .context("no cluster");
+        assert_eq!(explain(&quoted), "no cluster: can't read a: no such file");
+        let plain = anyhow!("no such file").context("can't read a");
+        assert_eq!(explain(&plain), "can't read a: no such file");
+    }
 }

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+pub use trainyard_operator::options::namespace_name;
 
 use crate::output;
 
@@ -39,8 +40,12 @@ Examples:
   # A base for kustomize:
   trainyard install --output-dir trainyard/base")]
 pub struct Args {
-    /// The namespace of the operator; it is created.
-    #[arg(long, value_name = "NAME", default_value = names::NAMESPACE, value_parser = namespace_name)]
+    /// The namespace of the operator.
+    ///
+    /// It is created, and labelled so that only pods that satisfy the restricted profile of pod security start in it;
+    /// one that exists gets these labels too. So it must be a namespace of its own, and neither default nor one that
+    /// begins with kube-.
+    #[arg(long, value_name = "NAME", default_value = names::NAMESPACE, value_parser = own_namespace_name)]
     namespace: String,
 
     /// The image of the operator.
@@ -173,17 +178,14 @@ pub fn distinct(names: &[String]) -> Vec<String> {
     distinct
 }
 
-/// Reads the name of a namespace from the command line.
-pub fn namespace_name(name: &str) -> Result<String, String> {
-    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    let valid =
-        edge(name.chars().next()) && edge(name.chars().last()) && name.chars().all(inner) && name.len() <= 63;
-    if valid {
-        Ok(name.to_owned())
-    } else {
-        Err("a namespace's name has at most 63 lower-case letters, digits and '-', and starts and ends with a letter \
-             or digit"
-            .to_owned())
+/// Reads the name of the operator's own namespace from the command line. Those of the cluster would get labels that
+/// keep others' pods from starting.
+fn own_namespace_name(name: &str) -> Result<String, String> {
+    if name == "default" || name.starts_with("kube-") {
+        return Err(
+            "only pods of the restricted profile would start there from then on: give the operator a namespace of its own"
+                .to_owned(),
+        );
     }
+    namespace_name(name)
 }

@@ -41,7 +41,7 @@ fn job_rules() -> Value {
         {
             "apiGroups": [GROUP],
             "resources": ["trainingjobs"],
-            "verbs": ["get", "list", "watch", "update", "patch", "delete"],
+            "verbs": ["get", "list", "watch", "delete"],
         },
         {"apiGroups": [GROUP], "resources": ["trainingjobs/status"], "verbs": ["update", "patch"]},
         // For clusters with the admission plug-in OwnerReferencesPermissionEnforcement: children name their job as
@@ -52,7 +52,7 @@ fn job_rules() -> Value {
             "resources": ["pods", "services"],
             "verbs": ["get", "list", "watch", "create", "patch", "delete"],
         },
-        {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
     ])
 }
 
@@ -64,7 +64,7 @@ fn cluster_rules(webhooks: bool) -> Value {
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
         "resourceNames": [WEBHOOK_CONFIGURATION],
-        "verbs": ["get", "list", "watch", "update", "patch"],
+        "verbs": ["get", "list", "watch", "patch"],
     });
     if webhooks {
         json!([nodes, configurations])

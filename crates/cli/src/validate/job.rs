@@ -1,12 +1,10 @@
-//! The check of one job: first its shape, then its rules.
-
-use std::collections::BTreeSet;
+//! The check of one job: its shape, and the rules for all of it that can be read.
 
 use anyhow::{Context, Result};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
+use serde_json::{Value, json};
 use trainyard_api::{FieldError, TrainingJob};
 
+use super::readable::readable;
 use super::schema::{self, Findings};
 
 /// Stands for what the API server appends to `generateName`.
@@ -28,22 +26,28 @@ impl Checker {
             .context("the definition of TrainingJob has no schema")?;
         // The definition leaves to the API server what every object has.
         for field in ["apiVersion", "kind"] {
-            schema["properties"][field] = serde_json::json!({"type": "string"});
+            schema["properties"][field] = json!({"type": "string"});
         }
-        schema["properties"]["metadata"] = serde_json::json!({"type": "object"});
+        schema["properties"]["metadata"] = metadata();
         Ok(Self { schema })
+    }
+
+    /// The schema that jobs are held to.
+    pub fn schema(&self) -> &Value {
+        &self.schema
     }
 
     /// All that is wrong with a job.
     pub fn check(&self, object: &Value) -> Vec<FieldError> {
         let mut findings = Findings::default();
         schema::check(&self.schema, object, "", &mut findings);
-        metadata(object, &mut findings);
         let Findings {
             shape: mut errors,
             bounds,
         } = findings;
-        let rules = match serde_json::from_value::<TrainingJob>(object.clone()) {
+        // What is wrong in shape must not hide what is wrong elsewhere.
+        let readable = readable(&self.schema, object).unwrap_or_default();
+        let rules = match serde_json::from_value::<TrainingJob>(readable) {
             Ok(job) => rules(job),
             // A wrong shape is why it can't be read, and has been said.
             Err(_) if !errors.is_empty() => Vec::new(),
@@ -53,13 +57,20 @@ impl Checker {
             )],
         };
         // A rule says better than a bound what to do about the same field; both would be noise.
-        let told = |bound: &FieldError| rules.iter().any(|rule| rule.path.starts_with(&bound.path));
+        let told = |bound: &FieldError| rules.iter().any(|rule| is_within(&rule.path, &bound.path));
         errors.extend(bounds.into_iter().filter(|bound| !told(bound)));
-        // What is missing is default to the rules, which would find it missing again.
-        let said: BTreeSet<String> = errors.iter().map(|error| error.path.clone()).collect();
-        errors.extend(rules.into_iter().filter(|rule| !said.contains(&rule.path)));
+        // Of what is missing or can't be read, the rules see a default, and would find fault with that.
+        let said: Vec<String> = errors.iter().map(|error| error.path.clone()).collect();
+        let is_new = |rule: &FieldError| !said.iter().any(|path| is_within(&rule.path, path));
+        errors.extend(rules.into_iter().filter(is_new));
         errors
     }
+}
+
+/// Whether a field is another one, or a part of it.
+fn is_within(path: &str, whole: &str) -> bool {
+    let rest = path.strip_prefix(whole);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// The rules of every job and of its framework, which the operator and its webhooks apply too.
@@ -73,36 +84,47 @@ fn rules(mut job: TrainingJob) -> Vec<FieldError> {
     trainyard_core::admission::validate(None, &job)
 }
 
-/// Fields of `metadata` that do not exist are lost when it is read, and found by that.
-fn metadata(object: &Value, findings: &mut Findings) {
-    let Some(given) = object.get("metadata").and_then(Value::as_object) else {
-        return;
-    };
-    let read =
-        serde_json::from_value::<ObjectMeta>(Value::Object(given.clone())).and_then(serde_json::to_value);
-    match read {
-        Ok(read) => {
-            for (name, _) in given
-                .iter()
-                .filter(|(name, value)| !value.is_null() && read.get(name).is_none())
-            {
-                let known = [
-                    "name",
-                    "namespace",
-                    "labels",
-                    "annotations",
-                    "generateName",
-                    "finalizers",
-                ];
-                let known: Vec<String> = known.iter().map(ToString::to_string).collect();
-                let message = schema::unknown(name, known.iter());
-                findings
-                    .shape
-                    .push(FieldError::new(format!("metadata.{name}"), message));
-            }
-        }
-        Err(error) => findings
-            .shape
-            .push(FieldError::new("metadata", format!("cannot be read: {error}"))),
+/// The schema of `metadata`, which is the same for every object. What the API server writes may be empty.
+fn metadata() -> Value {
+    let strings = json!({"type": "object", "additionalProperties": {"type": "string"}, "nullable": true});
+    let mut properties = json!({
+        "annotations": strings,
+        "finalizers": {"type": "array", "items": {"type": "string"}, "nullable": true},
+        "generateName": {"type": "string"},
+        "labels": strings,
+        "name": {"type": "string"},
+        "namespace": {"type": "string"},
+        "ownerReferences": {"type": "array", "nullable": true, "items": {
+            "type": "object",
+            "required": ["apiVersion", "kind", "name", "uid"],
+            "properties": {
+                "apiVersion": {"type": "string"},
+                "blockOwnerDeletion": {"type": "boolean"},
+                "controller": {"type": "boolean"},
+                "kind": {"type": "string"},
+                "name": {"type": "string"},
+                "uid": {"type": "string"},
+            },
+        }},
+    });
+    let written = [
+        ("creationTimestamp", json!({"type": "string", "nullable": true})),
+        (
+            "deletionGracePeriodSeconds",
+            json!({"type": "integer", "format": "int64", "nullable": true}),
+        ),
+        ("deletionTimestamp", json!({"type": "string", "nullable": true})),
+        (
+            "generation",
+            json!({"type": "integer", "format": "int64", "nullable": true}),
+        ),
+        ("managedFields", json!({"type": "array", "nullable": true})),
+        ("resourceVersion", json!({"type": "string", "nullable": true})),
+        ("selfLink", json!({"type": "string", "nullable": true})),
+        ("uid", json!({"type": "string", "nullable": true})),
+    ];
+    for (field, schema) in written {
+        properties[field] = schema;
     }
+    json!({"type": "object", "properties": properties})
 }

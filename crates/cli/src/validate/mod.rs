@@ -1,15 +1,20 @@
 //! `trainyard validate`: whether jobs are right, before they are applied.
 
-mod job;
+pub mod job;
+mod readable;
 mod report;
-mod schema;
+pub mod schema;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io::Read;
 use std::process::ExitCode;
 use std::{fs, io};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 use trainyard_api::{FieldError, GROUP, VERSION};
 
 use self::job::Checker;
@@ -61,7 +66,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-fn read(file: &str) -> Result<String> {
+/// The text of a file; `-` is the standard input.
+pub fn read(file: &str) -> Result<String> {
     if file == "-" {
         let mut text = String::new();
         io::stdin()
@@ -73,12 +79,10 @@ fn read(file: &str) -> Result<String> {
 }
 
 fn check_file(checker: &Checker, file: &str, text: &str) -> Vec<Document> {
-    // As kubectl reads YAML: a mode of 0644 is octal.
-    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
-    let values: Vec<Value> = match serde_saphyr::from_multiple_with_options(text, options) {
+    let values = match parse(text) {
         Ok(values) => values,
         Err(error) => {
-            let error = FieldError::new("", format!("this is no valid YAML: {error}"));
+            let error = FieldError::new("", error);
             return vec![Document {
                 file: file.to_owned(),
                 errors: vec![error.into()],
@@ -86,15 +90,68 @@ fn check_file(checker: &Checker, file: &str, text: &str) -> Vec<Document> {
             }];
         }
     };
-    let objects = values.into_iter().filter(|value| !value.is_null()).enumerate();
-    let lists = objects.flat_map(|(i, value)| unpack(value).into_iter().map(move |value| (i + 1, value)));
-    lists
-        .map(|(number, value)| Document {
+    let mut seen = BTreeMap::new();
+    let mut documents = Vec::new();
+    for (number, value) in values {
+        let mut document = Document {
             file: file.to_owned(),
             number,
             ..check(checker, &value)
-        })
-        .collect()
+        };
+        // Applied in turn, the second would silently replace the first.
+        if let Some(id) = identity(&value).filter(|_| !document.skipped) {
+            match seen.entry(id) {
+                Entry::Vacant(entry) => _ = entry.insert(number),
+                Entry::Occupied(entry) => {
+                    let message = format!(
+                        "document {} has a job of this name already: give each its own",
+                        entry.get()
+                    );
+                    document
+                        .errors
+                        .push(FieldError::new("metadata.name", message).into());
+                }
+            }
+        }
+        documents.push(document);
+    }
+    documents
+}
+
+/// The namespace and name of an object that has a name of its own.
+fn identity(value: &Value) -> Option<(String, String)> {
+    let namespace = text(value, "/metadata/namespace").unwrap_or_default();
+    let name = text(value, "/metadata/name")?;
+    Some((namespace.to_owned(), name.to_owned()))
+}
+
+/// The objects in a text, each with the number of its document; empty documents do not count, and lists are unpacked.
+pub fn parse(text: &str) -> Result<Vec<(usize, Value)>, String> {
+    // As kubectl reads YAML: a mode of 0644 is octal.
+    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
+        .map_err(|error| format!("this is no valid YAML: {}", error.render_with_formatter(&Words)))?;
+    let objects = values.into_iter().filter(|value| !value.is_null()).enumerate();
+    let lists = objects.flat_map(|(i, value)| unpack(value).into_iter().map(move |value| (i + 1, value)));
+    Ok(lists.collect())
+}
+
+/// What is wrong with YAML, in words for those who write it and not for those who program with its reader.
+struct Words;
+
+impl MessageFormatter for Words {
+    fn format_message<'a>(&self, error: &'a serde_saphyr::Error) -> Cow<'a, str> {
+        match error {
+            serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => {
+                format!("the field {key:?} is there twice: remove one,").into()
+            }
+            serde_saphyr::Error::DuplicateMappingKey { .. } => "a field is there twice: remove one,".into(),
+            serde_saphyr::Error::Budget { .. } => {
+                "it is too large to be read: split it into several files; the limit is reached".into()
+            }
+            error => UserMessageFormatter.format_message(error),
+        }
+    }
 }
 
 /// The items of a `List`; any other object is itself.
@@ -130,7 +187,7 @@ fn check(checker: &Checker, value: &Value) -> Document {
 }
 
 /// What an object claims to be.
-enum Recognized {
+pub enum Recognized {
     /// A job of the version we know.
     Job,
     /// Something that is not ours to judge.
@@ -139,7 +196,8 @@ enum Recognized {
     Mistake(FieldError),
 }
 
-fn recognize(value: &Value) -> Recognized {
+/// What an object claims to be.
+pub fn recognize(value: &Value) -> Recognized {
     let ours = format!("{GROUP}/{VERSION}");
     let (Some(api), Some(kind)) = (text(value, "/apiVersion"), text(value, "/kind")) else {
         let message = format!(
@@ -163,6 +221,7 @@ fn recognize(value: &Value) -> Recognized {
     }
 }
 
-fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
+/// The text at a JSON pointer.
+pub fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer).and_then(Value::as_str)
 }

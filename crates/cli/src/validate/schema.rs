@@ -49,7 +49,9 @@ pub fn check(schema: &Value, value: &Value, path: &str, findings: &mut Findings)
             path,
             findings,
         ),
-        Value::Number(number) => check_number(schema, number.as_f64(), path, findings),
+        Value::Number(number) => {
+            check_number(schema, number.as_f64(), in_range(schema, value), path, findings);
+        }
         Value::Bool(_) => {}
     }
     check_enum(schema, value, path, findings);
@@ -60,7 +62,11 @@ fn check_object(schema: &Value, object: &Map<String, Value>, path: &str, finding
     let others = schema.get("additionalProperties");
     for (name, value) in object {
         let at = join(path, name);
-        if let Some(property) = properties.and_then(|properties| properties.get(name)) {
+        if value.is_null() && required(schema).any(|required| required == name) {
+            findings
+                .shape
+                .push(FieldError::new(at, "is empty: it must be given"));
+        } else if let Some(property) = properties.and_then(|properties| properties.get(name)) {
             check(property, value, &at, findings);
         } else if let Some(others) = others.filter(|others| others.is_object()) {
             check(others, value, &format!("{path}[{name}]"), findings);
@@ -69,7 +75,7 @@ fn check_object(schema: &Value, object: &Map<String, Value>, path: &str, finding
             findings.shape.push(FieldError::new(at, unknown(name, known)));
         }
     }
-    for required in strings(schema, "required").filter(|name| !object.contains_key(*name)) {
+    for required in required(schema).filter(|name| !object.contains_key(*name)) {
         findings.shape.push(FieldError::new(
             join(path, required),
             "is missing: it must be given",
@@ -118,21 +124,22 @@ fn check_list(schema: &Value, items: &[Value], path: &str, findings: &mut Findin
     }
 }
 
-fn check_number(schema: &Value, number: Option<f64>, path: &str, findings: &mut Findings) {
-    let limit = |name: &str| schema.get(name).and_then(Value::as_f64);
+fn check_number(schema: &Value, number: Option<f64>, readable: bool, path: &str, findings: &mut Findings) {
     let Some(number) = number else { return };
-    if let Some(least) = limit("minimum").filter(|least| number < *least) {
-        findings.bounds.push(FieldError::new(
-            path,
-            format!("{number} is too small: give at least {least}"),
-        ));
-    }
-    if let Some(most) = limit("maximum").filter(|most| number > *most) {
-        findings.bounds.push(FieldError::new(
-            path,
-            format!("{number} is too large: give at most {most}"),
-        ));
-    }
+    let limit = |name: &str, otherwise: i32| {
+        let limit = schema.get(name).and_then(Value::as_f64);
+        limit.or((!readable).then_some(f64::from(otherwise)))
+    };
+    let least = limit("minimum", i32::MIN).filter(|least| number < *least);
+    let most = limit("maximum", i32::MAX).filter(|most| number > *most);
+    let least = least.map(|least| format!("{number} is too small: give at least {least}"));
+    let most = most.map(|most| format!("{number} is too large: give at most {most}"));
+    let list = if readable {
+        &mut findings.bounds
+    } else {
+        &mut findings.shape
+    };
+    list.extend(least.or(most).map(|message| FieldError::new(path, message)));
 }
 
 fn bound(
@@ -176,6 +183,23 @@ fn check_enum(schema: &Value, value: &Value, path: &str, findings: &mut Findings
     }
 }
 
+/// Whether a value is of the kind that its schema wants, its members aside.
+pub fn fits(schema: &Value, value: &Value) -> bool {
+    let allowed = schema.get("enum").and_then(Value::as_array);
+    type_fits(schema, value)
+        && in_range(schema, value)
+        && allowed.is_none_or(|allowed| allowed.contains(value))
+}
+
+/// Whether an integer is one of the width that its schema wants.
+fn in_range(schema: &Value, value: &Value) -> bool {
+    let narrow = schema.get("format").and_then(Value::as_str) == Some("int32");
+    match (value.as_i64(), value.is_u64()) {
+        (Some(number), _) => !narrow || i32::try_from(number).is_ok(),
+        (None, too_large) => !too_large,
+    }
+}
+
 fn type_fits(schema: &Value, value: &Value) -> bool {
     if is(schema, "x-kubernetes-int-or-string") {
         return value.is_string() || value.is_i64() || value.is_u64();
@@ -203,13 +227,13 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// What YAML reads as a number or a boolean is often meant as text, above all in `env`.
-fn quoting_hint(wanted: &str, value: &Value) -> String {
-    let scalar = value.is_number() || value.is_boolean();
-    if wanted == "string" && scalar {
-        format!(": write \"{value}\"")
+/// What YAML reads as a number or a boolean is often meant as text, above all in `env`. How it was written is not known
+/// any more: `no`, `0777` and `1.10` have become other things.
+fn quoting_hint(wanted: &str, value: &Value) -> &'static str {
+    if wanted == "string" && (value.is_number() || value.is_boolean()) {
+        ": put it in quotes"
     } else {
-        String::new()
+        ""
     }
 }
 
@@ -229,6 +253,11 @@ pub fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Strin
 
 fn is(schema: &Value, flag: &str) -> bool {
     schema.get(flag).and_then(Value::as_bool) == Some(true)
+}
+
+/// What every value of a schema must have.
+pub fn required(schema: &Value) -> impl Iterator<Item = &str> {
+    strings(schema, "required")
 }
 
 fn strings<'a>(schema: &'a Value, list: &str) -> impl Iterator<Item = &'a str> {

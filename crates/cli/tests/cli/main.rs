@@ -7,8 +7,14 @@
 )]
 
 mod deploy;
+mod doctor;
 mod examples;
 mod install;
+mod local;
+mod operator;
+mod quickstart;
+mod rights;
+mod run;
 mod uninstall;
 mod validate;
 
@@ -99,11 +105,19 @@ fn the_version_is_printed() {
 
 #[test]
 fn every_command_has_help() {
-    for command in ["", "install", "uninstall", "validate", "operator", "completion"] {
+    for command in [
+        "",
+        "run",
+        "install",
+        "uninstall",
+        "validate",
+        "operator",
+        "completion",
+    ] {
         let help = printed(&format!("{command} --help"));
         assert!(help.contains("Usage: trainyard"), "{help}");
     }
-    for command in ["install", "uninstall", "validate", "completion"] {
+    for command in ["run", "doctor", "install", "uninstall", "validate", "completion"] {
         assert!(
             printed(&format!("{command} --help")).contains("Examples:"),
             "{command}"
@@ -132,6 +146,10 @@ fn a_wrong_command_line_is_no_answer() {
         "install --crds-only --no-webhooks",
         "validate",
         "completion tcsh9",
+        "run",
+        "run job.yaml -n 2",
+        "run --print /nonexistent.yaml",
+        "run --print --timeout 5m job.yaml",
     ] {
         assert_eq!(trainyard(line).status.code(), Some(2), "{line}");
     }

@@ -103,12 +103,85 @@ fn wrong_types_are_found() {
     );
     assert_eq!(
         error("value: \"3\"", "value: 3"),
-        "spec.roles[0].template.spec.containers[0].env[0].value: must be of type string, not integer: write \"3\""
+        "spec.roles[0].template.spec.containers[0].env[0].value: must be of type string, not integer: put it in quotes"
     );
     assert_eq!(
         error("replicas: 2", "restartPolicy: Sometimes"),
         "spec.roles[0].restartPolicy: \"Sometimes\" is not possible: give one of Never, OnFailure, Always, ExitCode"
     );
+}
+
+/// The value is not repeated: YAML has read `no` as false, 0777 as 511 and 1.10 as 1.1.
+#[test]
+fn advice_does_not_change_the_value() {
+    for value in ["no", "0777", "1.10", "true", "1_000"] {
+        let found = errors(&GOOD.replace("value: \"3\"", &format!("value: {value}")));
+        assert!(
+            found.iter().all(|error| error.ends_with(": put it in quotes")),
+            "{value}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn metadata_is_held_to_its_schema() {
+    assert_eq!(
+        error("{name: mnist}", "{name: mnist, labels: {a: true, b: c}}"),
+        "metadata.labels[a]: must be of type string, not boolean: put it in quotes"
+    );
+    assert_eq!(
+        error("{name: mnist}", "{name: 7}"),
+        "metadata.name: must be of type string, not integer: put it in quotes"
+    );
+    assert_eq!(
+        error("{name: mnist}", "{name: mnist, lables: {a: b}}"),
+        "metadata.lables: there is no field \"lables\" here: did you mean \"labels\"?"
+    );
+    // As tools write it, and as `kubectl get -o yaml` shows it.
+    let written = "{name: mnist, creationTimestamp: null, annotations: null, uid: x, generation: 2, \
+                   resourceVersion: \"5\", managedFields: [{manager: kubectl}]}";
+    assert_eq!(errors(&GOOD.replace("{name: mnist}", written)), [""; 0]);
+}
+
+#[test]
+fn messages_are_for_those_who_write_manifests() {
+    let found = errors("a: 1\na: 2\n");
+    assert!(
+        found[0].contains("the field \"a\" is there twice: remove one, at line 2"),
+        "{found:?}"
+    );
+    let large = format!("a:\n{}", "- 1\n".repeat(300_000));
+    let found = errors(&large);
+    assert!(
+        found[0].contains("it is too large to be read: split it"),
+        "{found:?}"
+    );
+    for found in [errors("a: 1\na: 2\n"), errors(&large)] {
+        assert!(
+            !found[0].contains("Policy") && !found[0].contains('{'),
+            "{found:?}"
+        );
+    }
+    assert_eq!(
+        errors("apiVersion: trainyard.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: a}\nspec: null\n"),
+        ["spec: is empty: it must be given"]
+    );
+}
+
+#[test]
+fn one_job_can_not_be_in_a_file_twice() {
+    let found = errors(&format!(
+        "{GOOD}---\n{}",
+        GOOD.replace("replicas: 2", "replicas: 3")
+    ));
+    assert_eq!(
+        found,
+        ["metadata.name: document 1 has a job of this name already: give each its own"]
+    );
+    let elsewhere = GOOD.replace("{name: mnist}", "{name: mnist, namespace: other}");
+    assert_eq!(errors(&format!("{GOOD}---\n{elsewhere}")), [""; 0]);
+    let generated = GOOD.replace("{name: mnist}", "{generateName: mnist-}");
+    assert_eq!(errors(&format!("{generated}---\n{generated}")), [""; 0]);
 }
 
 #[test]
@@ -135,11 +208,107 @@ fn rules_are_applied_and_each_field_is_named_once() {
 }
 
 #[test]
+fn what_no_pod_could_be_made_of_is_found() {
+    let cases = [
+        (
+            "cpu: 2,",
+            "cpu: lots,",
+            "containers[0].resources.limits[cpu]: \"lots\" is no amount",
+        ),
+        (
+            "image: example/mnist",
+            "image: \"\"",
+            "containers[0].image: the container has no image",
+        ),
+        (
+            "image: example/mnist",
+            "image: example/mnist\n          volumeMounts: [{name: models, mountPath: /models}]",
+            "containers[0].volumeMounts[0].name: there is no volume \"models\"",
+        ),
+    ];
+    for (from, to, said) in cases {
+        let found = error(from, to);
+        assert!(
+            found.starts_with(&format!("spec.roles[0].template.spec.{said}")),
+            "{found}"
+        );
+    }
+    let found = error(
+        "replicas: 2",
+        "placement: {spread: Required, topologyKey: bad key}",
+    );
+    assert!(
+        found.starts_with("spec.roles[0].placement.topologyKey: \"bad key\" is no key"),
+        "{found}"
+    );
+    let found = error("{name: mnist}", "{name: mnist, namespace: BAD NS}");
+    assert!(
+        found.starts_with("metadata.namespace: the name must consist of"),
+        "{found}"
+    );
+    let found = error("template:\n", "template:\n      metadata: {labels: {a b: c}}\n");
+    assert!(
+        found.starts_with("spec.roles[0].template.metadata.labels[a b]: \"a b\" is no key"),
+        "{found}"
+    );
+}
+
+#[test]
 fn all_that_is_wrong_is_said_at_once() {
     let bad = GOOD
         .replace("replicas: 2", "replicas: -1\n    color: red")
         .replace("{name: pytorch}", "{name: caffe}");
     assert_eq!(errors(&bad).len(), 3, "{:?}", errors(&bad));
+}
+
+#[test]
+fn what_cannot_be_read_hides_nothing() {
+    let bad = GOOD
+        .replace("value: \"3\"", "value: 3}, {name: RANK, value: \"0\"")
+        .replace(
+            "replicas: 2",
+            "replicas: 99999999999\n    restartPolicy: Sometimes\n    container: absent",
+        )
+        .replace("volumes:\n", "hostname: here\n        volumes:\n        - {}\n")
+        .replace(
+            "spec:\n  framework",
+            "spec:\n  completion: {succeededWhen: [{allOf: [chief]}, 7]}\n  framework",
+        );
+    let found = errors(&bad);
+    let mut paths: Vec<&str> = found
+        .iter()
+        .map(|error| error.split(": ").next().unwrap())
+        .collect();
+    paths.sort_unstable();
+    let pod = "spec.roles[0].template.spec";
+    let expected = [
+        "spec.completion.succeededWhen[0].allOf[0]".to_owned(),
+        "spec.completion.succeededWhen[1]".to_owned(),
+        "spec.roles[0].container".to_owned(),
+        "spec.roles[0].replicas".to_owned(),
+        "spec.roles[0].restartPolicy".to_owned(),
+        format!("{pod}.containers[0].env[0].value"),
+        format!("{pod}.containers[0].env[1].name"),
+        format!("{pod}.hostname"),
+        format!("{pod}.volumes[0].name"),
+    ];
+    assert_eq!(paths, expected, "{found:#?}");
+    assert_eq!(
+        error("replicas: 2", "replicas: 99999999999"),
+        "spec.roles[0].replicas: 99999999999 is too large: give at most 10000"
+    );
+}
+
+#[test]
+fn what_is_missing_is_said_once_and_hides_nothing() {
+    let found = errors("apiVersion: trainyard.dev/v1alpha1\nkind: TrainingJob\nmetadata: {name: X}\n");
+    assert_eq!(found.len(), 2, "{found:?}");
+    let found = errors(
+        &GOOD
+            .replace("framework: {name: pytorch}", "suspend: 1")
+            .replace("{name: mnist}", "{name: X}"),
+    );
+    assert_eq!(found.len(), 3, "{found:?}");
 }
 
 #[test]

@@ -1,0 +1,118 @@
+//! A job from a command line, for who has no manifest yet.
+
+use serde_json::{Value, json};
+use trainyard_api::{GROUP, VERSION};
+
+/// Stands for no image at all: the command runs on this machine's own file system.
+pub const IMAGE: &str = "trainyard.dev/this-machine";
+/// Leaves room for the role and the index in a pod's name.
+const MAX_NAME: usize = 40;
+
+/// The job whose workers all run a command.
+pub fn job(command: &[String], replicas: u16, framework: &str, name: Option<&str>) -> Value {
+    let name = name.map_or_else(|| name_of(command), ToOwned::to_owned);
+    json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"),
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "framework": {"name": framework},
+            "roles": [{
+                "name": "worker",
+                "replicas": replicas,
+                // Who tries a command wants to see it fail, and not six times.
+                "restartPolicy": "Never",
+                "template": {"spec": {"containers": [{
+                    "name": "main",
+                    "image": IMAGE,
+                    "command": command,
+                }]}},
+            }],
+        },
+    })
+}
+
+/// A name that says what runs: that of the script if there is one, else that of the program.
+fn name_of(command: &[String]) -> String {
+    // A word of a shell's script may have dots too.
+    let plain = |c: char| c.is_alphanumeric() || "./_-".contains(c);
+    let file = |word: &&String| !word.starts_with('-') && word.contains('.') && word.chars().all(plain);
+    let module = command
+        .iter()
+        .skip_while(|word| *word != "-m")
+        .nth(1)
+        .and_then(|module| module.rsplit('.').next());
+    let script = command.iter().skip(1).find(file).map(String::as_str);
+    let program = command.first().map(String::as_str);
+    let word = module.or(script).or(program).unwrap_or_default();
+    let base = word.rsplit('/').next().unwrap_or_default();
+    let stem = base.split('.').find(|part| !part.is_empty()).unwrap_or_default();
+    dns_label(stem)
+}
+
+fn dns_label(text: &str) -> String {
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_lowercase()
+        } else {
+            '-'
+        }
+    };
+    let label: String = text.chars().map(plain).take(MAX_NAME).collect();
+    let label = label.trim_matches('-');
+    match label.chars().next() {
+        None => "job".to_owned(),
+        Some(first) if first.is_ascii_digit() => format!("job-{label}"),
+        Some(_) => label.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validate::job::Checker;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(ToOwned::to_owned).collect()
+    }
+
+    #[test]
+    fn the_job_is_valid_and_runs_the_command() {
+        let checker = Checker::new().unwrap();
+        for framework in ["pytorch", "custom"] {
+            let job = job(&words("python3 train.py --lr 0.1"), 4, framework, None);
+            assert_eq!(checker.check(&job), [], "{framework}");
+            assert_eq!(job["spec"]["roles"][0]["replicas"], 4);
+            let container = &job["spec"]["roles"][0]["template"]["spec"]["containers"][0];
+            assert_eq!(
+                container["command"],
+                json!(["python3", "train.py", "--lr", "0.1"])
+            );
+        }
+        assert_eq!(
+            job(&words("true"), 1, "custom", Some("mine"))["metadata"]["name"],
+            "mine"
+        );
+        let unknown = checker.check(&job(&words("true"), 1, "caffe", None));
+        assert!(unknown[0].message.contains("pytorch"), "{unknown:?}");
+    }
+
+    #[test]
+    fn the_name_says_what_runs() {
+        for (line, name) in [
+            ("python3 train.py", "train"),
+            ("python3 -u src/Train_MNIST.py --data x.csv", "train-mnist"),
+            ("python -m torch.distributed.run train.py", "run"),
+            ("./main", "main"),
+            ("/usr/bin/env bash", "env"),
+            ("sh -c 'echo'", "sh"),
+            ("python3 3d.py", "job-3d"),
+            ("../..", "job"),
+        ] {
+            assert_eq!(name_of(&words(line)), name, "{line}");
+        }
+        let script = ["sh", "-c", "echo 1.5 > /dev/null"].map(ToOwned::to_owned);
+        assert_eq!(name_of(&script), "sh");
+        assert!(name_of(&words(&"x".repeat(300))).len() <= MAX_NAME);
+    }
+}

@@ -1,0 +1,188 @@
+//! Follows the logs of containers.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::LogParams;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::task::JoinSet;
+
+use crate::run::view::{Event, PodSeen};
+
+/// Lines that may wait to be shown; a program that prints more waits, as it would for a slow terminal.
+const WAITING: usize = 1024;
+/// The longest line; the rest of it becomes the next one.
+const MAX_LINE: usize = 64 * 1024;
+/// A log can be asked for a moment before its node knows it.
+const TRIES: u32 = 5;
+/// How long the first of these moments is.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A line of a log.
+#[derive(Debug)]
+pub struct Line {
+    uid: String,
+    container: String,
+    text: String,
+}
+
+impl From<Line> for Event {
+    fn from(line: Line) -> Self {
+        Self::Log {
+            uid: line.uid,
+            container: line.container,
+            line: line.text,
+        }
+    }
+}
+
+/// Those who follow logs.
+pub struct Followers {
+    /// One for each start of each container.
+    pub tasks: JoinSet<()>,
+    pods: Api<Pod>,
+    lines: Sender<Line>,
+    begun: BTreeSet<(String, String, i32)>,
+}
+
+impl Followers {
+    /// Nobody yet, and where the lines will arrive.
+    pub fn new(pods: Api<Pod>) -> (Self, Receiver<Line>) {
+        let (lines, incoming) = mpsc::channel(WAITING);
+        let followers = Self {
+            tasks: JoinSet::new(),
+            pods,
+            lines,
+            begun: BTreeSet::new(),
+        };
+        (followers, incoming)
+    }
+
+    /// Follows what has begun in a pod since it was last seen.
+    pub fn see(&mut self, pod: &PodSeen) {
+        for container in pod.containers.iter().filter(|container| container.has_run()) {
+            let key = (pod.uid.clone(), container.name.clone(), container.restarts);
+            if self.begun.insert(key) {
+                let follower = Follower {
+                    pod: pod.name.clone(),
+                    uid: pod.uid.clone(),
+                    container: container.name.clone(),
+                    lines: self.lines.clone(),
+                };
+                self.tasks.spawn(follower.follow(self.pods.clone()));
+            }
+        }
+    }
+}
+
+/// Who follows the log of one container.
+struct Follower {
+    pod: String,
+    uid: String,
+    container: String,
+    lines: Sender<Line>,
+}
+
+impl Follower {
+    async fn follow(self, pods: Api<Pod>) {
+        let params = LogParams {
+            container: Some(self.container.clone()),
+            follow: true,
+            ..LogParams::default()
+        };
+        for attempt in 0..TRIES {
+            let reason = match pods.log_stream(&self.pod, &params).await {
+                Ok(log) => {
+                    if let Err(error) = self.read(log).await {
+                        // Asking again would tell the beginning twice.
+                        self.say(format!("(the log is cut off here: {error})")).await;
+                    }
+                    return;
+                }
+                Err(error) => error,
+            };
+            // The pod is gone, and its log with it.
+            if matches!(&reason, kube::Error::Api(status) if status.code == 404) {
+                return;
+            }
+            tracing::debug!(pod = self.pod, container = self.container, error = %reason, "the log can't be read yet");
+            tokio::time::sleep(PAUSE * 2_u32.pow(attempt)).await;
+        }
+    }
+
+    /// Reads lines to the end, or until nobody listens.
+    async fn read(&self, log: impl AsyncBufRead + Send) -> Result<(), std::io::Error> {
+        let mut log = std::pin::pin!(log);
+        let limit = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);
+        let mut buffer = Vec::new();
+        loop {
+            buffer.clear();
+            let read = log.as_mut().take(limit).read_until(b'\n', &mut buffer).await?;
+            if read == 0 || !self.say(clean(&buffer)).await {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether somebody listens.
+    async fn say(&self, text: String) -> bool {
+        let line = Line {
+            uid: self.uid.clone(),
+            container: self.container.clone(),
+            text,
+        };
+        self.lines.send(line).await.is_ok()
+    }
+}
+
+/// A line as a terminal would leave it: what was overwritten from its beginning is gone.
+fn clean(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim_end_matches(['\n', '\r']);
+    text.rsplit('\r').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn lines(log: &[u8]) -> Vec<String> {
+        let (lines, mut heard) = mpsc::channel(WAITING);
+        let follower = Follower {
+            pod: String::new(),
+            uid: String::new(),
+            container: String::new(),
+            lines,
+        };
+        follower
+            .read(futures::io::Cursor::new(log.to_vec()))
+            .await
+            .unwrap();
+        drop(follower);
+        let mut all = Vec::new();
+        while let Some(line) = heard.recv().await {
+            all.push(line.text);
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn lines_are_what_a_terminal_would_show() {
+        assert_eq!(lines(b"a\n\nb\r\nc").await, ["a", "", "b", "c"]);
+        assert_eq!(lines(b"10 %\r50 %\r100 %\nnext\n").await, ["100 %", "next"]);
+        assert_eq!(lines(b"caf\xc3\xa9 \xff\n").await, ["café \u{fffd}"]);
+        assert_eq!(lines(b"").await, [""; 0]);
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_does_not_fill_the_memory() {
+        let long = lines(&vec![b'x'; MAX_LINE * 2 + 1]).await;
+        assert_eq!(
+            long.iter().map(String::len).collect::<Vec<_>>(),
+            [MAX_LINE, MAX_LINE, 1]
+        );
+    }
+}

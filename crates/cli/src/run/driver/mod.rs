@@ -1,0 +1,363 @@
+//! Runs a job on a cluster and watches it to its end. The cluster may be any that a [`kube::Client`] reaches: the one in
+//! this process, or a real one.
+
+mod create;
+mod logs;
+mod watch;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams};
+use kube::runtime::wait::{self, delete::delete_and_finalize};
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use trainyard_api::{ConditionType, JobPhase, TrainingJob};
+
+use self::logs::{Followers, Line};
+use self::watch::Change;
+use super::outcome::Outcome;
+use super::show::Show;
+use super::view::{Event, PodSeen, Stop, Summary, View};
+
+/// How often the present is drawn where nothing happens.
+const REDRAW: Duration = Duration::from_millis(100);
+/// How long logs may take to arrive after the job's end.
+const LAST_LINES: Duration = Duration::from_secs(2);
+/// Lines that are read before the present is drawn again.
+const BATCH: usize = 512;
+/// How long the operator may take to notice the job before we say that nothing happens.
+const UNNOTICED: Duration = Duration::from_secs(10);
+/// How long what a job owns may take to go away after its end.
+const REMOVAL: Duration = Duration::from_mins(1);
+/// An end that is never reached.
+const NEVER: Duration = Duration::from_hours(24 * 365);
+
+/// What is to run.
+#[derive(Debug)]
+pub struct Plan {
+    /// The job.
+    pub job: TrainingJob,
+    /// What it needs.
+    pub companions: Vec<Value>,
+    /// What the user should know before anything happens.
+    pub notes: Vec<String>,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+}
+
+/// Why a job could not be run at all.
+#[derive(Debug)]
+pub enum Error {
+    /// The server does not want it.
+    Refused(String),
+    /// The server can't be reached, or failed.
+    Broken(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(message) | Self::Broken(message) => f.write_str(message),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Creates the job, shows what happens, and comes back with how it ended.
+///
+/// The first interrupt deletes the job and waits for its pods; the second comes back at once. `progress` brings the
+/// lines that programs append to their progress files, each with the name of its pod.
+pub async fn drive(
+    client: Client,
+    plan: Plan,
+    start: Instant,
+    show: &mut dyn Show,
+    interrupts: impl Stream<Item = ()>,
+    progress: impl Stream<Item = (String, String)>,
+) -> Result<Summary, Error> {
+    let mut interrupts = pin!(interrupts.fuse());
+    let mut progress = pin!(progress.fuse());
+    let mut view = View::new(&plan.job);
+    for note in plan.notes {
+        // Who does not want to hear is noticed at the first line of the job.
+        let _ = show.items(&view.apply(start.elapsed(), Event::Note(note)));
+    }
+    let job = create::all(&client, plan.job, &plan.companions).await?;
+    let namespace = job.namespace().unwrap_or_default();
+    let (changes, mut incoming) = mpsc::unbounded_channel();
+    let _watches = watch::start(&client, &job, &changes);
+    let (followers, mut lines) = Followers::new(Api::namespaced(client.clone(), &namespace));
+    let mut run = Run {
+        jobs: Api::namespaced(client.clone(), &namespace),
+        pods: Api::namespaced(client, &namespace),
+        name: job.name_any(),
+        view,
+        show,
+        start,
+        followers,
+        here: BTreeSet::new(),
+        job_gone: false,
+        state: State::Running,
+    };
+    run.tell(Event::Job(Box::new(job)));
+    let time_is_over = sleep_until(start + plan.timeout.unwrap_or(NEVER));
+    let mut time_is_over = pin!(time_is_over);
+    let unnoticed = sleep_until(Instant::now() + UNNOTICED);
+    let mut unnoticed = pin!(unnoticed);
+    let mut asked = false;
+    let mut redraw = interval(REDRAW);
+    redraw.set_missed_tick_behavior(MissedTickBehavior::Delay);
+
+    loop {
+        let last_call = match &run.state {
+            State::Draining { until, .. } => *until,
+            _ => Instant::now() + NEVER,
+        };
+        tokio::select! {
+            Some(change) = incoming.recv() => run.change(change).await,
+            Some(line) = lines.recv() => {
+                run.say(line, &mut lines);
+            }
+            Some((pod, line)) = progress.next() => run.tell(Event::Progress { pod, line }),
+            Some(()) = interrupts.next() => {
+                if !matches!(run.state, State::Running) {
+                    break;
+                }
+                run.stop(Stop::Interrupted).await;
+            }
+            () = &mut time_is_over, if matches!(run.state, State::Running) => run.stop(Stop::TimedOut).await,
+            () = &mut unnoticed, if !asked => {
+                asked = true;
+                run.ask();
+            }
+            Some(_) = run.followers.tasks.join_next() => {}
+            () = sleep_until(last_call) => break,
+            _ = redraw.tick(), if run.show.is_live() => {}
+        }
+        if run.is_over() {
+            while let Ok(line) = lines.try_recv() {
+                run.say(line, &mut lines);
+            }
+            break;
+        }
+        run.draw();
+    }
+    Ok(run.end())
+}
+
+/// Where the run is.
+enum State {
+    /// The job goes its way.
+    Running,
+    /// The job is deleted, and its pods are waited for.
+    Stopping(Stop),
+    /// The job has ended, and the rest of its logs is waited for.
+    Draining {
+        outcome: Outcome,
+        message: Option<String>,
+        until: Instant,
+    },
+    /// Nobody reads what we print, or the server is of no help any more.
+    Lost(Outcome, String),
+}
+
+struct Run<'a> {
+    jobs: Api<TrainingJob>,
+    pods: Api<Pod>,
+    name: String,
+    view: View,
+    show: &'a mut dyn Show,
+    start: Instant,
+    followers: Followers,
+    /// Pods that exist, by uid.
+    here: BTreeSet<String>,
+    job_gone: bool,
+    state: State,
+}
+
+impl Run<'_> {
+    fn tell(&mut self, event: Event) {
+        let items = self.view.apply(self.start.elapsed(), event);
+        if let Err(error) = self.show.items(&items) {
+            self.state = State::Lost(
+                Outcome::Interrupted,
+                format!("the output can't be written: {error}"),
+            );
+        }
+    }
+
+    fn draw(&mut self) {
+        if self.show.is_live() {
+            // A terminal that is gone is noticed when something is printed.
+            let _ = self.show.picture(&self.view.picture(self.start.elapsed()));
+        }
+    }
+
+    /// A line, and those that came with it.
+    fn say(&mut self, first: Line, lines: &mut mpsc::Receiver<Line>) {
+        let mut items = Vec::new();
+        let more = std::iter::from_fn(|| lines.try_recv().ok());
+        for line in std::iter::once(first).chain(more).take(BATCH) {
+            items.extend(self.view.apply(self.start.elapsed(), line.into()));
+        }
+        if let Err(error) = self.show.items(&items) {
+            self.state = State::Lost(
+                Outcome::Interrupted,
+                format!("the output can't be written: {error}"),
+            );
+        }
+    }
+
+    async fn change(&mut self, change: Change) {
+        match change {
+            Change::Job(job) => {
+                self.tell(Event::Job(job));
+                if matches!(self.state, State::Running)
+                    && let Some((outcome, message)) = verdict(&self.view)
+                {
+                    self.drain(outcome, message).await;
+                }
+            }
+            Change::JobGone => {
+                self.job_gone = true;
+                if matches!(self.state, State::Running) {
+                    let message = "somebody deleted the job".to_owned();
+                    self.drain(Outcome::Failed, Some(message)).await;
+                }
+            }
+            Change::Pod(pod) => self.pod(&pod),
+            Change::PodGone(uid) => {
+                self.here.remove(&uid);
+                self.tell(Event::PodGone(uid));
+            }
+            Change::Pods(uids) => {
+                let gone: Vec<String> = self.here.difference(&uids).cloned().collect();
+                for uid in gone {
+                    self.here.remove(&uid);
+                    self.tell(Event::PodGone(uid));
+                }
+            }
+            Change::Failed(error) => {
+                self.tell(Event::Note(format!(
+                    "the cluster does not answer: {error}; still trying"
+                )));
+            }
+        }
+    }
+
+    fn pod(&mut self, pod: &Pod) {
+        let seen = PodSeen::of(pod);
+        self.here.insert(seen.uid.clone());
+        self.followers.see(&seen);
+        self.tell(Event::Pod(seen));
+    }
+
+    /// Says so if nobody has taken notice of the job.
+    fn ask(&mut self) {
+        if matches!(self.state, State::Running) && self.view.status().observed_generation.is_none() {
+            let note =
+                "nothing has happened to the job yet: is the operator running there? See docs/install.md";
+            self.tell(Event::Note(note.to_owned()));
+        }
+    }
+
+    /// The job has ended: its logs are read to their end.
+    async fn drain(&mut self, outcome: Outcome, message: Option<String>) {
+        // The watch of pods may be behind that of the job; a log that nobody has begun to read would be lost.
+        let selector = ListParams::default().labels(&watch::pods_of(&self.name));
+        if let Ok(pods) = self.pods.list(&selector).await {
+            for pod in &pods {
+                self.pod(pod);
+            }
+        }
+        self.state = State::Draining {
+            outcome,
+            message,
+            until: Instant::now() + LAST_LINES,
+        };
+    }
+
+    /// Deletes the job, which ends its pods as kindly as they allow.
+    async fn stop(&mut self, why: Stop) {
+        self.tell(Event::Stopping(why));
+        self.draw();
+        self.state = match self.jobs.delete(&self.name, &DeleteParams::background()).await {
+            Ok(_) => State::Stopping(why),
+            Err(kube::Error::Api(status)) if status.code == 404 => {
+                self.job_gone = true;
+                State::Stopping(why)
+            }
+            Err(error) => State::Lost(outcome_of(why), format!("the job could not be deleted: {error}")),
+        };
+    }
+
+    fn is_over(&self) -> bool {
+        match &self.state {
+            State::Running => false,
+            State::Stopping(_) => self.job_gone && self.here.is_empty() && self.followers.tasks.is_empty(),
+            State::Draining { .. } => self.followers.tasks.is_empty(),
+            State::Lost(..) => true,
+        }
+    }
+
+    fn end(self) -> Summary {
+        let (outcome, message) = match self.state {
+            State::Running => (Outcome::Interrupted, None),
+            State::Stopping(why) => (outcome_of(why), None),
+            State::Draining { outcome, message, .. } => (outcome, message),
+            State::Lost(outcome, message) => (outcome, Some(message)),
+        };
+        self.view.summary(self.start.elapsed(), outcome, message)
+    }
+}
+
+fn outcome_of(stop: Stop) -> Outcome {
+    match stop {
+        Stop::Interrupted => Outcome::Interrupted,
+        Stop::TimedOut => Outcome::TimedOut,
+    }
+}
+
+/// Whether the job has come to its end, and to which.
+fn verdict(view: &View) -> Option<(Outcome, Option<String>)> {
+    match view.phase() {
+        JobPhase::Succeeded => return Some((Outcome::Succeeded, None)),
+        JobPhase::Failed => return Some((Outcome::Failed, None)),
+        _ => {}
+    }
+    let accepted = ConditionType::Accepted.as_str();
+    let mut conditions = view.status().conditions.iter();
+    let refusal = conditions.find(|condition| condition.type_ == accepted && condition.status == "False")?;
+    Some((
+        Outcome::Refused,
+        Some(format!("{}: {}", refusal.reason, refusal.message)),
+    ))
+}
+
+/// Deletes a job that has ended and waits until all it owned is gone, so that the next may have its name.
+pub async fn delete(client: &Client, summary: &Summary) -> Result<(), Error> {
+    let jobs: Api<TrainingJob> = Api::namespaced(client.clone(), &summary.namespace);
+    let params = DeleteParams::foreground();
+    let deletion = delete_and_finalize(jobs, &summary.job, &params);
+    let problem = match timeout(REMOVAL, deletion).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(wait::delete::Error::Delete(kube::Error::Api(status)))) if status.code == 404 => return Ok(()),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("it is still there after {} s", REMOVAL.as_secs()),
+    };
+    Err(Error::Broken(format!(
+        "the job {} could not be deleted: {problem}",
+        summary.job
+    )))
+}

@@ -1,0 +1,350 @@
+//! From a file, or a command, to a job that can run here.
+
+use anyhow::{Result, bail};
+use serde_json::Value;
+use trainyard_api::FieldError;
+
+use super::{command, set};
+use crate::validate::job::Checker;
+use crate::validate::{self, Recognized, text};
+
+/// What may stand beside the job in its file, because the job may need it.
+const COMPANIONS: &[&str] = &[
+    "ConfigMap",
+    "Namespace",
+    "PersistentVolumeClaim",
+    "PriorityClass",
+    "Secret",
+    "Service",
+    "ServiceAccount",
+];
+
+/// What a cluster writes into an object, and a manifest from `kubectl get -o yaml` still has. It has no meaning here; an
+/// owner or a finalizer would even keep the job from running or from ending.
+const OF_THE_CLUSTER: &[&str] = &[
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What is to run.
+#[derive(Debug, Default)]
+pub struct Manifest {
+    /// The job.
+    pub job: Value,
+    /// What it needs, in the order of the file.
+    pub companions: Vec<Value>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// Reads what a file holds: one TrainingJob, and what it needs.
+pub fn parse(file: &str, content: &str) -> Result<Manifest> {
+    let file = if file == "-" { "the standard input" } else { file };
+    let mut manifest = Manifest::default();
+    let mut jobs = Vec::new();
+    let objects = match validate::parse(content) {
+        Ok(objects) => objects,
+        Err(error) => bail!("{file}: {error}"),
+    };
+    for (number, object) in objects {
+        match validate::recognize(&object) {
+            Recognized::Job => jobs.push(object),
+            Recognized::Mistake(error) => {
+                let field = if error.path.is_empty() { "" } else { ": " };
+                bail!(
+                    "{file}: document {number}: {}{field}{}",
+                    error.path,
+                    error.message
+                );
+            }
+            Recognized::Foreign => {
+                let kind = text(&object, "/kind").unwrap_or_default();
+                if !COMPANIONS.contains(&kind) {
+                    let names = COMPANIONS.join(", ");
+                    bail!(
+                        "{file}: document {number} is a {kind}, which can't be run here: beside the TrainingJob there may be \
+                         {names}. Remove it, or apply the file to a cluster with kubectl"
+                    );
+                }
+                manifest.companions.push(object);
+            }
+        }
+    }
+    let mut jobs = jobs.into_iter();
+    manifest.job = match (jobs.next(), jobs.len()) {
+        (Some(job), 0) => job,
+        (Some(_), more) => bail!(
+            "{file} has {} TrainingJobs, and one can be run at a time: put each into a file of its own",
+            more + 1
+        ),
+        (None, _) => bail!(
+            "there is no TrainingJob in {file}: it needs apiVersion trainyard.dev/v1alpha1 and kind TrainingJob"
+        ),
+    };
+    manifest.notes.extend(clean(&mut manifest.job));
+    for companion in &mut manifest.companions {
+        clean(companion);
+    }
+    Ok(manifest)
+}
+
+/// Takes out what a cluster has written. The note says what that was.
+fn clean(object: &mut Value) -> Option<String> {
+    let mut dropped = Vec::new();
+    if let Some(object) = object.as_object_mut()
+        && object.remove("status").is_some()
+    {
+        dropped.push("status".to_owned());
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        for field in OF_THE_CLUSTER {
+            if metadata.remove(*field).is_some() {
+                dropped.push(format!("metadata.{field}"));
+            }
+        }
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.remove(LAST_APPLIED);
+        }
+    }
+    if dropped.is_empty() {
+        return None;
+    }
+    Some(format!(
+        "left out what a cluster has written: {}",
+        dropped.join(", ")
+    ))
+}
+
+/// What the user wants changed.
+#[derive(Debug, Default)]
+pub struct Changes<'a> {
+    /// Fields.
+    pub set: &'a [(String, String)],
+    /// Variables of every container.
+    pub env: &'a [(String, String)],
+}
+
+/// Applies the changes and checks the result. All that is wrong is said at once.
+pub fn finish(manifest: &mut Manifest, checker: &Checker, changes: &Changes<'_>) -> Result<()> {
+    for (path, value) in changes.set {
+        if let Err(error) = set::set(&mut manifest.job, checker.schema(), path, value) {
+            bail!("{error}");
+        }
+    }
+    for (name, value) in changes.env {
+        set::set_env(&mut manifest.job, name, value);
+    }
+    let errors = checker.check(&manifest.job);
+    let errors = if errors.is_empty() {
+        never_ends(&manifest.job)
+    } else {
+        errors
+    };
+    refuse("the job is not valid", &errors)
+}
+
+/// What would leave a job waiting for ever.
+fn never_ends(job: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if job.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
+        let message = "is true, so that the job would wait to be resumed: add --set suspend=false";
+        errors.push(FieldError::new("spec.suspend", message));
+    }
+    let other =
+        text(job, "/spec/managedBy").filter(|manager| *manager != trainyard_api::MANAGED_BY_TRAINYARD);
+    if let Some(other) = other {
+        let message = format!("is {other:?}, which does not exist here: add --set managedBy=null");
+        errors.push(FieldError::new("spec.managedBy", message));
+    }
+    errors
+}
+
+/// Refuses containers that leave to their image what to run, where there is no such image.
+pub fn check_commands(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Result<()> {
+    let mut errors = Vec::new();
+    let roles = job.pointer("/spec/roles").and_then(Value::as_array);
+    for (r, role) in roles.into_iter().flatten().enumerate() {
+        for list in ["initContainers", "containers"] {
+            let containers = role
+                .pointer(&format!("/template/spec/{list}"))
+                .and_then(Value::as_array);
+            for (c, container) in containers.into_iter().flatten().enumerate() {
+                let image = text(container, "/image").unwrap_or_default();
+                let command = container.get("command").and_then(Value::as_array);
+                if command.is_none_or(Vec::is_empty) && !is_mapped(image) {
+                    let message = format!(
+                        "is missing, and the image {image:?} is not here to say what to run: add a command, or say where the \
+                         image is with --image {image}=DIRECTORY"
+                    );
+                    let path = format!("spec.roles[{r}].template.spec.{list}[{c}].command");
+                    errors.push(FieldError::new(path, message));
+                }
+            }
+        }
+    }
+    refuse("this machine can't run it", &errors)
+}
+
+fn refuse(title: &str, errors: &[FieldError]) -> Result<()> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let lines: Vec<String> = errors
+        .iter()
+        .map(|error| format!("\n  {}", error.to_string().replace('\n', "\n  ")))
+        .collect();
+    bail!("{title}:{}", lines.concat())
+}
+
+/// The images that the job names and that are not here, each once: its containers run on this machine's own files.
+pub fn ignored_images(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Vec<String> {
+    let roles = job.pointer("/spec/roles").and_then(Value::as_array);
+    let lists = roles.into_iter().flatten().flat_map(|role| {
+        ["initContainers", "containers"].map(|list| role.pointer(&format!("/template/spec/{list}")))
+    });
+    let containers = lists.flatten().filter_map(Value::as_array).flatten();
+    let mut images: Vec<String> = containers
+        .filter_map(|container| text(container, "/image"))
+        .filter(|image| *image != command::IMAGE && !is_mapped(image))
+        .map(ToOwned::to_owned)
+        .collect();
+    images.sort();
+    images.dedup();
+    images
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const JOB: &str = "
+apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: mnist}
+spec:
+  framework: {name: pytorch}
+  roles:
+  - name: worker
+    replicas: 2
+    template: {spec: {containers: [{name: train, image: example/mnist, command: [python3, train.py]}]}}
+";
+
+    fn refused(text: &str) -> String {
+        format!("{:#}", parse("job.yaml", text).unwrap_err())
+    }
+
+    fn finished(text: &str, set: &[(&str, &str)]) -> Result<Manifest> {
+        let mut manifest = parse("-", text)?;
+        let set: Vec<_> = set
+            .iter()
+            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
+            .collect();
+        let changes = Changes { set: &set, env: &[] };
+        finish(&mut manifest, &Checker::new()?, &changes).map(|()| manifest)
+    }
+
+    #[test]
+    fn a_job_and_what_it_needs() {
+        let needs = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: data, uid: x}\n";
+        let manifest = parse("job.yaml", &format!("---\n{needs}---\n---\n{JOB}")).unwrap();
+        assert_eq!(text(&manifest.job, "/metadata/name"), Some("mnist"));
+        assert_eq!(manifest.companions[0]["metadata"], json!({"name": "data"}));
+        assert!(manifest.notes.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_job_says_what_it_is() {
+        assert!(refused("a: [1\nb: 2").starts_with("job.yaml: this is no valid YAML: "));
+        assert!(refused("").starts_with("there is no TrainingJob in job.yaml"));
+        assert!(refused("just text").starts_with("job.yaml: document 1: this is no Kubernetes object"));
+        let several = refused(&format!("{JOB}---\n{JOB}"));
+        assert!(several.starts_with("job.yaml has 2 TrainingJobs"), "{several}");
+        let kind = refused(&JOB.replace("TrainingJob", "TrainJob"));
+        assert!(
+            kind.starts_with("job.yaml: document 1: kind: there is no kind"),
+            "{kind}"
+        );
+        let other = refused(&format!(
+            "{JOB}---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: a}}"
+        ));
+        assert!(other.contains("document 2 is a Deployment"), "{other}");
+        let input = parse("-", "").unwrap_err().to_string();
+        assert!(input.contains("in the standard input"), "{input}");
+    }
+
+    #[test]
+    fn what_a_cluster_wrote_is_dropped_with_a_note() {
+        let metadata = "{name: mnist, uid: x, resourceVersion: '7', managedFields: [{}], finalizers: [a/b], labels: {a: b}}";
+        let text = format!(
+            "{}status: {{phase: Running}}\n",
+            JOB.replace("{name: mnist}", metadata)
+        );
+        let manifest = finished(&text, &[]).unwrap();
+        assert_eq!(
+            manifest.job["metadata"],
+            json!({"name": "mnist", "labels": {"a": "b"}})
+        );
+        assert_eq!(manifest.job.get("status"), None);
+        assert_eq!(
+            manifest.notes,
+            [
+                "left out what a cluster has written: status, metadata.finalizers, metadata.managedFields, \
+                 metadata.resourceVersion, metadata.uid"
+            ]
+        );
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_said_at_once_and_after_the_changes() {
+        let wrong = JOB.replace("replicas: 2", "replicas: 0\n    colour: red");
+        let error = finished(&wrong, &[("roles.worker.replicas", "-1")])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("the job is not valid:\n  spec.roles[0]."),
+            "{error}"
+        );
+        assert!(
+            error.contains("\"colour\"") && error.contains("-1 pods"),
+            "{error}"
+        );
+        assert!(finished(JOB, &[("roles.worker.replicas", "3")]).is_ok());
+        assert!(finished(JOB, &[("roles.worker.replicas", "three")]).is_err());
+    }
+
+    #[test]
+    fn a_job_that_would_wait_for_ever_is_refused() {
+        let error = finished(JOB, &[("suspend", "true")]).unwrap_err().to_string();
+        assert!(error.contains("--set suspend=false"), "{error}");
+        let error = finished(JOB, &[("managedBy", "example.com/other")])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("--set managedBy=null"), "{error}");
+    }
+
+    #[test]
+    fn a_container_needs_a_command_or_its_image() {
+        let silent = JOB.replace(", command: [python3, train.py]", ", args: [train.py]");
+        let job = finished(&silent, &[]).unwrap().job;
+        let error = check_commands(&job, |_| false).unwrap_err().to_string();
+        assert!(
+            error.contains("spec.roles[0].template.spec.containers[0].command: is missing"),
+            "{error}"
+        );
+        assert!(error.contains("--image example/mnist=DIRECTORY"), "{error}");
+        assert!(check_commands(&job, |image| image == "example/mnist").is_ok());
+        assert_eq!(ignored_images(&job, |_| false), ["example/mnist"]);
+        assert_eq!(ignored_images(&job, |_| true), [""; 0]);
+    }
+}

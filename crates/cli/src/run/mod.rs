@@ -1,0 +1,177 @@
+//! `trainyard run`: trains, shows how it goes, and says how it went.
+
+mod args;
+mod command;
+mod driver;
+mod local;
+mod manifest;
+mod outcome;
+mod progress;
+mod set;
+mod show;
+mod signals;
+mod view;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+use trainyard_local::yard::{self, Entered, Wanted, Yard};
+
+pub use self::args::Args;
+use self::driver::Plan;
+use self::local::Local;
+use self::manifest::{Changes, Manifest};
+use self::outcome::Outcome;
+use crate::validate::job::Checker;
+use crate::{output, scratch, validate};
+
+/// Runs a job to its end.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if args.print {
+        let manifest = prepare(args)?;
+        let objects: Vec<&Value> = std::iter::once(&manifest.job)
+            .chain(&manifest.companions)
+            .collect();
+        output::print(&output::yaml_documents(&objects)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let yard = if args.remote {
+        None
+    } else {
+        // Before anything is read or done: the rest happens in another process.
+        match yard::enter(Wanted::default(), &scratch::directory()?) {
+            Ok(Entered::Inside(yard)) => Some(yard),
+            Ok(Entered::Over(code)) => return Ok(code),
+            Err(error) => return Ok(broken(&error.into())),
+        }
+    };
+    let mut manifest = prepare(args)?;
+    if yard.is_some() {
+        settle(args, &mut manifest)?;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    runtime.block_on(train(args, manifest, yard))
+}
+
+/// This machine can't.
+fn broken(error: &anyhow::Error) -> ExitCode {
+    eprintln!("trainyard: {error:#}");
+    ExitCode::from(Outcome::Broken.exit_code())
+}
+
+/// What a job needs to run on this machine, and what the user should know about it.
+fn settle(args: &Args, manifest: &mut Manifest) -> Result<()> {
+    let is_mapped = |image: &str| args.image.iter().any(|(name, _)| name == image);
+    manifest::check_commands(&manifest.job, is_mapped)?;
+    let images = manifest::ignored_images(&manifest.job, is_mapped);
+    if !images.is_empty() {
+        manifest.notes.push(format!(
+            "containers run on this machine's own files, and not on {}; --image NAME=DIRECTORY changes that",
+            images.join(", ")
+        ));
+    }
+    // A cluster that has just been made has no namespace but its own.
+    if let Some(namespace) = validate::text(&manifest.job, "/metadata/namespace") {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        manifest.companions.insert(0, namespace);
+    }
+    Ok(())
+}
+
+/// The job, changed as the user wants it, and checked.
+fn prepare(args: &Args) -> Result<Manifest> {
+    if let Some(directory) = &args.directory {
+        std::env::set_current_dir(directory)
+            .with_context(|| format!("cannot work in {}", directory.display()))?;
+    }
+    let mut manifest = match &args.file {
+        Some(file) => manifest::parse(file, &validate::read(file)?)?,
+        None => Manifest {
+            job: command::job(
+                &args.command,
+                args.replicas,
+                &args.framework,
+                args.name.as_deref(),
+            ),
+            ..Manifest::default()
+        },
+    };
+    let changes = Changes {
+        set: &args.set,
+        env: &args.env,
+    };
+    manifest::finish(&mut manifest, &Checker::new()?, &changes)?;
+    Ok(manifest)
+}
+
+async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Result<ExitCode> {
+    let start = Instant::now();
+    let interrupts = signals::interrupts()?;
+    let mut show = show::choose(
+        show::Surroundings::of_this_process(),
+        args.output.is_some(),
+        args.quiet,
+    );
+    let (client, local) = match yard {
+        None => (remote().await?, None),
+        Some(yard) => {
+            let options = local::Options {
+                nodes: args.nodes,
+                images: args.image.iter().cloned().collect(),
+            };
+            match Local::start(&yard, scratch::directory()?, options).await {
+                Ok(local) => (local.client(), Some(local)),
+                Err(error) => return Ok(broken(&error)),
+            }
+        }
+    };
+    manifest
+        .notes
+        .extend(local.iter().flat_map(|local| local.notes().to_vec()));
+    let plan = Plan {
+        job: serde_json::from_value(manifest.job)?,
+        companions: manifest.companions,
+        notes: manifest.notes,
+        timeout: args.timeout,
+    };
+    let progress = futures::stream::pending();
+    let ended = driver::drive(client.clone(), plan, start, show.as_mut(), interrupts, progress).await;
+    if let (Ok(summary), None, false) = (&ended, &local, args.keep) {
+        driver::delete(&client, summary).await?;
+    }
+    if let Some(local) = local {
+        local.stop().await;
+    }
+    let summary = match ended {
+        Ok(summary) => summary,
+        Err(error) => {
+            drop(show);
+            eprintln!("trainyard: {error}");
+            let outcome = match error {
+                driver::Error::Refused(_) => Outcome::Refused,
+                driver::Error::Broken(_) => Outcome::Broken,
+            };
+            return Ok(ExitCode::from(outcome.exit_code()));
+        }
+    };
+    show.end(&summary)?;
+    if let Some(format) = args.output {
+        output::document(format, &summary)?;
+    }
+    Ok(ExitCode::from(summary.exit_code))
+}
+
+/// The cluster of the current kubeconfig.
+async fn remote() -> Result<kube::Client> {
+    // Fails only if one was installed before, which is as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let config = kube::Config::infer()
+        .await
+        .context("--remote needs a cluster, and there is neither a kubeconfig nor a pod's own account")?;
+    Ok(kube::Client::try_from(config)?)
+}

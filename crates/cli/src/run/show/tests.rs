@@ -1,0 +1,276 @@
+//! What people and pipes see.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use indicatif::InMemoryTerm;
+use trainyard_api::JobPhase;
+
+use super::*;
+use crate::run::outcome::Outcome;
+use crate::run::view::{Bar, Cause, Speaker, Stop};
+
+/// A stream that can be read by the test.
+#[derive(Clone, Default)]
+struct Stream(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Stream {
+    fn text(&self) -> String {
+        String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+const PALE: Paint = Paint { colours: false };
+const COLOURFUL: Paint = Paint { colours: true };
+
+fn speaker(label: &str, number: usize) -> Speaker {
+    Speaker {
+        label: label.to_owned(),
+        number,
+    }
+}
+
+fn log(label: &str, number: usize, line: &str) -> Item {
+    Item::Log {
+        speaker: speaker(label, number),
+        line: line.to_owned(),
+    }
+}
+
+fn story() -> Vec<Item> {
+    vec![
+        Item::Note("images are ignored".to_owned()),
+        Item::Phase {
+            phase: JobPhase::Running,
+            at: Duration::from_millis(412),
+        },
+        log("worker-0", 0, "hello"),
+        log("worker-10", 1, "\u{1b}[2Jworld"),
+        Item::Progress("step 1/2".to_owned()),
+        Item::Trouble {
+            speaker: speaker("worker-0", 0),
+            message: "exit code 3".to_owned(),
+        },
+    ]
+}
+
+fn summary(outcome: Outcome) -> Summary {
+    Summary {
+        job: "mnist".to_owned(),
+        namespace: "default".to_owned(),
+        framework: "pytorch".to_owned(),
+        outcome,
+        exit_code: outcome.exit_code(),
+        message: None,
+        seconds: 3.25,
+        phases: Vec::new(),
+        pods: Vec::new(),
+        restarts: 1,
+        disruptions: 0,
+        progress: None,
+        root_cause: None,
+        notes: Vec::new(),
+    }
+}
+
+fn failure() -> Summary {
+    Summary {
+        message: Some("RolesFailed: worker failed".to_owned()),
+        root_cause: Some(Cause {
+            pod: "mnist-worker-1".to_owned(),
+            container: Some("train".to_owned()),
+            exit_code: Some(137),
+            reason: Some("OOMKilled".to_owned()),
+            last_lines: vec!["loading".to_owned(), "more".to_owned()],
+        }),
+        ..summary(Outcome::Failed)
+    }
+}
+
+/// What a plain show writes to its two streams.
+fn plain(paint: Paint, quiet: bool, end: &Summary) -> (String, String) {
+    let (logs, words) = (Stream::default(), Stream::default());
+    let mut show = Plain::new(
+        Box::new(logs.clone()),
+        paint,
+        Box::new(words.clone()),
+        paint,
+        quiet,
+    );
+    show.items(&story()).unwrap();
+    show.end(end).unwrap();
+    (logs.text(), words.text())
+}
+
+#[test]
+fn pipes_get_logs_alone_and_untouched() {
+    let (logs, words) = plain(PALE, false, &summary(Outcome::Succeeded));
+    assert_eq!(logs, "worker-0 | hello\nworker-10 | \u{1b}[2Jworld\n");
+    assert_eq!(
+        words,
+        "trainyard: note: images are ignored\n\
+         trainyard: Running after 0.4 s\n\
+         trainyard: step 1/2\n\
+         trainyard: worker-0: exit code 3\n\
+         trainyard: ✓ mnist succeeded in 3.2 s (0 pods, 1 restart)\n"
+    );
+}
+
+#[test]
+fn the_quiet_say_what_went_wrong_and_nothing_else() {
+    let (logs, words) = plain(PALE, true, &summary(Outcome::Succeeded));
+    assert_eq!(logs.lines().count(), 2);
+    assert_eq!(words, "trainyard: worker-0: exit code 3\n");
+    let (_, words) = plain(PALE, true, &failure());
+    assert!(words.contains("✗ mnist failed after 3.2 s"), "{words}");
+}
+
+#[test]
+fn a_failure_ends_with_its_cause() {
+    let (_, words) = plain(PALE, false, &failure());
+    let end: Vec<&str> = words.lines().skip(4).collect();
+    assert_eq!(
+        end,
+        [
+            "trainyard: ✗ mnist failed after 3.2 s (0 pods, 1 restart)",
+            "trainyard:   RolesFailed: worker failed",
+            "trainyard:   first to fail: mnist-worker-1 (container train): ended by signal 9, OOMKilled",
+            "trainyard:   its last lines:",
+            "trainyard:     │ loading",
+            "trainyard:     │ more",
+        ]
+    );
+}
+
+#[test]
+fn colours_are_in_the_text_only_where_they_are_wanted() {
+    let (logs, words) = plain(COLOURFUL, false, &failure());
+    assert!(
+        logs.starts_with("\u{1b}[36mworker-0\u{1b}[0m | hello\n"),
+        "{logs:?}"
+    );
+    assert!(words.contains("\u{1b}[31m"), "{words:?}");
+    let (logs, words) = plain(PALE, false, &failure());
+    assert!(!logs.starts_with('\u{1b}') && !words.contains('\u{1b}'));
+}
+
+fn picture() -> Picture {
+    Picture {
+        job: "mnist".to_owned(),
+        phase: (JobPhase::Running, Duration::from_millis(2_300)),
+        roles: vec![("worker".to_owned(), 3, 4)],
+        progress: Some(Bar {
+            fraction: Some(0.25),
+            facts: vec!["step 10/40".to_owned(), "loss 0.5000".to_owned()],
+            eta: Some(Duration::from_secs(12)),
+        }),
+        troubles: Vec::new(),
+        stopping: None,
+    }
+}
+
+#[test]
+fn a_terminal_has_logs_above_and_the_present_below() {
+    let terminal = InMemoryTerm::new(20, 100);
+    let mut show = Live::to_terminal(terminal.clone(), PALE);
+    show.picture(&picture()).unwrap();
+    show.items(&story()).unwrap();
+    show.picture(&picture()).unwrap();
+    assert_eq!(
+        terminal.contents(),
+        "• note: images are ignored\n\
+         • Running after 0.4 s\n\
+         worker-0 │ hello\n\
+         worker-10 │ world\n\
+         • worker-0: exit code 3\n\
+         mnist Running 2.3 s  worker 3/4\n\
+         ━━━━━━━━━━──────────────────────────────  25 %  step 10/40  loss 0.5000  ETA 12 s"
+    );
+    show.items(&[log("worker-0", 0, "again")]).unwrap();
+    assert!(terminal.contents().contains("\nworker-0  │ again\nmnist Running"));
+    show.end(&summary(Outcome::Succeeded)).unwrap();
+    let contents = terminal.contents();
+    assert!(
+        contents.ends_with("\n✓ mnist succeeded in 3.2 s (0 pods, 1 restart)"),
+        "{contents}"
+    );
+    assert!(!contents.contains("mnist Running"), "{contents}");
+}
+
+#[test]
+fn the_present_shrinks_and_grows() {
+    let terminal = InMemoryTerm::new(20, 60);
+    let mut show = Live::to_terminal(terminal.clone(), PALE);
+    let mut picture = picture();
+    picture.progress = None;
+    picture.troubles = (0..5)
+        .map(|n| {
+            (
+                speaker(&format!("worker-{n}"), n),
+                "Unschedulable: no\nroom".to_owned(),
+            )
+        })
+        .collect();
+    picture.stopping = Some((Stop::Interrupted, 4));
+    show.picture(&picture).unwrap();
+    assert_eq!(
+        terminal.contents(),
+        "mnist Running 2.3 s  worker 3/4\n\
+         worker-0: Unschedulable: no room\n\
+         worker-1: Unschedulable: no room\n\
+         worker-2: Unschedulable: no room\n\
+         and 2 more\n\
+         stopping: 4 pods left; Ctrl-C ends it at once"
+    );
+    picture.troubles.clear();
+    picture.stopping = None;
+    show.picture(&picture).unwrap();
+    show.picture(&picture).unwrap();
+    assert_eq!(terminal.contents(), "mnist Running 2.3 s  worker 3/4");
+    drop(show);
+    assert_eq!(terminal.contents(), "");
+}
+
+#[test]
+fn the_run_is_drawn_only_where_nothing_else_would_write() {
+    let terminal = Surroundings {
+        stdout: true,
+        stderr: true,
+        no_color: false,
+        dumb: false,
+    };
+    assert!(terminal.is_live(false) && terminal.is_live(true));
+    let piped = Surroundings {
+        stdout: false,
+        ..terminal
+    };
+    assert!(!piped.is_live(false) && piped.is_live(true));
+    let logged = Surroundings {
+        stderr: false,
+        ..terminal
+    };
+    assert!(!logged.is_live(false) && !logged.is_live(true));
+    let dumb = Surroundings {
+        dumb: true,
+        ..terminal
+    };
+    assert!(!dumb.is_live(false));
+    assert!(terminal.paint(true).colours && !terminal.paint(false).colours);
+    let pale = Surroundings {
+        no_color: true,
+        ..terminal
+    };
+    assert!(pale.is_live(false) && !pale.paint(true).colours);
+}

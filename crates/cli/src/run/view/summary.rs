@@ -1,0 +1,247 @@
+//! The end of a run: how it went, and why.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Serialize;
+use trainyard_api::{ConditionType, JobPhase};
+
+use super::{PodPhase, View, words};
+use crate::run::outcome::Outcome;
+use crate::run::progress::Report;
+
+/// How a run went. This is what `--output` prints.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Summary {
+    /// The job's name.
+    pub job: String,
+    /// The job's namespace.
+    pub namespace: String,
+    /// The framework that trained.
+    pub framework: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The exit code of `trainyard run`.
+    pub exit_code: u8,
+    /// Why, in a sentence, where it did not succeed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// How long it took, from the start of trainyard.
+    pub seconds: f64,
+    /// The phases the job went through.
+    pub phases: Vec<PhaseSummary>,
+    /// The latest pod of each name.
+    pub pods: Vec<PodSummary>,
+    /// Pods that were replaced because they failed.
+    pub restarts: i32,
+    /// Pods that were replaced because they were evicted or lost.
+    pub disruptions: i32,
+    /// What the job last reported about itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Report>,
+    /// What made it fail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub root_cause: Option<Cause>,
+    /// What the user should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// One phase of a job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PhaseSummary {
+    /// Which.
+    pub phase: JobPhase,
+    /// When it began.
+    pub after_seconds: f64,
+    /// How long it lasted.
+    pub seconds: f64,
+}
+
+/// One pod of a job.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSummary {
+    /// Its name.
+    pub name: String,
+    /// Its role.
+    pub role: String,
+    /// The phase in which it was last seen.
+    pub phase: PodPhase,
+    /// The exit code of the container that trains.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+}
+
+/// What made a job fail.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cause {
+    /// The pod that failed first.
+    pub pod: String,
+    /// Its container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// Its exit code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// The word for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The last lines it printed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub last_lines: Vec<String>,
+}
+
+impl Cause {
+    /// How it ended, in words.
+    pub fn ending(&self) -> String {
+        match self.exit_code {
+            Some(code) => ending(code, self.reason.as_deref()),
+            None => self.reason.clone().unwrap_or_else(|| "failed".to_owned()),
+        }
+    }
+}
+
+impl View {
+    /// The end of the run.
+    pub fn summary(&self, now: Duration, outcome: Outcome, message: Option<String>) -> Summary {
+        let failed = outcome == Outcome::Failed;
+        let cause = self.cause().filter(|_| failed || outcome == Outcome::TimedOut);
+        Summary {
+            job: self.job.clone(),
+            namespace: self.namespace.clone(),
+            framework: self.framework.clone(),
+            outcome,
+            exit_code: outcome.exit_code(),
+            message: message.or_else(|| self.condition().filter(|_| failed)),
+            seconds: seconds(now),
+            phases: self.phase_summaries(now),
+            pods: self.pod_summaries(),
+            restarts: self
+                .status
+                .restarts
+                .as_ref()
+                .map_or(0, |restarts| restarts.failures),
+            disruptions: self
+                .status
+                .restarts
+                .as_ref()
+                .map_or(0, |restarts| restarts.disruptions),
+            progress: self
+                .progress
+                .values()
+                .next()
+                .map(|progress| progress.report.clone()),
+            root_cause: cause,
+            notes: self.notes.clone(),
+        }
+    }
+
+    /// What the operator says about the failure.
+    fn condition(&self) -> Option<String> {
+        let conditions = self.status.conditions.iter();
+        let mut failed = conditions.filter(|condition| {
+            condition.type_ == ConditionType::Failed.as_str() && condition.status == "True"
+        });
+        failed
+            .next()
+            .map(|condition| format!("{}: {}", condition.reason, condition.message))
+    }
+
+    fn cause(&self) -> Option<Cause> {
+        let root = self.status.root_cause.as_ref()?;
+        // Of all pods of that name: the last that failed, and has said something.
+        let pods = self.pods().filter(|pod| pod.name == root.pod);
+        let failed = pods.filter(|pod| pod.phase == PodPhase::Failed || pod.deleting);
+        let lines = failed
+            .rev()
+            .find_map(|pod| self.tails.get(&pod.uid))
+            .map(|tail| tail.iter().cloned().collect());
+        let message = || {
+            let message = root.message.as_deref().unwrap_or_default();
+            message.lines().map(ToOwned::to_owned).collect()
+        };
+        Some(Cause {
+            pod: root.pod.clone(),
+            container: root.container.clone(),
+            exit_code: root.exit_code,
+            reason: root.reason.clone(),
+            last_lines: lines.unwrap_or_else(message),
+        })
+    }
+
+    fn phase_summaries(&self, now: Duration) -> Vec<PhaseSummary> {
+        let ends = self.phases.iter().skip(1).map(|(_, at)| *at).chain([now]);
+        let spans = self.phases.iter().zip(ends);
+        let spans = spans.filter(|((phase, _), _)| !phase.is_terminal());
+        spans
+            .map(|((phase, at), end)| PhaseSummary {
+                phase: *phase,
+                after_seconds: seconds(*at),
+                seconds: seconds(end.saturating_sub(*at)),
+            })
+            .collect()
+    }
+
+    fn pod_summaries(&self) -> Vec<PodSummary> {
+        let mut latest: BTreeMap<usize, PodSummary> = BTreeMap::new();
+        for pod in self.pods() {
+            let ended = pod.main().and_then(|main| main.ended.as_ref());
+            let summary = PodSummary {
+                name: pod.name.clone(),
+                role: pod.role.clone(),
+                phase: pod.phase,
+                exit_code: ended.map(|ended| ended.exit_code),
+            };
+            latest.insert(self.names.get(&pod.name).copied().unwrap_or_default(), summary);
+        }
+        latest.into_values().collect()
+    }
+}
+
+/// How a container ended, in words.
+pub fn ending(exit_code: i32, reason: Option<&str>) -> String {
+    // "Error" and "Completed" say no more than the code does.
+    let reason = reason.filter(|reason| !matches!(*reason, "Error" | "Completed"));
+    let code = match exit_code {
+        // Shells and container runtimes report a signal so.
+        129..=159 => format!("ended by signal {}", exit_code - 128),
+        code => format!("exit code {code}"),
+    };
+    match reason {
+        Some(reason) => format!("{code}, {reason}"),
+        None => code,
+    }
+}
+
+/// With milliseconds: more is noise.
+fn seconds(span: Duration) -> f64 {
+    (span.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+impl Summary {
+    /// The one line that says it all.
+    pub fn headline(&self) -> String {
+        let after = words::span(Duration::from_secs_f64(self.seconds));
+        let job = &self.job;
+        let mut facts = vec![words::count(self.pods.len(), "pod")];
+        if self.restarts > 0 {
+            facts.push(words::count(
+                usize::try_from(self.restarts).unwrap_or_default(),
+                "restart",
+            ));
+        }
+        let facts = facts.join(", ");
+        match self.outcome {
+            Outcome::Succeeded => format!("{job} succeeded in {after} ({facts})"),
+            Outcome::Failed => format!("{job} failed after {after} ({facts})"),
+            Outcome::Refused => format!("{job} was not accepted"),
+            Outcome::TimedOut => format!("{job} was stopped: it had not ended after {after} ({facts})"),
+            Outcome::Broken => format!("{job} could not go on after {after}"),
+            Outcome::Interrupted => format!("{job} was interrupted after {after} ({facts})"),
+        }
+    }
+}

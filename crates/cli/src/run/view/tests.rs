@@ -1,0 +1,361 @@
+//! A run, told event by event.
+
+use serde_json::{Value, json};
+use trainyard_api::names;
+use trainyard_core::build::MAIN_CONTAINER;
+
+use super::*;
+use crate::run::outcome::Outcome;
+
+/// A run of a job `mnist` with two workers, and the time since its start.
+struct Run {
+    view: View,
+    now: Duration,
+}
+
+fn job(status: &Value) -> TrainingJob {
+    serde_json::from_value(json!({
+        "apiVersion": "trainyard.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "mnist", "namespace": "default"},
+        "spec": {
+            "framework": {"name": "pytorch"},
+            "roles": [{"name": "worker", "replicas": 2, "template": {"spec": {"containers": []}}}],
+        },
+        "status": status,
+    }))
+    .unwrap()
+}
+
+fn pod(index: i32, uid: &str, phase: &str, state: &Value) -> PodSeen {
+    let pod = json!({
+        "metadata": {
+            "name": format!("mnist-worker-{index}"),
+            "uid": uid,
+            "labels": {names::LABEL_ROLE: "worker", names::LABEL_INDEX: index.to_string()},
+            "annotations": {MAIN_CONTAINER: "train"},
+        },
+        "status": {"phase": phase, "containerStatuses": [
+            {"name": "train", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state},
+        ]},
+    });
+    PodSeen::of(&serde_json::from_value(pod).unwrap())
+}
+
+impl Run {
+    fn new() -> Self {
+        Self {
+            view: View::new(&job(&Value::Null)),
+            now: Duration::ZERO,
+        }
+    }
+
+    /// Something happens a second later.
+    fn then(&mut self, event: Event) -> Vec<Item> {
+        self.now += Duration::from_secs(1);
+        self.view.apply(self.now, event)
+    }
+
+    fn phase(&mut self, phase: &str) -> Vec<Item> {
+        self.then(Event::Job(Box::new(job(&json!({"phase": phase})))))
+    }
+
+    fn running(&mut self, index: i32, uid: &str) -> Vec<Item> {
+        self.then(Event::Pod(pod(index, uid, "Running", &json!({"running": {}}))))
+    }
+
+    fn ended(&mut self, index: i32, uid: &str, code: i32) -> Vec<Item> {
+        let phase = if code == 0 { "Succeeded" } else { "Failed" };
+        let state = json!({"terminated": {"exitCode": code, "reason": "Error"}});
+        self.then(Event::Pod(pod(index, uid, phase, &state)))
+    }
+
+    fn says(&mut self, uid: &str, container: &str, line: &str) -> Vec<Item> {
+        self.then(Event::Log {
+            uid: uid.to_owned(),
+            container: container.to_owned(),
+            line: line.to_owned(),
+        })
+    }
+
+    fn reports(&mut self, index: i32, line: &str) -> Vec<Item> {
+        self.then(Event::Progress {
+            pod: format!("mnist-worker-{index}"),
+            line: line.to_owned(),
+        })
+    }
+
+    fn picture(&self) -> Picture {
+        self.view.picture(self.now)
+    }
+}
+
+fn speaker(label: &str, number: usize) -> Speaker {
+    Speaker {
+        label: label.to_owned(),
+        number,
+    }
+}
+
+#[test]
+fn phases_are_told_once_and_timed() {
+    let mut run = Run::new();
+    let starting = run.phase("Starting");
+    assert_eq!(
+        starting,
+        [Item::Phase {
+            phase: JobPhase::Starting,
+            at: Duration::from_secs(1)
+        }]
+    );
+    assert_eq!(run.phase("Starting"), []);
+    assert_eq!(run.phase("Running").len(), 1);
+    run.phase("Succeeded");
+    let summary = run.view.summary(run.now, Outcome::Succeeded, None);
+    let phases: Vec<_> = summary
+        .phases
+        .iter()
+        .map(|span| {
+            (
+                span.phase,
+                span.after_seconds.to_string(),
+                span.seconds.to_string(),
+            )
+        })
+        .collect();
+    let span = |phase, after: &str, seconds: &str| (phase, after.to_owned(), seconds.to_owned());
+    assert_eq!(
+        phases,
+        [
+            span(JobPhase::Pending, "0", "1"),
+            span(JobPhase::Starting, "1", "2"),
+            span(JobPhase::Running, "3", "1"),
+        ]
+    );
+    assert_eq!(summary.headline(), "mnist succeeded in 4.0 s (0 pods)");
+}
+
+#[test]
+fn the_picture_counts_pods_by_role() {
+    let mut run = Run::new();
+    run.phase("Running");
+    run.running(0, "a");
+    assert_eq!(run.picture().roles, [("worker".to_owned(), 1, 2)]);
+    run.ended(1, "b", 0);
+    assert_eq!(run.picture().roles, [("worker".to_owned(), 2, 2)]);
+    assert_eq!(run.picture().phase, (JobPhase::Running, Duration::from_secs(2)));
+    run.then(Event::PodGone("a".to_owned()));
+    assert_eq!(run.picture().roles, [("worker".to_owned(), 1, 2)]);
+}
+
+#[test]
+fn lines_carry_the_short_name_of_their_pod() {
+    let mut run = Run::new();
+    run.running(0, "a");
+    run.running(1, "b");
+    let said = |label: &str, number, line: &str| {
+        vec![Item::Log {
+            speaker: speaker(label, number),
+            line: line.to_owned(),
+        }]
+    };
+    assert_eq!(run.says("b", "train", "hello"), said("worker-1", 1, "hello"));
+    assert_eq!(run.says("a", "side", "I too"), said("worker-0/side", 0, "I too"));
+    assert_eq!(run.says("stranger", "train", "?"), []);
+}
+
+#[test]
+fn a_failure_is_told_and_explained_at_the_end() {
+    let mut run = Run::new();
+    run.running(0, "a");
+    run.running(1, "b");
+    for n in 0..20 {
+        run.says("b", "train", &format!("line {n}"));
+    }
+    run.says("b", "side", "not mine");
+    let told = run.ended(1, "b", 3);
+    assert_eq!(
+        told,
+        [Item::Trouble {
+            speaker: speaker("worker-1", 1),
+            message: "exit code 3".to_owned()
+        }]
+    );
+    assert_eq!(run.ended(1, "b", 3), [], "once");
+    run.then(Event::Job(Box::new(job(&json!({
+        "phase": "Failed",
+        "conditions": [{"type": "Failed", "status": "True", "reason": "RolesFailed", "message": "worker failed",
+            "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        "rootCause": {"role": "worker", "pod": "mnist-worker-1", "container": "train", "exitCode": 3,
+            "reason": "Error", "message": "the last words"},
+    })))));
+    let summary = run.view.summary(run.now, Outcome::Failed, None);
+    assert_eq!(summary.exit_code, 1);
+    assert_eq!(summary.message.as_deref(), Some("RolesFailed: worker failed"));
+    let cause = summary.root_cause.unwrap();
+    assert_eq!(
+        (cause.pod.as_str(), cause.ending()),
+        ("mnist-worker-1", "exit code 3".to_owned())
+    );
+    assert_eq!(cause.last_lines.len(), TAIL);
+    assert_eq!(cause.last_lines.last().map(String::as_str), Some("line 19"));
+}
+
+#[test]
+fn without_a_log_the_operator_knows_the_last_words() {
+    let mut run = Run::new();
+    run.ended(0, "a", 1);
+    run.then(Event::Job(Box::new(job(&json!({
+        "phase": "Failed",
+        "rootCause": {"role": "worker", "pod": "mnist-worker-0", "exitCode": 1, "message": "one\ntwo"},
+    })))));
+    let cause = run
+        .view
+        .summary(run.now, Outcome::Failed, None)
+        .root_cause
+        .unwrap();
+    assert_eq!(cause.last_lines, ["one", "two"]);
+}
+
+#[test]
+fn a_replaced_pod_keeps_its_name_and_colour_and_counts_once() {
+    let mut run = Run::new();
+    run.running(0, "z");
+    run.running(1, "b");
+    run.says("z", "train", "first life");
+    run.ended(0, "z", 1);
+    run.then(Event::PodGone("z".to_owned()));
+    run.running(0, "c");
+    let line = run.says("c", "train", "second life");
+    assert_eq!(
+        line,
+        [Item::Log {
+            speaker: speaker("worker-0", 0),
+            line: "second life".to_owned()
+        }]
+    );
+    run.ended(0, "c", 0);
+    let summary = run.view.summary(run.now, Outcome::Succeeded, None);
+    let pods: Vec<_> = summary
+        .pods
+        .iter()
+        .map(|pod| (pod.name.as_str(), pod.phase, pod.exit_code))
+        .collect();
+    assert_eq!(
+        pods,
+        [
+            ("mnist-worker-0", PodPhase::Succeeded, Some(0)),
+            ("mnist-worker-1", PodPhase::Running, None)
+        ]
+    );
+}
+
+#[test]
+fn pods_that_are_told_to_end_are_no_failures() {
+    let mut run = Run::new();
+    run.running(0, "a");
+    assert_eq!(
+        run.then(Event::Stopping(Stop::Interrupted)),
+        [Item::Stopping(Stop::Interrupted)]
+    );
+    assert_eq!(run.picture().stopping, Some((Stop::Interrupted, 1)));
+    assert_eq!(run.ended(0, "a", 143), []);
+    assert_eq!(run.picture().stopping, Some((Stop::Interrupted, 0)));
+    let summary = run.view.summary(run.now, Outcome::Interrupted, None);
+    assert_eq!((summary.exit_code, summary.root_cause), (130, None));
+}
+
+#[test]
+fn trouble_is_told_when_it_changes() {
+    let mut run = Run::new();
+    let stuck = |reason: &str| {
+        let waiting = json!({"waiting": {"reason": reason}});
+        Event::Pod(pod(0, "a", "Pending", &waiting))
+    };
+    assert_eq!(run.then(stuck("ContainerCreating")), []);
+    assert_eq!(run.then(stuck("ErrImagePull")).len(), 1);
+    assert_eq!(run.then(stuck("ErrImagePull")).len(), 0);
+    assert_eq!(run.picture().troubles[0].1, "ErrImagePull");
+    run.running(0, "a");
+    assert_eq!(run.picture().troubles, []);
+}
+
+#[test]
+fn progress_is_that_of_the_first_pod_that_reports() {
+    let mut run = Run::new();
+    run.running(0, "a");
+    run.running(1, "b");
+    run.reports(1, "step=1 total=10 loss=9");
+    assert_eq!(run.picture().progress.unwrap().facts, ["step 1/10", "loss 9.000"]);
+    run.reports(0, r#"{"step": 2, "total": 10, "accuracy": 0.5, "loss": 2.5}"#);
+    run.reports(1, "step=3 loss=8");
+    let bar = run.picture().progress.unwrap();
+    assert_eq!(bar.facts, ["step 2/10", "loss 2.500", "accuracy 0.5000"]);
+    assert_eq!(bar.fraction, Some(0.2));
+    let summary = run.view.summary(run.now, Outcome::Succeeded, None);
+    assert_eq!(summary.progress.unwrap().step, Some(2));
+}
+
+#[test]
+fn progress_is_told_now_and_then() {
+    let mut run = Run::new();
+    run.running(0, "a");
+    let told: Vec<usize> = (1..=25)
+        .filter(|step| !run.reports(0, &format!("step={step} total=30")).is_empty())
+        .collect();
+    assert_eq!(told, [1, 11, 21]);
+    let Some(Item::Progress(text)) = run.reports(0, "step=26").pop().or_else(|| {
+        run.now += TELL_PROGRESS_EVERY;
+        run.reports(0, "step=27").pop()
+    }) else {
+        panic!("it is told again");
+    };
+    assert!(text.starts_with("step 27/30  ETA "), "{text}");
+}
+
+#[test]
+fn progress_that_cannot_be_read_is_told_once() {
+    let mut run = Run::new();
+    run.running(0, "a");
+    let told = run.reports(0, "epoch two");
+    let Some(Item::Note(note)) = told.first() else {
+        panic!("a note: {told:?}");
+    };
+    assert!(
+        note.starts_with("worker-0 wrote progress that can't be read: "),
+        "{note}"
+    );
+    assert_eq!(run.reports(0, "epoch three"), []);
+    assert_eq!(run.picture().progress, None);
+}
+
+#[test]
+fn the_summary_is_a_document() {
+    let mut run = Run::new();
+    run.then(Event::Note("something".to_owned()));
+    run.then(Event::Note("something".to_owned()));
+    run.running(0, "a");
+    run.reports(0, "step=1 loss=nan");
+    run.ended(0, "a", 0);
+    let summary = run
+        .view
+        .summary(run.now, Outcome::TimedOut, Some("not in time".to_owned()));
+    assert_eq!(
+        serde_json::to_value(summary).unwrap(),
+        json!({
+            "job": "mnist",
+            "namespace": "default",
+            "framework": "pytorch",
+            "outcome": "TimedOut",
+            "exitCode": 3,
+            "message": "not in time",
+            "seconds": 5.0,
+            "phases": [{"phase": "Pending", "afterSeconds": 0.0, "seconds": 5.0}],
+            "pods": [{"name": "mnist-worker-0", "role": "worker", "phase": "Succeeded", "exitCode": 0}],
+            "restarts": 0,
+            "disruptions": 0,
+            "progress": {"step": 1, "metrics": {"loss": null}},
+            "notes": ["something"],
+        })
+    );
+}

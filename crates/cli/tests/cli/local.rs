@@ -1,0 +1,167 @@
+//! `trainyard run` on this machine, as a user calls it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{repository, text};
+
+/// Far longer than anything here takes, so that a busy machine fails no test.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+fn run(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trainyard"));
+    command
+        .arg("run")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A call that ends by itself.
+fn ran(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = run(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// A run of a shell that has printed its first line.
+fn started(script: &str) -> (Child, BufReader<ChildStdout>) {
+    let mut child = run(&["--", "sh", "-c", script]).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "worker-0 | up\n");
+    (child, output)
+}
+
+fn interrupt(child: &Child) {
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(sent.unwrap().success());
+}
+
+/// How a run ended that was made to.
+fn ended(mut child: Child) -> (Option<i32>, String) {
+    let mut words = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut words).unwrap();
+    (child.wait().unwrap().code(), words)
+}
+
+#[test]
+fn what_the_job_prints_is_the_output() {
+    let (code, out, words) = ran(&["-n", "2", "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE"]);
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["worker-0 | rank 0 of 2", "worker-1 | rank 1 of 2"]);
+    assert_eq!(code, Some(0), "{words}");
+    assert!(words.contains("✓ sh succeeded in "), "{words}");
+}
+
+#[test]
+fn a_failure_is_explained() {
+    let (code, _, words) = ran(&["--", "sh", "-c", "echo 'the disk is on fire' >&2; exit 3"]);
+    assert_eq!(code, Some(1));
+    assert!(
+        words.contains("first to fail: sh-worker-0 (container main): exit code 3"),
+        "{words}"
+    );
+    assert!(words.contains("│ the disk is on fire"), "{words}");
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_named() {
+    let (code, out, words) = ran(&["--output", "json", "--", "nosuchprogram"]);
+    assert_eq!(code, Some(1), "{words}");
+    let summary: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(text(&summary, "/outcome"), "Failed");
+    assert_eq!(summary["rootCause"]["exitCode"], 128);
+    assert_eq!(text(&summary, "/rootCause/reason"), "StartError");
+    assert!(
+        text(&summary, "/rootCause/lastLines/0").contains("nosuchprogram"),
+        "{summary}"
+    );
+}
+
+#[test]
+fn the_first_interrupt_is_kind() {
+    let (child, mut output) = started("trap 'echo bye; exit 0' TERM; echo up; sleep 1000 & wait");
+    interrupt(&child);
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "worker-0 | bye\n");
+    let (code, words) = ended(child);
+    assert_eq!(code, Some(130), "{words}");
+    assert!(words.contains("■ sh was interrupted after "), "{words}");
+}
+
+#[test]
+fn the_second_interrupt_is_not() {
+    let (mut child, _output) = started("trap '' TERM; echo up; while :; do sleep 1; done");
+    let mut words = BufReader::new(child.stderr.take().unwrap());
+    interrupt(&child);
+    let mut line = String::new();
+    while !line.contains("interrupted: ") {
+        line.clear();
+        assert_ne!(
+            words.read_line(&mut line).unwrap(),
+            0,
+            "it says that it was interrupted"
+        );
+    }
+    let start = Instant::now();
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    // It would have had half a minute.
+    assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn time_is_limited() {
+    let (code, _, words) = ran(&["--timeout", "500ms", "--", "sleep", "1000"]);
+    assert_eq!(code, Some(3), "{words}");
+}
+
+#[test]
+fn nothing_is_left_of_a_run_that_is_killed() {
+    // A number that no other process on this machine sleeps for.
+    let nap = format!("{}.75", 1_000_000 + std::process::id());
+    let (mut child, _output) = started(&format!("echo up; exec sleep {nap}"));
+    assert!(sleeps(&nap));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let start = Instant::now();
+    while sleeps(&nap) {
+        assert!(start.elapsed() < PATIENCE, "its process is still there");
+        std::thread::yield_now();
+    }
+}
+
+/// Whether some process of this machine sleeps for so long.
+fn sleeps(nap: &str) -> bool {
+    let wanted = format!("sleep\0{nap}\0");
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
+        .any(|line| line == wanted.as_bytes())
+}
+
+#[test]
+fn a_container_without_a_command_says_what_to_add() {
+    let manifest = tempfile::NamedTempFile::new().unwrap();
+    let job = std::fs::read_to_string(repository().join("examples/quickstart/job.yaml")).unwrap();
+    let silent = job.replace("command: [\"python3\", \"train.py\"]", "args: [\"train.py\"]");
+    std::fs::write(&manifest, silent).unwrap();
+    let (code, _, words) = ran(&[manifest.path().to_str().unwrap()]);
+    assert_eq!(code, Some(2));
+    assert!(words.contains("--image python:3-slim=DIRECTORY"), "{words}");
+}

@@ -1,0 +1,195 @@
+//! What an installation may do, and what users may do with jobs.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::install::{VARIANTS, find, of_kind, rules_on};
+use super::{list, objects, printed, text};
+
+#[test]
+fn rights_are_never_wildcards() {
+    for line in VARIANTS {
+        for object in &objects(line) {
+            for rule in list(object, "/rules") {
+                for field in ["/verbs", "/resources", "/apiGroups"] {
+                    let words = list(rule, field);
+                    assert!(
+                        !words.is_empty() && words.iter().all(|word| word != "*"),
+                        "{line}: {rule}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Every right that the operator has. What it does with each is in docs/install.md; a right that nothing uses is one
+/// that only an attacker would use.
+#[test]
+fn rights_are_those_that_are_used() {
+    let objects = objects("install");
+    let read = "get list watch";
+    let expected = [
+        ("events.k8s.io", "events", "create"),
+        ("trainyard.dev", "trainingjobs", "get list watch delete"),
+        ("trainyard.dev", "trainingjobs/status", "update patch"),
+        ("trainyard.dev", "trainingjobs/finalizers", "update"),
+        ("", "pods", "get list watch create patch delete"),
+        ("", "services", "get list watch create patch delete"),
+        ("", "nodes", read),
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations",
+            "get list watch patch",
+        ),
+        (
+            "admissionregistration.k8s.io",
+            "validatingwebhookconfigurations",
+            "get list watch patch",
+        ),
+        ("coordination.k8s.io", "leases", "get update"),
+        ("coordination.k8s.io", "leases", "create"),
+        ("", "secrets", "get list watch update"),
+        ("", "secrets", "create"),
+    ];
+    let words = |rule: &Value, field: &str| -> Vec<String> {
+        let words = list(rule, field).iter().filter_map(Value::as_str);
+        words.map(ToOwned::to_owned).collect()
+    };
+    let operators = of_kind(&objects, "ClusterRole")
+        .into_iter()
+        .chain(of_kind(&objects, "Role"));
+    let operators = operators
+        .filter(|role| !["trainyard-view", "trainyard-edit"].contains(&text(role, "/metadata/name")));
+    let mut granted = BTreeSet::new();
+    for rule in operators.flat_map(|role| list(role, "/rules")) {
+        for group in words(rule, "/apiGroups") {
+            for resource in words(rule, "/resources") {
+                granted.insert((group.clone(), resource, words(rule, "/verbs").join(" ")));
+            }
+        }
+    }
+    let expected =
+        expected.map(|(group, resource, verbs)| (group.to_owned(), resource.to_owned(), verbs.to_owned()));
+    assert_eq!(granted, expected.into());
+}
+
+#[test]
+fn secrets_can_be_read_in_the_own_namespace_and_by_name_only() {
+    for line in VARIANTS {
+        let objects = objects(line);
+        assert!(rules_on(&objects, "ClusterRole", "secrets").is_empty(), "{line}");
+        let rules = rules_on(&objects, "Role", "secrets");
+        assert_eq!(rules.is_empty(), line.contains("--no-webhooks"), "{line}");
+        let namespace = text(
+            find(&objects, "Deployment", "trainyard-operator"),
+            "/metadata/namespace",
+        );
+        for (role, rule) in rules {
+            assert_eq!(text(role, "/metadata/namespace"), namespace);
+            let by_name = rule["resourceNames"] == json!(["trainyard-webhook-tls"]);
+            assert!(by_name || rule["verbs"] == json!(["create"]), "{rule}");
+        }
+    }
+}
+
+#[test]
+fn the_lease_is_limited_by_name() {
+    let objects = objects("install");
+    assert!(rules_on(&objects, "ClusterRole", "leases").is_empty());
+    for (_, rule) in rules_on(&objects, "Role", "leases") {
+        let by_name = rule["resourceNames"] == json!(["trainyard-operator"]);
+        assert!(by_name || rule["verbs"] == json!(["create"]), "{rule}");
+    }
+}
+
+#[test]
+fn webhook_configurations_are_limited_by_name() {
+    for (_, rule) in rules_on(
+        &objects("install"),
+        "ClusterRole",
+        "mutatingwebhookconfigurations",
+    ) {
+        assert_eq!(rule["resourceNames"], json!(["trainyard"]));
+        assert!(
+            list(rule, "/verbs")
+                .iter()
+                .all(|verb| verb != "create" && verb != "delete")
+        );
+    }
+    assert!(!printed("install --no-webhooks").contains("webhook"));
+}
+
+#[test]
+fn watching_namespaces_takes_the_rights_elsewhere_away() {
+    let objects =
+        objects("install --watch-namespace team-b --watch-namespace team-a --watch-namespace team-b");
+    let users = ["trainyard-view", "trainyard-edit"];
+    for resource in [
+        "pods",
+        "services",
+        "events",
+        "trainingjobs",
+        "trainingjobs/status",
+    ] {
+        let cluster_wide = rules_on(&objects, "ClusterRole", resource).into_iter();
+        let operators = cluster_wide.filter(|(role, _)| !users.contains(&text(role, "/metadata/name")));
+        assert_eq!(operators.count(), 0, "{resource}");
+        let namespaces: Vec<_> = rules_on(&objects, "Role", resource)
+            .iter()
+            .map(|(role, _)| text(role, "/metadata/namespace"))
+            .collect();
+        assert_eq!(namespaces, ["team-b", "team-a"], "{resource}");
+    }
+    assert_eq!(rules_on(&objects, "ClusterRole", "nodes").len(), 1);
+    let args = list(
+        find(&objects, "Deployment", "trainyard-operator"),
+        "/spec/template/spec/containers/0/args",
+    );
+    assert!(args.contains(&json!("--watch-namespace=team-a")), "{args:?}");
+    let webhook = &find(&objects, "MutatingWebhookConfiguration", "trainyard")["webhooks"][0];
+    assert_eq!(
+        webhook["namespaceSelector"]["matchExpressions"][0]["values"],
+        json!(["team-b", "team-a"])
+    );
+}
+
+#[test]
+fn every_right_is_bound_to_the_operator() {
+    for line in VARIANTS {
+        let objects = objects(line);
+        for (kind, binding) in [("ClusterRole", "ClusterRoleBinding"), ("Role", "RoleBinding")] {
+            let bound: BTreeSet<_> = of_kind(&objects, binding)
+                .into_iter()
+                .map(|b| (text(b, "/metadata/namespace"), text(b, "/roleRef/name")))
+                .collect();
+            let users = ["trainyard-view", "trainyard-edit"];
+            let roles: BTreeSet<_> = of_kind(&objects, kind)
+                .into_iter()
+                .map(|role| (text(role, "/metadata/namespace"), text(role, "/metadata/name")))
+                .filter(|(_, name)| !users.contains(name))
+                .collect();
+            assert_eq!(bound, roles, "{line}");
+        }
+    }
+}
+
+#[test]
+fn users_get_their_rights_by_the_roles_of_the_cluster() {
+    let objects = objects("install");
+    let aggregates = |name: &str, to: &str| {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
+        find(&objects, "ClusterRole", name)["metadata"]["labels"][label] == "true"
+    };
+    assert!(aggregates("trainyard-view", "view"));
+    assert!(!aggregates("trainyard-edit", "view"));
+    assert!(aggregates("trainyard-edit", "edit") && aggregates("trainyard-edit", "admin"));
+    for (_, rule) in rules_on(&objects, "ClusterRole", "trainingjobs/status") {
+        let writes = list(rule, "/verbs").iter().any(|verb| verb == "update");
+        assert!(
+            !writes || list(rule, "/resources").len() == 1,
+            "only the operator writes status: {rule}"
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! `trainyard run`, as far as it needs no cluster.
+
+use serde_json::{Value, json};
+
+use super::{objects, trainyard, trainyard_with};
+
+const JOB: &str = "
+apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: mnist, uid: abc}
+spec:
+  framework: {name: pytorch}
+  roles:
+  - name: worker
+    replicas: 2
+    template: {spec: {containers: [{name: train, image: example/mnist, command: [python3, train.py]}]}}
+status: {phase: Running}
+";
+
+/// What a wrong call says; its exit code must be 2.
+fn refused(line: &str, input: &str) -> String {
+    let output = trainyard_with(line, input);
+    assert_eq!(output.status.code(), Some(2), "{line}");
+    assert!(output.stdout.is_empty());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn a_command_becomes_a_manifest() {
+    let printed = objects("run -n 4 --print -- python3 train.py --epochs 3");
+    assert_eq!(printed.len(), 1);
+    assert_eq!(printed[0]["metadata"]["name"], "train");
+    let worker = &printed[0]["spec"]["roles"][0];
+    assert_eq!(worker["replicas"], 4);
+    let command = &worker["template"]["spec"]["containers"][0]["command"];
+    assert_eq!(*command, json!(["python3", "train.py", "--epochs", "3"]));
+}
+
+#[test]
+fn the_manifest_that_is_printed_is_a_manifest() {
+    let printed = trainyard("run -n 2 --framework custom --print -e A=1 -- ./main");
+    let text = String::from_utf8(printed.stdout).unwrap();
+    assert!(trainyard_with("validate -f -", &text).status.success(), "{text}");
+    let again = trainyard_with("run --print -", &text);
+    assert_eq!(String::from_utf8(again.stdout).unwrap(), text);
+}
+
+#[test]
+fn fields_are_changed_and_what_a_cluster_wrote_is_left_out() {
+    let line = "run - --print --set roles.worker.replicas=5 --set metadata.labels.team=7 --env EPOCHS=3";
+    let output = trainyard_with(line, JOB);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let job: Value = serde_saphyr::from_str(&String::from_utf8(output.stdout).unwrap()).unwrap();
+    assert_eq!(job["spec"]["roles"][0]["replicas"], 5);
+    assert_eq!(job["metadata"], json!({"name": "mnist", "labels": {"team": "7"}}));
+    let container = &job["spec"]["roles"][0]["template"]["spec"]["containers"][0];
+    assert_eq!(container["env"], json!([{"name": "EPOCHS", "value": "3"}]));
+    assert_eq!(job.get("status"), None);
+}
+
+#[test]
+fn what_cannot_run_says_why() {
+    for (input, sentence) in [
+        ("a: [1\nb: 2".to_owned(), "no valid YAML"),
+        (format!("{JOB}---\n{JOB}"), "has 2 TrainingJobs"),
+        (
+            JOB.replace("TrainingJob", "Deployment"),
+            "there is no kind \"Deployment\"",
+        ),
+        (JOB.replace("replicas", "replicsa"), "did you mean \"replicas\"?"),
+        (
+            JOB.replace("framework", "suspend: true\n  framework"),
+            "--set suspend=false",
+        ),
+    ] {
+        let said = refused("run --print -", &input);
+        assert!(said.contains(sentence), "{said}");
+    }
+    let said = refused("run --print - --set roles.wroker.replicas=2", JOB);
+    assert!(
+        said.contains("there is no \"wroker\" in spec.roles: there are worker"),
+        "{said}"
+    );
+}
