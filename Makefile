@@ -15,14 +15,13 @@ export CARGO_TARGET_DIR ?= $(TRAINYARD_CACHE)/target
 export PATH := $(TRAINYARD_CACHE)/tools/bin:$(TRAINYARD_CACHE)/tools/go/bin:$(HOME)/.cargo/bin:$(PATH)
 
 TRAINYARD = $(CARGO_TARGET_DIR)/debug/trainyard
-SUITES := lint unit faults cluster install
+SUITES := lint unit faults differential embedded cluster install
 
 ##@ Try it
 
 .PHONY: run
-run: build ## Check the example, and say how to run it on a cluster
-	@$(TRAINYARD) validate -f examples/pytorch-ddp/job.yaml
-	@hack/how-to-run $(IMG)
+run: build ## Train examples/quickstart on this machine, without a cluster
+	@$(TRAINYARD) run -C examples/quickstart job.yaml
 
 ##@ Test
 
@@ -31,7 +30,7 @@ test: ## All suites; ends with a count of tests
 	@hack/test $(SUITES)
 
 .PHONY: $(SUITES:%=test-%)
-$(SUITES:%=test-%): test-%: ## One suite alone: lint, unit, faults, cluster, install
+$(SUITES:%=test-%): test-%: ## One suite alone: lint, unit, faults, differential, embedded, cluster, install
 	@hack/test $*
 
 .PHONY: lint

@@ -1,6 +1,7 @@
 //! Real clusters, images, load and faults for Trainyard's tests.
 
 pub mod cluster;
+pub mod differential;
 pub mod faults;
 pub mod images;
 pub mod lab;

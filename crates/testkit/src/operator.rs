@@ -18,7 +18,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Starts an operator that watches one namespace.
+    /// Starts an operator in the given way, which watches one namespace.
     ///
     /// # Panics
     /// If it can't be started.
@@ -26,8 +26,8 @@ impl Operator {
         clippy::expect_used,
         reason = "this is the vocabulary of tests, which fail by panicking"
     )]
-    pub fn start(namespace: &str) -> Self {
-        let running = run_operator(&in_process(), namespace, Faults::none());
+    pub fn start(start: &Start, namespace: &str) -> Self {
+        let running = run_operator(start, namespace, Faults::none());
         Self {
             _running: running.expect("an operator in this process"),
         }
@@ -42,6 +42,18 @@ pub fn in_process() -> Start {
             let metrics = Arc::new(Metrics::new());
             let client = build_with_layer(config, metrics.clone(), &faults)?;
             trainyard_operator::run(client, options(&namespace)?, metrics, shutdown).await?;
+            Ok(())
+        })
+    })
+}
+
+/// How to start an operator in this process with clients of somebody else's making.
+pub fn with_client(client: Arc<dyn Fn() -> kube::Client + Send + Sync>) -> Start {
+    Arc::new(move |namespace: String, _: Faults, shutdown: CancellationToken| {
+        let client = client.clone();
+        Box::pin(async move {
+            let metrics = Arc::new(Metrics::new());
+            trainyard_operator::run(client(), options(&namespace)?, metrics, shutdown).await?;
             Ok(())
         })
     })

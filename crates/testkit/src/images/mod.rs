@@ -4,6 +4,7 @@ pub mod archive;
 mod torch;
 
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -23,6 +24,9 @@ pub const TORCH: &str = "example/torch:1.13";
 
 /// The user that images run as unless the pod says otherwise: a number, as the restricted profile wants.
 const NOBODY: &str = "65532:65532";
+
+const PASSWD: &str = "root:x:0:0:root:/:/bin/sh\nnobody:x:65532:65532:nobody:/tmp:/bin/sh\n";
+const GROUP: &str = "root:x:0:\nnobody:x:65532:\n";
 
 const PAUSE_SOURCE: &str = include_str!("../../../../tools/cluster/pause.c");
 
@@ -50,17 +54,34 @@ pub fn pause() -> Result<PathBuf> {
     })
 }
 
+/// The files of [`BUSYBOX`], for those who run it without an archive.
+pub fn busybox_root() -> Result<PathBuf> {
+    let busybox = PathBuf::from(Programs::ensure(true)?.debian("bin/busybox"));
+    let home = cache_root()?
+        .join("images")
+        .join(format!("busybox-root-{}", key(["1"])));
+    publish(&home, "the files of busybox", |place| {
+        for directory in ["bin", "etc", "tmp"] {
+            fs::create_dir(place.join(directory))?;
+        }
+        fs::set_permissions(place.join("tmp"), fs::Permissions::from_mode(0o1777))?;
+        fs::copy(&busybox, place.join("bin/busybox"))?;
+        for name in busybox_tools(&busybox)? {
+            symlink("busybox", place.join("bin").join(name))?;
+        }
+        fs::write(place.join("etc/passwd"), PASSWD)?;
+        Ok(fs::write(place.join("etc/group"), GROUP)?)
+    })?;
+    Ok(home)
+}
+
 /// The archive of [`BUSYBOX`].
 pub fn busybox() -> Result<PathBuf> {
     let busybox = PathBuf::from(Programs::ensure(true)?.debian("bin/busybox"));
     image("busybox", &["2"], |_, archive| {
         let layer = busybox_layer(&busybox, Layer::new())?
-            .bytes(
-                "etc/passwd",
-                "root:x:0:0:root:/:/bin/sh\nnobody:x:65532:65532:nobody:/tmp:/bin/sh\n",
-                0o644,
-            )
-            .bytes("etc/group", "root:x:0:\nnobody:x:65532:\n", 0o644)
+            .bytes("etc/passwd", PASSWD, 0o644)
+            .bytes("etc/group", GROUP, 0o644)
             .directory("tmp", 0o1777);
         let config = ImageConfig {
             entrypoint: Vec::new(),
@@ -75,13 +96,16 @@ pub fn busybox() -> Result<PathBuf> {
 /// The shell and tools of busybox in `/bin`.
 fn busybox_layer(busybox: &Path, mut layer: Layer) -> Result<Layer> {
     layer = layer.file("bin/busybox", busybox, 0o755);
-    for name in run(Command::new(busybox).arg("--list"))?
-        .lines()
-        .filter(|name| *name != "busybox")
-    {
+    for name in busybox_tools(busybox)? {
         layer = layer.symlink(Path::new("bin").join(name), "busybox");
     }
     Ok(layer)
+}
+
+fn busybox_tools(busybox: &Path) -> Result<Vec<String>> {
+    let list = run(Command::new(busybox).arg("--list"))?;
+    let tools = list.lines().filter(|name| *name != "busybox");
+    Ok(tools.map(ToOwned::to_owned).collect())
 }
 
 /// The image of one static binary: `/trainyard`, run as nobody in particular, and whatever files it needs.

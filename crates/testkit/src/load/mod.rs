@@ -1,8 +1,10 @@
 //! A player of kubelets: it sets the status of pods against a real API server, without a node, as a [`Script`] says.
 //!
-//! Pods are not bound: one status write makes a pod run, and since it has no node the server removes it at once when
-//! it is deleted. One player serves thousands of pods; it decodes only the few fields it needs.
+//! A pod is bound to a node if the script has nodes ([`nodes`] makes some that have nobody behind them), and one status
+//! write makes it run. One that was not bound is removed by the server at once when it is deleted. One player serves
+//! thousands of pods; it decodes only the few fields it needs.
 
+mod node;
 mod pod;
 mod script;
 mod status;
@@ -14,10 +16,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use kube::Client;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, Request};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Request};
+use serde_json::json;
 use tokio::sync::{Semaphore, watch as channel};
 use tokio::task::AbortHandle;
 
+pub use node::nodes;
 pub use script::Script;
 pub use watch::{Change, Target, follow};
 
@@ -26,6 +30,9 @@ use status::Act;
 
 /// How many requests a player has under way at most.
 const PARALLEL: usize = 32;
+/// A server that loses its client in the middle of a deletion marks the pod and does not remove it. A pod without a
+/// node that has been on its way out for so long is one of these.
+const ABANDONED: Duration = Duration::from_secs(1);
 
 /// Which pods are played.
 #[derive(Clone, Debug, Default)]
@@ -233,13 +240,22 @@ impl State {
         let key = (metadata.namespace, metadata.name);
         if metadata.deletion_timestamp.is_some() {
             let (state, key, uid) = (self.clone(), key.clone(), metadata.uid.clone());
-            tokio::spawn(async move { state.collect(&key, &uid).await });
+            let after = if spec.node_name.is_some() {
+                Duration::ZERO
+            } else {
+                ABANDONED
+            };
+            tokio::spawn(async move {
+                wait(after).await;
+                state.collect(&key, &uid).await;
+            });
         }
         let mut pods = self.pods();
         let before = pods.get(&key);
         if before.is_some_and(|before| before.uid == metadata.uid) {
             return;
         }
+        let number = pods.len();
         let played = Played {
             uid: metadata.uid,
             seen: Instant::now(),
@@ -256,14 +272,12 @@ impl State {
         self.counts.send_modify(|counts| counts.seen += 1);
         if status.phase == "Pending" && metadata.deletion_timestamp.is_none() {
             let state = self.clone();
-            tokio::spawn(async move { state.play(key, played).await });
+            tokio::spawn(async move { state.play(key, played, number).await });
         }
     }
 
-    /// Removes a pod that was left on its way out, as the controllers of a cluster do: a server that loses its client
-    /// in the middle of a deletion marks the pod and does not remove it.
+    /// Removes a pod on its way out: as its kubelet does where it has a node, else as the controllers of a cluster do.
     async fn collect(&self, key: &Key, uid: &str) {
-        wait(Duration::from_secs(1)).await;
         let left = self
             .pods()
             .get(key)
@@ -284,15 +298,20 @@ impl State {
         }
     }
 
-    async fn play(&self, key: Key, pod: Played) {
+    async fn play(&self, key: Key, pod: Played, number: usize) {
         let Some(start) = self.script.start() else { return };
         wait(start).await;
-        if let Err(error) = self.play_to_end(&key, &pod).await {
+        if let Err(error) = self.play_to_end(&key, &pod, number).await {
             eprintln!("pod {}: {error:#}", key.1);
         }
     }
 
-    async fn play_to_end(&self, key: &Key, pod: &Played) -> Result<()> {
+    async fn play_to_end(&self, key: &Key, pod: &Played, number: usize) -> Result<()> {
+        if let Some(node) = self.script.node(number)
+            && !self.bind(key, pod, node).await?
+        {
+            return Ok(());
+        }
         if !self.write(key, pod, Act::Run).await? {
             return Ok(());
         }
@@ -303,9 +322,23 @@ impl State {
         Ok(())
     }
 
+    /// Binds a pod to a node. Whether the pod was still there.
+    async fn bind(&self, key: &Key, pod: &Played, node: &str) -> Result<bool> {
+        let binding = json!({
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": key.1, "uid": pod.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        let body = serde_json::to_vec(&binding)?;
+        let pods = Request::new(pods_path(Some(&key.0)));
+        self.send(pods.create_subresource("binding", &key.1, &PostParams::default(), body)?)
+            .await
+            .context("bind")
+    }
+
     /// Whether the pod was still there.
     async fn write(&self, key: &Key, pod: &Played, act: Act) -> Result<bool> {
-        let _permit = self.permits.acquire().await?;
         let patch = Patch::Merge(status::patch(
             &pod.uid,
             &pod.containers,
@@ -314,10 +347,8 @@ impl State {
         ));
         let pods = Request::new(pods_path(Some(&key.0)));
         let request = pods.patch_subresource("status", &key.1, &PatchParams::default(), &patch)?;
-        match self.client.request_text(request).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => return Ok(false),
-            Err(error) => return Err(error).with_context(|| format!("{act:?}")),
+        if !self.send(request).await.with_context(|| format!("{act:?}"))? {
+            return Ok(false);
         }
         self.counts.send_modify(|counts| match act {
             Act::Run => counts.started += 1,
@@ -325,6 +356,16 @@ impl State {
             Act::Fail(_) => counts.failed += 1,
         });
         Ok(true)
+    }
+
+    /// Sends a request about a pod. Whether the pod was still there.
+    async fn send(&self, request: http::Request<Vec<u8>>) -> Result<bool> {
+        let _permit = self.permits.acquire().await?;
+        match self.client.request_text(request).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -24,6 +24,8 @@ pub(super) struct SlimMeta {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct SlimSpec {
+    #[serde(default)]
+    pub node_name: Option<String>,
     pub containers: Vec<SlimContainer>,
 }
 

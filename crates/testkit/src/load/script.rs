@@ -12,6 +12,7 @@ pub struct Script {
     idle: bool,
     start_after: Duration,
     succeed_after: Option<Duration>,
+    nodes: Vec<String>,
     rules: Vec<Rule>,
 }
 
@@ -35,6 +36,14 @@ impl Script {
             idle: true,
             ..Self::default()
         }
+    }
+
+    /// Pods are bound to these nodes, in turn, before they run; a pod that is then deleted goes when the player has let
+    /// it go, as with a kubelet.
+    #[must_use]
+    pub fn on_nodes(mut self, nodes: Vec<String>) -> Self {
+        self.nodes = nodes;
+        self
     }
 
     /// Pods run only some time after they were created.
@@ -82,6 +91,12 @@ impl Script {
     /// When a pod starts to run.
     pub(super) fn start(&self) -> Option<Duration> {
         (!self.idle).then_some(self.start_after)
+    }
+
+    /// The node that the pod of a number is bound to.
+    pub(super) fn node(&self, number: usize) -> Option<&str> {
+        let position = number.checked_rem(self.nodes.len())?;
+        self.nodes.get(position).map(String::as_str)
     }
 
     /// How a pod that runs ends, and after how long. `earlier`: how many pods of this name there were before.

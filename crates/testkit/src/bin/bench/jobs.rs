@@ -4,13 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use kube::Client;
 use kube::api::{PostParams, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
+use trainyard_api::TrainingJob;
+use trainyard_core::build;
+use trainyard_core::job::Job;
+use trainyard_core::plan::PodKey;
+use trainyard_core::view::Settings;
 use trainyard_testkit::load::{Change, Target, follow};
 
 /// How many clients create objects at once.
@@ -39,14 +44,23 @@ pub fn job(name: &str, pods: usize) -> Value {
     })
 }
 
-/// A pod of nobody's.
-pub fn bare_pod(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "floor"}},
-        "spec": pod_spec(),
-    })
+/// The pods of jobs, as the operator makes them but without an owner.
+pub fn bare_pods(namespace: &str, jobs: &[Value]) -> Result<Vec<Value>> {
+    let settings = Settings::default();
+    let mut pods = Vec::new();
+    for job in jobs {
+        let mut job: TrainingJob = serde_json::from_value(job.clone())?;
+        job.metadata.namespace = Some(namespace.to_owned());
+        let job = Job::parse(&job).map_err(|errors| anyhow!("an invalid job: {errors:?}"))?;
+        for index in 0.. {
+            let Some(mut pod) = build::pod(&job, &settings, PodKey { role: 0, index }) else {
+                break;
+            };
+            pod.metadata.owner_references = None;
+            pods.push(serde_json::to_value(pod)?);
+        }
+    }
+    Ok(pods)
 }
 
 /// The collection of jobs of a namespace.
@@ -70,9 +84,7 @@ pub async fn create_all(client: &Client, path: &str, objects: Vec<Value>) -> Res
         let (client, request) = (client.clone(), Request::new(path.to_owned()));
         tasks.spawn(async move {
             for body in share {
-                client
-                    .request_text(request.create(&PostParams::default(), body)?)
-                    .await?;
+                create(&client, &request, body).await?;
             }
             anyhow::Ok(())
         });
@@ -81,6 +93,19 @@ pub async fn create_all(client: &Client, path: &str, objects: Vec<Value>) -> Res
         result?.context("create")?;
     }
     Ok(())
+}
+
+/// A connection that was idle may be closed by the server just when it is used again: then once more.
+async fn create(client: &Client, request: &Request, body: Vec<u8>) -> Result<()> {
+    let send = || request.create(&PostParams::default(), body.clone());
+    let again = match client.request_text(send()?).await {
+        Err(kube::Error::Service(_) | kube::Error::HyperError(_)) => client.request_text(send()?).await,
+        answer => answer,
+    };
+    match again {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        answer => Ok(answer.map(drop)?),
+    }
 }
 
 #[derive(Clone, Deserialize)]

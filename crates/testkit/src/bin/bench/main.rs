@@ -6,6 +6,7 @@ mod jobs;
 mod machine;
 mod operator;
 mod report;
+mod running;
 mod scenarios;
 mod session;
 mod stats;
@@ -26,6 +27,7 @@ use operator::Program;
 use report::Report;
 use scenarios::{Bench, Size};
 use session::Session;
+use trainyard_testkit::load;
 
 /// Measures the operator against a real API server.
 #[derive(Parser)]
@@ -52,6 +54,9 @@ struct Cli {
     #[arg(long)]
     results: Option<PathBuf>,
 }
+
+/// How many nodes pods are bound to.
+const NODES: usize = 10;
 
 /// The sizes of a run.
 pub struct Sizes {
@@ -105,14 +110,18 @@ async fn main() -> Result<ExitCode> {
     };
     let machine = Machine::describe(&client).await?;
     install(&client).await?;
-    let bench = Bench::new(client, program);
+    let mut bench = Bench::new(client, program);
+    bench.nodes = load::nodes(&bench.client, NODES).await?;
     if cli.floor {
-        for pods in [FULL.a.total(), FULL.b.total(), FULL.c.total()] {
+        for size in [FULL.a, FULL.b, FULL.c] {
             for _ in 0..cli.rounds {
-                let floor = bench.floor(pods).await?;
+                let floor = bench.floor(size).await?;
                 println!(
-                    "{pods} bare pods: {:.2} s; cpu: server {:.2} s, bench {:.2} s",
-                    floor.seconds, floor.others.server, floor.others.bench
+                    "{} bare pods: {:.2} s; cpu: server {:.2} s, bench {:.2} s",
+                    size.total(),
+                    floor.seconds,
+                    floor.others.server,
+                    floor.others.bench
                 );
             }
         }

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use trainyard_testkit::load::{Player, Scope, Script};
 use trainyard_testkit::namespace;
 
-use super::jobs::{Jobs, bare_pod, create_all, job, jobs_path, pods_path};
+use super::jobs::{Jobs, bare_pods, create_all, job, jobs_path, pods_path};
 use super::machine::{Others, Spent};
 use super::operator::{Operator, Program, Told};
 
@@ -111,6 +111,8 @@ pub struct Bench {
     pub program: Program,
     names: AtomicU32,
     others: Others,
+    /// The nodes that pods are bound to.
+    pub nodes: Vec<String>,
 }
 
 impl Bench {
@@ -121,6 +123,7 @@ impl Bench {
             program,
             names: AtomicU32::new(0),
             others: Others::find(),
+            nodes: Vec::new(),
         }
     }
 
@@ -131,13 +134,12 @@ impl Bench {
         Ok(name)
     }
 
-    /// Seconds that it takes to create bare pods by 32 clients and to set them Running.
-    pub async fn floor(&self, pods: usize) -> Result<Floor> {
+    /// What it takes to create the pods of jobs by 32 clients and to set them Running, without an operator.
+    pub async fn floor(&self, size: Size) -> Result<Floor> {
         let namespace = self.namespace().await?;
-        let player = Player::start(self.client.clone(), &Scope::namespace(&namespace), Script::run());
-        let manifests = (0..pods)
-            .map(|number| bare_pod(&format!("floor-worker-{number}")))
-            .collect();
+        let player = Player::start(self.client.clone(), &Scope::namespace(&namespace), self.script());
+        let pods = size.total();
+        let manifests = bare_pods(&namespace, &size.manifests("j"))?;
         player.listed(LIMIT).await?;
         let before = self.others.spent();
         let begun = Instant::now();
@@ -148,6 +150,11 @@ impl Bench {
         drop(player);
         namespace::remove(&self.client, &namespace).await?;
         Ok(Floor { seconds, others })
+    }
+
+    /// Pods run on and on.
+    fn script(&self) -> Script {
+        Script::run().on_nodes(self.nodes.clone())
     }
 
     async fn place(&self, script: Script) -> Result<Place> {
@@ -165,7 +172,7 @@ impl Bench {
     /// Jobs, from their creation until all are Running or, if their pods end, Succeeded.
     pub async fn run(&self, size: Size, ending: Option<Duration>) -> Result<Run> {
         let operator = self.program.start().await?;
-        let script = ending.map_or_else(Script::run, |after| Script::run().succeed_after(after));
+        let script = ending.map_or_else(|| self.script(), |after| self.script().succeed_after(after));
         let place = self.place(script).await?;
         let phase = if ending.is_some() { "Succeeded" } else { "Running" };
         let before = self.others.spent();
@@ -207,7 +214,7 @@ impl Bench {
     /// All jobs of several sizes in one namespace, Running, with an operator that has come to rest.
     pub async fn all_in_place(&self, sizes: &[Size]) -> Result<(Operator, Place)> {
         let operator = self.program.start().await?;
-        let place = self.place(Script::run()).await?;
+        let place = self.place(self.script()).await?;
         let mut jobs = 0;
         for (number, size) in sizes.iter().enumerate() {
             jobs += size.jobs;

@@ -1,7 +1,6 @@
 //! One run of the benchmark: the scenarios in their order, and the figures they give.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -9,8 +8,8 @@ use serde_json::{Value, json};
 use super::Sizes;
 use super::operator::Requests;
 use super::report::{Figure, Report};
-use super::scenarios::{Bench, Place, Run, Size};
-use super::stats::{median, p99, spread};
+use super::scenarios::{Bench, Floor, Run, Size};
+use super::stats::{median, spread};
 
 /// One run of the benchmark.
 pub struct Session {
@@ -30,12 +29,12 @@ struct Targets {
 }
 
 impl Session {
-    fn wanted(&self, scenario: &str) -> bool {
+    pub(super) fn wanted(&self, scenario: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|only| only == scenario)
     }
 
     /// Adds a figure. Times and sizes mean nothing with small sizes, and are left out then.
-    fn figure(
+    pub(super) fn figure(
         &mut self,
         scenario: &str,
         measure: &str,
@@ -58,7 +57,7 @@ impl Session {
     }
 
     /// Adds a count, which is the same on every machine.
-    fn count(&mut self, scenario: &str, measure: &str, value: f64, target: f64, detail: String) {
+    pub(super) fn count(&mut self, scenario: &str, measure: &str, value: f64, target: f64, detail: String) {
         self.report.figures.push(Figure {
             scenario: scenario.to_owned(),
             measure: measure.to_owned(),
@@ -73,7 +72,7 @@ impl Session {
     /// Runs all scenarios that are wanted.
     pub async fn all(&mut self) -> Result<()> {
         say("warming up");
-        self.bench.floor(self.sizes.a.total()).await?;
+        self.bench.floor(self.sizes.a).await?;
         self.bench.run(self.sizes.a, None).await?;
         let Sizes { a, b, c, .. } = self.sizes;
         if self.wanted("a") {
@@ -83,6 +82,7 @@ impl Session {
                 memory: Some(25.0),
             };
             self.jobs("a", a, &targets).await?;
+            self.unbound("a", a).await?;
         }
         if self.wanted("b") {
             let targets = Targets {
@@ -91,6 +91,7 @@ impl Session {
                 memory: Some(40.0),
             };
             self.jobs("b", b, &targets).await?;
+            self.unbound("b", b).await?;
         }
         if self.wanted("c") {
             let targets = Targets {
@@ -99,6 +100,7 @@ impl Session {
                 memory: None,
             };
             self.jobs("c", c, &targets).await?;
+            self.unbound("c", c).await?;
         }
         if self.wanted("completion") {
             self.completion(a).await?;
@@ -119,20 +121,9 @@ impl Session {
         let name = format!("({scenario}) {} x {}", size.jobs, size.pods);
         let mut rounds = Vec::new();
         for _ in 0..self.rounds {
-            let floor = self.bench.floor(size.total()).await?;
+            let floor = self.bench.floor(size).await?;
             let run = self.bench.run(size, None).await?;
-            say(&format!(
-                "{name}: floor {:.2} s (cpu: server {:.2}, bench {:.2}), jobs {:.2} s (created in {:.2} s; cpu: server {:.2}, bench {:.2}, operator {:.2}), peak {:.1} MiB",
-                floor.seconds,
-                floor.others.server,
-                floor.others.bench,
-                run.seconds,
-                run.creating,
-                run.others.server,
-                run.others.bench,
-                run.cpu,
-                run.peak_mib
-            ));
+            say_run(&name, floor, &run);
             self.report.raw.push(run.raw(&name, floor));
             rounds.push((floor, run));
         }
@@ -197,6 +188,29 @@ impl Session {
         Ok(())
     }
 
+    /// The same where pods are not bound first: less work that is the same with and without an operator.
+    async fn unbound(&mut self, scenario: &str, size: Size) -> Result<()> {
+        let name = format!("({scenario}) {} x {}", size.jobs, size.pods);
+        let nodes = std::mem::take(&mut self.bench.nodes);
+        let floor = self.bench.floor(size).await?;
+        let run = self.bench.run(size, None).await?;
+        self.bench.nodes = nodes;
+        say_run(&format!("{name}, pods not bound"), floor, &run);
+        self.report
+            .raw
+            .push(run.raw(&format!("{name}, pods not bound"), floor));
+        let detail = format!("{:.2} s against {:.2} s", run.seconds, floor.seconds);
+        self.figure(
+            &name,
+            "the same, pods not bound",
+            run.seconds / floor.seconds,
+            "x",
+            None,
+            detail,
+        );
+        Ok(())
+    }
+
     async fn completion(&mut self, size: Size) -> Result<()> {
         let name = format!("completion {} x {}", size.jobs, size.pods);
         let after = Duration::from_secs(2);
@@ -204,7 +218,7 @@ impl Session {
         let mut targets = Vec::new();
         let mut last = None;
         for _ in 0..self.rounds {
-            let floor = self.bench.floor(size.total()).await?;
+            let floor = self.bench.floor(size).await?;
             let run = self.bench.run(size, Some(after)).await?;
             say(&format!(
                 "{name}: floor {:.2} s, all Succeeded after {:.2} s, cpu {:.2} s",
@@ -236,207 +250,30 @@ impl Session {
         }
         Ok(())
     }
-
-    async fn recovery(&mut self) -> Result<()> {
-        let Sizes {
-            a, failing, singles, ..
-        } = self.sizes;
-        let size = Size {
-            jobs: a.jobs,
-            pods: a.pods,
-        };
-        let many = Size {
-            jobs: 1,
-            pods: failing * 2,
-        };
-        let (operator, place) = self.bench.all_in_place(&[size, many]).await?;
-        let place = Arc::new(place);
-        let mut alone = Vec::new();
-        for number in 0..singles {
-            let pod = format!("s0-{}-worker-1", number % size.jobs);
-            alone.extend(self.bench.recover(&place, &[pod]).await?);
-        }
-        operator.settled(Duration::from_mins(1)).await?;
-        let detail = format!("{singles} pods, one after the other; {}", spread(&alone));
-        self.figure(
-            "(d) recovery",
-            "one pod, median",
-            median(&alone),
-            "ms",
-            Some(25.0),
-            detail,
-        );
-        let spread_out: Vec<String> = (0..failing)
-            .map(|n| format!("s0-{}-worker-2", n % size.jobs))
-            .collect();
-        let together: Vec<String> = (0..failing).map(|n| format!("s1-0-worker-{n}")).collect();
-        for (what, pods) in [("of as many jobs", spread_out), ("of one job", together)] {
-            let mut times = self.bench.recover(&place, &pods).await?;
-            times.sort_by(f64::total_cmp);
-            operator.settled(Duration::from_mins(1)).await?;
-            say(&format!(
-                "(d) {} pods {what}: median {:.0} ms, p99 {:.0} ms",
-                pods.len(),
-                median(&times),
-                p99(&times)
-            ));
-            let name = format!("(d) {} pods {what}", pods.len());
-            self.figure(
-                &name,
-                "replaced, median",
-                median(&times),
-                "ms",
-                Some(100.0),
-                spread(&times),
-            );
-            self.figure(
-                &name,
-                "replaced, p99",
-                p99(&times),
-                "ms",
-                Some(250.0),
-                String::new(),
-            );
-            self.report
-                .raw
-                .push(json!({"scenario": name, "milliseconds": times}));
-        }
-        let told = operator.told().await?;
-        let replaced = singles + 2 * failing;
-        let created = told.count(|verb, kind| verb == "create" && kind == "Pod");
-        let expected = size.total() + many.total() + replaced;
-        let detail = format!("{replaced} replacements");
-        self.count(
-            "(d) recovery",
-            "pods created",
-            as_f64(created),
-            as_f64(expected as u64),
-            detail,
-        );
-        operator.stop().await?;
-        self.clear(place).await
-    }
-
-    async fn clear(&self, place: Arc<Place>) -> Result<()> {
-        let namespace = place.namespace.clone();
-        drop(place);
-        trainyard_testkit::namespace::remove(&self.bench.client, &namespace).await
-    }
-
-    async fn rest(&mut self, sizes: &[Size]) -> Result<()> {
-        let (operator, place) = self.bench.all_in_place(sizes).await?;
-        let jobs: usize = sizes.iter().map(|size| size.jobs).sum();
-        let pods: usize = sizes.iter().map(|size| size.total()).sum();
-        let what = format!("{jobs} jobs, {pods} pods");
-        say(&format!("steady state with {what}"));
-        let (before, cpu) = (operator.told().await?, operator.cpu_of_threads()?);
-        tokio::time::sleep(self.sizes.steady).await;
-        let (cpu, after) = (operator.cpu_of_threads()? - cpu, operator.told().await?);
-        let requests = after.other_than_watches_and_leases() - before.other_than_watches_and_leases();
-        let name = format!("(e) steady {} s", self.sizes.steady.as_secs());
-        self.count(
-            &name,
-            "requests but watches and leases",
-            as_f64(requests),
-            0.0,
-            what.clone(),
-        );
-        self.figure(&name, "operator CPU", cpu, "s", Some(0.02), String::new());
-        self.figure(
-            &name,
-            "memory",
-            operator.current_memory()?,
-            "MiB",
-            None,
-            format!("peak {:.1} MiB", operator.peak_memory()?),
-        );
-        operator.stop().await?;
-
-        let begun = Instant::now();
-        let operator = self.bench.program.start().await?;
-        let converged = |reconciles: u64| reconciles >= jobs as u64;
-        while !converged(operator.told().await?.reconciles) && begun.elapsed() < Duration::from_mins(1) {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        let seconds = begun.elapsed().as_secs_f64();
-        let told = operator.settled(Duration::from_mins(1)).await?;
-        let name = "(f) restart";
-        self.count(
-            name,
-            "writes and events",
-            as_f64(told.writes() + told.events()),
-            0.0,
-            what.clone(),
-        );
-        let detail = format!(
-            "from the start of the process until {} reconciles",
-            told.reconciles
-        );
-        self.figure(name, "converged", seconds, "s", None, detail);
-        self.figure(name, "operator CPU", operator.cpu()?, "s", None, String::new());
-        self.figure(name, "peak memory", operator.peak_memory()?, "MiB", None, what);
-        self.report
-            .raw
-            .push(json!({"scenario": name, "requests": requests_of(&told.requests)}));
-        operator.stop().await?;
-        self.clear(Arc::new(place)).await
-    }
-
-    async fn memory(&mut self) -> Result<()> {
-        let [first, second] = self.sizes.memory;
-        say(&format!("memory with {} pods", first.total() + second.total()));
-        let (operator, place) = self.bench.all_in_place(&[first]).await?;
-        let base = (operator.current_memory()?, operator.peak_memory()?);
-        self.bench
-            .submit(&place, second, "more-", "Running", first.jobs + second.jobs)
-            .await?;
-        operator.settled(Duration::from_mins(5)).await?;
-        let top = (operator.current_memory()?, operator.peak_memory()?);
-        let pods = as_f64(second.total() as u64);
-        let kib = |from: f64, to: f64| (to - from) * 1024.0 / pods;
-        let name = format!("memory to {} pods", first.total() + second.total());
-        let detail = format!("peak {:.1} -> {:.1} MiB", base.1, top.1);
-        self.figure(
-            &name,
-            "growth a pod",
-            kib(base.1, top.1),
-            "KiB",
-            Some(4.0),
-            detail,
-        );
-        let detail = format!("now {:.1} -> {:.1} MiB", base.0, top.0);
-        self.figure(
-            &name,
-            "growth a pod, at rest",
-            kib(base.0, top.0),
-            "KiB",
-            None,
-            detail,
-        );
-        self.figure(&name, "operator CPU", operator.cpu()?, "s", None, String::new());
-        operator.stop().await?;
-        let operator = self.bench.program.start().await?;
-        operator.settled(Duration::from_mins(1)).await?;
-        let detail = format!("{:.1} MiB at rest", operator.current_memory()?);
-        self.figure(
-            &name,
-            "peak memory of a restart",
-            operator.peak_memory()?,
-            "MiB",
-            None,
-            detail,
-        );
-        operator.stop().await?;
-        self.clear(Arc::new(place)).await
-    }
 }
 
-fn say(text: &str) {
+fn say_run(name: &str, floor: Floor, run: &Run) {
+    say(&format!(
+        "{name}: floor {:.2} s (cpu: server {:.2}, bench {:.2}), jobs {:.2} s (created in {:.2} s; \
+         cpu: server {:.2}, bench {:.2}, operator {:.2}), peak {:.1} MiB",
+        floor.seconds,
+        floor.others.server,
+        floor.others.bench,
+        run.seconds,
+        run.creating,
+        run.others.server,
+        run.others.bench,
+        run.cpu,
+        run.peak_mib
+    ));
+}
+
+pub(super) fn say(text: &str) {
     eprintln!("bench: {text}");
 }
 
 #[allow(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
-fn as_f64(count: u64) -> f64 {
+pub(super) fn as_f64(count: u64) -> f64 {
     count as f64
 }
 
@@ -459,7 +296,7 @@ fn by_verb(run: &Run, jobs: usize) -> String {
     lines.join(", ")
 }
 
-fn requests_of(requests: &Requests) -> Value {
+pub(super) fn requests_of(requests: &Requests) -> Value {
     let pairs = requests
         .iter()
         .map(|((verb, kind), count)| (format!("{verb} {kind}"), json!(count)));

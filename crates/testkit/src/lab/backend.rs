@@ -1,0 +1,150 @@
+//! What scenarios run on: the cluster of `KUBECONFIG`, or, with `TRAINYARD_LAB=embedded`, the embedded one in this
+//! process.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::{ExitCode, Termination};
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Context, Result};
+use kube::Client;
+use libtest_mimic::{Arguments, Trial};
+use tokio::runtime::Runtime;
+use trainyard_local::cluster as local;
+use trainyard_local::yard::{self, Entered, Wanted, Yard};
+
+use crate::cluster::{Cluster, cache_root};
+use crate::faults::Start;
+use crate::{images, operator};
+
+/// Which back end is wanted; nothing means a real cluster.
+const CHOICE: &str = "TRAINYARD_LAB";
+
+/// As many as the real cluster of the tests has.
+const NODES: usize = 2;
+
+static YARD: OnceLock<Yard> = OnceLock::new();
+static EMBEDDED: OnceLock<Embedded> = OnceLock::new();
+
+/// The embedded cluster that the scenarios of this process share.
+pub struct Embedded {
+    cluster: local::Cluster,
+    // Keeps the cluster going.
+    _runtime: Runtime,
+}
+
+/// What a scenario runs on.
+pub enum Backend {
+    /// A real cluster.
+    Real(Box<Cluster>),
+    /// The embedded one.
+    Embedded(&'static Embedded),
+}
+
+/// The `main` of a program of scenarios, which can be run on both back ends.
+pub fn main(scenarios: &'static [(&'static str, fn())]) -> ExitCode {
+    within(|| {
+        let trials = scenarios.iter().map(|(name, run)| {
+            Trial::test(*name, move || {
+                run();
+                Ok(())
+            })
+        });
+        let ended = libtest_mimic::run(&Arguments::from_args(), trials.collect());
+        ended.exit_code()
+    })
+}
+
+/// Does something where the chosen back end can be reached: in a yard if it is the embedded one. To be called at the
+/// very start of a program.
+pub fn within<T: Termination>(work: impl FnOnce() -> T) -> ExitCode {
+    if let Some(code) = trainyard_local::reenter(std::env::args_os()) {
+        return code;
+    }
+    if is_embedded() {
+        match enter() {
+            Ok(Entered::Inside(yard)) => {
+                YARD.get_or_init(|| yard);
+            }
+            Ok(Entered::Over(code)) => return code,
+            Err(error) => {
+                eprintln!("error: {error:#}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    work().report()
+}
+
+fn is_embedded() -> bool {
+    std::env::var(CHOICE).is_ok_and(|choice| choice == "embedded")
+}
+
+fn scratch() -> Result<PathBuf> {
+    let scratch = local::base_directory(&cache_root()?);
+    std::fs::create_dir_all(&scratch)?;
+    Ok(scratch)
+}
+
+fn enter() -> Result<Entered> {
+    Ok(yard::enter(Wanted::default(), &scratch()?)?)
+}
+
+impl Backend {
+    /// The back end that is wanted.
+    ///
+    /// # Panics
+    /// Without it: a suite that needs a cluster must not pass by doing nothing.
+    #[allow(
+        clippy::panic,
+        reason = "this is the vocabulary of tests, which fail by panicking"
+    )]
+    pub fn choose() -> Self {
+        if is_embedded() {
+            let start =
+                || Embedded::start().unwrap_or_else(|error| panic!("the embedded cluster: {error:#}"));
+            return Self::Embedded(EMBEDDED.get_or_init(start));
+        }
+        let cluster = Cluster::from_env().filter(|cluster| !cluster.state().nodes.is_empty());
+        let cluster =
+            cluster.unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-cluster`"));
+        operator::install_crds(&cluster);
+        Self::Real(Box::new(cluster))
+    }
+
+    /// A client, for the runtime of the caller.
+    pub async fn client(&self) -> Result<Client> {
+        match self {
+            Self::Real(_) => Ok(Client::try_default().await?),
+            Self::Embedded(embedded) => Ok(embedded.cluster.client()),
+        }
+    }
+
+    /// How an operator is started on it.
+    pub fn operator(&self) -> Start {
+        match self {
+            Self::Real(_) => operator::in_process(),
+            Self::Embedded(embedded) => operator::with_client(Arc::new(|| embedded.cluster.client())),
+        }
+    }
+}
+
+impl Embedded {
+    fn start() -> Result<Self> {
+        let yard = YARD.get().context("scenarios need the `main` of `lab`")?;
+        let runtime = Runtime::new()?;
+        let options = local::Options {
+            nodes: NODES,
+            images: BTreeMap::from([(images::BUSYBOX.to_owned(), images::busybox_root()?)]),
+            working_directory: std::env::temp_dir(),
+            base_directory: scratch()?,
+            // As on the real cluster, where no webhooks are installed for these scenarios.
+            rules: false,
+        };
+        let cluster = runtime.block_on(local::Cluster::start(yard, options))?;
+        Ok(Self {
+            cluster,
+            _runtime: runtime,
+        })
+    }
+}

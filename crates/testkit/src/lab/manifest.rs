@@ -1,0 +1,80 @@
+//! Manifests of jobs whose pods run shell scripts.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "this is the vocabulary of tests, which fail by panicking"
+)]
+
+use serde_json::Value;
+
+/// One role of a job of [`job`].
+#[derive(Clone, Debug)]
+pub struct Role<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// How many pods it has.
+    pub replicas: u32,
+    /// What its pods do: a shell script.
+    pub script: &'a str,
+    /// Further fields of the role, as YAML in braces.
+    pub more: &'a str,
+}
+
+impl<'a> Role<'a> {
+    /// A role of workers.
+    pub fn worker(replicas: u32, script: &'a str) -> Self {
+        Self {
+            name: "worker",
+            replicas,
+            script,
+            more: "",
+        }
+    }
+}
+
+/// A manifest of a job whose pods run shell scripts, within the restricted profile. `more` are further fields of the
+/// spec, as YAML in braces.
+///
+/// # Panics
+/// If a field is not YAML.
+pub fn job(name: &str, framework: &str, roles: &[Role<'_>], more: &str) -> String {
+    let role = |role: &Role<'_>| {
+        let mut value = serde_json::json!({
+            "name": role.name,
+            "replicas": role.replicas,
+            "template": {"spec": {
+                "terminationGracePeriodSeconds": 1,
+                "securityContext": {
+                    "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"},
+                },
+                "containers": [{
+                    "name": "main",
+                    "image": crate::images::BUSYBOX,
+                    "command": ["sh", "-c", role.script],
+                    "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+                }],
+            }},
+        });
+        merge(&mut value, role.more);
+        value
+    };
+    let mut spec = serde_json::json!({
+        "framework": {"name": framework},
+        "roles": roles.iter().map(role).collect::<Vec<_>>(),
+    });
+    merge(&mut spec, more);
+    serde_json::json!({
+        "apiVersion": "trainyard.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": spec,
+    })
+    .to_string()
+}
+
+fn merge(value: &mut Value, more: &str) {
+    let more: Value = serde_json::from_str(if more.is_empty() { "{}" } else { more }).unwrap();
+    for (key, field) in more.as_object().unwrap() {
+        value[key] = field.clone();
+    }
+}

@@ -1,0 +1,296 @@
+//! A namespace in which one scenario works, on a real cluster or on the embedded one.
+//!
+//! Scenarios speak to it through the API alone, so that the same source runs on both: see [`backend`].
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "this is the vocabulary of tests, which fail by panicking"
+)]
+
+pub mod backend;
+mod manifest;
+mod objects;
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use crate::cluster::Cluster;
+use crate::operator::Operator;
+use backend::Backend;
+pub use backend::main;
+pub use manifest::{Role, job};
+use objects::{Wanted, resource_of};
+
+/// How long anything may take before a test gives up; far longer than it should, so that a busy machine fails none.
+const PATIENCE: Duration = Duration::from_mins(4);
+
+/// A namespace, which goes away with the test.
+pub struct Lab {
+    /// The namespace's name.
+    pub namespace: String,
+    backend: Backend,
+    client: Client,
+    runtime: Runtime,
+}
+
+impl Lab {
+    /// A new namespace that admits only pods of the restricted profile.
+    ///
+    /// # Panics
+    /// Without a cluster with nodes: a suite that needs one must not pass by doing nothing.
+    pub fn new(name: &str) -> Self {
+        Self::with_profile(name, "restricted")
+    }
+
+    /// A new namespace that admits pods of a profile.
+    ///
+    /// # Panics
+    /// Without a cluster with nodes.
+    pub fn with_profile(name: &str, profile: &str) -> Self {
+        let backend = Backend::choose();
+        let runtime = Runtime::new().unwrap();
+        let client = runtime.block_on(backend.client()).unwrap();
+        let lab = Self {
+            namespace: format!("{name}-{}", std::process::id()),
+            backend,
+            client,
+            runtime,
+        };
+        let namespace = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {
+                "name": lab.namespace,
+                "labels": {"pod-security.kubernetes.io/enforce": profile},
+            },
+        });
+        lab.apply(&namespace.to_string()).unwrap();
+        lab.until("the namespace has its service account", || {
+            lab.try_get("serviceaccount default").map(drop)
+        });
+        lab
+    }
+
+    /// A new namespace, and an operator that watches it alone.
+    pub fn with_operator(name: &str) -> (Self, Operator) {
+        let lab = Self::new(name);
+        let operator = Operator::start(&lab.backend.operator(), &lab.namespace);
+        (lab, operator)
+    }
+
+    /// The real cluster, for what only that has.
+    ///
+    /// # Panics
+    /// On the embedded one.
+    pub fn cluster(&self) -> &Cluster {
+        match &self.backend {
+            Backend::Real(cluster) => cluster,
+            Backend::Embedded(_) => panic!("this is about a real cluster"),
+        }
+    }
+
+    /// Applies manifests, in JSON: creates what is not there, replaces what is.
+    ///
+    /// # Panics
+    /// If a manifest is no object that the lab knows.
+    pub fn apply(&self, manifests: &str) -> Result<(), String> {
+        for manifest in manifests.split("\n---\n") {
+            self.apply_one(serde_json::from_str(manifest).unwrap())
+                .map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Applies one manifest.
+    ///
+    /// # Panics
+    /// If it is no object that the lab knows.
+    pub fn apply_one(&self, manifest: Value) -> Result<(), kube::Error> {
+        let mut object: DynamicObject = serde_json::from_value(manifest).unwrap();
+        let (resource, namespaced) = resource_of(&object.types.as_ref().unwrap().kind);
+        let api: Api<DynamicObject> = if namespaced {
+            Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        } else {
+            Api::all_with(self.client.clone(), &resource)
+        };
+        let name = object.metadata.name.clone().unwrap();
+        self.runtime.block_on(async {
+            match api.create(&PostParams::default(), &object).await {
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {
+                    let found = api.get(&name).await?;
+                    object.metadata.resource_version = found.metadata.resource_version;
+                    api.replace(&name, &PostParams::default(), &object)
+                        .await
+                        .map(drop)
+                }
+                created => created.map(drop),
+            }
+        })
+    }
+
+    fn api(&self, wanted: &Wanted<'_>) -> Api<DynamicObject> {
+        let (resource, namespaced) = resource_of(wanted.kind);
+        if namespaced {
+            Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        } else {
+            Api::all_with(self.client.clone(), &resource)
+        }
+    }
+
+    /// An object (`pod NAME`), or all of a kind (`pods`, `pods -l SELECTOR`).
+    pub fn try_get(&self, what: &str) -> Result<Value, String> {
+        let wanted = Wanted::parse(what);
+        let api = self.api(&wanted);
+        let found = self.runtime.block_on(async {
+            Ok::<_, kube::Error>(if let Some(name) = wanted.name {
+                serde_json::to_value(api.get(name).await?)
+            } else {
+                let parameters = ListParams {
+                    label_selector: wanted.selector.map(ToOwned::to_owned),
+                    ..ListParams::default()
+                };
+                serde_json::to_value(api.list(&parameters).await?)
+            })
+        });
+        found
+            .map_err(|error| error.to_string())?
+            .map_err(|error| error.to_string())
+    }
+
+    /// The same.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn get(&self, what: &str) -> Value {
+        self.try_get(what)
+            .unwrap_or_else(|error| panic!("get {what}: {error}"))
+    }
+
+    /// Deletes an object, and does not wait until it is gone.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn delete(&self, what: &str) {
+        let wanted = Wanted::parse(what);
+        let api = self.api(&wanted);
+        self.runtime
+            .block_on(api.delete(wanted.name.unwrap(), &DeleteParams::default()))
+            .unwrap_or_else(|error| panic!("delete {what}: {error}"));
+    }
+
+    /// Changes an object by a merge patch.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn merge(&self, what: &str, patch: &Value) {
+        let wanted = Wanted::parse(what);
+        let api = self.api(&wanted);
+        self.runtime
+            .block_on(api.patch(
+                wanted.name.unwrap(),
+                &PatchParams::default(),
+                &Patch::Merge(patch),
+            ))
+            .unwrap_or_else(|error| panic!("patch {what}: {error}"));
+    }
+
+    /// What a pod has printed so far.
+    ///
+    /// # Panics
+    /// If it can't be read.
+    pub fn logs(&self, pod: &str) -> String {
+        let pods: Api<k8s_openapi::api::core::v1::Pod> =
+            Api::namespaced(self.client.clone(), &self.namespace);
+        self.runtime
+            .block_on(pods.logs(pod, &LogParams::default()))
+            .unwrap_or_else(|error| panic!("logs of {pod}: {error}"))
+    }
+
+    /// The events about an object, one a line: reason, and what it says.
+    pub fn events(&self, name: &str) -> String {
+        let events = self.get("events");
+        let about =
+            |event: &&Value| event["involvedObject"]["name"] == name || event["regarding"]["name"] == name;
+        let line = |event: &Value| {
+            let words = event["message"].as_str().or(event["note"].as_str());
+            format!(
+                "{} {}\n",
+                event["reason"].as_str().unwrap_or_default(),
+                words.unwrap_or_default()
+            )
+        };
+        let items = events["items"].as_array().into_iter().flatten();
+        items.filter(about).map(line).collect()
+    }
+
+    /// The names of a job's pods.
+    pub fn pods(&self, job: &str) -> Vec<String> {
+        let pods = self.get(&format!("pods -l trainyard.dev/job={job}"));
+        let names = pods["items"].as_array().into_iter().flatten();
+        names
+            .filter_map(|pod| pod["metadata"]["name"].as_str().map(ToOwned::to_owned))
+            .collect()
+    }
+
+    /// Waits until an attempt succeeds.
+    ///
+    /// # Panics
+    /// If it never does, with what the last attempt said.
+    pub fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
+        let start = Instant::now();
+        loop {
+            match attempt() {
+                Ok(value) => return value,
+                Err(last) => assert!(start.elapsed() < PATIENCE, "{}: {what}: {last}", self.namespace),
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Waits until a job is in a phase.
+    pub fn phase(&self, job: &str, wanted: &str) -> Value {
+        self.until(&format!("{job} becomes {wanted}"), || {
+            let job = self.get(&format!("tj {job}"));
+            let phase = job["status"]["phase"].as_str().unwrap_or_default();
+            if phase == wanted {
+                Ok(job.clone())
+            } else {
+                Err(format!("{:#}", job["status"]))
+            }
+        })
+    }
+
+    /// Waits until there is nothing of a kind left.
+    pub fn none(&self, what: &str) {
+        self.until(&format!("no {what}"), || {
+            let found = self.get(what);
+            let names = found["items"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|item| item["metadata"]["name"].to_string());
+            let names: Vec<String> = names.collect();
+            if names.is_empty() {
+                Ok(())
+            } else {
+                Err(names.join(", "))
+            }
+        });
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(self.client.clone());
+        let deletion = async { namespaces.delete(&self.namespace, &DeleteParams::default()).await };
+        if let Err(error) = self.runtime.block_on(deletion) {
+            eprintln!("{} was left: {error:#}", self.namespace);
+        }
+    }
+}

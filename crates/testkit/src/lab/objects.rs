@@ -1,0 +1,68 @@
+//! How tests name what they ask for.
+
+#![allow(
+    clippy::panic,
+    reason = "this is the vocabulary of tests, which fail by panicking"
+)]
+
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Event, Namespace, Node, Pod, ResourceQuota, Secret, Service, ServiceAccount,
+};
+use kube::api::ApiResource;
+use kube::core::Resource;
+use trainyard_api::TrainingJob;
+
+/// An object, or all of a kind.
+pub(super) struct Wanted<'a> {
+    /// The kind, as users write it.
+    pub kind: &'a str,
+    /// The object's name.
+    pub name: Option<&'a str>,
+    /// Only those with labels.
+    pub selector: Option<&'a str>,
+}
+
+impl<'a> Wanted<'a> {
+    /// Parses `KIND`, `KIND NAME` and `KIND -l SELECTOR`.
+    pub(super) fn parse(what: &'a str) -> Self {
+        let words: Vec<&str> = what.split_whitespace().collect();
+        match words[..] {
+            [kind] => Self {
+                kind,
+                name: None,
+                selector: None,
+            },
+            [kind, "-l", selector] => Self {
+                kind,
+                name: None,
+                selector: Some(selector),
+            },
+            [kind, name] => Self {
+                kind,
+                name: Some(name),
+                selector: None,
+            },
+            _ => panic!("{what:?} is not KIND, KIND NAME or KIND -l SELECTOR"),
+        }
+    }
+}
+
+/// The resource of a kind, and whether its objects are in namespaces.
+pub(super) fn resource_of(kind: &str) -> (ApiResource, bool) {
+    fn of<K: Resource<DynamicType = ()>>() -> ApiResource {
+        ApiResource::erase::<K>(&())
+    }
+    match kind.to_lowercase().as_str() {
+        "tj" | "trainingjob" => (of::<TrainingJob>(), true),
+        "pod" | "pods" => (of::<Pod>(), true),
+        "service" | "services" => (of::<Service>(), true),
+        "secret" => (of::<Secret>(), true),
+        "configmap" => (of::<ConfigMap>(), true),
+        "serviceaccount" => (of::<ServiceAccount>(), true),
+        "resourcequota" => (of::<ResourceQuota>(), true),
+        "event" | "events" => (of::<Event>(), true),
+        "namespace" => (of::<Namespace>(), false),
+        "node" | "nodes" => (of::<Node>(), false),
+        _ => panic!("tests have not asked for a {kind} so far"),
+    }
+}
