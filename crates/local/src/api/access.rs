@@ -1,10 +1,13 @@
-//! What only a node can tell: the logs of its containers.
+//! What only a node can do: read the logs of its containers, and run commands in them.
 
 use std::io;
+use std::pin::Pin;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 /// A pod, as its node knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +40,32 @@ pub struct LogOptions {
 /// A log.
 pub type LogStream = BoxStream<'static, io::Result<Bytes>>;
 
+/// A command that was started in a container.
+pub struct Process {
+    /// Its input; dropped, it has ended.
+    pub stdin: Pin<Box<dyn AsyncWrite + Send>>,
+    /// Its output.
+    pub stdout: Pin<Box<dyn AsyncRead + Send>>,
+    /// Its errors.
+    pub stderr: Pin<Box<dyn AsyncRead + Send>>,
+    /// Its exit code. Whoever drops this before its end ends it.
+    pub exit: BoxFuture<'static, i32>,
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Process").finish_non_exhaustive()
+    }
+}
+
+/// A command on its way to be started. Fails with a sentence that says why it can't be.
+pub type Start = BoxFuture<'static, Result<Process, String>>;
+
 /// What the API server asks of a node.
 pub trait NodeAccess: Send + Sync {
     /// The log of a container. Fails with a sentence that says why there is none.
     fn logs(&self, pod: PodRef<'_>, container: &str, options: LogOptions) -> Result<LogStream, String>;
+
+    /// Runs a command in a container. None if the container does not run.
+    fn exec(&self, pod: PodRef<'_>, container: &str, command: Vec<String>) -> Option<Start>;
 }

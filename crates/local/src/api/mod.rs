@@ -5,7 +5,7 @@
 //! verbs and back. Time and randomness are handed in with an [`Environment`], so that it can be driven by a simulator.
 //!
 //! What is not served is refused with the right code and a sentence: server-side apply, strategic merge patches,
-//! deletion of collections, exec.
+//! deletion of collections, attach, portforward.
 
 mod access;
 mod admission;
@@ -15,12 +15,13 @@ mod selector;
 mod semantics;
 mod status;
 mod store;
+mod tokens;
 mod transport;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-pub use access::{LogOptions, LogStream, NodeAccess, PodRef};
+pub use access::{LogOptions, LogStream, NodeAccess, PodRef, Process, Start};
 pub use admission::{Admission, Operation, Rejection, Review};
 pub use status::FieldError;
 pub use transport::ResponseBody;
@@ -29,6 +30,7 @@ use crate::env::Environment;
 use kinds::Kinds;
 use semantics::service::Addresses;
 use store::{Store, TableId};
+use tokens::Signer;
 
 /// How many events of each kind are remembered for watches that begin in the past.
 const MEMORY: usize = 4096;
@@ -47,6 +49,7 @@ pub(crate) struct Shared {
     environment: Environment,
     admission: RwLock<Vec<Arc<dyn Admission>>>,
     addresses: Addresses,
+    signer: Signer,
     /// The tables of kinds that were ever defined, by the name of the definition.
     tables: Mutex<HashMap<String, TableId>>,
 }
@@ -60,6 +63,7 @@ impl Api {
             environment,
             admission: RwLock::default(),
             addresses: Addresses::default(),
+            signer: Signer::default(),
             tables: Mutex::default(),
         };
         shared.kinds.serve_built_in(&shared.store);
@@ -88,7 +92,7 @@ impl Api {
         kube::Client::new(self.clone(), namespace)
     }
 
-    /// Has the logs of pods on a node come from there.
+    /// Has what only a node can do for its pods be done by that node.
     pub fn attach_node(&self, node: &str, access: Arc<dyn NodeAccess>) {
         let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
         nodes.insert(node.to_owned(), access);

@@ -3,6 +3,7 @@
 //! They talk to the API through a client only, as real ones do. Several nodes may be simulated on one machine: they have
 //! names, labels, taints and capacities of their own, and one kubelet.
 
+pub mod events;
 pub mod kubelet;
 pub mod names;
 pub mod runtime;
@@ -24,6 +25,7 @@ use tokio::task::JoinSet;
 
 use crate::api::NodeAccess;
 use crate::env::Environment;
+use events::Recorder;
 use kubelet::Kubelet;
 use runtime::Runtime;
 
@@ -80,10 +82,12 @@ impl Node {
         for machine in &options.machines {
             register(&api, machine, &options.environment).await?;
         }
+        let (recorder, writer) = Recorder::new(client.clone(), options.environment.clone());
         let kubelet = Kubelet::new(
             client.clone(),
             runtime,
             options.environment.clone(),
+            recorder.clone(),
             kubelet::Options {
                 nodes: names.clone(),
                 address: GATEWAY,
@@ -103,7 +107,8 @@ impl Node {
                 }
             });
         }
-        tasks.spawn(scheduler::run(client, options.environment));
+        tasks.spawn(writer.run());
+        tasks.spawn(scheduler::run(client, options.environment, recorder));
         let running = kubelet.clone();
         tasks.spawn(async move { running.run().await });
         Ok(Self {

@@ -12,6 +12,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 
+use super::events::{Kind, Recorder, Source, Told, reference};
 use crate::env::Environment;
 
 const RETRY: Duration = Duration::from_millis(100);
@@ -24,7 +25,7 @@ struct Known {
 }
 
 /// Binds pods for as long as it is polled.
-pub async fn run(client: Client, environment: Environment) {
+pub async fn run(client: Client, environment: Environment, recorder: Recorder) {
     let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default());
     let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
     let pods = pods.map_ok(Either::Pod);
@@ -41,7 +42,7 @@ pub async fn run(client: Client, environment: Environment) {
                 }
             }
         }
-        known.schedule(&client, &environment).await;
+        known.schedule(&client, &environment, &recorder).await;
     }
 }
 
@@ -86,7 +87,7 @@ impl Known {
         }
     }
 
-    async fn schedule(&mut self, client: &Client, environment: &Environment) {
+    async fn schedule(&mut self, client: &Client, environment: &Environment, recorder: &Recorder) {
         let mut waiting: Vec<Pod> = self
             .pods
             .values()
@@ -107,13 +108,25 @@ impl Known {
             match fit::choose(&pod, &nodes, &all) {
                 Ok(node) => {
                     if bind(client, &pod, &node).await {
+                        recorder.tell(bound(&pod, &node));
                         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
                         if let Some(spec) = self.pods.get_mut(uid).and_then(|pod| pod.spec.as_mut()) {
                             spec.node_name = Some(node);
                         }
                     }
                 }
-                Err(message) => say(client, environment, &pod, message).await,
+                Err(message) => {
+                    if is_news(&pod, &message) {
+                        recorder.tell(told(
+                            &pod,
+                            Kind::Warning,
+                            "Scheduling",
+                            "FailedScheduling",
+                            message.clone(),
+                        ));
+                        say(client, environment, &pod, message).await;
+                    }
+                }
             }
         }
     }
@@ -162,23 +175,41 @@ async fn bind(client: &Client, pod: &Pod, node: &str) -> bool {
     }
 }
 
-/// Writes why a pod is not bound, unless that is written already.
+fn bound(pod: &Pod, node: &str) -> Told {
+    let name = |part: &Option<String>| part.clone().unwrap_or_default();
+    let (namespace, pod_name) = (name(&pod.metadata.namespace), name(&pod.metadata.name));
+    let message = format!("Successfully assigned {namespace}/{pod_name} to {node}");
+    told(pod, Kind::Normal, "Binding", "Scheduled", message)
+}
+
+fn told(pod: &Pod, kind: Kind, action: &'static str, reason: &'static str, message: String) -> Told {
+    Told {
+        source: Source::Scheduler { action },
+        regarding: reference(pod, None),
+        kind,
+        reason,
+        message,
+    }
+}
+
+/// Why a pod is not bound, as it was written last.
+fn unscheduled(pod: &Pod) -> Option<&PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions
+        .iter()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
+}
+
+/// Whether it is not written yet that a pod is not bound for this reason.
+fn is_news(pod: &Pod, message: &str) -> bool {
+    unscheduled(pod).is_none_or(|known| known.message.as_deref() != Some(message))
+}
+
+/// Writes why a pod is not bound.
 async fn say(client: &Client, environment: &Environment, pod: &Pod, message: String) {
     let status = pod.status.clone().unwrap_or_default();
     let mut conditions = status.conditions.unwrap_or_default();
-    let known = conditions
-        .iter()
-        .find(|condition| condition.type_ == "PodScheduled")
-        .cloned();
-    if known
-        .as_ref()
-        .is_some_and(|known| known.status == "False" && known.message.as_ref() == Some(&message))
-    {
-        return;
-    }
-    let since = known
-        .filter(|known| known.status == "False")
-        .and_then(|known| known.last_transition_time);
+    let since = unscheduled(pod).and_then(|known| known.last_transition_time.clone());
     conditions.retain(|condition| condition.type_ != "PodScheduled");
     conditions.push(PodCondition {
         type_: "PodScheduled".to_owned(),

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::{DeleteParams, LogParams, PostParams, WatchEvent, WatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
+use kube::api::{AttachParams, DeleteParams, ListParams, LogParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use trainyard_local::api::Api;
 use trainyard_local::env::Environment;
 use trainyard_local::node::runtime::Runtime;
@@ -108,6 +109,33 @@ impl Cluster {
         })
     }
 
+    /// Waits until the events about a pod, in the order in which they came, are as wanted.
+    pub async fn until_events(&self, pod: &str, wanted: impl Fn(&[Event]) -> bool) -> Vec<Event> {
+        let last = std::sync::Mutex::new(Vec::new());
+        let api = kube::Api::<Event>::default_namespaced(self.client.clone());
+        let about = format!("involvedObject.name={pod}");
+        let watching = async {
+            // From the beginning, so that those of the past come first.
+            let parameters = WatchParams::default().fields(&about);
+            let mut changes = api.watch(&parameters, "0").await.unwrap().boxed();
+            loop {
+                let mut events = api
+                    .list(&ListParams::default().fields(&about))
+                    .await
+                    .unwrap()
+                    .items;
+                events.sort_by_key(|event| event.metadata.name.clone());
+                if wanted(&events) {
+                    return events;
+                }
+                *last.lock().unwrap() = events;
+                changes.try_next().await.unwrap();
+            }
+        };
+        let reached = tokio::time::timeout(Duration::from_secs(20), watching).await;
+        reached.unwrap_or_else(|_| panic!("not as wanted: {:#?}", last.lock().unwrap()))
+    }
+
     pub async fn until_phase(&self, name: &str, phase: &str) -> Pod {
         self.until(name, |pod| {
             pod.status.as_ref().and_then(|s| s.phase.as_deref()) == Some(phase)
@@ -121,6 +149,45 @@ impl Cluster {
             ..LogParams::default()
         };
         self.pods().logs(name, &parameters).await.unwrap()
+    }
+
+    /// Runs a command in a pod. Its exit code and its outputs, or why it could not be run.
+    pub async fn exec(
+        &self,
+        name: &str,
+        command: &[&str],
+        input: &str,
+    ) -> Result<(i32, String, String), String> {
+        let parameters = AttachParams::default().stdin(true);
+        let attached = self.pods().exec(name, command.iter().copied(), &parameters).await;
+        let mut attached = attached.map_err(|error| error.to_string())?;
+        let mut stdin = attached.stdin().unwrap();
+        stdin.write_all(input.as_bytes()).await.unwrap();
+        stdin.shutdown().await.unwrap();
+        drop(stdin);
+        let (mut said, mut doubted) = (String::new(), String::new());
+        let (mut stdout, mut stderr) = (attached.stdout().unwrap(), attached.stderr().unwrap());
+        let (first, second, status) = tokio::join!(
+            stdout.read_to_string(&mut said),
+            stderr.read_to_string(&mut doubted),
+            attached.take_status().unwrap(),
+        );
+        first.and(second).unwrap();
+        let status = status.unwrap();
+        if status.status.as_deref() == Some("Success") {
+            return Ok((0, said, doubted));
+        }
+        let causes = status
+            .details
+            .and_then(|details| details.causes)
+            .unwrap_or_default();
+        let code = causes
+            .iter()
+            .find(|cause| cause.reason.as_deref() == Some("ExitCode"));
+        match code.and_then(|code| code.message.as_deref()?.parse().ok()) {
+            Some(code) => Ok((code, said, doubted)),
+            None => Err(status.message.unwrap_or_default()),
+        }
     }
 
     /// Deletes a pod and waits until it is gone.

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use trainyard_api::names;
 use trainyard_core::build::MAIN_CONTAINER;
-use trainyard_local::api::{Api as Server, LogOptions, LogStream, NodeAccess, PodRef};
+use trainyard_local::api::{Api as Server, LogOptions, LogStream, NodeAccess, PodRef, Start};
 use trainyard_local::env::Environment;
 
 use super::*;
@@ -65,6 +65,10 @@ impl NodeAccess for Logs {
         let log = self.0.lock().unwrap().remove(pod.name);
         log.map(StreamExt::boxed)
             .ok_or_else(|| "there is no log".to_owned())
+    }
+
+    fn exec(&self, _: PodRef<'_>, _: &str, _: Vec<String>) -> Option<Start> {
+        None
     }
 }
 

@@ -106,6 +106,11 @@ impl Kind {
     pub(crate) fn is_pod(&self) -> bool {
         self.is("", "pods")
     }
+
+    /// Whether it is the kind of service accounts.
+    pub(crate) fn is_service_account(&self) -> bool {
+        self.is("", "serviceaccounts")
+    }
 }
 
 /// All kinds that are served at the moment.

@@ -17,6 +17,7 @@ pub(crate) mod rules;
 pub(crate) mod scale;
 pub(crate) mod service;
 pub(crate) mod slice;
+pub(crate) mod token;
 pub(crate) mod update;
 
 use std::sync::Arc;

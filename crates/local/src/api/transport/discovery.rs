@@ -5,13 +5,17 @@ use http::StatusCode;
 use http_body_util::{Either, Full};
 use serde_json::{Value, json};
 
+use super::super::Shared;
 use super::super::kinds::{Kind, Kinds};
+use super::super::status;
+use super::super::tokens::{ISSUER, KEYS_PATH};
 use super::{Answer, encode};
 
 const VERBS: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 
 /// The answer to a question about the server; none if the path is about objects.
-pub(super) fn answer(kinds: &Kinds, path: &str) -> Option<Answer> {
+pub(super) fn answer(shared: &Shared, path: &str) -> Option<Answer> {
+    let kinds = &shared.kinds;
     let path = path.trim_end_matches('/');
     let mut parts = path.split('/').skip(1);
     let value = match (parts.next()?, parts.next(), parts.next(), parts.next()) {
@@ -23,6 +27,14 @@ pub(super) fn answer(kinds: &Kinds, path: &str) -> Option<Answer> {
             "major": "1", "minor": "36", "gitVersion": "v1.36.0+trainyard", "gitCommit": "", "gitTreeState": "clean",
             "buildDate": "", "goVersion": "", "compiler": "", "platform": "",
         }),
+        (".well-known", Some("openid-configuration"), None, _) => json!({
+            "issuer": ISSUER, "jwks_uri": format!("{ISSUER}{KEYS_PATH}"), "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"], "id_token_signing_alg_values_supported": ["ES256"],
+        }),
+        ("openid", Some("v1"), Some("jwks"), None) => match shared.signer.published() {
+            Ok(keys) => keys,
+            Err(error) => return Some(encode::refusal(&status::internal(error.to_string()))),
+        },
         ("api", None, ..) => {
             json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []})
         }
@@ -61,6 +73,17 @@ fn resources(kinds: &Kinds, api_version: &str) -> Option<Value> {
             resource["shortNames"] = kind.short_names.clone().into();
         }
         resources.push(resource);
+        if kind.is_service_account() {
+            let mut token = described(
+                kind,
+                &format!("{}/token", kind.plural),
+                "TokenRequest",
+                &["create"],
+            );
+            token["group"] = "authentication.k8s.io".into();
+            token["version"] = "v1".into();
+            resources.push(token);
+        }
         let mut sub = |name: &str, of: &str, verbs: &[&str]| {
             resources.push(described(kind, &format!("{}/{name}", kind.plural), of, verbs));
         };
@@ -73,6 +96,7 @@ fn resources(kinds: &Kinds, api_version: &str) -> Option<Value> {
         if kind.is_pod() {
             sub("binding", "Binding", &["create"]);
             sub("eviction", "Eviction", &["create"]);
+            sub("exec", "PodExecOptions", &["create", "get"]);
             sub("log", "Pod", &["get"]);
         }
     }

@@ -2,10 +2,13 @@
 
 mod discovery;
 mod encode;
+mod exec;
 mod list;
 mod log;
+mod place;
 mod query;
 mod route;
+mod upgrade;
 mod watch;
 
 use std::convert::Infallible;
@@ -27,7 +30,7 @@ use super::semantics::patch::Patch;
 use super::semantics::pod::subresources;
 use super::semantics::rules::Source;
 use super::semantics::update::{Change, Changed, Part};
-use super::semantics::{Target, WriteOptions, scale};
+use super::semantics::{Target, WriteOptions, scale, token};
 use super::status::{self, Refusal};
 use encode::Form;
 use query::Query;
@@ -53,6 +56,11 @@ impl Service<Request<Body>> for Api {
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let answer = match body.collect().await {
+                Ok(body) if upgrade::needs_connection(&parts) => {
+                    let request = Request::from_parts(parts, body.to_bytes());
+                    let answer = upgrade::over_memory(api, request).await;
+                    answer.map_err(|error| status::internal(format!("no connection could be made: {error}")))
+                }
                 Ok(body) => api.answer(&parts, &body.to_bytes()),
                 Err(error) => Err(status::bad_request(format!(
                     "the body could not be read: {error}"
@@ -66,7 +74,7 @@ impl Service<Request<Body>> for Api {
 impl Api {
     fn answer(&self, parts: &http::request::Parts, body: &Bytes) -> Result<Answer, Refusal> {
         let path = parts.uri.path();
-        if let Some(answer) = discovery::answer(&self.shared.kinds, path) {
+        if let Some(answer) = discovery::answer(&self.shared, path) {
             return Ok(answer);
         }
         let query = Query::read(parts.uri.query().unwrap_or_default())?;
@@ -81,6 +89,7 @@ impl Api {
             },
             query: &query,
             form: Form::wanted(&parts.headers),
+            head: parts,
             content_type: text_header(parts, &header::CONTENT_TYPE),
             body,
         };
@@ -106,6 +115,7 @@ struct Call<'a> {
     target: Target<'a>,
     query: &'a Query,
     form: Form,
+    head: &'a http::request::Parts,
     content_type: &'a str,
     body: &'a Bytes,
 }
@@ -223,11 +233,26 @@ impl Call<'_> {
                 subresources::evict(&self.target, name, self.body)?;
                 Ok(created())
             }
+            ("token", &Method::POST) if kind.is_service_account() => {
+                let token = token::issue(&self.target, name, self.body)?;
+                Ok(encode::json(StatusCode::CREATED, token.to_string()))
+            }
             ("log", &Method::GET) if kind.is_pod() => log::log(self.api, &self.target, name, self.query),
-            ("exec" | "attach" | "portforward", _) if kind.is_pod() => Err(status::not_implemented(format!(
-                "{subresource} is not served by the embedded cluster: have the pod do it by itself"
-            ))),
-            ("status" | "binding" | "eviction" | "log", _) if kind.is_pod() => Err(self.no_such_verb(method)),
+            ("exec", &(Method::GET | Method::POST)) if kind.is_pod() => {
+                exec::exec(self.api, &self.target, name, self.query, self.head)
+            }
+            ("attach" | "portforward", &(Method::GET | Method::POST)) if kind.is_pod() => {
+                self.target.stored(name)?;
+                Err(status::not_implemented(format!(
+                    "{subresource} is not served by the embedded cluster: use exec, or have the pod do it by itself"
+                )))
+            }
+            ("token", _) if kind.is_service_account() => Err(self.no_such_verb(method)),
+            ("status" | "binding" | "eviction" | "log" | "exec" | "attach" | "portforward", _)
+                if kind.is_pod() =>
+            {
+                Err(self.no_such_verb(method))
+            }
             _ => Err(status::unknown_path()),
         }
     }

@@ -28,6 +28,11 @@ pub(super) struct Query {
     pub(super) since_seconds: Option<i64>,
     pub(super) since_time: Option<String>,
     pub(super) limit_bytes: Option<u64>,
+    pub(super) command: Vec<String>,
+    pub(super) stdin: bool,
+    pub(super) stdout: bool,
+    pub(super) stderr: bool,
+    pub(super) tty: bool,
 }
 
 impl Query {
@@ -70,6 +75,11 @@ impl Query {
             "sinceSeconds" => self.since_seconds = number(name, value)?,
             "sinceTime" => self.since_time = text(),
             "limitBytes" => self.limit_bytes = number(name, value)?,
+            "command" => self.command.push(value.to_owned()),
+            "stdin" => self.stdin = flag,
+            "stdout" => self.stdout = flag,
+            "stderr" => self.stderr = flag,
+            "tty" => self.tty = flag,
             _ => {}
         }
         Ok(())

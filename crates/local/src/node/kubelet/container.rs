@@ -16,6 +16,7 @@ use super::pod::Worker;
 use super::probes::{Asked, Finding};
 use super::status::{State, Terminated};
 use super::{env, mounts as volume_mounts};
+use crate::node::events::Kind;
 use crate::node::runtime::{Container, ContainerSpec, Error, Exit, Limits, Mount, Root, User};
 
 /// When a container is started again.
@@ -55,7 +56,7 @@ const NOT_STARTED: &str = "failed to create containerd task: failed to create sh
                            runc create failed: unable to start container process: ";
 
 /// Why a container does not run.
-enum Refusal {
+pub(super) enum Refusal {
     /// It may be possible later.
     Later { reason: &'static str, message: String },
     /// This attempt has failed.
@@ -69,7 +70,9 @@ impl Worker {
         let mut attempt = 0;
         loop {
             let id = format!("trainyard://{}", self.shared.environment.uuid().replace('-', ""));
-            let end = match self.start(&spec, attempt).await {
+            let start = self.start(&spec, attempt).await;
+            self.tell_start(&spec, start.as_ref().map(drop));
+            let end = match start {
                 Err(Refusal::Later { reason, message }) => {
                     self.set(&spec.name, |entry| {
                         entry.state = State::Waiting {
@@ -108,6 +111,8 @@ impl Worker {
                     short(wait),
                     spec.name
                 );
+                let event = format!("Back-off restarting failed container {} in pod {pod}", spec.name);
+                self.tell_container(&spec, Kind::Warning, "BackOff", event);
                 self.set(&spec.name, |entry| {
                     entry.last = Some(end.clone());
                     entry.state = State::Waiting {
@@ -136,17 +141,16 @@ impl Worker {
             .and_then(|lifecycle| lifecycle.post_start.as_ref());
         let failed = match hook {
             None => None,
-            Some(hook) => asked
-                .hook(hook)
-                .await
-                .err()
-                .map(|error| format!("PostStartHook failed: {error}")),
+            Some(hook) => asked.hook(hook).await.err().map(|error| {
+                tracing::debug!(pod = self.description(), error, "a hook failed");
+                self.tell_container(spec, Kind::Warning, "FailedPostStartHook", "PostStartHook failed");
+                "FailedPostStartHook".to_owned()
+            }),
         };
-        let tell = |finding| {
-            self.set(&spec.name, |entry| match finding {
-                Finding::Started => entry.started = true,
-                Finding::Ready(ready) => entry.ready = ready,
-            });
+        let tell = |finding| match finding {
+            Finding::Started => self.set(&spec.name, |entry| entry.started = true),
+            Finding::Ready(ready) => self.set(&spec.name, |entry| entry.ready = ready),
+            Finding::Unhealthy(words) => self.tell_container(spec, Kind::Warning, "Unhealthy", words),
         };
         let has_to_end = async {
             match failed {
@@ -157,7 +161,7 @@ impl Worker {
         let exit = tokio::select! {
             exit = asked.container.wait() => exit,
             reason = has_to_end => {
-                tracing::debug!(pod = self.description(), reason);
+                self.tell_container(spec, Kind::Normal, "Killing", reason);
                 self.stop(&asked, self.grace()).await
             }
         };
@@ -205,8 +209,15 @@ impl Worker {
             .lifecycle
             .as_ref()
             .and_then(|lifecycle| lifecycle.pre_stop.as_ref());
-        if let Some(hook) = hook.filter(|_| !grace.is_zero()) {
-            drop(timeout(grace, asked.hook(hook)).await);
+        if let Some(hook) = hook.filter(|_| !grace.is_zero())
+            && !matches!(timeout(grace, asked.hook(hook)).await, Ok(Ok(())))
+        {
+            self.tell_container(
+                &asked.spec,
+                Kind::Warning,
+                "FailedPreStopHook",
+                "PreStopHook failed",
+            );
         }
         let left = grace.saturating_sub(before.elapsed());
         if !grace.is_zero() {

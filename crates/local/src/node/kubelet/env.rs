@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, Pod, Secret};
 
 use super::fields;
+use super::tokens::Tokens;
 
-/// The ConfigMaps and Secrets that a pod names, as they are now.
+/// The ConfigMaps, Secrets and tokens that a pod names, as they are now.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
     /// ConfigMaps by name.
     pub config_maps: BTreeMap<String, ConfigMap>,
     /// Secrets by name.
     pub secrets: BTreeMap<String, Secret>,
+    /// Tokens of its service account.
+    pub tokens: Tokens,
 }
 
 impl Configuration {

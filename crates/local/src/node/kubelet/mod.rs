@@ -1,8 +1,10 @@
 //! The kubelet: runs the pods that are bound to its nodes, and says how they are.
 
+mod access;
 mod back_off;
 mod container;
 mod env;
+mod events;
 mod fields;
 mod mounts;
 mod pod;
@@ -11,6 +13,7 @@ mod references;
 mod report;
 mod status;
 mod supplies;
+mod tokens;
 mod volumes;
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,7 +27,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use tokio::sync::{Notify, watch};
 
-use super::runtime::log::Part;
+use super::events::Recorder;
 use super::runtime::{Container, Runtime, log::Log};
 use crate::env::Environment;
 use pod::{Update, Worker};
@@ -53,6 +56,7 @@ struct Shared {
     client: Client,
     runtime: Runtime,
     environment: Environment,
+    recorder: Recorder,
     options: Options,
     /// Something has changed in a pod.
     moved: Notify,
@@ -102,12 +106,19 @@ impl std::fmt::Debug for Kubelet {
 
 impl Kubelet {
     /// A kubelet that does nothing yet.
-    pub fn new(client: Client, runtime: Runtime, environment: Environment, options: Options) -> Self {
+    pub fn new(
+        client: Client,
+        runtime: Runtime,
+        environment: Environment,
+        recorder: Recorder,
+        options: Options,
+    ) -> Self {
         Self {
             shared: Arc::new(Shared {
                 client,
                 runtime,
                 environment,
+                recorder,
                 options,
                 moved: Notify::new(),
             }),
@@ -220,42 +231,15 @@ impl Kubelet {
         }
     }
 
+    /// Why a container waits to be started, in one word.
+    pub(super) fn waits_for(&self, uid: &str, container: &str) -> Option<String> {
+        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        pods.get(uid)?.worker.waits_for(container)
+    }
+
     /// A container that runs or ran.
     pub fn container(&self, uid: &str, container: &str) -> Option<Container> {
         let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
         pods.get(uid)?.worker.container(container)
-    }
-}
-
-impl crate::api::NodeAccess for Kubelet {
-    fn logs(
-        &self,
-        pod: crate::api::PodRef<'_>,
-        container: &str,
-        options: crate::api::LogOptions,
-    ) -> Result<crate::api::LogStream, String> {
-        let log = self.log(pod.uid, container, options.previous);
-        let log = log.ok_or_else(|| {
-            if options.previous {
-                format!(
-                    "previous terminated container {container:?} in pod {:?} not found",
-                    pod.name
-                )
-            } else {
-                format!(
-                    "container {container:?} in pod {:?} is waiting to start",
-                    pod.name
-                )
-            }
-        })?;
-        let number = |given: Option<u64>| given.and_then(|given| usize::try_from(given).ok());
-        let part = Part {
-            tail_lines: number(options.tail_lines),
-            since: options.since,
-            timestamps: options.timestamps,
-            limit_bytes: number(options.limit_bytes),
-            follow: options.follow,
-        };
-        Ok(Box::pin(log.stream(part).map_ok(bytes::Bytes::from)))
     }
 }

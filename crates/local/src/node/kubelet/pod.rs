@@ -15,6 +15,8 @@ use super::Shared;
 use super::container::{Policy, Started};
 use super::probes::Asked;
 use super::status::{Entry, PodState, State, Terminated};
+use super::tokens::{Issued, Wanted};
+use crate::node::events::Kind;
 use crate::node::names;
 use crate::node::runtime::{Sandbox, SandboxSpec, log::Log, remove_tree};
 
@@ -40,6 +42,7 @@ pub(super) struct Worker {
     pub(super) state: Mutex<PodState>,
     started: Mutex<BTreeMap<String, Started>>,
     logs: Mutex<BTreeMap<String, Vec<Log>>>,
+    pub(super) tokens: Mutex<BTreeMap<Wanted, Issued>>,
     pub(super) changed: Notify,
     task: Mutex<Option<AbortHandle>>,
 }
@@ -57,6 +60,7 @@ impl Worker {
             state: Mutex::new(state),
             started: Mutex::default(),
             logs: Mutex::default(),
+            tokens: Mutex::default(),
             changed: Notify::new(),
             task: Mutex::default(),
         })
@@ -134,6 +138,7 @@ impl Worker {
             () = all => {}
             () = late => {
                 let message = "Pod was active on the node longer than the specified deadline".to_owned();
+                self.tell(Kind::Normal, "DeadlineExceeded", message.clone());
                 self.change(|state| state.failure = Some(("DeadlineExceeded".to_owned(), message)));
             }
         }
@@ -161,6 +166,8 @@ impl Worker {
                 }
                 Err(error) => {
                     tracing::warn!(pod = self.description(), %error, "could not make the sandbox of a pod");
+                    let message = format!("Failed to create pod sandbox: {error}");
+                    self.tell(Kind::Warning, "FailedCreatePodSandBox", message);
                     sleep(RETRY).await;
                 }
             }
@@ -184,12 +191,18 @@ impl Worker {
     }
 
     async fn stop_started(&self, one: &Started, grace: Duration) {
+        let name = &one.asked.spec.name;
+        self.tell_container(
+            &one.asked.spec,
+            Kind::Normal,
+            "Killing",
+            format!("Stopping container {name}"),
+        );
         // A pod that is to go at once while it is being ended slowly goes at once.
         let exit = tokio::select! {
             exit = self.stop(&one.asked, grace) => exit,
             () = self.hurry(grace) => self.stop(&one.asked, Duration::ZERO).await,
         };
-        let name = &one.asked.spec.name;
         let attempt = u32::try_from(self.change(|state| state.entry(name).map_or(0, |entry| entry.restarts)))
             .unwrap_or(0);
         let end = self.finish(&one.asked, exit, &one.id, one.since, attempt);
@@ -302,6 +315,14 @@ impl Worker {
     /// A container that runs.
     pub fn container(&self, name: &str) -> Option<crate::node::runtime::Container> {
         lock(&self.started).get(name).map(|one| one.container().clone())
+    }
+
+    /// Why a container waits to be started, in one word.
+    pub fn waits_for(&self, name: &str) -> Option<String> {
+        match &lock(&self.state).entry(name)?.state {
+            State::Waiting { reason, .. } => Some(reason.clone()),
+            State::Running { .. } | State::Terminated(_) => None,
+        }
     }
 
     /// What its containers share, while there is something.

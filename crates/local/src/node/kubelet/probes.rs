@@ -27,24 +27,29 @@ pub struct Asked {
 }
 
 /// What probes have to say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// It has started.
     Started,
     /// It is ready, or not any more.
     Ready(bool),
+    /// A probe has failed, which need not mean anything yet.
+    Unhealthy(String),
 }
 
 impl Asked {
     /// Asks until the container has to be ended. Says why.
     pub async fn watch(&self, tell: impl Fn(Finding)) -> String {
-        if let Some(probe) = &self.spec.startup_probe
-            && let Some(reason) = self.until_it_answers(probe).await
-        {
-            return format!(
-                "Container {} failed startup probe: {reason}, will be restarted",
+        let ends = |kind: &str| {
+            format!(
+                "Container {} failed {kind} probe, will be restarted",
                 self.spec.name
-            );
+            )
+        };
+        if let Some(probe) = &self.spec.startup_probe
+            && !self.answers_in_time(probe, &tell).await
+        {
+            return ends("startup");
         }
         tell(Finding::Started);
         let readiness = async {
@@ -57,42 +62,40 @@ impl Asked {
         let liveness = async {
             match &self.spec.liveness_probe {
                 None => std::future::pending().await,
-                Some(probe) => self.until_it_fails(probe).await,
+                Some(probe) => self.until_it_fails(probe, &tell).await,
             }
         };
         tokio::select! {
             () = readiness => String::new(),
-            reason = liveness => format!("Container {} failed liveness probe: {reason}, will be restarted", self.spec.name),
+            () = liveness => ends("liveness"),
         }
     }
 
-    async fn until_it_answers(&self, probe: &Probe) -> Option<String> {
+    async fn answers_in_time(&self, probe: &Probe, tell: &impl Fn(Finding)) -> bool {
         sleep(seconds(probe.initial_delay_seconds, 0)).await;
         let mut failures = 0;
-        loop {
-            match self.probe(probe).await {
-                Ok(()) => return None,
-                Err(reason) => {
-                    failures += 1;
-                    if failures >= probe.failure_threshold.unwrap_or(3) {
-                        return Some(reason);
-                    }
-                }
+        while let Err(reason) = self.probe(probe).await {
+            tell(Finding::Unhealthy(format!("Startup probe failed: {reason}")));
+            failures += 1;
+            if failures >= probe.failure_threshold.unwrap_or(3) {
+                return false;
             }
             sleep(seconds(probe.period_seconds, 10)).await;
         }
+        true
     }
 
-    async fn until_it_fails(&self, probe: &Probe) -> String {
+    async fn until_it_fails(&self, probe: &Probe, tell: &impl Fn(Finding)) {
         sleep(seconds(probe.initial_delay_seconds, 0)).await;
         let mut failures = 0;
         loop {
             match self.probe(probe).await {
                 Ok(()) => failures = 0,
                 Err(reason) => {
+                    tell(Finding::Unhealthy(format!("Liveness probe failed: {reason}")));
                     failures += 1;
                     if failures >= probe.failure_threshold.unwrap_or(3) {
-                        return reason;
+                        return;
                     }
                 }
             }
@@ -104,10 +107,12 @@ impl Asked {
         sleep(seconds(probe.initial_delay_seconds, 0)).await;
         let (mut successes, mut failures, mut ready) = (0, 0, false);
         loop {
-            if self.probe(probe).await.is_ok() {
-                (successes, failures) = (successes + 1, 0);
-            } else {
-                (successes, failures) = (0, failures + 1);
+            match self.probe(probe).await {
+                Ok(()) => (successes, failures) = (successes + 1, 0),
+                Err(reason) => {
+                    tell(Finding::Unhealthy(format!("Readiness probe failed: {reason}")));
+                    (successes, failures) = (0, failures + 1);
+                }
             }
             let now = if ready {
                 failures < probe.failure_threshold.unwrap_or(3)

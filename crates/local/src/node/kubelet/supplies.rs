@@ -42,7 +42,8 @@ impl Worker {
 
     /// The pod's volumes, up to date.
     pub(super) async fn volumes(&self) -> Result<BTreeMap<String, PathBuf>, volumes::Error> {
-        let configuration = self.configuration().await;
+        let mut configuration = self.configuration().await;
+        configuration.tokens = self.tokens().await;
         let pod = self.pod_with_addresses();
         let places = Places {
             pod: self.directory.join("volumes"),

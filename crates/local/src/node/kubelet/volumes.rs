@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::env::{Configuration, Missing};
 use super::fields;
+use super::tokens::{self, Access, Wanted};
 
 /// Why a volume is not there.
 #[derive(Debug, thiserror::Error)]
@@ -51,8 +52,8 @@ pub struct Places {
     pub claims: PathBuf,
 }
 
-/// A file of a volume: its path, content and mode.
-type Files = BTreeMap<PathBuf, (Vec<u8>, u32)>;
+/// The files of a volume: their content, and who may read it.
+type Files = BTreeMap<PathBuf, (Vec<u8>, Access)>;
 
 /// Makes a volume, or brings it up to date. Where it is.
 pub fn make(
@@ -210,16 +211,17 @@ fn project(
             .mode
             .and_then(|mode| u32::try_from(mode).ok())
             .unwrap_or(mode);
-        files.insert(PathBuf::from(&item.path), (content.into_bytes(), mode));
+        files.insert(
+            PathBuf::from(&item.path),
+            (content.into_bytes(), Access::all(mode)),
+        );
     }
     if let Some(token) = &source.service_account_token {
-        let account = fields::of_pod(pod, "spec.serviceAccountName").unwrap_or_default();
-        // Nobody checks it here; programs that read it at their start find a file.
-        let content = format!(
-            "embedded.{account}.{}",
-            token.audience.as_deref().unwrap_or_default()
-        );
-        files.insert(PathBuf::from(&token.path), (content.into_bytes(), mode));
+        let issued = configuration.tokens.get(&Wanted::by(token)).cloned();
+        let issued = issued.unwrap_or_else(|| Err("failed to fetch token: it was not asked for".to_owned()));
+        let content = issued.map_err(Missing)?;
+        let file = (content.into_bytes(), tokens::access(pod, mode));
+        files.insert(PathBuf::from(&token.path), file);
     }
     Ok(())
 }
@@ -243,7 +245,7 @@ fn keys(
     let Some(items) = items.filter(|items| !items.is_empty()) else {
         files.extend(
             data.into_iter()
-                .map(|(key, content)| (PathBuf::from(key), (content, mode))),
+                .map(|(key, content)| (PathBuf::from(key), (content, Access::all(mode)))),
         );
         return Ok(());
     };
@@ -254,7 +256,7 @@ fn keys(
             .unwrap_or(mode);
         match data.get(&item.key) {
             Some(content) => {
-                files.insert(PathBuf::from(&item.path), (content.clone(), mode));
+                files.insert(PathBuf::from(&item.path), (content.clone(), Access::all(mode)));
             }
             None if optional => {}
             None => {
@@ -302,13 +304,14 @@ fn write(path: &Path, files: &Files) -> io::Result<()> {
     }
     let made = tempfile::Builder::new().prefix("..").tempdir_in(path)?.keep();
     fs::set_permissions(&made, fs::Permissions::from_mode(0o755))?;
-    for (name, (content, mode)) in files {
+    for (name, (content, access)) in files {
         let file = made.join(inside(name));
         if let Some(parent) = file.parent() {
             fs::create_dir_all(parent)?;
         }
         fs::write(&file, content)?;
-        fs::set_permissions(&file, fs::Permissions::from_mode(*mode))?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(access.mode))?;
+        access.give(&file)?;
     }
     let old = fs::read_link(&current).ok();
     let next = path.join("..data_tmp");
@@ -370,7 +373,12 @@ mod tests {
         let files = |names: &[(&str, &str)]| -> Files {
             names
                 .iter()
-                .map(|(name, content)| (PathBuf::from(name), (content.as_bytes().to_vec(), 0o600)))
+                .map(|(name, content)| {
+                    (
+                        PathBuf::from(name),
+                        (content.as_bytes().to_vec(), Access::all(0o600)),
+                    )
+                })
                 .collect()
         };
         write(&path, &files(&[("a", "1"), ("d/b", "2")])).unwrap();

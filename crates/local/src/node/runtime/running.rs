@@ -111,9 +111,19 @@ impl Running {
         ended.unwrap_or(Exit::KILLED)
     }
 
+    /// Its end, apart from its streams. It is ended when this is dropped.
+    pub fn end(mut self) -> impl Future<Output = Exit> + Send + use<> {
+        let guard = KillOnDrop(self.alive.clone(), self.pid);
+        async move {
+            let exit = self.wait().await;
+            drop(guard);
+            exit
+        }
+    }
+
     /// Gives it an input and waits for its end. It is ended when this is dropped.
     pub async fn output(mut self, input: &[u8]) -> Result<ExecOutput, Error> {
-        let guard = KillOnDrop(&self.alive.clone(), self.pid);
+        let guard = KillOnDrop(self.alive.clone(), self.pid);
         let (stdin, stdout, stderr) = (self.stdin.take(), self.stdout.take(), self.stderr.take());
         let write = async {
             if let Some(mut stdin) = stdin {
@@ -146,9 +156,9 @@ impl Running {
     }
 }
 
-struct KillOnDrop<'a>(&'a Alive, u32);
+struct KillOnDrop(Alive, u32);
 
-impl Drop for KillOnDrop<'_> {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         self.0.signal(self.1, Signal::SIGKILL);
     }

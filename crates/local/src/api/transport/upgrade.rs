@@ -1,0 +1,48 @@
+//! Connections that go on as something else than HTTP.
+//!
+//! Only hyper can hand such a connection over, to a client as to a server. So a request that wants one and came without
+//! a connection goes through hyper, over a connection in memory; what is served is the same as on a socket.
+
+use bytes::Bytes;
+use http::{Request, header};
+use http_body_util::{BodyExt, Either, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper::{client, server};
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use tower::{BoxError, Service};
+
+use super::super::Api;
+use super::Answer;
+
+/// How much is on its way in memory.
+const BUFFER: usize = 64 * 1024;
+
+/// Whether a request wants another protocol and has no connection that could change to it.
+pub(super) fn needs_connection(request: &http::request::Parts) -> bool {
+    request.headers.contains_key(header::UPGRADE) && request.extensions.get::<OnUpgrade>().is_none()
+}
+
+/// Has a request answered over a connection in memory.
+pub(super) async fn over_memory(api: Api, request: Request<Bytes>) -> Result<Answer, hyper::Error> {
+    let (near, far) = tokio::io::duplex(BUFFER);
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let mut api = api.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let body = body.collect().await?.to_bytes();
+            let Ok(answer) = api.call(Request::from_parts(head, Body::from(body))).await;
+            Ok::<_, hyper::Error>(answer)
+        }
+    });
+    let serving = server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(far), answer)
+        .with_upgrades();
+    tokio::spawn(serving);
+    let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(near)).await?;
+    tokio::spawn(connection.with_upgrades());
+    let answer = sender.send_request(request.map(Full::new)).await?;
+    Ok(answer.map(|body| Either::Right(body.map_err(BoxError::from).boxed_unsync())))
+}

@@ -1,0 +1,241 @@
+//! Tokens of service accounts in volumes: asked for, kept, and replaced before they end.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::fs::chown;
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProjection};
+use kube::Api;
+use kube::api::PostParams;
+
+use super::pod::{Worker, lock};
+
+/// How long a token lasts where the volume does not say.
+const DEFAULT_SECONDS: i64 = 3600;
+/// No token is used for longer, however long it lasts.
+const LONGEST_USE: SignedDuration = SignedDuration::from_hours(24);
+
+/// A token as a volume asks for it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Wanted {
+    audience: Option<String>,
+    seconds: i64,
+}
+
+impl Wanted {
+    /// What a part of a volume asks for.
+    pub fn by(projection: &ServiceAccountTokenProjection) -> Self {
+        Self {
+            audience: projection
+                .audience
+                .clone()
+                .filter(|audience| !audience.is_empty()),
+            seconds: projection.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
+        }
+    }
+}
+
+/// All tokens that the volumes of a pod ask for.
+pub fn of(pod: &Pod) -> BTreeSet<Wanted> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let sources = volumes
+        .filter_map(|volume| volume.projected.as_ref())
+        .flat_map(|projected| projected.sources.iter().flatten());
+    sources
+        .filter_map(|source| source.service_account_token.as_ref().map(Wanted::by))
+        .collect()
+}
+
+/// A token that there is.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    token: String,
+    since: Timestamp,
+    until: Timestamp,
+}
+
+impl Issued {
+    /// Whether it is time for another one: a fifth of its time is left, so that whoever reads it late can still use it.
+    fn is_due(&self, now: Timestamp) -> bool {
+        let life = self.until.duration_since(self.since);
+        let used = now.duration_since(self.since);
+        used >= LONGEST_USE || used >= life / 5 * 4
+    }
+}
+
+/// Who may read a file of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The file's mode.
+    pub mode: u32,
+    /// The file's owner, if not the one who writes it.
+    pub user: Option<u32>,
+    /// The file's group.
+    pub group: Option<u32>,
+}
+
+impl Access {
+    /// Those whom a mode lets.
+    pub fn all(mode: u32) -> Self {
+        Self {
+            mode,
+            user: None,
+            group: None,
+        }
+    }
+
+    /// Gives a file to its owner and group.
+    pub fn give(self, file: &Path) -> io::Result<()> {
+        if self.user.is_none() && self.group.is_none() {
+            return Ok(());
+        }
+        match chown(file, self.user, self.group) {
+            // Who is not root has no other users: all of the pod is run by the one who writes the file.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput
+                ) =>
+            {
+                Ok(())
+            }
+            given => given,
+        }
+    }
+}
+
+/// Who may read the tokens of a pod: everyone as the volume says, unless it is known who needs them.
+pub fn access(pod: &Pod, mode: u32) -> Access {
+    let number = |id: i64| u32::try_from(id).ok();
+    let spec = pod.spec.as_ref();
+    let of_pod = spec.and_then(|spec| spec.security_context.as_ref());
+    let containers = spec
+        .into_iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    let users: BTreeSet<Option<i64>> = containers
+        .map(|container| {
+            let own = container.security_context.as_ref();
+            own.and_then(|own| own.run_as_user)
+                .or(of_pod.and_then(|pod| pod.run_as_user))
+        })
+        .collect();
+    let user = match users.len() {
+        1 => users.first().copied().flatten().and_then(number),
+        _ => None,
+    };
+    let group = of_pod.and_then(|pod| pod.fs_group).and_then(number);
+    let mode = match (user, group) {
+        (_, Some(_)) => 0o640,
+        (Some(_), None) => 0o600,
+        (None, None) => mode,
+    };
+    Access { mode, user, group }
+}
+
+/// Tokens, or why there are none, by what was asked for.
+pub type Tokens = BTreeMap<Wanted, Result<String, String>>;
+
+impl Worker {
+    /// The tokens that the pod's volumes ask for.
+    pub(super) async fn tokens(&self) -> Tokens {
+        let pod = self.pod();
+        let mut tokens = Tokens::new();
+        for wanted in of(&pod) {
+            let kept = lock(&self.tokens).get(&wanted).cloned();
+            let now = self.shared.environment.now();
+            let token = match kept {
+                Some(kept) if !kept.is_due(now) => Ok(kept.token),
+                kept => match self.ask(&pod, &wanted, now).await {
+                    Ok(issued) => {
+                        let token = issued.token.clone();
+                        lock(&self.tokens).insert(wanted.clone(), issued);
+                        Ok(token)
+                    }
+                    // The one that there is still works for a while.
+                    Err(error) => kept
+                        .filter(|kept| now < kept.until)
+                        .map(|kept| kept.token)
+                        .ok_or_else(|| format!("failed to fetch token: {error}")),
+                },
+            };
+            tokens.insert(wanted, token);
+        }
+        tokens
+    }
+
+    async fn ask(&self, pod: &Pod, wanted: &Wanted, now: Timestamp) -> Result<Issued, kube::Error> {
+        let spec = pod.spec.as_ref();
+        let account = spec.and_then(|spec| spec.service_account_name.as_deref());
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                audiences: Some(wanted.audience.clone().into_iter().collect()),
+                expiration_seconds: Some(wanted.seconds),
+                // A token of a pod that is gone is nobody's.
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Pod".to_owned()),
+                    name: pod.metadata.name.clone(),
+                    uid: pod.metadata.uid.clone(),
+                }),
+            }),
+            ..TokenRequest::default()
+        };
+        let accounts = Api::<ServiceAccount>::namespaced(self.shared.client.clone(), namespace);
+        let account = account.unwrap_or("default");
+        let answer: TokenRequest = accounts
+            .create_subresource("token", account, &PostParams::default(), &request)
+            .await?;
+        let status = answer.status.unwrap_or_default();
+        Ok(Issued {
+            token: status.token.unwrap_or_default(),
+            since: now,
+            until: status.expiration_timestamp.map_or(now, |end| end.0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest::rstest]
+    #[case(3600, 2879, false)]
+    #[case(3600, 2880, true)]
+    #[case(600, 480, true)]
+    #[case(10_000_000, 24 * 3600 - 1, false)]
+    #[case(10_000_000, 24 * 3600, true)]
+    fn tokens_are_replaced_in_time(#[case] life: i64, #[case] now: i64, #[case] due: bool) {
+        let issued = Issued {
+            token: String::new(),
+            since: Timestamp::UNIX_EPOCH,
+            until: Timestamp::from_second(life).unwrap(),
+        };
+        assert_eq!(issued.is_due(Timestamp::from_second(now).unwrap()), due);
+    }
+
+    #[rstest::rstest]
+    #[case(json!({}), &[json!({})], (0o644, None, None))]
+    #[case(json!({"fsGroup": 7}), &[json!({})], (0o640, None, Some(7)))]
+    #[case(json!({"runAsUser": 5}), &[json!({}), json!({})], (0o600, Some(5), None))]
+    #[case(json!({"runAsUser": 5}), &[json!({}), json!({"runAsUser": 6})], (0o644, None, None))]
+    #[case(json!({"runAsUser": 5, "fsGroup": 7}), &[json!({})], (0o640, Some(5), Some(7)))]
+    fn a_token_is_for_those_who_need_it(
+        #[case] pod: Value,
+        #[case] containers: &[Value],
+        #[case] expected: (u32, Option<u32>, Option<u32>),
+    ) {
+        let containers: Vec<Value> = containers
+            .iter()
+            .map(|context| json!({"name": "a", "securityContext": context}))
+            .collect();
+        let pod = json!({"spec": {"securityContext": pod, "containers": containers}});
+        let Access { mode, user, group } = access(&serde_json::from_value(pod).unwrap(), 0o644);
+        assert_eq!((mode, user, group), expected);
+    }
+}
