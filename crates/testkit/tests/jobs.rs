@@ -42,6 +42,10 @@ fn main() -> ExitCode {
             "deadline_and_time_to_live_come_by_timer",
             deadline_and_time_to_live_come_by_timer,
         ),
+        (
+            "commands_run_in_a_pod_and_its_events_tell_what_became_of_it",
+            commands_run_in_a_pod_and_its_events_tell_what_became_of_it,
+        ),
     ])
 }
 
@@ -291,4 +295,57 @@ fn deadline_and_time_to_live_come_by_timer() {
     });
     assert_eq!(reason, Some("DeadlineExceeded".into()));
     lab.none("pods");
+}
+
+fn commands_run_in_a_pod_and_its_events_tell_what_became_of_it() {
+    let (lab, _operator) = Lab::with_operator("commands");
+    let script = "trap 'exit 0' TERM; while true; do sleep 0.1; done";
+    lab.apply(&job("busy", "custom", &[Role::worker(1, script)], ""))
+        .unwrap();
+    lab.phase("busy", "Running");
+    let pod = "busy-worker-0";
+    let words = "read word; echo $word from $HOSTNAME, $INDEX, $(id -u); echo doubt >&2; exit 3";
+    let outcome = lab.exec(pod, None, &["sh", "-c", words], "hello\n").unwrap();
+    assert_eq!(
+        (outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()),
+        (3, "hello from busy-worker-0, 0, 1000\n", "doubt\n")
+    );
+    for (container, command, expected) in [
+        (
+            Some("nobody"),
+            "true",
+            "container nobody is not valid for pod busy-worker-0",
+        ),
+        (
+            Some("main"),
+            "no-such-command",
+            "exec: \"no-such-command\": executable file not found in $PATH",
+        ),
+    ] {
+        let refusal = lab.exec(pod, container, &[command], "").unwrap_err();
+        assert!(refusal.contains(expected), "{refusal}");
+    }
+    let events = lab.until("the pod has its events", || {
+        let events = lab.events(pod);
+        let has = |reason| events.lines().any(|line| line.starts_with(reason));
+        let all = ["Scheduled ", "Pulled ", "Created ", "Started "]
+            .into_iter()
+            .all(has);
+        if all { Ok(events) } else { Err(events) }
+    });
+    for words in [
+        "Container created",
+        "Container started",
+        "Successfully assigned commands-",
+    ] {
+        assert!(events.contains(words), "{events}");
+    }
+    assert_eq!(lab.exec(pod, None, &["kill", "1"], "").unwrap().code, 0);
+    lab.phase("busy", "Succeeded");
+    lab.until("the container is gone", || {
+        match lab.exec(pod, None, &["true"], "") {
+            Err(refusal) if refusal.contains("container not found (\"main\")") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
 }

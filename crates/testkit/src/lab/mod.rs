@@ -9,6 +9,7 @@
 )]
 
 pub mod backend;
+mod command;
 mod manifest;
 mod objects;
 
