@@ -129,7 +129,7 @@ async fn a_token_can_be_bound_to_a_pod() {
 #[rstest]
 #[case(TOKEN, json!({"spec": {"audiences": [], "expirationSeconds": 599}}), 422)]
 #[case(TOKEN, json!({"spec": {"audiences": [], "expirationSeconds": 4_294_967_297_i64}}), 422)]
-#[case(TOKEN, json!({"metadata": {"name": "x"}, "spec": {"audiences": []}}), 400)]
+#[case(TOKEN, json!({"metadata": {"name": "x"}, "spec": {"audiences": []}}), 422)]
 #[case(TOKEN, json!([]), 400)]
 #[case("/api/v1/namespaces/default/serviceaccounts/x/token", json!({"spec": {"audiences": []}}), 404)]
 #[tokio::test]

@@ -9,6 +9,8 @@
     reason = "all of this is a test, which Clippy can not see without the usual harness"
 )]
 
+#[path = "node_pods/asked.rs"]
+mod asked;
 #[path = "node_pods/cluster.rs"]
 mod cluster;
 #[path = "node_pods/pods.rs"]

@@ -19,15 +19,11 @@ pub(crate) fn issue(target: &Target<'_>, name: &str, body: &[u8]) -> Result<Valu
     let mut request: TokenRequest = serde_json::from_slice(body)
         .map_err(|error| status::bad_request(format!("the body is no TokenRequest: {error}")))?;
     let account = target.stored(name)?;
-    if request
-        .metadata
-        .name
-        .as_deref()
-        .is_some_and(|given| given != name)
-    {
-        return Err(status::bad_request(
-            "the name of the TokenRequest is not the name of the service account",
-        ));
+    let given = request.metadata.name.as_deref().unwrap_or(name);
+    if given != name {
+        let why = "must match the service account name if specified";
+        let error = FieldError::invalid("metadata.name", &given.into(), why);
+        return Err(invalid(name, error));
     }
     let mut spec = request.spec.take().unwrap_or_default();
     let seconds = *spec.expiration_seconds.get_or_insert(DEFAULT_SECONDS);
@@ -63,6 +59,7 @@ pub(crate) fn issue(target: &Target<'_>, name: &str, body: &[u8]) -> Result<Valu
     request.spec = Some(spec);
     request.metadata.name = Some(name.to_owned());
     request.metadata.namespace = Some(target.namespace.to_owned());
+    request.metadata.uid = Some(account.head.uid.to_string());
     request.metadata.creation_timestamp = Some(Time(now));
     serde_json::to_value(request).map_err(|error| status::internal(error.to_string()))
 }
@@ -76,14 +73,12 @@ fn check(seconds: i64) -> Result<(), Refusal> {
         return Ok(());
     };
     let error = FieldError::invalid("spec.expirationSeconds", &seconds.into(), why);
-    let group = "authentication.k8s.io";
-    Err(status::invalid_named(
-        "TokenRequest.authentication.k8s.io",
-        group,
-        "TokenRequest",
-        "",
-        &[error],
-    ))
+    Err(invalid("", error))
+}
+
+fn invalid(name: &str, error: FieldError) -> Refusal {
+    let (group, kind) = ("authentication.k8s.io", "TokenRequest");
+    status::invalid_named(&format!("{kind}.{group}"), group, kind, name, &[error])
 }
 
 /// Says in a token what it lives and dies with.
@@ -100,7 +95,7 @@ fn bind(
         ("v1", "Secret") => "secrets",
         _ => {
             return Err(status::bad_request(format!(
-                "cannot bind token for serviceaccount {account:?} to object of type {version}, Kind={kind}"
+                "cannot bind token to object of type /{version}, Kind={kind}"
             )));
         }
     };

@@ -171,7 +171,7 @@ impl Asked {
             return Ok(());
         }
         let said = [output.stdout, output.stderr].concat();
-        Err(String::from_utf8_lossy(&said).trim().to_owned())
+        Err(String::from_utf8_lossy(&said).into_owned())
     }
 
     async fn connect(&self, action: &TCPSocketAction) -> Result<(), String> {

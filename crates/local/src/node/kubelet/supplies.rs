@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::Api;
 use tokio::time::sleep;
 
@@ -40,7 +40,7 @@ impl Worker {
         }
     }
 
-    /// The pod's volumes, up to date.
+    /// The volumes of the pod that a container has, up to date.
     pub(super) async fn volumes(&self) -> Result<BTreeMap<String, PathBuf>, volumes::Error> {
         let mut configuration = self.configuration().await;
         configuration.tokens = self.tokens().await;
@@ -54,7 +54,8 @@ impl Worker {
             .as_ref()
             .and_then(|spec| spec.volumes.as_deref())
             .unwrap_or_default();
-        let made = volumes.iter().map(|volume| {
+        let mounted = volumes.iter().filter(|volume| is_mounted(&pod, &volume.name));
+        let made = mounted.map(|volume| {
             let path = volumes::make(volume, &pod, &configuration, &places)?;
             Ok((volume.name.clone(), path))
         });
@@ -119,4 +120,14 @@ impl Worker {
         made.insert(0, ("PATH".to_owned(), path));
         made
     }
+}
+
+/// Whether a container has the volume. What none has need not be there.
+fn is_mounted(pod: &Pod, volume: &str) -> bool {
+    let spec = pod.spec.as_ref();
+    let containers = spec
+        .into_iter()
+        .flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    let mut mounts = containers.flat_map(|container| container.volume_mounts.iter().flatten());
+    mounts.any(|mount| mount.name == volume)
 }
