@@ -139,6 +139,9 @@ pub struct PodEnd {
     pub message: Option<String>,
     /// When the container ended.
     pub finished_at: Option<Timestamp>,
+    /// A number that grows from one end that was told to the next. Times have whole seconds, in which a failure takes many
+    /// others with it; 0 if the order is not known.
+    pub told: u64,
     /// The system took the pod away (eviction, preemption, lost node): not the program's fault.
     pub disrupted: bool,
 }

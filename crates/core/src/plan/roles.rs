@@ -224,14 +224,13 @@ pub(super) fn leave_ended(job: &Job<'_>, status: &TrainingJobStatus, seen: &mut 
     seen.replacing.retain(|entry| awaited(&entry.pod));
 }
 
-/// The end that came first; where times are not known, the one of the first pod.
+/// The end that came first; of several in one second the one that was told first, and where nothing is known the one of
+/// the first pod.
 pub(super) fn first<'a>(ends: &[Ended<'a>]) -> Option<Ended<'a>> {
     let time = |ended: &&Ended<'_>| {
-        let at = ended
-            .row
-            .and_then(|row| row.end.as_ref())
-            .and_then(|end| end.finished_at);
-        (at.is_none(), at)
+        let end = ended.row.and_then(|row| row.end.as_ref());
+        let at = end.and_then(|end| end.finished_at);
+        (at.is_none(), at, end.map_or(0, |end| end.told))
     };
     ends.iter().min_by_key(time).copied()
 }

@@ -64,6 +64,8 @@ impl World {
     /// A pod's program ends with an exit code.
     pub fn fail(&mut self, name: &str, code: i32) {
         let now = self.now;
+        self.told += 1;
+        let told = self.told;
         let row = self.pod_mut(name);
         row.node.get_or_insert_with(|| "node-0".into());
         row.phase = PodPhase::Failed;
@@ -75,6 +77,7 @@ impl World {
             reason: Some("Error".to_owned()),
             message: Some("the last line of the log".to_owned()),
             finished_at: Some(now),
+            told,
             disrupted: false,
         }));
     }

@@ -84,6 +84,8 @@ pub struct World {
     images: HashMap<String, String>,
     ledger: Ledger,
     uids: u32,
+    /// Ends that were told.
+    told: u64,
     written: Option<Timestamp>,
 }
 
@@ -104,6 +106,7 @@ impl World {
             images: HashMap::new(),
             ledger: Ledger::default(),
             uids: 0,
+            told: 0,
             written: None,
         }
     }

@@ -83,6 +83,7 @@ fn row() -> impl Strategy<Value = PodRow> {
                 reason,
                 message,
                 finished_at,
+                told: 0,
                 disrupted,
             })
         },

@@ -72,6 +72,17 @@ fn the_root_cause_says_what_happened() {
 }
 
 #[test]
+fn of_several_failures_in_one_second_the_one_told_first_is_the_cause() {
+    let mut world = World::running(workers(4, Never));
+    world.fail("mnist-worker-3", 3);
+    world.fail("mnist-worker-0", 1);
+    world.fail("mnist-worker-1", 1);
+    world.reconcile();
+    let cause = world.status().root_cause.unwrap();
+    assert_eq!((cause.pod.as_str(), cause.exit_code), ("mnist-worker-3", Some(3)));
+}
+
+#[test]
 fn with_a_budget_of_0_the_first_failure_fails_the_job() {
     let mut world = World::running(workers(2, OnFailure).backoff_limit(0));
     world.fail("mnist-worker-0", 1);

@@ -13,6 +13,8 @@ pub(super) trait Row: Clone + PartialEq {
     fn uid(&self) -> &str;
     fn terminating(&self) -> bool;
     fn set_terminating(&mut self);
+    /// Takes over from an older row what was true when it was first seen.
+    fn remember(&mut self, _older: &Self) {}
 }
 
 impl Row for PodRow {
@@ -27,6 +29,11 @@ impl Row for PodRow {
     }
     fn set_terminating(&mut self) {
         self.terminating = true;
+    }
+    fn remember(&mut self, older: &Self) {
+        if let (Some(end), Some(older)) = (&mut self.end, &older.end) {
+            end.told = older.told;
+        }
     }
 }
 
@@ -136,6 +143,7 @@ impl<R: Row> Rows<R> {
         if old.terminating() {
             row.set_terminating();
         }
+        row.remember(old);
         if *old == row {
             return false;
         }

@@ -240,6 +240,23 @@ fn a_deleted_pod_is_seen_as_going_and_never_comes_back() {
 }
 
 #[test]
+fn when_a_pod_was_first_told_to_have_failed_is_remembered() {
+    let index = index();
+    let failed = |version, node| TestPod {
+        phase: "Failed",
+        version,
+        node,
+        ..POD
+    };
+    index.apply_pod(failed(20, POD.node).slim(), Source::Watch);
+    // Something else about it changes later.
+    index.apply_pod(failed(30, "elsewhere").slim(), Source::Watch);
+    let pod = snapshot(&index, "a").pods[0].clone();
+    assert_eq!(pod.node.as_deref(), Some("elsewhere"));
+    assert_eq!(pod.end.map(|end| end.told), Some(20));
+}
+
+#[test]
 fn only_a_pod_that_had_succeeded_is_remembered_when_it_is_gone() {
     type Going = fn(&Index);
     let ways: [Going; 3] = [

@@ -208,6 +208,7 @@ impl SlimPod {
                 .clone()
                 .or_else(|| target.and_then(|target| target.message.clone())),
             disrupted: target.is_some(),
+            told: self.metadata.resource_version.0,
             ..PodEnd::default()
         };
         if phase != PodPhase::Failed {
@@ -230,6 +231,7 @@ impl SlimPod {
                 .finished_at
                 .as_deref()
                 .and_then(|time| time.parse::<Timestamp>().ok()),
+            told: of_pod.told,
             disrupted,
         })
     }
