@@ -1,5 +1,7 @@
 //! The generated CustomResourceDefinitions, made fit for every way of applying them.
 
+use std::sync::OnceLock;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use serde_json::{Map, Value, json};
@@ -38,6 +40,16 @@ const KEY_DEFAULTS: &[(&str, &str, &str)] = &[("ports", "protocol", "TCP")];
 /// # Errors
 /// If the schema does not have the shape that the rewriting expects, which a test rules out.
 pub fn training_job() -> Result<CustomResourceDefinition, serde_json::Error> {
+    // Making it takes longer than starting a process, and a run needs it more than once.
+    static MADE: OnceLock<CustomResourceDefinition> = OnceLock::new();
+    if let Some(made) = MADE.get() {
+        return Ok(made.clone());
+    }
+    let made = make_training_job()?;
+    Ok(MADE.get_or_init(|| made).clone())
+}
+
+fn make_training_job() -> Result<CustomResourceDefinition, serde_json::Error> {
     let mut crd = serde_json::to_value(TrainingJob::crd())?;
     if let Some(template) = crd.pointer_mut(
         "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/roles/items/properties/template",

@@ -5,7 +5,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use serde_json::Value;
 use trainyard_local::cluster;
+
+use crate::validate;
 
 /// A directory of this user's, which nobody else can look into. It is made if it is not there.
 pub fn directory() -> Result<PathBuf> {
@@ -31,4 +34,13 @@ pub fn directory() -> Result<PathBuf> {
             )
         })?;
     Ok(directory)
+}
+
+/// Where a job's logs and volumes are kept: beside those of earlier runs, which stay until the user removes them.
+pub fn kept(job: &Value) -> Result<PathBuf> {
+    let name = validate::text(job, "/metadata/name").unwrap_or("job");
+    let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S");
+    // Two runs may begin in the same second.
+    let place = format!("{name}-{now}-{}", std::process::id());
+    Ok(directory()?.join("kept").join(place))
 }

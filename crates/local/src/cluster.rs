@@ -12,6 +12,7 @@ use kube::api::PostParams;
 
 use crate::api::Api;
 use crate::env::Environment;
+use crate::node::kubelet::progress::Listener;
 use crate::node::runtime::state::StateDirectory;
 use crate::node::runtime::{self, Runtime};
 use crate::node::{Machine, Node, NodeOptions};
@@ -32,6 +33,12 @@ pub struct Options {
     pub working_directory: PathBuf,
     /// A directory of this user's, below which each cluster has one of its own while it runs. Claimed volumes stay there.
     pub base_directory: PathBuf,
+    /// Who hears how far the programs in pods are: each line that one of them appends to the file which
+    /// `TRAINYARD_PROGRESS` names, with the name of its pod. If nobody does, the variable is not set.
+    pub progress: Option<Listener>,
+    /// Where the logs and volumes of pods go when they are not needed any more, instead of being removed. On the same
+    /// file system as the base directory.
+    pub keep: Option<PathBuf>,
     /// Whether jobs are defaulted and checked when they are written. Else only the operator does so, as in a cluster
     /// without webhooks.
     pub rules: bool,
@@ -100,6 +107,8 @@ impl Cluster {
                 claims_directory: claims,
                 working_directory: options.working_directory,
                 images: options.images,
+                progress: options.progress,
+                keep: options.keep,
                 environment,
             },
         )

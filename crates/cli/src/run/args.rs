@@ -81,8 +81,8 @@ pub struct Args {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Leave the job and its pods on the cluster at the end.
-    #[arg(long, requires = "remote")]
+    /// Leave what there is at the end: here the logs and volumes of all pods, with `--remote` the job and its pods.
+    #[arg(long)]
     pub keep: bool,
 
     /// Run it on the cluster of the current kubeconfig, where Trainyard is installed.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::view::Settings;
@@ -19,12 +20,16 @@ use trainyard_operator::metrics::Metrics;
 const CONCURRENCY: usize = 16;
 
 /// What a cluster is told.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Options {
     /// How many nodes it seems to have.
     pub nodes: usize,
     /// Directories with the files of images.
     pub images: BTreeMap<String, PathBuf>,
+    /// Where the files of pods go instead of being removed.
+    pub keep: Option<PathBuf>,
+    /// Who hears how far the programs are: the name of a pod and a line.
+    pub progress: UnboundedSender<(String, String)>,
 }
 
 /// A cluster with an operator.
@@ -42,6 +47,8 @@ impl Local {
             images: options.images,
             working_directory: std::env::current_dir().context("this directory is gone: go to another")?,
             base_directory,
+            progress: Some(options.progress),
+            keep: options.keep,
             rules: true,
         };
         let cluster = Cluster::start(yard, options).await?;

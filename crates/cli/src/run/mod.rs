@@ -16,6 +16,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use trainyard_local::yard::{self, Entered, Wanted, Yard};
 
@@ -117,12 +118,19 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
         args.output.is_some(),
         args.quiet,
     );
+    let kept = match &yard {
+        Some(_) if args.keep => Some(scratch::kept(&manifest.job)?),
+        _ => None,
+    };
+    let (progress, mut heard) = mpsc::unbounded_channel();
     let (client, local) = match yard {
         None => (remote().await?, None),
         Some(yard) => {
             let options = local::Options {
                 nodes: args.nodes,
                 images: args.image.iter().cloned().collect(),
+                keep: kept.clone(),
+                progress,
             };
             match Local::start(&yard, scratch::directory()?, options).await {
                 Ok(local) => (local.client(), Some(local)),
@@ -139,7 +147,7 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
         notes: manifest.notes,
         timeout: args.timeout,
     };
-    let progress = futures::stream::pending();
+    let progress = futures::stream::poll_fn(|context| heard.poll_recv(context));
     let ended = driver::drive(client.clone(), plan, start, show.as_mut(), interrupts, progress).await;
     if let (Ok(summary), None, false) = (&ended, &local, args.keep) {
         driver::delete(&client, summary).await?;
@@ -147,7 +155,7 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
     if let Some(local) = local {
         local.stop().await;
     }
-    let summary = match ended {
+    let mut summary = match ended {
         Ok(summary) => summary,
         Err(error) => {
             drop(show);
@@ -160,6 +168,13 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
         }
     };
     show.end(&summary)?;
+    if let Some(kept) = kept.filter(|kept| kept.exists()) {
+        eprintln!(
+            "trainyard: the logs and volumes of its pods are in {}",
+            kept.display()
+        );
+        summary.kept = Some(kept);
+    }
     if let Some(format) = args.output {
         output::document(format, &summary)?;
     }

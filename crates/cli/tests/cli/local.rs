@@ -23,7 +23,7 @@ fn run(arguments: &[&str]) -> Command {
 }
 
 /// A call that ends by itself.
-fn ran(arguments: &[&str]) -> (Option<i32>, String, String) {
+pub fn ran(arguments: &[&str]) -> (Option<i32>, String, String) {
     let Output {
         status,
         stdout,

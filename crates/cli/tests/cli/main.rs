@@ -15,6 +15,7 @@ mod operator;
 mod quickstart;
 mod rights;
 mod run;
+mod training;
 mod uninstall;
 mod validate;
 

@@ -58,6 +58,10 @@ pub struct NodeOptions {
     pub working_directory: PathBuf,
     /// Directories with the files of images, or Python virtual environments, by the names of the images.
     pub images: BTreeMap<String, PathBuf>,
+    /// Who hears how far the programs in pods are.
+    pub progress: Option<kubelet::progress::Listener>,
+    /// Where the files of pods go when they are not needed any more, instead of being removed.
+    pub keep: Option<PathBuf>,
     /// The clock and the randomness.
     pub environment: Environment,
 }
@@ -95,6 +99,8 @@ impl Node {
                 claims_directory: options.claims_directory,
                 working_directory: options.working_directory,
                 images: options.images,
+                progress: options.progress,
+                keep: options.keep,
             },
         );
         let mut tasks = JoinSet::new();

@@ -42,6 +42,8 @@ pub fn main(name: &str) -> ExitCode {
             claims_directory: state.join("claims"),
             working_directory: std::env::current_dir().unwrap(),
             images: std::collections::BTreeMap::new(),
+            progress: None,
+            keep: None,
             environment,
         };
         let node = Node::start(client.clone(), pods, options).await.unwrap();

@@ -87,6 +87,8 @@ fn scratch() -> Result<PathBuf> {
 }
 
 fn enter() -> Result<Entered> {
+    // What is not in the cache yet is downloaded, and there is no way out of a yard.
+    images::busybox_root()?;
     Ok(yard::enter(Wanted::default(), &scratch()?)?)
 }
 
@@ -138,6 +140,8 @@ impl Embedded {
             images: BTreeMap::from([(images::BUSYBOX.to_owned(), images::busybox_root()?)]),
             working_directory: std::env::temp_dir(),
             base_directory: scratch()?,
+            progress: None,
+            keep: None,
             // As on the real cluster, where no webhooks are installed for these scenarios.
             rules: false,
         };

@@ -13,7 +13,7 @@ use std::fmt;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 use kube::runtime::wait::{self, delete::delete_and_finalize};
@@ -146,6 +146,10 @@ pub async fn drive(
             _ = redraw.tick(), if run.show.is_live() => {}
         }
         if run.is_over() {
+            // The nodes have told all of it before they told that the pods have ended.
+            while let Some(Some((pod, line))) = progress.next().now_or_never() {
+                run.tell(Event::Progress { pod, line });
+            }
             while let Ok(line) = lines.try_recv() {
                 run.say(line, &mut lines);
             }

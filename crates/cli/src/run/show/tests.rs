@@ -82,6 +82,7 @@ fn summary(outcome: Outcome) -> Summary {
         progress: None,
         root_cause: None,
         notes: Vec::new(),
+        kept: None,
     }
 }
 

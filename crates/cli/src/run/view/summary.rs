@@ -1,6 +1,7 @@
 //! The end of a run: how it went, and why.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -46,6 +47,9 @@ pub struct Summary {
     /// What the user should know.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Where the logs and volumes of its pods are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<PathBuf>,
 }
 
 /// One phase of a job.
@@ -137,6 +141,7 @@ impl View {
                 .map(|progress| progress.report.clone()),
             root_cause: cause,
             notes: self.notes.clone(),
+            kept: None,
         }
     }
 

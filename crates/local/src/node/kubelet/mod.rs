@@ -6,9 +6,11 @@ mod container;
 mod env;
 mod events;
 mod fields;
+mod keep;
 mod mounts;
 mod pod;
 mod probes;
+pub mod progress;
 mod references;
 mod report;
 mod status;
@@ -49,6 +51,10 @@ pub struct Options {
     pub working_directory: PathBuf,
     /// Directories with the files of images, by the names of the images.
     pub images: BTreeMap<String, PathBuf>,
+    /// Who hears how far the programs in pods are.
+    pub progress: Option<progress::Listener>,
+    /// Where the files of pods go when they are not needed any more, instead of being removed.
+    pub keep: Option<PathBuf>,
 }
 
 /// What all pods share.
@@ -217,6 +223,7 @@ impl Kubelet {
         }
         for worker in workers {
             worker.kill().await;
+            worker.clear();
         }
     }
 

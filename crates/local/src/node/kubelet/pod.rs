@@ -14,11 +14,12 @@ use tokio::time::sleep;
 use super::Shared;
 use super::container::{Policy, Started};
 use super::probes::Asked;
+use super::progress::Progress;
 use super::status::{Entry, PodState, State, Terminated};
 use super::tokens::{Issued, Wanted};
 use crate::node::events::Kind;
 use crate::node::names;
-use crate::node::runtime::{Sandbox, SandboxSpec, log::Log, remove_tree};
+use crate::node::runtime::{Sandbox, SandboxSpec, log::Log};
 
 /// What the API says of a pod.
 #[derive(Clone, Debug)]
@@ -44,6 +45,7 @@ pub(super) struct Worker {
     logs: Mutex<BTreeMap<String, Vec<Log>>>,
     pub(super) tokens: Mutex<BTreeMap<Wanted, Issued>>,
     pub(super) changed: Notify,
+    pub(super) progress: Option<Progress>,
     task: Mutex<Option<AbortHandle>>,
 }
 
@@ -52,8 +54,11 @@ impl Worker {
         let pod = updates.borrow().pod.clone();
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let state = PodState::new(&pod, shared.environment.now());
+        let directory = shared.options.state_directory.join("kubelet").join(uid);
+        let listener = shared.options.progress.clone();
         Arc::new(Self {
-            directory: shared.options.state_directory.join("kubelet").join(uid),
+            progress: listener.map(|listener| Progress::new(&directory, listener)),
+            directory,
             shared,
             sandbox: Mutex::default(),
             updates,
@@ -70,6 +75,8 @@ impl Worker {
     async fn run(self: Arc<Self>) {
         let mut writing = JoinSet::new();
         writing.spawn(self.clone().write_statuses());
+        let following = self.clone();
+        writing.spawn(async move { following.follow_progress().await });
         tokio::select! {
             () = self.clone().lifecycle() => {}
             () = self.deletion() => self.terminate().await,
@@ -86,7 +93,7 @@ impl Worker {
         for container in lock(&self.started).values() {
             container.container().kill();
         }
-        remove_tree(&self.directory);
+        self.clear();
     }
 
     /// All that happens while nobody wants the pod to end.
@@ -253,6 +260,8 @@ impl Worker {
 
     /// Notes that a container has ended.
     pub fn end(&self, name: &str, end: Terminated) {
+        // Before the end is known: whoever waits for that has then heard everything.
+        self.tell_progress();
         self.set(name, |entry| {
             entry.id.clone_from(&end.id);
             entry.state = State::Terminated(end);

@@ -102,7 +102,7 @@ impl Worker {
                 read_only: false,
             })
         });
-        written.collect()
+        written.chain(self.progress_file()).collect()
     }
 
     /// Variables that a container has before its own.
@@ -118,6 +118,7 @@ impl Worker {
             made.push(("VIRTUAL_ENV".to_owned(), environment.display().to_string()));
         }
         made.insert(0, ("PATH".to_owned(), path));
+        made.extend(self.progress_variable());
         made
     }
 }
