@@ -81,12 +81,19 @@ impl Scenario for FailAndRecover {
         "recover"
     }
 
-    fn play<'a>(&'a self, client: &'a Client, namespace: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn script(&self) -> Script {
+        Script::run()
+            .fail("j-worker-1", 137)
+            .succeed_after(Duration::from_millis(700))
+    }
+
+    fn play<'a>(
+        &'a self,
+        client: &'a Client,
+        namespace: &'a str,
+        _: &'a Player,
+    ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let script = Script::run()
-                .fail("j-worker-1", 137)
-                .succeed_after(Duration::from_millis(700));
-            let _player = Player::start(client.clone(), &Scope::namespace(namespace), script);
             create(client, namespace, &manifest("j", 3, "", "")).await?;
             let job = phase(client, namespace, "j", JobPhase::Succeeded).await?;
             let restarts = job.status.and_then(|status| status.restarts).unwrap_or_default();
@@ -107,9 +114,13 @@ impl Scenario for SuspendResumeFail {
         "nap"
     }
 
-    fn play<'a>(&'a self, client: &'a Client, namespace: &'a str) -> BoxFuture<'a, Result<()>> {
+    fn play<'a>(
+        &'a self,
+        client: &'a Client,
+        namespace: &'a str,
+        player: &'a Player,
+    ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let player = Player::start(client.clone(), &Scope::namespace(namespace), Script::run());
             let never = r#"{"restartPolicy": "Never"}"#;
             let all = r#"{"runPolicy": {"cleanPodPolicy": "All"}}"#;
             create(client, namespace, &manifest("j", 2, never, all)).await?;
@@ -141,9 +152,10 @@ async fn a_crash_at_any_write_of_a_recovery_changes_nothing_in_the_end() {
         .await
         .unwrap();
     println!("{report:?}");
-    // Three pods, a Service, the failed pod's deletion, its replacement, and statuses.
+    // Three pods, a Service, the failed pod's deletion, its replacement, and two statuses; how many more statuses there
+    // are depends on what happens to be seen together.
     assert!(report.writes >= 8, "{report:?}");
-    assert!(report.crashes >= 2 * report.writes - 2, "{report:?}");
+    assert!(report.crashes >= 16, "before and after each: {report:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -164,7 +176,9 @@ async fn same_end_despite(tag: &str, faults: Faults) {
         let name = format!("despite-{tag}-{run}-{}", std::process::id());
         namespace::create(&client, &name).await.unwrap();
         let operator = run_operator(&in_process(), &name, faults.clone()).unwrap();
-        FailAndRecover.play(&client, &name).await.unwrap();
+        let script = FailAndRecover.script();
+        let player = Player::start(client.clone(), &Scope::namespace(&name), script);
+        FailAndRecover.play(&client, &name, &player).await.unwrap();
         faults.quiet(Duration::from_millis(500)).await;
         ends.push(snapshot(&client, &name).await.unwrap());
         operator.stop().await.unwrap();

@@ -74,8 +74,7 @@ fn roles_find_each_other_by_name_and_the_job_succeeds() {
     let service = lab.get("service pair");
     assert_eq!(service["spec"]["clusterIP"], "None");
     assert_eq!(service["spec"]["publishNotReadyAddresses"], true);
-    let events = lab.events("pair");
-    assert!(events.contains("RolesSucceeded"), "{events}");
+    lab.told("pair", "RolesSucceeded");
 }
 
 fn a_failure_is_replaced_until_the_budget_is_spent_and_its_last_words_are_kept() {

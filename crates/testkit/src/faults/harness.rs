@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::snapshot::differences;
 use super::{Faults, When, snapshot};
+use crate::load::{Player, Scope, Script};
 use crate::namespace;
 
 /// How long the operator must not write for the state to be final.
@@ -34,9 +35,19 @@ pub trait Scenario: Sync {
     /// A short name; the namespaces are called after it.
     fn name(&self) -> &str;
 
-    /// Creates the jobs, plays the nodes and the users, and returns when the end was reached. An operator runs
-    /// meanwhile, and may crash and come back at any time.
-    fn play<'a>(&'a self, client: &'a Client, namespace: &'a str) -> BoxFuture<'a, Result<()>>;
+    /// What pods do.
+    fn script(&self) -> Script {
+        Script::run()
+    }
+
+    /// Creates the jobs, plays the users, and returns when the end was reached. An operator runs meanwhile, and may
+    /// crash and come back at any time.
+    fn play<'a>(
+        &'a self,
+        client: &'a Client,
+        namespace: &'a str,
+        player: &'a Player,
+    ) -> BoxFuture<'a, Result<()>>;
 }
 
 /// What [`crash_everywhere`] has done.
@@ -176,8 +187,14 @@ impl Harness<'_> {
     ) -> Result<(Snapshot, bool)> {
         let calm = Faults::none();
         let first = run_operator(self.start, namespace, faults.clone())?;
+        // To the very end: pods whose deletion a crash cut off would stay without it.
+        let nodes = Player::start(
+            self.client.clone(),
+            &Scope::namespace(namespace),
+            self.scenario.script(),
+        );
         let played = async {
-            self.scenario.play(self.client, namespace).await?;
+            self.scenario.play(self.client, namespace, &nodes).await?;
             self.settled(namespace, faults, &calm, expected).await
         };
         tokio::pin!(played);

@@ -230,6 +230,15 @@ impl Lab {
         items.filter(about).map(line).collect()
     }
 
+    /// Waits until an event of a reason is told of an object: events are sent after what they tell of.
+    pub fn told(&self, name: &str, reason: &str) {
+        self.until(&format!("an event {reason}"), || {
+            let events = self.events(name);
+            let told = events.lines().any(|line| line.starts_with(reason));
+            if told { Ok(()) } else { Err(events) }
+        });
+    }
+
     /// The names of a job's pods.
     pub fn pods(&self, job: &str) -> Vec<String> {
         let pods = self.get(&format!("pods -l trainyard.dev/job={job}"));

@@ -180,7 +180,9 @@ impl Player {
             .pod(namespace, name)
             .with_context(|| format!("pod {name} was not seen"))?;
         let key = (namespace.to_owned(), name.to_owned());
-        self.state.write(&key, &pod, act).await?;
+        if !self.state.write(&key, &pod, act).await? {
+            bail!("pod {name} is gone, or another has its name");
+        }
         Ok(Instant::now())
     }
 }
@@ -247,7 +249,10 @@ impl State {
             };
             tokio::spawn(async move {
                 wait(after).await;
-                state.collect(&key, &uid).await;
+                // The server may be too busy to answer, or lose this request too.
+                while state.collect(&key, &uid).await {
+                    wait(ABANDONED).await;
+                }
             });
         }
         let mut pods = self.pods();
@@ -277,13 +282,14 @@ impl State {
     }
 
     /// Removes a pod on its way out: as its kubelet does where it has a node, else as the controllers of a cluster do.
-    async fn collect(&self, key: &Key, uid: &str) {
+    /// Whether it may still be there.
+    async fn collect(&self, key: &Key, uid: &str) -> bool {
         let left = self
             .pods()
             .get(key)
             .is_some_and(|pod| pod.uid == uid && !pod.removed);
         if !left {
-            return;
+            return false;
         }
         let parameters = DeleteParams::default()
             .grace_period(0)
@@ -291,10 +297,13 @@ impl State {
                 uid: Some(uid.to_owned()),
                 resource_version: None,
             });
-        let request = Request::new(pods_path(Some(&key.0))).delete(&key.1, &parameters);
-        if let Ok(request) = request {
+        let Ok(request) = Request::new(pods_path(Some(&key.0))).delete(&key.1, &parameters) else {
+            return false;
+        };
+        match self.client.request_text(request).await {
             // It may have gone by itself meanwhile.
-            let _ = self.client.request_text(request).await;
+            Err(kube::Error::Api(status)) => !matches!(status.code, 404 | 409),
+            Ok(_) | Err(_) => true,
         }
     }
 
