@@ -13,7 +13,7 @@ use kube::api::PostParams;
 use crate::api::Api;
 use crate::env::Environment;
 use crate::node::kubelet::progress::Listener;
-use crate::node::runtime::state::StateDirectory;
+use crate::node::runtime::state::{self, StateDirectory};
 use crate::node::runtime::{self, Runtime};
 use crate::node::{Machine, Node, NodeOptions};
 use crate::rules::JobRules;
@@ -48,7 +48,10 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no place for its files.
-    #[error("no directory can be made below {}: {source}; give one that can be written with TRAINYARD_CACHE", path.display())]
+    #[error(
+        "nothing can be kept in {}: {source}; make room there, or set TRAINYARD_CACHE to another directory",
+        path.display()
+    )]
     State {
         /// Where it was tried.
         path: PathBuf,
@@ -87,7 +90,7 @@ impl Cluster {
         let client = api.client(NAMESPACE);
         define_jobs(&client).await?;
 
-        let runs = options.base_directory.join("runs");
+        let runs = runs(&options.base_directory);
         let state = StateDirectory::claim(&runs).map_err(|source| Error::State { path: runs, source })?;
         let kept = directory(state.path().join("node"))?;
         let claims = directory(options.base_directory.join("volumes"))?;
@@ -161,6 +164,16 @@ async fn define_jobs(client: &kube::Client) -> Result<(), Error> {
     let definitions: kube::Api<CustomResourceDefinition> = kube::Api::all(client.clone());
     definitions.create(&PostParams::default(), &definition).await?;
     Ok(())
+}
+
+/// Removes what clusters left that were killed. From within a yard not all of that can be seen, so that this is to be
+/// called before one is entered.
+pub fn sweep(base_directory: &Path) {
+    state::sweep(&runs(base_directory));
+}
+
+fn runs(base_directory: &Path) -> PathBuf {
+    base_directory.join("runs")
 }
 
 /// Where a user's clusters keep what they need, below a directory for caches.

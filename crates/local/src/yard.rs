@@ -52,6 +52,11 @@ pub(crate) fn this_program() -> std::path::PathBuf {
 /// Tells the worker where it is. Pods never see it.
 const PLACE: &str = "TRAINYARD_YARD";
 
+/// Whether this process is in a yard.
+pub(crate) fn is_inside() -> bool {
+    std::env::var_os(PLACE).is_some()
+}
+
 /// Which network pods are on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
@@ -63,13 +68,16 @@ pub enum Network {
     Host,
 }
 
+/// Why something is not as good as it could be, where somebody wants it so.
+const AS_ASKED: &str = "as asked";
+
 /// What is asked of a yard.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wanted {
     /// The network of pods, where the machine allows it.
     pub network: Network,
-    /// No namespaces, even where they are possible.
-    pub plain: bool,
+    /// How pods are to be kept apart; without it, as well as the machine allows.
+    pub isolation: Option<Isolation>,
 }
 
 /// Where this process is.
@@ -88,18 +96,19 @@ impl Yard {
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.isolation == Isolation::Plain {
-            let reason = self.report.namespaces.reason().unwrap_or("as asked");
+            let reason = self.report.namespaces.reason().unwrap_or(AS_ASKED);
             notes.push(format!(
-                "pods run as plain processes on loopback, without namespaces of their own ({reason}); \
-                 volumes are not at their mount paths and all pods share the file system"
+                "pods run as plain processes on loopback, each with a 127.x address and without namespaces of its own \
+                 ({reason}); they are told addresses instead of names, volumes are not at their mount paths, and all \
+                 share the files and ports of this machine"
             ));
             return notes;
         }
         if self.network == Network::Host {
-            let reason = self.report.network.reason().unwrap_or("as asked");
+            let reason = self.report.network.reason().unwrap_or(AS_ASKED);
             notes.push(format!(
-                "pods use this machine's network, each with a 127.x address ({reason}); two pods that listen on \
-                 every address cannot use the same port"
+                "pods use this machine's network, each with a 127.x address ({reason}); they are told addresses \
+                 instead of names, and two that listen on every address cannot use the same port"
             ));
         }
         if let Some(reason) = self.report.overlay.reason() {
@@ -124,6 +133,17 @@ pub enum Entered {
 /// Why there is no yard.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// What was asked for is not possible.
+    #[error(
+        "this machine does not allow {isolation}: {reason}; `--isolation auto` takes what it allows, and `trainyard \
+         doctor` says what that is"
+    )]
+    Isolation {
+        /// What was asked for.
+        isolation: Isolation,
+        /// Why not.
+        reason: String,
+    },
     /// The program could not be started again.
     #[error("could not start {what} of the yard: {source}; is this program still where it was started from?")]
     Start {
@@ -214,13 +234,30 @@ fn run_stage(stage: &str, rest: &[OsString]) -> ExitCode {
 ///
 /// `scratch` is a directory that copy-on-write layers would be kept in.
 pub fn isolation(scratch: &Path) -> Report {
-    #[cfg(target_os = "linux")]
-    return probe::ask(scratch);
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = scratch;
-        Report::plain("only Linux has namespaces")
+    ask(None, scratch)
+}
+
+fn ask(wanted: Option<Isolation>, scratch: &Path) -> Report {
+    let mut report = if wanted == Some(Isolation::Plain) {
+        Report::plain(AS_ASKED)
+    } else {
+        try_namespaces(wanted, scratch)
+    };
+    // Limits need no namespaces.
+    if report.isolation == Isolation::Plain {
+        report.cgroups = crate::node::runtime::cgroup::ability();
     }
+    report
+}
+
+#[cfg(target_os = "linux")]
+fn try_namespaces(wanted: Option<Isolation>, scratch: &Path) -> Report {
+    probe::ask(wanted, scratch)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn try_namespaces(_: Option<Isolation>, _: &Path) -> Report {
+    Report::plain("only Linux has namespaces")
 }
 
 /// Enters the yard: in the process that the user started this returns when everything is over, in the worker at once.
@@ -237,12 +274,14 @@ pub fn enter(wanted: Wanted, scratch: &Path) -> Result<Entered, Error> {
             .map_err(Error::system("unblock signals"))?;
         return Ok(Entered::Inside(yard));
     }
-    let report = isolation(scratch);
-    let isolation = if wanted.plain {
-        Isolation::Plain
-    } else {
-        report.isolation
-    };
+    let report = ask(wanted.isolation, scratch);
+    let isolation = report.isolation;
+    if let Some(wanted) = wanted.isolation.filter(|wanted| *wanted != isolation) {
+        return Err(Error::Isolation {
+            isolation: wanted,
+            reason: report.namespaces.reason().unwrap_or_default().to_owned(),
+        });
+    }
     let network = match (isolation, &report.network) {
         (Isolation::Plain, _) | (_, Ability::No { .. }) => Network::Host,
         (_, Ability::Yes) => wanted.network,

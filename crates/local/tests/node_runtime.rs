@@ -12,6 +12,8 @@
 
 #[path = "node_runtime/inside.rs"]
 mod inside;
+#[path = "node_runtime/limits.rs"]
+mod limits;
 #[path = "node_runtime/machine.rs"]
 mod machine;
 
@@ -51,7 +53,14 @@ fn main() -> ExitCode {
         add("host_network", host_network);
         add("plain", plain);
         add("quick", quick);
+        add("limits", limits);
+        add("limits_plain", limits_plain);
     }
+    let delegated = Trial::test("user::limits_of_a_group_of_their_own", || {
+        std::panic::catch_unwind(delegated).map_err(|_| Failed::from("see above"))
+    });
+    // Only root can give a group away, and only in the first form is that a matter of owners alone.
+    trials.push(delegated.with_ignored_flag(!machine::Delegated::is_possible()));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
@@ -87,6 +96,34 @@ fn rights(identity: Identity) {
 
 fn quick(identity: Identity) {
     assert_eq!(Run::new(identity).to_end(&["quick"]), "ok\n");
+}
+
+fn limits(identity: Identity) {
+    let run = Run::new(identity);
+    let said = run.to_end(&["limits"]);
+    // Root may write groups nearly everywhere; who may not has no limits, and all else works.
+    let possible = said == "enforced\nok\n";
+    assert!(possible || said == "not enforced\nok\n", "{said}");
+    if possible {
+        let mut running = run.start(&["limits_wait"]);
+        running.expect("running");
+        assert!(!remains::groups(&run.names()).is_empty());
+        let names = run.names();
+        running.kill();
+        assert_eq!(run.to_end(&["commands"]), "ok\n");
+        assert_eq!(remains::groups(&names), Vec::<std::path::PathBuf>::new());
+    }
+}
+
+fn limits_plain(identity: Identity) {
+    let enforced = Run::new(identity).to_end(&["limits"]);
+    assert_eq!(Run::new(identity).to_end(&["--plain", "limits"]), enforced);
+}
+
+fn delegated() {
+    let group = machine::Delegated::make();
+    let run = Run::new(Identity::User);
+    assert_eq!(run.to_end_in(&group, &["limits"]), "enforced\nok\n");
 }
 
 fn host_network(identity: Identity) {

@@ -3,7 +3,32 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
+use trainyard_local::yard::{Isolation, Network, Wanted};
+
 use crate::output::Format;
+
+/// How pods are kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Apart {
+    /// As well as this machine allows
+    Auto,
+    /// In namespaces, made by root
+    Root,
+    /// In namespaces that every user may make
+    User,
+    /// As processes like any other, on loopback
+    Plain,
+}
+
+/// Which network pods are on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum On {
+    /// One of their own, which leads nowhere else
+    Pod,
+    /// That of this machine
+    Host,
+}
 
 /// Train on this machine, without a cluster.
 ///
@@ -97,9 +122,35 @@ pub struct Args {
     #[arg(long, value_name = "NAME=DIRECTORY", value_parser = image, conflicts_with = "remote")]
     pub image: Vec<(String, PathBuf)>,
 
+    /// How pods are kept apart; `trainyard doctor` says what this machine allows.
+    #[arg(long, value_enum, default_value_t = Apart::Auto, conflicts_with = "remote")]
+    pub isolation: Apart,
+
+    /// The network of pods: a job that downloads something needs `host`.
+    #[arg(long, value_enum, default_value_t = On::Pod, conflicts_with = "remote")]
+    pub network: On,
+
     /// Work in this directory, as if trainyard had been started there.
     #[arg(short = 'C', long, value_name = "DIRECTORY")]
     pub directory: Option<PathBuf>,
+}
+
+impl Args {
+    /// The yard in which the job is to run.
+    pub fn yard(&self) -> Wanted {
+        Wanted {
+            isolation: match self.isolation {
+                Apart::Auto => None,
+                Apart::Root => Some(Isolation::Root),
+                Apart::User => Some(Isolation::User),
+                Apart::Plain => Some(Isolation::Plain),
+            },
+            network: match self.network {
+                On::Pod => Network::Pod,
+                On::Host => Network::Host,
+            },
+        }
+    }
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {

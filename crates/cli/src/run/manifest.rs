@@ -207,12 +207,7 @@ fn refuse(title: &str, errors: &[FieldError]) -> Result<()> {
 
 /// The images that the job names and that are not here, each once: its containers run on this machine's own files.
 pub fn ignored_images(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Vec<String> {
-    let roles = job.pointer("/spec/roles").and_then(Value::as_array);
-    let lists = roles.into_iter().flatten().flat_map(|role| {
-        ["initContainers", "containers"].map(|list| role.pointer(&format!("/template/spec/{list}")))
-    });
-    let containers = lists.flatten().filter_map(Value::as_array).flatten();
-    let mut images: Vec<String> = containers
+    let mut images: Vec<String> = containers(job)
         .filter_map(|container| text(container, "/image"))
         .filter(|image| *image != command::IMAGE && !is_mapped(image))
         .map(ToOwned::to_owned)
@@ -220,6 +215,22 @@ pub fn ignored_images(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Vec<Stri
     images.sort();
     images.dedup();
     images
+}
+
+/// Whether a container of the job may use only so much of the machine.
+pub fn has_limits(job: &Value) -> bool {
+    let limits = containers(job).filter_map(|container| container.pointer("/resources/limits")?.as_object());
+    limits
+        .flat_map(|limits| limits.keys())
+        .any(|name| matches!(name.as_str(), "cpu" | "memory"))
+}
+
+fn containers(job: &Value) -> impl Iterator<Item = &Value> {
+    let roles = job.pointer("/spec/roles").and_then(Value::as_array);
+    let lists = roles.into_iter().flatten().flat_map(|role| {
+        ["initContainers", "containers"].map(|list| role.pointer(&format!("/template/spec/{list}")))
+    });
+    lists.flatten().filter_map(Value::as_array).flatten()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod driver;
 mod local;
 mod manifest;
 mod outcome;
+mod ports;
 mod progress;
 mod set;
 mod show;
@@ -18,7 +19,8 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use trainyard_local::yard::{self, Entered, Wanted, Yard};
+use trainyard_local::cluster;
+use trainyard_local::yard::{self, Entered, Network, Yard};
 
 pub use self::args::Args;
 use self::driver::Plan;
@@ -42,15 +44,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         None
     } else {
         // Before anything is read or done: the rest happens in another process.
-        match yard::enter(Wanted::default(), &scratch::directory()?) {
+        let scratch = match scratch::directory() {
+            Ok(scratch) => scratch,
+            Err(error) => return Ok(broken(&error)),
+        };
+        cluster::sweep(&scratch);
+        match yard::enter(args.yard(), &scratch) {
             Ok(Entered::Inside(yard)) => Some(yard),
             Ok(Entered::Over(code)) => return Ok(code),
             Err(error) => return Ok(broken(&error.into())),
         }
     };
     let mut manifest = prepare(args)?;
-    if yard.is_some() {
-        settle(args, &mut manifest)?;
+    if let Some(yard) = &yard {
+        settle(args, yard, &mut manifest)?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -66,7 +73,7 @@ fn broken(error: &anyhow::Error) -> ExitCode {
 }
 
 /// What a job needs to run on this machine, and what the user should know about it.
-fn settle(args: &Args, manifest: &mut Manifest) -> Result<()> {
+fn settle(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
     let is_mapped = |image: &str| args.image.iter().any(|(name, _)| name == image);
     manifest::check_commands(&manifest.job, is_mapped)?;
     let images = manifest::ignored_images(&manifest.job, is_mapped);
@@ -75,6 +82,19 @@ fn settle(args: &Args, manifest: &mut Manifest) -> Result<()> {
             "containers run on this machine's own files, and not on {}; --image NAME=DIRECTORY changes that",
             images.join(", ")
         ));
+    }
+    if let Some(reason) = yard
+        .report
+        .cgroups
+        .reason()
+        .filter(|_| manifest::has_limits(&manifest.job))
+    {
+        manifest.notes.push(format!(
+            "limits of memory and processors are not enforced here ({reason})"
+        ));
+    }
+    if yard.network == Network::Host {
+        manifest.notes.extend(ports::note(&manifest.job));
     }
     // A cluster that has just been made has no namespace but its own.
     if let Some(namespace) = validate::text(&manifest.job, "/metadata/namespace") {

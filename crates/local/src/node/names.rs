@@ -22,6 +22,14 @@ pub fn hostname(pod: &Pod) -> String {
     name
 }
 
+/// What other pods call a pod, if it has a name that they know.
+pub fn full_name(pod: &Pod) -> Option<String> {
+    let spec = pod.spec.as_ref()?;
+    let (hostname, subdomain) = (spec.hostname.as_ref()?, spec.subdomain.as_ref()?);
+    let namespace = pod.metadata.namespace.as_ref()?;
+    Some(format!("{hostname}.{subdomain}.{namespace}.svc.{DOMAIN}"))
+}
+
 /// The files in `/etc` that are a pod's own.
 pub fn files(pod: &Pod, address: Ipv4Addr, has_server: bool) -> Vec<(&'static str, String)> {
     let hostname = hostname(pod);

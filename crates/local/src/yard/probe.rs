@@ -13,12 +13,12 @@ use super::{Ability, Error, Isolation, Network, Report, link, namespace};
 use crate::node::runtime::isolated::layer::{Layer, Layering};
 
 /// Starts a process that tries everything, and returns what it says.
-pub(super) fn ask(scratch: &Path) -> Report {
-    // Root may lack the rights, as in most containers, and still be allowed what every user is.
-    let candidates: &[Isolation] = if geteuid().is_root() {
-        &[Isolation::Root, Isolation::User]
-    } else {
-        &[Isolation::User]
+pub(super) fn ask(wanted: Option<Isolation>, scratch: &Path) -> Report {
+    let candidates: &[Isolation] = match &wanted {
+        Some(wanted) => std::slice::from_ref(wanted),
+        // Root may lack the rights, as in most containers, and still be allowed what every user is.
+        None if geteuid().is_root() && has_every_user() => &[Isolation::Root, Isolation::User],
+        None => &[Isolation::User],
     };
     let mut report = Report::plain("not tried");
     for isolation in candidates {
@@ -28,6 +28,12 @@ pub(super) fn ask(scratch: &Path) -> Report {
         }
     }
     report
+}
+
+/// Whether this is not in a user namespace, in which root is root of a part of the users only.
+fn has_every_user() -> bool {
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 fn attempt(isolation: Isolation, scratch: &Path) -> Report {
@@ -58,6 +64,7 @@ pub(super) fn run(arguments: &[OsString]) -> Result<ExitCode, Error> {
     } else {
         Isolation::User
     };
+    // Before this process is in namespaces in which the groups may not be seen.
     let cgroups = crate::node::runtime::cgroup::ability();
     namespace::leave(
         isolation,

@@ -24,7 +24,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
         } else {
             Network::Pod
         },
-        plain: has("--plain"),
+        isolation: has("--plain").then_some(Isolation::Plain),
     };
     let yard = match yard::enter(wanted, &state).unwrap() {
         Entered::Over(code) => return code,
@@ -48,6 +48,8 @@ pub fn main(arguments: &[String]) -> ExitCode {
             "host_network" => node.host_network().await,
             "plain" => node.plain().await,
             "quick" => node.quick().await,
+            "limits" => node.limits().await,
+            "limits_wait" => return node.limits_wait().await,
             "wait" => return node.wait().await,
             "signals" => return signals().await,
             other => panic!("there is no {other}"),
@@ -58,23 +60,24 @@ pub fn main(arguments: &[String]) -> ExitCode {
     ExitCode::from(code)
 }
 
-struct Node {
+pub struct Node {
     runtime: Runtime,
     state: PathBuf,
-    yard: Yard,
+    pub yard: Yard,
 }
 
 impl Node {
-    async fn sandbox(&self, name: &str) -> Sandbox {
+    pub async fn sandbox(&self, name: &str) -> Sandbox {
         let spec = SandboxSpec {
             id: name.to_owned(),
             hostname: name.to_owned(),
+            name: None,
             host_network: false,
         };
         self.runtime.sandbox(spec).await.unwrap()
     }
 
-    fn container(&self, command: &[&str]) -> ContainerSpec {
+    pub fn container(&self, command: &[&str]) -> ContainerSpec {
         let directory = std::env::current_dir().unwrap();
         let id = format!("c{}", std::fs::read_dir(self.state.join("pods")).unwrap().count());
         ContainerSpec {
@@ -453,11 +456,11 @@ async fn signals() -> u8 {
     42
 }
 
-fn said(container: &Container) -> String {
+pub fn said(container: &Container) -> String {
     container.log().tail(1000, 100_000)
 }
 
-async fn wait_for(container: &Container, line: &str) {
+pub async fn wait_for(container: &Container, line: &str) {
     use futures::StreamExt;
     let part = trainyard_local::node::runtime::log::Part {
         follow: true,

@@ -68,6 +68,14 @@ impl Run {
         fs::read_dir(self.home().join("state")).unwrap().count()
     }
 
+    /// The names of these directories.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.home().join("state")).unwrap().flatten();
+        entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+
     /// This program, where the user can reach it: what is built may be in a directory that is root's alone.
     fn program(&self) -> PathBuf {
         let built = std::env::current_exe().unwrap();
@@ -104,10 +112,83 @@ impl Run {
         said
     }
 
+    /// As [`Run::to_end`], for a user to whom a group was given.
+    pub fn to_end_in(&self, group: &Delegated, arguments: &[&str]) -> String {
+        let inner = self.command(arguments);
+        let mut command = Command::new("sh");
+        let files = group
+            .0
+            .iter()
+            .map(|group| format!("echo $$ > {}/cgroup.procs; ", group.display()));
+        let script = format!(
+            "{}exec setpriv --reuid {USER} --regid {USER} --clear-groups \"$@\"",
+            files.collect::<String>()
+        );
+        command
+            .args(["-c", &script, "sh"])
+            .arg(inner.get_program())
+            .args(inner.get_args());
+        command.current_dir(self.home().join("work")).env_clear();
+        for (name, value) in inner.get_envs() {
+            command.env(name, value.unwrap());
+        }
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{:?}\n{errors}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     pub fn start(&self, arguments: &[&str]) -> Running {
         let mut child = self.command(arguments).stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         Running { child, stdout }
+    }
+}
+
+/// Groups of the first form that belong to the ordinary user.
+pub struct Delegated(Vec<PathBuf>);
+
+impl Delegated {
+    fn parents() -> Vec<PathBuf> {
+        let memberships = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let parent = |line: &str| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (tree, group) = (fields.next()?, fields.next()?);
+            let directory = Path::new("/sys/fs/cgroup")
+                .join(tree)
+                .join(group.trim_start_matches('/'));
+            (["cpu", "memory", "pids"].contains(&tree) && directory.exists()).then_some(directory)
+        };
+        memberships.lines().filter_map(parent).collect()
+    }
+
+    pub fn is_possible() -> bool {
+        geteuid().is_root() && Self::parents().len() == 3
+    }
+
+    pub fn make() -> Self {
+        let name = format!("trainyard-test-{}", std::process::id());
+        let groups: Vec<PathBuf> = Self::parents()
+            .into_iter()
+            .map(|parent| parent.join(&name))
+            .collect();
+        for group in &groups {
+            fs::create_dir(group).unwrap();
+            for path in [group.clone(), group.join("cgroup.procs")] {
+                chown(path, Some(USER), Some(USER)).unwrap();
+            }
+        }
+        Self(groups)
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        for group in &self.0 {
+            if let Err(error) = fs::remove_dir(group) {
+                eprintln!("{} is left: {error}", group.display());
+            }
+        }
     }
 }
 
@@ -186,6 +267,24 @@ pub mod remains {
         pub fn assert_none(&self) {
             until("processes are left", || self.processes());
         }
+    }
+
+    /// Control groups of runs, by their names.
+    pub fn groups(runs: &[String]) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        let mut left = vec![PathBuf::from("/sys/fs/cgroup")];
+        while let Some(directory) = left.pop() {
+            for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    let name = entry.file_name();
+                    if runs.iter().any(|run| name == *format!("trainyard-{run}")) {
+                        found.push(entry.path());
+                    }
+                    left.push(entry.path());
+                }
+            }
+        }
+        found
     }
 
     /// Mounts, links and network namespaces of the machine.

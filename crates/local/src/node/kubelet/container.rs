@@ -15,9 +15,9 @@ use super::back_off::BackOff;
 use super::pod::Worker;
 use super::probes::{Asked, Finding};
 use super::status::{State, Terminated};
-use super::{env, mounts as volume_mounts};
+use super::{env, limits, mounts as volume_mounts};
 use crate::node::events::Kind;
-use crate::node::runtime::{Container, ContainerSpec, Error, Exit, Limits, Mount, Root, User};
+use crate::node::runtime::{Container, ContainerSpec, Error, Exit, Mount, Root, User};
 
 /// When a container is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,17 +257,10 @@ impl Worker {
         let base = self.base_environment(mapped);
         let env = env::variables(&pod, spec, &configuration, &base)
             .map_err(|missing| later("CreateContainerConfigError")(missing.to_string()))?;
+        let (env, command) = self.told(spec, env).await.map_err(later("ContainerCreating"))?;
         if let Some(why) = forbidden_user(&pod, spec) {
             return Err(later("CreateContainerConfigError")(why.to_owned()));
         }
-        let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
-            list.iter()
-                .flatten()
-                .map(|argument| env::expand(argument, &env))
-                .collect()
-        };
-        let mut command = expanded(&spec.command);
-        command.extend(expanded(&spec.args));
         if spec.command.as_ref().is_none_or(Vec::is_empty) {
             return Err(later("CreateContainerError")(format!(
                 "container {} has no command, and what is in the image {image} is not known here: add `command`",
@@ -321,7 +314,7 @@ impl Worker {
                 .as_ref()
                 .map_or_else(|| options.working_directory.clone(), PathBuf::from),
             user: user(&pod, spec),
-            limits: limits(spec),
+            limits: limits::of(spec),
             log: self
                 .directory
                 .join("logs")
@@ -392,23 +385,6 @@ fn forbidden_user(pod: &k8s_openapi::api::core::v1::Pod, spec: &Spec) -> Option<
     (non_root == Some(true) && asked == Some(0)).then_some(
         "container's runAsUser breaks non-root policy: runAsNonRoot and runAsUser 0 exclude each other",
     )
-}
-
-fn limits(spec: &Spec) -> Limits {
-    let limits = spec
-        .resources
-        .as_ref()
-        .and_then(|resources| resources.limits.as_ref());
-    let milli = |name: &str| {
-        let found = limits
-            .and_then(|limits| limits.get(name))
-            .and_then(super::fields::milli);
-        found.and_then(|milli| u64::try_from(milli).ok())
-    };
-    Limits {
-        millicpus: milli("cpu"),
-        memory: milli("memory").map(|milli| milli / 1000),
-    }
 }
 
 /// A duration as Go writes it.

@@ -1,12 +1,14 @@
 //! The kubelet: runs the pods that are bound to its nodes, and says how they are.
 
 mod access;
+mod addresses;
 mod back_off;
 mod container;
 mod env;
 mod events;
 mod fields;
 mod keep;
+mod limits;
 mod mounts;
 mod pod;
 mod probes;

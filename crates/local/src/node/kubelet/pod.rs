@@ -159,6 +159,7 @@ impl Worker {
             let spec = SandboxSpec {
                 id: pod.metadata.uid.clone().unwrap_or_default(),
                 hostname: names::hostname(pod),
+                name: names::full_name(pod),
                 host_network: pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true),
             };
             match self.shared.runtime.sandbox(spec).await {

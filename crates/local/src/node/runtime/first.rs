@@ -118,7 +118,7 @@ pub(crate) fn run(
     let mut order = Vec::new();
     socket.read_to_end(&mut order).map_err(failed)?;
     let order: Order = serde_json::from_slice(&order).map_err(|e| failed(e.into()))?;
-    let refusal = match prepare(&order) {
+    let refusal = match limit(&order).and_then(|()| prepare(&order)) {
         Ok(program) => {
             let mut command = Command::new(&program);
             if let Some((name, arguments)) = order.command.split_first() {
@@ -137,6 +137,17 @@ pub(crate) fn run(
     let refusal = serde_json::to_vec(&refusal).map_err(|e| failed(e.into()))?;
     socket.write_all(&refusal).map_err(failed)?;
     Ok(ExitCode::from(128))
+}
+
+/// Puts this process under the limits of its container, and so all that it becomes and starts.
+fn limit(order: &Order) -> Result<(), Error> {
+    for group in &order.groups {
+        fs::write(group, "0").map_err(Error::system(format!(
+            "join the control group of {}",
+            group.display()
+        )))?;
+    }
+    Ok(())
 }
 
 fn close_on_exec(descriptor: &OwnedFd) -> io::Result<()> {

@@ -32,6 +32,8 @@ pub(crate) fn pipes() -> io::Result<((pipe::Receiver, pipe::Receiver), io::PipeW
 struct Progress {
     bytes: u64,
     ended: bool,
+    /// Why not all of it is there.
+    lost: Option<io::ErrorKind>,
 }
 
 /// The output of one run of a container.
@@ -114,6 +116,7 @@ impl Log {
             at: 0,
             sent: 0,
             first: true,
+            told: false,
         };
         stream::try_unfold(state, Following::next)
     }
@@ -125,6 +128,7 @@ struct Following {
     at: u64,
     sent: usize,
     first: bool,
+    told: bool,
 }
 
 impl Following {
@@ -146,7 +150,12 @@ impl Following {
                 return Ok(Some((text, self)));
             }
             if seen.ended || !self.part.follow || self.log.progress.changed().await.is_err() {
-                return Ok(None);
+                let Some(reason) = seen.lost.filter(|_| !self.told) else {
+                    return Ok(None);
+                };
+                self.told = true;
+                let line = format!("trainyard: output of this container was lost: {reason}\n");
+                return Ok(Some((line.into_bytes(), self)));
             }
         }
     }
@@ -265,10 +274,10 @@ fn write(text: &[u8], name: &str, writer: &Writer) {
         lines.push(b'\n');
     }
     let mut writer = writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    // A full disk loses output, not the container.
-    if writer.0.write_all(&lines).is_ok() {
-        writer
-            .1
-            .send_modify(|progress| progress.bytes += lines.len() as u64);
-    }
+    let written = writer.0.write_all(&lines);
+    writer.1.send_modify(|progress| match written {
+        Ok(()) => progress.bytes += lines.len() as u64,
+        // A full disk loses output, not the container.
+        Err(error) => progress.lost = Some(error.kind()),
+    });
 }

@@ -9,6 +9,7 @@ mod first;
 #[cfg(target_os = "linux")]
 pub mod isolated;
 pub mod log;
+mod loopback;
 pub mod plain;
 mod running;
 pub mod state;
@@ -71,6 +72,8 @@ pub struct SandboxSpec {
     pub id: String,
     /// What `hostname` says in the pod.
     pub hostname: String,
+    /// What others call it, if they call it by a name.
+    pub name: Option<String>,
     /// The pod uses the network of the yard itself.
     pub host_network: bool,
 }
@@ -108,10 +111,12 @@ pub struct User {
 }
 
 /// Limits of one container; absent is unlimited.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// Thousandths of a processor.
     pub millicpus: Option<u64>,
+    /// Thousandths of a processor by which it is weighed against others, where there is not enough for all.
+    pub requested_millicpus: Option<u64>,
     /// Bytes of memory.
     pub memory: Option<u64>,
 }
@@ -184,12 +189,15 @@ enum Kind {
 }
 
 impl Runtime {
-    /// The runtime of the yard that this process is in. `state` is a directory of its own.
+    /// The runtime of the yard that this process is in. `state` is a directory of its own, in that of the run.
     pub async fn new(yard: &Yard, state: &Path) -> Result<Self, Error> {
+        let groups = Arc::new(cgroup::Place::new(state.parent().unwrap_or(state)));
         let kind = match yard.isolation {
             #[cfg(target_os = "linux")]
-            Isolation::Root | Isolation::User => Kind::Isolated(isolated::Isolated::new(yard, state).await?),
-            _ => Kind::Plain(plain::Plain::new(state)?),
+            Isolation::Root | Isolation::User => {
+                Kind::Isolated(isolated::Isolated::new(yard, state, groups).await?)
+            }
+            _ => Kind::Plain(plain::Plain::new(state, groups)?),
         };
         Ok(Self(Arc::new(kind)))
     }
@@ -210,6 +218,16 @@ impl Runtime {
             Kind::Isolated(runtime) => runtime.bridge(),
             Kind::Plain(_) => None,
         }
+    }
+
+    /// The address of the pod of a name, also before there is one, where pods are on the network of the machine.
+    pub fn loopback_address(&self, name: &str) -> Option<Ipv4Addr> {
+        let loopback = match &*self.0 {
+            #[cfg(target_os = "linux")]
+            Kind::Isolated(runtime) => runtime.loopback()?,
+            Kind::Plain(runtime) => runtime.loopback(),
+        };
+        loopback.address(name).ok()
     }
 
     /// Whether containers have a file system of their own, with volumes at their paths.
@@ -257,6 +275,8 @@ pub struct Container {
     pub(crate) log: Log,
     pub(crate) spec: Arc<ContainerSpec>,
     pub(crate) alive: Alive,
+    /// Files to which processes are written to be under its limits.
+    pub(crate) groups: Vec<PathBuf>,
     pub(crate) isolated: bool,
 }
 

@@ -10,16 +10,19 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, setsid};
 use tokio::sync::{oneshot, watch};
 
+use super::cgroup::{Door, Place};
 use super::first::{self, Order};
 use super::log::{self, Log};
+use super::loopback::{Held, Loopback};
 use super::running::{Alive, Running};
+use super::state::mark_plain;
 use super::{Container, ContainerSpec, Error, SandboxSpec};
 use crate::yard::Isolation;
 
@@ -33,16 +36,22 @@ const ATTEMPTS: u32 = 1000;
 #[derive(Debug)]
 pub struct Plain {
     state: PathBuf,
-    next: AtomicU16,
+    loopback: Loopback,
+    groups: Arc<Place>,
+    starts: Arc<AtomicU64>,
 }
 
 impl Plain {
     /// `state` is a directory of its own.
-    pub fn new(state: &Path) -> Result<Self, Error> {
+    pub fn new(state: &Path, groups: Arc<Place>) -> Result<Self, Error> {
         fs::create_dir_all(state).map_err(Error::system(format!("make {}", state.display())))?;
+        let run = state.parent().unwrap_or(state);
+        mark_plain(run).map_err(Error::system(format!("write to {}", run.display())))?;
         Ok(Self {
             state: state.to_owned(),
-            next: AtomicU16::new(2),
+            loopback: Loopback::claim(),
+            groups,
+            starts: Arc::default(),
         })
     }
 
@@ -50,27 +59,34 @@ impl Plain {
     pub fn sandbox(&self, spec: &SandboxSpec) -> Result<Sandbox, Error> {
         let scratch = self.state.join(&spec.id);
         fs::create_dir_all(&scratch).map_err(Error::system(format!("make {}", scratch.display())))?;
-        let [high, low] = self.next.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-        // A part of the loopback network for this run, so that two runs are unlikely to meet.
-        let run = u8::try_from(std::process::id() % 250 + 2).unwrap_or(2);
+        let address = self.loopback.hold(spec.name.as_ref().unwrap_or(&spec.id))?;
         Ok(Sandbox {
-            address: Ipv4Addr::new(127, run, high, low),
+            address,
             scratch,
+            groups: self.groups.clone(),
+            starts: self.starts.clone(),
         })
+    }
+
+    /// The addresses that pods have.
+    pub(crate) fn loopback(&self) -> &Loopback {
+        &self.loopback
     }
 }
 
 /// The place of one pod.
 #[derive(Debug)]
 pub struct Sandbox {
-    address: Ipv4Addr,
+    address: Held,
     scratch: PathBuf,
+    groups: Arc<Place>,
+    starts: Arc<AtomicU64>,
 }
 
 impl Sandbox {
     /// The address of the pod.
     pub fn address(&self) -> Ipv4Addr {
-        self.address
+        self.address.address()
     }
 
     /// Starts a container.
@@ -79,10 +95,15 @@ impl Sandbox {
             log::pipes().map_err(Error::system("connect the output of a container"))?;
         let place = self.scratch.join(&spec.id);
         spec.env.push((MARK.to_owned(), place.display().to_string()));
-        let order = Order::new(&spec, Isolation::Plain, PathBuf::from("/"), Vec::new());
+        let number = self.starts.fetch_add(1, Ordering::Relaxed);
+        let mut group = self.groups.group(&format!("{}-{number}", spec.id), spec.limits)?;
+        let groups = group.members().to_vec();
+        let deaths = group.take_deaths();
+        let order = Order::new(&spec, Isolation::Plain, PathBuf::from("/"), groups.clone());
         let spec = Arc::new(spec);
         let (started, is_started) = oneshot::channel();
         let (ended, exit) = watch::channel(None);
+        group.remove_after(exit.clone());
         let alive = Alive::default();
         let shared = alive.clone();
         // The child ends with the thread that started it, so that thread has to stay.
@@ -92,7 +113,7 @@ impl Sandbox {
                 Err(error) => drop(started.send(Err(error))),
                 Ok(child) => {
                     drop(started.send(Ok(child.id())));
-                    let exit = shared.outlive(child, || false);
+                    let exit = shared.outlive(child, || deaths.out_of_memory());
                     // As in a container, nothing outlives the first process.
                     end_marked(&place);
                     ended.send_replace(exit);
@@ -112,6 +133,7 @@ impl Sandbox {
             log,
             spec,
             alive,
+            groups,
             isolated: false,
         })
     }
@@ -146,7 +168,8 @@ pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
 pub(crate) fn exec(container: &Container, command: &[String]) -> Result<Running, Error> {
     let spec = &container.spec;
     let program = first::program(command, &spec.env)?;
-    let mut child = Command::new(program)
+    let door = Door::open(&container.groups)?;
+    let child = Command::new(program)
         .args(command.iter().skip(1))
         .env_clear()
         .envs(spec.env.iter().map(|(name, value)| (name, value)))
@@ -157,6 +180,7 @@ pub(crate) fn exec(container: &Container, command: &[String]) -> Result<Running,
         .stderr(Stdio::piped())
         .spawn()
         .map_err(Error::system("execute a command"))?;
+    let mut child = door.admit(child)?;
     let pid = child.id();
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (ended, exit) = watch::channel(None);

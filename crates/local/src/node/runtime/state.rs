@@ -4,13 +4,19 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{plain, remove_tree};
+use super::{cgroup, plain, remove_tree};
 
 /// The file whose lock says that a run is still there. The kernel drops the lock however the run ends.
 const LOCK: &str = "lock";
 
+/// The file that says that a run has plain processes.
+const PLAIN: &str = "plain";
+
 /// How the directories of runs are named.
 const RUN: &str = "run-";
+
+/// As much as the smallest run needs.
+const ROOM: usize = 64 * 1024;
 
 /// A directory of this run's own; removed when dropped, and by the next run if this one is killed.
 #[derive(Debug)]
@@ -35,8 +41,17 @@ impl StateDirectory {
             .replace('.', RUN);
         let path = base.join(name);
         fs::rename(made.keep(), &path)?;
+        let claimed = Self { path, _lock: lock };
         sweep(base);
-        Ok(Self { path, _lock: lock })
+        claimed.has_room()?;
+        Ok(claimed)
+    }
+
+    /// A full disk is better found now than by each pod.
+    fn has_room(&self) -> io::Result<()> {
+        let file = self.path.join("room");
+        fs::write(&file, vec![0; ROOM])?;
+        fs::remove_file(file)
     }
 
     /// Where it is.
@@ -47,16 +62,25 @@ impl StateDirectory {
 
 impl Drop for StateDirectory {
     fn drop(&mut self) {
-        remove_tree(&self.path);
+        remove(&self.path);
     }
 }
 
-/// Removes what runs that have ended left below `base`. Runs that go on are left alone.
-fn sweep(base: &Path) {
+/// Says that a run has plain processes, which only those who see the machine's processes can find.
+pub(crate) fn mark_plain(run: &Path) -> io::Result<()> {
+    File::create(run.join(PLAIN)).map(drop)
+}
+
+/// Removes what runs that have ended left below `base`, as far as it can be seen from here. Runs that go on are left
+/// alone.
+pub fn sweep(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
         if !entry.file_name().to_string_lossy().starts_with(RUN) {
+            continue;
+        }
+        if crate::yard::is_inside() && path.join(PLAIN).exists() {
             continue;
         }
         let Ok(lock) = File::open(path.join(LOCK)) else {
@@ -64,8 +88,17 @@ fn sweep(base: &Path) {
         };
         if lock.try_lock().is_ok() {
             plain::end_remains(&path);
-            remove_tree(&path);
+            remove(&path);
         }
+    }
+}
+
+/// Removes the directory of a run and what it names. What can't be removed now is left, with its name, to the next run.
+fn remove(run: &Path) {
+    if cgroup::remove_recorded(run) {
+        remove_tree(run);
+    } else {
+        tracing::warn!(run = %run.display(), "could not remove control groups of a run");
     }
 }
 

@@ -10,6 +10,7 @@ use std::thread;
 use nix::sched::{CloneFlags, setns, unshare};
 use tokio::sync::{oneshot, watch};
 
+use super::super::cgroup;
 use super::super::first;
 use super::super::running::{Alive, Running};
 use super::super::{Container, Error};
@@ -26,16 +27,14 @@ pub async fn start(container: &Container, command: Vec<String>) -> Result<Runnin
     thread::Builder::new()
         .name("exec".to_owned())
         .stack_size(STACK)
-        .spawn(
-            move || match join(container.pid).and_then(|()| spawn(&container, &command)) {
-                Err(error) => drop(started.send(Err(error))),
-                Ok(mut child) => {
-                    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-                    drop(started.send(Ok((child.id(), streams))));
-                    ended.send_replace(shared.outlive(child, || false));
-                }
-            },
-        )
+        .spawn(move || match perform(&container, &command) {
+            Err(error) => drop(started.send(Err(error))),
+            Ok(mut child) => {
+                let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+                drop(started.send(Ok((child.id(), streams))));
+                ended.send_replace(shared.outlive(child, || false));
+            }
+        })
         .map_err(Error::system("start a thread"))?;
     let gone = |_| Error::System {
         what: "execute a command in a container".to_owned(),
@@ -43,6 +42,13 @@ pub async fn start(container: &Container, command: Vec<String>) -> Result<Runnin
     };
     let (pid, streams) = is_started.await.map_err(gone)??;
     Running::new(pid, streams, exit, alive)
+}
+
+fn perform(container: &Container, command: &[String]) -> Result<Child, Error> {
+    // Before this thread sees other files.
+    let door = cgroup::Door::open(&container.groups)?;
+    join(container.pid)?;
+    door.admit(spawn(container, command)?)
 }
 
 fn join(pid: u32) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use std::thread;
 use nix::sched::{CloneFlags, setns, unshare};
 use tokio::sync::{oneshot, watch};
 
-use super::super::cgroup::Group;
+use super::super::cgroup::Deaths;
 use super::super::first::{self, Order};
 use super::super::log::{self, Log};
 use super::super::running::Alive;
@@ -25,6 +25,7 @@ struct Launch {
     isolation: Isolation,
     namespaces: Arc<Namespaces>,
     scratch: PathBuf,
+    groups: Vec<PathBuf>,
     spec: Arc<ContainerSpec>,
     stdout: io::PipeWriter,
     stderr: io::PipeWriter,
@@ -32,27 +33,32 @@ struct Launch {
 
 pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Container, Error> {
     let spec = Arc::new(spec);
+    let number = STARTS.fetch_add(1, Ordering::Relaxed);
+    // The last run of the same container may still be being removed.
+    let id = format!("{}-{number}", spec.id);
+    let mut group = sandbox.groups.group(&id, spec.limits)?;
+    let groups = group.members().to_vec();
+    let deaths = group.take_deaths();
     let (output, stdout, stderr) =
         log::pipes().map_err(Error::system("connect the output of a container"))?;
     let launch = Launch {
         isolation: sandbox.isolation,
         namespaces: sandbox.namespaces.clone(),
-        // The last run of the same container may still be being removed.
-        scratch: sandbox
-            .scratch
-            .join(format!("{}-{}", spec.id, STARTS.fetch_add(1, Ordering::Relaxed))),
+        scratch: sandbox.scratch.join(id),
+        groups: groups.clone(),
         spec: spec.clone(),
         stdout,
         stderr,
     };
     let (started, is_started) = oneshot::channel();
     let (ended, exit) = watch::channel(None);
+    group.remove_after(exit.clone());
     let alive = Alive::default();
     let shared = alive.clone();
     thread::Builder::new()
         .name("container".to_owned())
         .stack_size(STACK)
-        .spawn(move || run(launch, started, &ended, &shared))
+        .spawn(move || run(launch, deaths, started, &ended, &shared))
         .map_err(Error::system("start a thread"))?;
     let pid = is_started.await.map_err(|_| Error::System {
         what: "start a container".to_owned(),
@@ -66,6 +72,7 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
         log,
         spec,
         alive,
+        groups,
         isolated: true,
     })
 }
@@ -73,24 +80,24 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
 /// The life of the thread.
 fn run(
     launch: Launch,
+    deaths: Deaths,
     started: oneshot::Sender<Result<u32, Error>>,
     ended: &watch::Sender<Option<Exit>>,
     alive: &Alive,
 ) {
     let scratch = launch.scratch.clone();
-    let group = Group::make(&launch.scratch, launch.spec.limits);
-    match launch.perform(&group) {
+    match launch.perform() {
         Err(error) => drop(started.send(Err(error))),
         Ok(child) => {
             drop(started.send(Ok(child.id())));
-            ended.send_replace(alive.outlive(child, || group.out_of_memory()));
+            ended.send_replace(alive.outlive(child, || deaths.out_of_memory()));
         }
     }
     remove_tree(&scratch);
 }
 
 impl Launch {
-    fn perform(self, group: &Group) -> Result<Child, Error> {
+    fn perform(self) -> Result<Child, Error> {
         let what = "enter the namespaces of the pod";
         if let Some(network) = &self.namespaces.network {
             setns(network, CloneFlags::CLONE_NEWNET).map_err(Error::system(what))?;
@@ -101,7 +108,7 @@ impl Launch {
             .map_err(Error::system("make the namespaces of a container"))?;
         let root = self.scratch.join("root");
         root::assemble(&self.spec, self.isolation, &self.scratch, &root)?;
-        let order = Order::new(&self.spec, self.isolation, root, group.members());
+        let order = Order::new(&self.spec, self.isolation, root, self.groups);
         first::start("container", &order, self.stdout, self.stderr)
     }
 }

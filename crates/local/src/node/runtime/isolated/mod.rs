@@ -25,6 +25,8 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::sethostname;
 use tokio::sync::oneshot;
 
+use super::cgroup::Place;
+use super::loopback::{Held, Loopback};
 use super::{Container, ContainerSpec, Error, SandboxSpec};
 use crate::yard::link::{self, Bridge, GATEWAY};
 use crate::yard::{Isolation, Network, Yard};
@@ -38,9 +40,19 @@ const STACK: usize = 512 * 1024;
 #[derive(Debug)]
 pub struct Isolated {
     isolation: Isolation,
-    bridge: Option<Bridge>,
+    network: PodNetwork,
     state: PathBuf,
+    groups: Arc<Place>,
     numbers: Arc<Mutex<Numbers>>,
+}
+
+/// Where pods are.
+#[derive(Debug)]
+enum PodNetwork {
+    /// On the bridge of the yard.
+    Bridge(Bridge),
+    /// On the network of the machine.
+    Loopback(Loopback),
 }
 
 /// Which pods there are, for addresses and names of links.
@@ -66,23 +78,35 @@ impl Numbers {
 
 impl Isolated {
     /// In a yard with a network of its own this makes the bridge.
-    pub async fn new(yard: &Yard, state: &Path) -> Result<Self, Error> {
-        let bridge = match yard.network {
-            Network::Pod => Some(Bridge::make().await?),
-            Network::Host => None,
+    pub async fn new(yard: &Yard, state: &Path, groups: Arc<Place>) -> Result<Self, Error> {
+        let network = match yard.network {
+            Network::Pod => PodNetwork::Bridge(Bridge::make().await?),
+            Network::Host => PodNetwork::Loopback(Loopback::claim()),
         };
         fs::create_dir_all(state).map_err(Error::system(format!("make {}", state.display())))?;
         Ok(Self {
             isolation: yard.isolation,
-            bridge,
+            network,
             state: state.to_owned(),
+            groups,
             numbers: Arc::default(),
         })
     }
 
     /// The bridge that pods are on.
     pub fn bridge(&self) -> Option<&Bridge> {
-        self.bridge.as_ref()
+        match &self.network {
+            PodNetwork::Bridge(bridge) => Some(bridge),
+            PodNetwork::Loopback(_) => None,
+        }
+    }
+
+    /// The addresses that pods have without a bridge.
+    pub(crate) fn loopback(&self) -> Option<&Loopback> {
+        match &self.network {
+            PodNetwork::Bridge(_) => None,
+            PodNetwork::Loopback(loopback) => Some(loopback),
+        }
     }
 
     /// Makes the namespaces of a pod, and its place in the network.
@@ -95,11 +119,15 @@ impl Isolated {
             value: number,
             numbers: self.numbers.clone(),
         };
-        let own_network = self.bridge.clone().filter(|_| !spec.host_network);
-        let address = match (&self.bridge, &own_network) {
-            (Some(_), Some(_)) => number.address([10, 88]),
-            (Some(_), None) => GATEWAY,
-            (None, _) => number.address([127, own_loopback()]),
+        let own_network = self.bridge().cloned().filter(|_| !spec.host_network);
+        let held = match &self.network {
+            PodNetwork::Bridge(_) => None,
+            PodNetwork::Loopback(loopback) => Some(loopback.hold(spec.name.as_ref().unwrap_or(&spec.id))?),
+        };
+        let address = match (&held, &own_network) {
+            (Some(held), _) => held.address(),
+            (None, Some(_)) => number.address(),
+            (None, None) => GATEWAY,
         };
         let hostname = spec.hostname;
         let link_number = u32::from(number.value);
@@ -112,15 +140,11 @@ impl Isolated {
             scratch,
             address,
             namespaces: Arc::new(namespaces),
+            groups: self.groups.clone(),
             _number: number,
+            _held: held,
         })
     }
-}
-
-/// A part of the loopback network for this run, so that two runs are unlikely to meet. Not 0, where everyone else is.
-fn own_loopback() -> u8 {
-    let id = fs::metadata("/proc/self/ns/pid").map_or(1, |found| std::os::unix::fs::MetadataExt::ino(&found));
-    u8::try_from(id % 250 + 2).unwrap_or(2)
 }
 
 #[derive(Debug)]
@@ -130,9 +154,9 @@ struct Number {
 }
 
 impl Number {
-    fn address(&self, network: [u8; 2]) -> Ipv4Addr {
+    fn address(&self) -> Ipv4Addr {
         let [high, low] = self.value.to_be_bytes();
-        Ipv4Addr::new(network[0], network[1], high, low)
+        Ipv4Addr::new(10, 88, high, low)
     }
 }
 
@@ -213,7 +237,9 @@ pub struct Sandbox {
     scratch: PathBuf,
     address: Ipv4Addr,
     namespaces: Arc<Namespaces>,
+    groups: Arc<Place>,
     _number: Number,
+    _held: Option<Held>,
 }
 
 impl Sandbox {
