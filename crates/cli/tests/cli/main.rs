@@ -9,8 +9,10 @@
 mod deploy;
 mod doctor;
 mod examples;
+mod home;
 mod install;
 mod local;
+mod machine;
 mod operator;
 mod quickstart;
 mod rights;
