@@ -41,6 +41,12 @@ bench: ## Measure against a real API server; results in bench/results
 	@hack/bootstrap cluster
 	@hack/bench
 
+.PHONY: picture
+picture: build ## Draw the picture of the README from a real run
+	@cargo build --quiet --release -p trainyard -p trainyard-testkit --bin trainyard --bin picture
+	@$(CARGO_TARGET_DIR)/release/picture docs/run.svg --typed 'trainyard run job.yaml' -- \
+		$(CARGO_TARGET_DIR)/release/trainyard run -C examples/quickstart job.yaml
+
 ##@ Build
 
 .PHONY: build

@@ -126,7 +126,30 @@ struct SlimStatus {
     phase: String,
 }
 
-type Phases = HashMap<String, String>;
+/// The phases of jobs, and how many jobs are in each: with thousands of jobs nobody can count at every change.
+#[derive(Default)]
+struct Phases {
+    of: HashMap<String, String>,
+    count: HashMap<String, usize>,
+}
+
+impl Phases {
+    fn put(&mut self, job: SlimJob) {
+        self.remove(&job.metadata.name);
+        *self.count.entry(job.status.phase.clone()).or_default() += 1;
+        self.of.insert(job.metadata.name, job.status.phase);
+    }
+
+    fn remove(&mut self, name: &str) {
+        if let Some(count) = self.of.remove(name).and_then(|phase| self.count.get_mut(&phase)) {
+            *count -= 1;
+        }
+    }
+
+    fn jobs_in(&self, phase: &str) -> usize {
+        self.count.get(phase).copied().unwrap_or_default()
+    }
+}
 
 /// Watches the phases of the jobs of a namespace.
 pub struct Jobs {
@@ -143,27 +166,22 @@ impl Drop for Jobs {
 impl Jobs {
     /// Begins to watch.
     pub fn watch(client: &Client, namespace: &str) -> Self {
-        let phases = Arc::new(watch::Sender::new(Phases::new()));
+        let phases = Arc::new(watch::Sender::new(Phases::default()));
         let target = Target {
             path: jobs_path(namespace),
             labels: String::new(),
         };
         let sender = phases.clone();
-        let put = |phases: &mut Phases, job: SlimJob| {
-            phases.insert(job.metadata.name, job.status.phase);
-        };
         let handle = move |change: Change<SlimJob>| {
             sender.send_modify(|phases| match change {
                 Change::All(jobs) => {
-                    phases.clear();
+                    *phases = Phases::default();
                     for job in jobs {
-                        put(phases, job);
+                        phases.put(job);
                     }
                 }
-                Change::Is(job) => put(phases, job),
-                Change::Gone(job) => {
-                    phases.remove(&job.metadata.name);
-                }
+                Change::Is(job) => phases.put(job),
+                Change::Gone(job) => phases.remove(&job.metadata.name),
             });
         };
         let task = tokio::spawn(follow(client.clone(), target, handle)).abort_handle();
@@ -172,11 +190,10 @@ impl Jobs {
 
     /// Waits until so many jobs are in a phase.
     pub async fn until(&self, phase: &str, jobs: usize, limit: Duration) -> Result<()> {
-        let count = |phases: &Phases| phases.values().filter(|found| *found == phase).count();
         let mut receiver = self.phases.subscribe();
-        let reached = receiver.wait_for(|phases| count(phases) == jobs);
+        let reached = receiver.wait_for(|phases| phases.jobs_in(phase) == jobs);
         if tokio::time::timeout(limit, reached).await.is_err() {
-            let found = count(&self.phases.borrow());
+            let found = self.phases.borrow().jobs_in(phase);
             bail!("after {} s {found} of {jobs} jobs are {phase}", limit.as_secs());
         }
         Ok(())

@@ -2,6 +2,7 @@
 //!
 //! Run by `make bench`, under `testcluster run --no-nodes --`.
 
+mod embedded;
 mod jobs;
 mod machine;
 mod operator;
@@ -38,7 +39,7 @@ struct Cli {
     /// How often each ratio is measured.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only these scenarios: any of a, b, c, completion, recovery, steady, restart, memory.
+    /// Only these scenarios: any of embedded, a, b, c, completion, recovery, steady, restart, memory.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only the floor: what bare pods cost, without an operator.
@@ -68,6 +69,10 @@ pub struct Sizes {
     /// Pods that fail one after the other.
     singles: usize,
     steady: Duration,
+    /// Pods that are created in the embedded API.
+    creations: usize,
+    /// Jobs that converge in the embedded API.
+    in_process: Size,
     /// Pods between which memory is compared.
     memory: [Size; 2],
 }
@@ -79,6 +84,11 @@ const FULL: Sizes = Sizes {
     failing: 50,
     singles: 20,
     steady: Duration::from_secs(30),
+    creations: 50_000,
+    in_process: Size {
+        jobs: 10_000,
+        pods: 2,
+    },
     memory: [Size { jobs: 4, pods: 500 }, Size { jobs: 36, pods: 500 }],
 };
 
@@ -89,6 +99,8 @@ const SMOKE: Sizes = Sizes {
     failing: 4,
     singles: 2,
     steady: Duration::from_secs(3),
+    creations: 100,
+    in_process: Size { jobs: 12, pods: 2 },
     memory: [Size { jobs: 2, pods: 10 }, Size { jobs: 2, pods: 20 }],
 };
 

@@ -33,7 +33,7 @@ impl Size {
         self.jobs * self.pods
     }
 
-    fn manifests(self, prefix: &str) -> Vec<Value> {
+    pub(super) fn manifests(self, prefix: &str) -> Vec<Value> {
         (0..self.jobs)
             .map(|number| job(&format!("{prefix}{number}"), self.pods))
             .collect()

@@ -71,6 +71,12 @@ impl Session {
 
     /// Runs all scenarios that are wanted.
     pub async fn all(&mut self) -> Result<()> {
+        if self.wanted("embedded") {
+            self.embedded().await?;
+        }
+        if self.only == ["embedded"] {
+            return Ok(());
+        }
         say("warming up");
         self.bench.floor(self.sizes.a).await?;
         self.bench.run(self.sizes.a, None).await?;
