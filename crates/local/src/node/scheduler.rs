@@ -2,11 +2,11 @@
 
 mod fit;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, PersistentVolumeClaim, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
@@ -22,22 +22,27 @@ const RETRY: Duration = Duration::from_millis(100);
 struct Known {
     pods: HashMap<String, Pod>,
     nodes: HashMap<String, Node>,
+    /// Namespaces and names of claims.
+    claims: HashSet<(String, String)>,
 }
 
 /// Binds pods for as long as it is polled.
 pub async fn run(client: Client, environment: Environment, recorder: Recorder) {
     let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default());
     let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
-    let pods = pods.map_ok(Either::Pod);
+    let claims = Api::<PersistentVolumeClaim>::all(client.clone());
+    let claims = watcher(claims, watcher::Config::default()).map_ok(Either::Claim);
     let nodes = nodes.map_ok(Either::Node);
-    let mut events = std::pin::pin!(futures::stream::select(pods, nodes).ready_chunks(1000));
+    let pods = pods.map_ok(Either::Pod);
+    let others = futures::stream::select(nodes, claims);
+    let mut events = std::pin::pin!(futures::stream::select(pods, others).ready_chunks(1000));
     let mut known = Known::default();
     while let Some(batch) = events.next().await {
         for event in batch {
             match event {
                 Ok(event) => known.take(event),
                 Err(error) => {
-                    tracing::warn!(%error, "could not watch pods or nodes");
+                    tracing::warn!(%error, "could not watch pods, nodes or claims");
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -50,6 +55,7 @@ pub async fn run(client: Client, environment: Environment, recorder: Recorder) {
 enum Either {
     Pod(Event<Pod>),
     Node(Event<Node>),
+    Claim(Event<PersistentVolumeClaim>),
 }
 
 impl Known {
@@ -83,7 +89,15 @@ impl Known {
                     .remove(node.metadata.name.as_deref().unwrap_or_default());
             }
             Either::Node(Event::Init) => self.nodes.clear(),
-            Either::Pod(Event::InitDone) | Either::Node(Event::InitDone) => {}
+            Either::Claim(Event::Apply(claim) | Event::InitApply(claim)) => {
+                self.claims.insert(key(claim.metadata));
+            }
+            Either::Claim(Event::Delete(claim)) => {
+                self.claims.remove(&key(claim.metadata));
+            }
+            Either::Claim(Event::Init) => self.claims.clear(),
+            Either::Pod(Event::InitDone) | Either::Node(Event::InitDone) | Either::Claim(Event::InitDone) => {
+            }
         }
     }
 
@@ -105,7 +119,7 @@ impl Known {
         for pod in waiting {
             let all: Vec<_> = self.pods.values().collect();
             let nodes: Vec<_> = self.nodes.values().collect();
-            match fit::choose(&pod, &nodes, &all) {
+            match fit::choose(&pod, &nodes, &all, &self.claims) {
                 Ok(node) => {
                     if bind(client, &pod, &node).await {
                         recorder.tell(bound(&pod, &node));
@@ -130,6 +144,11 @@ impl Known {
             }
         }
     }
+}
+
+fn key(metadata: kube::api::ObjectMeta) -> (String, String) {
+    let part = Option::unwrap_or_default;
+    (part(metadata.namespace), part(metadata.name))
 }
 
 fn is_waiting(pod: &Pod) -> bool {

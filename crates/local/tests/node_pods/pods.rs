@@ -327,7 +327,7 @@ async fn unschedulable(cluster: Cluster) {
     assert_eq!(
         condition.message.as_deref(),
         Some(
-            "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+            "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
         )
     );
     // Spread over nodes: the third finds none.

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Container as Spec;
-use nix::sys::signal::Signal;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::back_off::BackOff;
 use super::pod::Worker;
-use super::probes::{Asked, Finding};
+use super::probes::{Asked, Finding, Unfit};
 use super::status::{State, Terminated};
+use super::unclaimed::start_unclaimed;
 use super::{env, limits, mounts as volume_mounts};
 use crate::node::events::Kind;
-use crate::node::runtime::{Container, ContainerSpec, Error, Exit, Mount, Root, User};
+use crate::node::runtime::{Container, ContainerSpec, Error, Mount, Root, User};
 
 /// When a container is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,7 @@ impl Worker {
         let mut attempt = 0;
         loop {
             let id = format!("trainyard://{}", self.shared.environment.uuid().replace('-', ""));
+            let mut is_killed = false;
             let start = self.start(&spec, attempt).await;
             self.tell_start(&spec, start.as_ref().map(drop));
             let end = match start {
@@ -91,7 +92,12 @@ impl Worker {
                     finished: self.now(),
                     id: Some(id.clone()),
                 },
-                Ok(asked) => self.life(asked, &id, attempt).await,
+                Ok(asked) => {
+                    let may_hurry = policy != Policy::Never;
+                    let (end, killed) = self.life(asked, &id, attempt, may_hurry).await;
+                    is_killed = killed;
+                    end
+                }
             };
             let code = end.code;
             self.end(&spec.name, end.clone());
@@ -103,7 +109,13 @@ impl Worker {
             } else {
                 end.started
             };
-            let wait = back_off.after(started, end.finished);
+            // A kubelet that has killed a container starts it again before it sees it ended, so that the first such end
+            // does not count.
+            let wait = if is_killed && attempt == 0 {
+                Duration::ZERO
+            } else {
+                back_off.after(started, end.finished)
+            };
             if !wait.is_zero() {
                 let pod = self.description();
                 let message = format!(
@@ -114,7 +126,7 @@ impl Worker {
                 let event = format!("Back-off restarting failed container {} in pod {pod}", spec.name);
                 self.tell_container(&spec, Kind::Warning, "BackOff", event);
                 self.set(&spec.name, |entry| {
-                    entry.last = Some(end.clone());
+                    entry.remember(&end);
                     entry.state = State::Waiting {
                         reason: "CrashLoopBackOff".to_owned(),
                         message: Some(message),
@@ -123,18 +135,19 @@ impl Worker {
                 sleep(wait).await;
             }
             self.set(&spec.name, |entry| {
-                entry.last = Some(end);
+                entry.remember(&end);
                 entry.restarts += 1;
             });
             attempt += 1;
         }
     }
 
-    /// From the start of a run to its end.
-    async fn life(&self, asked: Asked, id: &str, attempt: u32) -> Terminated {
+    /// From the start of a run to its end, and whether its probes brought that about. They may give it less time than
+    /// its pod does, if it `may_hurry`: where nothing is started again it is the pod that ends.
+    async fn life(&self, asked: Asked, id: &str, attempt: u32, may_hurry: bool) -> (Terminated, bool) {
         let spec = &asked.spec;
         let since = self.now();
-        self.running(&spec.name, asked.clone(), id, since);
+        self.began(&spec.name, asked.clone(), id, since);
         let hook = spec
             .lifecycle
             .as_ref()
@@ -144,7 +157,10 @@ impl Worker {
             Some(hook) => asked.hook(hook).await.err().map(|error| {
                 tracing::debug!(pod = self.description(), error, "a hook failed");
                 self.tell_container(spec, Kind::Warning, "FailedPostStartHook", "PostStartHook failed");
-                "FailedPostStartHook".to_owned()
+                Unfit {
+                    reason: "FailedPostStartHook".to_owned(),
+                    grace: None,
+                }
             }),
         };
         let tell = |finding| match finding {
@@ -152,99 +168,34 @@ impl Worker {
             Finding::Ready(ready) => self.set(&spec.name, |entry| entry.ready = ready),
             Finding::Unhealthy(words) => self.tell_container(spec, Kind::Warning, "Unhealthy", words),
         };
+        let is_started = failed.is_none();
+        // Not sooner: a container whose hook has not ended is still being made.
+        if is_started {
+            self.running(&spec.name, id, since, spec.startup_probe.is_none());
+        }
         let has_to_end = async {
             match failed {
-                Some(reason) => reason,
                 None => asked.watch(tell).await,
+                Some(unfit) => unfit,
             }
         };
-        let exit = tokio::select! {
-            exit = asked.container.wait() => exit,
-            reason = has_to_end => {
-                self.tell_container(spec, Kind::Normal, "Killing", reason);
-                self.stop(&asked, self.grace()).await
+        let (exit, is_killed) = tokio::select! {
+            exit = asked.container.wait() => (exit, false),
+            unfit = has_to_end => {
+                self.tell_container(spec, Kind::Normal, "Killing", unfit.reason);
+                let grace = unfit.grace.filter(|_| may_hurry).unwrap_or_else(|| self.grace());
+                (self.stop(&asked, grace).await, is_started)
             }
         };
-        self.finish(&asked, exit, id, since, attempt)
+        (self.finish(&asked, exit, id, since, attempt), is_killed)
     }
 
-    /// The end of a run, as it is reported.
-    pub(super) fn finish(
-        &self,
-        asked: &Asked,
-        exit: Exit,
-        id: &str,
-        since: Timestamp,
-        attempt: u32,
-    ) -> Terminated {
-        let spec = &asked.spec;
-        let written = fs::read(self.termination(&spec.name, attempt)).unwrap_or_default();
-        let mut message = String::from_utf8_lossy(&written[..written.len().min(4096)]).into_owned();
-        let falls_back = spec.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
-        if message.is_empty() && falls_back && exit.code != 0 {
-            message = asked.container.log().tail(80, 2048);
-        }
-        let reason = match exit {
-            Exit {
-                out_of_memory: true, ..
-            } => "OOMKilled",
-            Exit { code: 0, .. } => "Completed",
-            _ => "Error",
-        };
-        Terminated {
-            code: exit.code,
-            reason: reason.to_owned(),
-            message: (!message.is_empty()).then_some(message),
-            started: since,
-            finished: self.now(),
-            id: Some(id.to_owned()),
-        }
-    }
-
-    /// Asks a container to end, and ends it after the time it has for that.
-    pub(super) async fn stop(&self, asked: &Asked, grace: Duration) -> Exit {
-        let before = tokio::time::Instant::now();
-        let hook = asked
-            .spec
-            .lifecycle
-            .as_ref()
-            .and_then(|lifecycle| lifecycle.pre_stop.as_ref());
-        if let Some(hook) = hook.filter(|_| !grace.is_zero())
-            && !matches!(timeout(grace, asked.hook(hook)).await, Ok(Ok(())))
-        {
-            self.tell_container(
-                &asked.spec,
-                Kind::Warning,
-                "FailedPreStopHook",
-                "PreStopHook failed",
-            );
-        }
-        let left = grace.saturating_sub(before.elapsed());
-        if !grace.is_zero() {
-            let signal = asked
-                .spec
-                .lifecycle
-                .as_ref()
-                .and_then(|lifecycle| lifecycle.stop_signal.as_deref());
-            asked.container.signal(
-                signal
-                    .and_then(|name| name.parse().ok())
-                    .unwrap_or(Signal::SIGTERM),
-            );
-            // After a hook that took all of the time there are two seconds left, as everywhere.
-            let left = left.max(Duration::from_secs(2).min(grace));
-            if let Ok(exit) = timeout(left, asked.container.wait()).await {
-                return exit;
-            }
-        }
-        asked.container.kill();
-        asked.container.wait().await
-    }
-
-    fn termination(&self, name: &str, attempt: u32) -> PathBuf {
-        self.directory
-            .join("termination")
-            .join(format!("{name}-{attempt}"))
+    fn forbidden_user(&self, spec: &Spec) -> String {
+        format!(
+            "container's runAsUser breaks non-root policy (pod: \"{}\", container: {})",
+            self.description(),
+            spec.name
+        )
     }
 
     async fn start(&self, spec: &Spec, attempt: u32) -> Result<Asked, Refusal> {
@@ -258,8 +209,8 @@ impl Worker {
         let env = env::variables(&pod, spec, &configuration, &base)
             .map_err(|missing| later("CreateContainerConfigError")(missing.to_string()))?;
         let (env, command) = self.told(spec, env).await.map_err(later("ContainerCreating"))?;
-        if let Some(why) = forbidden_user(&pod, spec) {
-            return Err(later("CreateContainerConfigError")(why.to_owned()));
+        if is_forbidden_user(&pod, spec) {
+            return Err(later("CreateContainerConfigError")(self.forbidden_user(spec)));
         }
         if spec.command.as_ref().is_none_or(Vec::is_empty) {
             return Err(later("CreateContainerError")(format!(
@@ -293,7 +244,7 @@ impl Worker {
             target: PathBuf::from(target),
             read_only: false,
         });
-        let asked_for = volume_mounts::of(spec, &made, &env);
+        let asked_for = volume_mounts::of(&pod, spec, &made, &env);
         mounts.extend(asked_for.map_err(|error| later("CreateContainerConfigError")(error.to_string()))?);
         let is_root = |path: &&PathBuf| !path.join("pyvenv.cfg").exists();
         let container = ContainerSpec {
@@ -323,10 +274,10 @@ impl Worker {
         let sandbox = self
             .sandbox()
             .ok_or_else(|| later("ContainerCreating")(String::new()))?;
-        match sandbox.start(container).await {
-            Ok(container) => Ok(Asked {
+        match start_unclaimed(sandbox.clone(), container).await {
+            Ok(unclaimed) => Ok(Asked {
                 spec: spec.clone(),
-                container,
+                container: unclaimed.claim(),
                 address: sandbox.address(),
             }),
             Err(Error::Command(message)) => Err(Refusal::Failed {
@@ -374,17 +325,15 @@ fn user(pod: &k8s_openapi::api::core::v1::Pod, spec: &Spec) -> User {
     }
 }
 
-/// Why a container may not run as the user that it asks for.
-fn forbidden_user(pod: &k8s_openapi::api::core::v1::Pod, spec: &Spec) -> Option<&'static str> {
+/// Whether a container asks for a user that it says it must not be.
+fn is_forbidden_user(pod: &k8s_openapi::api::core::v1::Pod, spec: &Spec) -> bool {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
     let own = spec.security_context.as_ref();
     let non_root = own
         .and_then(|own| own.run_as_non_root)
         .or(of_pod.and_then(|pod| pod.run_as_non_root));
     let asked = user(pod, spec).uid;
-    (non_root == Some(true) && asked == Some(0)).then_some(
-        "container's runAsUser breaks non-root policy: runAsNonRoot and runAsUser 0 exclude each other",
-    )
+    non_root == Some(true) && asked == Some(0)
 }
 
 /// A duration as Go writes it.

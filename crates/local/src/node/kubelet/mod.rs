@@ -4,6 +4,7 @@ mod access;
 mod addresses;
 mod back_off;
 mod container;
+mod end;
 mod env;
 mod events;
 mod fields;
@@ -18,6 +19,7 @@ mod report;
 mod status;
 mod supplies;
 mod tokens;
+mod unclaimed;
 mod volumes;
 
 use std::collections::{BTreeMap, HashMap};

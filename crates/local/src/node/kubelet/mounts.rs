@@ -4,18 +4,29 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::volumes::{Error, inside};
 use crate::node::runtime::Mount;
 
 /// The mounts of a container, given where volumes are.
 pub fn of(
+    pod: &Pod,
     container: &Container,
     volumes: &BTreeMap<String, PathBuf>,
     env: &[(String, String)],
 ) -> Result<Vec<Mount>, Error> {
     let mut made = Vec::new();
+    // What the kubelet keeps current is not the container's to change.
+    let is_kept = |name: &str| {
+        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        volumes.filter(|volume| volume.name == name).any(|volume| {
+            volume.config_map.is_some()
+                || volume.secret.is_some()
+                || volume.downward_api.is_some()
+                || volume.projected.is_some()
+        })
+    };
     for mount in container.volume_mounts.iter().flatten() {
         let Some(volume) = volumes.get(&mount.name) else {
             return Err(Error::Unknown(mount.name.clone()));
@@ -46,7 +57,7 @@ pub fn of(
         made.push(Mount {
             source,
             target: PathBuf::from(&mount.mount_path),
-            read_only: mount.read_only == Some(true),
+            read_only: mount.read_only == Some(true) || is_kept(&mount.name),
         });
     }
     Ok(made)

@@ -33,6 +33,15 @@ pub(super) struct Update {
 pub(super) const REFRESH: Duration = Duration::from_millis(500);
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 
+/// The tasks that keep a pod going.
+#[derive(Default)]
+struct Crew {
+    containers: JoinSet<i32>,
+    sidecars: JoinSet<i32>,
+    /// What goes on while there are containers: volumes are kept current, progress is read.
+    beside: JoinSet<()>,
+}
+
 /// What runs one pod.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -75,18 +84,29 @@ impl Worker {
     async fn run(self: Arc<Self>) {
         let mut writing = JoinSet::new();
         writing.spawn(self.clone().write_statuses());
+        let mut crew = Crew::default();
         let following = self.clone();
-        writing.spawn(async move { following.follow_progress().await });
+        crew.beside
+            .spawn(async move { following.follow_progress().await });
         tokio::select! {
-            () = self.clone().lifecycle() => {}
-            () = self.deletion() => self.terminate().await,
+            () = self.clone().lifecycle(&mut crew) => {}
+            () = self.late() => {
+                let message = "Pod was active on the node longer than the specified deadline".to_owned();
+                self.tell(Kind::Normal, "DeadlineExceeded", message.clone());
+                self.change(|state| state.failure = Some(("DeadlineExceeded".to_owned(), message)));
+            }
+            () = self.deletion() => {}
         }
-        self.change(|state| {
-            state.sandboxed = false;
-            state.over = true;
-        });
-        *lock(&self.sandbox) = None;
+        // Whatever would start something has to be gone before what was started is ended.
+        crew.containers.shutdown().await;
+        crew.sidecars.shutdown().await;
+        // Of a pod that is being ended nothing is told before it has.
         writing.shutdown().await;
+        self.write_status().await;
+        self.terminate().await;
+        *lock(&self.sandbox) = None;
+        self.change(PodState::close);
+        crew.beside.shutdown().await;
         self.write_status().await;
         self.deletion().await;
         self.confirm_deletion().await;
@@ -97,20 +117,21 @@ impl Worker {
     }
 
     /// All that happens while nobody wants the pod to end.
-    async fn lifecycle(self: Arc<Self>) {
+    async fn lifecycle(self: Arc<Self>, crew: &mut Crew) {
         let pod = self.pod();
         let spec = pod.spec.clone().unwrap_or_default();
         self.changed.notify_one();
+        self.wait_for_volumes().await;
         self.make_sandbox(&pod).await;
         let policy = Policy::named(spec.restart_policy.as_deref());
-        let mut sidecars = JoinSet::new();
         let refreshing = self.clone();
-        let mut refresh = JoinSet::new();
-        refresh.spawn(async move { refreshing.refresh_volumes().await });
+        crew.beside
+            .spawn(async move { refreshing.refresh_volumes().await });
         for container in spec.init_containers.unwrap_or_default() {
             if container.restart_policy.as_deref() == Some("Always") {
                 let name = container.name.clone();
-                sidecars.spawn(self.clone().supervise(container, Policy::Always));
+                crew.sidecars
+                    .spawn(self.clone().supervise(container, Policy::Always));
                 self.until(|state| state.entry(&name).is_some_and(|entry| entry.started))
                     .await;
                 continue;
@@ -121,37 +142,33 @@ impl Worker {
             } else {
                 Policy::OnFailure
             };
-            if self.clone().supervise(container, policy).await != 0 {
-                sidecars.shutdown().await;
-                self.terminate().await;
+            crew.containers.spawn(self.clone().supervise(container, policy));
+            if !matches!(crew.containers.join_next().await, Some(Ok(0))) {
                 return;
             }
         }
-        let mut main = JoinSet::new();
         for container in spec.containers {
-            main.spawn(self.clone().supervise(container, policy));
+            crew.containers.spawn(self.clone().supervise(container, policy));
         }
-        let deadline = spec
-            .active_deadline_seconds
-            .and_then(|seconds| u64::try_from(seconds).ok());
-        let late = async {
-            match deadline {
-                Some(seconds) => sleep(Duration::from_secs(seconds)).await,
-                None => std::future::pending().await,
-            }
-        };
-        let all = async { while main.join_next().await.is_some() {} };
-        tokio::select! {
-            () = all => {}
-            () = late => {
-                let message = "Pod was active on the node longer than the specified deadline".to_owned();
-                self.tell(Kind::Normal, "DeadlineExceeded", message.clone());
-                self.change(|state| state.failure = Some(("DeadlineExceeded".to_owned(), message)));
-            }
+        while crew.containers.join_next().await.is_some() {}
+    }
+
+    /// Waits until the pod has been there for too long.
+    async fn late(&self) {
+        let pod = self.pod();
+        let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
+        match deadline.and_then(|seconds| u64::try_from(seconds).ok()) {
+            Some(seconds) => sleep(Duration::from_secs(seconds)).await,
+            None => std::future::pending().await,
         }
-        main.shutdown().await;
-        sidecars.shutdown().await;
-        self.terminate().await;
+    }
+
+    /// Nothing of a pod is made before its volumes are.
+    async fn wait_for_volumes(&self) {
+        while let Err(error) = self.volumes().await {
+            self.tell(Kind::Warning, "FailedMount", error.to_string());
+            sleep(RETRY).await;
+        }
     }
 
     async fn make_sandbox(&self, pod: &Pod) {
@@ -185,7 +202,12 @@ impl Worker {
     /// Ends what still runs: containers first, then sidecars, the last first.
     async fn terminate(&self) {
         let running: Vec<Started> = lock(&self.started).values().cloned().collect();
-        let running = running.into_iter().filter(|one| one.container().exit().is_none());
+        // One whose end nobody has noted counts as well.
+        let running = running.into_iter().filter(|one| {
+            let name = &one.asked.spec.name;
+            let runs = |entry: &mut Entry| matches!(entry.state, State::Running { .. });
+            one.container().exit().is_none() || lock(&self.state).entry(name).is_some_and(runs)
+        });
         let (mut sidecars, main): (Vec<_>, Vec<_>) =
             running.partition(|one| one.asked.spec.restart_policy.as_deref() == Some("Always"));
         let grace = self.grace();
@@ -238,9 +260,8 @@ impl Worker {
         }
     }
 
-    /// Notes that a container runs.
-    pub fn running(&self, name: &str, asked: Asked, id: &str, since: Timestamp) {
-        let has_startup_probe = asked.spec.startup_probe.is_some();
+    /// Notes that a container was started, so that it can be read and ended.
+    pub fn began(&self, name: &str, asked: Asked, id: &str, since: Timestamp) {
         lock(&self.logs)
             .entry(name.to_owned())
             .or_default()
@@ -251,10 +272,14 @@ impl Worker {
             since,
         };
         lock(&self.started).insert(name.to_owned(), started);
+    }
+
+    /// Notes that a container runs.
+    pub fn running(&self, name: &str, id: &str, since: Timestamp, has_started: bool) {
         self.set(name, |entry| {
             entry.state = State::Running { since };
             entry.id = Some(id.to_owned());
-            entry.started = !has_startup_probe;
+            entry.started = has_started;
             entry.ready = false;
         });
     }

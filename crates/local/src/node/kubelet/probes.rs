@@ -37,19 +37,22 @@ pub enum Finding {
     Unhealthy(String),
 }
 
+/// Why a container has to be ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    /// Why, in a sentence.
+    pub reason: String,
+    /// The time it has for that, if that is not the one of its pod.
+    pub grace: Option<Duration>,
+}
+
 impl Asked {
     /// Asks until the container has to be ended. Says why.
-    pub async fn watch(&self, tell: impl Fn(Finding)) -> String {
-        let ends = |kind: &str| {
-            format!(
-                "Container {} failed {kind} probe, will be restarted",
-                self.spec.name
-            )
-        };
+    pub async fn watch(&self, tell: impl Fn(Finding)) -> Unfit {
         if let Some(probe) = &self.spec.startup_probe
             && !self.answers_in_time(probe, &tell).await
         {
-            return ends("startup");
+            return self.unfit("startup", probe);
         }
         tell(Finding::Started);
         let readiness = async {
@@ -57,17 +60,31 @@ impl Asked {
                 None => tell(Finding::Ready(true)),
                 Some(probe) => self.readiness(probe, &tell).await,
             }
-            std::future::pending::<()>().await;
+            std::future::pending::<std::convert::Infallible>().await
         };
         let liveness = async {
             match &self.spec.liveness_probe {
                 None => std::future::pending().await,
-                Some(probe) => self.until_it_fails(probe, &tell).await,
+                Some(probe) => {
+                    self.until_it_fails(probe, &tell).await;
+                    self.unfit("liveness", probe)
+                }
             }
         };
         tokio::select! {
-            () = readiness => String::new(),
-            () = liveness => ends("liveness"),
+            never = readiness => match never {},
+            unfit = liveness => unfit,
+        }
+    }
+
+    fn unfit(&self, kind: &str, probe: &Probe) -> Unfit {
+        let name = &self.spec.name;
+        Unfit {
+            reason: format!("Container {name} failed {kind} probe, will be restarted"),
+            grace: probe
+                .termination_grace_period_seconds
+                .and_then(|seconds| u64::try_from(seconds).ok())
+                .map(Duration::from_secs),
         }
     }
 

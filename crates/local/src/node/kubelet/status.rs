@@ -1,75 +1,19 @@
 //! What is known of a pod's containers, and the status that follows from it. Pure.
 
+mod entry;
+#[cfg(test)]
+mod tests;
+
 use std::net::Ipv4Addr;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, HostIP, Pod, PodCondition, PodIP, PodStatus,
-};
+use k8s_openapi::api::core::v1::{Container, HostIP, Pod, PodCondition, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+pub use entry::{Entry, State, Terminated};
 
 /// Whether a condition holds, why in one word, and why in a sentence.
 type Finding = (bool, Option<&'static str>, Option<String>);
-
-/// One container, over all of its runs.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// Its name.
-    pub name: String,
-    /// Its image, as the pod names it.
-    pub image: String,
-    /// An init container that goes on beside the others.
-    pub sidecar: bool,
-    /// What it does.
-    pub state: State,
-    /// How its last run ended.
-    pub last: Option<Terminated>,
-    /// How often it was started again.
-    pub restarts: i32,
-    /// Whether it is ready, as its probe says.
-    pub ready: bool,
-    /// Whether it has started, as its probe says.
-    pub started: bool,
-    /// The identifier of its run.
-    pub id: Option<String>,
-}
-
-/// What a container does.
-#[derive(Clone, Debug, PartialEq)]
-pub enum State {
-    /// It does not run yet, or not again yet.
-    Waiting {
-        /// Why, in one word.
-        reason: String,
-        /// Why, in a sentence.
-        message: Option<String>,
-    },
-    /// It runs.
-    Running {
-        /// Since when.
-        since: Timestamp,
-    },
-    /// It has ended.
-    Terminated(Terminated),
-}
-
-/// The end of a run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Terminated {
-    /// Its exit code.
-    pub code: i32,
-    /// `Completed`, `Error`, `OOMKilled`, ...
-    pub reason: String,
-    /// What it left as its last word.
-    pub message: Option<String>,
-    /// When it began.
-    pub started: Timestamp,
-    /// When it ended.
-    pub finished: Timestamp,
-    /// The identifier of the run.
-    pub id: Option<String>,
-}
 
 /// All that is known of a pod.
 #[derive(Clone, Debug)]
@@ -88,6 +32,8 @@ pub struct PodState {
     pub failure: Option<(String, String)>,
     /// Whether all is over.
     pub over: bool,
+    /// Whether it was over before all of its containers had run.
+    pub cut_short: bool,
 }
 
 impl PodState {
@@ -106,6 +52,7 @@ impl PodState {
             sidecar: container.restart_policy.as_deref() == Some("Always"),
             state: State::waiting(reason),
             last: None,
+            before_last: None,
             restarts: 0,
             ready: false,
             started: false,
@@ -119,6 +66,7 @@ impl PodState {
             main: spec.containers.iter().map(entry).collect(),
             failure: None,
             over: false,
+            cut_short: false,
         }
     }
 
@@ -130,45 +78,62 @@ impl PodState {
             .find(|entry| entry.name == name)
     }
 
-    fn initialized(&self) -> bool {
-        self.init.iter().all(Entry::is_initialized)
+    /// Notes that all is over. What did not run when it should have counts as failed.
+    pub fn close(&mut self) {
+        let was_initialized = self.initialized();
+        self.cut_short = !self.main.iter().all(Entry::has_run);
+        self.over = true;
+        self.sandboxed = false;
+        let begun = self.init.iter().rposition(Entry::has_run).unwrap_or(0);
+        self.init.iter_mut().take(begun + 1).for_each(Entry::close);
+        if was_initialized {
+            self.main.iter_mut().for_each(Entry::close);
+        }
     }
 
-    fn phase(&self, policy: &str) -> &'static str {
+    fn initialized(&self) -> bool {
+        // A sidecar that is started again later does not take the pod back.
+        self.main.iter().any(Entry::has_run) || self.init.iter().all(Entry::is_initialized)
+    }
+
+    /// The phase that the pod is in, or will be in when none of its containers runs any more.
+    fn coming_phase(&self, policy: &str) -> &'static str {
         if self.failure.is_some() {
             return "Failed";
         }
-        if !self.initialized() {
-            let failed = self
-                .init
-                .iter()
-                .any(|entry| !entry.sidecar && entry.code().is_some_and(|code| code != 0));
-            return if failed && policy == "Never" {
-                "Failed"
-            } else {
-                "Pending"
-            };
+        if policy == "Never" && self.has_failed_init() {
+            return "Failed";
         }
-        let runs = |entry: &Entry| matches!(entry.state, State::Running { .. });
-        let stopped = |entry: &Entry| !runs(entry) && (entry.code().is_some() || entry.last.is_some());
-        if self.main.iter().any(|entry| !runs(entry) && !stopped(entry)) {
-            return "Pending";
-        }
-        if self.main.iter().any(runs) || policy == "Always" {
-            return "Running";
-        }
-        if self.main.iter().any(|entry| entry.code().is_none()) {
-            return "Running";
-        }
-        if self.init.iter().any(|entry| entry.sidecar && runs(entry)) {
-            return "Running";
-        }
-        if self.main.iter().all(|entry| entry.code() == Some(0)) {
+        let ended = if self.main.iter().all(|entry| entry.code() == Some(0)) {
             "Succeeded"
-        } else if policy == "Never" || self.over {
-            "Failed"
         } else {
+            "Failed"
+        };
+        if self.over {
+            return ended;
+        }
+        let current = self.current_phase();
+        let can_end = self.main.iter().all(|entry| entry.code().is_some())
+            && !self.init.iter().any(|entry| entry.sidecar && entry.runs());
+        let restarts = policy == "Always" || (policy == "OnFailure" && ended == "Failed");
+        if current == "Running" && can_end && !restarts {
+            ended
+        } else {
+            current
+        }
+    }
+
+    fn has_failed_init(&self) -> bool {
+        let failed = |entry: &Entry| !entry.sidecar && entry.code().is_some_and(|code| code != 0);
+        self.init.iter().any(failed)
+    }
+
+    /// The phase of a pod that has not ended.
+    fn current_phase(&self) -> &'static str {
+        if self.initialized() && self.main.iter().all(Entry::has_run) {
             "Running"
+        } else {
+            "Pending"
         }
     }
 
@@ -179,7 +144,22 @@ impl PodState {
             .and_then(|spec| spec.restart_policy.as_deref())
             .unwrap_or("Always");
         let old = pod.status.clone().unwrap_or_default();
-        let phase = self.phase(policy);
+        let coming = self.coming_phase(policy);
+        let mut everyone = self.init.iter().chain(&self.main);
+        let is_held = !self.over && everyone.any(Entry::runs);
+        let has_ended = matches!(coming, "Succeeded" | "Failed");
+        // Nobody may take a pod for ended whose containers still run.
+        let (phase, failure) = if has_ended && is_held {
+            (self.current_phase(), None)
+        } else {
+            (coming, self.failure.as_ref())
+        };
+        // Conditions say what is missing, if the pod has ended because of that.
+        let seen = if self.cut_short && self.failure.is_none() && !self.has_failed_init() {
+            self.current_phase()
+        } else {
+            coming
+        };
         let statuses = |entries: &[Entry], deliberate: bool| {
             (!entries.is_empty()).then(|| {
                 entries
@@ -189,7 +169,7 @@ impl PodState {
             })
         };
         let mut conditions = Vec::new();
-        for (kind, (status, reason, message)) in self.conditions(phase) {
+        for (kind, (status, reason, message)) in self.conditions(seen) {
             let known = old.conditions.iter().flatten().find(|known| known.type_ == kind);
             let status = if status { "True" } else { "False" };
             let since = known
@@ -226,8 +206,8 @@ impl PodState {
             start_time: Some(Time(self.seen)),
             init_container_statuses: statuses(&self.init, true),
             container_statuses: statuses(&self.main, false),
-            reason: self.failure.as_ref().map(|(reason, _)| reason.clone()),
-            message: self.failure.as_ref().map(|(_, message)| message.clone()),
+            reason: failure.map(|(reason, _)| reason.clone()),
+            message: failure.map(|(_, message)| message.clone()),
             qos_class: old.qos_class,
             ..PodStatus::default()
         }
@@ -247,6 +227,7 @@ impl PodState {
         let initialized = match incomplete {
             _ if completed => (true, Some("PodCompleted"), None),
             None => (true, None, None),
+            Some(_) if self.initialized() => (true, None, None),
             Some(names) => {
                 let message = format!("containers with incomplete status: {names}");
                 (false, Some("ContainersNotInitialized"), Some(message))
@@ -269,98 +250,5 @@ impl PodState {
             ("Ready", ready.clone()),
             ("ContainersReady", ready),
         ]
-    }
-}
-
-impl State {
-    /// Waiting, without more to say.
-    pub fn waiting(reason: &str) -> Self {
-        Self::Waiting {
-            reason: reason.to_owned(),
-            message: None,
-        }
-    }
-
-    fn shown(&self) -> ContainerState {
-        let mut shown = ContainerState::default();
-        match self {
-            Self::Waiting { reason, message } => {
-                shown.waiting = Some(ContainerStateWaiting {
-                    reason: Some(reason.clone()),
-                    message: message.clone(),
-                });
-            }
-            Self::Running { since } => {
-                shown.running = Some(ContainerStateRunning {
-                    started_at: Some(Time(*since)),
-                });
-            }
-            Self::Terminated(end) => shown.terminated = Some(end.shown()),
-        }
-        shown
-    }
-}
-
-impl Terminated {
-    fn shown(&self) -> ContainerStateTerminated {
-        ContainerStateTerminated {
-            container_id: self.id.clone(),
-            exit_code: self.code,
-            reason: Some(self.reason.clone()),
-            message: self.message.clone(),
-            // No signal: container runtimes put it into the exit code.
-            signal: None,
-            started_at: Some(Time(self.started)),
-            finished_at: Some(Time(self.finished)),
-        }
-    }
-}
-
-impl Entry {
-    fn code(&self) -> Option<i32> {
-        match &self.state {
-            State::Terminated(end) => Some(end.code),
-            _ => None,
-        }
-    }
-
-    fn is_initialized(&self) -> bool {
-        if self.sidecar {
-            self.started || self.code().is_some()
-        } else {
-            self.code() == Some(0)
-        }
-    }
-
-    fn status(&self, init: bool) -> ContainerStatus {
-        let runs = matches!(self.state, State::Running { .. });
-        let ready = if init && !self.sidecar {
-            self.code() == Some(0)
-        } else {
-            self.ready
-        };
-        ContainerStatus {
-            name: self.name.clone(),
-            image: self.image.clone(),
-            image_id: if self.id.is_some() {
-                self.image.clone()
-            } else {
-                String::new()
-            },
-            container_id: self.id.clone(),
-            state: Some(self.state.shown()),
-            last_state: Some(
-                self.last
-                    .as_ref()
-                    .map_or_else(ContainerState::default, |end| ContainerState {
-                        terminated: Some(end.shown()),
-                        ..ContainerState::default()
-                    }),
-            ),
-            ready,
-            restart_count: self.restarts,
-            started: Some(runs && self.started),
-            ..ContainerStatus::default()
-        }
     }
 }

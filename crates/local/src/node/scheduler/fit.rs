@@ -1,18 +1,33 @@
 //! Which node a pod fits on. Pure.
 
-use std::collections::BTreeMap;
+mod affinity;
+#[cfg(test)]
+mod tests;
 
-use k8s_openapi::api::core::v1::{Node, NodeSelectorTerm, Pod, PodAffinityTerm, Taint, Toleration};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use std::collections::{BTreeMap, HashSet};
+
+use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 
 use crate::node::kubelet::milli;
+use affinity::{is_first, matches_term, meets, same_place, selects};
 
 /// The node with the most room of those that the pod fits on, or why there is none, as the scheduler of Kubernetes
 /// words it.
-pub fn choose(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> Result<String, String> {
+pub fn choose(
+    pod: &Pod,
+    nodes: &[&Node],
+    pods: &[&Pod],
+    claims: &HashSet<(String, String)>,
+) -> Result<String, String> {
+    let all = nodes.len();
+    if let Some(absent) = absent_claim(pod, claims) {
+        return Err(format!(
+            "0/{all} nodes are available: persistentvolumeclaim \"{absent}\" not found. not found"
+        ));
+    }
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut best: Option<((i64, usize), String)> = None;
-    let mut helpful = false;
+    let mut helpful = 0;
     for node in nodes {
         let name = node.metadata.name.clone().unwrap_or_default();
         match refusals(pod, node, nodes, pods) {
@@ -29,8 +44,8 @@ pub fn choose(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> Result<String, Strin
                 }
             }
             refusals => {
-                for (reason, by_pods) in refusals {
-                    helpful |= by_pods;
+                helpful += usize::from(refusals.iter().all(|(_, by_pods)| *by_pods));
+                for (reason, _) in refusals {
                     *reasons.entry(reason).or_default() += 1;
                 }
             }
@@ -39,7 +54,6 @@ pub fn choose(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> Result<String, Strin
     if let Some((_, name)) = best {
         return Ok(name);
     }
-    let all = nodes.len();
     if all == 0 {
         return Err("no nodes available to schedule pods".to_owned());
     }
@@ -48,15 +62,26 @@ pub fn choose(pod: &Pod, nodes: &[&Node], pods: &[&Pod]) -> Result<String, Strin
         .map(|(reason, count)| format!("{count} {reason}"))
         .collect();
     listed.sort();
-    let preemption = if helpful {
-        "No preemption victims found for incoming pod"
-    } else {
-        "Preemption is not helpful for scheduling"
-    };
+    let preemption = [
+        (helpful, "No preemption victims found for incoming pod"),
+        (all - helpful, "Preemption is not helpful for scheduling"),
+    ];
+    let preemption = preemption.into_iter().filter(|(nodes, _)| *nodes > 0);
+    let preemption: Vec<_> = preemption.map(|(nodes, why)| format!("{nodes} {why}")).collect();
     Err(format!(
-        "0/{all} nodes are available: {}. preemption: 0/{all} nodes are available: {all} {preemption}.",
-        listed.join(", ")
+        "0/{all} nodes are available: {}. no new claims to deallocate, preemption: 0/{all} nodes are available: {}.",
+        listed.join(", "),
+        preemption.join(", ")
     ))
+}
+
+/// A claim that a pod has volumes of and that does not exist.
+fn absent_claim(pod: &Pod, claims: &HashSet<(String, String)>) -> Option<String> {
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes
+        .filter_map(|volume| Some(volume.persistent_volume_claim.as_ref()?.claim_name.clone()))
+        .find(|name| !claims.contains(&(namespace.clone(), name.clone())))
 }
 
 /// Why a pod can't be on a node, and whether that is because of other pods. Only the first kind of reasons that holds
@@ -68,15 +93,11 @@ fn refusals(pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> Vec<(Stri
     if node_spec.unschedulable == Some(true) && !tolerates(&tolerations, &unschedulable()) {
         return vec![("node(s) were unschedulable".to_owned(), false)];
     }
-    let bad = node_spec.taints.iter().flatten().find(|taint| {
+    let bad = node_spec.taints.iter().flatten().any(|taint| {
         matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && !tolerates(&tolerations, taint)
     });
-    if let Some(taint) = bad {
-        let value = taint.value.as_deref().unwrap_or_default();
-        return vec![(
-            format!("node(s) had untolerated taint {{{}: {value}}}", taint.key),
-            false,
-        )];
+    if bad {
+        return vec![("node(s) had untolerated taint(s)".to_owned(), false)];
     }
     let labels = node.metadata.labels.clone().unwrap_or_default();
     let selected = spec
@@ -104,7 +125,7 @@ fn refusals(pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> Vec<(Stri
     }
     let lacking = lacking(pod, node, pods);
     if !lacking.is_empty() {
-        return lacking.into_iter().map(|reason| (reason, true)).collect();
+        return lacking;
     }
     let wanted = affinity
         .pod_affinity
@@ -114,7 +135,7 @@ fn refusals(pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> Vec<(Stri
         .flatten()
         .all(|term| meets(term, pod, node, nodes, pods) || is_first(term, pod, pods))
     {
-        return vec![("node(s) didn't match pod affinity rules".to_owned(), true)];
+        return vec![("node(s) didn't match pod affinity rules".to_owned(), false)];
     }
     let refused = affinity
         .pod_anti_affinity
@@ -144,8 +165,8 @@ fn refusals(pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> Vec<(Stri
     Vec::new()
 }
 
-/// Resources that a node has too little of.
-fn lacking(pod: &Pod, node: &Node, pods: &[&Pod]) -> Vec<String> {
+/// Resources that a node has too little of, and whether that is because of other pods.
+fn lacking(pod: &Pod, node: &Node, pods: &[&Pod]) -> Vec<(String, bool)> {
     let name = node.metadata.name.clone().unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
     let allocatable = status.allocatable.or(status.capacity).unwrap_or_default();
@@ -154,7 +175,7 @@ fn lacking(pod: &Pod, node: &Node, pods: &[&Pod]) -> Vec<String> {
     if let Some(limit) = allocatable.get("pods").and_then(milli)
         && i128::try_from(on_it.len()).unwrap_or(i128::MAX) * 1000 >= limit
     {
-        lacking.push("Too many pods".to_owned());
+        lacking.push(("Too many pods".to_owned(), true));
     }
     for (resource, wanted) in requests(pod) {
         let has = allocatable.get(&resource).and_then(milli).unwrap_or(0);
@@ -163,7 +184,7 @@ fn lacking(pod: &Pod, node: &Node, pods: &[&Pod]) -> Vec<String> {
             .map(|other| requests(other).get(&resource).copied().unwrap_or(0))
             .sum();
         if wanted > 0 && used + wanted > has {
-            lacking.push(format!("Insufficient {resource}"));
+            lacking.push((format!("Insufficient {resource}"), wanted <= has));
         }
     }
     lacking
@@ -279,112 +300,4 @@ fn tolerates(tolerations: &[Toleration], taint: &Taint) -> bool {
                 || toleration.value.as_deref().unwrap_or_default()
                     == taint.value.as_deref().unwrap_or_default())
     })
-}
-
-fn matches_term(term: &NodeSelectorTerm, node: &Node) -> bool {
-    let labels = node.metadata.labels.clone().unwrap_or_default();
-    let name = node.metadata.name.clone().unwrap_or_default();
-    let expressions = term.match_expressions.iter().flatten().all(|expression| {
-        let values = expression.values.as_deref().unwrap_or_default();
-        holds(&expression.operator, labels.get(&expression.key), values)
-    });
-    let fields = term.match_fields.iter().flatten().all(|expression| {
-        let values = expression.values.as_deref().unwrap_or_default();
-        holds(
-            &expression.operator,
-            (expression.key == "metadata.name").then_some(&name),
-            values,
-        )
-    });
-    let says_something = term.match_expressions.is_some() || term.match_fields.is_some();
-    says_something && expressions && fields
-}
-
-fn holds(operator: &str, value: Option<&String>, values: &[String]) -> bool {
-    let number = |text: &String| text.parse::<i64>().ok();
-    let bound = values.first().and_then(number);
-    match operator {
-        "In" => value.is_some_and(|value| values.contains(value)),
-        "NotIn" => value.is_none_or(|value| !values.contains(value)),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => value
-            .and_then(number)
-            .zip(bound)
-            .is_some_and(|(value, bound)| value > bound),
-        "Lt" => value
-            .and_then(number)
-            .zip(bound)
-            .is_some_and(|(value, bound)| value < bound),
-        _ => false,
-    }
-}
-
-/// Whether a pod that the term speaks of is in the same place as the node.
-fn meets(term: &PodAffinityTerm, pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> bool {
-    pods.iter().any(|other| {
-        other.metadata.uid != pod.metadata.uid
-            && is_active(other)
-            && selects(term, pod, other)
-            && same_place(term, other, node, nodes)
-    })
-}
-
-/// The first of a group that wants to be together has nobody to be with.
-fn is_first(term: &PodAffinityTerm, pod: &Pod, pods: &[&Pod]) -> bool {
-    let others = pods.iter().any(|other| {
-        other.metadata.uid != pod.metadata.uid
-            && other.spec.as_ref().is_some_and(|s| s.node_name.is_some())
-            && selects(term, pod, other)
-    });
-    !others && selects(term, pod, pod)
-}
-
-fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
-    let named = term
-        .namespaces
-        .as_ref()
-        .filter(|namespaces| !namespaces.is_empty());
-    let namespace = match named {
-        Some(namespaces) => other
-            .metadata
-            .namespace
-            .as_ref()
-            .is_some_and(|namespace| namespaces.contains(namespace)),
-        None => term.namespace_selector.is_some() || owner.metadata.namespace == other.metadata.namespace,
-    };
-    let labels = other.metadata.labels.clone().unwrap_or_default();
-    namespace
-        && term
-            .label_selector
-            .as_ref()
-            .is_some_and(|selector| matches_labels(selector, &labels))
-}
-
-fn matches_labels(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector
-        .match_labels
-        .iter()
-        .flatten()
-        .all(|(key, value)| labels.get(key) == Some(value));
-    let expressions = selector.match_expressions.iter().flatten().all(|expression| {
-        let values = expression.values.as_deref().unwrap_or_default();
-        holds(&expression.operator, labels.get(&expression.key), values)
-    });
-    equal && expressions
-}
-
-fn same_place(term: &PodAffinityTerm, other: &Pod, node: &Node, nodes: &[&Node]) -> bool {
-    let label = |node: &Node| {
-        node.metadata
-            .labels
-            .as_ref()
-            .and_then(|labels| labels.get(&term.topology_key).cloned())
-    };
-    let theirs = other.spec.as_ref().and_then(|spec| spec.node_name.clone());
-    let theirs = nodes
-        .iter()
-        .find(|known| theirs.is_some() && known.metadata.name == theirs);
-    let (here, there) = (label(node), theirs.and_then(|node| label(node)));
-    here.is_some() && here == there
 }

@@ -4,12 +4,17 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
 use crate::yard::Isolation;
+
+/// How often and after which pause something that is busy is tried again.
+const BUSY_ATTEMPTS: u32 = 400;
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// What a view came to be.
 #[derive(Debug, PartialEq, Eq)]
@@ -124,6 +129,12 @@ pub fn make_read_only(target: &Path) -> io::Result<()> {
             flags |= keeps;
         }
     }
-    mount(None::<&str>, target, None::<&str>, flags, None::<&str>)?;
-    Ok(())
+    // A child of another thread holds what this one had open for as long as it has not executed its program.
+    for _ in 0..BUSY_ATTEMPTS {
+        match mount(None::<&str>, target, None::<&str>, flags, None::<&str>) {
+            Err(Errno::EBUSY) => std::thread::sleep(BUSY_PAUSE),
+            done => return Ok(done?),
+        }
+    }
+    Err(Errno::EBUSY.into())
 }

@@ -1,0 +1,199 @@
+//! One container of a pod.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// One container, over all of its runs.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Its image, as the pod names it.
+    pub image: String,
+    /// An init container that goes on beside the others.
+    pub sidecar: bool,
+    /// What it does.
+    pub state: State,
+    /// How its last run ended.
+    pub last: Option<Terminated>,
+    /// How the run before that ended.
+    pub before_last: Option<Terminated>,
+    /// How often it was started again.
+    pub restarts: i32,
+    /// Whether it is ready, as its probe says.
+    pub ready: bool,
+    /// Whether it has started, as its probe says.
+    pub started: bool,
+    /// The identifier of its run.
+    pub id: Option<String>,
+}
+
+/// What a container does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// It does not run yet, or not again yet.
+    Waiting {
+        /// Why, in one word.
+        reason: String,
+        /// Why, in a sentence.
+        message: Option<String>,
+    },
+    /// It runs.
+    Running {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// It has ended.
+    Terminated(Terminated),
+}
+
+/// The end of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Terminated {
+    /// Its exit code.
+    pub code: i32,
+    /// `Completed`, `Error`, `OOMKilled`, ...
+    pub reason: String,
+    /// What it left as its last word.
+    pub message: Option<String>,
+    /// When it began.
+    pub started: Timestamp,
+    /// When it ended.
+    pub finished: Timestamp,
+    /// The identifier of the run.
+    pub id: Option<String>,
+}
+
+impl State {
+    /// Waiting, without more to say.
+    pub fn waiting(reason: &str) -> Self {
+        Self::Waiting {
+            reason: reason.to_owned(),
+            message: None,
+        }
+    }
+
+    fn shown(&self) -> ContainerState {
+        let mut shown = ContainerState::default();
+        match self {
+            Self::Waiting { reason, message } => {
+                shown.waiting = Some(ContainerStateWaiting {
+                    reason: Some(reason.clone()),
+                    message: message.clone(),
+                });
+            }
+            Self::Running { since } => {
+                shown.running = Some(ContainerStateRunning {
+                    started_at: Some(Time(*since)),
+                });
+            }
+            Self::Terminated(end) => shown.terminated = Some(end.shown()),
+        }
+        shown
+    }
+}
+
+impl Terminated {
+    /// The end of a run that never was.
+    fn unknown() -> Self {
+        Self {
+            code: 137,
+            reason: "ContainerStatusUnknown".to_owned(),
+            message: Some("The container could not be located when the pod was terminated".to_owned()),
+            started: Timestamp::UNIX_EPOCH,
+            finished: Timestamp::UNIX_EPOCH,
+            id: None,
+        }
+    }
+
+    fn shown(&self) -> ContainerStateTerminated {
+        let time = |at: Timestamp| self.id.is_some().then_some(Time(at));
+        ContainerStateTerminated {
+            container_id: self.id.clone(),
+            exit_code: self.code,
+            reason: Some(self.reason.clone()),
+            message: self.message.clone(),
+            // No signal: container runtimes put it into the exit code.
+            signal: None,
+            started_at: time(self.started),
+            finished_at: time(self.finished),
+        }
+    }
+}
+
+impl Entry {
+    pub(super) fn runs(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+
+    /// Whether it runs or ever ran.
+    pub(super) fn has_run(&self) -> bool {
+        self.runs() || self.code().is_some() || self.last.is_some()
+    }
+
+    /// Notes the end of a run that is not the last one.
+    pub fn remember(&mut self, end: &Terminated) {
+        if self.last.as_ref() != Some(end) {
+            self.before_last = self.last.replace(end.clone());
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        if let State::Waiting { .. } = self.state {
+            self.state = State::Terminated(self.last.take().unwrap_or_else(Terminated::unknown));
+            self.last = self.before_last.take();
+            self.ready = false;
+            self.started = false;
+        }
+    }
+
+    pub(super) fn code(&self) -> Option<i32> {
+        match &self.state {
+            State::Terminated(end) => Some(end.code),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_initialized(&self) -> bool {
+        if self.sidecar {
+            self.started
+        } else {
+            self.code() == Some(0)
+        }
+    }
+
+    pub(super) fn status(&self, init: bool) -> ContainerStatus {
+        let runs = self.runs();
+        let ready = if init && !self.sidecar {
+            self.code() == Some(0)
+        } else {
+            self.ready
+        };
+        ContainerStatus {
+            name: self.name.clone(),
+            image: self.image.clone(),
+            image_id: if self.id.is_some() {
+                self.image.clone()
+            } else {
+                String::new()
+            },
+            container_id: self.id.clone(),
+            state: Some(self.state.shown()),
+            last_state: Some(
+                self.last
+                    .as_ref()
+                    .map_or_else(ContainerState::default, |end| ContainerState {
+                        terminated: Some(end.shown()),
+                        ..ContainerState::default()
+                    }),
+            ),
+            ready,
+            restart_count: self.restarts,
+            started: Some(runs && self.started),
+            ..ContainerStatus::default()
+        }
+    }
+}
