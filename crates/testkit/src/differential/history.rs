@@ -5,19 +5,34 @@
     reason = "this is the vocabulary of tests, which fail by panicking"
 )]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::pods::{Small, Until, small_pods, surroundings};
-use crate::lab::Lab;
+use super::pods::{Small, Until, small_pods, surroundings, volume};
+use crate::lab::{Change, Lab};
+
+/// As many pods are on their way at once: with more, a small machine would be too busy to be on time for any of them.
+const AT_ONCE: usize = 16;
+
+/// How long all of it may take; far longer than it should, so that a busy machine fails nothing.
+const PATIENCE: Duration = Duration::from_mins(12);
+
+/// Something that changed, in the order in which it did.
+pub type Timeline = Vec<String>;
 
 /// What was seen of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
-    /// The phases, each once, in their order.
-    pub phases: Vec<String>,
+    /// Its phases.
+    pub phases: Timeline,
+    /// Its conditions, by their types.
+    pub conditions: BTreeMap<String, Timeline>,
+    /// What its containers did, by their names.
+    pub containers: BTreeMap<String, Timeline>,
     /// The status in the end.
     pub end: Value,
 }
@@ -30,56 +45,169 @@ impl History {
             .iter()
             .map(|change| format!("embedded: {change}"))
             .collect();
-        changes.join("\n")
+        format!(
+            "{}\nreal:     {}\nembedded: {}",
+            changes.join("\n"),
+            json!(self),
+            json!(embedded)
+        )
+    }
+
+    fn see(&mut self, object: &Value) {
+        let status = &object["status"];
+        note(&mut self.phases, text(&status["phase"]).to_owned());
+        for condition in items(&status["conditions"]) {
+            let timeline = self.conditions.entry(text(&condition["type"]).to_owned());
+            let state = format!("{} {}", text(&condition["status"]), text(&condition["reason"]));
+            note(timeline.or_default(), state.trim_end().to_owned());
+        }
+        for container in containers(status) {
+            let timeline = self.containers.entry(text(&container["name"]).to_owned());
+            note(timeline.or_default(), described(&container["state"]));
+        }
+        self.end = tidy(object);
     }
 }
 
-/// Runs all small pods at once, and says what was seen of each.
+fn note(timeline: &mut Timeline, state: String) {
+    if timeline.last() != Some(&state) {
+        timeline.push(state);
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten()
+}
+
+fn containers(status: &Value) -> impl Iterator<Item = &Value> {
+    items(&status["initContainerStatuses"]).chain(items(&status["containerStatuses"]))
+}
+
+fn described(state: &Value) -> String {
+    let (waiting, terminated) = (&state["waiting"], &state["terminated"]);
+    if waiting.is_object() {
+        format!("waiting {}", text(&waiting["reason"]))
+    } else if terminated.is_object() {
+        format!(
+            "terminated {} {}",
+            text(&terminated["reason"]),
+            terminated["exitCode"]
+        )
+    } else {
+        "running".to_owned()
+    }
+}
+
+/// What is being recorded.
+struct Recorder<'a> {
+    lab: &'a Lab,
+    pods: BTreeMap<&'static str, Small>,
+    /// Those that were not made yet.
+    waiting: VecDeque<Small>,
+    histories: BTreeMap<String, History>,
+    /// Those on their way, with what they were last.
+    open: BTreeMap<&'static str, Value>,
+    /// Those that have been told to go.
+    going: Vec<&'static str>,
+}
+
+/// Runs all small pods, and says what was seen of each. `place` is an empty directory, for volumes.
 ///
 /// # Panics
 /// If one never comes to its end.
-pub fn record(lab: &Lab) -> BTreeMap<String, History> {
-    for object in surroundings() {
+pub fn record(lab: &Lab, place: &Path) -> BTreeMap<String, History> {
+    let volume = (!lab.is_embedded()).then(|| volume(&lab.namespace, place));
+    for object in surroundings().into_iter().chain(volume) {
         lab.apply_one(object).unwrap_or_else(|error| panic!("{error}"));
     }
-    let pods = small_pods();
-    for pod in &pods {
-        lab.apply_one(manifest(pod))
-            .unwrap_or_else(|error| panic!("{}: {error}", pod.name));
+    let begin = Instant::now();
+    let mut changes = lab.follow("pods");
+    let mut recorder = Recorder::new(lab);
+    loop {
+        recorder.make_more();
+        if recorder.is_done() {
+            if !lab.is_embedded() {
+                lab.delete(&format!("persistentvolume {}", lab.namespace));
+            }
+            return recorder.histories;
+        }
+        let left = PATIENCE.saturating_sub(begin.elapsed());
+        match changes.next(left) {
+            Some(change) => recorder.take(&change),
+            None => panic!("these do not come to their ends: {:#?}", recorder.open),
+        }
     }
-    let mut histories: BTreeMap<String, History> = BTreeMap::new();
-    // What comes after is not looked at: a container that waits to be started again, for one, does not wait for ever.
-    let mut over: BTreeSet<&'static str> = BTreeSet::new();
-    lab.until("all small pods come to their ends", || {
-        let mut open = Vec::new();
-        let found = lab.get("pods");
-        for object in found["items"].as_array().into_iter().flatten() {
-            let name = object["metadata"]["name"].as_str().unwrap_or_default();
-            let Some(pod) = pods.iter().find(|pod| pod.name == name) else {
-                continue;
+}
+
+impl<'a> Recorder<'a> {
+    fn new(lab: &'a Lab) -> Self {
+        let mut waiting = small_pods();
+        // What has to stay as it is gets the most time to become something else.
+        waiting.sort_by_key(|pod| !matches!(pod.until, Until::Stays(_)));
+        Self {
+            lab,
+            pods: waiting.iter().map(|pod| (pod.name, pod.clone())).collect(),
+            waiting: waiting.into(),
+            histories: BTreeMap::new(),
+            open: BTreeMap::new(),
+            going: Vec::new(),
+        }
+    }
+
+    fn stays(&self, name: &str) -> bool {
+        matches!(self.pods[name].until, Until::Stays(_))
+    }
+
+    fn make_more(&mut self) {
+        while self.open.keys().filter(|name| !self.stays(name)).count() < AT_ONCE {
+            let Some(pod) = self.waiting.pop_front() else {
+                return;
             };
-            if over.contains(pod.name) {
-                continue;
-            }
-            let history = histories.entry(name.to_owned()).or_default();
-            let phase = object["status"]["phase"].as_str().unwrap_or_default().to_owned();
-            if history.phases.last() != Some(&phase) {
-                history.phases.push(phase);
-            }
-            history.end = tidy(object["status"].clone());
-            if is_over(pod.until, &object["status"]) {
-                over.insert(pod.name);
-            } else {
-                open.push(format!("{name}: {}", object["status"]));
-            }
+            self.lab
+                .apply_one(manifest(&pod))
+                .unwrap_or_else(|error| panic!("{}: {error}", pod.name));
+            self.open.insert(pod.name, Value::Null);
         }
-        if over.len() == pods.len() {
-            Ok(())
-        } else {
-            Err(open.join("\n"))
+    }
+
+    fn is_done(&self) -> bool {
+        let stays = |(name, status): (&&'static str, &Value)| match self.pods[*name].until {
+            Until::Stays(phase) => status["phase"] == phase,
+            _ => false,
+        };
+        self.waiting.is_empty() && self.open.iter().all(stays)
+    }
+
+    fn take(&mut self, change: &Change) {
+        let (Change::Is(object) | Change::Gone(object)) = change;
+        let name = text(&object["metadata"]["name"]);
+        // What comes after is not looked at: a container that waits to be started again does not wait for ever.
+        let Some((&name, status)) = self.open.iter_mut().find(|(open, _)| **open == name) else {
+            return;
+        };
+        *status = object["status"].clone();
+        self.histories.entry(name.to_owned()).or_default().see(object);
+        let until = self.pods[name].until;
+        let is_over = match (until, change) {
+            (Until::Deleted(when), Change::Is(_)) => {
+                if !self.going.contains(&name) && has_come_to(*when, &object["status"]) {
+                    self.going.push(name);
+                    self.lab.delete(&format!("pod {name}"));
+                }
+                false
+            }
+            (Until::Deleted(_), Change::Gone(_)) => true,
+            (_, Change::Gone(_)) => panic!("{name} is gone: {object:#}"),
+            (until, Change::Is(_)) => has_come_to(until, &object["status"]),
+        };
+        if is_over {
+            self.open.remove(name);
         }
-    });
-    histories
+    }
 }
 
 fn manifest(pod: &Small) -> Value {
@@ -91,30 +219,42 @@ fn manifest(pod: &Small) -> Value {
     })
 }
 
-fn is_over(until: Until, status: &Value) -> bool {
-    let containers = || status["containerStatuses"].as_array().into_iter().flatten();
-    let ready = status["conditions"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+fn has_come_to(until: Until, status: &Value) -> bool {
+    let is = |kind: &str, value: &str| {
+        items(&status["conditions"])
+            .any(|condition| condition["type"] == kind && condition["status"] == value)
+    };
     match until {
-        Until::Ended => status["phase"] == "Succeeded" || status["phase"] == "Failed",
-        Until::Ready => ready,
-        Until::Running => status["phase"] == "Running",
-        Until::Waits(reason) => {
-            containers().any(|container| container["state"]["waiting"]["reason"] == reason)
+        // A real kubelet takes the sandbox down after the containers, and says so after it has said that the pod is over.
+        Until::Ended => {
+            let phase = text(&status["phase"]);
+            matches!(phase, "Succeeded" | "Failed")
+                && is("PodReadyToStartContainers", "False")
+                && !containers(status).any(|container| container["state"]["running"].is_object())
         }
+        Until::Ready => is("Ready", "True"),
+        Until::Waits(reason) => {
+            containers(status).any(|container| container["state"]["waiting"]["reason"] == reason)
+        }
+        Until::Stays(_) | Until::Deleted(_) => false,
     }
 }
 
-/// Takes out times, addresses and identifiers.
-fn tidy(mut status: Value) -> Value {
-    scrub(&mut status);
+/// The status of a pod without times, addresses and identifiers.
+fn tidy(object: &Value) -> Value {
+    let mut status = object["status"].clone();
+    let metadata = &object["metadata"];
+    scrub(
+        &mut status,
+        &[
+            (text(&metadata["uid"]), "UID"),
+            (text(&metadata["namespace"]), "NAMESPACE"),
+        ],
+    );
     status
 }
 
-fn scrub(value: &mut Value) {
+fn scrub(value: &mut Value, names: &[(&str, &str)]) {
     match value {
         Value::Object(fields) => {
             for name in [
@@ -124,25 +264,28 @@ fn scrub(value: &mut Value) {
                 "lastTransitionTime",
                 "lastProbeTime",
                 "containerID",
-                "imageID",
                 "podIP",
                 "podIPs",
                 "hostIP",
                 "hostIPs",
-                "observedGeneration",
-                "allocatedResources",
-                "resources",
-                "user",
-                "volumeMounts",
             ] {
                 fields.remove(name);
             }
-            fields.values_mut().for_each(scrub);
+            for value in fields.values_mut() {
+                scrub(value, names);
+            }
         }
         Value::Array(items) => {
-            items.iter_mut().for_each(scrub);
+            for value in &mut *items {
+                scrub(value, names);
+            }
             if items.iter().all(|item| item["type"].is_string()) {
                 items.sort_by_key(|item| item["type"].to_string());
+            }
+        }
+        Value::String(words) => {
+            for (name, instead) in names {
+                *words = words.replace(name, instead);
             }
         }
         _ => {}

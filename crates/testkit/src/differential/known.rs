@@ -1,11 +1,14 @@
-//! The known differences between the embedded API and a real kube-apiserver, each with its reason. Whatever else differs
-//! fails the test.
+//! The known differences between the embedded cluster and a real one, each with its reason: those of the API, and those of
+//! pods. Whatever else differs fails the tests.
+
+use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::history::History;
+use super::history::{History, Timeline};
 use super::normalise::Answer;
 use super::operation::Operation;
+use super::pods::{Small, Until};
 
 /// One known difference.
 pub struct Known {
@@ -80,23 +83,192 @@ fn without_default_tolerations(object: &mut Value) {
     }
 }
 
-/// Takes the known differences out of the history of a small pod:
-///
-/// - a real runtime says the name of an image in full, with its registry, and the embedded node has none;
-/// - both sides are looked at from time to time, so that a pod which ran for less than that was not seen running;
-/// - why a container waits is told in words, which name the pod's UID.
-pub fn forgive_history(history: &mut History) {
-    if history.phases.len() > 2 {
-        history.phases.retain(|phase| phase != "Running");
+/// One known difference between how a real kubelet and the embedded node run the same pod.
+pub struct KnownOfPods {
+    /// What differs, and why that is right or does not matter.
+    pub reason: &'static str,
+    /// Takes it out of both histories.
+    forgive: fn(&Small, &mut History, &mut History),
+}
+
+/// All known differences of pods.
+pub const KNOWN_OF_PODS: &[KnownOfPods] = &[
+    KnownOfPods {
+        reason: "A kubelet looks at containers about once a second and writes what they are then, so that what came and \
+                 went in between is not told. The embedded node is told at once, and misses less.",
+        forgive: |pod, real, embedded| {
+            let pairs = |real: &mut BTreeMap<String, Timeline>, embedded: &mut BTreeMap<String, Timeline>| {
+                for (name, real) in real {
+                    if let Some(embedded) = embedded.get_mut(name) {
+                        without_moments(pod.lasts, real, embedded);
+                    }
+                }
+            };
+            without_moments(pod.lasts, &mut real.phases, &mut embedded.phases);
+            pairs(&mut real.conditions, &mut embedded.conditions);
+            pairs(&mut real.containers, &mut embedded.containers);
+        },
+    },
+    KnownOfPods {
+        reason: "The embedded node does not change the resources of pods that run, nor mounts differently from what was \
+                 asked for, and there is only one generation of a pod: it does not tell which of those it has come to.",
+        forgive: |_, real, embedded| {
+            for history in [real, embedded] {
+                without(
+                    &mut history.end,
+                    &[
+                        "observedGeneration",
+                        "resources",
+                        "allocatedResources",
+                        "volumeMounts",
+                    ],
+                );
+            }
+        },
+    },
+    KnownOfPods {
+        reason: "A busy kubelet may tell of the first wait before a restart so late that it is the second, and may start \
+                 a container once more before it learns that its pod is to go.",
+        forgive: |pod, real, embedded| {
+            if let Until::Waits(RESTARTS) | Until::Deleted(Until::Waits(RESTARTS)) = pod.until {
+                for history in [real, embedded] {
+                    without(&mut history.end, &["restartCount"]);
+                    let (first, second) = ("back-off 10s", "back-off 20s");
+                    replace(&mut history.end, second, first);
+                }
+            }
+        },
+    },
+    KnownOfPods {
+        reason: "Images are not pulled, so that there is neither a registry in their names nor an identifier of what \
+                 was pulled.",
+        forgive: |_, real, embedded| {
+            for history in [real, embedded] {
+                without(&mut history.end, &["image", "imageID"]);
+            }
+        },
+    },
+];
+
+/// Takes the known differences out of two histories of a pod.
+pub fn forgive_history(pod: &Small, real: &mut History, embedded: &mut History) {
+    for known in KNOWN_OF_PODS {
+        (known.forgive)(pod, real, embedded);
     }
-    for list in ["containerStatuses", "initContainerStatuses"] {
-        let containers = history.end.get_mut(list).and_then(Value::as_array_mut);
-        for container in containers.into_iter().flatten() {
-            container["image"] = Value::Null;
-            for state in ["state", "lastState"] {
-                let waiting = container[state].get_mut("waiting").and_then(Value::as_object_mut);
-                waiting.map(|waiting| waiting.remove("message"));
+}
+
+/// Takes out fields wherever they are.
+fn without(value: &mut Value, names: &[&str]) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, _| !names.contains(&name.as_str()));
+            fields.values_mut().for_each(|value| without(value, names));
+        }
+        Value::Array(items) => items.iter_mut().for_each(|value| without(value, names)),
+        _ => {}
+    }
+}
+
+/// Replaces words in texts, wherever they are.
+fn replace(value: &mut Value, words: &str, instead: &str) {
+    match value {
+        Value::String(text) => *text = text.replace(words, instead),
+        Value::Array(items) => {
+            for value in items {
+                replace(value, words, instead);
             }
         }
+        Value::Object(fields) => {
+            for value in fields.values_mut() {
+                replace(value, words, instead);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Why a container waits that is started again and again.
+const RESTARTS: &str = "CrashLoopBackOff";
+
+/// What a pod is before anything of it was made. Whoever is quick does not tell.
+const BEGINNINGS: &[&str] = &[
+    "False",
+    "False ContainersNotReady",
+    "False ContainersNotInitialized",
+];
+
+/// Takes out what may have been too short for one of the two to see.
+fn without_moments(lasts: bool, real: &mut Timeline, embedded: &mut Timeline) {
+    if real == embedded {
+        return;
+    }
+    for own in [real, embedded] {
+        if own.len() > 1 && BEGINNINGS.contains(&own[0].as_str()) {
+            own.remove(0);
+        }
+        let end = own.pop();
+        own.retain(|state| !may_be_missed(lasts, state));
+        own.extend(end);
+        own.dedup();
+    }
+}
+
+/// Whether a state may be too short to be seen: what a pod begins with always may, the rest if its containers do not run
+/// for long.
+fn may_be_missed(lasts: bool, state: &str) -> bool {
+    let first = ["waiting ContainerCreating", "waiting PodInitializing"];
+    let between = [
+        "Running",
+        "running",
+        "True",
+        "waiting PostStartHookError",
+        "waiting RunContainerError",
+    ];
+    let is_brief =
+        || between.contains(&state) || BEGINNINGS.contains(&state) || state.starts_with("terminated");
+    first.contains(&state) || (!lasts && is_brief())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forgiven(lasts: bool, real: &[&str], embedded: &[&str]) -> bool {
+        let timeline = |states: &[&str]| states.iter().map(ToString::to_string).collect::<Timeline>();
+        let (mut real, mut embedded) = (timeline(real), timeline(embedded));
+        without_moments(lasts, &mut real, &mut embedded);
+        real == embedded
+    }
+
+    #[test]
+    fn a_moment_may_be_missed_and_nothing_else() {
+        assert!(forgiven(
+            false,
+            &["Pending", "Succeeded"],
+            &["Pending", "Running", "Succeeded"]
+        ));
+        assert!(!forgiven(
+            true,
+            &["Pending", "Succeeded"],
+            &["Pending", "Running", "Succeeded"]
+        ));
+        assert!(!forgiven(
+            false,
+            &["Pending", "Running"],
+            &["Pending", "Running", "Succeeded"]
+        ));
+        assert!(!forgiven(
+            false,
+            &["Pending", "Failed"],
+            &["Pending", "Running", "Succeeded"]
+        ));
+        assert!(!forgiven(
+            false,
+            &["waiting A", "terminated B 1"],
+            &["terminated B 1"]
+        ));
+        assert!(forgiven(true, &["True"], &["False", "True"]));
+        assert!(!forgiven(true, &["True"], &["True", "False", "True"]));
+        assert!(!forgiven(false, &["A", "B", "C"], &["B", "A", "C"]));
     }
 }

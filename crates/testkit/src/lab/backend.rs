@@ -122,6 +122,14 @@ impl Backend {
         }
     }
 
+    /// Removes what a namespace leaves on the embedded cluster: claimed volumes stay there.
+    pub fn forget(&self, namespace: &str) {
+        if let (Self::Embedded(_), Ok(scratch)) = (self, scratch()) {
+            // There are none if nothing was claimed.
+            drop(std::fs::remove_dir_all(scratch.join("volumes").join(namespace)));
+        }
+    }
+
     /// How an operator is started on it.
     pub fn operator(&self) -> Start {
         match self {

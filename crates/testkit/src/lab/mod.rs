@@ -10,6 +10,7 @@
 
 pub mod backend;
 mod command;
+mod follow;
 mod manifest;
 mod objects;
 
@@ -25,6 +26,7 @@ use crate::cluster::Cluster;
 use crate::operator::Operator;
 use backend::Backend;
 pub use backend::main;
+pub use follow::{Change, Follow};
 pub use manifest::{Role, job};
 use objects::{Wanted, resource_of};
 
@@ -83,6 +85,11 @@ impl Lab {
         let lab = Self::new(name);
         let operator = Operator::start(&lab.backend.operator(), &lab.namespace);
         (lab, operator)
+    }
+
+    /// Whether this is the embedded cluster.
+    pub fn is_embedded(&self) -> bool {
+        matches!(self.backend, Backend::Embedded(_))
     }
 
     /// The real cluster, for what only that has.
@@ -302,5 +309,6 @@ impl Drop for Lab {
         if let Err(error) = self.runtime.block_on(deletion) {
             eprintln!("{} was left: {error:#}", self.namespace);
         }
+        self.backend.forget(&self.namespace);
     }
 }

@@ -6,7 +6,8 @@
 )]
 
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Event, Namespace, Node, Pod, ResourceQuota, Secret, Service, ServiceAccount,
+    ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret,
+    Service, ServiceAccount,
 };
 use kube::api::ApiResource;
 use kube::core::Resource;
@@ -61,6 +62,8 @@ pub(super) fn resource_of(kind: &str) -> (ApiResource, bool) {
         "serviceaccount" => (of::<ServiceAccount>(), true),
         "resourcequota" => (of::<ResourceQuota>(), true),
         "event" | "events" => (of::<Event>(), true),
+        "persistentvolumeclaim" => (of::<PersistentVolumeClaim>(), true),
+        "persistentvolume" => (of::<PersistentVolume>(), false),
         "namespace" => (of::<Namespace>(), false),
         "node" | "nodes" => (of::<Node>(), false),
         _ => panic!("tests have not asked for a {kind} so far"),

@@ -1,0 +1,84 @@
+//! Hooks of a container's life, and deletion.
+
+use serde_json::{Value, json};
+
+use super::{LONG, STUBBORN, Small, TELL, Until, main, named, pod, pod_with, with};
+
+fn hook(name: &str, script: &str) -> Value {
+    json!({"lifecycle": {name: {"exec": {"command": ["sh", "-c", script]}}}})
+}
+
+pub(super) fn pods() -> Vec<Small> {
+    let deleted = Until::Deleted(&Until::Ready);
+    let after = |script: &str, hooked: &str| with(main(script), &hook("postStart", hooked));
+    let before = |script: &str, hooked: &str| with(main(script), &hook("preStop", hooked));
+    vec![
+        pod("after-start", after(LONG, "true")).until(Until::Ready),
+        pod(
+            "after-start-beside-it",
+            after(
+                &format!("until test -e /tmp/f; do sleep 0.2; done; echo seen {TELL}"),
+                "touch /tmp/f",
+            ),
+        ),
+        pod("after-start-fails", after(STUBBORN, "exit 1")),
+        pod("after-start-has-no-command", after_without_command()),
+        pod_with(
+            "after-start-keeps-failing",
+            after(STUBBORN, "exit 1"),
+            &json!({"restartPolicy": "Always"}),
+        )
+        .until(Until::Waits("CrashLoopBackOff")),
+        pod("before-stop", before(LONG, &format!("echo bye {TELL}"))).until(deleted),
+        pod("before-stop-fails", before(LONG, "exit 1")).until(deleted),
+        pod("before-stop-is-too-slow", before(LONG, "sleep 100")).until(deleted),
+        pod(
+            "before-stop-not-at-its-own-end",
+            before("sleep 1", &format!("echo bye {TELL}")),
+        ),
+        pod(
+            "before-stop-sleeps",
+            with(
+                main(LONG),
+                &json!({"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}),
+            ),
+        )
+        .until(deleted),
+        pod("deleted", main(LONG)).until(deleted),
+        pod("deleted-fails", main("trap 'exit 3' TERM; sleep 1000 & wait")).until(deleted),
+        pod("deleted-by-force", main(STUBBORN)).until(deleted),
+        pod_with(
+            "deleted-for-ever",
+            main(LONG),
+            &json!({"restartPolicy": "Always"}),
+        )
+        .until(deleted),
+        pod_with(
+            "deleted-while-restarting",
+            main("exit 1"),
+            &json!({"restartPolicy": "Always"}),
+        )
+        .until(Until::Deleted(&Until::Waits("CrashLoopBackOff"))),
+        pod_with(
+            "deleted-with-sidecar",
+            main(LONG),
+            &json!({"initContainers": [with(named("side", LONG), &json!({"restartPolicy": "Always"}))]}),
+        )
+        .until(deleted),
+        pod(
+            "deleted-before-it-ran",
+            with(
+                main("true"),
+                &json!({"envFrom": [{"configMapRef": {"name": "absent"}}]}),
+            ),
+        )
+        .until(Until::Deleted(&Until::Waits("CreateContainerConfigError"))),
+    ]
+}
+
+fn after_without_command() -> Value {
+    with(
+        main(STUBBORN),
+        &json!({"lifecycle": {"postStart": {"exec": {"command": ["no-such-command"]}}}}),
+    )
+}

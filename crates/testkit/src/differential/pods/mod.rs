@@ -1,0 +1,152 @@
+//! Small pods, each about one thing that a kubelet does. What they find, they write into their termination message, so
+//! that it can be compared.
+
+mod ends;
+mod environment;
+mod hooks;
+mod identity;
+mod probes;
+mod restarts;
+mod several;
+mod unschedulable;
+mod volumes;
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+/// When a pod is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// When nothing of it is left to run.
+    Ended,
+    /// When it is ready.
+    Ready,
+    /// When a container waits, for this reason.
+    Waits(&'static str),
+    /// When all others are over, as it stays in this phase for ever.
+    Stays(&'static str),
+    /// When it is gone. It is deleted when it has come to this.
+    Deleted(&'static Until),
+}
+
+/// One small pod.
+#[derive(Clone, Debug)]
+pub struct Small {
+    /// Its name.
+    pub name: &'static str,
+    /// When it is compared.
+    pub until: Until,
+    /// Its spec.
+    pub spec: Value,
+    /// Whether its containers run for so long that nobody can miss it.
+    pub lasts: bool,
+}
+
+impl Small {
+    fn until(mut self, until: Until) -> Self {
+        self.until = until;
+        self.lasts |= matches!(until, Until::Ready | Until::Deleted(Until::Ready));
+        self
+    }
+
+    fn lasting(mut self) -> Self {
+        self.lasts = true;
+        self
+    }
+}
+
+/// Where a script says what it has found.
+const TELL: &str = "> /dev/termination-log";
+
+/// A script that runs until it is asked to end.
+const LONG: &str = "trap 'exit 0' TERM; sleep 1000 & wait";
+
+/// A script that does not end when it is asked to.
+const STUBBORN: &str = "trap '' TERM; sleep 1000; true";
+
+fn main(script: &str) -> Value {
+    json!({"name": "main", "image": crate::images::BUSYBOX, "command": ["sh", "-c", script]})
+}
+
+fn named(name: &str, script: &str) -> Value {
+    with(main(script), &json!({"name": name}))
+}
+
+fn with(mut container: Value, more: &Value) -> Value {
+    json_patch::merge(&mut container, more);
+    container
+}
+
+/// A pod of one container, which is not started again.
+fn pod(name: &'static str, container: Value) -> Small {
+    pod_with(name, container, &json!({}))
+}
+
+/// The same, with further fields of the spec.
+fn pod_with(name: &'static str, container: Value, more: &Value) -> Small {
+    let containers = vec![container];
+    let mut spec = json!({
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": false,
+        "terminationGracePeriodSeconds": 2,
+        "containers": containers,
+    });
+    json_patch::merge(&mut spec, more);
+    Small {
+        name,
+        until: Until::Ended,
+        spec,
+        lasts: false,
+    }
+}
+
+/// The objects that the pods refer to.
+pub fn surroundings() -> Vec<Value> {
+    vec![
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "words"},
+            "data": {"one": "1", "two": "zwei"}, "binaryData": {"raw": "AAEC"}}),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "secrets"}, "stringData": {"key": "hush"}}),
+        json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "kept"}, "spec": {
+            "accessModes": ["ReadWriteMany"], "storageClassName": "", "resources": {"requests": {"storage": "1Mi"}},
+        }}),
+    ]
+}
+
+/// A volume for the claim, which only the embedded cluster makes by itself.
+pub fn volume(namespace: &str, place: &Path) -> Value {
+    json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace}, "spec": {
+        "accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Mi"},
+        "claimRef": {"namespace": namespace, "name": "kept"},
+        "hostPath": {"path": place, "type": "Directory"},
+    }})
+}
+
+/// All of them.
+pub fn small_pods() -> Vec<Small> {
+    let all = [
+        ends::pods(),
+        environment::pods(),
+        hooks::pods(),
+        identity::pods(),
+        probes::pods(),
+        restarts::pods(),
+        several::pods(),
+        unschedulable::pods(),
+        volumes::pods(),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_at_least_forty_and_each_has_a_name_of_its_own() {
+        let pods = small_pods();
+        let names: std::collections::BTreeSet<&str> = pods.iter().map(|pod| pod.name).collect();
+        assert!(pods.len() >= 40, "{}", pods.len());
+        assert_eq!(names.len(), pods.len());
+    }
+}

@@ -1,0 +1,106 @@
+//! Pods of several containers.
+
+use serde_json::{Value, json};
+
+use super::{LONG, STUBBORN, Small, TELL, Until, main, named, pod_with, with};
+
+fn with_init(name: &'static str, container: Value, init: &Value) -> Small {
+    pod_with(name, container, &json!({"initContainers": init}))
+}
+
+fn side(script: &str) -> Value {
+    with(named("side", script), &json!({"restartPolicy": "Always"}))
+}
+
+pub(super) fn pods() -> Vec<Small> {
+    let mut pods = sidecars();
+    let shared = |name: &str, script: &str| {
+        with(
+            named(name, script),
+            &json!({"volumeMounts": [{"name": "s", "mountPath": "/s"}]}),
+        )
+    };
+    let waits = Until::Waits("CrashLoopBackOff");
+    pods.extend([
+        pod_with(
+            "init-in-order",
+            shared("main", &format!("cat /s/f {TELL}")),
+            &json!({
+                "volumes": [{"name": "s", "emptyDir": {}}],
+                "initContainers": [shared("a", "echo a >> /s/f"), shared("b", "echo b >> /s/f")],
+            }),
+        ),
+        with_init("init-fails", main("true"), &json!([named("a", "exit 7"), named("b", "true")])),
+        with_init(
+            "init-has-no-such-command",
+            main("true"),
+            &json!([with(named("a", ""), &json!({"command": ["no-such-command"]}))]),
+        ),
+        pod_with(
+            "init-keeps-failing",
+            main("true"),
+            &json!({"restartPolicy": "Always", "initContainers": [named("a", "exit 7")]}),
+        )
+        .until(waits),
+        pod_with(
+            "one-fails",
+            main("true"),
+            &json!({"containers": [main("true"), named("other", "exit 5")]}),
+        ),
+        pod_with(
+            "one-fails-early",
+            main("true"),
+            &json!({"containers": [main("sleep 8"), named("other", "exit 5")]}),
+        ),
+        pod_with(
+            "two-messages",
+            main(""),
+            &json!({"containers": [main(&format!("echo one {TELL}")), named("other", &format!("echo two {TELL}"))]}),
+        ),
+        pod_with(
+            "shared-network",
+            main(""),
+            &json!({"containers": [
+                main(&format!("until nc 127.0.0.1 7777 < /dev/null {TELL}; do sleep 0.2; done")),
+                named("server", "echo found | nc -l -p 7777"),
+            ]}),
+        ),
+    ]);
+    pods
+}
+
+fn sidecars() -> Vec<Small> {
+    let asked = |script: &str| {
+        json!({"startupProbe": {
+            "exec": {"command": ["sh", "-c", script]}, "periodSeconds": 1, "failureThreshold": 100, "timeoutSeconds": 20,
+        }})
+    };
+    let share = json!({"volumeMounts": [{"name": "s", "mountPath": "/s"}]});
+    vec![
+        with_init("sidecar-ends-with-its-pod", main("sleep 8"), &json!([side(LONG)])).lasting(),
+        with_init("sidecar-is-killed", main("sleep 1"), &json!([side(STUBBORN)])),
+        with_init(
+            "sidecar-of-a-failure",
+            main("exit 3"),
+            &json!([side("trap 'exit 4' TERM; sleep 1000 & wait")]),
+        ),
+        pod_with(
+            "sidecar-is-waited-for",
+            with(main(&format!("cat /s/up {TELL}")), &share),
+            &json!({
+                "volumes": [{"name": "s", "emptyDir": {}}],
+                "initContainers": [with(
+                    with(side("trap 'exit 0' TERM; sleep 2; echo up > /s/up; sleep 1000 & wait"), &share),
+                    &asked("test -e /s/up"),
+                )],
+            }),
+        ),
+        with_init(
+            "sidecar-before-a-failing-init",
+            main("true"),
+            &json!([side(LONG), named("then", "exit 2")]),
+        ),
+        with_init("sidecar-keeps-failing", main(LONG), &json!([side("exit 1")]))
+            .until(Until::Waits("CrashLoopBackOff")),
+    ]
+}

@@ -1,0 +1,194 @@
+//! Volumes.
+
+use serde_json::{Value, json};
+
+use super::{Small, TELL, Until, main, pod, pod_with, with};
+
+const MORE: &str = ">> /dev/termination-log";
+
+/// A pod with one volume at `/v`.
+fn mounted(name: &'static str, script: &str, volume: &Value, mount: &Value) -> Small {
+    let mount = with(json!({"name": "v", "mountPath": "/v"}), mount);
+    let container = with(
+        main(script),
+        &json!({
+            "volumeMounts": [mount], "env": [{"name": "NAME", "value": "sub"}],
+            "resources": {"limits": {"memory": "64Mi"}},
+        }),
+    );
+    pod_with(
+        name,
+        container,
+        &json!({"volumes": [with(json!({"name": "v"}), volume)]}),
+    )
+}
+
+pub(super) fn pods() -> Vec<Small> {
+    let mut pods = files();
+    pods.extend(places());
+    pods
+}
+
+/// Volumes that hold what the API has.
+fn files() -> Vec<Small> {
+    let none = json!({});
+    let words = |more: &Value| json!({"configMap": with(json!({"name": "words"}), more)});
+    let projected = |sources: Value| json!({"projected": {"sources": sources}});
+    let waits = Until::Stays("Pending");
+    vec![
+        mounted(
+            "config-map",
+            &format!("cat /v/one /v/two {TELL}"),
+            &words(&none),
+            &none,
+        ),
+        mounted(
+            "config-map-binary",
+            &format!("wc -c < /v/raw {TELL}"),
+            &words(&none),
+            &none,
+        ),
+        mounted(
+            "config-map-items",
+            &format!("ls /v {TELL}; stat -L -c %a /v/deep/er {MORE}"),
+            &words(&json!({"items": [{"key": "one", "path": "deep/er", "mode": 0o400}]})),
+            &none,
+        ),
+        mounted(
+            "config-map-optional",
+            &format!("ls /v | wc -l {TELL}"),
+            &json!({"configMap": {"name": "absent", "optional": true}}),
+            &none,
+        ),
+        mounted(
+            "config-map-absent",
+            "true",
+            &json!({"configMap": {"name": "absent"}}),
+            &none,
+        )
+        .until(waits),
+        mounted(
+            "config-map-key-absent",
+            "true",
+            &words(&json!({"items": [{"key": "three", "path": "x"}]})),
+            &none,
+        )
+        .until(waits),
+        mounted(
+            "secret",
+            &format!("cat /v/key {TELL}; stat -L -c %a /v/key {MORE}"),
+            &json!({"secret": {"secretName": "secrets", "defaultMode": 0o444}}),
+            &none,
+        ),
+        mounted(
+            "secret-absent",
+            "true",
+            &json!({"secret": {"secretName": "absent"}}),
+            &none,
+        )
+        .until(waits),
+        mounted(
+            "sub-path",
+            &format!("cat /v {TELL}"),
+            &words(&none),
+            &json!({"subPath": "two"}),
+        ),
+        mounted(
+            "downward",
+            &format!("cat /v/labels /v/name /v/memory {TELL}"),
+            &json!({"downwardAPI": {"items": [
+                {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
+                {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
+                {"path": "memory", "resourceFieldRef": {
+                    "containerName": "main", "resource": "limits.memory", "divisor": "1Mi"}},
+            ]}}),
+            &none,
+        ),
+        mounted(
+            "projected",
+            &format!("cat /v/one /v/key /v/name {TELL}"),
+            &projected(json!([
+                {"configMap": {"name": "words", "items": [{"key": "one", "path": "one"}]}},
+                {"secret": {"name": "secrets"}},
+                {"downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
+            ])),
+            &none,
+        ),
+        mounted(
+            "token",
+            &format!("tr -cd . < /v/token | wc -c {TELL}"),
+            &projected(json!([{"serviceAccountToken": {"path": "token", "audience": "trainyard"}}])),
+            &none,
+        ),
+        mounted(
+            "files-are-read-only",
+            &format!("echo x > /v/one || echo refused {TELL}"),
+            &words(&none),
+            &none,
+        ),
+    ]
+}
+
+/// Volumes to write to.
+fn places() -> Vec<Small> {
+    let none = json!({});
+    let empty = json!({"emptyDir": {}});
+    let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
+    // A directory of the machine belongs to root.
+    let as_root = |mut pod: Small| {
+        json_patch::merge(&mut pod.spec, &json!({"securityContext": {"runAsUser": 0}}));
+        pod
+    };
+    vec![
+        mounted(
+            "empty-dir",
+            &format!("echo x > /v/f; cat /v/f {TELL}"),
+            &empty,
+            &none,
+        ),
+        mounted(
+            "empty-dir-of-memory",
+            &format!("echo x > /v/f; cat /v/f {TELL}"),
+            &json!({"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}),
+            &none,
+        ),
+        mounted(
+            "read-only-volume",
+            "echo x > /v/f",
+            &empty,
+            &json!({"readOnly": true}),
+        ),
+        mounted(
+            "sub-path-expression",
+            &format!("echo x > /v/f; cat /v/f {TELL}"),
+            &empty,
+            &json!({"subPathExpr": "$(NAME)"}),
+        ),
+        mounted(
+            "host-path",
+            &format!("test -e /v/hosts && echo there {TELL}"),
+            &json!({"hostPath": {"path": "/etc", "type": "Directory"}}),
+            &json!({"readOnly": true}),
+        ),
+        as_root(mounted(
+            "claim",
+            &format!("echo x > /v/f; cat /v/f {TELL}"),
+            &claim("kept"),
+            &none,
+        )),
+        as_root(mounted(
+            "claim-read-only",
+            "echo x > /v/g",
+            &claim("kept"),
+            &json!({"readOnly": true}),
+        )),
+        mounted("claim-absent", "true", &claim("absent"), &none).until(Until::Stays("Pending")),
+        pod(
+            "read-only-root",
+            with(
+                main("echo x > /f"),
+                &json!({"securityContext": {"readOnlyRootFilesystem": true}}),
+            ),
+        ),
+    ]
+}

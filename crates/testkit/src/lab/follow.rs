@@ -1,0 +1,101 @@
+//! Seeing every change of the objects of a kind.
+
+#![allow(
+    clippy::panic,
+    reason = "this is the vocabulary of tests, which fail by panicking"
+)]
+
+use std::time::Duration;
+
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
+use serde_json::{Value, json};
+
+use super::Lab;
+use super::objects::Wanted;
+
+/// A change of an object.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// It is like this now.
+    Is(Value),
+    /// It is gone, and was like this.
+    Gone(Value),
+}
+
+/// All changes of the objects of a kind, from the moment at which this was made.
+pub struct Follow<'a> {
+    lab: &'a Lab,
+    api: Api<DynamicObject>,
+    version: String,
+    events: Option<BoxStream<'static, kube::Result<WatchEvent<DynamicObject>>>>,
+}
+
+impl Lab {
+    /// Follows the objects of a kind.
+    ///
+    /// # Panics
+    /// If they can't be listed.
+    pub fn follow(&self, kind: &str) -> Follow<'_> {
+        let api = self.api(&Wanted::parse(kind));
+        let list = self.runtime.block_on(api.list(&ListParams::default().limit(1)));
+        let list = list.unwrap_or_else(|error| panic!("list {kind}: {error}"));
+        Follow {
+            lab: self,
+            api,
+            version: list.metadata.resource_version.unwrap_or_default(),
+            events: None,
+        }
+    }
+}
+
+impl Follow<'_> {
+    /// The next change, if there is one in time.
+    ///
+    /// # Panics
+    /// If changes can't be seen.
+    pub fn next(&mut self, in_time: Duration) -> Option<Change> {
+        let lab = self.lab;
+        let next = async {
+            loop {
+                if let Some(change) = self.step().await {
+                    return change;
+                }
+            }
+        };
+        lab.runtime
+            .block_on(async { tokio::time::timeout(in_time, next).await.ok() })
+    }
+
+    async fn step(&mut self) -> Option<Change> {
+        let events = if let Some(events) = &mut self.events {
+            events
+        } else {
+            let opened = self.api.watch(&WatchParams::default(), &self.version).await;
+            let opened = opened.unwrap_or_else(|error| panic!("watch: {error}"));
+            self.events.insert(opened.boxed())
+        };
+        let event = events.try_next().await;
+        let change = match event.unwrap_or_else(|error| panic!("watch: {error}")) {
+            // A server ends every watch at some time; the next one goes on from there.
+            None => {
+                self.events = None;
+                return None;
+            }
+            Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
+                self.version = object.metadata.resource_version.clone().unwrap_or_default();
+                Change::Is(json!(object))
+            }
+            Some(WatchEvent::Deleted(object)) => {
+                self.version = object.metadata.resource_version.clone().unwrap_or_default();
+                Change::Gone(json!(object))
+            }
+            Some(WatchEvent::Bookmark(bookmark)) => {
+                self.version = bookmark.metadata.resource_version;
+                return None;
+            }
+            Some(WatchEvent::Error(error)) => panic!("watch: {error}"),
+        };
+        Some(change)
+    }
+}
