@@ -52,7 +52,6 @@ fn main() -> ExitCode {
         add("nothing_is_left_after_kill", nothing_is_left_after_kill);
         add("host_network", host_network);
         add("plain", plain);
-        add("quick", quick);
         add("limits", limits);
         add("limits_plain", limits_plain);
     }
@@ -92,10 +91,6 @@ fn commands(identity: Identity) {
 
 fn rights(identity: Identity) {
     assert_eq!(Run::new(identity).to_end(&["rights"]), "ok\n");
-}
-
-fn quick(identity: Identity) {
-    assert_eq!(Run::new(identity).to_end(&["quick"]), "ok\n");
 }
 
 fn limits(identity: Identity) {

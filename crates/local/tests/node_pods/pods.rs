@@ -24,7 +24,6 @@ pub const ALL: &[(&str, Test)] = &[
     ("probes", |c| probes(c).boxed()),
     ("unschedulable", |c| unschedulable(c).boxed()),
     ("names", |c| names(c).boxed()),
-    ("quick", |c| quick(c).boxed()),
     ("exec", |c| asked::exec(c).boxed()),
     ("events", |c| asked::events(c).boxed()),
     ("token", |c| asked::token(c).boxed()),
@@ -248,13 +247,7 @@ async fn volumes(cluster: Cluster) {
     maps.patch("files", &PatchParams::default(), &change)
         .await
         .unwrap();
-    let changed = Instant::now();
     cluster.until_phase("pod", "Succeeded").await;
-    assert!(
-        changed.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        changed.elapsed()
-    );
     assert_eq!(cluster.log("pod").await, "oneapp=\"test\"\nname=\"pod\"two\nnew");
 }
 
@@ -273,10 +266,7 @@ async fn deletion(cluster: Cluster) {
     let begin = Instant::now();
     cluster.delete("deaf").await;
     let took = begin.elapsed();
-    assert!(
-        took > Duration::from_millis(1900) && took < Duration::from_secs(4),
-        "{took:?}"
-    );
+    assert!(took > Duration::from_millis(1900), "{took:?}");
 }
 
 async fn probes(cluster: Cluster) {
@@ -368,15 +358,6 @@ async fn unschedulable(cluster: Cluster) {
         message.starts_with("0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."),
         "{message}"
     );
-}
-
-async fn quick(cluster: Cluster) {
-    let begin = Instant::now();
-    cluster.create("pod", once("echo hi")).await;
-    cluster.until_phase("pod", "Succeeded").await;
-    let took = begin.elapsed();
-    eprintln!("a pod takes {took:?}");
-    assert!(took < Duration::from_millis(200), "{took:?}");
 }
 
 async fn names(cluster: Cluster) {
