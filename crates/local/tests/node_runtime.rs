@@ -17,6 +17,7 @@ mod limits;
 #[path = "node_runtime/machine.rs"]
 mod machine;
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         add("files", files);
         add("network", network);
         add("endings", endings);
+        add("failed_start", failed_start);
         add("commands", commands);
         add("rights", rights);
         add("signals_and_exit_code", signals_and_exit_code);
@@ -83,6 +85,24 @@ fn network(identity: Identity) {
 
 fn endings(identity: Identity) {
     assert_eq!(Run::new(identity).to_end(&["endings"]), "ok\n");
+}
+
+/// A container whose files could be put together only in part, the working directory among them.
+fn failed_start(identity: Identity) {
+    let run = Run::new(identity);
+    let precious = ["work/precious", "work/deep/down/precious"].map(|name| run.home().join(name));
+    std::fs::create_dir_all(run.home().join("work/deep/down")).unwrap();
+    for file in &precious {
+        std::fs::write(file, "of the user").unwrap();
+    }
+    let deep = run.home().join("work/deep");
+    std::fs::set_permissions(&deep, std::fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(run.to_end(&["failed_start"]), "ok\n");
+    for file in &precious {
+        assert_eq!(std::fs::read_to_string(file).unwrap(), "of the user");
+    }
+    let mode = std::fs::metadata(&deep).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o777, "nobody has changed who may do what there");
 }
 
 fn commands(identity: Identity) {

@@ -44,6 +44,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
             "network" => node.network().await,
             "endings" => node.endings().await,
             "commands" => node.commands().await,
+            "failed_start" => node.failed_start().await,
             "rights" => node.rights().await,
             "host_network" => node.host_network().await,
             "plain" => node.plain().await,
@@ -413,6 +414,26 @@ impl Node {
             error.to_string(),
             "exec: \"no-such\": executable file not found in $PATH"
         );
+    }
+
+    /// A container that can't be started, because something is not there that is to be mounted last.
+    async fn failed_start(&self) {
+        let sandbox = self.sandbox("pod").await;
+        let mut spec = self.container(&["true"]);
+        spec.mounts.push(Mount {
+            source: PathBuf::from("/no/such/place"),
+            target: PathBuf::from("/somewhere"),
+            read_only: false,
+        });
+        let error = sandbox.start(spec).await.unwrap_err();
+        assert!(error.to_string().contains("/no/such/place"), "{error}");
+        // Where it was to be is cleared away all the same.
+        let children = |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten();
+        let pods = || children(self.state.join("pods"));
+        assert_eq!(pods().count(), 1);
+        while pods().flat_map(|pod| children(pod.path())).next().is_some() {
+            tokio::task::yield_now().await;
+        }
     }
 
     /// A pod with processes that do not want to end, until this process is told to end.

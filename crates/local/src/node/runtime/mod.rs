@@ -11,13 +11,13 @@ pub mod isolated;
 pub mod log;
 mod loopback;
 pub mod plain;
+mod remove;
 mod running;
 pub mod state;
 
-use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::PermissionsExt;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -29,6 +29,7 @@ use crate::yard::{Isolation, Yard};
 use log::Log;
 use running::Alive;
 
+pub(crate) use remove::remove_tree;
 pub use running::{ExecOutput, Running};
 
 /// Why something could not be run.
@@ -327,30 +328,5 @@ impl Container {
             return isolated::exec::start(self, command).await;
         }
         plain::exec(self, &command)
-    }
-}
-
-/// Removes a directory and what is in it, also where parts of it forbid that to everyone.
-pub(crate) fn remove_tree(path: &Path) {
-    if fs::remove_dir_all(path).is_ok() {
-        return;
-    }
-    open_up(path);
-    if let Err(error) = fs::remove_dir_all(path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        tracing::warn!(path = %path.display(), %error, "could not remove what is not needed any more");
-    }
-}
-
-fn open_up(directory: &Path) {
-    drop(fs::set_permissions(directory, fs::Permissions::from_mode(0o700)));
-    let Ok(entries) = fs::read_dir(directory) else {
-        return;
-    };
-    for entry in entries.flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
-        }
     }
 }

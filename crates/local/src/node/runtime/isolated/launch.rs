@@ -53,6 +53,7 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
     let (started, is_started) = oneshot::channel();
     let (ended, exit) = watch::channel(None);
     group.remove_after(exit.clone());
+    remove_after(launch.scratch.clone(), exit.clone());
     let alive = Alive::default();
     let shared = alive.clone();
     thread::Builder::new()
@@ -85,7 +86,6 @@ fn run(
     ended: &watch::Sender<Option<Exit>>,
     alive: &Alive,
 ) {
-    let scratch = launch.scratch.clone();
     match launch.perform() {
         Err(error) => drop(started.send(Err(error))),
         Ok(child) => {
@@ -93,7 +93,16 @@ fn run(
             ended.send_replace(alive.outlive(child, || deaths.out_of_memory()));
         }
     }
-    remove_tree(&scratch);
+}
+
+/// Removes what a container has written when it has ended, or was never started. Not done by the thread that waits for
+/// it: that one is in the mount namespace of the container, where files of the user's are below this directory.
+fn remove_after(scratch: PathBuf, mut exit: watch::Receiver<Option<Exit>>) {
+    tokio::spawn(async move {
+        // That nobody is left to say it means that it was never started.
+        drop(exit.wait_for(Option::is_some).await);
+        drop(tokio::task::spawn_blocking(move || remove_tree(&scratch)));
+    });
 }
 
 impl Launch {

@@ -8,7 +8,7 @@
 pub mod exec;
 mod launch;
 pub mod layer;
-mod mounts;
+pub(crate) mod mounts;
 mod paths;
 mod rights;
 mod root;

@@ -36,9 +36,7 @@ pub const OWN: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// Where this machine has file systems other than the one of `/`, outermost first, each place once.
 pub fn below_root(except: &Path) -> io::Result<Vec<PathBuf>> {
-    // The thread, not the process: only the thread is in the mount namespace of the container.
-    let table = fs::read("/proc/thread-self/mountinfo")?;
-    let mut places = parse(&table);
+    let mut places = parse(&table()?);
     places.retain(|place| {
         place != Path::new("/") && !place.starts_with(except) && !OWN.iter().any(|own| place.starts_with(own))
     });
@@ -47,20 +45,35 @@ pub fn below_root(except: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(places)
 }
 
-fn parse(table: &[u8]) -> Vec<PathBuf> {
-    let mut places = Vec::new();
-    for line in table.split(|byte| *byte == b'\n') {
+/// Where this thread sees something mounted.
+pub fn places() -> io::Result<impl Iterator<Item = PathBuf>> {
+    let places: Vec<PathBuf> = rows(&table()?).map(|(place, _)| place).collect();
+    Ok(places.into_iter())
+}
+
+/// Of the thread, not of the process: only the thread is in the mount namespace of the container.
+fn table() -> io::Result<Vec<u8>> {
+    fs::read("/proc/thread-self/mountinfo")
+}
+
+/// Each mount's place and kind.
+fn rows(table: &[u8]) -> impl Iterator<Item = (PathBuf, &[u8])> {
+    table.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');
-        let Some(place) = fields.nth(4) else { continue };
+        let place = PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.nth(4)?)));
         let kind = fields
             .skip_while(|field| *field != b"-")
             .nth(1)
             .unwrap_or_default();
-        if NOT_FILES.iter().any(|name| name.as_bytes() == kind) {
-            continue;
-        }
-        let place = PathBuf::from(std::ffi::OsString::from_vec(unescape(place)));
-        if !places.contains(&place) {
+        Some((place, kind))
+    })
+}
+
+fn parse(table: &[u8]) -> Vec<PathBuf> {
+    let mut places = Vec::new();
+    for (place, kind) in rows(table) {
+        let is_of_files = !NOT_FILES.iter().any(|name| name.as_bytes() == kind);
+        if is_of_files && !places.contains(&place) {
             places.push(place);
         }
     }
