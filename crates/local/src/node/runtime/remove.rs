@@ -70,7 +70,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let closed = base.path().join("pod/closed");
         fs::create_dir_all(closed.join("deep")).unwrap();
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
         remove_tree(&base.path().join("pod"));
         assert!(!base.path().join("pod").exists());
         remove_tree(&base.path().join("pod"));
