@@ -14,6 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
+use super::Error;
+
 /// Longest piece of a line that is kept together.
 const LONGEST: usize = 16 * 1024;
 /// Processes may leave others behind that hold the output open.
@@ -58,16 +60,20 @@ pub struct Part {
     pub follow: bool,
 }
 
+fn open(path: &Path) -> io::Result<File> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
 impl Log {
     /// Writes what comes from both streams to a file, until both end.
     pub(crate) fn collect(
         path: &Path,
         (stdout, stderr): (pipe::Receiver, pipe::Receiver),
-    ) -> io::Result<Self> {
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
+    ) -> Result<Self, Error> {
+        let file = open(path).map_err(Error::system(format!("write the log {}", path.display())))?;
         let (send, progress) = watch::channel(Progress::default());
         tokio::spawn(async move {
             let writer = std::sync::Mutex::new((file, send));

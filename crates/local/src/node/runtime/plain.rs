@@ -21,7 +21,7 @@ use super::cgroup::{Door, Place};
 use super::first::{self, Order};
 use super::log::{self, Log};
 use super::loopback::{Held, Loopback};
-use super::running::{Alive, Running};
+use super::running::{Alive, Running, first_process};
 use super::state::mark_plain;
 use super::{Container, ContainerSpec, Error, SandboxSpec};
 use crate::yard::Isolation;
@@ -120,13 +120,8 @@ impl Sandbox {
                 }
             })
             .map_err(Error::system("start a thread"))?;
-        let gone = |_| Error::System {
-            what: "start a container".to_owned(),
-            source: std::io::ErrorKind::Interrupted.into(),
-        };
-        let pid = is_started.await.map_err(gone)??;
-        let log = Log::collect(&spec.log, output)
-            .map_err(Error::system(format!("write the log {}", spec.log.display())))?;
+        let pid = first_process(is_started).await?;
+        let log = Log::collect(&spec.log, output)?;
         Ok(Container {
             pid,
             exit,

@@ -8,9 +8,26 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 use super::{Error, Exit};
+
+/// The number of a container's first process, as the thread that starts it tells it.
+pub(super) async fn first_process(started: oneshot::Receiver<Result<u32, Error>>) -> Result<u32, Error> {
+    started.await.map_err(|_| Error::System {
+        what: "start a container".to_owned(),
+        source: std::io::ErrorKind::Interrupted.into(),
+    })?
+}
+
+/// Clears away, in a thread that may wait, what a container needed, when it has ended or was never started.
+pub(super) fn when_ended(mut exit: watch::Receiver<Option<Exit>>, clear: impl FnOnce() + Send + 'static) {
+    tokio::spawn(async move {
+        // That nobody is left to say it means that it was never started.
+        drop(exit.wait_for(Option::is_some).await);
+        drop(tokio::task::spawn_blocking(clear));
+    });
+}
 
 /// Whether a process number still is that of the process it was given to.
 #[derive(Clone, Debug, Default)]

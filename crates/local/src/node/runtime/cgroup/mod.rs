@@ -20,6 +20,7 @@ use nix::unistd::Pid;
 use tokio::sync::watch;
 
 use self::find::{Controller, Parent, Version};
+use super::running::when_ended;
 use super::{Error, Exit, Limits};
 use crate::yard::Ability;
 
@@ -316,15 +317,10 @@ impl Group {
 
     /// Removes the group when a container has ended. Not done by the thread that waits for the container: it sees other
     /// files by then.
-    pub fn remove_after(self, mut exit: watch::Receiver<Option<Exit>>) {
-        if self.own.is_empty() {
-            return;
+    pub fn remove_after(self, exit: watch::Receiver<Option<Exit>>) {
+        if !self.own.is_empty() {
+            when_ended(exit, move || drop(self));
         }
-        tokio::spawn(async move {
-            // That nobody is left to say it means that it was never started.
-            drop(exit.wait_for(Option::is_some).await);
-            drop(tokio::task::spawn_blocking(move || drop(self)));
-        });
     }
 }
 

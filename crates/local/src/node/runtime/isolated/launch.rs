@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use super::super::cgroup::Deaths;
 use super::super::first::{self, Order};
 use super::super::log::{self, Log};
-use super::super::running::Alive;
+use super::super::running::{Alive, first_process, when_ended};
 use super::super::{Container, ContainerSpec, Error, Exit, remove_tree};
 use super::{Namespaces, STACK, Sandbox, root};
 use crate::yard::Isolation;
@@ -53,7 +53,10 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
     let (started, is_started) = oneshot::channel();
     let (ended, exit) = watch::channel(None);
     group.remove_after(exit.clone());
-    remove_after(launch.scratch.clone(), exit.clone());
+    // Not by the thread that waits for it: that one is in the mount namespace of the container, where files of the
+    // user's are below this directory.
+    let scratch = launch.scratch.clone();
+    when_ended(exit.clone(), move || remove_tree(&scratch));
     let alive = Alive::default();
     let shared = alive.clone();
     thread::Builder::new()
@@ -61,12 +64,8 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
         .stack_size(STACK)
         .spawn(move || run(launch, deaths, started, &ended, &shared))
         .map_err(Error::system("start a thread"))?;
-    let pid = is_started.await.map_err(|_| Error::System {
-        what: "start a container".to_owned(),
-        source: io::ErrorKind::Interrupted.into(),
-    })??;
-    let log = Log::collect(&spec.log, output)
-        .map_err(Error::system(format!("write the log {}", spec.log.display())))?;
+    let pid = first_process(is_started).await?;
+    let log = Log::collect(&spec.log, output)?;
     Ok(Container {
         pid,
         exit,
@@ -93,16 +92,6 @@ fn run(
             ended.send_replace(alive.outlive(child, || deaths.out_of_memory()));
         }
     }
-}
-
-/// Removes what a container has written when it has ended, or was never started. Not done by the thread that waits for
-/// it: that one is in the mount namespace of the container, where files of the user's are below this directory.
-fn remove_after(scratch: PathBuf, mut exit: watch::Receiver<Option<Exit>>) {
-    tokio::spawn(async move {
-        // That nobody is left to say it means that it was never started.
-        drop(exit.wait_for(Option::is_some).await);
-        drop(tokio::task::spawn_blocking(move || remove_tree(&scratch)));
-    });
 }
 
 impl Launch {
