@@ -150,7 +150,9 @@ async fn a_pod_is_bound_once() {
 #[tokio::test]
 async fn a_spec_does_not_change_and_a_status_has_its_own_place() {
     let pods: Api<Pod> = Api::default_namespaced(server().client("default"));
-    create(&pods, pod("a")).await;
+    let mut without_token = pod("a");
+    without_token["spec"]["automountServiceAccountToken"] = json!(false);
+    create(&pods, without_token).await;
     let params = PatchParams::default();
     let command = Patch::Merge(json!({"spec": {"nodeName": "n1"}}));
     assert_eq!(refused(pods.patch("a", &params, &command).await).code, 422);

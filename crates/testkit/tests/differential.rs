@@ -8,11 +8,16 @@
     reason = "helpers of tests are tests, which clippy.toml lets unwrap"
 )]
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
 use serde_json::json;
 use trainyard_local::api::Api;
 use trainyard_local::env::Environment;
 use trainyard_testkit::differential::{Plan, Side, Stream, compare, known};
 use trainyard_testkit::{cluster::Cluster, differential, namespace, operator};
+
+/// What every namespace has.
+const AUTHORITY: &str = "kube-root-ca.crt";
 
 /// How many differences are shown; the first usually explains the others.
 const SHOWN: usize = 12;
@@ -30,7 +35,7 @@ async fn sides(name: &str) -> (Side, Side) {
     let definitions: kube::Api<_> = kube::Api::all(embedded.clone());
     definitions
         .create(
-            &kube::api::PostParams::default(),
+            &PostParams::default(),
             &trainyard_api::crd::training_job().unwrap(),
         )
         .await
@@ -38,6 +43,18 @@ async fn sides(name: &str) -> (Side, Side) {
     for client in [&real, &embedded] {
         namespace::create(client, name).await.unwrap();
     }
+    // The real server has no controllers, of which one would do this.
+    let authority = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": AUTHORITY},
+        "data": kube::Api::<ConfigMap>::namespaced(embedded.clone(), name).get(AUTHORITY).await.unwrap().data,
+    });
+    kube::Api::<ConfigMap>::namespaced(real.clone(), name)
+        .create(
+            &PostParams::default(),
+            &serde_json::from_value(authority).unwrap(),
+        )
+        .await
+        .unwrap();
     (
         Side::new(real, name).await.unwrap(),
         Side::new(embedded, name).await.unwrap(),

@@ -9,6 +9,7 @@
 
 mod access;
 mod admission;
+mod authority;
 mod crd;
 mod kinds;
 mod selector;
@@ -27,6 +28,7 @@ pub use status::FieldError;
 pub use transport::ResponseBody;
 
 use crate::env::Environment;
+use authority::Authority;
 use kinds::Kinds;
 use semantics::service::Addresses;
 use store::{Store, TableId};
@@ -50,6 +52,7 @@ pub(crate) struct Shared {
     admission: RwLock<Vec<Arc<dyn Admission>>>,
     addresses: Addresses,
     signer: Signer,
+    authority: Authority,
     /// The tables of kinds that were ever defined, by the name of the definition.
     tables: Mutex<HashMap<String, TableId>>,
 }
@@ -64,6 +67,7 @@ impl Api {
             admission: RwLock::default(),
             addresses: Addresses::default(),
             signer: Signer::default(),
+            authority: Authority::default(),
             tables: Mutex::default(),
         };
         shared.kinds.serve_built_in(&shared.store);

@@ -126,7 +126,10 @@ pub async fn events(cluster: Cluster) {
 }
 
 pub async fn token(cluster: Cluster) {
-    let mut spec = once("stat -Lc %a /v/mine /v/yours; cat /v/mine; echo; cat /v/yours");
+    let mut spec = once(
+        "stat -Lc %a /v/mine /v/yours; cat /v/mine; echo; cat /v/yours; echo; cd /var/run/secrets/kubernetes.io; \
+         cat serviceaccount/token; echo; cat serviceaccount/namespace; echo; head -1 serviceaccount/ca.crt",
+    );
     spec["volumes"] = json!([{"name": "v", "projected": {"sources": [
         {"serviceAccountToken": {"path": "mine"}},
         {"serviceAccountToken": {"path": "yours", "audience": "yours", "expirationSeconds": 600}},
@@ -147,6 +150,8 @@ pub async fn token(cluster: Cluster) {
         mine["kubernetes.io"]["node"]["name"].as_str().map(str::is_empty),
         Some(false)
     );
+    assert_eq!(&lines[5..], ["default", "-----BEGIN CERTIFICATE-----"]);
+    assert_eq!(claims(lines[4])["aud"], mine["aud"]);
     assert_eq!(yours["aud"], json!(["yours"]));
     assert_eq!(
         yours["exp"].as_i64().unwrap() - yours["iat"].as_i64().unwrap(),

@@ -89,7 +89,7 @@ impl Node {
             mounts: vec![Mount {
                 source: directory.clone(),
                 target: directory.clone(),
-                read_only: false,
+                ..Mount::default()
             }],
             read_only_root: false,
             command: command.iter().map(ToString::to_string).collect(),
@@ -170,8 +170,13 @@ impl Node {
             source,
             target: target.into(),
             read_only,
+            ..Mount::default()
         };
         spec.mounts.push(at(volume.clone(), "/some/where", false));
+        spec.mounts.push(Mount {
+            optional: true,
+            ..at(volume.join("absent"), "/else/where", false)
+        });
         spec.mounts.push(at(volume.join("one"), "/a-file", true));
         spec.working_directory = "/made/when/missing".into();
         let sandbox = self.sandbox("mounts").await;
@@ -423,7 +428,7 @@ impl Node {
         spec.mounts.push(Mount {
             source: PathBuf::from("/no/such/place"),
             target: PathBuf::from("/somewhere"),
-            read_only: false,
+            ..Mount::default()
         });
         let error = sandbox.start(spec).await.unwrap_err();
         assert!(error.to_string().contains("/no/such/place"), "{error}");

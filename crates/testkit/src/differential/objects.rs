@@ -75,6 +75,11 @@ pub const KINDS: &[Kind] = &[
                 "initContainers": [{"name": "init", "image": "example/a:2", "restartPolicy": "Always"}],
                 "containers": [{"name": "main", "image": "example/a:2", "readinessProbe": {"exec": {"command": ["true"]}}}]},
                 "status": {"phase": "Running"}}"#,
+            r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"volumes": [{"name": "own", "emptyDir": {}}],
+                "initContainers": [{"name": "init", "image": "a"}],
+                "containers": [{"name": "main", "image": "a"}, {"name": "beside", "image": "a", "volumeMounts": [
+                {"name": "own", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]}]}}"#,
+            r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"serviceAccountName": "object-1", "containers": [{"name": "main", "image": "a"}]}}"#,
             r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"containers": []}}"#,
             r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"automountServiceAccountToken": false, "containers": [{"name": "main", "image": "a"}, {"name": "main", "image": "b"}]}}"#,
             r#"{"apiVersion": "v1", "kind": "Pod", "spec": {"automountServiceAccountToken": false, "restartPolicy": "Perhaps", "containers": [{"name": "Main", "image": "a"}]}}"#,
@@ -203,6 +208,7 @@ pub const KINDS: &[Kind] = &[
         has_status: false,
         manifests: &[
             r#"{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"labels": {"tier": "a"}}}"#,
+            r#"{"apiVersion": "v1", "kind": "ServiceAccount", "automountServiceAccountToken": false, "imagePullSecrets": [{"name": "s"}]}"#,
         ],
         changes: &[r#"{"automountServiceAccountToken": false}"#],
     },

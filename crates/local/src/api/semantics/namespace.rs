@@ -12,6 +12,9 @@ use super::{Target, WriteOptions, meta};
 /// The namespaces that are always there.
 pub(crate) const PERMANENT: &[&str] = &["default", "kube-system", "kube-public"];
 
+/// The ConfigMap that says in every namespace whom to trust.
+pub(super) const AUTHORITY: &str = "kube-root-ca.crt";
+
 /// The rules of namespaces.
 pub(crate) struct Namespaces;
 
@@ -64,23 +67,33 @@ impl Rules for Namespaces {
         else {
             return;
         };
-        // Pods name an account, and every namespace has one.
-        let Some(kind) = shared.kinds.get("v1", "serviceaccounts") else {
-            return;
-        };
+        // Pods name an account and trust an authority, and every namespace has both.
         let account = json!({"metadata": {"name": "default"}});
-        let target = Target {
-            shared,
-            kind: &kind,
-            namespace: name,
-        };
-        let created = target.create(Source::Value(account), WriteOptions::default());
-        debug_assert!(created.is_ok() || target.stored("default").is_ok());
+        provide(shared, name, "serviceaccounts", account);
+        if let Some(certificate) = shared.authority.certificate() {
+            let authority = json!({"metadata": {"name": AUTHORITY}, "data": {"ca.crt": certificate}});
+            provide(shared, name, "configmaps", authority);
+        }
     }
 
     fn selectable(&self) -> &'static [&'static str] {
         &["status.phase"]
     }
+}
+
+/// Puts something into a namespace, unless it is there.
+fn provide(shared: &Shared, namespace: &str, plural: &str, object: Value) {
+    let Some(kind) = shared.kinds.get("v1", plural) else {
+        return;
+    };
+    let target = Target {
+        shared,
+        kind: &kind,
+        namespace,
+    };
+    let created = target.create(Source::Value(object), WriteOptions::default());
+    let refused = created.err().filter(|refusal| refusal.code != 409);
+    debug_assert!(refused.is_none(), "{refused:?}");
 }
 
 /// Refuses what would be created where there is no namespace, or one that goes.

@@ -219,13 +219,13 @@ impl Worker {
             )));
         }
         let made = self
-            .volumes()
+            .volumes_from(configuration)
             .await
             .map_err(|error| later("ContainerCreating")(error.to_string()))?;
         let mut mounts = vec![Mount {
             source: options.working_directory.clone(),
             target: options.working_directory.clone(),
-            read_only: false,
+            ..Mount::default()
         }];
         mounts.extend(self.system_files());
         let path = self.termination(&spec.name, attempt);
@@ -242,7 +242,7 @@ impl Worker {
         mounts.push(Mount {
             source: path,
             target: PathBuf::from(target),
-            read_only: false,
+            ..Mount::default()
         });
         let asked_for = volume_mounts::of(&pod, spec, &made, &env);
         mounts.extend(asked_for.map_err(|error| later("CreateContainerConfigError")(error.to_string()))?);

@@ -9,6 +9,9 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::volumes::{Error, inside};
 use crate::node::runtime::Mount;
 
+/// How the names of volumes begin that the API adds by itself.
+pub(super) const AUTOMATIC: &str = "kube-api-access-";
+
 /// The mounts of a container, given where volumes are.
 pub fn of(
     pod: &Pod,
@@ -58,6 +61,8 @@ pub fn of(
             source,
             target: PathBuf::from(&mount.mount_path),
             read_only: mount.read_only == Some(true) || is_kept(&mount.name),
+            // Nobody asked for it: it must not keep a container from starting where a user may not make its place.
+            optional: mount.name.starts_with(AUTOMATIC),
         });
     }
     Ok(made)

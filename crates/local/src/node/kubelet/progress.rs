@@ -110,7 +110,7 @@ impl Worker {
         Some(Mount {
             source,
             target: PathBuf::from(PLACE),
-            read_only: false,
+            ..Mount::default()
         })
     }
 

@@ -3,22 +3,27 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Volume};
 use kube::Api;
 use tokio::time::sleep;
 
 use super::env::Configuration;
+use super::mounts::AUTOMATIC;
 use super::pod::{REFRESH, Worker};
 use super::volumes::{self, Places};
 use crate::node::names;
 use crate::node::runtime::Mount;
 
+/// How often the volume is looked at that every pod has: only its token changes, and a token lasts for an hour.
+const REFRESH_OF_TOKENS: Duration = Duration::from_mins(1);
+
 impl Worker {
     /// Keeps files of volumes current while the pod runs.
     pub(super) async fn refresh_volumes(&self) {
         let pod = self.pod();
-        let changes = |volume: &k8s_openapi::api::core::v1::Volume| {
+        let changes = |volume: &Volume| {
             volume.config_map.is_some()
                 || volume.secret.is_some()
                 || volume.downward_api.is_some()
@@ -32,8 +37,14 @@ impl Worker {
         if !volumes.iter().any(changes) {
             return;
         }
+        let asked_for = |volume: &Volume| !volume.name.starts_with(AUTOMATIC);
+        let pause = if volumes.iter().any(|volume| changes(volume) && asked_for(volume)) {
+            REFRESH
+        } else {
+            REFRESH_OF_TOKENS
+        };
         loop {
-            sleep(REFRESH).await;
+            sleep(pause).await;
             if let Err(error) = self.volumes().await {
                 tracing::debug!(pod = self.description(), %error, "a volume was not brought up to date");
             }
@@ -42,7 +53,14 @@ impl Worker {
 
     /// The volumes of the pod that a container has, up to date.
     pub(super) async fn volumes(&self) -> Result<BTreeMap<String, PathBuf>, volumes::Error> {
-        let mut configuration = self.configuration().await;
+        self.volumes_from(self.configuration().await).await
+    }
+
+    /// The same, with ConfigMaps and Secrets that have just been read.
+    pub(super) async fn volumes_from(
+        &self,
+        mut configuration: Configuration,
+    ) -> Result<BTreeMap<String, PathBuf>, volumes::Error> {
         configuration.tokens = self.tokens().await;
         let pod = self.pod_with_addresses();
         let places = Places {
@@ -99,7 +117,7 @@ impl Worker {
             Some(Mount {
                 source,
                 target: PathBuf::from("/etc").join(name),
-                read_only: false,
+                ..Mount::default()
             })
         });
         written.chain(self.progress_file()).collect()

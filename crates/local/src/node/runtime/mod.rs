@@ -90,7 +90,7 @@ pub enum Root {
 }
 
 /// Something that is put into a container's file system.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Mount {
     /// What, on this machine.
     pub source: PathBuf,
@@ -98,6 +98,8 @@ pub struct Mount {
     pub target: PathBuf,
     /// Whether the container may not write to it.
     pub read_only: bool,
+    /// Whether the container starts without it where there is no place for it.
+    pub optional: bool,
 }
 
 /// Who the processes of a container are.

@@ -25,6 +25,7 @@ fn mounted(name: &'static str, script: &str, volume: &Value, mount: &Value) -> S
 
 pub(super) fn pods() -> Vec<Small> {
     let mut pods = files();
+    pods.extend(automatic());
     pods.extend(places());
     pods
 }
@@ -125,6 +126,40 @@ fn files() -> Vec<Small> {
             &format!("echo x > /v/one || echo refused {TELL}"),
             &words(&none),
             &none,
+        ),
+    ]
+}
+
+/// The volume that every pod is given, unless it does not want it.
+fn automatic() -> Vec<Small> {
+    let place = "/var/run/secrets/kubernetes.io/serviceaccount";
+    let wanting = |mut pod: Small| {
+        json_patch::merge(&mut pod.spec, &json!({"automountServiceAccountToken": null}));
+        pod
+    };
+    vec![
+        wanting(pod(
+            "service-account",
+            main(&format!(
+                "cd {place} && ls {TELL}; stat -L -c %a token ca.crt namespace {MORE}; tr -cd . < token | wc -c {MORE}; \
+                 head -n 1 ca.crt {MORE}; test $(wc -c < namespace) -gt 1 && tail -c 1 namespace | tr -d a-z0-9 | wc -c {MORE}; \
+                 echo x > token || echo refused {MORE}"
+            )),
+        )),
+        wanting(pod_with(
+            "service-account-of-a-user",
+            main(&format!("stat -L -c '%a %u %g' {place}/token {TELL}")),
+            &json!({"securityContext": {"runAsUser": 1234, "fsGroup": 2345}}),
+        )),
+        wanting(mounted(
+            "service-account-elsewhere",
+            &format!("ls {place} | wc -l {TELL}"),
+            &json!({"emptyDir": {}}),
+            &json!({"mountPath": place}),
+        )),
+        pod(
+            "no-service-account",
+            main(&format!("test -e {place} || echo none {TELL}")),
         ),
     ]
 }

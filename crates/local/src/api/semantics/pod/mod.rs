@@ -1,5 +1,6 @@
 //! Pods: what the server fills in, what may be written, and how long one may take to go.
 
+mod account;
 mod change;
 mod check;
 mod defaults;
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::Shared;
 use super::super::status::{self, FieldError, Refusal};
-use super::super::store::{Object, key};
+use super::super::store::Object;
 use super::meta;
 use super::rules::{Rules, Source, restore_all_but, through};
 
@@ -37,7 +38,7 @@ impl Rules for Pods {
     }
 
     fn prepare(&self, object: &mut Object, shared: &Shared) -> Result<(), Refusal> {
-        admit_account(object, shared)?;
+        account::admit(object, shared)?;
         admit_priority(object, shared)?;
         defaults::tolerate(object);
         let class = defaults::quality(object);
@@ -121,42 +122,6 @@ fn gated(object: &Object) -> bool {
         .get("spec")
         .and_then(|spec| spec.get("schedulingGates")?.as_array());
     gates.is_some_and(|gates| !gates.is_empty())
-}
-
-/// A pod runs under an account that is there.
-fn admit_account(object: &mut Object, shared: &Shared) -> Result<(), Refusal> {
-    let namespace = meta::text(object, "namespace").to_owned();
-    let pod = meta::text(object, "name").to_owned();
-    let spec = meta::member(object, "spec");
-    let named = |name: &str| {
-        spec.get(name)
-            .and_then(Value::as_str)
-            .filter(|name| !name.is_empty())
-    };
-    let account = named("serviceAccountName")
-        .or(named("serviceAccount"))
-        .unwrap_or("default")
-        .to_owned();
-    let (Some(accounts), Some(pods)) = (
-        shared.kinds.get("v1", "serviceaccounts"),
-        shared.kinds.get("v1", "pods"),
-    ) else {
-        return Ok(());
-    };
-    if shared
-        .store
-        .get(accounts.table, &key(&namespace, &account))
-        .is_none()
-    {
-        let why = format!(
-            "error looking up service account {namespace}/{account}: serviceaccount {account:?} not found"
-        );
-        return Err(status::forbidden(&pods, &pod, &why));
-    }
-    for name in ["serviceAccountName", "serviceAccount"] {
-        spec.insert(name.into(), account.clone().into());
-    }
-    Ok(())
 }
 
 /// A pod has the priority of its class.

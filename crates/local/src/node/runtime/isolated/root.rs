@@ -41,11 +41,16 @@ pub fn assemble(
     devices(&target.join("dev"), isolation).map_err(Error::system("make the devices of the container"))?;
     system_information(&target.join("sys")).map_err(Error::system("mount /sys"))?;
     for mount in &spec.mounts {
-        put(mount, target).map_err(Error::system(format!(
-            "mount {} at {}",
-            mount.source.display(),
-            mount.target.display()
-        )))?;
+        match put(mount, target) {
+            Err(error) if mount.optional => {
+                tracing::debug!(%error, path = %mount.target.display(), "a container has to do without a mount");
+            }
+            done => done.map_err(Error::system(format!(
+                "mount {} at {}",
+                mount.source.display(),
+                mount.target.display()
+            )))?,
+        }
     }
     // Last, since places for mounts may have to be made first. What is mounted stays as it is.
     if spec.read_only_root {
