@@ -2,7 +2,8 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::api::core::v1::{Event, Service};
+use kube::api::PostParams;
 use serde_json::json;
 
 use super::cluster::Cluster;
@@ -157,4 +158,22 @@ pub async fn token(cluster: Cluster) {
         yours["exp"].as_i64().unwrap() - yours["iat"].as_i64().unwrap(),
         600
     );
+}
+
+pub async fn services(cluster: Cluster) {
+    let services = kube::Api::<Service>::default_namespaced(cluster.client.clone());
+    for name in ["web", "kubernetes"] {
+        let service = json!({"metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}});
+        let service = serde_json::from_value(service).unwrap();
+        services.create(&PostParams::default(), &service).await.unwrap();
+    }
+    let told = "echo ${WEB_SERVICE_PORT-none} ${KUBERNETES_SERVICE_PORT-none}";
+    cluster.create("told", once(told)).await;
+    let mut without_links = once(told);
+    without_links["enableServiceLinks"] = json!(false);
+    cluster.create("untold", without_links).await;
+    for (pod, wanted) in [("told", "80 80\n"), ("untold", "none 80\n")] {
+        cluster.until_phase(pod, "Succeeded").await;
+        assert_eq!(cluster.log(pod).await, wanted, "{pod}");
+    }
 }

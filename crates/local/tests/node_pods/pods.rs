@@ -19,6 +19,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("restarts", |c| restarts(c).boxed()),
     ("init_and_sidecar", |c| init_and_sidecar(c).boxed()),
     ("environment", |c| environment(c).boxed()),
+    ("services", |c| asked::services(c).boxed()),
     ("volumes", |c| volumes(c).boxed()),
     ("deletion", |c| deletion(c).boxed()),
     ("probes", |c| probes(c).boxed()),

@@ -205,7 +205,9 @@ impl Worker {
         let options = &self.shared.options;
         let image = spec.image.as_deref().unwrap_or_default();
         let mapped = options.images.get(image);
-        let base = self.base_environment(mapped);
+        let mut base = self.base_environment(mapped);
+        let of_services = self.service_variables(&pod).await;
+        base.extend(of_services.map_err(|error| later("CreateContainerConfigError")(error.to_string()))?);
         let env = env::variables(&pod, spec, &configuration, &base)
             .map_err(|missing| later("CreateContainerConfigError")(missing.to_string()))?;
         let (env, command) = self.told(spec, env).await.map_err(later("ContainerCreating"))?;

@@ -16,6 +16,7 @@ mod probes;
 pub mod progress;
 mod references;
 mod report;
+mod services;
 mod status;
 mod supplies;
 mod tokens;

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Small, TELL, Until, main, pod, with};
+use super::{Small, TELL, Until, main, pod, pod_with, with};
 
 const REFUSED: Until = Until::Waits("CreateContainerConfigError");
 
@@ -29,6 +29,7 @@ pub(super) fn pods() -> Vec<Small> {
     let mut pods = own();
     pods.extend(from_objects());
     pods.extend(from_whole_objects());
+    pods.extend(of_services());
     pods
 }
 
@@ -152,5 +153,28 @@ fn from_whole_objects() -> Vec<Small> {
             &json!([]),
         )
         .until(REFUSED),
+    ]
+}
+
+/// Variables that say where Services are.
+fn of_services() -> Vec<Small> {
+    let told =
+        format!(r#"env | grep -E "^(WEB|HEADLESS)_" | sed "s/$WEB_TOO_SERVICE_HOST/HOST/" | sort {TELL}"#);
+    vec![
+        pod("env-services", main(&told)),
+        pod_with(
+            "env-no-services",
+            main(&told),
+            &json!({"enableServiceLinks": false}),
+        ),
+        says(
+            "env-services-are-overridden",
+            "$WEB_TOO_SERVICE_PORT_HTTP $A $B",
+            &json!([
+                {"name": "A", "value": "$(WEB_TOO_SERVICE_PORT_HTTP)"},
+                {"name": "WEB_TOO_SERVICE_PORT_HTTP", "value": "own"},
+                {"name": "B", "value": "$(WEB_TOO_SERVICE_PORT_HTTP)"},
+            ]),
+        ),
     ]
 }

@@ -110,6 +110,12 @@ pub fn surroundings() -> Vec<Value> {
         json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "kept"}, "spec": {
             "accessModes": ["ReadWriteMany"], "storageClassName": "", "resources": {"requests": {"storage": "1Mi"}},
         }}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web-too"}, "spec": {"ports": [
+            {"name": "http", "port": 80}, {"name": "names-too", "port": 53, "protocol": "UDP"},
+        ]}}),
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "headless"}, "spec": {
+            "clusterIP": "None", "ports": [{"port": 80}],
+        }}),
     ]
 }
 
