@@ -113,7 +113,7 @@ pub struct AcceptedRole {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Fingerprint {
-    /// The path of the field.
+    /// The part of the spec; a role goes by its name.
     #[schemars(length(max = 128))]
     pub field: String,
     /// A hash of its content.

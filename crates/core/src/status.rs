@@ -169,22 +169,31 @@ pub(crate) fn fingerprints(job: &TrainingJob) -> Vec<Fingerprint> {
     let all = sections(&job.spec).into_iter();
     all.map(|section| Fingerprint {
         hash: fingerprint(&section.content),
-        field: section.path,
+        field: section.key,
     })
     .collect()
 }
 
 /// What changed in the spec since the running pods were made from it.
-pub(crate) fn forbidden_changes(accepted: &[Fingerprint], now: &[Fingerprint]) -> Vec<FieldError> {
-    let changed = accepted.iter().filter(|old| {
-        now.iter()
-            .any(|new| new.field == old.field && new.hash != old.hash)
-    });
-    let mut errors: Vec<FieldError> = changed
-        .map(|old| {
+pub(crate) fn forbidden_changes(accepted: &[Fingerprint], job: &TrainingJob) -> Vec<FieldError> {
+    let now = fingerprints(job);
+    let was = |new: &Fingerprint| accepted.iter().find(|old| old.field == new.field);
+    let changed = now
+        .iter()
+        .filter(|new| was(new).is_some_and(|old| old.hash != new.hash));
+    let sections = sections(&job.spec);
+    let places = changed.filter_map(|new| sections.iter().find(|section| section.key == new.field));
+    let mut errors: Vec<FieldError> = places
+        .map(|section| {
+            let which = match section.content {
+                SectionContent::Role(role) => format!("role {:?} ", role.name),
+                _ => String::new(),
+            };
             FieldError::new(
-                &*old.field,
-                "was changed while the job runs: change it back, or set spec.suspend to true first",
+                &*section.path,
+                format!(
+                    "{which}was changed while the job runs: change it back, or set spec.suspend to true first"
+                ),
             )
         })
         .collect();

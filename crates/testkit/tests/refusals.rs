@@ -159,7 +159,7 @@ fn a_change_that_admission_did_not_see_is_reported_and_healed() {
         accepted("False")["message"]
             .as_str()
             .unwrap()
-            .contains("spec.roles[worker]")
+            .contains("spec.roles[0]: role \"worker\"")
     );
     lab.apply(&job("edited", "custom", &[Role::worker(1, "sleep 600")], ""))
         .unwrap();

@@ -16,7 +16,10 @@ use crate::status::JobPhase;
 /// A part of the spec that may change only while the job is suspended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section<'a> {
-    /// The path of the field.
+    /// What it is known by from one version of the spec to the next: a role goes by its name, because the order of
+    /// roles means nothing.
+    pub key: String,
+    /// The path of the field in this version, such as `spec.roles[0]`.
     pub path: String,
     /// Its content.
     pub content: SectionContent<'a>,
@@ -37,28 +40,29 @@ pub enum SectionContent<'a> {
 
 /// The parts of a spec that may change only while the job is suspended.
 pub fn sections(spec: &TrainingJobSpec) -> Vec<Section<'_>> {
-    let mut sections = vec![
-        Section {
-            path: "spec.framework".to_owned(),
-            content: SectionContent::Framework(&spec.framework),
-        },
-        Section {
-            path: "spec.completion".to_owned(),
-            content: SectionContent::Completion(spec.completion.as_ref()),
-        },
-        Section {
-            path: "spec.runPolicy.cleanPodPolicy".to_owned(),
-            content: SectionContent::CleanPodPolicy(
-                spec.run_policy.as_ref().and_then(|run| run.clean_pod_policy),
-            ),
-        },
+    let clean_pod_policy = spec.run_policy.as_ref().and_then(|run| run.clean_pod_policy);
+    let fixed = [
+        ("spec.framework", SectionContent::Framework(&spec.framework)),
+        (
+            "spec.completion",
+            SectionContent::Completion(spec.completion.as_ref()),
+        ),
+        (
+            "spec.runPolicy.cleanPodPolicy",
+            SectionContent::CleanPodPolicy(clean_pod_policy),
+        ),
     ];
-    // By name, because the order of roles means nothing.
-    sections.extend(spec.roles.iter().map(|role| Section {
-        path: format!("spec.roles[{}]", role.name),
+    let fixed = fixed.into_iter().map(|(path, content)| Section {
+        key: path.to_owned(),
+        path: path.to_owned(),
+        content,
+    });
+    let roles = spec.roles.iter().enumerate().map(|(i, role)| Section {
+        key: format!("spec.roles[{}]", role.name),
+        path: format!("spec.roles[{i}]"),
         content: SectionContent::Role(role),
-    }));
-    sections
+    });
+    fixed.chain(roles).collect()
 }
 
 /// How far a job is, as far as changes go.

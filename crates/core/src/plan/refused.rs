@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason, TrainingJobStatus};
 
 use super::{Action, Note, Objection, Plan, finished, note};
-use crate::status::{condition, fingerprints, forbidden_changes, given_up, set_condition, write};
+use crate::status::{condition, forbidden_changes, given_up, set_condition, write};
 use crate::view::{Conflict, View};
 
 /// A job that was never accepted: it holds no pods.
@@ -45,7 +45,7 @@ pub(super) fn unchanged(view: &View<'_>) -> Result<(), Vec<FieldError>> {
     if settled || view.job.is_suspended() || status.accepted_spec.is_empty() {
         return Ok(());
     }
-    let changes = forbidden_changes(&status.accepted_spec, &fingerprints(view.job));
+    let changes = forbidden_changes(&status.accepted_spec, view.job);
     if changes.is_empty() { Ok(()) } else { Err(changes) }
 }
 

@@ -46,7 +46,7 @@ fn a_change_that_admission_did_not_see_is_reported_and_touches_nothing() {
     world.edit(|spec| set_image(spec, "worker", "example/train:2"));
     world.reconcile();
     assert_eq!(world.condition("Accepted"), "False Invalid");
-    let said = "spec.roles[worker]: was changed while the job runs: change it back, \
+    let said = "spec.roles[0]: role \"worker\" was changed while the job runs: change it back, \
                 or set spec.suspend to true first";
     assert_eq!(world.message("Accepted"), said);
     assert_eq!(world.phase(), Some(Running));
@@ -239,8 +239,8 @@ fn pods_of_a_job_that_never_was_accepted_are_removed() {
 #[test]
 fn every_section_of_the_spec_is_guarded() {
     let edits: [(&str, Edit); 5] = [
-        ("spec.roles[a]", |spec| role(spec, "a").replicas = Some(5)),
-        ("spec.roles[b]", |spec| {
+        ("spec.roles[0]", |spec| role(spec, "a").replicas = Some(5)),
+        ("spec.roles[1]", |spec| {
             role(spec, "b").restart_policy = Some(OnFailure);
         }),
         ("spec.framework", |spec| spec.framework.name = "pytorch".into()),
@@ -269,6 +269,21 @@ fn every_section_of_the_spec_is_guarded() {
         );
         assert_eq!(world.log.pods.len(), 2);
     }
+}
+
+#[test]
+fn a_role_that_was_changed_is_named_and_found_where_it_is_now() {
+    let mut world = World::running(custom(&[("a", 1), ("b", 1)]));
+    world.edit(|spec| {
+        spec.roles.reverse();
+        role(spec, "a").replicas = Some(2);
+    });
+    world.reconcile();
+    let said = world.message("Accepted");
+    assert!(
+        said.starts_with("spec.roles[1]: role \"a\" was changed "),
+        "{said}"
+    );
 }
 
 #[test]
