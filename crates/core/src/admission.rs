@@ -1,6 +1,6 @@
 //! Defaults and validation as admission sees them: the rules of every job, and those of its framework.
 
-use trainyard_api::{FieldError, TrainingJob};
+use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobSpec};
 
 use crate::frameworks;
 
@@ -29,4 +29,15 @@ pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError>
         )),
     }
     errors
+}
+
+/// Whether a change is let through whatever is wrong with the job: nothing of the spec was changed, so that labels and
+/// finalizers can be, or it was suspended and nothing else, so that what it holds can always be freed.
+pub fn is_always_possible(old: &TrainingJob, new: &TrainingJob) -> bool {
+    let phase = old.status.as_ref().and_then(|status| status.phase);
+    let suspended = || TrainingJobSpec {
+        suspend: Some(true),
+        ..old.spec.clone()
+    };
+    old.spec == new.spec || (!phase.is_some_and(JobPhase::is_terminal) && suspended() == new.spec)
 }

@@ -120,9 +120,9 @@ pub struct Note {
 /// All that should be done for a job now.
 ///
 /// In this order, and the first that applies decides: the job is somebody else's or on its way out; it has ended; it is
-/// not valid, or was changed as it may not be; it is suspended; its names are taken; it runs. A job that was accepted
-/// before and has a spec that is not goes on by the rules it was accepted with, as far as that is possible without
-/// making anything.
+/// suspended, whatever is wrong with it; it is not valid, or was changed as it may not be; its names are taken; it runs.
+/// A job that was accepted before and has a spec that is not goes on by the rules it was accepted with, as far as that
+/// is possible without making anything.
 pub fn plan(view: &View<'_>) -> Plan {
     let job = view.job;
     if !job.is_ours() || job.metadata.deletion_timestamp.is_some() {
@@ -143,14 +143,18 @@ pub fn plan(view: &View<'_>) -> Plan {
                 reason: Reason::Invalid,
                 message: status::sentences(&errors),
             };
-            return match Job::accepted(job) {
+            let accepted = Job::accepted(job);
+            return match accepted {
+                _ if job.is_suspended() || suspended::was_suspended(view) => {
+                    suspended::plan(accepted.as_ref(), view, Some(&objection))
+                }
                 Some(accepted) => active::plan(&accepted, view, Some(&objection)),
                 None => refused::plan(view, &objection),
             };
         }
     };
     if job.is_suspended() || suspended::is_leaving(view) {
-        return suspended::plan(&parsed, view);
+        return suspended::plan(Some(&parsed), view, None);
     }
     active::plan(&parsed, view, refused::conflict(view).as_ref())
 }

@@ -2,22 +2,28 @@
 
 use trainyard_api::{CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus};
 
-use super::{Plan, finished, note};
+use super::{Objection, Plan, finished, note, refused};
 use crate::job::Job;
 use crate::status::{set_condition, write};
 use crate::view::View;
 
+/// Whether the job holds no pods, as far as its status says.
+pub(super) fn was_suspended(view: &View<'_>) -> bool {
+    let phase = view.job.status.as_ref().and_then(|status| status.phase);
+    phase == Some(JobPhase::Suspended)
+}
+
 /// Whether a job that was resumed still has pods of its last run. It starts when they are gone: what they still do
 /// must not count for the new run, and they may have been made from another template.
 pub(super) fn is_leaving(view: &View<'_>) -> bool {
-    let phase = view.job.status.as_ref().and_then(|status| status.phase);
-    phase == Some(JobPhase::Suspended) && !view.pods.is_empty()
+    was_suspended(view) && !view.pods.is_empty()
 }
 
-pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
+/// `job` is what is known of it: nothing, where its spec is not valid and never was.
+pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Objection>) -> Plan {
     let old = view.job.status.as_ref();
     let mut status = old.cloned().unwrap_or_default();
-    let first = status.phase != Some(JobPhase::Suspended);
+    let first = !was_suspended(view);
     status.observed_generation = view.job.metadata.generation;
     status.phase = Some(JobPhase::Suspended);
     status.start_time = None;
@@ -28,26 +34,35 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
         restarts.replacing.clear();
     }
     // Resuming starts afresh: what ran, or was done, before does not count.
-    status.ready = Some(format!("0/{}", job.total()));
-    let empty = |name: &str| RoleStatus {
-        name: name.to_owned(),
-        phase: RolePhase::Pending,
-        ..RoleStatus::default()
-    };
-    status.roles = job.roles.iter().map(|role| empty(role.name)).collect();
+    match job {
+        Some(job) => {
+            status.ready = Some(format!("0/{}", job.total()));
+            status.roles = job.roles.iter().map(|role| empty(role.name)).collect();
+        }
+        None if first => {
+            status.ready = None;
+            status.roles.clear();
+        }
+        None => {}
+    }
     let message = if view.job.is_suspended() {
         "The job is suspended and holds no pods; set spec.suspend to false to start it."
-    } else {
+    } else if is_leaving(view) {
         "The job starts again when the pods of its last run are gone."
+    } else {
+        "The job starts again when its spec is accepted."
     };
-    set_condition(
-        &mut status,
-        ConditionType::Accepted,
-        true,
-        Reason::Valid,
-        "The job is valid.",
-        view.now,
-    );
+    let refused = objection.and_then(|objection| refused::object(&mut status, objection, view.now));
+    if objection.is_none() {
+        set_condition(
+            &mut status,
+            ConditionType::Accepted,
+            true,
+            Reason::Valid,
+            "The job is valid.",
+            view.now,
+        );
+    }
     set_condition(
         &mut status,
         ConditionType::Running,
@@ -76,11 +91,19 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>) -> Plan {
             .into_iter()
             .filter(|action| matches!(action, super::Action::DeletePod { .. }))
             .collect(),
-        events: if first {
-            vec![note(false, Reason::Suspended, pods)]
-        } else {
-            Vec::new()
-        },
+        events: first
+            .then(|| note(false, Reason::Suspended, pods))
+            .into_iter()
+            .chain(refused)
+            .collect(),
         ..Plan::default()
+    }
+}
+
+fn empty(role: &str) -> RoleStatus {
+    RoleStatus {
+        name: role.to_owned(),
+        phase: RolePhase::Pending,
+        ..RoleStatus::default()
     }
 }

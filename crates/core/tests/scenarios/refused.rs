@@ -96,10 +96,10 @@ fn a_change_that_admission_did_not_see_is_taken_over_by_suspending() {
 }
 
 /// A change that a running job may not see, in every way that it may be made.
-type Edit = fn(&mut TrainingJobSpec);
+pub(crate) type Edit = fn(&mut TrainingJobSpec);
 
 const RESIZE: Edit = |spec| role(spec, "worker").replicas = Some(3);
-const EMPTY: Edit = |spec| {
+pub(crate) const EMPTY: Edit = |spec| {
     role(spec, "worker")
         .template
         .spec
@@ -109,7 +109,7 @@ const EMPTY: Edit = |spec| {
         .clear();
 };
 const RENAME: Edit = |spec| role(spec, "worker").name = "other".into();
-const NO_FRAMEWORK: Edit = |spec| spec.framework.name = "pythorch".into();
+pub(crate) const NO_FRAMEWORK: Edit = |spec| spec.framework.name = "pythorch".into();
 
 #[rstest]
 fn a_job_whose_change_is_not_accepted_still_ends(

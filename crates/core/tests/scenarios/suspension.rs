@@ -1,5 +1,6 @@
 //! Jobs that their users, or a queue, hold back.
 
+use rstest::rstest;
 use trainyard_api::JobPhase::{Failed, Running, Starting, Succeeded, Suspended};
 use trainyard_api::RestartPolicy::{Never, OnFailure};
 use trainyard_api::{CleanPodPolicy, RolePhase};
@@ -7,6 +8,7 @@ use trainyard_core::plan::Plan;
 
 use crate::common::World;
 use crate::common::jobs::{Change, role, set_image, workers};
+use crate::refused::{EMPTY, Edit, NO_FRAMEWORK};
 
 #[test]
 fn a_job_created_suspended_runs_nothing() {
@@ -287,4 +289,70 @@ fn suspending_while_a_replacement_is_awaited_forgets_it() {
     assert!(world.status().restarts.unwrap().replacing.is_empty());
     assert!(world.pods.is_empty());
     assert_eq!(world.log.pods.len(), 1);
+}
+
+#[rstest]
+fn a_job_whose_spec_is_not_valid_is_suspended_all_the_same(
+    #[values(EMPTY, NO_FRAMEWORK)] edit: Edit,
+    #[values(false, true)] at_once: bool,
+    #[values(false, true)] dies: bool,
+) {
+    let mut world = World::running(workers(2, OnFailure));
+    world.edit(edit);
+    if !at_once {
+        world.settle();
+    }
+    world.suspend(true);
+    if dies {
+        world.crash_after(1);
+        assert_eq!(world.pods.len(), 2, "died after the status");
+    }
+    world.settle();
+    assert_eq!((world.phase(), world.pods.len()), (Some(Suspended), 0));
+    assert_eq!(world.restarts(), (0, 0), "nothing was lost");
+    assert_eq!(world.condition("Suspended"), "True Suspended");
+    assert_eq!(world.condition("Accepted"), "False Invalid", "it is still wrong");
+    assert_eq!(world.status().ready.as_deref(), Some("0/2"));
+    assert_eq!(world.told().contains(&"Suspended".to_owned()), !dies);
+
+    // Resumed without having been mended, it waits.
+    world.suspend(false);
+    world.settle();
+    assert_eq!((world.phase(), world.log.pods.len()), (Some(Suspended), 2));
+    let said = "The job starts again when its spec is accepted.";
+    assert_eq!(world.message("Suspended"), said);
+    world.edit(|spec| *spec = workers(2, OnFailure).spec);
+    world.settle();
+    assert_eq!((world.phase(), world.log.pods.len()), (Some(Running), 4));
+    assert_eq!(world.condition("Accepted"), "True Valid");
+}
+
+#[test]
+fn a_job_that_never_was_accepted_is_suspended_too() {
+    let mut world = World::new(workers(2, Never).suspended().spec(EMPTY));
+    let plan = world.reconcile();
+    assert_eq!((world.phase(), plan.wake_at), (Some(Suspended), None));
+    assert_eq!(world.condition("Accepted"), "False Invalid");
+    assert_eq!(world.told(), ["Suspended", "Invalid"]);
+
+    // An operator died between making the pods and writing the first status.
+    let mut world = World::new(workers(2, Never));
+    world.crash_after(1);
+    world.crash_after(2);
+    world.edit(EMPTY);
+    world.suspend(true);
+    world.settle();
+    assert_eq!((world.phase(), world.pods.len()), (Some(Suspended), 0));
+}
+
+#[test]
+fn pods_of_the_last_run_go_though_the_job_was_resumed_with_a_spec_that_is_not_valid() {
+    let mut world = World::running(workers(2, Never));
+    world.suspend(true);
+    world.crash_after(1);
+    world.edit(EMPTY);
+    world.suspend(false);
+    world.settle();
+    assert_eq!((world.phase(), world.pods.len()), (Some(Suspended), 0));
+    assert_eq!(world.condition("Accepted"), "False Invalid");
 }

@@ -202,8 +202,10 @@ fn validate(object: &Value, old: &Value) -> Verdict {
         });
         old
     });
-    if old.as_ref().is_some_and(|old| old.spec == new.spec) {
-        // Labels and finalizers can be changed also of a job that newer rules would refuse.
+    if old
+        .as_ref()
+        .is_some_and(|old| admission::is_always_possible(old, &new))
+    {
         return Verdict::Allow;
     }
     if new.metadata.name.as_deref().unwrap_or_default().is_empty() {

@@ -282,27 +282,25 @@ fn what_is_not_ours_to_judge_is_allowed_at_once() {
 }
 
 #[test]
-fn an_old_job_that_newer_rules_refuse_can_still_be_labelled_and_mended() {
+fn an_old_job_that_newer_rules_refuse_can_still_be_labelled_suspended_and_mended() {
+    let allowed = |new: &Value, old: &Value| {
+        let answer = ask(Hook::Validate, &request("UPDATE", new, old));
+        answer["allowed"] == true
+    };
     let mut broken = spec();
     broken["roles"][0]["replicas"] = json!(0);
-    let old = job(&broken);
-    let mut new = old.clone();
+    let running = job(&broken);
+    let mut new = running.clone();
     new["metadata"]["labels"] = json!({"a": "b"});
-    assert_eq!(
-        ask(Hook::Validate, &request("UPDATE", &new, &old))["allowed"],
-        true
-    );
+    assert!(allowed(&new, &running));
     new["spec"]["suspend"] = json!(true);
-    assert_eq!(
-        ask(Hook::Validate, &request("UPDATE", &new, &old))["allowed"],
-        false
-    );
+    assert!(allowed(&new, &running), "what it holds can always be freed");
+    let suspended = new.clone();
+    new["spec"]["roles"][0]["replicas"] = json!(-1);
+    assert!(!allowed(&new, &running), "that is not all that was changed");
+    assert!(!allowed(&running, &suspended), "it can't run");
 
-    let unreadable = job(&json!({"roles": 5}));
-    assert_eq!(
-        ask(Hook::Validate, &request("UPDATE", &job(&spec()), &unreadable))["allowed"],
-        true
-    );
+    assert!(allowed(&job(&spec()), &job(&json!({"roles": 5}))));
 }
 
 #[test]
