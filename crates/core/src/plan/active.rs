@@ -130,7 +130,9 @@ fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) -> Opt
         .status
         .as_ref()
         .and_then(|status| status.observed_generation);
-    if seen != view.job.metadata.generation || status.accepted_spec.is_empty() {
+    // Operators of former versions wrote no rules. What they accepted and is unchanged is what the pods were made from.
+    let unwritten = status.accepted_spec.is_empty() || status.accepted_rules.is_none();
+    if seen != view.job.metadata.generation || unwritten {
         status.accepted_spec = fingerprints(job.object);
         status.accepted_rules = Some(job.rules());
     }

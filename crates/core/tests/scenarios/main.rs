@@ -20,3 +20,4 @@ mod nodes;
 mod refused;
 mod suspension;
 mod taken;
+mod upgrades;
