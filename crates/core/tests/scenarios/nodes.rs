@@ -1,5 +1,6 @@
 //! Nodes that go down, come back, or are gone for good.
 
+use rstest::rstest;
 use trainyard_api::JobPhase::{Failed, Restarting, Running};
 use trainyard_api::NodeDownPolicy::{Fail, Wait};
 use trainyard_api::RestartPolicy::{Never, OnFailure};
@@ -135,4 +136,49 @@ fn a_pod_beyond_the_job_on_a_node_that_is_gone_is_removed_by_force() {
         "{:?}",
         world.log.deleted
     );
+}
+
+/// What may become of a pod on a lost node between the count and its replacement.
+type Meanwhile = fn(&mut World);
+
+const NOTHING: Meanwhile = |_| ();
+/// The cluster's garbage collector marks the pod as failed before it deletes it.
+const COLLECTED: Meanwhile = |world| world.evict("mnist-worker-1");
+const KILLED: Meanwhile = |world| world.fail("mnist-worker-1", 137);
+const FAILED: Meanwhile = |world| world.fail("mnist-worker-1", 1);
+const SUCCEEDED: Meanwhile = |world| world.succeed("mnist-worker-1");
+const VANISHED: Meanwhile = |world| world.vanish("mnist-worker-1");
+const BACK: Meanwhile = |world| world.node("node-1", Up);
+
+#[rstest]
+fn a_pod_on_a_lost_node_counts_once_whatever_becomes_of_it(
+    #[values(NOTHING, COLLECTED, KILLED, FAILED, SUCCEEDED, VANISHED, BACK)] meanwhile: Meanwhile,
+    #[values(0, 1, 2, 3)] writes: usize,
+) {
+    let mut world = World::running(job(OnFailure, Fail).backoff_limit(0));
+    world.node("node-1", Down);
+    // The operator dies at any of its writes, and the pod may change before the next one looks.
+    world.crash_after(writes);
+    if writes > 0 {
+        meanwhile(&mut world);
+    }
+    world.reconcile();
+    world.node("node-1", Gone);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(world.log.pods.len(), 3);
+}
+
+#[test]
+fn a_replacement_that_is_sent_to_the_lost_node_is_a_pod_of_its_own() {
+    let mut world = World::running(job(OnFailure, Fail).backoff_limit(0));
+    world.node("node-1", Gone);
+    world.reconcile();
+    assert_eq!((world.restarts(), world.log.pods.len()), ((0, 1), 3));
+    world.run_on("mnist-worker-1", "node-1");
+    world.settle_without_waiting();
+    assert_eq!(world.restarts(), (0, 2), "it was lost, too");
+    world.node("node-1", Up);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 2)));
 }
