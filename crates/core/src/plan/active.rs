@@ -50,7 +50,6 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
     let mut plan = Plan {
         wake_at: earliest([deadline, seen.next]),
         events: Vec::from_iter(said),
-        missing: missing(job, &seen),
         ..Plan::default()
     };
     let resumed = old.is_some_and(|old| old.phase == Some(JobPhase::Suspended));
@@ -81,6 +80,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
             plan.events.push(note(false, Reason::AllRolesRunning, message));
         }
     }
+    plan.missing = missing(job, &seen);
     if resumed {
         // The status first: a pod of a job that is still called suspended is one of its last run.
         plan.after.splice(0..0, std::mem::take(&mut plan.actions));
@@ -261,11 +261,12 @@ fn finish(
         restarts.replacing.clear();
     }
     roles::end(job, seen, status, reason);
-    // Failures that would have been forgiven are not any more.
+    // Failures that would have been forgiven are not any more. Pods that are being removed count as nothing else.
+    let stays = |ended: &Ended<'_>| ended.row.is_none_or(|row| !row.terminating);
     for (ended, _) in seen
         .uncounted
         .iter()
-        .filter(|(_, cause)| *cause == RestartCause::Failure)
+        .filter(|(ended, cause)| *cause == RestartCause::Failure && stays(ended))
     {
         if let Some(role) = status.roles.get_mut(ended.key.role) {
             role.failed += 1;

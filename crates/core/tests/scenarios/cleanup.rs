@@ -265,3 +265,20 @@ fn a_deadline_may_be_extended_while_the_job_runs() {
     assert_eq!(world.phase(), Some(Running));
     assert_eq!(plan.wake_at.unwrap().duration_since(world.now).as_secs(), 20);
 }
+
+#[test]
+fn a_pod_that_failed_while_it_was_being_removed_counts_as_that_and_as_nothing_else() {
+    let job = workers(2, OnFailure)
+        .backoff_limit(0)
+        .run(|run| run.clean_pod_policy = Some(CleanPodPolicy::None));
+    let mut world = World::running(job);
+    world.ask_to_go("mnist-worker-0");
+    world.fail("mnist-worker-0", 1);
+    world.reconcile();
+    assert_eq!(world.condition("Failed"), "True BackoffLimitExceeded");
+    let role = world.role("worker");
+    assert_eq!(
+        (role.active, role.failed, role.pending, role.terminating),
+        (1, 0, 0, 1)
+    );
+}

@@ -145,3 +145,15 @@ fn disruption_of_one_role_leaves_the_others_alone() {
     assert_eq!(world.pod("mnist-ps-0").uid, ps);
     assert_eq!(world.role("ps").phase, RolePhase::Running);
 }
+
+#[test]
+fn only_pods_that_are_about_to_be_counted_are_looked_for() {
+    // Each costs a request, and what is not counted now is looked for again.
+    let mut world = World::running(workers(300, OnFailure));
+    for name in world.all() {
+        world.vanish(&name);
+    }
+    assert_eq!(world.plan().missing.len(), 256);
+    world.settle();
+    assert_eq!((world.phase(), world.pods.len()), (Some(Running), 300));
+}
