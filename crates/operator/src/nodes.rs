@@ -44,11 +44,14 @@ impl NodeTable {
     pub(crate) fn apply(&mut self, node: &SlimNode, epoch: u32) -> Option<Arc<str>> {
         let state = node.state();
         let version = node.metadata.resource_version;
+        if let Some(entry) = self.nodes.get_mut(&*node.metadata.name)
+            && version < entry.version
+        {
+            entry.epoch = epoch;
+            return None;
+        }
         if let Some((name, entry)) = self.nodes.get_key_value(&*node.metadata.name) {
             let name = name.clone();
-            if version < entry.version {
-                return None;
-            }
             let changed = entry.state != state;
             self.nodes.insert(
                 name.clone(),
@@ -81,6 +84,14 @@ impl NodeTable {
     pub(crate) fn reach(&mut self, version: Version) {
         if let Some(reached) = &mut self.reached {
             *reached = version.max(*reached);
+        }
+    }
+
+    /// Forgets all versions: whatever comes next is newer. Until it has come, no node is taken for gone.
+    pub(crate) fn forget_versions(&mut self) {
+        self.reached = None;
+        for entry in self.nodes.values_mut() {
+            entry.version = Version(0);
         }
     }
 

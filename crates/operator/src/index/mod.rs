@@ -368,6 +368,9 @@ impl Inner {
     }
 
     fn forget_versions(&mut self, kind: Kind, scope: usize) {
+        if kind == Kind::Node {
+            self.nodes.forget_versions();
+        }
         for owner in self.owners.values_mut() {
             if self.progress.scope(kind, &owner.key.namespace) != scope {
                 continue;
