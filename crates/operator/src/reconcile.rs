@@ -310,6 +310,7 @@ impl Reconciler {
         work: &mut Work,
     ) -> Result<Verdict, Failure> {
         let notes = (!plan.events.is_empty()).then(|| job.metadata.clone());
+        let generation = job.metadata.generation;
         if let Some(status) = status {
             let before = job.status.as_ref().map(Told::of).unwrap_or_default();
             match self.hands.write_status(target, job, &status).await {
@@ -335,6 +336,8 @@ impl Reconciler {
         if !plan.after.is_empty()
             && let Some(Known::Job(known)) = self.index.get(target.key)
             && *known.uid == *target.uid
+            // What was decided for another spec is decided anew.
+            && known.job.metadata.generation == generation
         {
             let done = Box::pin(self.hands.act(target, &known.job, plan.after)).await;
             progress.acted |= done.acted > 0;

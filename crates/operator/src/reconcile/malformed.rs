@@ -76,11 +76,13 @@ fn report(malformed: &Malformed, generation: i64, now: Timestamp) -> serde_json:
         last_transition_time: Time(now),
     };
     conditions.push(&condition);
+    // What has ended has ended: else it would run again once it can be read.
+    let phase = malformed.phase.unwrap_or(JobPhase::Pending);
     json!({
         "metadata": {
             "uid": malformed.metadata.uid,
             "resourceVersion": malformed.metadata.resource_version,
         },
-        "status": {"observedGeneration": generation, "phase": JobPhase::Pending.as_str(), "conditions": conditions},
+        "status": {"observedGeneration": generation, "phase": phase.as_str(), "conditions": conditions},
     })
 }

@@ -26,10 +26,19 @@ struct Server {
     taken: Arc<Mutex<Option<String>>>,
     /// What is found by its name.
     found: Arc<Mutex<Option<Value>>>,
+    /// What happens while the next status is written.
+    meanwhile: Arc<Mutex<Option<Happening>>>,
 }
+
+type Happening = Box<dyn FnOnce() + Send>;
 
 impl Server {
     fn answer(&self, method: Method, path: &str, mut body: Value) -> (u16, Value) {
+        if path.ends_with("/status")
+            && let Some(happens) = self.meanwhile.lock().unwrap().take()
+        {
+            happens();
+        }
         let mut writes = self.writes.lock().unwrap();
         if let Some(found) = &*self.found.lock().unwrap() {
             if method == Method::GET {
@@ -492,6 +501,48 @@ async fn a_malformed_job_is_reported_on_itself_once() {
     operator.apply(&bad);
     operator.settle().await;
     assert_eq!(operator.end().await.total(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_has_ended_stays_so_though_it_can_not_be_read() {
+    for (phase, written) in [
+        (json!("Succeeded"), "Succeeded"),
+        (Value::Null, "Pending"),
+        (json!("Finished"), "Pending"),
+    ] {
+        let operator = Operator::new();
+        let mut bad = job(1);
+        bad["spec"]["roles"] = json!("many");
+        bad["status"] = json!({"phase": phase});
+        operator.apply(&bad);
+        operator.settle().await;
+        assert_eq!(operator.server.status()["phase"], written);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_replacement_is_not_made_of_a_spec_that_came_while_its_status_was_written() {
+    let operator = Operator::new();
+    let mut restarting = job(2);
+    restarting["spec"]["roles"][0]["restartPolicy"] = json!("OnFailure");
+    operator.apply(&restarting);
+    operator.settle().await;
+    for index in 0..2 {
+        operator.pod_is(index, "Running");
+    }
+    operator.settle().await;
+    operator.pod_is_gone(0);
+    let mut edited = restarting.clone();
+    edited["metadata"]["generation"] = json!(2);
+    edited["metadata"]["resourceVersion"] = json!("900000");
+    edited["spec"]["roles"][0]["template"]["spec"]["containers"][0]["image"] = json!("other");
+    let index = operator.reconciler.index.clone();
+    *operator.server.meanwhile.lock().unwrap() = Some(Box::new(move || {
+        let edited = JobObject::decode(&edited.to_string()).unwrap();
+        index.apply_job(edited, Source::Watch);
+    }));
+    operator.reconcile().await;
+    assert_eq!(operator.server.count("POST pods"), 2, "it was not accepted");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta, OwnerReference, Time};
 use serde::Deserialize;
-use trainyard_api::{TrainingJob, TrainingJobSpec, TrainingJobStatus};
+use trainyard_api::{JobPhase, TrainingJob, TrainingJobSpec, TrainingJobStatus};
 
 use super::Version;
 
@@ -24,6 +24,8 @@ pub struct Malformed {
     pub metadata: ObjectMeta,
     /// The conditions in its status, as far as they could be read.
     pub conditions: Vec<Condition>,
+    /// How far its status says it is, if that could be read.
+    pub phase: Option<JobPhase>,
     /// What is wrong, with the field where it is.
     pub error: String,
 }
@@ -42,15 +44,18 @@ struct WireMetaOnly {
 }
 
 #[derive(Deserialize)]
-struct WireConditions {
-    #[serde(default)]
-    status: Option<ConditionsOnly>,
+struct WireStatus<S> {
+    status: S,
 }
 
 #[derive(Deserialize)]
 struct ConditionsOnly {
-    #[serde(default)]
     conditions: Vec<Condition>,
+}
+
+#[derive(Deserialize)]
+struct PhaseOnly {
+    phase: JobPhase,
 }
 
 /// All metadata but `managedFields`, which nobody reads and which is the larger part.
@@ -129,12 +134,12 @@ impl JobObject {
             Err(traced) => format!("{}: {}", traced.path(), without_position(traced.inner())),
             Ok(_) => without_position(error),
         };
-        let conditions = serde_json::from_str::<WireConditions>(json)
-            .ok()
-            .and_then(|wire| wire.status);
+        let conditions = serde_json::from_str::<WireStatus<ConditionsOnly>>(json);
+        let phase = serde_json::from_str::<WireStatus<PhaseOnly>>(json);
         Ok(Self::Malformed(Box::new(Malformed {
             metadata: metadata.into(),
-            conditions: conditions.map(|status| status.conditions).unwrap_or_default(),
+            conditions: conditions.map(|wire| wire.status.conditions).unwrap_or_default(),
+            phase: phase.ok().map(|wire| wire.status.phase),
             error,
         })))
     }
