@@ -1,0 +1,191 @@
+//! Pods that come, change and go.
+
+use super::*;
+
+#[test]
+fn a_change_of_a_pod_names_its_job_and_an_echo_does_not() {
+    let index = index();
+    assert_eq!(index.apply_pod(POD.slim(), Source::Answer), Some(key("a")));
+    assert_eq!(
+        index.apply_pod(POD.slim(), Source::Watch),
+        None,
+        "the watch only repeats the answer"
+    );
+    let heartbeat = TestPod { version: 11, ..POD };
+    assert_eq!(
+        index.apply_pod(heartbeat.slim(), Source::Watch),
+        None,
+        "nothing that decisions look at"
+    );
+    let running = TestPod {
+        version: 12,
+        phase: "Running",
+        ..POD
+    };
+    assert_eq!(index.apply_pod(running.slim(), Source::Watch), Some(key("a")));
+    assert_eq!(snapshot(&index, "a").pods[0].phase, PodPhase::Running);
+}
+
+#[test]
+fn stale_events_change_nothing() {
+    let index = index();
+    index.apply_pod(
+        TestPod {
+            version: 20,
+            phase: "Running",
+            ..POD
+        }
+        .slim(),
+        Source::Watch,
+    );
+    assert_eq!(index.apply_pod(POD.slim(), Source::Watch), None);
+    assert_eq!(snapshot(&index, "a").pods[0].phase, PodPhase::Running);
+    assert_eq!(
+        index.apply_job(job_in("Running", "a", "u1", 2), Source::Watch),
+        None
+    );
+    assert_eq!(
+        index.phases().find(|(phase, _)| *phase == JobPhase::Running),
+        Some((JobPhase::Running, 0))
+    );
+}
+
+#[test]
+fn an_answer_that_comes_after_the_object_was_removed_is_ignored() {
+    let index = index();
+    index.apply_pod(POD.slim(), Source::Watch);
+    assert_eq!(
+        index.delete_child(Kind::Pod, &TestPod { version: 12, ..POD }.meta()),
+        Some(key("a"))
+    );
+    assert_eq!(index.apply_pod(POD.slim(), Source::Answer), None);
+    assert!(pods(&index, "a").is_empty());
+}
+
+#[test]
+fn a_deleted_pod_is_seen_as_going_and_never_comes_back() {
+    let index = index();
+    index.apply_pod(POD.slim(), Source::Watch);
+    index.terminate(Kind::Pod, "u1", "a-w-0", "other");
+    assert!(!snapshot(&index, "a").pods[0].terminating);
+    index.terminate(Kind::Pod, "u1", "a-w-0", "p0");
+    assert!(snapshot(&index, "a").pods[0].terminating);
+    index.apply_pod(
+        TestPod {
+            version: 11,
+            phase: "Running",
+            ..POD
+        }
+        .slim(),
+        Source::Watch,
+    );
+    let pod = &snapshot(&index, "a").pods[0];
+    assert!(pod.terminating && pod.phase == PodPhase::Running);
+}
+
+#[test]
+fn when_a_pod_was_first_told_to_have_failed_is_remembered() {
+    let index = index();
+    let failed = |version, node| TestPod {
+        phase: "Failed",
+        version,
+        node,
+        ..POD
+    };
+    index.apply_pod(failed(20, POD.node).slim(), Source::Watch);
+    // Something else about it changes later.
+    index.apply_pod(failed(30, "elsewhere").slim(), Source::Watch);
+    let pod = snapshot(&index, "a").pods[0].clone();
+    assert_eq!(pod.node.as_deref(), Some("elsewhere"));
+    assert_eq!(pod.end.map(|end| end.told), Some(20));
+}
+
+#[test]
+fn only_a_pod_that_had_succeeded_is_remembered_when_it_is_gone() {
+    type Going = fn(&Index);
+    let ways: [Going; 3] = [
+        |index| {
+            index.delete_child(Kind::Pod, &TestPod { version: 30, ..POD }.meta());
+        },
+        |index| index.went(Kind::Pod, "u1", "a-w-0", "p0", Version(30)),
+        |index| {
+            index.listing(Kind::Pod, 0, Version(30));
+            index.listed(Kind::Pod, 0, Version(30), Instant::now());
+        },
+    ];
+    for go in ways {
+        for phase in ["Succeeded", "Running", "Failed"] {
+            let index = index();
+            index.apply_pod(TestPod { phase, ..POD }.slim(), Source::Watch);
+            go(&index);
+            assert!(pods(&index, "a").is_empty());
+            let departed = snapshot(&index, "a").departed;
+            let expected = (phase == "Succeeded").then(|| Departed {
+                name: "a-w-0".into(),
+                uid: "p0".into(),
+            });
+            assert_eq!(departed, expected.as_slice(), "{phase}");
+            index.forget_departed("u1", &departed);
+            assert!(snapshot(&index, "a").departed.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_pod_and_its_replacement_of_the_same_name_are_two() {
+    let index = index();
+    index.apply_pod(POD.slim(), Source::Watch);
+    index.apply_pod(
+        TestPod {
+            uid: "p0b",
+            version: 15,
+            ..POD
+        }
+        .slim(),
+        Source::Answer,
+    );
+    assert_eq!(pods(&index, "a"), ["a-w-0/p0", "a-w-0/p0b"]);
+    index.delete_child(Kind::Pod, &TestPod { version: 14, ..POD }.meta());
+    assert_eq!(pods(&index, "a"), ["a-w-0/p0b"], "only the one that was removed");
+    assert_eq!(
+        index.delete_child(Kind::Pod, &TestPod { version: 14, ..POD }.meta()),
+        None
+    );
+}
+
+#[test]
+fn a_pod_is_known_before_its_job() {
+    let index = index();
+    let early = TestPod {
+        owner: Some(("b", "u9")),
+        ..POD
+    };
+    assert_eq!(
+        index.apply_pod(early.slim(), Source::Watch),
+        None,
+        "nobody to look at yet"
+    );
+    assert_eq!(index.apply_job(job("b", "u9", 40), Source::Watch), Some(key("b")));
+    assert_eq!(pods(&index, "b"), ["a-w-0/p0"]);
+}
+
+#[test]
+fn a_pod_that_lost_its_owner_is_nobodys() {
+    let index = index();
+    index.apply_pod(POD.slim(), Source::Watch);
+    let stripped = TestPod {
+        version: 11,
+        owner: None,
+        ..POD
+    };
+    assert_eq!(index.apply_pod(stripped.slim(), Source::Watch), Some(key("a")));
+    assert!(pods(&index, "a").is_empty());
+    index.apply_pod(TestPod { version: 12, ..POD }.slim(), Source::Watch);
+    let moved = TestPod {
+        version: 13,
+        owner: Some(("z", "u8")),
+        ..POD
+    };
+    index.apply_pod(moved.slim(), Source::Watch);
+    assert!(pods(&index, "a").is_empty());
+}

@@ -1,0 +1,121 @@
+mod life;
+mod server;
+mod trouble;
+
+use serde_json::{Value, json};
+use trainyard_core::view::Settings;
+
+use self::server::Server;
+use super::*;
+use crate::events::Senders;
+use crate::index::{Kind, Source};
+use crate::leader::Leadership;
+use crate::slim::{JobObject, SlimMeta, Version};
+
+struct Operator {
+    server: Server,
+    reconciler: Reconciler,
+    senders: Senders,
+    term: CancellationToken,
+}
+
+impl Operator {
+    fn new() -> Self {
+        let server = Server::default();
+        let index = Arc::new(Index::new(&[]));
+        for kind in [Kind::Job, Kind::Pod, Kind::Service] {
+            index.listing(kind, 0, Version(5));
+            index.listed(kind, 0, Version(5), Instant::now());
+        }
+        let leadership = Leadership::always();
+        let hands = Hands::new(
+            server.client(),
+            index.clone(),
+            leadership.clone(),
+            Settings::default(),
+        );
+        let (recorder, senders) = Recorder::start(&server.client(), hands.gate(), &leadership, "test");
+        let reconciler = Reconciler {
+            hands,
+            index,
+            recorder,
+            metrics: Arc::new(Metrics::new()),
+            clock: Arc::new(crate::clock::SystemClock),
+        };
+        Self {
+            server,
+            reconciler,
+            senders,
+            term: CancellationToken::new(),
+        }
+    }
+
+    /// With a job of so many pods, all of which run and are replaced when they fail.
+    async fn running(replicas: usize) -> Self {
+        let operator = Self::new();
+        operator.apply(&replaced(replicas));
+        operator.settle().await;
+        for index in 0..replicas {
+            operator.pod_is(index, "Running");
+        }
+        operator.settle().await;
+        operator
+    }
+
+    fn apply(&self, job: &Value) {
+        self.reconciler
+            .index
+            .apply_job(JobObject::decode(&job.to_string()).unwrap(), Source::Watch);
+    }
+
+    /// The watch says that the pod of an index is in a phase.
+    fn pod_is(&self, index: usize, phase: &str) {
+        let pod = serde_json::from_value(self.server.pod(index, phase)).unwrap();
+        self.reconciler.index.apply_pod(pod, Source::Watch);
+    }
+
+    /// The watch says that the pod of an index is gone.
+    fn pod_is_gone(&self, index: usize) {
+        let pod: SlimMeta = serde_json::from_value(self.server.pod(index, "")).unwrap();
+        self.reconciler.index.delete_child(Kind::Pod, &pod.metadata);
+    }
+
+    async fn reconcile(&self) -> Verdict {
+        self.reconciler
+            .reconcile(&JobKey::new("ns", "a"), &self.term)
+            .await
+    }
+
+    /// Reconciles until there is nothing more to do at once.
+    async fn settle(&self) -> Verdict {
+        for _ in 0..10 {
+            let verdict = self.reconcile().await;
+            if verdict.next != Next::Again {
+                return verdict;
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
+    /// Ends, so that all events have been sent.
+    async fn end(self) -> Server {
+        drop(self.reconciler);
+        self.senders.finish().await;
+        self.server
+    }
+}
+
+fn job(replicas: usize) -> Value {
+    json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "7", "generation": 1},
+        "spec": {"framework": {"name": "custom"}, "roles": [{"name": "w", "replicas": replicas,
+            "template": {"spec": {"containers": [{"name": "train", "image": "i"}]}}}]},
+    })
+}
+
+/// A job whose pods are replaced when they fail.
+fn replaced(replicas: usize) -> Value {
+    let mut job = job(replicas);
+    job["spec"]["roles"][0]["restartPolicy"] = json!("OnFailure");
+    job
+}

@@ -1,0 +1,151 @@
+//! A server that is not there.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+/// The version of the last write, of whomever.
+static VERSION: AtomicUsize = AtomicUsize::new(1000);
+
+/// A server that takes every write, and counts; creations of pods beyond a quota are refused.
+#[derive(Clone, Default)]
+pub(super) struct Server {
+    pub(super) writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
+    pub(super) quota: Arc<Mutex<Option<usize>>>,
+    /// The name of an object that is somebody else's.
+    pub(super) taken: Arc<Mutex<Option<String>>>,
+    /// What is found by its name.
+    pub(super) found: Arc<Mutex<Option<Value>>>,
+    /// What happens while the next status is written.
+    pub(super) meanwhile: Arc<Mutex<Option<Happening>>>,
+}
+
+pub(super) type Happening = Box<dyn FnOnce() + Send>;
+
+impl Server {
+    fn answer(&self, method: Method, path: &str, mut body: Value) -> (u16, Value) {
+        if path.ends_with("/status")
+            && let Some(happens) = self.meanwhile.lock().unwrap().take()
+        {
+            happens();
+        }
+        let mut writes = self.writes.lock().unwrap();
+        if let Some(found) = &*self.found.lock().unwrap() {
+            if method == Method::GET {
+                return (200, found.clone());
+            }
+            if method == Method::PATCH {
+                writes.push((method, path.to_owned(), body.clone()));
+                let mut patched = found.clone();
+                for (label, value) in body["metadata"]["labels"].as_object().unwrap() {
+                    patched["metadata"]["labels"][label] = value.clone();
+                }
+                let version = VERSION.fetch_add(1, Ordering::Relaxed);
+                patched["metadata"]["resourceVersion"] = json!(version.to_string());
+                return (200, patched);
+            }
+        }
+        if let Some(name) = &*self.taken.lock().unwrap() {
+            if method == Method::GET {
+                let found = path.ends_with(name);
+                let other = json!({"metadata": {"name": name, "namespace": "ns", "uid": "other", "resourceVersion": "1"}});
+                let nothing = json!({"kind": "Status", "code": 404, "reason": "NotFound"});
+                return if found { (200, other) } else { (404, nothing) };
+            }
+            if method == Method::POST && body["metadata"]["name"] == **name {
+                return (
+                    409,
+                    json!({"kind": "Status", "code": 409, "reason": "AlreadyExists"}),
+                );
+            }
+        }
+        let of_pods = |path: &str| path.ends_with("/pods");
+        if let Some(quota) = *self.quota.lock().unwrap()
+            && of_pods(path)
+            && writes
+                .iter()
+                .filter(|(_, path, body)| of_pods(path) && body["refused"].is_null())
+                .count()
+                >= quota
+        {
+            let message = format!("pods {} is forbidden: exceeded quota", body["metadata"]["name"]);
+            writes.push((method, path.to_owned(), json!({"refused": true})));
+            return (
+                403,
+                json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}),
+            );
+        }
+        let version = VERSION.fetch_add(1, Ordering::Relaxed);
+        writes.push((method, path.to_owned(), body.clone()));
+        body["metadata"]["resourceVersion"] = json!(version.to_string());
+        if body["metadata"]["uid"].is_null() {
+            let name = body["metadata"]["name"].as_str().unwrap_or_default();
+            body["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        }
+        (200, body)
+    }
+
+    pub(super) fn client(&self) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let body = serde_json::from_slice(&body).unwrap_or_default();
+                let (code, body) = server.answer(parts.method, parts.uri.path(), body);
+                let body = Full::new(Bytes::from(body.to_string()));
+                Ok::<_, std::io::Error>(Response::builder().status(code).body(body).unwrap())
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// How often something was written: `POST pods`, `PUT status`.
+    pub(super) fn count(&self, what: &str) -> usize {
+        let writes = self.writes.lock().unwrap();
+        let named = writes
+            .iter()
+            .map(|(method, path, _)| format!("{method} {}", path.rsplit('/').next().unwrap()));
+        named.filter(|name| name == what).count()
+    }
+
+    /// The pod of an index as it was created, in a phase.
+    pub(super) fn pod(&self, index: usize, phase: &str) -> Value {
+        let writes = self.writes.lock().unwrap();
+        let name = format!("a-w-{index}");
+        let created = |(_, path, body): &&(Method, String, Value)| {
+            path.ends_with("/pods") && body["metadata"]["name"] == *name
+        };
+        let mut pod = writes.iter().rfind(created).unwrap().2.clone();
+        pod["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        let version = VERSION.fetch_add(1, Ordering::Relaxed);
+        pod["metadata"]["resourceVersion"] = json!(version.to_string());
+        pod["status"] = json!({"phase": phase});
+        pod
+    }
+
+    /// The last status that was written.
+    pub(super) fn status(&self) -> Value {
+        let writes = self.writes.lock().unwrap();
+        let written = |(_, path, _): &&(Method, String, Value)| path.ends_with("/status");
+        writes.iter().rfind(written).unwrap().2["status"].clone()
+    }
+
+    pub(super) fn deletions(&self) -> usize {
+        let writes = self.writes.lock().unwrap();
+        writes
+            .iter()
+            .filter(|(method, ..)| *method == Method::DELETE)
+            .count()
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.writes.lock().unwrap().len()
+    }
+}
