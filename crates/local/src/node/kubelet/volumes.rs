@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, DownwardAPIVolumeFile, KeyToPath, Pod, SecretProjection, Volume, VolumeProjection,
 };
@@ -154,52 +155,29 @@ fn project(
     configuration: &Configuration,
     files: &mut Files,
 ) -> Result<(), Missing> {
-    if let Some(from) = &source.config_map {
-        let map = configuration.config_maps.get(&from.name);
-        let data = map.map(|map| {
-            let text = map
-                .data
-                .iter()
-                .flatten()
-                .map(|(key, value)| (key.clone(), value.clone().into_bytes()));
-            let binary = map
-                .binary_data
-                .iter()
-                .flatten()
-                .map(|(key, value)| (key.clone(), value.0.clone()));
-            text.chain(binary).collect()
-        });
-        let optional = from.optional == Some(true);
-        keys(
-            "configmap",
-            &from.name,
-            data,
-            from.items.as_deref(),
-            optional,
-            mode,
-            files,
-        )?;
-    }
-    if let Some(from) = &source.secret {
-        let secret = configuration.secrets.get(&from.name);
-        let data = secret.map(|secret| {
-            secret
-                .data
-                .iter()
-                .flatten()
-                .map(|(key, value)| (key.clone(), value.0.clone()))
-                .collect()
-        });
-        let optional = from.optional == Some(true);
-        keys(
-            "secret",
-            &from.name,
-            data,
-            from.items.as_deref(),
-            optional,
-            mode,
-            files,
-        )?;
+    let of_map = source.config_map.as_ref().map(|from| Keyed {
+        kind: "configmap",
+        name: &from.name,
+        data: configuration.config_maps.get(&from.name).map(|map| {
+            let text = map.data.iter().flatten();
+            let text = text.map(|(key, value)| (key.clone(), value.clone().into_bytes()));
+            text.chain(bytes(map.binary_data.as_ref())).collect()
+        }),
+        items: from.items.as_deref(),
+        optional: from.optional == Some(true),
+    });
+    let of_secret = source.secret.as_ref().map(|from| Keyed {
+        kind: "secret",
+        name: &from.name,
+        data: configuration
+            .secrets
+            .get(&from.name)
+            .map(|secret| bytes(secret.data.as_ref()).collect()),
+        items: from.items.as_deref(),
+        optional: from.optional == Some(true),
+    });
+    for keyed in [of_map, of_secret].into_iter().flatten() {
+        keyed.project(mode, files)?;
     }
     for item in source
         .downward_api
@@ -226,48 +204,58 @@ fn project(
     Ok(())
 }
 
-fn keys(
-    kind: &str,
-    name: &str,
+fn bytes(data: Option<&BTreeMap<String, ByteString>>) -> impl Iterator<Item = (String, Vec<u8>)> {
+    data.into_iter()
+        .flatten()
+        .map(|(key, value)| (key.clone(), value.0.clone()))
+}
+
+/// Files made from an object that has contents by key.
+struct Keyed<'a> {
+    kind: &'static str,
+    name: &'a str,
+    /// `None`: there is no such object.
     data: Option<BTreeMap<String, Vec<u8>>>,
-    items: Option<&[KeyToPath]>,
+    items: Option<&'a [KeyToPath]>,
     optional: bool,
-    mode: u32,
-    files: &mut Files,
-) -> Result<(), Missing> {
-    let Some(data) = data else {
-        return if optional {
-            Ok(())
-        } else {
-            Err(Missing(format!("{kind} \"{name}\" not found")))
+}
+
+impl Keyed<'_> {
+    fn project(self, mode: u32, files: &mut Files) -> Result<(), Missing> {
+        let Some(data) = self.data else {
+            return if self.optional {
+                Ok(())
+            } else {
+                Err(Missing(format!("{} \"{}\" not found", self.kind, self.name)))
+            };
         };
-    };
-    let Some(items) = items.filter(|items| !items.is_empty()) else {
-        files.extend(
-            data.into_iter()
-                .map(|(key, content)| (PathBuf::from(key), (content, Access::all(mode)))),
-        );
-        return Ok(());
-    };
-    for item in items {
-        let mode = item
-            .mode
-            .and_then(|mode| u32::try_from(mode).ok())
-            .unwrap_or(mode);
-        match data.get(&item.key) {
-            Some(content) => {
-                files.insert(PathBuf::from(&item.path), (content.clone(), Access::all(mode)));
-            }
-            None if optional => {}
-            None => {
-                return Err(Missing(format!(
-                    "references non-existent config key: {}",
-                    item.key
-                )));
+        let Some(items) = self.items.filter(|items| !items.is_empty()) else {
+            files.extend(
+                data.into_iter()
+                    .map(|(key, content)| (PathBuf::from(key), (content, Access::all(mode)))),
+            );
+            return Ok(());
+        };
+        for item in items {
+            let mode = item
+                .mode
+                .and_then(|mode| u32::try_from(mode).ok())
+                .unwrap_or(mode);
+            match data.get(&item.key) {
+                Some(content) => {
+                    files.insert(PathBuf::from(&item.path), (content.clone(), Access::all(mode)));
+                }
+                None if self.optional => {}
+                None => {
+                    return Err(Missing(format!(
+                        "references non-existent config key: {}",
+                        item.key
+                    )));
+                }
             }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 fn downward(pod: &Pod, item: &DownwardAPIVolumeFile) -> Result<String, Missing> {
