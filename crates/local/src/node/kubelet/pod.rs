@@ -1,5 +1,7 @@
 //! One pod, from the moment at which it is bound to a node until it is gone.
 
+mod stop;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -199,57 +201,6 @@ impl Worker {
         }
     }
 
-    /// Ends what still runs: containers first, then sidecars, the last first.
-    async fn terminate(&self) {
-        let running: Vec<Started> = lock(&self.started).values().cloned().collect();
-        // One whose end nobody has noted counts as well.
-        let running = running.into_iter().filter(|one| {
-            let name = &one.asked.spec.name;
-            let runs = |entry: &mut Entry| matches!(entry.state, State::Running { .. });
-            one.container().exit().is_none() || lock(&self.state).entry(name).is_some_and(runs)
-        });
-        let (mut sidecars, main): (Vec<_>, Vec<_>) =
-            running.partition(|one| one.asked.spec.restart_policy.as_deref() == Some("Always"));
-        let grace = self.grace();
-        let begin = tokio::time::Instant::now();
-        futures::future::join_all(main.iter().map(|one| self.stop_started(one, grace))).await;
-        sidecars.reverse();
-        for one in &sidecars {
-            self.stop_started(one, grace.saturating_sub(begin.elapsed()))
-                .await;
-        }
-    }
-
-    async fn stop_started(&self, one: &Started, grace: Duration) {
-        let name = &one.asked.spec.name;
-        self.tell_container(
-            &one.asked.spec,
-            Kind::Normal,
-            "Killing",
-            format!("Stopping container {name}"),
-        );
-        // A pod that is to go at once while it is being ended slowly goes at once.
-        let exit = tokio::select! {
-            exit = self.stop(&one.asked, grace) => exit,
-            () = self.hurry(grace) => self.stop(&one.asked, Duration::ZERO).await,
-        };
-        let attempt = u32::try_from(self.change(|state| state.entry(name).map_or(0, |entry| entry.restarts)))
-            .unwrap_or(0);
-        let end = self.finish(&one.asked, exit, &one.id, one.since, attempt);
-        self.end(name, end);
-    }
-
-    async fn hurry(&self, grace: Duration) {
-        let mut updates = self.updates.clone();
-        let sooner = |update: &Update| {
-            let given = update.pod.metadata.deletion_grace_period_seconds;
-            update.gone || given.is_some_and(|given| u64::try_from(given).unwrap_or(0) < grace.as_secs())
-        };
-        if updates.wait_for(sooner).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-
     /// Waits until the pod is to be deleted.
     async fn deletion(&self) {
         let mut updates = self.updates.clone();
@@ -315,25 +266,6 @@ impl Worker {
             }
             moved.await;
         }
-    }
-
-    /// Makes this worker do nothing more.
-    pub fn give_up(&self) {
-        if let Some(task) = lock(&self.task).take() {
-            task.abort();
-        }
-    }
-
-    /// Ends every process of the pod.
-    pub async fn kill(&self) {
-        let running: Vec<Started> = lock(&self.started).values().cloned().collect();
-        for one in &running {
-            one.container().kill();
-        }
-        for one in &running {
-            one.container().wait().await;
-        }
-        *lock(&self.sandbox) = None;
     }
 
     /// Starts [`Worker::run`].
