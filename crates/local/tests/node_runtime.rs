@@ -10,6 +10,8 @@
     reason = "all of this is a test, which Clippy can not see without the usual harness"
 )]
 
+#[path = "node_runtime/groups.rs"]
+mod groups;
 #[path = "node_runtime/inside.rs"]
 mod inside;
 #[path = "node_runtime/limits.rs"]
@@ -122,11 +124,11 @@ fn limits(identity: Identity) {
     if possible {
         let mut running = run.start(&["limits_wait"]);
         running.expect("running");
-        assert!(!remains::groups(&run.names()).is_empty());
+        assert!(!groups::groups(&run.names()).is_empty());
         let names = run.names();
         running.kill();
         assert_eq!(run.to_end(&["commands"]), "ok\n");
-        assert_eq!(remains::groups(&names), Vec::<std::path::PathBuf>::new());
+        assert_eq!(groups::groups(&names), Vec::<std::path::PathBuf>::new());
     }
 }
 

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::home::{Home, groups, machine, said, until_none};
+use super::groups::groups;
+use super::home::{Home, machine, said, until_none};
 use super::{repository, text};
 
 /// A job of one worker that runs a script of the shell, with resources.

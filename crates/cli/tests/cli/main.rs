@@ -9,6 +9,8 @@
 mod deploy;
 mod doctor;
 mod examples;
+#[path = "../../../local/tests/node_runtime/groups.rs"]
+mod groups;
 mod home;
 mod install;
 mod local;
