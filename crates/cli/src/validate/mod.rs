@@ -1,5 +1,7 @@
 //! `trainyard validate`: whether jobs are right, before they are applied.
 
+#[cfg(test)]
+mod agreement;
 pub mod job;
 mod readable;
 mod report;

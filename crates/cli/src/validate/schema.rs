@@ -1,5 +1,9 @@
 //! A strict check of an object against the schema of its definition, as the API server does it for `kubectl apply`:
 //! fields that do not exist, values of the wrong type, missing and doubled ones.
+//!
+//! The embedded API server has a check of its own, which says what a Kubernetes API server says, to the letter, and is
+//! held to that. This one is for people who write manifests: it says what to do, tells what is unreadable from what is
+//! out of bounds, and guesses what was meant. That both refuse the same is tested in `agreement.rs`.
 
 use std::collections::BTreeSet;
 
@@ -99,27 +103,32 @@ fn check_list(schema: &Value, items: &[Value], path: &str, findings: &mut Findin
         check(item_schema, item, &format!("{path}[{i}]"), findings);
     }
     let keys: Vec<&str> = strings(schema, "x-kubernetes-list-map-keys").collect();
+    let is_set = schema.get("x-kubernetes-list-type").and_then(Value::as_str) == Some("set");
     let mut seen = BTreeSet::new();
-    for (i, item) in items
-        .iter()
-        .enumerate()
-        .filter(|(_, item)| item.is_object() && !keys.is_empty())
-    {
+    for (i, item) in items.iter().enumerate() {
         let default = |key: &str| item_schema.pointer(&format!("/properties/{key}/default"));
-        let id: Vec<String> = keys
-            .iter()
-            .map(|key| {
-                item.get(key)
-                    .or_else(|| default(key))
-                    .map(ToString::to_string)
-                    .unwrap_or_default()
-            })
-            .collect();
+        let part = |key: &&str| item.get(key).or_else(|| default(key));
+        let (id, problem) = if is_set {
+            (
+                vec![item.to_string()],
+                format!("{item} is there already: remove it"),
+            )
+        } else if item.is_object() && !keys.is_empty() {
+            let id = keys
+                .iter()
+                .map(|key| part(key).map(ToString::to_string).unwrap_or_default());
+            let names = keys.join(" and ");
+            (
+                id.collect(),
+                format!("there is an item with the same {names} already"),
+            )
+        } else {
+            continue;
+        };
         if !seen.insert(id) {
-            let message = format!("there is an item with the same {} already", keys.join(" and "));
             findings
                 .bounds
-                .push(FieldError::new(format!("{path}[{i}]"), message));
+                .push(FieldError::new(format!("{path}[{i}]"), problem));
         }
     }
 }

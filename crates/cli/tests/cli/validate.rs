@@ -328,6 +328,11 @@ fn bounds_of_the_schema_hold() {
         found.ends_with("env[1]: there is an item with the same name already"),
         "{found}"
     );
+    let twice = "{name: pytorch}\n  completion: {failedWhen: [{allOf: [worker, worker]}]}";
+    assert_eq!(
+        error("{name: pytorch}", twice),
+        "spec.completion.failedWhen[0].allOf[1]: \"worker\" is there already: remove it"
+    );
 }
 
 #[test]
