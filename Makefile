@@ -15,6 +15,8 @@ export CARGO_TARGET_DIR ?= $(TRAINYARD_CACHE)/target
 export PATH := $(TRAINYARD_CACHE)/tools/bin:$(TRAINYARD_CACHE)/tools/go/bin:$(HOME)/.cargo/bin:$(PATH)
 
 TRAINYARD = $(CARGO_TARGET_DIR)/debug/trainyard
+# What `trainyard_api::crd::TRAINING_JOB` is.
+DEFINITION = crates/api/src/crd/training_job.json
 SUITES := lint unit faults differential embedded cluster install
 
 ##@ Try it
@@ -59,7 +61,11 @@ image: ## The operator's image as dist/trainyard-image.tar (IMG=name:tag)
 	@hack/image $(IMG) dist/trainyard-image.tar
 
 .PHONY: manifests
-manifests: build ## Write deploy/ anew
+manifests: ## Write deploy/ and the definition that programs carry anew
+	@hack/bootstrap build
+	@cargo run --quiet -p trainyard-api --example definition >$(DEFINITION).new
+	@mv $(DEFINITION).new $(DEFINITION)
+	@$(MAKE) --no-print-directory build
 	@$(TRAINYARD) install --output-dir deploy
 
 ##@ Use the cluster of the current kubeconfig

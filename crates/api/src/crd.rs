@@ -1,7 +1,5 @@
 //! The generated CustomResourceDefinitions, made fit for every way of applying them.
 
-use std::sync::OnceLock;
-
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use serde_json::{Map, Value, json};
@@ -35,21 +33,23 @@ const LIST_KEYS: &[(&str, &[&str])] = &[
 /// Keys that the API server requires to have a value in every item, with the value that Kubernetes itself assumes.
 const KEY_DEFAULTS: &[(&str, &str, &str)] = &[("ports", "protocol", "TCP")];
 
+/// The definition of [`TrainingJob`] as JSON, as [`generate`] made it. Making it anew takes longer than all else that a
+/// short run does; a test fails if it is not what the types say.
+pub const TRAINING_JOB: &str = include_str!("crd/training_job.json");
+
 /// The definition of [`TrainingJob`].
 ///
 /// # Errors
-/// If the schema does not have the shape that the rewriting expects, which a test rules out.
+/// If it can't be read, which a test rules out.
 pub fn training_job() -> Result<CustomResourceDefinition, serde_json::Error> {
-    // Making it takes longer than starting a process, and a run needs it more than once.
-    static MADE: OnceLock<CustomResourceDefinition> = OnceLock::new();
-    if let Some(made) = MADE.get() {
-        return Ok(made.clone());
-    }
-    let made = make_training_job()?;
-    Ok(MADE.get_or_init(|| made).clone())
+    serde_json::from_str(TRAINING_JOB)
 }
 
-fn make_training_job() -> Result<CustomResourceDefinition, serde_json::Error> {
+/// Makes the definition of [`TrainingJob`] from its types: for `make manifests`, which writes it down.
+///
+/// # Errors
+/// If the schema does not have the shape that the rewriting expects, which a test rules out.
+pub fn generate() -> Result<String, serde_json::Error> {
     let mut crd = serde_json::to_value(TrainingJob::crd())?;
     if let Some(template) = crd.pointer_mut(
         "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/roles/items/properties/template",
@@ -62,7 +62,9 @@ fn make_training_job() -> Result<CustomResourceDefinition, serde_json::Error> {
         }
     }
     join_lines(&mut crd);
-    serde_json::from_value(crd)
+    // Through the type, which leaves out what it does not know.
+    let crd: CustomResourceDefinition = serde_json::from_value(crd)?;
+    serde_json::to_string(&serde_json::to_value(&crd)?)
 }
 
 /// Doc comments are broken into lines for the reader of the source; `kubectl explain` breaks them anew.

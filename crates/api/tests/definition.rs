@@ -52,6 +52,15 @@ fn every_field(visit: &mut dyn FnMut(&str, &Value, bool)) {
 }
 
 #[test]
+fn what_is_written_down_is_what_the_types_say() {
+    let current = crd::TRAINING_JOB.trim_end() == crd::generate().unwrap();
+    assert!(
+        current,
+        "crates/api/src/crd/training_job.json is out of date: run `make manifests`"
+    );
+}
+
+#[test]
 fn it_fits_into_the_annotation_of_client_side_apply() {
     let json = serde_json::to_string(definition()).unwrap();
     assert!(json.len() < crd::CLIENT_SIDE_APPLY_LIMIT, "{} bytes", json.len());

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::PostParams;
+use kube::Resource;
+use kube::api::{PostParams, Request};
 
 use crate::api::Api;
 use crate::env::Environment;
@@ -65,7 +66,7 @@ pub enum Error {
     #[error("the embedded API refuses what it should take: {0}")]
     Api(#[from] kube::Error),
     /// The definition of jobs is not what it should be.
-    #[error("the definition of TrainingJob can't be made: {0}")]
+    #[error("the definition of TrainingJob can't be sent: {0}")]
     Definition(String),
 }
 
@@ -159,10 +160,13 @@ fn directory(path: PathBuf) -> Result<PathBuf, Error> {
 }
 
 async fn define_jobs(client: &kube::Client) -> Result<(), Error> {
-    let definition =
-        trainyard_api::crd::training_job().map_err(|error| Error::Definition(error.to_string()))?;
-    let definitions: kube::Api<CustomResourceDefinition> = kube::Api::all(client.clone());
-    definitions.create(&PostParams::default(), &definition).await?;
+    let definitions = CustomResourceDefinition::url_path(&(), None);
+    let definition = trainyard_api::crd::TRAINING_JOB.as_bytes().to_vec();
+    // As text: to read it and write it again would take a noticeable part of a short run.
+    let request = Request::new(definitions)
+        .create(&PostParams::default(), definition)
+        .map_err(|error| Error::Definition(error.to_string()))?;
+    client.request_text(request).await?;
     Ok(())
 }
 

@@ -18,8 +18,8 @@ pub struct Checker {
 impl Checker {
     /// A checker with the schema of this version.
     pub fn new() -> Result<Self> {
-        let crd = trainyard_api::crd::training_job().and_then(serde_json::to_value);
-        let crd = crd.context("cannot make the schema of TrainingJob")?;
+        let crd: Value = serde_json::from_str(trainyard_api::crd::TRAINING_JOB)
+            .context("cannot read the definition of TrainingJob")?;
         let schema = crd.pointer("/spec/versions/0/schema/openAPIV3Schema");
         let mut schema = schema
             .cloned()

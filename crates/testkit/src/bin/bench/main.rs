@@ -30,6 +30,10 @@ use scenarios::{Bench, Size};
 use session::Session;
 use trainyard_testkit::load;
 
+/// That of `trainyard`, since the embedded cluster is measured in this process.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Measures the operator against a real API server.
 #[derive(Parser)]
 struct Cli {
