@@ -3,9 +3,6 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use http_body_util::Empty;
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{
     Container as ContainerSpec, ExecAction, HTTPGetAction, LifecycleHandler, Probe, TCPSocketAction,
 };
@@ -13,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
+use super::probe_http;
 use crate::node::runtime::Container;
 
 /// A container that can be asked.
@@ -203,21 +201,7 @@ impl Asked {
     async fn get(&self, action: &HTTPGetAction) -> Result<(), String> {
         let host = action.host.clone().unwrap_or_else(|| self.address.to_string());
         let port = self.port(&action.port)?;
-        let path = action.path.as_deref().unwrap_or("/");
-        if action.scheme.as_deref() == Some("HTTPS") {
-            return Err("the embedded cluster asks over HTTP only".to_owned());
-        }
-        let mut request =
-            http::Request::get(format!("http://{host}:{port}/{}", path.trim_start_matches('/')));
-        for header in action.http_headers.iter().flatten() {
-            request = request.header(&header.name, &header.value);
-        }
-        let request = request
-            .body(Empty::<bytes::Bytes>::new())
-            .map_err(|error| error.to_string())?;
-        let client = Client::builder(TokioExecutor::new()).build_http();
-        let response = client.request(request).await.map_err(|error| error.to_string())?;
-        match response.status().as_u16() {
+        match probe_http::get(action, &host, port).await? {
             200..400 => Ok(()),
             code => Err(format!("HTTP probe failed with statuscode: {code}")),
         }

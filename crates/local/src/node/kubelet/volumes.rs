@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::ByteString;
@@ -13,6 +13,8 @@ use k8s_openapi::api::core::v1::{
 
 use super::env::{Configuration, Missing};
 use super::fields;
+use super::files::{self, Files};
+use super::ownership::{self, Use};
 use super::tokens::{self, Access, Wanted};
 
 /// Why a volume is not there.
@@ -53,9 +55,6 @@ pub struct Places {
     pub claims: PathBuf,
 }
 
-/// The files of a volume: their content, and who may read it.
-type Files = BTreeMap<PathBuf, (Vec<u8>, Access)>;
-
 /// Makes a volume, or brings it up to date. Where it is.
 pub fn make(
     volume: &Volume,
@@ -69,6 +68,7 @@ pub fn make(
         path: path.clone(),
         source,
     };
+    let group = ownership::group(pod);
     if let Some(host) = &volume.host_path {
         let path = PathBuf::from(&host.path);
         if matches!(host.type_.as_deref(), Some("DirectoryOrCreate")) {
@@ -83,8 +83,14 @@ pub fn make(
         return Ok(path);
     }
     if volume.empty_dir.is_some() || is_nothing(volume) {
+        if path.is_dir() {
+            return Ok(path);
+        }
         fs::create_dir_all(&path).map_err(io)?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).map_err(io)?;
+        if let Some(group) = group {
+            ownership::share(&path, group, Use::Write).map_err(io)?;
+        }
         return Ok(path);
     }
     let missing = |missing| Error::Missing {
@@ -95,7 +101,7 @@ pub fn make(
     for source in projections(volume).ok_or_else(|| Error::Unknown(volume.name.clone()))? {
         project(&source.0, source.1, pod, configuration, &mut files).map_err(missing)?;
     }
-    write(&path, &files).map_err(io)?;
+    files::write(&path, &files, group).map_err(io)?;
     Ok(path)
 }
 
@@ -277,108 +283,9 @@ fn downward(pod: &Pod, item: &DownwardAPIVolumeFile) -> Result<String, Missing> 
     found.ok_or_else(|| Missing(format!("unsupported container resource: {}", field.resource)))
 }
 
-/// Writes files so that readers see all of the old ones or all of the new ones: behind a link that is replaced at once.
-fn write(path: &Path, files: &Files) -> io::Result<()> {
-    const DATA: &str = "..data";
-    fs::create_dir_all(path)?;
-    let current = path.join(DATA);
-    let same = files
-        .iter()
-        .all(|(name, (content, _))| fs::read(current.join(name)).is_ok_and(|old| old == *content))
-        && current.exists()
-        && count(&current)? == files.len();
-    if same {
-        return Ok(());
-    }
-    let made = tempfile::Builder::new().prefix("..").tempdir_in(path)?.keep();
-    fs::set_permissions(&made, fs::Permissions::from_mode(0o755))?;
-    for (name, (content, access)) in files {
-        let file = made.join(inside(name));
-        if let Some(parent) = file.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        fs::write(&file, content)?;
-        fs::set_permissions(&file, fs::Permissions::from_mode(access.mode))?;
-        access.give(&file)?;
-    }
-    let old = fs::read_link(&current).ok();
-    let next = path.join("..data_tmp");
-    symlink(made.file_name().unwrap_or_default(), &next)?;
-    fs::rename(&next, &current)?;
-    for top in files.keys().filter_map(|name| {
-        inside(name)
-            .components()
-            .next()
-            .map(|c| PathBuf::from(c.as_os_str()))
-    }) {
-        let link = path.join(&top);
-        if fs::symlink_metadata(&link).is_err() {
-            symlink(Path::new(DATA).join(&top), link)?;
-        }
-    }
-    for entry in fs::read_dir(path)?.flatten() {
-        let gone = !entry.file_name().to_string_lossy().starts_with("..")
-            && !current.join(entry.file_name()).exists();
-        if gone {
-            fs::remove_file(entry.path())?;
-        }
-    }
-    if let Some(old) = old {
-        fs::remove_dir_all(path.join(old))?;
-    }
-    Ok(())
-}
-
-/// How many files there are below a directory.
-fn count(directory: &Path) -> io::Result<usize> {
-    let mut found = 0;
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        found += if entry.file_type()?.is_dir() {
-            count(&entry.path())?
-        } else {
-            1
-        };
-    }
-    Ok(found)
-}
-
 /// A path without anything that leads out of where it is put.
 pub(super) fn inside(path: &Path) -> PathBuf {
     path.components()
         .filter(|component| matches!(component, Component::Normal(_)))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn files_are_replaced_together() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("volume");
-        let files = |names: &[(&str, &str)]| -> Files {
-            names
-                .iter()
-                .map(|(name, content)| {
-                    (
-                        PathBuf::from(name),
-                        (content.as_bytes().to_vec(), Access::all(0o600)),
-                    )
-                })
-                .collect()
-        };
-        write(&path, &files(&[("a", "1"), ("d/b", "2")])).unwrap();
-        assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "1");
-        assert_eq!(fs::read_to_string(path.join("d/b")).unwrap(), "2");
-        let generation = fs::read_link(path.join("..data")).unwrap();
-        write(&path, &files(&[("a", "1"), ("d/b", "2")])).unwrap();
-        assert_eq!(fs::read_link(path.join("..data")).unwrap(), generation);
-        write(&path, &files(&[("a", "3"), ("../../c", "4")])).unwrap();
-        assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "3");
-        assert_eq!(fs::read_to_string(path.join("c")).unwrap(), "4");
-        assert!(!path.join("d").exists() && !path.join(generation).exists());
-        assert!(!place.path().join("c").exists());
-    }
 }

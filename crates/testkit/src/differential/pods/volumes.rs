@@ -27,6 +27,7 @@ pub(super) fn pods() -> Vec<Small> {
     let mut pods = files();
     pods.extend(automatic());
     pods.extend(places());
+    pods.extend(of_a_group());
     pods
 }
 
@@ -224,6 +225,42 @@ fn places() -> Vec<Small> {
                 main("echo x > /f"),
                 &json!({"securityContext": {"readOnlyRootFilesystem": true}}),
             ),
+        ),
+    ]
+}
+
+/// Volumes that belong to a group.
+fn of_a_group() -> Vec<Small> {
+    let given = |name, script: &str, volume: Value| {
+        let mut pod = mounted(name, script, &volume, &json!({}));
+        let context = json!({"securityContext": {"runAsUser": 1234, "runAsGroup": 1234, "fsGroup": 2345}});
+        json_patch::merge(&mut pod.spec, &context);
+        pod
+    };
+    let files = format!("stat -L -c '%a %g' /v/..data/ /v/* {TELL}");
+    vec![
+        given(
+            "group-of-empty-dir",
+            &format!("mkdir /v/d && touch /v/d/f && stat -c '%a %u %g' /v /v/d /v/d/f {TELL}"),
+            json!({"emptyDir": {}}),
+        ),
+        given(
+            "group-of-config-map",
+            &files,
+            json!({"configMap": {"name": "words"}}),
+        ),
+        given(
+            "group-of-secret",
+            &files,
+            json!({"secret": {"secretName": "secrets", "defaultMode": 0o400}}),
+        ),
+        given(
+            "group-of-projected",
+            &files,
+            json!({"projected": {"sources": [
+                {"configMap": {"name": "words", "items": [{"key": "one", "path": "deep/one", "mode": 0o600}]}},
+                {"serviceAccountToken": {"path": "token"}},
+            ]}}),
         ),
     ]
 }
