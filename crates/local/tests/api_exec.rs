@@ -13,15 +13,17 @@ mod api_support;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
+use futures::SinkExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use kube::api::{AttachParams, AttachedProcess};
+use kube::api::{AttachParams, AttachedProcess, TerminalSize};
 use kube::{Api, Client};
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::oneshot;
-use trainyard_local::api::{LogOptions, LogStream, NodeAccess, PodRef, Process, Start};
+use trainyard_local::api::{LogOptions, LogStream, NodeAccess, PodRef, Process, Resize, Start};
 
 use api_support::{create, pod, refused, send, server, within};
 
@@ -33,6 +35,7 @@ struct Command {
     stdout: DuplexStream,
     stderr: DuplexStream,
     exit: oneshot::Sender<i32>,
+    sizes: UnboundedReceiver<(u16, u16)>,
 }
 
 /// A node on which the container `main` runs and others do not.
@@ -46,7 +49,7 @@ impl NodeAccess for Stage {
         Err("there are no logs".to_owned())
     }
 
-    fn exec(&self, _: PodRef<'_>, container: &str, command: Vec<String>) -> Option<Start> {
+    fn exec(&self, _: PodRef<'_>, container: &str, command: Vec<String>, on_terminal: bool) -> Option<Start> {
         if container != "main" {
             return None;
         }
@@ -55,17 +58,21 @@ impl NodeAccess for Stage {
         }
         let ((stdin, theirs), (ours_out, stdout), (ours_err, stderr)) = (pipe(), pipe(), pipe());
         let (exit, code) = oneshot::channel();
+        let (say, sizes) = unbounded_channel();
+        let resize: Resize = Box::new(move |columns, rows| say.send((columns, rows)).unwrap());
         let played = Command {
             stdin: theirs,
             stdout: ours_out,
             stderr: ours_err,
             exit,
+            sizes,
         };
         self.started.lock().unwrap().push((command, played));
         let process = Process {
             stdin: Box::pin(stdin),
             stdout: Box::pin(stdout),
             stderr: Box::pin(stderr),
+            resize: on_terminal.then_some(resize),
             exit: Box::pin(async { code.await.unwrap_or(-1) }),
         };
         Some(Box::pin(async { Ok(process) }))
@@ -166,6 +173,18 @@ async fn success_is_told_as_such_and_a_terminal_has_one_output() {
     assert_eq!(all(attached.stdout().unwrap()).await, "doubt");
     let status = ended(attached.take_status().unwrap()).await;
     assert_eq!(status["status"], "Success");
+}
+
+#[tokio::test]
+async fn a_terminal_is_as_large_as_its_client_says() {
+    let (pods, _, stage) = stage().await;
+    let (mut attached, mut command) = started(&pods, &stage, &AttachParams::interactive_tty()).await;
+    let mut size = attached.terminal_size().unwrap();
+    for (width, height) in [(111, 33), (80, 24)] {
+        size.send(TerminalSize { width, height }).await.unwrap();
+        let told = within("the size is told", command.sizes.recv()).await;
+        assert_eq!(told, Some((width, height)));
+    }
 }
 
 #[tokio::test]

@@ -356,7 +356,7 @@ impl NodeAccess for Talker {
         Ok(first.chain(self.more.lock().unwrap().take().unwrap()).boxed())
     }
 
-    fn exec(&self, _: PodRef<'_>, _: &str, _: Vec<String>) -> Option<Start> {
+    fn exec(&self, _: PodRef<'_>, _: &str, _: Vec<String>, _: bool) -> Option<Start> {
         None
     }
 }

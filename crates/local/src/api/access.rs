@@ -48,6 +48,8 @@ pub struct Process {
     pub stdout: Pin<Box<dyn AsyncRead + Send>>,
     /// Its errors.
     pub stderr: Pin<Box<dyn AsyncRead + Send>>,
+    /// How the size of its terminal is changed, if it has one.
+    pub resize: Option<Resize>,
     /// Its exit code. Whoever drops this before its end ends it.
     pub exit: BoxFuture<'static, i32>,
 }
@@ -58,6 +60,9 @@ impl std::fmt::Debug for Process {
     }
 }
 
+/// Says how large a terminal is: its columns, and its rows.
+pub type Resize = Box<dyn Fn(u16, u16) + Send + Sync>;
+
 /// A command on its way to be started. Fails with a sentence that says why it can't be.
 pub type Start = BoxFuture<'static, Result<Process, String>>;
 
@@ -66,6 +71,12 @@ pub trait NodeAccess: Send + Sync {
     /// The log of a container. Fails with a sentence that says why there is none.
     fn logs(&self, pod: PodRef<'_>, container: &str, options: LogOptions) -> Result<LogStream, String>;
 
-    /// Runs a command in a container. None if the container does not run.
-    fn exec(&self, pod: PodRef<'_>, container: &str, command: Vec<String>) -> Option<Start>;
+    /// Runs a command in a container, on a terminal if it wants one. None if the container does not run.
+    fn exec(
+        &self,
+        pod: PodRef<'_>,
+        container: &str,
+        command: Vec<String>,
+        on_terminal: bool,
+    ) -> Option<Start>;
 }

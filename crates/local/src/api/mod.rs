@@ -22,7 +22,7 @@ mod transport;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-pub use access::{LogOptions, LogStream, NodeAccess, PodRef, Process, Start};
+pub use access::{LogOptions, LogStream, NodeAccess, PodRef, Process, Resize, Start};
 pub use admission::{Admission, Operation, Rejection, Review};
 pub use status::FieldError;
 pub use transport::ResponseBody;

@@ -2,9 +2,11 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures::SinkExt;
 use k8s_openapi::api::core::v1::{Event, Service};
-use kube::api::PostParams;
+use kube::api::{AttachParams, PostParams, TerminalSize};
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::cluster::Cluster;
 use super::pods::once;
@@ -35,6 +37,40 @@ pub async fn exec(cluster: Cluster) {
     cluster.until_phase("pod", "Succeeded").await;
     let message = cluster.exec("pod", &["true"], "").await.unwrap_err();
     assert!(message.contains("container not found (\"main\")"), "{message}");
+}
+
+pub async fn terminal(cluster: Cluster) {
+    cluster.create("pod", once("sleep 1000")).await;
+    cluster.until_phase("pod", "Running").await;
+    let size = "until test \"$(stty size)\" = '33 111'; do sleep 0.05; done; stty size";
+    // What is written without an end of the line waits in the terminal; the last is the sign for an end.
+    let script =
+        format!("{size}; tty; echo $TERM; test -t 2 && echo all; : > /dev/tty && echo own; cat; exit 3");
+    let wanted = AttachParams::interactive_tty();
+    let attached = cluster.pods().exec("pod", ["sh", "-c", &script], &wanted).await;
+    let mut attached = attached.unwrap();
+    let mut stdin = attached.stdin().unwrap();
+    let mut stdout = attached.stdout().unwrap();
+    let mut said = String::new();
+    stdin.write_all(b"typed\n\x04").await.unwrap();
+    let mut sizes = attached.terminal_size().unwrap();
+    let size = TerminalSize {
+        width: 111,
+        height: 33,
+    };
+    sizes.send(size).await.unwrap();
+    let reading = stdout.read_to_string(&mut said);
+    let read = tokio::time::timeout(std::time::Duration::from_secs(20), reading).await;
+    read.expect("the command knows how large its terminal is")
+        .unwrap();
+    let lines: Vec<&str> = said.split("\r\n").collect();
+    // Terminals show what is typed.
+    assert_eq!((lines[0], lines[1]), ("typed", "33 111"), "{said:?}");
+    assert!(lines[2].starts_with("/dev/pts/"), "{said:?}");
+    assert_eq!(&lines[3..], ["xterm", "all", "own", "typed", ""], "{said:?}");
+    let status = attached.take_status().unwrap().await.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("NonZeroExitCode"));
+    cluster.delete("pod").await;
 }
 
 pub async fn events(cluster: Cluster) {

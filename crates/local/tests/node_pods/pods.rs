@@ -26,6 +26,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("unschedulable", |c| unschedulable(c).boxed()),
     ("names", |c| names(c).boxed()),
     ("exec", |c| asked::exec(c).boxed()),
+    ("terminal", |c| asked::terminal(c).boxed()),
     ("events", |c| asked::events(c).boxed()),
     ("token", |c| asked::token(c).boxed()),
 ];

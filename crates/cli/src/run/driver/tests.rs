@@ -67,7 +67,7 @@ impl NodeAccess for Logs {
             .ok_or_else(|| "there is no log".to_owned())
     }
 
-    fn exec(&self, _: PodRef<'_>, _: &str, _: Vec<String>) -> Option<Start> {
+    fn exec(&self, _: PodRef<'_>, _: &str, _: Vec<String>, _: bool) -> Option<Start> {
         None
     }
 }

@@ -43,7 +43,7 @@ pub(super) fn exec(
         .ok_or_else(|| status::internal("the connection can't change to WebSocket: use HTTP/1.1"))?;
     let start = place
         .node
-        .exec(place.pod(), &place.container, query.command.clone());
+        .exec(place.pod(), &place.container, query.command.clone(), query.tty);
     let start =
         start.ok_or_else(|| status::internal(format!("container not found ({:?})", place.container)))?;
     let wanted = Wanted {

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::Kubelet;
 use crate::api::{LogOptions, LogStream, NodeAccess, PodRef, Process, Start};
 use crate::node::runtime::log::Part;
-use crate::node::runtime::{Error, Running};
+use crate::node::runtime::{Error, Exec, Running};
 
 /// What container runtimes put before the reason for which a command can't be executed.
 const NOT_EXECUTED: &str = "failed to exec in container: OCI runtime exec failed: exec failed: unable to start \
@@ -43,13 +43,20 @@ impl NodeAccess for Kubelet {
         Ok(Box::pin(log.stream(part).map_ok(Bytes::from)))
     }
 
-    fn exec(&self, pod: PodRef<'_>, container: &str, command: Vec<String>) -> Option<Start> {
+    fn exec(
+        &self,
+        pod: PodRef<'_>,
+        container: &str,
+        command: Vec<String>,
+        on_terminal: bool,
+    ) -> Option<Start> {
         let container = self.container(pod.uid, container)?;
         if container.exit().is_some() {
             return None;
         }
         Some(Box::pin(async move {
-            match container.exec(command).await {
+            let exec = Exec { command, on_terminal };
+            match container.start(exec).await {
                 Ok(running) => Ok(process(running)),
                 Err(Error::Command(message)) => Err(format!("{NOT_EXECUTED}{message}: unknown")),
                 Err(error) => Err(error.to_string()),
@@ -59,6 +66,16 @@ impl NodeAccess for Kubelet {
 }
 
 fn process(mut running: Running) -> Process {
+    if let Some(terminal) = running.terminal.take() {
+        let exit = running.end();
+        return Process {
+            stdin: Box::pin(terminal.input),
+            stdout: Box::pin(terminal.output),
+            stderr: Box::pin(tokio::io::empty()),
+            resize: Some(Box::new(move |columns, rows| terminal.size.set(columns, rows))),
+            exit: Box::pin(async move { exit.await.code }),
+        };
+    }
     let (stdin, stdout, stderr) = (running.stdin.take(), running.stdout.take(), running.stderr.take());
     let read = |stream: Option<Pin<Box<dyn AsyncRead + Send>>>| {
         stream.unwrap_or_else(|| Box::pin(tokio::io::empty()))
@@ -71,6 +88,7 @@ fn process(mut running: Running) -> Process {
         ),
         stdout: read(stdout.map(|stdout| Box::pin(stdout) as _)),
         stderr: read(stderr.map(|stderr| Box::pin(stderr) as _)),
+        resize: None,
         exit: Box::pin(async move { exit.await.code }),
     }
 }

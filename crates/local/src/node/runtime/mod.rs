@@ -4,6 +4,7 @@
 //! tree in it. Two ways of doing this have the same face: [`isolated`] with namespaces, inside of a yard, and [`plain`].
 //! Nothing here knows the Kubernetes API.
 
+mod beside;
 pub mod cgroup;
 mod first;
 #[cfg(target_os = "linux")]
@@ -14,6 +15,7 @@ pub mod plain;
 mod remove;
 mod running;
 pub mod state;
+mod terminal;
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -29,8 +31,10 @@ use crate::yard::{Isolation, Yard};
 use log::Log;
 use running::Alive;
 
+pub use beside::Exec;
 pub(crate) use remove::remove_tree;
 pub use running::{ExecOutput, Running};
+pub use terminal::Terminal;
 
 /// Why something could not be run.
 #[derive(Debug, thiserror::Error)]
@@ -325,10 +329,19 @@ impl Container {
 
     /// Starts a command in it.
     pub async fn exec(&self, command: Vec<String>) -> Result<Running, Error> {
+        self.start(Exec {
+            command,
+            on_terminal: false,
+        })
+        .await
+    }
+
+    /// Starts a command in it, on a terminal if it wants one.
+    pub async fn start(&self, exec: Exec) -> Result<Running, Error> {
         #[cfg(target_os = "linux")]
         if self.isolated {
-            return isolated::exec::start(self, command).await;
+            return isolated::exec::start(self, exec).await;
         }
-        plain::exec(self, &command)
+        plain::exec(self, &exec)
     }
 }

@@ -6,9 +6,8 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -17,13 +16,14 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, setsid};
 use tokio::sync::{oneshot, watch};
 
+use super::beside::{self, Exec};
 use super::cgroup::{Door, Place};
 use super::first::{self, Order};
 use super::log::{self, Log};
 use super::loopback::{Held, Loopback};
 use super::running::{Alive, Running, first_process};
 use super::state::mark_plain;
-use super::{Container, ContainerSpec, Error, SandboxSpec};
+use super::{Container, ContainerSpec, Error, SandboxSpec, User};
 use crate::yard::Isolation;
 
 /// Names the sandbox that a process belongs to.
@@ -160,21 +160,10 @@ pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
 }
 
 /// Runs a command beside a container's.
-pub(crate) fn exec(container: &Container, command: &[String]) -> Result<Running, Error> {
-    let spec = &container.spec;
-    let program = first::program(command, &spec.env)?;
+pub(crate) fn exec(container: &Container, exec: &Exec) -> Result<Running, Error> {
     let door = Door::open(&container.groups)?;
-    let child = Command::new(program)
-        .args(command.iter().skip(1))
-        .env_clear()
-        .envs(spec.env.iter().map(|(name, value)| (name, value)))
-        .current_dir(&spec.working_directory)
-        .process_group(0)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(Error::system("execute a command"))?;
+    // Nobody is anybody else here.
+    let (child, terminal) = beside::spawn(&container.spec, &User::default(), exec)?;
     let mut child = door.admit(child)?;
     let pid = child.id();
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -187,7 +176,7 @@ pub(crate) fn exec(container: &Container, command: &[String]) -> Result<Running,
             ended.send_replace(shared.outlive(child, || false));
         })
         .map_err(Error::system("start a thread"))?;
-    Running::new(pid, streams, exit, alive)
+    Running::new(pid, streams, terminal, exit, alive)
 }
 
 /// Ends a container's first process and its session; the rest is ended when it is reaped.

@@ -7,10 +7,11 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+use pty_process::blocking::Pty;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
 
-use super::{Error, Exit};
+use super::{Error, Exit, Terminal};
 
 /// The number of a container's first process, as the thread that starts it tells it.
 pub(super) async fn first_process(started: oneshot::Receiver<Result<u32, Error>>) -> Result<u32, Error> {
@@ -69,6 +70,8 @@ pub struct Running {
     pub stdout: Option<tokio::process::ChildStdout>,
     /// Its errors.
     pub stderr: Option<tokio::process::ChildStderr>,
+    /// Its terminal, in place of all of these.
+    pub terminal: Option<Terminal>,
     pid: u32,
     exit: watch::Receiver<Option<Exit>>,
     alive: Alive,
@@ -89,6 +92,7 @@ impl Running {
     pub(crate) fn new(
         pid: u32,
         (stdin, stdout, stderr): Streams,
+        terminal: Option<Pty>,
         exit: watch::Receiver<Option<Exit>>,
         alive: Alive,
     ) -> Result<Self, Error> {
@@ -104,6 +108,10 @@ impl Running {
                 .map_err(Error::system(what))?,
             stderr: stderr
                 .map(tokio::process::ChildStderr::from_std)
+                .transpose()
+                .map_err(Error::system(what))?,
+            terminal: terminal
+                .map(Terminal::new)
                 .transpose()
                 .map_err(Error::system(what))?,
             pid,

@@ -4,12 +4,13 @@ use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
 use kube::core::Status;
 use kube::core::response::{StatusCause, StatusDetails, StatusSummary};
+use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_util::io::ReaderStream;
 
-use super::super::super::access::{Process, Start};
+use super::super::super::access::{Process, Resize, Start};
 use super::super::super::status;
 
 const STDIN: u8 = 0;
@@ -17,11 +18,21 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 /// How the command ended, once, as a Status.
 const END: u8 = 3;
+/// The size of the terminal.
+const RESIZE: u8 = 4;
 /// The stream whose number follows has ended.
 const CLOSE: u8 = 255;
 
 /// How much of an output is sent at once.
 const PIECE: usize = 32 * 1024;
+
+/// The size of a terminal, as clients say it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Size {
+    width: u16,
+    height: u16,
+}
 
 /// What a client wants of a command.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +60,7 @@ where
                 stdin,
                 stdout,
                 stderr,
+                resize,
                 exit,
             } = process;
             let stdin = wanted.stdin.then_some(stdin);
@@ -58,7 +70,7 @@ where
             };
             let ended = tokio::select! {
                 ended = run => ended,
-                () = input(&mut receive, wanted, stdin) => return,
+                () = input(&mut receive, wanted, stdin, resize) => return,
             };
             match ended {
                 Ok(code) => exited(code),
@@ -82,6 +94,7 @@ async fn input<S>(
     receive: &mut SplitStream<WebSocketStream<S>>,
     wanted: Wanted,
     mut stdin: Option<impl AsyncWrite + Unpin>,
+    resize: Option<Resize>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -102,7 +115,11 @@ async fn input<S>(
                 }
             }
             [CLOSE, STDIN] if wanted.ends_streams => stdin = None,
-            // Sizes of terminals, of which there are none.
+            [RESIZE, size @ ..] => {
+                if let (Some(resize), Ok(size)) = (&resize, serde_json::from_slice::<Size>(size)) {
+                    resize(size.width, size.height);
+                }
+            }
             _ => {}
         }
     }

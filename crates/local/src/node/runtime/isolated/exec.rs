@@ -2,23 +2,23 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::thread;
 
 use nix::sched::{CloneFlags, setns, unshare};
+use pty_process::blocking::Pty;
 use tokio::sync::{oneshot, watch};
 
+use super::super::beside::{self, Exec};
 use super::super::cgroup;
-use super::super::first;
 use super::super::running::{Alive, Running};
 use super::super::{Container, Error};
 use super::{STACK, rights};
 
 /// Joins the container's namespaces in a thread and starts the command from there. Nothing of ours runs in the
 /// container.
-pub async fn start(container: &Container, command: Vec<String>) -> Result<Running, Error> {
+pub async fn start(container: &Container, exec: Exec) -> Result<Running, Error> {
     let container = container.clone();
     let (started, is_started) = oneshot::channel();
     let (ended, exit) = watch::channel(None);
@@ -27,11 +27,11 @@ pub async fn start(container: &Container, command: Vec<String>) -> Result<Runnin
     thread::Builder::new()
         .name("exec".to_owned())
         .stack_size(STACK)
-        .spawn(move || match perform(&container, &command) {
+        .spawn(move || match perform(&container, &exec) {
             Err(error) => drop(started.send(Err(error))),
-            Ok(mut child) => {
+            Ok((mut child, terminal)) => {
                 let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-                drop(started.send(Ok((child.id(), streams))));
+                drop(started.send(Ok((child.id(), streams, terminal))));
                 ended.send_replace(shared.outlive(child, || false));
             }
         })
@@ -40,15 +40,17 @@ pub async fn start(container: &Container, command: Vec<String>) -> Result<Runnin
         what: "execute a command in a container".to_owned(),
         source: std::io::ErrorKind::Interrupted.into(),
     };
-    let (pid, streams) = is_started.await.map_err(gone)??;
-    Running::new(pid, streams, exit, alive)
+    let (pid, streams, terminal) = is_started.await.map_err(gone)??;
+    Running::new(pid, streams, terminal, exit, alive)
 }
 
-fn perform(container: &Container, command: &[String]) -> Result<Child, Error> {
+fn perform(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Error> {
     // Before this thread sees other files.
     let door = cgroup::Door::open(&container.groups)?;
     join(container.pid)?;
-    door.admit(spawn(container, command)?)
+    // Also a terminal is one of the container's own.
+    let (child, terminal) = beside::spawn(&container.spec, &container.spec.user, exec)?;
+    Ok((door.admit(child)?, terminal))
 }
 
 fn join(pid: u32) -> Result<(), Error> {
@@ -77,30 +79,4 @@ fn join(pid: u32) -> Result<(), Error> {
         }
     }
     rights::cut()
-}
-
-fn spawn(container: &Container, command: &[String]) -> Result<Child, Error> {
-    let spec = &container.spec;
-    let (name, arguments) = command
-        .split_first()
-        .ok_or_else(|| Error::Command("exec: there is no command".to_owned()))?;
-    let program = first::program(command, &spec.env)?;
-    let mut command = Command::new(program);
-    command
-        .arg0(name)
-        .args(arguments)
-        .env_clear()
-        .envs(spec.env.iter().map(|(name, value)| (name, value)))
-        .current_dir(&spec.working_directory)
-        .process_group(0)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    if let Some(uid) = spec.user.uid.filter(|uid| *uid != 0) {
-        command.uid(uid);
-    }
-    if let Some(gid) = spec.user.gid.filter(|gid| *gid != 0) {
-        command.gid(gid);
-    }
-    command.spawn().map_err(Error::system(format!("execute {name}")))
 }

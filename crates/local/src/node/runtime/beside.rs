@@ -1,0 +1,82 @@
+//! How a command is started beside that of a container, where the container is.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use nix::unistd::{Uid, fchown};
+use pty_process::blocking::{self, Pty};
+
+use super::{ContainerSpec, Error, User, first};
+
+/// What container runtimes say of a terminal.
+const KIND_OF_TERMINAL: (&str, &str) = ("TERM", "xterm");
+
+/// A command that is to be started.
+#[derive(Clone, Debug)]
+pub struct Exec {
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Whether it has a terminal rather than an input and two outputs.
+    pub on_terminal: bool,
+}
+
+/// Starts a command where this thread is. Our end of its terminal comes with it, if it has one.
+pub(super) fn spawn(spec: &ContainerSpec, user: &User, exec: &Exec) -> Result<(Child, Option<Pty>), Error> {
+    let (name, arguments) = exec
+        .command
+        .split_first()
+        .ok_or_else(|| Error::Command("exec: there is no command".to_owned()))?;
+    let program = first::program(&exec.command, &spec.env)?;
+    let failed = || format!("execute {name}");
+    let variables = spec.env.iter().map(|(name, value)| (name, value));
+    let (uid, gid) = (user.uid.filter(|uid| *uid != 0), user.gid.filter(|gid| *gid != 0));
+    if !exec.on_terminal {
+        let mut command = Command::new(program);
+        command
+            .arg0(name)
+            .args(arguments)
+            .env_clear()
+            .envs(variables)
+            .current_dir(&spec.working_directory)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(uid) = uid {
+            command.uid(uid);
+        }
+        if let Some(gid) = gid {
+            command.gid(gid);
+        }
+        let child = command.spawn().map_err(Error::system(failed()))?;
+        return Ok((child, None));
+    }
+    let (ours, theirs) = blocking::open().map_err(|error| Error::system("make a terminal")(plain(error)))?;
+    let mut command = blocking::Command::new(program)
+        .arg0(name)
+        .args(arguments)
+        .env_clear()
+        .envs(variables)
+        .env(KIND_OF_TERMINAL.0, KIND_OF_TERMINAL.1)
+        .current_dir(&spec.working_directory);
+    if let Some(uid) = uid {
+        // Who has it may open it again.
+        fchown(&theirs, Some(Uid::from_raw(uid)), None).map_err(Error::system("give away a terminal"))?;
+        command = command.uid(uid);
+    }
+    if let Some(gid) = gid {
+        command = command.gid(gid);
+    }
+    let child = command
+        .spawn(theirs)
+        .map_err(|error| Error::system(failed())(plain(error)))?;
+    Ok((child, Some(ours)))
+}
+
+fn plain(error: pty_process::Error) -> io::Error {
+    match error {
+        pty_process::Error::Io(error) => error,
+        pty_process::Error::Rustix(error) => error.into(),
+    }
+}
