@@ -30,6 +30,7 @@ pub use transport::ResponseBody;
 use crate::env::Environment;
 use authority::Authority;
 use kinds::Kinds;
+use semantics::expiry::Expiry;
 use semantics::service::Addresses;
 use store::{Store, TableId};
 use tokens::Signer;
@@ -53,6 +54,7 @@ pub(crate) struct Shared {
     addresses: Addresses,
     signer: Signer,
     authority: Authority,
+    expiry: Expiry,
     /// The tables of kinds that were ever defined, by the name of the definition.
     tables: Mutex<HashMap<String, TableId>>,
 }
@@ -68,6 +70,7 @@ impl Api {
             addresses: Addresses::default(),
             signer: Signer::default(),
             authority: Authority::default(),
+            expiry: Expiry::default(),
             tables: Mutex::default(),
         };
         shared.kinds.serve_built_in(&shared.store);

@@ -3,10 +3,11 @@
 use k8s_openapi::api::core::v1::Event as CoreEvent;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 
+use super::super::Shared;
 use super::super::status::FieldError;
 use super::super::store::Object;
-use super::meta;
 use super::rules::{Rules, Source, through};
+use super::{expiry, meta};
 
 /// The names of a field in the core group, where events are stored, and in the new one.
 const NAMES: &[(&str, &str)] = &[
@@ -46,6 +47,12 @@ impl Rules for CoreEvents {
         check(object)
     }
 
+    fn after(&self, now: Option<&Object>, shared: &Shared) {
+        if let Some(event) = now {
+            expiry::written(event, shared);
+        }
+    }
+
     fn selectable(&self) -> &'static [&'static str] {
         SELECTABLE
     }
@@ -82,6 +89,12 @@ impl Rules for NewEvents {
             }
         }
         errors
+    }
+
+    fn after(&self, now: Option<&Object>, shared: &Shared) {
+        if let Some(event) = now {
+            expiry::written(event, shared);
+        }
     }
 
     fn selectable(&self) -> &'static [&'static str] {

@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod event;
+pub(crate) mod expiry;
 pub(crate) mod followup;
 pub(crate) mod lease;
 pub(crate) mod meta;
