@@ -213,3 +213,28 @@ pub async fn services(cluster: Cluster) {
         assert_eq!(cluster.log(pod).await, wanted, "{pod}");
     }
 }
+
+pub async fn processes(cluster: Cluster) {
+    // In brackets, so that who looks for a mark does not find itself.
+    let script = "until p=$(grep -ls '[m]ark-of-the-other' /proc/[0-9]*/cmdline | head -n 1) && test -n \"$p\"; \
+                  do sleep 0.05; done; kill -TERM $(echo $p | cut -d / -f 3); \
+                  while grep -qs '[m]ark-of-its-child' /proc/[0-9]*/cmdline; do sleep 0.05; done; echo alone";
+    let other = ": mark-of-the-other; sh -c ': mark-of-its-child; sleep 1000; true'; true";
+    let mut spec = once(script);
+    spec["shareProcessNamespace"] = json!(true);
+    let other = json!({"name": "other", "image": "test", "command": ["sh", "-c", other]});
+    spec["containers"].as_array_mut().unwrap().push(other);
+    cluster.create("pod", spec).await;
+    // Not process 1 of anything, it ends when it is asked to.
+    let pod = cluster.until_phase("pod", "Failed").await;
+    let statuses = pod.status.unwrap().container_statuses.unwrap();
+    let codes = statuses.iter().map(|status| {
+        let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+        (status.name.as_str(), ended.map(|ended| ended.exit_code))
+    });
+    assert_eq!(
+        codes.collect::<Vec<_>>(),
+        [("main", Some(0)), ("other", Some(143))]
+    );
+    assert_eq!(cluster.log("pod").await, "alone\n");
+}

@@ -29,6 +29,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("terminal", |c| asked::terminal(c).boxed()),
     ("events", |c| asked::events(c).boxed()),
     ("token", |c| asked::token(c).boxed()),
+    ("processes", |c| asked::processes(c).boxed()),
 ];
 
 fn shell(script: &str) -> serde_json::Value {

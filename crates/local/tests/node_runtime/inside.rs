@@ -76,6 +76,7 @@ impl Node {
             hostname: name.to_owned(),
             name: None,
             host_network: false,
+            share_processes: false,
         };
         self.runtime.sandbox(spec).await.unwrap()
     }

@@ -180,6 +180,8 @@ impl Worker {
                 hostname: names::hostname(pod),
                 name: names::full_name(pod),
                 host_network: pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true),
+                share_processes: pod.spec.as_ref().and_then(|spec| spec.share_process_namespace)
+                    == Some(true),
             };
             match self.shared.runtime.sandbox(spec).await {
                 Ok(sandbox) => {

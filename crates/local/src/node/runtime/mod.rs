@@ -81,6 +81,8 @@ pub struct SandboxSpec {
     pub name: Option<String>,
     /// The pod uses the network of the yard itself.
     pub host_network: bool,
+    /// The containers of the pod see each other's processes.
+    pub share_processes: bool,
 }
 
 /// The files that a container starts with.

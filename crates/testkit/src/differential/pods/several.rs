@@ -21,6 +21,20 @@ pub(super) fn pods() -> Vec<Small> {
         )
     };
     let waits = Until::Waits("CrashLoopBackOff");
+    // In brackets, so that who looks for a mark does not find itself.
+    let finds_the_other = format!(
+        "until p=$(grep -ls '[m]ark-of-the-other' /proc/[0-9]*/cmdline | head -n 1) && test -n \"$p\"; do sleep 0.1; done; \
+         cat /proc/1/comm {TELL}; test $$ -ne 1 && echo not first >> /dev/termination-log; \
+         kill -TERM $(echo $p | cut -d / -f 3); \
+         while grep -qs '[m]ark-of-its-child' /proc/[0-9]*/cmdline; do sleep 0.1; done"
+    );
+    pods.push(pod_with(
+        "shared-processes",
+        main(""),
+        &json!({"shareProcessNamespace": true, "containers": [
+            main(&finds_the_other), named("other", ": mark-of-the-other; sh -c ': mark-of-its-child; sleep 1000; true'; true"),
+        ]}),
+    ));
     pods.extend([
         pod_with(
             "init-in-order",

@@ -15,6 +15,7 @@ use super::super::first::{self, Order};
 use super::super::log::{self, Log};
 use super::super::running::{Alive, first_process, when_ended};
 use super::super::{Container, ContainerSpec, Error, Exit, remove_tree};
+use super::leftovers::Leftovers;
 use super::{Namespaces, STACK, Sandbox, root};
 use crate::yard::Isolation;
 
@@ -87,26 +88,37 @@ fn run(
 ) {
     match launch.perform() {
         Err(error) => drop(started.send(Err(error))),
-        Ok(child) => {
+        Ok((child, leftovers)) => {
             drop(started.send(Ok(child.id())));
-            ended.send_replace(alive.outlive(child, || deaths.out_of_memory()));
+            let exit = alive.outlive(child, || deaths.out_of_memory());
+            // Of a process namespace of its own nothing is left.
+            leftovers.iter().for_each(Leftovers::end);
+            ended.send_replace(exit);
         }
     }
 }
 
 impl Launch {
-    fn perform(self) -> Result<Child, Error> {
+    fn perform(self) -> Result<(Child, Option<Leftovers>), Error> {
         let what = "enter the namespaces of the pod";
         if let Some(network) = &self.namespaces.network {
             setns(network, CloneFlags::CLONE_NEWNET).map_err(Error::system(what))?;
         }
         setns(&self.namespaces.names, CloneFlags::CLONE_NEWUTS).map_err(Error::system(what))?;
         setns(&self.namespaces.shared_memory, CloneFlags::CLONE_NEWIPC).map_err(Error::system(what))?;
-        unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID)
-            .map_err(Error::system("make the namespaces of a container"))?;
+        let what = "make the namespaces of a container";
+        unshare(CloneFlags::CLONE_NEWNS).map_err(Error::system(what))?;
+        let leftovers = if let Some(shared) = &self.namespaces.processes {
+            setns(&shared.namespace, CloneFlags::CLONE_NEWPID).map_err(Error::system(what))?;
+            Some(Leftovers::here().map_err(Error::system(what))?)
+        } else {
+            unshare(CloneFlags::CLONE_NEWPID).map_err(Error::system(what))?;
+            None
+        };
         let root = self.scratch.join("root");
         root::assemble(&self.spec, self.isolation, &self.scratch, &root)?;
         let order = Order::new(&self.spec, self.isolation, root, self.groups);
-        first::start("container", &order, self.stdout, self.stderr)
+        let child = first::start("container", &order, self.stdout, self.stderr)?;
+        Ok((child, leftovers))
     }
 }

@@ -8,8 +8,10 @@
 pub mod exec;
 mod launch;
 pub mod layer;
+mod leftovers;
 pub(crate) mod mounts;
 mod paths;
+mod pause;
 mod rights;
 mod root;
 mod stage;
@@ -31,6 +33,8 @@ use super::{Container, ContainerSpec, Error, SandboxSpec};
 use crate::yard::link::{self, Bridge, GATEWAY};
 use crate::yard::{Isolation, Network, Yard};
 
+use pause::Pause;
+pub(crate) use pause::run as pause_stage;
 pub(crate) use stage::run as container_stage;
 
 /// Enough for what these threads do.
@@ -131,8 +135,11 @@ impl Isolated {
         };
         let hostname = spec.hostname;
         let link_number = u32::from(number.value);
+        let pause = spec.share_processes.then(|| scratch.join("pause"));
         let namespaces = in_thread("pod", move || {
-            make_namespaces(&hostname, own_network.as_ref(), link_number, address)
+            let mut made = make_namespaces(&hostname, own_network.as_ref(), link_number, address)?;
+            made.processes = pause.map(|place| Pause::start(&place)).transpose()?;
+            Ok(made)
         })
         .await?;
         Ok(Sandbox {
@@ -172,6 +179,8 @@ struct Namespaces {
     network: Option<File>,
     names: File,
     shared_memory: File,
+    /// Only if containers share it.
+    processes: Option<Pause>,
 }
 
 fn make_namespaces(
@@ -206,6 +215,7 @@ fn make_namespaces(
         network,
         names: open("uts")?,
         shared_memory: open("ipc")?,
+        processes: None,
     })
 }
 

@@ -78,7 +78,7 @@ fn proc(target: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn enter(root: &Path) -> nix::Result<()> {
+pub(super) fn enter(root: &Path) -> nix::Result<()> {
     chdir(root)?;
     // The old root is put where the new one is, under it, and from there taken away.
     pivot_root(".", ".")?;

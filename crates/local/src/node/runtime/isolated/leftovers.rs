@@ -1,0 +1,61 @@
+//! Processes that a container leaves behind in a process namespace that is not its own.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::thread;
+
+use nix::dir::Dir;
+use nix::fcntl::{OFlag, openat, readlinkat};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::stat::Mode;
+use nix::unistd::Pid;
+
+/// How often processes that have to end are looked for.
+const ATTEMPTS: u32 = 1000;
+
+/// How the processes of one container are found: by the files that they see.
+#[derive(Debug)]
+pub(super) struct Leftovers {
+    processes: File,
+    files: PathBuf,
+}
+
+impl Leftovers {
+    /// Those of the container whose mount namespace this thread is in. To be called before the container's files are the
+    /// root: then other processes are seen.
+    pub(super) fn here() -> io::Result<Self> {
+        Ok(Self {
+            processes: File::open("/proc")?,
+            files: fs::read_link("/proc/thread-self/ns/mnt")?,
+        })
+    }
+
+    /// Ends them all.
+    pub(super) fn end(&self) {
+        // One that is being ended may just have started another; but one that the kernel can't end must not hold us up.
+        for _ in 0..ATTEMPTS {
+            let found = self.find().unwrap_or_default();
+            if found.is_empty() {
+                return;
+            }
+            for process in found {
+                let _ = kill(process, Signal::SIGKILL);
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn find(&self) -> nix::Result<Vec<Pid>> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let mut processes = Dir::from_fd(openat(self.processes.as_fd(), ".", flags, Mode::empty())?)?;
+        let numbers = processes.iter().flatten();
+        let numbers = numbers.filter_map(|entry| entry.file_name().to_str().ok()?.parse::<i32>().ok());
+        let is_here = |number: &i32| {
+            let link = readlinkat(self.processes.as_fd(), &*format!("{number}/ns/mnt"));
+            link.is_ok_and(|files| *files == *self.files)
+        };
+        Ok(numbers.filter(is_here).map(Pid::from_raw).collect())
+    }
+}

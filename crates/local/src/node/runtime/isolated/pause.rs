@@ -1,0 +1,100 @@
+//! Process 1 of a process namespace that the containers of a pod share. It lasts as long as the pod does, and all that it
+//! does is to bury processes whose parents have ended.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::thread;
+
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::SignalFd;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+
+use super::super::Error;
+use super::{STACK, stage};
+use crate::yard::{self, STAGE, namespace, this_program};
+
+/// The process, and the namespace that ends with it.
+#[derive(Debug)]
+pub(super) struct Pause {
+    process: Option<Child>,
+    pub(super) namespace: File,
+}
+
+impl Pause {
+    /// Starts it. The children of this thread are in its namespace from now on. `place` is where it has its files, of
+    /// which there are none.
+    pub(super) fn start(place: &Path) -> Result<Self, Error> {
+        let what = "make a process namespace for a pod";
+        std::fs::create_dir_all(place).map_err(Error::system(what))?;
+        unshare(CloneFlags::CLONE_NEWPID).map_err(Error::system(what))?;
+        let process = Command::new(this_program())
+            .arg0("/pause")
+            .args([STAGE, "pause"])
+            .arg(place)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(Error::system(what))?;
+        let namespace = File::open(format!("/proc/{}/ns/pid", process.id())).map_err(Error::system(what))?;
+        Ok(Self {
+            process: Some(process),
+            namespace,
+        })
+    }
+}
+
+impl Drop for Pause {
+    /// All processes of the namespace end with it.
+    fn drop(&mut self) {
+        let Some(mut process) = self.process.take() else {
+            return;
+        };
+        drop(process.kill());
+        // It ends when the last of them has been buried, for which others may be responsible.
+        drop(
+            thread::Builder::new()
+                .stack_size(STACK)
+                .spawn(move || process.wait()),
+        );
+    }
+}
+
+/// The process itself.
+pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, yard::Error> {
+    let failed = |error: Errno| yard::Error::System {
+        what: "hold the processes of a pod",
+        source: error.into(),
+    };
+    let mask: SigSet = [Signal::SIGCHLD].into_iter().collect();
+    mask.thread_block().map_err(failed)?;
+    let signals = SignalFd::new(&mask).map_err(failed)?;
+    prctl::set_name(c"pause").map_err(failed)?;
+    let place = arguments.first().map(Path::new).ok_or(yard::Error::Place)?;
+    // Those in the containers may look into it, and are to find nothing.
+    unshare(CloneFlags::CLONE_NEWNS).map_err(failed)?;
+    namespace::make_private()?;
+    let options = Some("mode=755,size=4096");
+    mount(Some("tmpfs"), place, Some("tmpfs"), MsFlags::empty(), options).map_err(failed)?;
+    stage::enter(place).map_err(failed)?;
+    loop {
+        bury();
+        match signals.read_signal() {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+}
+
+fn bury() {
+    let next = || waitpid(None, Some(WaitPidFlag::WNOHANG));
+    while !matches!(next(), Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD)) {}
+}
