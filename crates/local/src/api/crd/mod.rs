@@ -1,6 +1,7 @@
 //! CustomResourceDefinitions: kinds that are served because somebody described them.
 
 mod cel;
+mod path;
 mod schema;
 mod shape;
 mod validate;
@@ -279,16 +280,6 @@ struct CustomRules {
     status: bool,
 }
 
-impl CustomRules {
-    fn validate(&self, new: &Object, old: Option<&Object>) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        let new = Value::Object(new.clone());
-        let old = old.map(|old| Value::Object(old.clone()));
-        validate::validate(&self.schema, &new, old.as_ref(), "", &mut errors);
-        errors
-    }
-}
-
 impl Rules for CustomRules {
     fn shape(&self, source: Source<'_>) -> Result<Object, String> {
         let Value::Object(mut object) = source.value()? else {
@@ -320,11 +311,11 @@ impl Rules for CustomRules {
     }
 
     fn check(&self, object: &Object) -> Vec<FieldError> {
-        self.validate(object, None)
+        validate::validate(&self.schema, object, None)
     }
 
     fn check_update(&self, new: &Object, old: &Object) -> Vec<FieldError> {
-        self.validate(new, Some(old))
+        validate::validate(&self.schema, new, Some(old))
     }
 
     fn change_status(&self, new: &mut Object, old: &Object) {
@@ -333,9 +324,6 @@ impl Rules for CustomRules {
     }
 
     fn check_status(&self, new: &Object, old: &Object) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        let (new, old) = (Value::Object(new.clone()), Value::Object(old.clone()));
-        validate::validate_status(&self.schema, &new, &old, &mut errors);
-        errors
+        validate::validate_status(&self.schema, new, old)
     }
 }

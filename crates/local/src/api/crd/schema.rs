@@ -95,6 +95,12 @@ impl Type {
 }
 
 impl Schema {
+    /// Whether it says nothing of an object as a whole but what its members are.
+    pub(super) fn is_plain(&self) -> bool {
+        let branches = [&self.all_of, &self.any_of, &self.one_of];
+        self.possible.is_empty() && branches.iter().all(|branch| branch.is_empty()) && self.not.is_none()
+    }
+
     /// Reads a schema. Fails with a sentence that says what is wrong with it.
     pub(crate) fn read(schema: &Value) -> Result<Self, String> {
         let flag = |name: &str| schema.get(name).and_then(Value::as_bool) == Some(true);

@@ -3,21 +3,37 @@
 use serde_json::{Map, Value};
 
 use super::super::status::FieldError;
+use super::super::store::Object;
+use super::path::Path;
 use super::schema::{Format, List, Schema, Type};
 
-/// What is wrong with a value, according to its schema. `old` is what it was before, if it was there.
-pub(super) fn validate(
-    schema: &Schema,
-    value: &Value,
-    old: Option<&Value>,
-    path: &str,
-    errors: &mut Vec<FieldError>,
-) {
-    structure(schema, value, path, errors);
-    if !block(errors) {
-        ask(schema, value, old, path, errors);
-    } else if schema.asks {
-        errors.push(not_asked());
+/// What is wrong with an object, according to its schema. `old` is what it was before, if it was there.
+pub(super) fn validate(schema: &Schema, new: &Object, old: Option<&Object>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if schema.is_plain() {
+        of_object(schema, new, &Path::Root, &mut errors);
+    } else {
+        structure(schema, &Value::Object(new.clone()), &Path::Root, &mut errors);
+    }
+    if block(&errors) {
+        errors.extend(schema.asks.then(not_asked));
+        return errors;
+    }
+    if schema.asks {
+        ask_whole(schema, new, old, &mut errors);
+        ask_members(schema, new, old, &Path::Root, &mut errors);
+    }
+    errors
+}
+
+/// Asks the expressions about an object as a whole.
+fn ask_whole(schema: &Schema, new: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
+    if let Some(expressions) = &schema.expressions {
+        let (new, old) = (
+            Value::Object(new.clone()),
+            old.map(|old| Value::Object(old.clone())),
+        );
+        expressions.validate(&new, old.as_ref(), "", errors);
     }
 }
 
@@ -44,58 +60,59 @@ fn not_asked() -> FieldError {
 }
 
 /// What is wrong with the status of an object; everything else is what it was, and was right.
-pub(super) fn validate_status(schema: &Schema, new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+pub(super) fn validate_status(schema: &Schema, new: &Object, old: &Object) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let path = Path::Member(&Path::Root, "status");
     let status = (schema.properties.get("status"), new.get("status"));
     if let (Some(schema), Some(status)) = status {
-        structure(schema, status, "status", errors);
+        structure(schema, status, &path, &mut errors);
     }
-    if block(errors) {
+    if block(&errors) {
         errors.extend(schema.asks.then(not_asked));
-        return;
+        return errors;
     }
     if let (Some(schema), Some(status)) = status {
-        ask(schema, status, old.get("status"), "status", errors);
+        ask(schema, status, old.get("status"), &path, &mut errors);
     }
-    if let Some(expressions) = &schema.expressions {
-        expressions.validate(new, Some(old), "", errors);
-    }
+    ask_whole(schema, new, Some(old), &mut errors);
+    errors
 }
 
 /// Asks all expressions of a schema about a value.
-fn ask(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn ask(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if !schema.asks || value.is_null() {
         return;
     }
     if let Some(expressions) = &schema.expressions {
-        expressions.validate(value, old, path, errors);
+        expressions.validate(value, old, &path.to_string(), errors);
     }
     match value {
         Value::Object(object) => {
-            for (name, value) in object {
-                if let Some(schema) = schema.properties.get(name).or(schema.additional.as_deref()) {
-                    ask(
-                        schema,
-                        value,
-                        old.and_then(|old| old.get(name)),
-                        &join(path, name),
-                        errors,
-                    );
-                }
-            }
+            ask_members(schema, object, old.and_then(Value::as_object), path, errors);
         }
         Value::Array(items) => {
             let Some(of_items) = &schema.items else { return };
             for (at, item) in items.iter().enumerate() {
-                ask(
-                    of_items,
-                    item,
-                    former(schema, item, old),
-                    &format!("{path}[{at}]"),
-                    errors,
-                );
+                let path = Path::Item(path, at);
+                ask(of_items, item, former(schema, item, old), &path, errors);
             }
         }
         _ => {}
+    }
+}
+
+fn ask_members(
+    schema: &Schema,
+    object: &Object,
+    old: Option<&Object>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    for (name, value) in object {
+        if let Some(schema) = schema.properties.get(name).or(schema.additional.as_deref()) {
+            let old = old.and_then(|old| old.get(name));
+            ask(schema, value, old, &Path::Member(path, name), errors);
+        }
     }
 }
 
@@ -108,14 +125,14 @@ fn former<'a>(schema: &Schema, item: &Value, old: Option<&'a Value>) -> Option<&
     all.find(|old| keys_of(old, keys) == keys_of(item, keys))
 }
 
-fn structure(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn structure(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if value.is_null() && schema.nullable {
         return;
     }
     if let Some(kind) = schema.kind.filter(|kind| !fits(*kind, value)) {
         let given = type_name(value);
         let why = format!("{path} in body must be of type {}: {given:?}", kind.name());
-        errors.push(FieldError::wrong_type(path, &given.into(), &why));
+        errors.push(FieldError::wrong_type(path.to_string(), &given.into(), &why));
         return;
     }
     match value {
@@ -132,7 +149,7 @@ fn structure(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldE
             .map(|one| one.as_str().map_or_else(|| one.to_string(), ToOwned::to_owned))
             .collect();
         errors.push(FieldError::unsupported(
-            path,
+            path.to_string(),
             value,
             words.iter().map(String::as_str),
         ));
@@ -140,7 +157,7 @@ fn structure(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldE
     of_branches(schema, value, path, errors);
 }
 
-fn of_branches(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+fn of_branches(schema: &Schema, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let holds = |branch: &Schema| {
         let mut found = Vec::new();
         structure(branch, value, path, &mut found);
@@ -149,7 +166,8 @@ fn of_branches(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Fiel
     for branch in &schema.all_of {
         structure(branch, value, path, errors);
     }
-    let invalid = |words: &str| FieldError::invalid(path, value, &format!("{path} in body {words}"));
+    let invalid =
+        |words: &str| FieldError::invalid(path.to_string(), value, &format!("{path} in body {words}"));
     if !schema.any_of.is_empty() && !schema.any_of.iter().any(holds) {
         errors.push(invalid("must validate at least one schema (anyOf)"));
     }
@@ -161,9 +179,9 @@ fn of_branches(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<Fiel
     }
 }
 
-fn of_object(schema: &Schema, object: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
+fn of_object(schema: &Schema, object: &Map<String, Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     for name in schema.required.iter().filter(|name| !object.contains_key(*name)) {
-        errors.push(FieldError::required(join(path, name), ""));
+        errors.push(FieldError::required(Path::Member(path, name).to_string(), ""));
     }
     let count = object.len();
     if let Some(least) = schema
@@ -172,16 +190,16 @@ fn of_object(schema: &Schema, object: &Map<String, Value>, path: &str, errors: &
         .filter(|least| (count as u64) < *least)
     {
         let why = format!("{path} in body should have at least {least} properties");
-        errors.push(FieldError::invalid(path, &count.into(), &why));
+        errors.push(FieldError::invalid(path.to_string(), &count.into(), &why));
     }
     if let Some(most) = schema.bounds.max_properties.filter(|most| count as u64 > *most) {
-        errors.push(FieldError::too_many(path, count, most));
+        errors.push(FieldError::too_many(path.to_string(), count, most));
     }
     for (name, value) in object {
         if let Some(property) = schema.properties.get(name) {
-            structure(property, value, &join(path, name), errors);
+            structure(property, value, &Path::Member(path, name), errors);
         } else if let Some(additional) = &schema.additional {
-            structure(additional, value, &join(path, name), errors);
+            structure(additional, value, &Path::Member(path, name), errors);
         }
     }
     if schema.embedded {
@@ -192,32 +210,35 @@ fn of_object(schema: &Schema, object: &Map<String, Value>, path: &str, errors: &
                 .unwrap_or_default()
                 .is_empty()
             {
-                errors.push(FieldError::required(join(path, name), "must not be empty"));
+                errors.push(FieldError::required(
+                    Path::Member(path, name).to_string(),
+                    "must not be empty",
+                ));
             }
         }
     }
 }
 
-fn of_list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<FieldError>) {
+fn of_list(schema: &Schema, items: &[Value], path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let count = items.len();
     if let Some(least) = schema.bounds.min_items.filter(|least| (count as u64) < *least) {
         let why = format!("{path} in body should have at least {least} items");
-        errors.push(FieldError::invalid(path, &count.into(), &why));
+        errors.push(FieldError::invalid(path.to_string(), &count.into(), &why));
     }
     if let Some(most) = schema.bounds.max_items.filter(|most| count as u64 > *most) {
-        errors.push(FieldError::too_many(path, count, most));
+        errors.push(FieldError::too_many(path.to_string(), count, most));
         return;
     }
     let mut seen: Vec<Vec<&Value>> = Vec::new();
     for (at, item) in items.iter().enumerate() {
-        let path = format!("{path}[{at}]");
+        let path = &Path::Item(path, at);
         let id = match &schema.list {
             List::Atomic => None,
             List::Set => Some(vec![item]),
             List::Map(keys) => Some(keys_of(item, keys)),
         };
         if let Some(items) = &schema.items {
-            structure(items, item, &path, errors);
+            structure(items, item, path, errors);
         }
         if let Some(id) = id {
             if seen.contains(&id) {
@@ -230,7 +251,7 @@ fn of_list(schema: &Schema, items: &[Value], path: &str, errors: &mut Vec<FieldE
                     ),
                     _ => item.clone(),
                 };
-                errors.push(FieldError::duplicate(path, &shown));
+                errors.push(FieldError::duplicate(path.to_string(), &shown));
             } else {
                 seen.push(id);
             }
@@ -244,17 +265,18 @@ fn keys_of<'a>(item: &'a Value, keys: &[String]) -> Vec<&'a Value> {
         .collect()
 }
 
-fn of_text(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldError>) {
+fn of_text(schema: &Schema, text: &str, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let bounds = &schema.bounds;
     let value = || Value::from(text);
-    let invalid = |why: String| FieldError::invalid(path, &value(), &format!("{path} in body {why}"));
+    let invalid =
+        |why: String| FieldError::invalid(path.to_string(), &value(), &format!("{path} in body {why}"));
     if bounds.min_length.is_some() || bounds.max_length.is_some() {
         let length = text.chars().count() as u64;
         if let Some(least) = bounds.min_length.filter(|least| length < *least) {
             errors.push(invalid(format!("should be at least {least} chars long")));
         }
         if let Some(most) = bounds.max_length.filter(|most| length > *most) {
-            errors.push(FieldError::too_long(path, most));
+            errors.push(FieldError::too_long(path.to_string(), most));
         }
     }
     if let Some(pattern) = bounds.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
@@ -267,17 +289,17 @@ fn of_text(schema: &Schema, text: &str, path: &str, errors: &mut Vec<FieldError>
     };
     if !right {
         let why = format!("{path} in body must be of type {format}: {text:?}");
-        errors.push(FieldError::wrong_type(path, &value(), &why));
+        errors.push(FieldError::wrong_type(path.to_string(), &value(), &why));
     }
 }
 
-fn of_number(schema: &Schema, number: &serde_json::Number, path: &str, errors: &mut Vec<FieldError>) {
+fn of_number(schema: &Schema, number: &serde_json::Number, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let bounds = &schema.bounds;
     let value = Value::Number(number.clone());
     let Some(float) = number.as_f64() else { return };
     let mut invalid = |why: String| {
         errors.push(FieldError::invalid(
-            path,
+            path.to_string(),
             &value,
             &format!("{path} in body {why}"),
         ));
@@ -342,13 +364,5 @@ fn type_name(value: &Value) -> &'static str {
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
-    }
-}
-
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() {
-        name.to_owned()
-    } else {
-        format!("{path}.{name}")
     }
 }

@@ -62,6 +62,25 @@ impl Patch {
         Ok(object)
     }
 
+    /// Whether the patch reads or writes a member of the object, or anything in it.
+    pub(crate) fn mentions(&self, member: &str) -> bool {
+        let within = |path: &json_patch::jsonptr::Pointer| {
+            let first = path.first();
+            first.is_none_or(|first| first.decoded() == member)
+        };
+        match self {
+            Self::Merge(patch) => patch.get(member).is_some(),
+            Self::Json(patch) => patch.0.iter().any(|operation| {
+                let from = match operation {
+                    PatchOperation::Move(operation) => Some(&operation.from),
+                    PatchOperation::Copy(operation) => Some(&operation.from),
+                    _ => None,
+                };
+                within(operation.path()) || from.is_some_and(|from| within(from))
+            }),
+        }
+    }
+
     /// Whether the patch is meant for one version of the object only.
     pub(crate) fn names_version(&self) -> bool {
         match self {
@@ -134,6 +153,25 @@ mod tests {
     #[case("application/json-patch+json", 400)]
     fn what_is_not_served_is_refused(#[case] content_type: &str, #[case] code: u16) {
         assert_eq!(Patch::read(content_type, b"[]x").unwrap_err().code, code);
+    }
+
+    #[rstest::rstest]
+    #[case(r#"[{"op":"add","path":"/status/phase","value":1}]"#, false)]
+    #[case(r#"[{"op":"add","path":"/specs/phase","value":1}]"#, false)]
+    #[case(r#"[{"op":"test","path":"/spec/a","value":1}]"#, true)]
+    #[case(r#"[{"op":"copy","path":"/status/phase","from":"/spec/a"}]"#, true)]
+    #[case(r#"[{"op":"move","path":"/spec","from":"/status"}]"#, true)]
+    #[case(r#"[{"op":"replace","path":"","value":{}}]"#, true)]
+    fn a_patch_says_what_it_is_about(#[case] patch: &str, #[case] of_spec: bool) {
+        let patch = Patch::read("application/json-patch+json", patch.as_bytes()).unwrap();
+        assert_eq!(patch.mentions("spec"), of_spec);
+    }
+
+    #[test]
+    fn a_merge_patch_says_what_it_is_about() {
+        let merge = |patch: &str| Patch::read("application/merge-patch+json", patch.as_bytes()).unwrap();
+        assert!(merge(r#"{"spec":null}"#).mentions("spec"));
+        assert!(!merge(r#"{"status":{"spec":1}}"#).mentions("spec"));
     }
 
     #[test]

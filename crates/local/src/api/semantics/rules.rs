@@ -204,9 +204,12 @@ pub(crate) fn drop_empty(value: &mut Value) {
 
 /// Makes everything but some members what it was.
 pub(crate) fn restore_all_but(new: &mut Object, old: &Object, members: &[&str]) {
-    new.retain(|name, _| members.contains(&name.as_str()));
-    for (name, value) in old.iter().filter(|(name, _)| !members.contains(&name.as_str())) {
-        new.insert(name.clone(), value.clone());
+    let free = |name: &str| members.contains(&name);
+    new.retain(|name, _| free(name) || old.contains_key(name));
+    for (name, value) in old.iter().filter(|(name, _)| !free(name)) {
+        if new.get(name) != Some(value) {
+            new.insert(name.clone(), value.clone());
+        }
     }
 }
 

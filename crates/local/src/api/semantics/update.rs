@@ -55,15 +55,7 @@ impl Target<'_> {
             let before = old.object();
             let mut new = match change {
                 Change::Put(text) => self.shaped(Source::Text(text), options)?,
-                Change::Patch(patch) => {
-                    let outward = self
-                        .kind
-                        .rules
-                        .outward()
-                        .map_or(before.clone(), |outward| outward(before.clone()));
-                    let patched = patch.apply(Value::Object(outward))?;
-                    self.shaped(Source::Value(patched), options)?
-                }
+                Change::Patch(patch) => self.patched(&before, part, patch, options)?,
             };
             self.settle_namespace(&mut new)?;
             self.check_identity(name, &new, &old, matches!(change, Change::Put(_)))?;
@@ -82,6 +74,35 @@ impl Target<'_> {
                 None => return Err(status::modified(self.kind, name)),
             }
         }
+    }
+
+    /// What a patch makes of an object.
+    fn patched(
+        &self,
+        before: &Object,
+        part: Part,
+        patch: &Patch,
+        options: WriteOptions,
+    ) -> Result<Object, Refusal> {
+        let rules = &self.kind.rules;
+        if let Some(outward) = rules.outward() {
+            let patched = patch.apply(Value::Object(outward(before.clone())))?;
+            return self.shaped(Source::Value(patched), options);
+        }
+        // Most writes are of a status, and most of an object is its spec: it is right already, and is not looked at again.
+        let spec = before
+            .get("spec")
+            .filter(|_| part == Part::Status && !patch.mentions("spec"));
+        let members = before
+            .iter()
+            .filter(|(name, _)| spec.is_none() || *name != "spec");
+        let members = members.map(|(name, value)| (name.clone(), value.clone()));
+        let patched = patch.apply(Value::Object(members.collect()))?;
+        let mut new = self.shaped(Source::Value(patched), options)?;
+        if let Some(spec) = spec {
+            new.insert("spec".into(), spec.clone());
+        }
+        Ok(new)
     }
 
     fn create_instead(&self, name: &str, text: &[u8], options: WriteOptions) -> Result<Changed, Refusal> {
