@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
+use clap::builder::RangedU64ValueParser;
 use trainyard_local::yard::{Isolation, Network, Wanted};
 
 use crate::output::Format;
@@ -115,7 +116,7 @@ pub struct Args {
     pub remote: bool,
 
     /// How many nodes this machine plays.
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, conflicts_with = "remote")]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = nodes(), conflicts_with = "remote")]
     pub nodes: usize,
 
     /// Where the files of an image are: a root directory, or a Python virtual environment. May be given several times.
@@ -158,6 +159,11 @@ fn pair(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("write it with a name, `=` and a value".to_owned()),
     }
+}
+
+/// More nodes than this would take longer to play than jobs take to train.
+fn nodes() -> RangedU64ValueParser<usize> {
+    RangedU64ValueParser::new().range(1..=1000)
 }
 
 fn image(text: &str) -> Result<(String, PathBuf), String> {

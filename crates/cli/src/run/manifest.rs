@@ -191,7 +191,7 @@ pub fn check_commands(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Result<(
             }
         }
     }
-    refuse("this machine can't run it", &errors)
+    refuse("the job leaves open what to run", &errors)
 }
 
 fn refuse(title: &str, errors: &[FieldError]) -> Result<()> {
@@ -225,6 +225,22 @@ pub fn has_limits(job: &Value) -> bool {
         .any(|name| matches!(name.as_str(), "cpu" | "memory"))
 }
 
+/// Whether a container has a probe by gRPC.
+pub fn has_grpc_probes(job: &Value) -> bool {
+    let kinds = ["livenessProbe", "readinessProbe", "startupProbe"];
+    containers(job).any(|container| {
+        let probes = kinds.iter().filter_map(|kind| container.get(kind));
+        probes.into_iter().any(|probe| probe.get("grpc").is_some())
+    })
+}
+
+/// Whether a pod wants a group to own its volumes.
+pub fn has_group_of_files(job: &Value) -> bool {
+    let roles = job.pointer("/spec/roles").and_then(Value::as_array);
+    let mut roles = roles.into_iter().flatten();
+    roles.any(|role| role.pointer("/template/spec/securityContext/fsGroup").is_some())
+}
+
 fn containers(job: &Value) -> impl Iterator<Item = &Value> {
     let roles = job.pointer("/spec/roles").and_then(Value::as_array);
     let lists = roles.into_iter().flatten().flat_map(|role| {
@@ -238,6 +254,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_has_no_effect_here_is_found() {
+        let with = |spec: Value| json!({"spec": {"roles": [{"template": {"spec": spec}}]}});
+        let probed = with(json!({"containers": [{}, {"readinessProbe": {"grpc": {"port": 1}}}]}));
+        assert!(has_grpc_probes(&probed) && !has_group_of_files(&probed));
+        let grouped = with(json!({
+            "containers": [{"livenessProbe": {"exec": {"command": ["true"]}}}],
+            "securityContext": {"fsGroup": 7},
+        }));
+        assert!(has_group_of_files(&grouped) && !has_grpc_probes(&grouped));
+    }
 
     const JOB: &str = "
 apiVersion: trainyard.dev/v1alpha1

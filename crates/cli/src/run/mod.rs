@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use trainyard_local::cluster;
-use trainyard_local::yard::{self, Entered, Network, Yard};
+use trainyard_local::yard::{self, Entered, Isolation, Network, Yard};
 
 pub use self::args::Args;
 use self::driver::Plan;
@@ -92,6 +92,15 @@ fn settle(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
         manifest.notes.push(format!(
             "limits of memory and processors are not enforced here ({reason})"
         ));
+    }
+    if manifest::has_grpc_probes(&manifest.job) {
+        let note =
+            "probes by gRPC are not asked here, and containers that have them count as if they had none";
+        manifest.notes.push(note.to_owned());
+    }
+    if yard.isolation != Isolation::Root && manifest::has_group_of_files(&manifest.job) {
+        let note = "fsGroup has no effect here: only root can give files to another group";
+        manifest.notes.push(note.to_owned());
     }
     if yard.network == Network::Host {
         manifest.notes.extend(ports::note(&manifest.job));
@@ -187,7 +196,12 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
             return Ok(ExitCode::from(outcome.exit_code()));
         }
     };
-    show.end(&summary)?;
+    if let Err(error) = show.end(&summary) {
+        // Who has ended the job by reading no more knows it; who waits for a success that can't be told does not.
+        if summary.outcome == Outcome::Succeeded {
+            return Err(error.into());
+        }
+    }
     if let Some(kept) = kept.filter(|kept| kept.exists()) {
         eprintln!(
             "trainyard: the logs and volumes of its pods are in {}",

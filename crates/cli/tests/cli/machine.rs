@@ -273,6 +273,15 @@ fn a_full_disk_is_told() {
 }
 
 #[test]
+fn a_reader_that_goes_away_ends_the_job_and_hears_no_success() {
+    let home = Home::own();
+    let script = "$0 run -- yes | head -n 1; exit ${PIPESTATUS[0]}";
+    let said = said(home.wrapped(&["bash", "-c", script], &[]));
+    assert_eq!(said.code, Some(130), "{said:?}");
+    assert!(said.words.contains("the output can't be written"), "{said:?}");
+}
+
+#[test]
 fn a_machine_without_python_says_so_as_kubernetes_does() {
     let home = Home::own();
     let mut command = home.command(&["run", "--output", "json", "--", "python3", "train.py"]);

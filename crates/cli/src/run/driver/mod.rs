@@ -37,6 +37,8 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 const BATCH: usize = 512;
 /// How long the operator may take to notice the job before we say that nothing happens.
 const UNNOTICED: Duration = Duration::from_secs(10);
+/// Warnings of pods that have not been seen; more are of somebody else's.
+const MAX_EARLY: usize = 256;
 /// How long what a job owns may take to go away after its end.
 const REMOVAL: Duration = Duration::from_mins(1);
 /// An end that is never reached.
@@ -107,6 +109,8 @@ pub async fn drive(
         start,
         followers,
         here: BTreeSet::new(),
+        early: Vec::new(),
+        told: BTreeSet::new(),
         job_gone: false,
         state: State::Running,
     };
@@ -186,6 +190,10 @@ struct Run<'a> {
     followers: Followers,
     /// Pods that exist, by uid.
     here: BTreeSet<String>,
+    /// Warnings of pods that have not been seen yet, and may be somebody else's: uid, name, and why.
+    early: Vec<(String, String, String)>,
+    /// The warnings that were told, once for all pods that they are of.
+    told: BTreeSet<String>,
     job_gone: bool,
     state: State,
 }
@@ -252,6 +260,12 @@ impl Run<'_> {
                     self.tell(Event::PodGone(uid));
                 }
             }
+            Change::Warning { uid, pod, why } if self.here.contains(&uid) => self.warn(&pod, &why),
+            Change::Warning { uid, pod, why } => {
+                if self.early.len() < MAX_EARLY {
+                    self.early.push((uid, pod, why));
+                }
+            }
             Change::Failed(error) => {
                 self.tell(Event::Note(format!(
                     "the cluster does not answer: {error}; still trying"
@@ -264,7 +278,21 @@ impl Run<'_> {
         let seen = PodSeen::of(pod);
         self.here.insert(seen.uid.clone());
         self.followers.see(&seen);
+        let uid = seen.uid.clone();
         self.tell(Event::Pod(seen));
+        for (_, pod, why) in self
+            .early
+            .extract_if(.., |(of, _, _)| *of == uid)
+            .collect::<Vec<_>>()
+        {
+            self.warn(&pod, &why);
+        }
+    }
+
+    fn warn(&mut self, pod: &str, why: &str) {
+        if self.told.insert(why.to_owned()) {
+            self.tell(Event::Note(format!("{pod} does not start: {why}")));
+        }
     }
 
     /// Says so if nobody has taken notice of the job.

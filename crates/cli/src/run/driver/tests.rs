@@ -225,6 +225,23 @@ impl Stage {
         let _ = self.pods().delete(&name, &now).await;
     }
 
+    /// A node writes an event about a pod.
+    async fn warns(&self, index: i32, uid: Option<&str>, reason: &str) {
+        let name = names::pod("mnist", "worker", index);
+        let uid = match uid {
+            Some(uid) => uid.to_owned(),
+            None => self.pods().get(&name).await.unwrap().uid().unwrap(),
+        };
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"generateName": "warning-", "namespace": "default"},
+            "involvedObject": {"kind": "Pod", "namespace": "default", "name": name, "uid": uid},
+            "type": "Warning", "reason": reason, "message": "there is no volume",
+        });
+        let events: Api<k8s_openapi::api::core::v1::Event> = Api::default_namespaced(self.client.clone());
+        let event = serde_json::from_value(event).unwrap();
+        events.create(&PostParams::default(), &event).await.unwrap();
+    }
+
     async fn hears(&self, line: &str) {
         self.until(line, async || {
             self.shown.lines().iter().any(|heard| heard == line)
@@ -279,6 +296,41 @@ async fn a_job_is_followed_to_its_end() {
     assert_eq!(shown.phases(), ["Starting", "Running", "Succeeded"]);
     assert_eq!(summary.progress.and_then(|progress| progress.total), Some(2));
     assert_eq!(summary.notes, ["take care"]);
+}
+
+#[tokio::test]
+async fn what_only_events_say_about_a_pod_that_does_not_start_is_told_once() {
+    let stage = Stage::new(None).await;
+    stage.warns(0, Some("of-an-earlier-job"), "FailedMapVolume").await;
+    let _logs = (stage.pod(0).await, stage.pod(1).await);
+    // Told by the pod's own status.
+    stage.warns(0, None, "BackOff").await;
+    stage.warns(0, None, "FailedMount").await;
+    stage.warns(1, None, "FailedMount").await;
+    stage.warns(1, None, "FailedAttachVolume").await;
+    let notes = || {
+        let items = stage.shown.0.lock().unwrap();
+        let notes = items.iter().filter_map(|item| match item {
+            Item::Note(note) => note
+                .split_once(" does not start: ")
+                .map(|(_, why)| why.to_owned()),
+            _ => None,
+        });
+        notes.collect::<Vec<_>>()
+    };
+    stage
+        .until("the last is told", async || {
+            notes().iter().any(|note| note.starts_with("FailedAttach"))
+        })
+        .await;
+    assert_eq!(
+        notes(),
+        [
+            "FailedMount: there is no volume",
+            "FailedAttachVolume: there is no volume"
+        ]
+    );
+    stage.job(json!({"phase": "Succeeded"})).await;
 }
 
 #[tokio::test]

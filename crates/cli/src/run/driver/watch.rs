@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::mpsc::UnboundedSender;
@@ -23,9 +23,26 @@ pub enum Change {
     PodGone(String),
     /// All pods there are, by their uids: others are gone.
     Pods(BTreeSet<String>),
+    /// A node can't start a pod, for a reason that the pod's status does not name.
+    Warning {
+        /// The pod's uid.
+        uid: String,
+        /// The pod's name.
+        pod: String,
+        /// Why, in words.
+        why: String,
+    },
     /// The server did not answer; we go on asking.
     Failed(String),
 }
+
+/// What nodes tell in events alone: a pod that waits for this says no more than that it is being created.
+const ONLY_IN_EVENTS: &[&str] = &[
+    "FailedAttachVolume",
+    "FailedCreatePodSandBox",
+    "FailedMapVolume",
+    "FailedMount",
+];
 
 /// Selects the pods of a job.
 pub fn pods_of(job: &str) -> String {
@@ -40,6 +57,8 @@ pub fn start(client: &Client, job: &TrainingJob, changes: &UnboundedSender<Chang
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     tasks.spawn(follow_job(jobs, job.name_any(), changes.clone()));
     tasks.spawn(follow_pods(pods, job.clone(), changes.clone()));
+    let events: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    tasks.spawn(follow_warnings(events, job.name_any(), changes.clone()));
     tasks
 }
 
@@ -93,6 +112,31 @@ async fn follow_pods(pods: Api<Pod>, job: TrainingJob, changes: UnboundedSender<
             Err(error) => Change::Failed(error.to_string()),
         };
         if changes.send(change).is_err() {
+            return;
+        }
+    }
+}
+
+async fn follow_warnings(events: Api<Event>, job: String, changes: UnboundedSender<Change>) {
+    let config = watcher::Config::default().fields("involvedObject.kind=Pod,type=Warning");
+    let mut events = watcher(events, config).default_backoff().boxed();
+    let prefix = format!("{job}-");
+    while let Some(event) = events.next().await {
+        // Who may not see events is told the rest all the same.
+        let Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) = event else {
+            continue;
+        };
+        let reason = event.reason.unwrap_or_default();
+        let pod = event.involved_object.name.unwrap_or_default();
+        if !pod.starts_with(&prefix) || !ONLY_IN_EVENTS.contains(&&*reason) {
+            continue;
+        }
+        let warning = Change::Warning {
+            uid: event.involved_object.uid.unwrap_or_default(),
+            pod,
+            why: format!("{reason}: {}", event.message.unwrap_or_default()),
+        };
+        if changes.send(warning).is_err() {
             return;
         }
     }

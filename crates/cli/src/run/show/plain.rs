@@ -58,13 +58,13 @@ impl Show for Plain {
     }
 
     fn end(&mut self, summary: &Summary) -> io::Result<()> {
-        self.logs.flush()?;
+        let logs = self.logs.flush();
         if self.quiet && summary.outcome == Outcome::Succeeded {
-            return Ok(());
+            return logs;
         }
         for line in text::ending(summary, self.words_paint) {
             writeln!(self.words, "trainyard: {line}")?;
         }
-        self.words.flush()
+        self.words.flush().and(logs)
     }
 }

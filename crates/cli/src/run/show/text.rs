@@ -26,7 +26,9 @@ pub fn sentence(item: &Item, paint: Paint) -> Option<String> {
         Item::Stopping(Stop::Interrupted) => {
             "interrupted: the pods are told to end; once more, and they are ended at once".to_owned()
         }
-        Item::Stopping(Stop::TimedOut) => "the time is over: the pods are told to end".to_owned(),
+        Item::Stopping(Stop::TimedOut) => {
+            "the time is over: the pods are told to end, and have their grace period for that".to_owned()
+        }
     };
     Some(text)
 }

@@ -244,7 +244,9 @@ impl Summary {
             Outcome::Succeeded => format!("{job} succeeded in {after} ({facts})"),
             Outcome::Failed => format!("{job} failed after {after} ({facts})"),
             Outcome::Refused => format!("{job} was not accepted"),
-            Outcome::TimedOut => format!("{job} was stopped: it had not ended after {after} ({facts})"),
+            Outcome::TimedOut => {
+                format!("{job} was stopped: it had not ended within --timeout ({facts}, {after} in all)")
+            }
             Outcome::Broken => format!("{job} could not go on after {after}"),
             Outcome::Interrupted => format!("{job} was interrupted after {after} ({facts})"),
         }

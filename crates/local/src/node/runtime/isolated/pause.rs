@@ -1,7 +1,6 @@
 //! Process 1 of a process namespace that the containers of a pod share. It lasts as long as the pod does, and all that it
 //! does is to bury processes whose parents have ended.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -37,7 +36,7 @@ impl Pause {
         let process = Command::new(this_program())
             .arg0("/pause")
             .args([STAGE, "pause"])
-            .arg(place)
+            .current_dir(place)
             .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -69,7 +68,7 @@ impl Drop for Pause {
 }
 
 /// The process itself.
-pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, yard::Error> {
+pub(crate) fn run() -> Result<ExitCode, yard::Error> {
     let failed = |error: Errno| yard::Error::System {
         what: "hold the processes of a pod",
         source: error.into(),
@@ -78,13 +77,13 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, yard::Error> {
     mask.thread_block().map_err(failed)?;
     let signals = SignalFd::new(&mask).map_err(failed)?;
     prctl::set_name(c"pause").map_err(failed)?;
-    let place = arguments.first().map(Path::new).ok_or(yard::Error::Place)?;
+    let place = std::env::current_dir().map_err(yard::Error::io("find the place of a pod"))?;
     // Those in the containers may look into it, and are to find nothing.
     unshare(CloneFlags::CLONE_NEWNS).map_err(failed)?;
     namespace::make_private()?;
     let options = Some("mode=755,size=4096");
-    mount(Some("tmpfs"), place, Some("tmpfs"), MsFlags::empty(), options).map_err(failed)?;
-    stage::enter(place).map_err(failed)?;
+    mount(Some("tmpfs"), &place, Some("tmpfs"), MsFlags::empty(), options).map_err(failed)?;
+    stage::enter(&place).map_err(failed)?;
     loop {
         bury();
         match signals.read_signal() {
