@@ -18,6 +18,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("command_missing", |c| command_missing(c).boxed()),
     ("restarts", |c| restarts(c).boxed()),
     ("init_and_sidecar", |c| init_and_sidecar(c).boxed()),
+    ("brief_sidecars", |c| brief_sidecars(c).boxed()),
     ("environment", |c| environment(c).boxed()),
     ("services", |c| asked::services(c).boxed()),
     ("volumes", |c| volumes(c).boxed()),
@@ -188,6 +189,19 @@ async fn init_and_sidecar(cluster: Cluster) {
             .all(|status| status.state.as_ref().unwrap().terminated.is_some()),
         "{init:#?}"
     );
+}
+
+/// A sidecar need only have started for others to follow, even if it has ended by the time somebody looks.
+async fn brief_sidecars(cluster: Cluster) {
+    let mut spec = once("echo main");
+    let side = |number: i32| {
+        let name = format!("side-{number}");
+        json!({"name": name, "image": "test", "restartPolicy": "Always", "command": ["false"]})
+    };
+    spec["initContainers"] = (0..8).map(side).collect();
+    cluster.create("pod", spec).await;
+    cluster.until_phase("pod", "Succeeded").await;
+    assert_eq!(cluster.log("pod").await, "main\n");
 }
 
 async fn environment(cluster: Cluster) {

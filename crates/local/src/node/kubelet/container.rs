@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::back_off::BackOff;
 use super::pod::Worker;
 use super::probes::{Asked, Finding, Unfit};
-use super::status::{State, Terminated};
+use super::status::{Entry, State, Terminated};
 use super::unclaimed::start_unclaimed;
 use super::{env, limits, mounts as volume_mounts};
 use crate::node::events::Kind;
@@ -164,7 +164,7 @@ impl Worker {
             }),
         };
         let tell = |finding| match finding {
-            Finding::Started => self.set(&spec.name, |entry| entry.started = true),
+            Finding::Started => self.set(&spec.name, Entry::comes_up),
             Finding::Ready(ready) => self.set(&spec.name, |entry| entry.ready = ready),
             Finding::Unhealthy(words) => self.tell_container(spec, Kind::Warning, "Unhealthy", words),
         };

@@ -134,7 +134,7 @@ impl Worker {
                 let name = container.name.clone();
                 crew.sidecars
                     .spawn(self.clone().supervise(container, Policy::Always));
-                self.until(|state| state.entry(&name).is_some_and(|entry| entry.started))
+                self.until(|state| state.entry(&name).is_some_and(|entry| entry.came_up))
                     .await;
                 continue;
             }
@@ -232,8 +232,11 @@ impl Worker {
         self.set(name, |entry| {
             entry.state = State::Running { since };
             entry.id = Some(id.to_owned());
-            entry.started = has_started;
+            entry.started = false;
             entry.ready = false;
+            if has_started {
+                entry.comes_up();
+            }
         });
     }
 
@@ -241,12 +244,7 @@ impl Worker {
     pub fn end(&self, name: &str, end: Terminated) {
         // Before the end is known: whoever waits for that has then heard everything.
         self.tell_progress();
-        self.set(name, |entry| {
-            entry.id.clone_from(&end.id);
-            entry.state = State::Terminated(end);
-            entry.ready = false;
-            entry.started = false;
-        });
+        self.set(name, |entry| entry.ends(end));
     }
 
     pub fn set(&self, name: &str, change: impl FnOnce(&mut Entry)) {

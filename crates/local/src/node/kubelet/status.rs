@@ -56,6 +56,7 @@ impl PodState {
             restarts: 0,
             ready: false,
             started: false,
+            came_up: false,
             id: None,
         };
         Self {

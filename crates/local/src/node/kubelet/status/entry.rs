@@ -8,6 +8,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 /// One container, over all of its runs.
 #[derive(Clone, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that hold or do not, each on its own"
+)]
 pub struct Entry {
     /// Its name.
     pub name: String,
@@ -27,6 +31,8 @@ pub struct Entry {
     pub ready: bool,
     /// Whether it has started, as its probe says.
     pub started: bool,
+    /// Whether it has ever started: others wait for that, and may look only when it has ended again.
+    pub came_up: bool,
     /// The identifier of its run.
     pub id: Option<String>,
 }
@@ -139,6 +145,20 @@ impl Entry {
         if self.last.as_ref() != Some(end) {
             self.before_last = self.last.replace(end.clone());
         }
+    }
+
+    /// Notes that it has started.
+    pub fn comes_up(&mut self) {
+        self.started = true;
+        self.came_up = true;
+    }
+
+    /// Notes that it has ended.
+    pub fn ends(&mut self, end: Terminated) {
+        self.id.clone_from(&end.id);
+        self.state = State::Terminated(end);
+        self.ready = false;
+        self.started = false;
     }
 
     pub(super) fn close(&mut self) {

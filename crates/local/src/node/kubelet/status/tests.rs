@@ -14,6 +14,16 @@ fn ended(code: i32) -> Terminated {
     }
 }
 
+#[test]
+fn what_has_ended_as_soon_as_it_started_has_come_up_all_the_same() {
+    let (_, mut state) = state("", "w", &["w"]);
+    let sidecar = state.entry("side").unwrap();
+    assert!(!sidecar.came_up);
+    sidecar.comes_up();
+    sidecar.ends(ended(1));
+    assert_eq!((sidecar.came_up, sidecar.started), (true, false));
+}
+
 /// A state in one word: `w`aiting, `r`unning, waiting to be started `a`gain, or an exit code.
 fn put(entry: &mut Entry, word: &str) {
     match word {
