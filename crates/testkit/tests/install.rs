@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use trainyard_testkit::cluster::Cluster;
+use trainyard_testkit::images;
 
 const IMAGE: &str = "registry.example/trainyard:dev";
 
@@ -224,11 +225,32 @@ fn t4_an_immutable_field_is_refused_and_a_mutable_one_is_not() {
     kubectl("delete tj -n users fixed");
 }
 
+const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pytorch-ddp/job.yaml");
+
+fn final_loss(log: &str) -> f64 {
+    let loss = log.lines().find_map(|line| line.split_once("final loss "));
+    let (_, loss) = loss.unwrap_or_else(|| panic!("it has no loss: {log}"));
+    loss.trim().parse().unwrap()
+}
+
+#[test]
+fn t5_pytorch_trains_without_a_cluster_from_the_same_manifest() {
+    let place = tempfile::tempdir().unwrap();
+    // The root of containers is open to everybody, which a directory for temporary files is not.
+    let root = place.path().join("root");
+    std::fs::create_dir(&root).unwrap();
+    images::unpack(&images::torch().unwrap(), &root).unwrap();
+    let image = format!("{}={}", images::TORCH, root.display());
+    let log = trainyard(&["run", EXAMPLE, "--image", &image]);
+    println!("{log}");
+    assert!(final_loss(&log) < 1e-2, "{log}");
+    assert!(log.contains("rank 0 of 2"), "{log}");
+}
+
 #[test]
 fn t5_pytorch_trains_on_two_nodes() {
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pytorch-ddp/job.yaml");
     cluster()
-        .kubectl(&["apply", "-n", "users", "-f", example], None)
+        .kubectl(&["apply", "-n", "users", "-f", EXAMPLE], None)
         .unwrap();
     phase("users", "pytorch-ddp", "Succeeded");
     let pods = json("get pods -n users -l trainyard.dev/job=pytorch-ddp");
@@ -241,14 +263,7 @@ fn t5_pytorch_trains_on_two_nodes() {
     assert_eq!(nodes.len(), 2, "both nodes took part");
     let log = kubectl("logs -n users pytorch-ddp-worker-0");
     println!("{log}");
-    let loss: f64 = log
-        .lines()
-        .find_map(|line| line.strip_prefix("final loss "))
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
-    assert!(loss < 1e-2, "{log}");
+    assert!(final_loss(&log) < 1e-2, "{log}");
     assert!(log.contains("rank 0 of 2"), "{log}");
     kubectl("delete tj -n users pytorch-ddp");
 }

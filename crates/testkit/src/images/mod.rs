@@ -125,6 +125,22 @@ pub fn binary(binary: &Path, files: &[(PathBuf, PathBuf)], reference: &str, outp
     docker_archive(output, reference, &layer, &config)
 }
 
+/// Puts the files of an image below a directory, for those who run it without an engine.
+pub fn unpack(archive: &Path, root: &Path) -> Result<()> {
+    let mut members = tar::Archive::new(fs::File::open(archive)?);
+    for member in members.entries()? {
+        let member = member?;
+        if member
+            .path()?
+            .extension()
+            .is_some_and(|extension| extension == "tar")
+        {
+            tar::Archive::new(member).unpack(root)?;
+        }
+    }
+    Ok(())
+}
+
 /// The archive of an image in the cache, made unless it is there; `parts` are what it is made of.
 fn image(name: &str, parts: &[&str], make: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<PathBuf> {
     let home = cache_root()?
