@@ -51,8 +51,8 @@ fn main() -> ExitCode {
 
 fn roles_find_each_other_by_name_and_the_job_succeeds() {
     let (lab, _operator) = Lab::with_operator("names");
-    // Each worker asks the server for a word; the server ends when both have come.
-    let server = "for i in 1 2; do echo ready-$MODULE-$INDEX | nc -l -p 7000; done";
+    // Each worker asks the server for a word, until it gets one: a connection that ends before it does is lost.
+    let server = "while true; do echo ready-$MODULE-$INDEX | nc -l -p 7000; done";
     let client = "until nc $server 7000 </dev/null | grep ready-server-0; do sleep 1; done";
     let roles = [
         Role {
@@ -63,9 +63,11 @@ fn roles_find_each_other_by_name_and_the_job_succeeds() {
         },
         Role::worker(2, client),
     ];
-    lab.apply(&job("pair", "custom", &roles, "")).unwrap();
+    let rule = r#"{"completion": {"succeededWhen": [{"allOf": ["worker"]}]}}"#;
+    lab.apply(&job("pair", "custom", &roles, rule)).unwrap();
     let done = lab.phase("pair", "Succeeded");
     assert_eq!(done["status"]["roles"][1]["succeeded"], 2);
+    assert_eq!(done["status"]["roles"][0]["phase"], "Stopped");
     assert_eq!(
         done["status"]["restarts"],
         json!({"failures": 0, "disruptions": 0})
