@@ -132,14 +132,14 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 
     let name = "two.peers.selftest-network.svc.cluster.local";
     let said = eventually("a pod on the other node by its name", || {
-        space.exec("one", &format!("nc {name} 8080 </dev/null"))
+        space.exec("one", &format!("nc {name} 8080 </dev/null | grep ."))
     });
     assert_eq!(said.trim(), "two");
     let said = eventually("the same by the short name", || {
-        space.exec("one", "nc two.peers 8080 </dev/null")
+        space.exec("one", "nc two.peers 8080 </dev/null | grep .")
     });
     assert_eq!(said.trim(), "two");
-    let said = eventually("a Service", || space.exec("one", "nc web 80 </dev/null"));
+    let said = eventually("a Service", || space.exec("one", "nc web 80 </dev/null | grep ."));
     assert!(["one", "two"].contains(&said.trim()), "{said}");
     eventually("the API from a pod", || {
         space.exec("two", "nc -w 2 kubernetes.default.svc 443 </dev/null")

@@ -75,7 +75,8 @@ pub(super) fn pods() -> Vec<Small> {
             "shared-network",
             main(""),
             &json!({"containers": [
-                main(&format!("until nc 127.0.0.1 7777 < /dev/null {TELL}; do sleep 0.2; done")),
+                // Who hangs up before the answer has come gets none.
+                main(&format!("until sleep 1 | nc 127.0.0.1 7777 {TELL}; do sleep 0.2; done")),
                 named("server", "echo found | nc -l -p 7777"),
             ]}),
         ),
