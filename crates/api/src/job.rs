@@ -164,6 +164,66 @@ pub struct RoleSpec {
     /// Where the role's pods may be placed relative to each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
+
+    /// The roles that this role's programs wait for before they start. Default: what the framework says. An empty list:
+    /// none, whatever the framework says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["role".into()]))]
+    pub depends_on: Option<Vec<Dependency>>,
+
+    /// When the pods of a role that depends on others are created. Immediately: with all others, and they wait before
+    /// their programs start, so that images are pulled and places are found meanwhile. WhenDependenciesMet: only when
+    /// what the role waits for has come. Default: Immediately.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "CreatePolicy")]
+    pub create_policy: Option<CreatePolicy>,
+}
+
+/// A role that is waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Dependency {
+    /// The name of another role of this job.
+    #[schemars(length(min = 1, max = 32))]
+    pub role: String,
+
+    /// What it must have come to. Running: all its pods run. Ready: all its pods are ready, by their readiness probes.
+    /// Succeeded: the role has succeeded. Pods and roles that have succeeded count as having run and been ready.
+    pub state: DependencyState,
+}
+
+/// What a role that is waited for must have come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum DependencyState {
+    /// All its pods run, or have succeeded.
+    #[default]
+    Running,
+    /// All its pods are ready, or have succeeded.
+    Ready,
+    /// It has succeeded.
+    Succeeded,
+}
+
+impl DependencyState {
+    /// The word used in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "Running",
+            Self::Ready => "Ready",
+            Self::Succeeded => "Succeeded",
+        }
+    }
+}
+
+/// When the pods of a role that depends on others are created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CreatePolicy {
+    /// With all others; they wait before their programs start.
+    #[default]
+    Immediately,
+    /// When what the role waits for has come.
+    WhenDependenciesMet,
 }
 
 /// What happens when a pod of the role ends.

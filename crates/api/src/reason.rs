@@ -99,6 +99,10 @@ reasons! {
     PodReplaced,
     /// A pod could not be created.
     CreateFailed,
+    /// The role waits for others.
+    WaitingForRoles,
+    /// A role that is waited for can't come to what it should any more.
+    DependencyFailed,
 }
 
 impl fmt::Display for Reason {

@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{CleanPodPolicy, NodeDownPolicy, PodQuorum, RestartPolicy, RoleSet};
+use crate::job::{CleanPodPolicy, Dependency, NodeDownPolicy, PodQuorum, RestartPolicy, RoleSet};
 
 /// What the operator has seen and done. Written by the operator only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -90,7 +90,7 @@ pub struct AcceptedRules {
 }
 
 /// The rules of one role.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AcceptedRole {
     /// The role's name.
@@ -107,6 +107,11 @@ pub struct AcceptedRole {
     pub failed_when: PodQuorum,
     /// What a pod counts for whose node is down.
     pub node_down_policy: NodeDownPolicy,
+    /// The roles that its programs wait for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["role".into()]))]
+    pub depends_on: Vec<Dependency>,
 }
 
 /// The fingerprint of one part of the spec.

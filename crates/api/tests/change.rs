@@ -91,6 +91,10 @@ fn always(#[case] edit: Edit) {
     "spec.roles[0].nodeDownPolicy", "this",
     |job: &mut J| job.spec.roles[0].node_down_policy = Some(trainyard_api::NodeDownPolicy::Fail)
 )]
+#[case::depends_on("spec.roles[0].dependsOn", "this", |job: &mut J| {
+    let role = job.spec.roles[1].name.clone();
+    job.spec.roles[0].depends_on = Some(vec![trainyard_api::Dependency { role, ..Default::default() }]);
+})]
 #[case::placement("spec.roles[1].placement", "this", |job: &mut J| job.spec.roles[1].placement = None)]
 #[case::image("spec.roles[0].template", "this", |job: &mut J| {
     job.spec.roles[0].template.spec.as_mut().unwrap().containers[0].image = Some("example/other".into());

@@ -8,7 +8,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
-    CleanPodPolicy, Completion, FrameworkSpec, NodeDownPolicy, Placement, PodQuorum, PytorchOptions,
+    CleanPodPolicy, Completion, Dependency, DependencyState, FrameworkSpec, NodeDownPolicy, Placement, PodQuorum, PytorchOptions,
     RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJobSpec, default,
 };
 
@@ -91,6 +91,8 @@ fn role() -> impl Strategy<Value = RoleSpec> {
         }),
     });
     let down = select(vec![NodeDownPolicy::Fail, NodeDownPolicy::Wait]);
+    let depends = ("[a-z]{0,3}", select(vec![DependencyState::Running, DependencyState::Succeeded]))
+        .prop_map(|(role, state)| Dependency { role, state });
     (
         (
             "[a-z-]{0,5}",
@@ -99,7 +101,7 @@ fn role() -> impl Strategy<Value = RoleSpec> {
             of("[a-z]{0,3}"),
             of(policy),
         ),
-        (quorum(), quorum(), of(down), of(placement)),
+        (quorum(), quorum(), of(down), of(placement), of(vec(depends, 0..3))),
     )
         .prop_map(
             |((name, replicas, template, container, restart_policy), rest)| RoleSpec {
@@ -112,6 +114,8 @@ fn role() -> impl Strategy<Value = RoleSpec> {
                 failed_when: rest.1,
                 node_down_policy: rest.2,
                 placement: rest.3,
+                depends_on: rest.4,
+                create_policy: None,
             },
         )
 }

@@ -8,9 +8,18 @@ use crate::frameworks;
 pub fn default(job: &mut TrainingJob) {
     trainyard_api::default(&mut job.spec);
     if let Some(framework) = frameworks::find(&job.spec.framework.name) {
+        let names: Vec<String> = job.spec.roles.iter().map(|role| role.name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for role in &mut job.spec.roles {
             role.restart_policy
                 .get_or_insert_with(|| framework.restart_policy(&role.name));
+            if role.depends_on.is_none() {
+                let said = framework.dependencies(&role.name, &names);
+                role.depends_on = (!said.is_empty()).then_some(said);
+            }
+            if role.depends_on.as_ref().is_some_and(|on| !on.is_empty()) {
+                role.create_policy.get_or_insert_default();
+            }
         }
     }
 }

@@ -8,6 +8,8 @@ use trainyard_api::{
 };
 
 use crate::deduce::Tally;
+use crate::depends::{self, Outlook};
+use crate::build;
 use crate::indices;
 use crate::job::{Job, Role};
 use crate::plan::{Action, PodKey};
@@ -46,6 +48,8 @@ pub(crate) struct RoleAssessment<'a> {
     pub forgiven: Option<(Ended<'a>, Option<Timestamp>, usize)>,
     /// How many pods are to be made now.
     pub wanted: usize,
+    /// How many pods exist and wait for other roles.
+    pub held: usize,
     /// Ends that stand.
     pub final_ends: Vec<Ended<'a>>,
     /// What keeps a pod from running: the first such pod, and how many there are.
@@ -112,11 +116,22 @@ pub(crate) fn assess<'a>(
     let mut all = Assessment::default();
     for (position, role) in job.roles.iter().enumerate() {
         let before = prior.roles.iter().find(|status| status.name == role.name);
+        let written = |awaited: &depends::Awaited| {
+            let other = job.roles.get(awaited.role)?.name;
+            prior.roles.iter().find(|status| status.name == other)
+        };
+        // By the phases that are written, which are final where this matters.
+        let ended = |awaited: &depends::Awaited| {
+            let phase = written(awaited).map(|status| status.phase).unwrap_or_default();
+            depends::outlook(awaited.state, phase, &UNSEEN)
+        };
+        let unmet = depends::first_unmet(role, ended).filter(|(_, outlook)| *outlook == Outlook::Never);
         let mut look = Look {
             job,
             view,
             role,
             attempt,
+            never: unmet.map(|(awaited, _)| awaited.role),
             was: before.map(|status| status.phase).unwrap_or_default(),
             counted: &counted,
             departed: &departed,
@@ -147,11 +162,26 @@ pub(crate) fn assess<'a>(
     all
 }
 
+/// Pods that nobody has looked at.
+const UNSEEN: Tally = Tally {
+    replicas: i32::MAX,
+    active: 0,
+    ready: 0,
+    succeeded: 0,
+    failed: 0,
+    pending: 0,
+    replacing: 0,
+    terminating: 0,
+    missing: 0,
+};
+
 struct Look<'a, 'b> {
     job: &'b Job<'a>,
     view: &'b View<'a>,
     role: &'b Role<'a>,
     attempt: Attempt,
+    /// The position of a role that the role waits for and that can't come to what it should any more.
+    never: Option<usize>,
     was: RolePhase,
     counted: &'b HashMap<&'b str, &'b Replacement>,
     departed: &'b HashMap<&'b str, &'b str>,
@@ -181,6 +211,8 @@ impl<'a> Look<'a, '_> {
             self.this.tally.succeeded += 1;
         } else if self.was.is_terminal() {
             self.this.tally.missing += 1;
+        } else if let Some(awaited) = self.never {
+            self.unmet(key, None, awaited);
         } else if let Some(entry) = self.counted.get(self.job.pod_name(key).as_str()).copied() {
             self.this.tally.replacing += 1;
             self.all.replacing.push(entry.clone());
@@ -199,6 +231,13 @@ impl<'a> Look<'a, '_> {
             self.this.tally.missing += 1;
             self.want(key);
         }
+    }
+
+    /// A pod that can't start any more, made or not.
+    fn unmet(&mut self, key: PodKey, row: Option<&'a PodRow>, awaited: usize) {
+        self.this.tally.failed += 1;
+        let end = End::Unmet(awaited);
+        self.this.final_ends.push(Ended { key, row, end });
     }
 
     fn uncounted(&mut self, ended: Ended<'a>, cause: RestartCause) {
@@ -247,6 +286,10 @@ impl<'a> Look<'a, '_> {
             // A pod that has done its work and lingers may end in any way.
             _ if self.this.done.contains(&key.index) => self.this.tally.succeeded += 1,
             _ if row.terminating && self.attempt == Attempt::GivenUp => self.this.tally.terminating += 1,
+            // Its agent says so: there is no use in another one.
+            Some(End::Failure(_)) if let Some(awaited) = self.gave_up_waiting(row) => {
+                self.unmet(key, Some(row), awaited);
+            }
             Some(end) => self.ended(key, row, end),
             None if self.attempt == Attempt::GivenUp => {
                 self.this.tally.terminating += 1;
@@ -306,11 +349,15 @@ impl<'a> Look<'a, '_> {
                 uid: row.uid.to_string(),
             });
         }
+        let waits = !self.role.depends_on.is_empty() && !row.released;
         if matches!(row.phase, PodPhase::Running | PodPhase::Unknown) {
             self.this.tally.active += 1;
             self.this.tally.ready += i32::from(row.ready);
+        } else if let Some(awaited) = self.never.filter(|_| waits) {
+            return self.unmet(key, Some(row), awaited);
         } else {
             self.this.tally.pending += 1;
+            self.this.held += usize::from(waits);
         }
         if node != NodeState::Up {
             self.this.on_down_node.get_or_insert(row);
@@ -319,6 +366,15 @@ impl<'a> Look<'a, '_> {
             let (_, _, pods) = self.this.trouble.get_or_insert((row, trouble, 0));
             *pods += 1;
         }
+    }
+
+    /// The role that a pod waited for in vain, if that is how it ended.
+    fn gave_up_waiting(&self, row: &PodRow) -> Option<usize> {
+        let end = row.end.as_deref()?;
+        let gave_up = end.container.as_deref() == Some(build::WAIT_CONTAINER)
+            && end.exit_code == Some(build::WAITED_IN_VAIN);
+        let first = self.role.depends_on.first().map(|awaited| awaited.role);
+        gave_up.then_some(self.never.or(first)?)
     }
 
     fn due(&mut self, entry: &Replacement) -> bool {

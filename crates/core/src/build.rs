@@ -22,6 +22,11 @@ use crate::view::Settings;
 /// The annotation that tells `kubectl logs`, and us, which container trains.
 pub const MAIN_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
+/// The container that waits for other roles.
+pub const WAIT_CONTAINER: &str = "trainyard-wait";
+/// Its exit code when what it waits for can't come any more.
+pub const WAITED_IN_VAIN: i32 = 3;
+
 /// The pod of a key. `None` if the job has no such pod.
 pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     let role = job

@@ -6,11 +6,12 @@ use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use trainyard_api::{
-    AcceptedRole, AcceptedRules, CleanPodPolicy, FieldError, NodeDownPolicy, Placement, PodQuorum,
-    RestartPolicy, RoleSet, RoleSpec, TrainingJob, default, names,
+    AcceptedRole, AcceptedRules, CleanPodPolicy, CreatePolicy, Dependency, FieldError, NodeDownPolicy, Placement,
+    PodQuorum, RestartPolicy, RoleSet, RoleSpec, TrainingJob, default, names,
 };
 
 use crate::admission;
+use crate::depends::Awaited;
 use crate::frameworks::{self, Framework};
 use crate::plan::PodKey;
 
@@ -72,6 +73,10 @@ pub struct Role<'a> {
     pub node_down_policy: NodeDownPolicy,
     /// Where the pods may be placed.
     pub placement: Option<&'a Placement>,
+    /// The roles that its programs wait for.
+    pub depends_on: Vec<Awaited>,
+    /// When its pods are created, if it waits for others.
+    pub create_policy: CreatePolicy,
 }
 
 impl<'a> Job<'a> {
@@ -83,10 +88,11 @@ impl<'a> Job<'a> {
             Some(framework) if errors.is_empty() => framework,
             _ => return Err(errors),
         };
+        let names: Vec<&str> = spec.roles.iter().map(|role| &*role.name).collect();
         let roles: Vec<Role<'a>> = spec
             .roles
             .iter()
-            .filter_map(|role| Role::parse(framework, role))
+            .filter_map(|role| Role::parse(framework, role, &names))
             .collect();
         let completion = spec.completion.as_ref();
         let choose = |sets: Option<&Vec<RoleSet>>,
@@ -123,7 +129,8 @@ impl<'a> Job<'a> {
     /// pods can be counted. `None` if it never was.
     pub fn accepted(object: &'a TrainingJob) -> Option<Self> {
         let by = object.status.as_ref()?.accepted_rules.as_ref()?;
-        let roles: Vec<Role<'a>> = by.roles.iter().map(Role::accepted).collect();
+        let names_of: Vec<&str> = by.roles.iter().map(|role| &*role.name).collect();
+        let roles: Vec<Role<'a>> = by.roles.iter().map(|role| Role::accepted(role, &names_of)).collect();
         // A status may have been edited by anybody.
         let name = object.metadata.name.as_deref()?;
         let mut names_so_far = HashSet::new();
@@ -169,6 +176,7 @@ impl<'a> Job<'a> {
             succeeded_when: role.succeeded_when,
             failed_when: role.failed_when,
             node_down_policy: role.node_down_policy,
+            depends_on: role.depends_on.iter().filter_map(|on| self.dependency(on)).collect(),
         };
         AcceptedRules {
             roles: self.roles.iter().map(role).collect(),
@@ -176,6 +184,13 @@ impl<'a> Job<'a> {
             failed_when: self.failed_when.iter().map(set).collect(),
             clean_pod_policy: self.clean_pod_policy,
         }
+    }
+
+    fn dependency(&self, awaited: &Awaited) -> Option<Dependency> {
+        Some(Dependency {
+            role: self.roles.get(awaited.role)?.name.to_owned(),
+            state: awaited.state,
+        })
     }
 
     /// The role of a name, with its position.
@@ -235,6 +250,16 @@ fn positions(roles: &[Role<'_>], set: &RoleSet) -> Vec<usize> {
         .collect()
 }
 
+/// The roles that are waited for, by position. A status may have been edited by anybody: a name that is not there waits
+/// for nothing.
+fn awaited(given: &[Dependency], names: &[&str]) -> Vec<Awaited> {
+    let find = |on: &Dependency| {
+        let role = names.iter().position(|name| *name == on.role)?;
+        Some(Awaited { role, state: on.state })
+    };
+    given.iter().filter_map(find).collect()
+}
+
 /// The longest name that the schema lets a role have.
 const MAX_ROLE: usize = 32;
 /// The most pods that the schema lets a role have.
@@ -244,7 +269,7 @@ const MAX_REPLICAS: i32 = 10_000;
 static UNKNOWN: LazyLock<(PodTemplateSpec, PodSpec, Container)> = LazyLock::new(Default::default);
 
 impl<'a> Role<'a> {
-    fn accepted(rules: &'a AcceptedRole) -> Self {
+    fn accepted(rules: &'a AcceptedRole, names: &[&str]) -> Self {
         let (template, pod, main) = &*UNKNOWN;
         Self {
             name: &rules.name,
@@ -257,11 +282,13 @@ impl<'a> Role<'a> {
             failed_when: rules.failed_when,
             node_down_policy: rules.node_down_policy,
             placement: None,
+            depends_on: awaited(&rules.depends_on, names),
+            create_policy: CreatePolicy::default(),
         }
     }
 
     /// `None` only for a template without containers, which validation has refused before.
-    fn parse(framework: &dyn Framework, role: &'a RoleSpec) -> Option<Self> {
+    fn parse(framework: &dyn Framework, role: &'a RoleSpec, names: &[&str]) -> Option<Self> {
         let pod = role.template.spec.as_ref()?;
         let main = match &role.container {
             Some(name) => pod.containers.iter().find(|container| container.name == *name)?,
@@ -280,6 +307,11 @@ impl<'a> Role<'a> {
             failed_when: role.failed_when.unwrap_or(PodQuorum::AnyPod),
             node_down_policy: role.node_down_policy.unwrap_or_default(),
             placement: role.placement.as_ref(),
+            depends_on: match &role.depends_on {
+                Some(given) => awaited(given, names),
+                None => awaited(&framework.dependencies(&role.name, names), names),
+            },
+            create_policy: role.create_policy.unwrap_or_default(),
         })
     }
 }

@@ -11,6 +11,7 @@ pub mod admission;
 mod assess;
 pub mod build;
 pub mod deduce;
+pub mod depends;
 pub mod frameworks;
 pub mod indices;
 pub mod job;

@@ -16,6 +16,8 @@ pub enum End {
     Disruption,
     /// Its node is down, and the role counts that as lost.
     NodeDown,
+    /// It can't start: the role of this position, which it waits for, can't come to what it should any more.
+    Unmet(usize),
 }
 
 /// The signals by which Kubernetes ends a pod that is being removed: 128 + SIGKILL and 128 + SIGTERM.
@@ -49,7 +51,7 @@ fn failure(row: &PodRow) -> End {
 pub fn replacement(policy: RestartPolicy, end: End) -> Option<RestartCause> {
     use RestartCause::{Completion, Disruption, Failure};
     match (policy, end) {
-        (RestartPolicy::Never, _) => None,
+        (RestartPolicy::Never, _) | (_, End::Unmet(_)) => None,
         (RestartPolicy::Always, End::Success) => Some(Completion),
         (_, End::Success) => None,
         (_, End::Disruption | End::NodeDown) => Some(Disruption),

@@ -219,7 +219,7 @@ pub(crate) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
     };
     let reason = match ended.end {
         End::NodeDown => Some(Reason::PossibleNodeDown.as_str()),
-        _ if ended.row.is_none() => Some(Reason::PodMissing.as_str()),
+        _ if ended.row.is_none() && !matches!(ended.end, End::Unmet(_)) => Some(Reason::PodMissing.as_str()),
         // As the kubelet says it of the container.
         End::Success => Some("Completed"),
         End::Disruption => {
@@ -227,6 +227,7 @@ pub(crate) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
             Some(said.unwrap_or(Reason::PodDisrupted.as_str()))
         }
         End::Failure(_) => end.and_then(|end| end.reason.as_deref()),
+        End::Unmet(_) => Some(Reason::DependencyFailed.as_str()),
     };
     RootCause {
         role: job
@@ -267,6 +268,10 @@ pub(crate) fn describe(job: &Job<'_>, ended: &Ended<'_>) -> String {
             .map(|node| format!(" on {node}"))
             .unwrap_or_default()
     };
+    if let End::Unmet(awaited) = ended.end {
+        let awaited = job.roles.get(awaited).map_or("?", |role| role.name);
+        return format!("{pod} can't start: it waits for the role {awaited}, which has ended");
+    }
     let Some(row) = ended.row else {
         return format!("{pod} is gone");
     };
@@ -284,6 +289,6 @@ pub(crate) fn describe(job: &Job<'_>, ended: &Ended<'_>) -> String {
         ),
         End::NodeDown => format!("{pod}: its node{} is down", place(row).replacen(" on", "", 1)),
         End::Disruption if row.terminating => format!("{pod}{} is being removed{why}", place(row)),
-        End::Disruption => format!("{pod}{} was taken away{why}", place(row)),
+        End::Disruption | End::Unmet(_) => format!("{pod}{} was taken away{why}", place(row)),
     }
 }

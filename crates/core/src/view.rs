@@ -11,12 +11,30 @@ use trainyard_api::TrainingJob;
 pub struct Settings {
     /// The cluster's DNS domain.
     pub cluster_domain: String,
+    /// The agent that works inside of pods; `None` where pods can't reach the operator.
+    pub agent: Option<Agent>,
+}
+
+/// The agent: a program that is put into pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// The image that has it.
+    pub image: String,
+    /// When that image is pulled.
+    pub image_pull_policy: Option<String>,
+    /// How it is called in that image.
+    pub command: Vec<String>,
+    /// Where the operator tells it about its job.
+    pub observer: String,
+    /// The certificates by which it knows the operator, as PEM.
+    pub authority: String,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
             cluster_domain: "cluster.local".to_owned(),
+            agent: None,
         }
     }
 }
@@ -103,6 +121,8 @@ pub struct PodRow {
     pub terminating: bool,
     /// Whether it has the labels by which it is found.
     pub labelled: bool,
+    /// Whether its agent has waited for other roles and let its programs start.
+    pub released: bool,
     /// How it ended, or by what it was disrupted.
     pub end: Option<Box<PodEnd>>,
     /// What keeps it from running.

@@ -331,6 +331,7 @@ fn the_domain_of_the_cluster_is_a_setting() {
     let job = Job::parse(&job).unwrap();
     let settings = Settings {
         cluster_domain: "corp.example".to_owned(),
+        ..Settings::default()
     };
     let pod = build::pod(&job, &settings, PodKey { role: 0, index: 1 }).unwrap();
     assert_eq!(

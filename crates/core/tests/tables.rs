@@ -215,6 +215,7 @@ fn row(phase: PodPhase, code: Option<i32>, disrupted: bool, terminating: bool) -
         ready: false,
         terminating,
         labelled: true,
+        released: false,
         end: (phase == PodPhase::Failed || disrupted).then(|| Box::new(end)),
         trouble: None,
     }

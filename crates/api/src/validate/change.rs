@@ -183,6 +183,8 @@ fn roles(old: &TrainingJobSpec, new: &TrainingJobSpec, stage: Stage, errors: &mu
             failed_when,
             node_down_policy,
             placement,
+            depends_on,
+            create_policy,
         } = before;
         let same = [
             ("replicas", replicas.unwrap_or(1) == role.replicas.unwrap_or(1)),
@@ -193,6 +195,8 @@ fn roles(old: &TrainingJobSpec, new: &TrainingJobSpec, stage: Stage, errors: &mu
             ("failedWhen", *failed_when == role.failed_when),
             ("nodeDownPolicy", *node_down_policy == role.node_down_policy),
             ("placement", *placement == role.placement),
+            ("dependsOn", *depends_on == role.depends_on),
+            ("createPolicy", *create_policy == role.create_policy),
         ];
         let changed = same.into_iter().filter(|(_, same)| !same);
         errors.extend(changed.map(|(field, _)| FieldError::new(format!("{path}.{field}"), &*problem)));

@@ -3,6 +3,7 @@
 mod at;
 mod change;
 mod container;
+mod depends;
 mod dns;
 mod metadata;
 mod pod;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::at::At;
-use super::{FieldError, dns_label_problem, metadata, object_name_problem, pod};
+use super::{FieldError, depends, dns_label_problem, metadata, object_name_problem, pod};
 use crate::job::{Completion, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
 use crate::names;
 
@@ -88,6 +88,7 @@ fn roles(job: &str, spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
         }
         self::role(job, &at, role, errors);
     }
+    depends::check(&spec.roles, errors);
     let pods: i64 = spec
         .roles
         .iter()

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail tests")]
 
+mod depends;
 mod pods;
 
 use rstest::rstest;

@@ -7,7 +7,7 @@ mod accelerators;
 mod custom;
 mod pytorch;
 
-use trainyard_api::{FieldError, RestartPolicy, TrainingJob};
+use trainyard_api::{Dependency, FieldError, RestartPolicy, TrainingJob};
 
 use crate::job::{Job, Role};
 use crate::plan::{PodKey, ServiceKey};
@@ -42,6 +42,12 @@ pub trait Framework: Sync {
     /// The sets of roles, by position, any of which makes the job fail. Default: any role.
     fn failed_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
         (0..roles.len()).map(|role| vec![role]).collect()
+    }
+
+    /// What a role waits for whose user says nothing; `roles` are the names of all roles of the job. Default: nothing.
+    fn dependencies(&self, role: &str, roles: &[&str]) -> Vec<Dependency> {
+        let _ = (role, roles);
+        Vec::new()
     }
 
     /// Variables that users must not set, because a wrong value keeps the pods from finding each other.

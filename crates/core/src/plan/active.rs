@@ -12,7 +12,8 @@ use super::{Action, Note, Objection, Plan, PodKey, after, earliest, finished, no
 use crate::assess::{Assessment, Attempt, Ended, assess, removal};
 use crate::build;
 use crate::deduce;
-use crate::job::Job;
+use crate::depends;
+use crate::job::{Job, Role};
 use crate::status::{describe, fingerprints, given_up, has_run, root_cause, set_condition, time, write};
 use crate::view::View;
 
@@ -330,6 +331,7 @@ fn go_on(
     plan.actions
         .extend(foreign.filter_map(|row| removal(row, view.node(row))));
     count(job, view, seen, status, withheld, plan);
+    hold_back(job, view, seen, status, plan);
     if withheld {
         // What ended is counted now and replaced later.
         plan.actions.clear();
@@ -344,6 +346,24 @@ fn go_on(
         plan.actions.retain(|action| !waits(action));
         plan.after.retain(|action| !waits(action));
     }
+}
+
+/// Leaves out the pods of roles that wait for others and are created only when these have come.
+fn hold_back(
+    job: &Job<'_>,
+    view: &View<'_>,
+    seen: &Assessment<'_>,
+    status: &TrainingJobStatus,
+    plan: &mut Plan,
+) {
+    let phase_of = |role: usize| status.roles.get(role).map(|role| role.phase);
+    let waits = |role: &Role<'_>| {
+        depends::is_created_late(role, view.settings) && roles::waits(seen, role, phase_of).is_some()
+    };
+    let held: Vec<bool> = job.roles.iter().map(waits).collect();
+    let goes_on = |action: &Action| !matches!(action, Action::CreatePod(key) if held.get(key.role) == Some(&true));
+    plan.actions.retain(goes_on);
+    plan.after.retain(goes_on);
 }
 
 /// Pods that ran and are not there.

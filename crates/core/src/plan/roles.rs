@@ -5,6 +5,7 @@ use trainyard_api::{CleanPodPolicy, Reason, RestartCause, RolePhase, RoleStatus,
 
 use crate::assess::{Assessment, Ended, RoleAssessment};
 use crate::deduce::{self, RoleFacts, RoleWhy};
+use crate::depends::{self, Awaited, Outlook};
 use crate::indices;
 use crate::job::{Job, Role};
 use crate::plan::Action;
@@ -22,27 +23,27 @@ pub(super) fn deduce<'a>(
 ) -> Vec<Ended<'a>> {
     let mut roles = Vec::with_capacity(job.roles.len());
     let mut ends = Vec::new();
-    for (role, this) in job.roles.iter().zip(&seen.roles) {
+    let phases = phases(job, seen, status);
+    for ((role, this), (phase, why)) in job.roles.iter().zip(&seen.roles).zip(phases.iter().copied()) {
         let before = status.roles.iter().find(|r| r.name == role.name);
         let was = before.map(|r| r.phase).unwrap_or_default();
-        let facts = RoleFacts {
-            tally: this.tally,
-            succeeded_when: role.succeeded_when,
-            failed_when: role.failed_when,
-            restart_policy: role.restart_policy,
-            was,
-        };
-        let (phase, why) = deduce::role(&facts);
         if phase == RolePhase::Failed {
             ends.extend(this.final_ends.iter().copied());
         }
         let (reason, message) = match before.filter(|_| was.is_terminal()) {
             // Its pods may be gone by now, and with them the reason.
             Some(before) => (before.reason.clone(), before.message.clone()),
-            None => match explain(job, view, role, this, phase, why) {
-                (None, None) => restarts(job, this, phase, withheld),
-                explained => explained,
-            },
+            None => {
+                let phase_of = |role| phases.get(role).map(|(phase, _)| *phase);
+                let waits = waits(seen, role, phase_of).filter(|_| this.held + this.wanted > 0);
+                match explain(job, view, role, this, phase, why, waits.is_some()) {
+                    (None, None) => match restarts(job, this, phase, withheld) {
+                        (None, None) => waiting(job, phase, waits),
+                        explained => explained,
+                    },
+                    explained => explained,
+                }
+            }
         };
         let tally = this.tally;
         // Nothing more comes to a role that has ended.
@@ -71,6 +72,52 @@ pub(super) fn deduce<'a>(
     ends
 }
 
+/// The state of every role, and why.
+pub(super) fn phases(
+    job: &Job<'_>,
+    seen: &Assessment<'_>,
+    status: &TrainingJobStatus,
+) -> Vec<(RolePhase, RoleWhy)> {
+    let phase = |(role, this): (&Role<'_>, &RoleAssessment<'_>)| {
+        let before = status.roles.iter().find(|r| r.name == role.name);
+        deduce::role(&RoleFacts {
+            tally: this.tally,
+            succeeded_when: role.succeeded_when,
+            failed_when: role.failed_when,
+            restart_policy: role.restart_policy,
+            was: before.map(|r| r.phase).unwrap_or_default(),
+        })
+    };
+    job.roles.iter().zip(&seen.roles).map(phase).collect()
+}
+
+/// What a role waits for, if it has not come.
+pub(super) fn waits(
+    seen: &Assessment<'_>,
+    role: &Role<'_>,
+    phase: impl Fn(usize) -> Option<RolePhase>,
+) -> Option<Awaited> {
+    let look = |awaited: &Awaited| {
+        let other = seen.roles.get(awaited.role);
+        let (Some(other), Some(phase)) = (other, phase(awaited.role)) else {
+            return Outlook::Open;
+        };
+        depends::outlook(awaited.state, phase, &other.tally)
+    };
+    depends::first_unmet(role, look).map(|(awaited, _)| awaited)
+}
+
+/// Says what a role waits for, where there is nothing else to say.
+fn waiting(job: &Job<'_>, phase: RolePhase, waits: Option<Awaited>) -> (Option<String>, Option<String>) {
+    match waits {
+        Some(awaited) if matches!(phase, RolePhase::Pending | RolePhase::Starting) => said(
+            Reason::WaitingForRoles.as_str(),
+            format!("waits for {}", depends::describe(job, awaited)),
+        ),
+        _ => (None, None),
+    }
+}
+
 fn said(reason: &str, mut message: String) -> (Option<String>, Option<String>) {
     let mut reason = reason.to_owned();
     truncate(&mut reason, MAX_REASON);
@@ -94,6 +141,7 @@ fn explain(
     this: &RoleAssessment<'_>,
     phase: RolePhase,
     why: RoleWhy,
+    waits: bool,
 ) -> (Option<String>, Option<String>) {
     if why == RoleWhy::PodMissing {
         let missing = this.tally.missing;
@@ -111,6 +159,7 @@ fn explain(
         let reason = match first.end {
             End::NodeDown => Reason::PossibleNodeDown,
             End::Disruption => Reason::PodDisrupted,
+            End::Unmet(_) => Reason::DependencyFailed,
             _ => Reason::PodFailed,
         };
         return said(
@@ -119,7 +168,8 @@ fn explain(
         );
     }
     let starts = matches!(phase, RolePhase::Pending | RolePhase::Starting);
-    if starts && this.wanted > 0 {
+    let tried = !waits || !depends::is_created_late(role, view.settings);
+    if starts && this.wanted > 0 && tried {
         // Where the server does not take one child, the others are not tried.
         if let Some(refusal) = view.refusal {
             return said(Reason::CreateFailed.as_str(), refusal.to_string());

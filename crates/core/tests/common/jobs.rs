@@ -1,6 +1,6 @@
 //! Jobs to try things with.
 
-use trainyard_api::{RestartPolicy, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
+use trainyard_api::{Dependency, DependencyState, RestartPolicy, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
 
 /// A job as a user writes it.
 pub fn yaml(text: &str) -> TrainingJob {
@@ -46,6 +46,14 @@ pub trait Change: Sized {
 
     fn run(self, change: impl FnOnce(&mut RunPolicy)) -> Self {
         self.spec(|spec| change(spec.run_policy.get_or_insert_default()))
+    }
+
+    /// A role waits for another.
+    fn waits(self, role: &str, awaited: &str, state: DependencyState) -> Self {
+        self.role(role, |role| {
+            let role_name = awaited.to_owned();
+            role.depends_on.get_or_insert_default().push(Dependency { role: role_name, state });
+        })
     }
 
     fn suspended(self) -> Self {

@@ -76,6 +76,7 @@ pub struct World {
     /// The server takes no pod, and says why.
     pub refusal: Option<Refusal>,
     pub nodes: NodeTable,
+    pub settings: Settings,
     pub now: Timestamp,
     pub log: Log,
     /// The job was deleted.
@@ -100,6 +101,7 @@ impl World {
             conflicts: Vec::new(),
             refusal: None,
             nodes: NodeTable::default(),
+            settings: Settings::default(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
             log: Log::default(),
             gone: false,
@@ -136,7 +138,7 @@ impl World {
             conflicts: &self.conflicts,
             refusal: self.refusal.as_ref(),
             nodes: &self.nodes,
-            settings: &Settings::default(),
+            settings: &self.settings,
             now: self.now,
         });
         if self.refusal.is_some() {
@@ -302,7 +304,7 @@ impl World {
     fn create(&mut self, key: PodKey) {
         let uid = self.uid();
         let job = Job::parse(&self.job).unwrap();
-        let pod = build::pod(&job, &Settings::default(), key).unwrap();
+        let pod = build::pod(&job, &self.settings, key).unwrap();
         let name = pod.metadata.name.unwrap();
         if self.meets_another("Pod", &name) {
             return;
@@ -321,6 +323,7 @@ impl World {
             ready: false,
             terminating: false,
             labelled: true,
+            released: false,
             end: None,
             trouble: None,
         });

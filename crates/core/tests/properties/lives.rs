@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use trainyard_api::{CleanPodPolicy, NodeDownPolicy, PodQuorum, RestartPolicy, TrainingJob};
+use trainyard_api::{CleanPodPolicy, DependencyState, NodeDownPolicy, PodQuorum, RestartPolicy, TrainingJob};
 use trainyard_core::plan::{Plan, StatusWrite};
 use trainyard_core::view::{NodeState, PodPhase};
 
@@ -92,7 +92,13 @@ fn job() -> impl Strategy<Value = TrainingJob> {
         proptest::option::of(20..200i64),
         proptest::option::of(0..50i64),
     );
-    (roles, run, 0..3u8).prop_map(|(roles, (clean, limit, deadline, ttl), rules)| {
+    let waits = proptest::option::of(select(vec![
+        ("worker", "master", DependencyState::Running),
+        ("worker", "master", DependencyState::Succeeded),
+        ("master", "worker", DependencyState::Ready),
+        ("master", "worker", DependencyState::Running),
+    ]));
+    (roles, run, 0..3u8, waits).prop_map(|(roles, (clean, limit, deadline, ttl), rules, waits)| {
         let (torch, size, [first, second], quorums, node_down) = roles;
         let names: &[(&str, i32)] = &[("master", 1), ("worker", size)];
         let job = if torch { pytorch(names) } else { custom(names) };
@@ -115,6 +121,12 @@ fn job() -> impl Strategy<Value = TrainingJob> {
                 run.ttl_seconds_after_finished = ttl;
                 run.ttl_seconds_after_failed = ttl.map(|ttl| ttl / 2);
             });
+        let job = match waits {
+            // It would never come, which is refused.
+            Some((_, _, DependencyState::Succeeded)) if first == RestartPolicy::Always => job,
+            Some((role, awaited, state)) => job.waits(role, awaited, state),
+            None => job,
+        };
         match rules {
             0 => job,
             1 => job.succeeded_when(&[&["master"]]).failed_when(&[&["master"]]),

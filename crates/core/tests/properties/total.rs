@@ -115,6 +115,7 @@ fn row() -> impl Strategy<Value = PodRow> {
                 ready,
                 terminating,
                 labelled: node != Some(1),
+                released: false,
                 end,
                 trouble,
             },
@@ -187,6 +188,7 @@ fn rules() -> impl Strategy<Value = AcceptedRules> {
                 succeeded_when: quorum,
                 failed_when: quorum,
                 node_down_policy: NodeDownPolicy::Fail,
+                depends_on: Vec::new(),
             }
         });
     let sets = || vec(vec(role_name(), 0..3).prop_map(|all_of| RoleSet { all_of }), 0..3);

@@ -13,6 +13,7 @@ mod common;
 mod cleanup;
 mod completion;
 mod crashes;
+mod depends;
 mod disruptions;
 mod failures;
 mod life;

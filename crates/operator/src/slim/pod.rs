@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use trainyard_core::build::WAIT_CONTAINER;
 use trainyard_core::view::{PodEnd, PodPhase, PodRow, Trouble};
 
 use super::Meta;
@@ -107,6 +108,7 @@ impl SlimPod {
                 .is_some_and(|ready| &*ready.status == "True"),
             terminating: self.metadata.terminating(),
             labelled: self.metadata.is_fully_labelled(),
+            released: self.released(),
             end: self.end(phase).map(Box::new),
             trouble: self.trouble(phase).map(Box::new),
             node: self.spec.node_name.map(Arc::from),
@@ -134,6 +136,14 @@ impl SlimPod {
             (PodPhase::Failed, Some(0)) => (PodPhase::Succeeded, false),
             _ => (phase, false),
         }
+    }
+
+    /// Whether the container that waits for other roles has ended well.
+    fn released(&self) -> bool {
+        let mut init = self.status.init_container_statuses.iter().flatten();
+        let wait = init.find(|container| container.name == WAIT_CONTAINER);
+        let ended = wait.and_then(|wait| wait.state.terminated.as_ref());
+        ended.is_some_and(|ended| ended.exit_code == 0)
     }
 
     /// The condition that the system sets on a pod that it takes away.

@@ -1,0 +1,71 @@
+//! Roles that wait for each other: whether what a role waits for has come, may still come, or never will.
+
+use trainyard_api::{CreatePolicy, DependencyState, RolePhase};
+
+use crate::deduce::Tally;
+use crate::job::{Job, Role};
+use crate::view::Settings;
+
+/// A role that another one waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// Its position in `spec.roles`.
+    pub role: usize,
+    /// What it must have come to.
+    pub state: DependencyState,
+}
+
+/// What became of something that is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    /// It has come.
+    Met,
+    /// It may still come.
+    Open,
+    /// It can't come any more.
+    Never,
+}
+
+/// What became of one role that another one waits for.
+#[rustfmt::skip]
+pub fn outlook(state: DependencyState, phase: RolePhase, tally: &Tally) -> Outlook {
+    use DependencyState::{Ready, Running};
+    let t = tally;
+    let table = [
+        (phase == RolePhase::Succeeded,                                Outlook::Met),
+        (phase.is_terminal(),                                          Outlook::Never),
+        (state == Running && t.active + t.succeeded >= t.replicas,     Outlook::Met),
+        (state == Ready   && t.ready + t.succeeded >= t.replicas,      Outlook::Met),
+    ];
+    let first = table.into_iter().find(|(holds, _)| *holds);
+    first.map_or(Outlook::Open, |(_, outlook)| outlook)
+}
+
+/// The first thing that a role waits for and that has not come, with its outlook; what never comes is the first of all.
+/// `None`: all of it has come.
+pub fn first_unmet(
+    role: &Role<'_>,
+    look: impl Fn(&Awaited) -> Outlook,
+) -> Option<(Awaited, Outlook)> {
+    let unmet = role.depends_on.iter().map(|awaited| (*awaited, look(awaited)));
+    unmet
+        .filter(|(_, outlook)| *outlook != Outlook::Met)
+        .min_by_key(|(_, outlook)| *outlook != Outlook::Never)
+}
+
+/// Whether the pods of a role are created only when what it waits for has come. Without an agent that waits in the pod
+/// there is no other way.
+pub fn is_created_late(role: &Role<'_>, settings: &Settings) -> bool {
+    let late = role.create_policy == CreatePolicy::WhenDependenciesMet || settings.agent.is_none();
+    late && !role.depends_on.is_empty()
+}
+
+/// What is waited for, in words: `the role worker to be Ready`.
+pub fn describe(job: &Job<'_>, awaited: Awaited) -> String {
+    let name = job.roles.get(awaited.role).map_or("?", |role| role.name);
+    match awaited.state {
+        DependencyState::Running => format!("the role {name} to run"),
+        DependencyState::Ready => format!("the role {name} to be ready"),
+        DependencyState::Succeeded => format!("the role {name} to succeed"),
+    }
+}
