@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::install::names::{
-    EDIT, JOBS, NAMESPACE, OPERATOR, VIEW, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET, WEBHOOK_SERVICE,
+    EDIT, JOBS, NAMESPACE, OBSERVER_SERVICE, OPERATOR, VIEW, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET, WEBHOOK_SERVICE,
 };
 use crate::install::{distinct, namespace_name};
 use crate::output;
@@ -90,6 +90,7 @@ fn objects(args: &Args) -> Vec<Value> {
         object("apps/v1", "Deployment", OPERATOR, own),
         object("policy/v1", "PodDisruptionBudget", OPERATOR, own),
         object("v1", "Service", WEBHOOK_SERVICE, own),
+        object("v1", "Service", OBSERVER_SERVICE, own),
         // The operator itself made these two.
         object("v1", "Secret", WEBHOOK_SECRET, own),
         object("coordination.k8s.io/v1", "Lease", OPERATOR, own),

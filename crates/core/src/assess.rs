@@ -7,9 +7,9 @@ use trainyard_api::{
     JobPhase, Replacement, RestartCause, RestartPolicy, RestartRecord, Restarts, RolePhase, TrainingJobStatus,
 };
 
+use crate::agent;
 use crate::deduce::Tally;
 use crate::depends::{self, Outlook};
-use crate::build;
 use crate::indices;
 use crate::job::{Job, Role};
 use crate::plan::{Action, PodKey};
@@ -371,8 +371,8 @@ impl<'a> Look<'a, '_> {
     /// The role that a pod waited for in vain, if that is how it ended.
     fn gave_up_waiting(&self, row: &PodRow) -> Option<usize> {
         let end = row.end.as_deref()?;
-        let gave_up = end.container.as_deref() == Some(build::WAIT_CONTAINER)
-            && end.exit_code == Some(build::WAITED_IN_VAIN);
+        let gave_up = end.container.as_deref() == Some(agent::WAIT_CONTAINER)
+            && end.exit_code == Some(agent::WAITED_IN_VAIN);
         let first = self.role.depends_on.first().map(|awaited| awaited.role);
         gave_up.then_some(self.never.or(first)?)
     }

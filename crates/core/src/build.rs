@@ -15,17 +15,13 @@ use trainyard_api::names::{LABEL_INDEX, LABEL_JOB, LABEL_MANAGED_BY, LABEL_ROLE,
 use trainyard_api::{Placement, Spread, default::TOPOLOGY_KEY, names};
 
 use crate::frameworks::{Contribution, ExtraService};
+use crate::{agent, depends};
 use crate::job::Job;
 use crate::plan::{PodKey, ServiceKey};
 use crate::view::Settings;
 
 /// The annotation that tells `kubectl logs`, and us, which container trains.
 pub const MAIN_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
-
-/// The container that waits for other roles.
-pub const WAIT_CONTAINER: &str = "trainyard-wait";
-/// Its exit code when what it waits for can't come any more.
-pub const WAITED_IN_VAIN: i32 = 3;
 
 /// The pod of a key. `None` if the job has no such pod.
 pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
@@ -75,6 +71,12 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         .find(|container| container.name == role.main.name)
     {
         add_ports(main, &contribution);
+    }
+
+    if let Some(agent) = &settings.agent
+        && depends::waits_inside(role, settings)
+    {
+        agent::add_wait(job, role, agent, &mut spec);
     }
 
     let metadata = ObjectMeta {

@@ -2,6 +2,7 @@
 
 use trainyard_api::{CreatePolicy, DependencyState, RolePhase};
 
+use crate::agent;
 use crate::deduce::Tally;
 use crate::job::{Job, Role};
 use crate::view::Settings;
@@ -53,11 +54,18 @@ pub fn first_unmet(
         .min_by_key(|(_, outlook)| *outlook != Outlook::Never)
 }
 
-/// Whether the pods of a role are created only when what it waits for has come. Without an agent that waits in the pod
-/// there is no other way.
+/// Whether the pods of a role are created at once and wait inside.
+pub fn waits_inside(role: &Role<'_>, settings: &Settings) -> bool {
+    !role.depends_on.is_empty()
+        && role.create_policy == CreatePolicy::Immediately
+        && settings.agent.is_some()
+        && agent::can_be_reached(role.pod)
+}
+
+/// Whether the pods of a role are created only when what it waits for has come. Where no agent can wait in the pod there
+/// is no other way.
 pub fn is_created_late(role: &Role<'_>, settings: &Settings) -> bool {
-    let late = role.create_policy == CreatePolicy::WhenDependenciesMet || settings.agent.is_none();
-    late && !role.depends_on.is_empty()
+    !role.depends_on.is_empty() && !waits_inside(role, settings)
 }
 
 /// What is waited for, in words: `the role worker to be Ready`.

@@ -8,6 +8,7 @@
 //! framework says, [`deduce`] for the tables by which states are deduced from pods.
 
 pub mod admission;
+pub mod agent;
 mod assess;
 pub mod build;
 pub mod deduce;
@@ -15,6 +16,7 @@ pub mod depends;
 pub mod frameworks;
 pub mod indices;
 pub mod job;
+pub mod observe;
 pub mod plan;
 pub mod restart;
 mod status;

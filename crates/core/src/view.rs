@@ -1,6 +1,7 @@
 //! What a decision may look at: one job, its children as slim rows, facts of nodes, and the time.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -117,6 +118,8 @@ pub struct PodRow {
     pub lingers: bool,
     /// Whether its Ready condition holds.
     pub ready: bool,
+    /// Its address.
+    pub address: Option<IpAddr>,
     /// Whether it has been asked to go.
     pub terminating: bool,
     /// Whether it has the labels by which it is found.

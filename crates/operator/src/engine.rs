@@ -18,6 +18,7 @@ use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::queue::{Backoff, Queue, jitter};
 use crate::reconcile::{Next, Reconciler, Verdict};
+use crate::settings::SharedSettings;
 use crate::watch::Watches;
 
 /// The pause after a failure.
@@ -80,6 +81,7 @@ pub struct Engine {
     queue: Arc<Queue<JobKey>>,
     reconciler: Arc<Reconciler>,
     senders: Senders,
+    settings: SharedSettings,
     pulse: Arc<Pulse>,
 }
 
@@ -116,11 +118,12 @@ impl Engine {
     /// An engine at rest.
     pub fn new(client: kube::Client, config: Config, leadership: Leadership, metrics: Arc<Metrics>) -> Self {
         let index = Arc::new(Index::new(&config.namespaces));
+        let settings = SharedSettings::new(config.settings.clone());
         let hands = Hands::new(
             client.clone(),
             index.clone(),
             leadership.clone(),
-            config.settings.clone(),
+            settings.clone(),
         );
         let (recorder, senders) = Recorder::start(&client, hands.gate(), &leadership, &config.instance);
         let reconciler = Arc::new(Reconciler {
@@ -140,6 +143,7 @@ impl Engine {
             queue,
             reconciler,
             senders,
+            settings,
             pulse,
         }
     }
@@ -147,6 +151,11 @@ impl Engine {
     /// Whether the engine lives.
     pub fn pulse(&self) -> Arc<Pulse> {
         self.pulse.clone()
+    }
+
+    /// The settings by which the engine decides.
+    pub fn settings(&self) -> SharedSettings {
+        self.settings.clone()
     }
 
     /// What the engine knows; warm once [`Index::is_listed_since`] says so.

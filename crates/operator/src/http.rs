@@ -26,8 +26,10 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long requests under way may take once the server is asked to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many connections one server keeps at a time; more wait in the kernel's queue.
-const MAX_CONNECTIONS: usize = 512;
+/// How many connections a server keeps at a time; more wait in the kernel's queue.
+pub(crate) const FEW_CLIENTS: usize = 512;
+/// The same for a server to which every pod that waits is connected.
+pub(crate) const ALL_AGENTS: usize = 50_000;
 
 /// Why a server can't start.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +67,7 @@ pub async fn serve(
     probes: Probes,
     shutdown: CancellationToken,
 ) {
-    serve_connections(listener, plain, router(metrics, probes), shutdown).await;
+    serve_connections(listener, plain, router(metrics, probes), FEW_CLIENTS, shutdown).await;
 }
 
 fn router(metrics: Arc<Metrics>, probes: Probes) -> Router {
@@ -89,12 +91,13 @@ async fn plain(stream: TcpStream) -> std::io::Result<TcpStream> {
 
 /// Serves connections until `shutdown`, then lets requests under way end.
 ///
-/// `handshake` makes a stream out of a connection, in a task of its own: neither its slowness nor its failure holds
+/// At most `most` connections are kept at a time. `handshake` makes a stream out of a connection, in a task of its own: neither its slowness nor its failure holds
 /// up other connections.
 pub(crate) async fn serve_connections<H, F, S>(
     listener: TcpListener,
     handshake: H,
     router: Router,
+    most: usize,
     shutdown: CancellationToken,
 ) where
     H: Fn(TcpStream) -> F + Clone + Send + 'static,
@@ -102,7 +105,7 @@ pub(crate) async fn serve_connections<H, F, S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let graceful = GracefulShutdown::new();
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(most));
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,

@@ -12,10 +12,12 @@
 //!                                                        └──> events
 //! ```
 //!
-//! [`engine`] drives them while [`leader`] lets it; [`run`] adds what surrounds it.
+//! [`engine`] drives them while [`leader`] lets it; [`observer`] tells pods what the index knows; [`run`] adds what
+//! surrounds them.
 
 pub mod act;
 pub mod admission;
+mod agent;
 pub mod certs;
 pub mod client;
 pub mod clock;
@@ -27,13 +29,16 @@ pub mod leader;
 pub mod listwatch;
 pub mod metrics;
 pub mod nodes;
+pub mod observer;
 pub mod options;
 pub mod queue;
 pub mod reconcile;
+pub mod settings;
 pub mod slim;
 pub mod watch;
 
 mod run;
 
 pub use options::Options;
+pub use agent::{AGENT, OBSERVER_PORT};
 pub use run::{Error, WEBHOOK_SERVICE, run};

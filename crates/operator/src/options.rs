@@ -57,6 +57,25 @@ pub struct Options {
     )]
     pub webhook_address: SocketAddr,
 
+    /// Serve the observer, and put the agent into pods that wait for other roles of their job: there it asks the observer
+    /// and lets their programs start. Without it, such pods are created only when what they wait for has come.
+    #[arg(long, env = "TRAINYARD_SERVE_OBSERVER", value_parser = clap::builder::BoolishValueParser::new(),
+        num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true")]
+    pub observer: bool,
+
+    /// The image that has the agent. Without it, the one that the operator's own pod was started from.
+    #[arg(long, env = "TRAINYARD_AGENT_IMAGE", value_name = "IMAGE")]
+    pub agent_image: Option<String>,
+
+    /// Where the observer is served. Pods reach it through the Service trainyard-observer of the operator's namespace.
+    #[arg(
+        long,
+        env = "TRAINYARD_OBSERVER_ADDRESS",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:9444"
+    )]
+    pub observer_address: SocketAddr,
+
     /// The operator's own namespace, for the lease and the certificates. Without it, that of the kubeconfig or of the
     /// pod.
     #[arg(long, env = "TRAINYARD_NAMESPACE", value_name = "NAME", value_parser = namespace_name)]
@@ -87,6 +106,7 @@ impl Options {
     pub fn settings(&self) -> Settings {
         Settings {
             cluster_domain: self.cluster_domain.clone(),
+            agent: None,
         }
     }
 

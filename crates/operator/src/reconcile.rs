@@ -176,7 +176,7 @@ impl Reconciler {
             conflicts: &conflicts,
             refusal: refusal.as_deref(),
             nodes: &nodes,
-            settings: self.hands.settings(),
+            settings: &self.hands.settings(),
             now,
         });
         work.cost += processor_time().saturating_sub(begun);

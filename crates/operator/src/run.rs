@@ -1,5 +1,6 @@
 //! The operator and what surrounds it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,12 +8,14 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission;
+use crate::agent;
 use crate::certs::{CertConfig, Manager, ServingCert};
 use crate::clock::SystemClock;
 use crate::engine::{Config, Engine};
 use crate::http::{self, BindError, Probes};
 use crate::leader::{Elector, LeaderConfig, LeaderConfigError, Leadership, unique_identity};
 use crate::metrics::Metrics;
+use crate::observer::{ClusterKeys, OBSERVER_SERVICE, Observer};
 use crate::options::Options;
 
 /// An engine that has not moved for so long never will.
@@ -71,20 +74,37 @@ pub async fn run(
     };
     // Until the very end, so that it can be seen how it ends.
     let serving = CancellationToken::new();
-    let webhooks = if options.webhooks {
-        let listener = http::bind(options.webhook_address).await?;
-        Some(serve_webhooks(
-            listener,
-            &client,
-            &namespace,
-            &leadership,
-            &serving,
-        ))
-    } else {
-        None
-    };
-    let engine = Engine::new(client, config, leadership, metrics.clone());
-    let probes = probes(&engine, webhooks.clone());
+    let webhooks = bind_if(options.webhooks, options.webhook_address).await?;
+    let observer = bind_if(options.observer, options.observer_address).await?;
+    let engine = Engine::new(client.clone(), config, leadership.clone(), metrics.clone());
+    let certificate = (webhooks.is_some() || observer.is_some()).then(|| {
+        let config = cert_config(&namespace, webhooks.is_some(), observer.is_some());
+        keep_certificate(&client, config, &leadership, &serving)
+    });
+    if let (Some(listener), Some(certificate)) = (webhooks, &certificate) {
+        let serve = admission::serve(listener, certificate.clone(), serving.clone());
+        tokio::spawn(complain("webhooks", serve));
+    }
+    if let (Some(listener), Some(certificate)) = (observer, &certificate) {
+        let observer = Observer::new(
+            engine.index(),
+            engine.settings(),
+            Arc::new(ClusterKeys::new(client.clone())),
+            Arc::new(SystemClock),
+            serving.clone(),
+        );
+        tokio::spawn(complain("observer", observer.serve(listener, certificate.clone())));
+        tokio::spawn(agent::announce(
+            engine.settings(),
+            agent::Place {
+                client,
+                namespace,
+                image: options.agent_image,
+            },
+            certificate.authorities(),
+        ));
+    }
+    let probes = probes(&engine, certificate);
     let server = tokio::spawn(http::serve(listener, metrics, probes, serving.clone()));
     engine.run(shutdown).await;
     release.cancel();
@@ -97,28 +117,43 @@ pub async fn run(
     Ok(())
 }
 
-/// Serves the webhooks, and keeps their certificates.
-fn serve_webhooks(
-    listener: TcpListener,
+async fn bind_if(wanted: bool, address: SocketAddr) -> Result<Option<TcpListener>, BindError> {
+    if wanted {
+        http::bind(address).await.map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+fn cert_config(namespace: &str, webhooks: bool, observer: bool) -> CertConfig {
+    let services = [(webhooks, WEBHOOK_SERVICE), (observer, OBSERVER_SERVICE)];
+    let services: Vec<&str> = services
+        .into_iter()
+        .filter_map(|(served, service)| served.then_some(service))
+        .collect();
+    CertConfig::new(namespace, &services, webhooks)
+}
+
+/// Keeps the certificate of all that is served over TLS.
+fn keep_certificate(
     client: &kube::Client,
-    namespace: &str,
+    config: CertConfig,
     leadership: &Leadership,
     shutdown: &CancellationToken,
 ) -> Arc<ServingCert> {
     let certificate = Arc::new(ServingCert::new());
-    let config = CertConfig::new(namespace, WEBHOOK_SERVICE);
     let manager = Manager::new(client.clone(), config, leadership.clone(), certificate.clone());
     tokio::spawn(manager.run(shutdown.clone()));
-    let serve = admission::serve(listener, certificate.clone(), shutdown.clone());
-    tokio::spawn(async move {
-        if let Err(error) = serve.await {
-            tracing::error!(%error, "the webhooks can't be served");
-        }
-    });
     certificate
 }
 
-fn probes(engine: &Engine, webhooks: Option<Arc<ServingCert>>) -> Probes {
+async fn complain(what: &str, serve: impl Future<Output = Result<(), rustls::Error>>) {
+    if let Err(error) = serve.await {
+        tracing::error!(%error, "the {what} can't be served");
+    }
+}
+
+fn probes(engine: &Engine, certificate: Option<Arc<ServingCert>>) -> Probes {
     let (index, pulse) = (engine.index(), engine.pulse());
     Probes {
         live: Arc::new(move || match pulse.silent() {
@@ -128,11 +163,11 @@ fn probes(engine: &Engine, webhooks: Option<Arc<ServingCert>>) -> Probes {
         ready: Arc::new(move || {
             if !index.is_listed_since(None) {
                 Err("jobs, pods and Services have not been listed yet".to_owned())
-            } else if webhooks
+            } else if certificate
                 .as_ref()
                 .is_some_and(|certificate| !certificate.is_loaded())
             {
-                Err("the webhooks have no certificate yet".to_owned())
+                Err("there is no certificate to serve with yet".to_owned())
             } else {
                 Ok(())
             }

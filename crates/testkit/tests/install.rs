@@ -268,6 +268,132 @@ fn t5_pytorch_trains_on_two_nodes() {
     kubectl("delete tj -n users pytorch-ddp");
 }
 
+/// A job of a launcher that waits, inside of its pod, until the workers are ready; these are when they are told so.
+fn waiting(name: &str) -> String {
+    let role = |role: &str, replicas: u32, more: &str, command: &str, probe: &str| {
+        format!(
+            r#"
+  - name: {role}
+    replicas: {replicas}
+{more}    template:
+      spec:
+        terminationGracePeriodSeconds: 0
+        securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}
+        volumes: [{{name: signs, emptyDir: {{}}}}]
+        containers:
+        - name: main
+          image: example/busybox:1
+          command: [sh, -c, "{command}"]
+          volumeMounts: [{{name: signs, mountPath: /signs}}]
+{probe}          securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}"#
+        )
+    };
+    let launcher = role(
+        "launcher",
+        1,
+        "    dependsOn: [{role: worker, state: Ready}]\n",
+        "echo started",
+        "",
+    );
+    let worker = role(
+        "worker",
+        2,
+        "",
+        "while true; do sleep 0.2; done",
+        "          readinessProbe: {exec: {command: [test, -e, /signs/ready]}, periodSeconds: 1}\n",
+    );
+    format!(
+        "
+apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: {name}, namespace: users}}
+spec:
+  framework: {{name: custom}}
+  completion: {{succeededWhen: [{{allOf: [launcher]}}]}}
+  roles:{launcher}{worker}
+"
+    )
+}
+
+/// The container that waits in a pod, once it does.
+fn waiting_container(pod: &str) -> Value {
+    eventually(&format!("{pod} waits"), || {
+        let pod = json(&format!("get pod -n users {pod}"));
+        let wait = pod["status"]["initContainerStatuses"][0].clone();
+        if wait["name"] == "trainyard-wait" && wait["state"]["running"].is_object() {
+            Ok(pod)
+        } else {
+            Err(format!("{:#}", pod["status"]))
+        }
+    })
+}
+
+fn tell_workers(job: &str, workers: &[u32]) {
+    for worker in workers {
+        kubectl(&format!("exec -n users {job}-worker-{worker} -- touch /signs/ready"));
+    }
+}
+
+#[test]
+fn t5_a_pod_waits_inside_until_the_operator_lets_it_start() {
+    apply(&waiting("order")).unwrap();
+    let pod = waiting_container("order-launcher-0");
+    assert!(pod["spec"]["nodeName"].is_string(), "it has its place already");
+    for worker in ["order-worker-0", "order-worker-1"] {
+        eventually("the worker runs", || {
+            let phase = json(&format!("get pod -n users {worker}"))["status"]["phase"].clone();
+            if phase == "Running" { Ok(()) } else { Err(phase.to_string()) }
+        });
+    }
+    tell_workers("order", &[0]);
+    eventually("it says what it waits for", || {
+        let log = kubectl("logs -n users order-launcher-0 -c trainyard-wait");
+        if log.contains("waits for the role worker to be ready") {
+            Ok(())
+        } else {
+            Err(log)
+        }
+    });
+    waiting_container("order-launcher-0");
+    tell_workers("order", &[1]);
+    phase("users", "order", "Succeeded");
+    assert!(kubectl("logs -n users order-launcher-0 -c main").contains("started"));
+    kubectl("delete tj -n users order");
+}
+
+#[test]
+fn t5_a_person_can_end_the_wait() {
+    apply(&waiting("impatient")).unwrap();
+    waiting_container("impatient-launcher-0");
+    kubectl("annotate pod -n users impatient-launcher-0 trainyard.dev/start=now");
+    phase("users", "impatient", "Succeeded");
+    kubectl("delete tj -n users impatient");
+}
+
+#[test]
+fn t5_an_operator_that_is_away_fails_nobody_who_waits() {
+    apply(&waiting("patient")).unwrap();
+    waiting_container("patient-launcher-0");
+    for worker in [0, 1] {
+        eventually("the worker runs", || {
+            let pod = json(&format!("get pod -n users patient-worker-{worker}"));
+            let phase = pod["status"]["phase"].clone();
+            if phase == "Running" { Ok(()) } else { Err(phase.to_string()) }
+        });
+    }
+    // All replicas at once, and without a word.
+    kubectl(
+        "delete pod -n trainyard-system -l app.kubernetes.io/name=trainyard --grace-period=0 --force",
+    );
+    tell_workers("patient", &[0, 1]);
+    let done = phase("users", "patient", "Succeeded");
+    assert_eq!(done["status"]["restarts"]["failures"], 0, "{done:#}");
+    let pod = json("get pod -n users patient-launcher-0");
+    assert_eq!(pod["status"]["initContainerStatuses"][0]["restartCount"], 0);
+    kubectl("rollout status -n trainyard-system deployment/trainyard-operator --timeout=180s");
+    kubectl("delete tj -n users patient");
+}
+
 #[test]
 fn t6_the_standby_finishes_what_a_killed_leader_began() {
     let holder = leader();

@@ -77,6 +77,7 @@ fn pod_spec(role: &At<'_>, at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldErr
                     container.name
                 )));
             }
+            reserved(&at, "container", &container.name, errors);
             container::check(&at, container, &volumes, errors);
         }
     }
@@ -98,6 +99,17 @@ fn pod_spec(role: &At<'_>, at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldErr
     let overhead = at.field("overhead");
     for (name, quantity) in pod.overhead.iter().flatten() {
         resources::amount(&overhead.key(name), quantity, errors);
+    }
+}
+
+/// What begins like this is for what the operator puts into pods.
+const OURS: &str = "trainyard-";
+
+fn reserved(at: &At<'_>, what: &str, name: &str, errors: &mut Vec<FieldError>) {
+    if name.starts_with(OURS) {
+        errors.push(at.field("name").error(format!(
+            "names that begin with {OURS:?} are for what the operator adds to pods: give the {what} another name"
+        )));
     }
 }
 
@@ -137,6 +149,7 @@ fn volumes<'a>(at: &At<'_>, volumes: &'a [Volume], errors: &mut Vec<FieldError>)
                 volume.name
             )));
         }
+        reserved(&at, "volume", &volume.name, errors);
         if let Some(limit) = volume.empty_dir.as_ref().and_then(|dir| dir.size_limit.as_ref()) {
             resources::amount(&at.field("emptyDir").field("sizeLimit"), limit, errors);
         }

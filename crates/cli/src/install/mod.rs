@@ -71,8 +71,16 @@ pub struct Args {
     #[arg(long)]
     no_webhooks: bool,
 
+    /// Install without the agent and the observer.
+    ///
+    /// The agent is a program in the operator's image that the operator puts into pods which wait for other roles of
+    /// their job; there it asks the observer, which the operator serves. So pods must be able to pull that image and to
+    /// reach the operator. Without it, pods of roles that depend on others are created only when these have come.
+    #[arg(long)]
+    no_agent: bool,
+
     /// Print the custom resource definitions and nothing else.
-    #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks"])]
+    #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks", "no_agent"])]
     crds_only: bool,
 
     /// Write one file for each part, and a kustomization.yaml, into this directory instead.
@@ -92,6 +100,8 @@ pub struct Settings {
     pub replicas: u16,
     /// Whether there are webhooks.
     pub webhooks: bool,
+    /// Whether pods get an agent, and the observer is served.
+    pub agent: bool,
 }
 
 impl From<&Args> for Settings {
@@ -102,6 +112,7 @@ impl From<&Args> for Settings {
             watch_namespaces: distinct(&args.watch_namespaces),
             replicas: args.replicas,
             webhooks: !args.no_webhooks,
+            agent: !args.no_agent,
         }
     }
 }

@@ -11,6 +11,8 @@ pub const OPERATOR: &str = "trainyard-operator";
 pub const JOBS: &str = "trainyard-jobs";
 /// The Service through which the API server calls the webhooks.
 pub const WEBHOOK_SERVICE: &str = "trainyard-webhook";
+/// The Service through which pods reach the observer.
+pub const OBSERVER_SERVICE: &str = trainyard_operator::observer::OBSERVER_SERVICE;
 /// The Secret in which the operator keeps its certificates.
 pub const WEBHOOK_SECRET: &str = "trainyard-webhook-tls";
 /// Both webhook configurations.

@@ -19,7 +19,7 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": names::metadata(OPERATOR, own)}),
         cluster_role(OPERATOR, &cluster_rules(settings.webhooks)),
         cluster_role_binding(OPERATOR, own),
-        role(OPERATOR, own, &own_rules(settings.webhooks)),
+        role(OPERATOR, own, &own_rules(settings)),
         role_binding(OPERATOR, own, own),
     ];
     if settings.watch_namespaces.is_empty() {
@@ -75,13 +75,17 @@ fn cluster_rules(webhooks: bool) -> Value {
 
 /// Rights in the operator's own namespace. A creation can't be limited to a name: the API server does not know the
 /// name yet when it decides.
-fn own_rules(webhooks: bool) -> Value {
+fn own_rules(settings: &Settings) -> Value {
     let lease = |name: Option<&str>, verbs: &[&str]| rule("coordination.k8s.io", "leases", name, verbs);
     let mut rules = vec![
         lease(Some(OPERATOR), &["get", "update"]),
         lease(None, &["create"]),
     ];
-    if webhooks {
+    if settings.agent {
+        // Its own: the agent is in the image that it was started from.
+        rules.push(rule("", "pods", None, &["get"]));
+    }
+    if settings.webhooks || settings.agent {
         rules.push(rule(
             "",
             "secrets",

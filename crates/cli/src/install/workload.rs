@@ -3,12 +3,14 @@
 use serde_json::{Value, json};
 
 use super::Settings;
-use super::names::{self, OPERATOR, WEBHOOK_SERVICE};
+use super::names::{self, OBSERVER_SERVICE, OPERATOR, WEBHOOK_SERVICE};
 
 /// The port of `/healthz`, `/readyz` and `/metrics`.
 const HTTP_PORT: u16 = 8080;
 /// The port of the webhooks.
 const WEBHOOK_PORT: u16 = 9443;
+/// The port of the observer.
+const OBSERVER_PORT: u16 = trainyard_operator::OBSERVER_PORT;
 /// The user and group of the process: any that is not root, and the same in every cluster.
 const USER: u32 = 65_532;
 
@@ -21,11 +23,14 @@ pub fn namespace(settings: &Settings) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 }
 
-/// The Deployment, its disruption budget, and the Service for its webhooks.
+/// The Deployment, its disruption budget, and the Services for its webhooks and its observer.
 pub fn objects(settings: &Settings) -> Vec<Value> {
     let mut objects = vec![deployment(settings), disruption_budget(settings)];
     if settings.webhooks {
         objects.push(webhook_service(settings));
+    }
+    if settings.agent {
+        objects.push(observer_service(settings));
     }
     objects
 }
@@ -72,6 +77,9 @@ fn container(settings: &Settings) -> Value {
     if settings.webhooks {
         ports.push(json!({"name": "webhook", "containerPort": WEBHOOK_PORT, "protocol": "TCP"}));
     }
+    if settings.agent {
+        ports.push(json!({"name": "observer", "containerPort": OBSERVER_PORT, "protocol": "TCP"}));
+    }
     json!({
         "name": "operator",
         "image": settings.image,
@@ -96,6 +104,9 @@ fn args(settings: &Settings) -> Vec<String> {
     let mut args = vec!["operator".to_owned(), "--leader-elect".to_owned()];
     if settings.webhooks {
         args.push("--webhooks".to_owned());
+    }
+    if settings.agent {
+        args.push("--observer".to_owned());
     }
     args.extend(
         settings
@@ -133,13 +144,21 @@ fn disruption_budget(settings: &Settings) -> Value {
 }
 
 fn webhook_service(settings: &Settings) -> Value {
+    service(settings, WEBHOOK_SERVICE, "webhook", 443)
+}
+
+fn observer_service(settings: &Settings) -> Value {
+    service(settings, OBSERVER_SERVICE, "observer", OBSERVER_PORT)
+}
+
+fn service(settings: &Settings, name: &str, port_name: &str, port: u16) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": names::metadata(WEBHOOK_SERVICE, &settings.namespace),
+        "metadata": names::metadata(name, &settings.namespace),
         "spec": {
             "selector": names::selector(),
-            "ports": [{"name": "webhook", "port": 443, "targetPort": "webhook", "protocol": "TCP"}],
+            "ports": [{"name": port_name, "port": port, "targetPort": port_name, "protocol": "TCP"}],
         },
     })
 }

@@ -56,6 +56,8 @@ impl Local {
             namespaces: Vec::new(),
             settings: Settings {
                 cluster_domain: "cluster.local".to_owned(),
+                // Nothing is gained by creating pods early where no image is pulled and no place is looked for.
+                agent: None,
             },
             concurrency: CONCURRENCY,
             instance: "trainyard-run".to_owned(),

@@ -16,11 +16,12 @@ use serde_json::{Value, json};
 
 use super::{id, list, objects, printed, text};
 
-pub const VARIANTS: [&str; 5] = [
+pub const VARIANTS: [&str; 6] = [
     "install",
     "install --namespace elsewhere --image registry.example/t:1 --replicas 3",
     "install --watch-namespace team-a --watch-namespace team-b",
     "install --no-webhooks",
+    "install --no-webhooks --no-agent",
     "install --namespace team-a --watch-namespace team-a --no-webhooks --replicas 1",
 ];
 
@@ -263,9 +264,11 @@ fn the_operator_knows_its_arguments() {
 /// The names that the operator uses for itself are those of the manifests.
 #[test]
 fn names_are_those_of_the_operator() {
-    let names = trainyard_operator::certs::CertConfig::new("trainyard-system", "trainyard-webhook");
+    let names = trainyard_operator::certs::CertConfig::new("trainyard-system", &["trainyard-webhook"], true);
     let objects = objects("install");
     find(&objects, "Service", "trainyard-webhook");
+    let observer = find(&objects, "Service", trainyard_operator::observer::OBSERVER_SERVICE);
+    assert_eq!(observer["spec"]["ports"][0]["port"], trainyard_operator::OBSERVER_PORT);
     find(&objects, "MutatingWebhookConfiguration", &names.mutating);
     find(&objects, "ValidatingWebhookConfiguration", &names.validating);
     let secrets = rules_on(&objects, "Role", "secrets");

@@ -36,6 +36,7 @@ fn rights_are_those_that_are_used() {
         ("trainyard.dev", "trainingjobs/status", "update patch"),
         ("trainyard.dev", "trainingjobs/finalizers", "update"),
         ("", "pods", "get list watch create patch delete"),
+        ("", "pods", "get"),
         ("", "services", "get list watch create patch delete"),
         ("", "nodes", read),
         (
@@ -81,7 +82,8 @@ fn secrets_can_be_read_in_the_own_namespace_and_by_name_only() {
         let objects = objects(line);
         assert!(rules_on(&objects, "ClusterRole", "secrets").is_empty(), "{line}");
         let rules = rules_on(&objects, "Role", "secrets");
-        assert_eq!(rules.is_empty(), line.contains("--no-webhooks"), "{line}");
+        let serves_nothing = line.contains("--no-webhooks") && line.contains("--no-agent");
+        assert_eq!(rules.is_empty(), serves_nothing, "{line}");
         let namespace = text(
             find(&objects, "Deployment", "trainyard-operator"),
             "/metadata/namespace",
@@ -118,7 +120,8 @@ fn webhook_configurations_are_limited_by_name() {
                 .all(|verb| verb != "create" && verb != "delete")
         );
     }
-    assert!(!printed("install --no-webhooks").contains("webhook"));
+    assert!(!printed("install --no-webhooks --no-agent").contains("webhook"));
+    assert!(!printed("install --no-agent").contains("observer"));
 }
 
 #[test]

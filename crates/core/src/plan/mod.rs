@@ -4,7 +4,7 @@ mod active;
 mod counting;
 mod finished;
 mod refused;
-mod roles;
+pub(crate) mod roles;
 mod suspended;
 
 use jiff::Timestamp;

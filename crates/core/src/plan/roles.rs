@@ -73,7 +73,7 @@ pub(super) fn deduce<'a>(
 }
 
 /// The state of every role, and why.
-pub(super) fn phases(
+pub(crate) fn phases(
     job: &Job<'_>,
     seen: &Assessment<'_>,
     status: &TrainingJobStatus,

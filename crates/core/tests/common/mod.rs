@@ -324,6 +324,7 @@ impl World {
             terminating: false,
             labelled: true,
             released: false,
+            address: None,
             end: None,
             trouble: None,
         });

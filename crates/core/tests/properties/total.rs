@@ -116,6 +116,7 @@ fn row() -> impl Strategy<Value = PodRow> {
                 terminating,
                 labelled: node != Some(1),
                 released: false,
+        address: None,
                 end,
                 trouble,
             },

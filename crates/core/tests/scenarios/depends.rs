@@ -6,7 +6,7 @@ use rstest::rstest;
 use trainyard_api::DependencyState::{self, Ready, Running, Succeeded};
 use trainyard_api::RestartPolicy::{Never, OnFailure};
 use trainyard_api::{CreatePolicy, JobPhase, RolePhase, TrainingJob};
-use trainyard_core::build::{WAIT_CONTAINER, WAITED_IN_VAIN};
+use trainyard_core::agent::{WAIT_CONTAINER, WAITED_IN_VAIN};
 use trainyard_core::deduce::Tally;
 use trainyard_core::depends::{Outlook, outlook};
 use trainyard_core::view::{Agent, PodPhase, Settings};

@@ -24,6 +24,7 @@ use trainyard_core::view::{Refusal, Settings};
 
 use crate::index::{Index, JobKey, Kind, Source};
 use crate::leader::Leadership;
+use crate::settings::SharedSettings;
 use crate::slim::{Meta, SlimMeta, SlimPod};
 
 use claim::Child;
@@ -39,7 +40,7 @@ pub struct Hands {
     client: kube::Client,
     index: Arc<Index>,
     leadership: Leadership,
-    settings: Settings,
+    settings: SharedSettings,
     gate: Gate,
 }
 
@@ -104,7 +105,7 @@ impl Creation {
 
 impl Hands {
     /// Hands that write with a client, as long as the leadership lets them, and tell an index.
-    pub fn new(client: kube::Client, index: Arc<Index>, leadership: Leadership, settings: Settings) -> Self {
+    pub fn new(client: kube::Client, index: Arc<Index>, leadership: Leadership, settings: SharedSettings) -> Self {
         Self {
             client,
             index,
@@ -115,8 +116,8 @@ impl Hands {
     }
 
     /// The settings that children are built with.
-    pub fn settings(&self) -> &Settings {
-        &self.settings
+    pub fn settings(&self) -> Arc<Settings> {
+        self.settings.now()
     }
 
     /// What limits the number of requests that are under way.
@@ -170,7 +171,7 @@ impl Hands {
                 Err(Failure::Skipped)
             }
             Action::CreatePod(key) => {
-                let pod = job.and_then(|job| build::pod(job, &self.settings, key));
+                let pod = job.and_then(|job| build::pod(job, &self.settings.now(), key));
                 let Some(pod) = pod else { return Ok(()) };
                 let create = Creation::new(target, Child::Pod, pod.metadata.name.as_deref(), &pod)?;
                 drop(pod);

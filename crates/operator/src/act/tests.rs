@@ -61,7 +61,7 @@ impl Server {
         for kind in [Kind::Job, Kind::Pod, Kind::Service] {
             index.listed(kind, 0, Version(5), tokio::time::Instant::now());
         }
-        let hands = Hands::new(client, index.clone(), leadership, Settings::default());
+        let hands = Hands::new(client, index.clone(), leadership, SharedSettings::default());
         let (key, term) = (JobKey::new("ns", "a"), CancellationToken::new());
         Self {
             hands,

@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub use review::{BadReview, Hook, review};
 
 use crate::certs::ServingCert;
-use crate::http::serve_connections;
+use crate::http::{FEW_CLIENTS, serve_connections};
 
 /// The largest request that is read. An API server accepts objects of 3 MiB, and a review holds two of them.
 pub const MAX_BODY: usize = 7 * 1024 * 1024;
@@ -46,6 +46,7 @@ pub async fn serve(
         listener,
         move |stream| acceptor.accept(stream),
         router(),
+        FEW_CLIENTS,
         shutdown,
     )
     .await;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::stream::BoxStream;
 use jiff::Timestamp;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -13,7 +14,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::watch_object;
+use kube::runtime::watcher::{self, watch_object};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -36,8 +37,10 @@ pub struct CertConfig {
     pub namespace: String,
     /// The name of the Secret.
     pub secret: String,
-    /// The DNS names under which the webhooks are called.
+    /// The DNS names under which this operator is called.
     pub names: Vec<String>,
+    /// Whether there are webhooks, which must trust the certificates.
+    pub webhooks: bool,
     /// The name of the `MutatingWebhookConfiguration`.
     pub mutating: String,
     /// The name of the `ValidatingWebhookConfiguration`.
@@ -45,15 +48,16 @@ pub struct CertConfig {
 }
 
 impl CertConfig {
-    /// The usual names, for webhooks behind this Service.
-    pub fn new(namespace: impl Into<String>, service: &str) -> Self {
+    /// The usual names, for what is served behind these Services.
+    pub fn new(namespace: impl Into<String>, services: &[&str], webhooks: bool) -> Self {
         let namespace = namespace.into();
-        let names = ["", ".svc", ".svc.cluster.local"];
+        let ends = ["", ".svc", ".svc.cluster.local"];
+        let names = services
+            .iter()
+            .flat_map(|service| ends.map(|end| format!("{service}.{namespace}{end}")));
         Self {
-            names: names
-                .iter()
-                .map(|end| format!("{service}.{namespace}{end}"))
-                .collect(),
+            names: names.collect(),
+            webhooks,
             secret: "trainyard-webhook-tls".to_owned(),
             mutating: "trainyard".to_owned(),
             validating: "trainyard".to_owned(),
@@ -115,10 +119,9 @@ impl Manager {
     /// watch and patch the two configurations.
     pub async fn run(mut self, shutdown: CancellationToken) {
         let mut secrets = pin!(watch_object(self.secrets.clone(), &self.config.secret).default_backoff());
-        let mut mutatings =
-            pin!(watch_object(self.mutatings.clone(), &self.config.mutating).default_backoff());
-        let mut validatings =
-            pin!(watch_object(self.validatings.clone(), &self.config.validating).default_backoff());
+        let webhooks = self.config.webhooks;
+        let mut mutatings = follow(self.mutatings.clone(), &self.config.mutating, webhooks);
+        let mut validatings = follow(self.validatings.clone(), &self.config.validating, webhooks);
         let mut leadership = self.leadership.clone();
         let mut pause = FIRST_PAUSE;
         let mut wake = Instant::now() + LOOK_AGAIN;
@@ -149,7 +152,7 @@ impl Manager {
                     })
                 }
                 Err(error) => {
-                    tracing::warn!(%error, ?pause, "the webhooks' certificates are not in order; trying again");
+                    tracing::warn!(%error, ?pause, "the certificates are not in order; trying again");
                     let wait = pause;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     wait
@@ -179,7 +182,7 @@ impl Manager {
             if let CertPlan::Keep { until } = plan {
                 return Ok(Some(until));
             }
-            tracing::info!(secret = %self.config.secret, ?plan, "changing the webhooks' certificates");
+            tracing::info!(secret = %self.config.secret, ?plan, "changing the certificates");
             let Some(data) = carry_out(&plan, held.as_ref(), now, &self.config.names)? else {
                 return Ok(None);
             };
@@ -207,7 +210,7 @@ impl Manager {
         };
         match self.serving.load(held) {
             Ok(()) => {
-                tracing::info!(secret = %self.config.secret, "serving webhooks with a new certificate");
+                tracing::info!(secret = %self.config.secret, "serving with a new certificate");
                 self.loaded = Some(held.clone());
             }
             Err(error) => {
@@ -283,6 +286,18 @@ where
     }
 }
 
-fn watch_failed(kind: &str, name: &str, error: &kube::runtime::watcher::Error) {
+/// Follows an object, or, where it is not wanted, nothing: then no right to it is needed either.
+fn follow<K>(api: Api<K>, name: &str, wanted: bool) -> BoxStream<'static, Result<Option<K>, watcher::Error>>
+where
+    K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    if wanted {
+        watch_object(api, name).default_backoff().boxed()
+    } else {
+        futures::stream::pending().boxed()
+    }
+}
+
+fn watch_failed(kind: &str, name: &str, error: &watcher::Error) {
     tracing::warn!(kind, name, %error, "can't be watched; trying again");
 }

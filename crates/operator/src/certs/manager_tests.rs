@@ -21,7 +21,7 @@ struct Replica {
 
 fn replica(server: &Arc<Server>, leadership: Leadership) -> Replica {
     let serving = Arc::new(ServingCert::new());
-    let config = CertConfig::new("system", "hooks");
+    let config = CertConfig::new("system", &["hooks"], true);
     Replica {
         manager: Manager::new(server.client(), config, leadership, serving.clone()),
         serving,

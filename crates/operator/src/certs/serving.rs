@@ -8,6 +8,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use tokio::sync::watch;
 
 use super::SecretData;
 use super::plan::certificates;
@@ -30,6 +31,7 @@ pub enum LoadError {
 #[derive(Debug, Default)]
 pub struct ServingCert {
     current: RwLock<Option<Arc<CertifiedKey>>>,
+    authorities: watch::Sender<Option<String>>,
 }
 
 impl ServingCert {
@@ -48,7 +50,13 @@ impl ServingCert {
         let key = PrivateKeyDer::from_pem_slice(data.tls_key.as_bytes()).map_err(|_| LoadError::Key)?;
         let pair = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(pair));
+        self.authorities.send_replace(Some(data.ca_crt.clone()));
         Ok(())
+    }
+
+    /// The authorities by which clients know what is served, as PEM; none before there is anything to serve.
+    pub fn authorities(&self) -> watch::Receiver<Option<String>> {
+        self.authorities.subscribe()
     }
 
     /// Whether there is a certificate to serve: a replica without is not ready.

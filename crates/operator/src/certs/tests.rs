@@ -20,7 +20,7 @@ fn noon() -> Timestamp {
 }
 
 fn names() -> Vec<String> {
-    CertConfig::new("system", "hooks").names
+    CertConfig::new("system", &["hooks"], true).names
 }
 
 fn fresh(now: Timestamp) -> SecretData {

@@ -23,6 +23,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::view::{Conflict, Departed, PodRow, Refusal, ServiceRow};
@@ -116,6 +117,8 @@ struct Inner {
     nodes: NodeTable,
     progress: Progresses,
     phases: [i64; JobPhase::ALL.len()],
+    /// Those who want to hear of changes to a job.
+    followers: HashMap<JobKey, watch::Sender<u64>>,
 }
 
 impl Index {
@@ -128,6 +131,7 @@ impl Index {
                 nodes: NodeTable::default(),
                 progress: Progresses::new(namespaces),
                 phases: [0; JobPhase::ALL.len()],
+                followers: HashMap::new(),
             }),
         }
     }
@@ -140,6 +144,20 @@ impl Index {
     /// What is known under a key.
     pub fn get(&self, key: &JobKey) -> Option<Known> {
         self.lock().get(key)
+    }
+
+    /// Tells of each change to a job or to its pods from now on, whether there is such a job or not.
+    pub fn follow(&self, key: &JobKey) -> watch::Receiver<u64> {
+        let mut inner = self.lock();
+        let sender = inner.followers.entry(key.clone()).or_insert_with(|| watch::Sender::new(0));
+        sender.subscribe()
+    }
+
+    /// Whether a job has this very pod.
+    pub fn has_pod(&self, key: &JobKey, name: &str, uid: &str) -> bool {
+        let inner = self.lock();
+        let owner = inner.names.get(key).and_then(|job| inner.owners.get(job));
+        owner.is_some_and(|owner| owner.pods.contains(name, uid))
     }
 
     /// The keys of all jobs.
@@ -155,22 +173,33 @@ impl Index {
 
     /// Takes a job in. The key to look at, if anything changed.
     pub fn apply_job(&self, job: JobObject, source: Source) -> Option<JobKey> {
-        self.lock().apply_job(job, source)
+        let mut inner = self.lock();
+        let changed = inner.apply_job(job, source);
+        inner.tell(changed.as_slice());
+        changed
     }
 
     /// Takes in the answer to a write of a job's status.
     pub fn apply_status(&self, uid: &str, metadata: ObjectMeta, status: Option<TrainingJobStatus>) {
-        self.lock().apply_status(uid, metadata, status);
+        let mut inner = self.lock();
+        inner.apply_status(uid, metadata, status);
+        inner.tell_of(uid);
     }
 
     /// Removes a job. The key to look at, if it was there.
     pub fn delete_job(&self, metadata: &ObjectMeta) -> Option<JobKey> {
-        self.lock().delete_job(metadata)
+        let mut inner = self.lock();
+        let changed = inner.delete_job(metadata);
+        inner.tell(changed.as_slice());
+        changed
     }
 
     /// Takes a pod in. The key to look at, if anything changed.
     pub fn apply_pod(&self, pod: SlimPod, source: Source) -> Option<JobKey> {
-        self.lock().apply_pod(pod, source)
+        let mut inner = self.lock();
+        let changed = inner.apply_pod(pod, source);
+        inner.tell(changed.as_slice());
+        changed
     }
 
     /// Takes a Service in. The key to look at, if anything changed.
@@ -180,24 +209,31 @@ impl Index {
 
     /// Removes a child that the watch says is gone. The key to look at, if it was there.
     pub fn delete_child(&self, kind: Kind, metadata: &Meta) -> Option<JobKey> {
-        self.lock().delete_child(kind, metadata)
+        let mut inner = self.lock();
+        let changed = inner.delete_child(kind, metadata);
+        inner.tell(changed.as_slice());
+        changed
     }
 
     /// Marks a child as asked to go.
     pub fn terminate(&self, kind: Kind, owner: &str, name: &str, uid: &str) {
-        if let Some(owner) = self.lock().owners.get_mut(owner) {
+        let mut inner = self.lock();
+        if let Some(owner) = inner.owners.get_mut(owner) {
             match kind {
                 Kind::Pod => owner.pods.terminate(name, uid),
                 _ => owner.services.terminate(name, uid),
             };
         }
+        inner.tell_of(owner);
     }
 
     /// Removes a child of which the answer to a delete says that it went at a version.
     pub fn went(&self, kind: Kind, owner: &str, name: &str, uid: &str, version: Version) {
-        if let Some(owner) = self.lock().owners.get_mut(owner) {
+        let mut inner = self.lock();
+        if let Some(owner) = inner.owners.get_mut(owner) {
             owner.hide(kind, name, uid, version);
         }
+        inner.tell_of(owner);
     }
 
     /// Notes that something is in a job's way. The key to look at, if that is news.
@@ -267,7 +303,9 @@ impl Index {
             inner.nodes.reach(node.metadata.resource_version);
         }
         let changed = inner.nodes.apply(node, epoch);
-        inner.on_nodes(changed.as_slice())
+        let affected = inner.on_nodes(changed.as_slice());
+        inner.tell(&affected);
+        affected
     }
 
     /// Removes a node. The keys of jobs with pods on it.
@@ -278,7 +316,9 @@ impl Index {
             .reached(Kind::Node, "", metadata.resource_version, Source::Watch);
         inner.nodes.reach(metadata.resource_version);
         let gone = inner.nodes.delete(&metadata.name);
-        inner.on_nodes(gone.as_slice())
+        let affected = inner.on_nodes(gone.as_slice());
+        inner.tell(&affected);
+        affected
     }
 
     /// A list of a scope has a first answer, of a version. Called before its objects are taken in.
@@ -297,7 +337,10 @@ impl Index {
 
     /// A list of a scope, begun at `began`, is complete. The keys to look at, because something of theirs is gone.
     pub fn listed(&self, kind: Kind, scope: usize, listed: Version, began: Instant) -> Vec<JobKey> {
-        self.lock().listed(kind, scope, listed, began)
+        let mut inner = self.lock();
+        let changed = inner.listed(kind, scope, listed, began);
+        inner.tell(&changed);
+        changed
     }
 
     /// The watch of a scope has reached a version without an object of ours having changed.
@@ -316,6 +359,30 @@ impl Index {
 }
 
 impl Inner {
+    /// Tells those who follow some jobs that these have changed.
+    fn tell(&mut self, changed: &[JobKey]) {
+        if self.followers.is_empty() {
+            return;
+        }
+        for key in changed {
+            let Some(followers) = self.followers.get(key) else {
+                continue;
+            };
+            if followers.receiver_count() == 0 {
+                self.followers.remove(key);
+            } else {
+                followers.send_modify(|changes| *changes = changes.wrapping_add(1));
+            }
+        }
+    }
+
+    /// The same for the job of a UID.
+    fn tell_of(&mut self, uid: &str) {
+        if let Some(key) = self.owners.get(uid).map(|owner| owner.key.clone()) {
+            self.tell(&[key]);
+        }
+    }
+
     fn get(&self, key: &JobKey) -> Option<Known> {
         let uid = self.names.get(key)?;
         let owner = self.owners.get(uid)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
-use trainyard_core::build::WAIT_CONTAINER;
+use trainyard_core::agent::WAIT_CONTAINER;
 use trainyard_core::view::{PodEnd, PodPhase, PodRow, Trouble};
 
 use super::Meta;
@@ -40,6 +40,8 @@ struct Status {
     reason: Option<String>,
     #[serde(default)]
     message: Option<String>,
+    #[serde(default, rename = "podIP")]
+    pod_ip: Option<Box<str>>,
     #[serde(default)]
     conditions: Option<Vec<Condition>>,
     #[serde(default)]
@@ -109,6 +111,7 @@ impl SlimPod {
             terminating: self.metadata.terminating(),
             labelled: self.metadata.is_fully_labelled(),
             released: self.released(),
+            address: self.status.pod_ip.as_deref().and_then(|address| address.parse().ok()),
             end: self.end(phase).map(Box::new),
             trouble: self.trouble(phase).map(Box::new),
             node: self.spec.node_name.map(Arc::from),

@@ -114,7 +114,7 @@ pub fn binary(binary: &Path, files: &[(PathBuf, PathBuf)], reference: &str, outp
         .file("trainyard", binary, 0o755)
         .directory("tmp", 0o1777);
     for (source, target) in files {
-        layer = layer.file(target, source, 0o644);
+        layer = layer.file(target, source, 0o755);
     }
     let config = ImageConfig {
         entrypoint: vec!["/trainyard".to_owned()],

@@ -3,13 +3,13 @@ mod server;
 mod trouble;
 
 use serde_json::{Value, json};
-use trainyard_core::view::Settings;
 
 use self::server::Server;
 use super::*;
 use crate::events::Senders;
 use crate::index::{Kind, Source};
 use crate::leader::Leadership;
+use crate::settings::SharedSettings;
 use crate::slim::{JobObject, SlimMeta, Version};
 
 struct Operator {
@@ -32,7 +32,7 @@ impl Operator {
             server.client(),
             index.clone(),
             leadership.clone(),
-            Settings::default(),
+            SharedSettings::default(),
         );
         let (recorder, senders) = Recorder::start(&server.client(), hands.gate(), &leadership, "test");
         let reconciler = Reconciler {

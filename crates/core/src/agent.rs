@@ -1,0 +1,147 @@
+//! What a pod has more because of the agent: a container that waits for other roles before all others start.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, DownwardAPIProjection, DownwardAPIVolumeFile, EnvVar, ObjectFieldSelector, PodSpec,
+    ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccountTokenProjection,
+    Volume, VolumeMount, VolumeProjection,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::job::{Job, Role};
+use crate::view::Agent;
+
+/// The container that waits for other roles.
+pub const WAIT_CONTAINER: &str = "trainyard-wait";
+/// Its exit code when what it waits for can't come any more.
+pub const WAITED_IN_VAIN: i32 = 3;
+/// For whom the agent's token is: nobody else takes it.
+pub const AUDIENCE: &str = "trainyard";
+/// The annotation of a pod by which a person ends its wait: `now`.
+pub const START_ANNOTATION: &str = "trainyard.dev/start";
+
+/// What belongs to the agent in a pod; `trainyard_api::validate` keeps users from names that begin like this.
+const VOLUME: &str = "trainyard-agent";
+const DIRECTORY: &str = "/var/run/trainyard";
+/// A kubelet replaces a token when a fifth of its life is left, and the agent reads it for every connection.
+const TOKEN_SECONDS: i64 = 3600;
+
+/// Whether an agent in a pod of this role can find the operator: by a name, which takes the cluster's DNS.
+pub(crate) fn can_be_reached(pod: &PodSpec) -> bool {
+    match pod.dns_policy.as_deref().unwrap_or("ClusterFirst") {
+        "ClusterFirst" => pod.host_network != Some(true),
+        policy => policy == "ClusterFirstWithHostNet",
+    }
+}
+
+/// Has the agent wait before everything else in the pod.
+pub(crate) fn add_wait(job: &Job<'_>, role: &Role<'_>, agent: &Agent, spec: &mut PodSpec) {
+    let container = wait_container(job, role, agent, spec);
+    spec.init_containers.get_or_insert_default().insert(0, container);
+    spec.volumes.get_or_insert_default().push(volume());
+}
+
+fn wait_container(job: &Job<'_>, role: &Role<'_>, agent: &Agent, spec: &PodSpec) -> Container {
+    let env = [
+        ("TRAINYARD_OBSERVER", &*agent.observer),
+        ("TRAINYARD_AUTHORITY", &*agent.authority),
+        ("TRAINYARD_NAMESPACE", job.namespace),
+        ("TRAINYARD_JOB", job.name),
+        ("TRAINYARD_ROLE", role.name),
+    ];
+    let command = agent.command.iter().cloned().chain(["wait".to_owned()]);
+    Container {
+        name: WAIT_CONTAINER.to_owned(),
+        image: Some(agent.image.clone()),
+        image_pull_policy: agent.image_pull_policy.clone(),
+        command: Some(command.collect()),
+        env: Some(env.map(variable).into()),
+        volume_mounts: Some(vec![VolumeMount {
+            name: VOLUME.to_owned(),
+            mount_path: DIRECTORY.to_owned(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        }]),
+        resources: Some(resources()),
+        security_context: Some(security(spec)),
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        ..Container::default()
+    }
+}
+
+fn variable((name, value): (&str, &str)) -> EnvVar {
+    EnvVar {
+        name: name.to_owned(),
+        // `$$` is a dollar sign; nothing here is meant to be expanded.
+        value: Some(value.replace('$', "$$")),
+        value_from: None,
+    }
+}
+
+/// Limits and requests are the same, so that a pod that is `Guaranteed` stays so. They cost nothing: a pod needs the
+/// larger of what its init containers and its containers ask for.
+fn resources() -> ResourceRequirements {
+    let amounts = [("cpu", "100m"), ("memory", "32Mi")];
+    let amounts: BTreeMap<_, _> = amounts
+        .into_iter()
+        .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+        .collect();
+    ResourceRequirements {
+        limits: Some(amounts.clone()),
+        requests: Some(amounts),
+        ..ResourceRequirements::default()
+    }
+}
+
+/// As the restricted profile wants it. Who it runs as is left to the pod: only then can it always read its token.
+fn security(spec: &PodSpec) -> SecurityContext {
+    let of_pod = spec.security_context.as_ref();
+    let is_root = of_pod.and_then(|of_pod| of_pod.run_as_user) == Some(0);
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        capabilities: Some(Capabilities {
+            drop: Some(vec!["ALL".to_owned()]),
+            add: None,
+        }),
+        read_only_root_filesystem: Some(true),
+        run_as_non_root: (!is_root).then_some(true),
+        seccomp_profile: Some(SeccompProfile {
+            type_: "RuntimeDefault".to_owned(),
+            localhost_profile: None,
+        }),
+        ..SecurityContext::default()
+    }
+}
+
+fn volume() -> Volume {
+    let token = VolumeProjection {
+        service_account_token: Some(ServiceAccountTokenProjection {
+            audience: Some(AUDIENCE.to_owned()),
+            expiration_seconds: Some(TOKEN_SECONDS),
+            path: "token".to_owned(),
+        }),
+        ..VolumeProjection::default()
+    };
+    let annotations = VolumeProjection {
+        downward_api: Some(DownwardAPIProjection {
+            items: Some(vec![DownwardAPIVolumeFile {
+                path: "annotations".to_owned(),
+                field_ref: Some(ObjectFieldSelector {
+                    field_path: "metadata.annotations".to_owned(),
+                    api_version: None,
+                }),
+                ..DownwardAPIVolumeFile::default()
+            }]),
+        }),
+        ..VolumeProjection::default()
+    };
+    Volume {
+        name: VOLUME.to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(vec![token, annotations]),
+            default_mode: None,
+        }),
+        ..Volume::default()
+    }
+}

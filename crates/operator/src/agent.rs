@@ -1,0 +1,93 @@
+//! What pods need to know of the agent: which image has it, and how it finds and knows the observer.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use tokio::sync::watch;
+use trainyard_core::view::Agent;
+
+use crate::observer::OBSERVER_SERVICE;
+use crate::settings::SharedSettings;
+
+/// The agent in the operator's image.
+pub const AGENT: &str = "/trainyard-agent";
+/// The port of the Service through which pods reach the observer, as the manifests have it.
+pub const OBSERVER_PORT: u16 = 9444;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Where the operator is.
+pub(crate) struct Place {
+    /// A client of its cluster.
+    pub client: kube::Client,
+    /// Its namespace.
+    pub namespace: String,
+    /// The image that has the agent, where somebody said so.
+    pub image: Option<String>,
+}
+
+/// Has pods made with an agent as soon as all is known that it takes, and anew when that changes. Until then they are
+/// made as without one, which only takes longer.
+pub(crate) async fn announce(
+    settings: SharedSettings,
+    place: Place,
+    mut authorities: watch::Receiver<Option<String>>,
+) {
+    let image = match place.image {
+        Some(image) => Image { name: image, policy: None },
+        None => own_image(&place.client, &place.namespace).await,
+    };
+    tracing::info!(image = image.name, "pods that wait get the agent of this image");
+    loop {
+        let authority = authorities.borrow_and_update().clone();
+        settings.set_agent(authority.map(|authority| Agent {
+            image: image.name.clone(),
+            image_pull_policy: image.policy.clone(),
+            command: vec![AGENT.to_owned()],
+            observer: format!("https://{OBSERVER_SERVICE}.{}.svc:{OBSERVER_PORT}", place.namespace),
+            authority,
+        }));
+        if authorities.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+struct Image {
+    name: String,
+    policy: Option<String>,
+}
+
+/// The image that this process was started from, asked for until it is known.
+async fn own_image(client: &kube::Client, namespace: &str) -> Image {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let why = match std::env::var("POD_NAME") {
+            Ok(name) => match pods.get(&name).await {
+                Ok(pod) => match image_of(&pod) {
+                    Some(image) => return image,
+                    None => "its pod has no container".to_owned(),
+                },
+                Err(error) => error.to_string(),
+            },
+            Err(_) => "POD_NAME is not set; give the image with --agent-image".to_owned(),
+        };
+        tracing::warn!(why, ?pause, "the image of the agent is not known yet; trying again");
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// The image of the main container. Others may have been put beside it.
+fn image_of(pod: &Pod) -> Option<Image> {
+    let containers = &pod.spec.as_ref()?.containers;
+    let main = containers.iter().find(|container| container.name == "operator");
+    let main = main.or_else(|| containers.first())?;
+    Some(Image {
+        name: main.image.clone()?,
+        policy: main.image_pull_policy.clone(),
+    })
+}

@@ -1,0 +1,96 @@
+//! What is told of each job, computed once for all who follow it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+use trainyard_core::observe::{Observed, observe};
+use trainyard_core::view::View;
+
+use crate::clock::Clock;
+use crate::index::{Index, JobKey, Known};
+use crate::settings::SharedSettings;
+
+/// A job as it was last seen; none if it is not there.
+pub(super) type Seen = Option<Arc<Observed>>;
+
+/// The jobs that somebody follows.
+pub(super) struct Feeds {
+    index: Arc<Index>,
+    settings: SharedSettings,
+    clock: Arc<dyn Clock>,
+    followed: Mutex<HashMap<JobKey, watch::Sender<Seen>>>,
+}
+
+impl Feeds {
+    pub(super) fn new(index: Arc<Index>, settings: SharedSettings, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            index,
+            settings,
+            clock,
+            followed: Mutex::default(),
+        }
+    }
+
+    /// A job at this moment.
+    pub(super) fn look(&self, key: &JobKey) -> Seen {
+        let Some(Known::Job(known)) = self.index.get(key) else {
+            return None;
+        };
+        Some(Arc::new(observe(&View {
+            job: &known.job,
+            pods: &known.pods,
+            services: &known.services,
+            departed: &known.departed,
+            conflicts: &known.conflicts,
+            refusal: known.refusal.as_deref(),
+            nodes: &known.nodes,
+            settings: &self.settings.now(),
+            now: self.clock.now(),
+        })))
+    }
+
+    /// A job from now on.
+    pub(super) fn follow(self: &Arc<Self>, key: &JobKey) -> watch::Receiver<Seen> {
+        let mut followed = self.lock();
+        if let Some(feed) = followed.get(key) {
+            return feed.subscribe();
+        }
+        // First the change, then the look: what changes in between is looked at again.
+        let changes = self.index.follow(key);
+        let (feed, receiver) = watch::channel(self.look(key));
+        followed.insert(key.clone(), feed);
+        tokio::spawn(self.clone().feed(key.clone(), changes));
+        receiver
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<JobKey, watch::Sender<Seen>>> {
+        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at a job whenever it changes, until nobody follows it any more.
+    async fn feed(self: Arc<Self>, key: JobKey, mut changes: watch::Receiver<u64>) {
+        let Some(feed) = self.lock().get(&key).cloned() else {
+            return;
+        };
+        loop {
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = feed.closed() => {
+                    let mut followed = self.lock();
+                    // Somebody may have come while the last one went.
+                    if feed.receiver_count() == 0 {
+                        followed.remove(&key);
+                        return;
+                    }
+                }
+            }
+            let seen = self.look(&key);
+            feed.send_if_modified(|last| {
+                let changed = *last != seen;
+                *last = seen;
+                changed
+            });
+        }
+    }
+}

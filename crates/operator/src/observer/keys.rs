@@ -1,0 +1,219 @@
+//! The keys with which the cluster signs tokens, as it publishes them.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures::future::BoxFuture;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
+    RSA_PKCS1_2048_8192_SHA512, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey,
+};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+/// Where every API server publishes them.
+const PATH: &str = "/openid/v1/jwks";
+/// Keys that a token names and that are not known are asked for no more often than this: anybody can make up such names.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+/// A key that the cluster has given up is forgotten after this time.
+const FRESH: Duration = Duration::from_mins(10);
+
+/// Why the keys are not known.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the keys of the cluster could not be read: {0}")]
+pub struct KeyError(String);
+
+/// How a token is signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// RSA with SHA-256, SHA-384 or SHA-512.
+    Rsa(u16),
+    /// ECDSA on P-256 with SHA-256, or on P-384 with SHA-384.
+    Ecdsa(u16),
+}
+
+impl Algorithm {
+    /// The algorithm of a name in the head of a token.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "RS256" => Self::Rsa(256),
+            "RS384" => Self::Rsa(384),
+            "RS512" => Self::Rsa(512),
+            "ES256" => Self::Ecdsa(256),
+            "ES384" => Self::Ecdsa(384),
+            _ => return None,
+        })
+    }
+}
+
+/// A key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    id: Option<String>,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    Rsa { n: Vec<u8>, e: Vec<u8> },
+    Ecdsa { bits: u16, point: Vec<u8> },
+}
+
+impl Key {
+    /// Whether a message was signed with this key in this way.
+    pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
+        match (&self.kind, algorithm) {
+            (Kind::Rsa { n, e }, Algorithm::Rsa(bits)) => {
+                let parameters: &RsaParameters = match bits {
+                    256 => &RSA_PKCS1_2048_8192_SHA256,
+                    384 => &RSA_PKCS1_2048_8192_SHA384,
+                    _ => &RSA_PKCS1_2048_8192_SHA512,
+                };
+                RsaPublicKeyComponents { n, e }
+                    .verify(parameters, message, signature)
+                    .is_ok()
+            }
+            (Kind::Ecdsa { bits: 256, point }, Algorithm::Ecdsa(256)) => {
+                let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point);
+                key.verify(message, signature).is_ok()
+            }
+            (Kind::Ecdsa { bits: 384, point }, Algorithm::Ecdsa(384)) => {
+                let key = UnparsedPublicKey::new(&ECDSA_P384_SHA384_FIXED, point);
+                key.verify(message, signature).is_ok()
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Keys as they are published (RFC 7517).
+#[derive(Deserialize)]
+struct Published {
+    keys: Vec<PublishedKey>,
+}
+
+#[derive(Deserialize)]
+struct PublishedKey {
+    kty: String,
+    #[serde(default)]
+    kid: Option<String>,
+    #[serde(default)]
+    crv: Option<String>,
+    #[serde(default)]
+    n: Option<String>,
+    #[serde(default)]
+    e: Option<String>,
+    #[serde(default)]
+    x: Option<String>,
+    #[serde(default)]
+    y: Option<String>,
+}
+
+impl PublishedKey {
+    /// None for a key of a kind that is not known here.
+    fn read(self) -> Option<Key> {
+        let bytes = |text: Option<String>| URL_SAFE_NO_PAD.decode(text?).ok();
+        let kind = match (&*self.kty, self.crv.as_deref()) {
+            ("RSA", _) => Kind::Rsa {
+                n: bytes(self.n)?,
+                e: bytes(self.e)?,
+            },
+            ("EC", Some(curve @ ("P-256" | "P-384"))) => Kind::Ecdsa {
+                bits: if curve == "P-256" { 256 } else { 384 },
+                // A point that is not compressed.
+                point: [vec![4], bytes(self.x)?, bytes(self.y)?].concat(),
+            },
+            _ => return None,
+        };
+        Some(Key { id: self.kid, kind })
+    }
+}
+
+/// Reads keys as they are published.
+pub fn read(published: &str) -> Result<Vec<Key>, KeyError> {
+    let published: Published = serde_json::from_str(published).map_err(|error| KeyError(error.to_string()))?;
+    Ok(published.keys.into_iter().filter_map(PublishedKey::read).collect())
+}
+
+/// Whoever knows keys.
+pub trait Keys: Send + Sync {
+    /// The keys of a name; all, if there is no name.
+    fn get(&self, id: Option<&str>) -> BoxFuture<'_, Result<Vec<Key>, KeyError>>;
+}
+
+/// The keys of the cluster, read when they are first needed, and again when a token names one that is not known.
+pub struct ClusterKeys {
+    client: kube::Client,
+    known: Mutex<Known>,
+    /// One asks, all others wait for the answer.
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    keys: Arc<Vec<Key>>,
+    asked: Option<Instant>,
+}
+
+impl ClusterKeys {
+    /// The keys of a cluster.
+    pub fn new(client: kube::Client) -> Self {
+        Self {
+            client,
+            known: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// What is known under a name, and how old it is.
+    fn find(&self, id: Option<&str>) -> (Vec<Key>, Option<Duration>) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |key: &&Key| id.is_none_or(|id| key.id.as_deref() == Some(id));
+        let found = known.keys.iter().filter(wanted).cloned().collect();
+        (found, known.asked.map(|asked| asked.elapsed()))
+    }
+
+    async fn ask(&self) -> Result<(), KeyError> {
+        let request = http::Request::get(PATH).body(Vec::new());
+        let request = request.map_err(|error| KeyError(error.to_string()))?;
+        let text = self.client.request_text(request).await;
+        let keys = read(&text.map_err(|error| KeyError(error.to_string()))?)?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Known {
+            keys: Arc::new(keys),
+            asked: Some(Instant::now()),
+        };
+        Ok(())
+    }
+}
+
+impl Keys for ClusterKeys {
+    fn get(&self, id: Option<&str>) -> BoxFuture<'_, Result<Vec<Key>, KeyError>> {
+        let id = id.map(str::to_owned);
+        Box::pin(async move {
+            let id = id.as_deref();
+            let settled = |(found, age): &(Vec<Key>, Option<Duration>)| match age {
+                None => false,
+                Some(age) if found.is_empty() => *age < ASK_AGAIN,
+                Some(age) => *age < FRESH,
+            };
+            let now = self.find(id);
+            if settled(&now) {
+                return Ok(now.0);
+            }
+            let _turn = self.asking.lock().await;
+            let now = self.find(id);
+            if settled(&now) {
+                return Ok(now.0);
+            }
+            match self.ask().await {
+                Ok(()) => Ok(self.find(id).0),
+                // The server is away: what it said last still holds.
+                Err(_) if !now.0.is_empty() => Ok(now.0),
+                Err(error) => Err(error),
+            }
+        })
+    }
+}

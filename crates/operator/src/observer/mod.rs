@@ -1,0 +1,209 @@
+//! The observer: tells pods what became of the other roles of their job, the moment it happens.
+//!
+//! Every replica serves it from its warm index, leader or not, so that a job whose leader has just died starts all the
+//! same. A caller shows the token of its pod's service account, made for the audience `trainyard`; what it may see is
+//! the job that owns this very pod, and nothing else.
+//!
+//! | Request | Answer |
+//! |---|---|
+//! | `GET /v1/jobs/{namespace}/{name}` | The job at this moment, as JSON. |
+//! | `GET /v1/jobs/{namespace}/{name}?watch=true` | The same, a line for each change. |
+//! | `GET /v1/jobs/{namespace}/{name}/start?role={role}` | Lines that say whether programs of the role may start, until they may, or never will. |
+//!
+//! Empty lines are signs of life.
+
+mod feed;
+mod follow;
+mod keys;
+mod token;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::certs::ServingCert;
+use crate::clock::Clock;
+use crate::http::{ALL_AGENTS, serve_connections};
+use crate::index::{Index, JobKey};
+use crate::settings::SharedSettings;
+
+use feed::Feeds;
+pub use keys::{ClusterKeys, KeyError, Keys};
+pub use token::{Holder, TokenError};
+
+/// The Service through which pods reach the observer, as the manifests name it.
+pub const OBSERVER_SERVICE: &str = "trainyard-observer";
+
+/// What the observer looks at.
+pub struct Observer {
+    index: Arc<Index>,
+    feeds: Arc<Feeds>,
+    keys: Arc<dyn Keys>,
+    clock: Arc<dyn Clock>,
+    shutdown: CancellationToken,
+}
+
+impl Observer {
+    /// An observer of what an index knows, for those whose tokens were signed with some keys.
+    pub fn new(
+        index: Arc<Index>,
+        settings: SharedSettings,
+        keys: Arc<dyn Keys>,
+        clock: Arc<dyn Clock>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let feeds = Arc::new(Feeds::new(index.clone(), settings, clock.clone()));
+        Self {
+            index,
+            feeds,
+            keys,
+            clock,
+            shutdown,
+        }
+    }
+
+    /// Serves over TLS until the shutdown, with whatever certificate is loaded.
+    pub async fn serve(self, listener: TcpListener, certificate: Arc<ServingCert>) -> Result<(), rustls::Error> {
+        let mut config = certificate.server_config()?;
+        // One request a connection, which lasts: HTTP/2 would only cost memory.
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // A client that comes back makes its keys anew; remembering each would cost more than that.
+        config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let shutdown = self.shutdown.clone();
+        serve_connections(
+            listener,
+            move |stream| acceptor.accept(stream),
+            self.router(),
+            ALL_AGENTS,
+            shutdown,
+        )
+        .await;
+        Ok(())
+    }
+
+    fn router(self) -> Router {
+        Router::new()
+            .route("/v1/jobs/{namespace}/{name}", get(job))
+            .route("/v1/jobs/{namespace}/{name}/start", get(start))
+            .with_state(Arc::new(self))
+    }
+
+    /// Whether whoever sends these headers is a pod of a job.
+    async fn admit(&self, headers: &HeaderMap, key: &JobKey) -> Result<(), Refused> {
+        let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let token = bearer
+            .and_then(|value| value.split_once(' '))
+            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
+            .map(|(_, token)| token.trim());
+        let Some(token) = token else {
+            return Err(Refused::unknown("show the token of your service account"));
+        };
+        let holder = match token::holder(token, &*self.keys, self.clock.now()).await {
+            Ok(holder) => holder,
+            Err(TokenError::Keys(error)) => return Err(Refused::later(error)),
+            Err(error) => return Err(Refused::unknown(error)),
+        };
+        if !self.index.is_listed_since(None) {
+            return Err(Refused::later("jobs and pods have not been listed yet"));
+        }
+        let belongs = *holder.namespace == *key.namespace && self.index.has_pod(key, &holder.pod, &holder.uid);
+        if belongs {
+            Ok(())
+        } else {
+            Err(Refused(
+                StatusCode::FORBIDDEN,
+                format!("pod {:?} is not one of job {key}", holder.pod),
+            ))
+        }
+    }
+}
+
+/// Why somebody is not told anything.
+struct Refused(StatusCode, String);
+
+impl Refused {
+    fn unknown(why: impl ToString) -> Self {
+        Self(StatusCode::UNAUTHORIZED, why.to_string())
+    }
+
+    fn later(why: impl ToString) -> Self {
+        Self(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.0, self.1 + "\n").into_response()
+    }
+}
+
+#[derive(Deserialize)]
+struct Place {
+    namespace: String,
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Wanted {
+    #[serde(default)]
+    watch: bool,
+}
+
+#[derive(Deserialize)]
+struct Starting {
+    role: String,
+}
+
+async fn job(
+    State(observer): State<Arc<Observer>>,
+    Path(Place { namespace, name }): Path<Place>,
+    Query(Wanted { watch }): Query<Wanted>,
+    headers: HeaderMap,
+) -> Response {
+    let key = JobKey::new(&namespace, &name);
+    if let Err(refused) = observer.admit(&headers, &key).await {
+        return refused.into_response();
+    }
+    if watch {
+        return lines(follow::changes(observer.feeds.follow(&key), observer.shutdown.clone()));
+    }
+    match observer.feeds.look(&key) {
+        Some(observed) => axum::Json(&*observed).into_response(),
+        None => Refused(StatusCode::NOT_FOUND, format!("there is no job {key}")).into_response(),
+    }
+}
+
+async fn start(
+    State(observer): State<Arc<Observer>>,
+    Path(Place { namespace, name }): Path<Place>,
+    Query(Starting { role }): Query<Starting>,
+    headers: HeaderMap,
+) -> Response {
+    let key = JobKey::new(&namespace, &name);
+    match observer.admit(&headers, &key).await {
+        Ok(()) => lines(follow::start(
+            observer.feeds.follow(&key),
+            role,
+            observer.shutdown.clone(),
+        )),
+        Err(refused) => refused.into_response(),
+    }
+}
+
+fn lines(stream: impl futures::Stream<Item = follow::Line> + Send + 'static) -> Response {
+    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(stream)).into_response()
+}
+
+#[cfg(test)]
+mod tests;
