@@ -1,0 +1,125 @@
+//! What the program can do, as a table, and the little that is to be read from its command line.
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use crate::wait;
+
+/// The name by which the program speaks of itself.
+pub(crate) const PROGRAM: &str = "trainyard-agent";
+/// The exit code for a command line or settings that make no sense.
+pub(crate) const UNUSABLE: u8 = 2;
+
+/// One thing that the program can do. A new one is a module of its own and a line in [`MODES`].
+pub struct Mode {
+    /// The word that chooses it.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub summary: &'static str,
+    /// All there is to say about it.
+    pub help: &'static str,
+    /// Does it, with the words after its name. Returns the exit code.
+    pub run: fn(&[OsString], &mut dyn Write, &mut dyn Write) -> u8,
+}
+
+/// Everything that the program can do.
+pub const MODES: &[Mode] = &[wait::MODE];
+
+/// Does what the words after the program's name say. Returns the exit code.
+pub fn dispatch(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let Some((first, rest)) = args.split_first() else {
+        return misused(err, "say what to do");
+    };
+    let first = first.to_string_lossy();
+    match &*first {
+        "-h" | "--help" | "help" => say(out, &help()),
+        "-V" | "--version" => say(out, &format!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION"))),
+        option if option.starts_with('-') => misused(err, &format!("there is no option {option:?}")),
+        name => match MODES.iter().find(|mode| mode.name == name) {
+            Some(mode) if rest.first().is_some_and(|word| word == "-h" || word == "--help") => {
+                say(out, mode.help)
+            }
+            Some(mode) => (mode.run)(rest, out, err),
+            None => misused(err, &format!("there is no mode {name:?}")),
+        },
+    }
+}
+
+/// Says what is wrong with the command line.
+pub(crate) fn misused(err: &mut dyn Write, problem: &str) -> u8 {
+    let _ = writeln!(err, "{PROGRAM}: {problem}; see `{PROGRAM} --help`");
+    UNUSABLE
+}
+
+/// A reader that has gone is no reason to fail.
+fn say(out: &mut dyn Write, text: &str) -> u8 {
+    let _ = out.write_all(text.as_bytes());
+    0
+}
+
+fn help() -> String {
+    use std::fmt::Write as _;
+    let mut modes = String::new();
+    for mode in MODES {
+        let _ = writeln!(modes, "  {:<14} {}", mode.name, mode.summary);
+    }
+    format!(
+        "What Trainyard does inside of pods.
+
+Usage: {PROGRAM} MODE
+
+Modes:
+{modes}
+Options:
+  -h, --help     Print this; after a mode, print what there is to know about it
+  -V, --version  Print the version
+
+The operator adds this program to the pods that need it and sets everything it has to know. There is nothing to call
+by hand.
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn call(line: &str) -> (u8, String, String) {
+        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = dispatch(&args, &mut out, &mut err);
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (code, text(out), text(err))
+    }
+
+    #[rstest]
+    #[case("--help", "Usage: trainyard-agent MODE")]
+    #[case("-h", "  wait           Wait until")]
+    #[case("help", "--version")]
+    #[case("--version", concat!("trainyard-agent ", env!("CARGO_PKG_VERSION"), "\n"))]
+    #[case("-V", "trainyard-agent ")]
+    #[case("wait --help", "TRAINYARD_OBSERVER")]
+    #[case("wait -h", "Exit codes")]
+    fn answers(#[case] line: &str, #[case] expected: &str) {
+        let (code, out, err) = call(line);
+        assert_eq!((code, &*err), (0, ""));
+        assert!(out.contains(expected), "{out}");
+        assert!(out.lines().all(|line| line.chars().count() <= 120), "{out}");
+    }
+
+    #[rstest]
+    #[case("", "say what to do")]
+    #[case("sleep", r#"there is no mode "sleep""#)]
+    #[case("--loud", r#"there is no option "--loud""#)]
+    #[case("wait for me", r#"`wait` takes no words after it, and there is "for""#)]
+    fn refuses(#[case] line: &str, #[case] expected: &str) {
+        let (code, out, err) = call(line);
+        assert_eq!((code, &*out), (2, ""));
+        assert_eq!(
+            err,
+            format!("trainyard-agent: {expected}; see `trainyard-agent --help`\n")
+        );
+    }
+}

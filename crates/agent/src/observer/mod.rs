@@ -1,0 +1,195 @@
+//! The operator's observer: how it is asked, and what can go wrong on the way.
+
+mod address;
+mod connection;
+mod response;
+mod token;
+mod trust;
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+
+pub use address::{Address, AddressError};
+pub use connection::Connection;
+pub use response::{AnswerError, LONGEST_LINE, Lines};
+pub use token::TokenError;
+pub use trust::{TrustError, authorities};
+
+/// How long each step may take.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    /// To be connected, for each of the server's addresses.
+    pub connect: Duration,
+    /// To agree on keys.
+    pub handshake: Duration,
+    /// Until the next line, which may be an empty one, and until the head of the answer.
+    pub silence: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            handshake: Duration::from_secs(5),
+            // The observer sends an empty line every ten seconds.
+            silence: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Where to ask, and as whom.
+#[derive(Clone, Debug)]
+pub struct Observer {
+    /// Where it is.
+    pub address: Address,
+    /// Whom to trust.
+    pub tls: Arc<ClientConfig>,
+    /// The file that has the token by which it knows this pod. The kubelet replaces it before it ends.
+    pub token_file: PathBuf,
+    /// How long each step may take.
+    pub patience: Patience,
+}
+
+/// Why the observer could not be asked, or has not answered to the end. The same problem has the same words each time.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// There is no token.
+    #[error("can't read the token in {}: {problem}", file.display())]
+    Token {
+        /// Where it should be.
+        file: PathBuf,
+        /// What is wrong with it.
+        problem: TokenError,
+    },
+    /// Its name has no address.
+    #[error("can't find {host}: {source}")]
+    Unknown {
+        /// The name.
+        host: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Nobody answers at its addresses.
+    #[error("can't connect to {address} at {at}: {source}")]
+    Connect {
+        /// Where it should be.
+        address: Address,
+        /// The last of its addresses.
+        at: IpAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// It can't be trusted, or does not speak TLS.
+    #[error("can't agree on TLS with {address}: {reason}")]
+    Handshake {
+        /// Where it is.
+        address: Address,
+        /// Why.
+        reason: String,
+    },
+    /// It does not answer as it should.
+    #[error("{address} {problem}")]
+    Answer {
+        /// Where it is.
+        address: Address,
+        /// What is wrong.
+        problem: AnswerError,
+    },
+    /// It says something that makes no sense.
+    #[error("{address} sends a line that can't be used: {problem}")]
+    Line {
+        /// Where it is.
+        address: Address,
+        /// What is wrong.
+        problem: String,
+    },
+}
+
+impl Failure {
+    /// The longest pause before the next attempt. A server that knows who asks and says no is not asked so often: it has
+    /// to look at the token each time.
+    pub fn longest_pause(&self) -> Duration {
+        match self {
+            Self::Answer {
+                problem:
+                    AnswerError::Refused {
+                        status: 401 | 403 | 404,
+                        ..
+                    },
+                ..
+            } => Duration::from_secs(5),
+            _ => Duration::from_secs(1),
+        }
+    }
+}
+
+/// An answer that is still coming.
+#[derive(Debug)]
+pub struct Answer<'a> {
+    observer: &'a Observer,
+    lines: Lines<Connection>,
+}
+
+impl Observer {
+    /// Asks for a path, which must need no escapes. The answer is lines.
+    pub fn ask(&self, path: &str) -> Result<Answer<'_>, Failure> {
+        let token = token::read(&self.token_file).map_err(|problem| Failure::Token {
+            file: self.token_file.clone(),
+            problem,
+        })?;
+        let mut connection = Connection::open(&self.address, &self.tls, &self.patience)?;
+        connection.allow(self.patience.silence);
+        let failed = |problem| self.failed(problem);
+        let sent = connection.write_all(self.request(path, &token).as_bytes());
+        sent.and_then(|()| connection.flush())
+            .map_err(|error| failed(error.into()))?;
+        let lines = Lines::begin(connection).map_err(failed)?;
+        Ok(Answer {
+            observer: self,
+            lines,
+        })
+    }
+
+    fn request(&self, path: &str, token: &str) -> String {
+        format!(
+            "GET {path} HTTP/1.0\r\n\
+             Host: {host}\r\n\
+             Authorization: Bearer {token}\r\n\
+             Accept: application/x-ndjson\r\n\
+             User-Agent: trainyard-agent/{version}\r\n\
+             \r\n",
+            host = self.address.authority(),
+            version = env!("CARGO_PKG_VERSION"),
+        )
+    }
+
+    fn failed(&self, problem: AnswerError) -> Failure {
+        Failure::Answer {
+            address: self.address.clone(),
+            problem,
+        }
+    }
+}
+
+impl Answer<'_> {
+    /// The next line. Fails when there will be none.
+    pub fn next_line(&mut self) -> Result<Vec<u8>, Failure> {
+        self.lines.source_mut().allow(self.observer.patience.silence);
+        self.lines
+            .next_line()
+            .map_err(|problem| self.observer.failed(problem))
+    }
+
+    /// A line makes no sense.
+    pub fn nonsense(&self, problem: String) -> Failure {
+        Failure::Line {
+            address: self.observer.address.clone(),
+            problem,
+        }
+    }
+}

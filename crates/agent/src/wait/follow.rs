@@ -1,0 +1,67 @@
+//! Listening to the observer for as long as it takes: whatever fails is tried again.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use super::verdict::{self, Verdict};
+use crate::backoff::Backoff;
+use crate::observer::{Failure, Observer};
+
+/// What is heard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// The observer has spoken.
+    Said(Verdict),
+    /// The observer can't be heard, and why. It is tried again.
+    Trouble(String),
+}
+
+/// Whether somebody still wants to hear more.
+pub type Interest = ControlFlow<()>;
+
+/// Listens on one connection until it fails, or nobody wants to hear more.
+pub fn listen(
+    observer: &Observer,
+    path: &str,
+    hear: &mut dyn FnMut(Verdict) -> Interest,
+) -> Result<(), Failure> {
+    let mut answer = observer.ask(path)?;
+    loop {
+        let line = answer.next_line()?;
+        let verdict = verdict::parse(&line).map_err(|problem| answer.nonsense(problem))?;
+        if let Some(verdict) = verdict
+            && hear(verdict).is_break()
+        {
+            return Ok(());
+        }
+    }
+}
+
+/// Listens on one connection after another until nobody wants to hear more. `pause` is called between them, and
+/// `random` gives numbers from 0 to 1.
+pub fn follow(
+    mut listen: impl FnMut(&mut dyn FnMut(Verdict) -> Interest) -> Result<(), Failure>,
+    mut tell: impl FnMut(News) -> Interest,
+    mut pause: impl FnMut(Duration),
+    mut random: impl FnMut() -> f64,
+) {
+    let mut backoff = Backoff::default();
+    loop {
+        let mut was_heard = false;
+        let result = listen(&mut |verdict| {
+            was_heard = true;
+            tell(News::Said(verdict))
+        });
+        let Err(failure) = result else {
+            return;
+        };
+        // A server that is reached but says nothing of use is not asked more often for that.
+        if was_heard {
+            backoff.reset();
+        }
+        if tell(News::Trouble(failure.to_string())).is_break() {
+            return;
+        }
+        pause(backoff.pause(failure.longest_pause(), random()));
+    }
+}

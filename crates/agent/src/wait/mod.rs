@@ -1,0 +1,205 @@
+//! `trainyard-agent wait`: waits until the observer says that the programs of this pod may start.
+//!
+//! One thread listens to the observer. The other waits for what it hears and looks at the pod's annotations, so that
+//! nothing that hangs on the network keeps a person from ending the wait.
+
+mod follow;
+mod story;
+mod verdict;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use crate::annotations;
+use crate::modes::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::observer::Observer;
+use crate::settings::{self, Environment, SettingError};
+use crate::signals::end_when_told;
+
+use follow::{News, follow, listen};
+use story::Story;
+pub use verdict::{Verdict, parse};
+
+/// The line of this mode in the table of modes.
+pub const MODE: Mode = Mode {
+    name: "wait",
+    summary: "Wait until the operator lets the programs of this pod start",
+    help: HELP,
+    run: main,
+};
+
+const HELP: &str = "\
+Waits until the operator lets the programs of this pod start. Whatever fails meanwhile is tried again.
+
+Usage: trainyard-agent wait
+
+Environment:
+  TRAINYARD_OBSERVER          Where the operator is asked: https://name:port
+  TRAINYARD_AUTHORITY         The certificate authorities by which it is known, as PEM
+  TRAINYARD_NAMESPACE         The namespace of the job
+  TRAINYARD_JOB               The name of the job
+  TRAINYARD_ROLE              The role of this pod in the job
+  TRAINYARD_TOKEN_FILE        The token of this pod [default: /var/run/trainyard/token]
+  TRAINYARD_ANNOTATIONS_FILE  The annotations of this pod [default: /var/run/trainyard/annotations]
+  TRAINYARD_TERMINATION_LOG   Where to write why the wait is in vain [default: /dev/termination-log]
+
+To end the wait by hand, annotate the pod: kubectl annotate pod NAME trainyard.dev/start=now
+
+Exit codes: 0 the programs may start, 1 the system does not let it wait, 2 a variable is missing or makes no sense,
+3 the wait is in vain, 130 and 143 ended by a signal.
+";
+
+/// The exit code when what is waited for can't come any more; the operator knows it by this.
+const IN_VAIN: u8 = 3;
+/// The exit code when the system does not let it work.
+const FAILED: u8 = 1;
+
+/// The annotation by which a person ends the wait, and its value.
+const OVERRIDE: (&str, &str) = ("trainyard.dev/start", "now");
+
+/// All that the wait has to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to ask.
+    pub observer: Observer,
+    /// What to ask for.
+    pub path: String,
+    /// The annotations of this pod.
+    pub annotations_file: PathBuf,
+    /// How often to look at them.
+    pub look_every: Duration,
+    /// Where to write why the wait is in vain.
+    pub termination_log: PathBuf,
+}
+
+impl Config {
+    /// As the operator has set it.
+    pub fn read(environment: Environment<'_>) -> Result<Self, SettingError> {
+        let observer = settings::observer(environment)?;
+        let name = |variable| settings::object_name(environment, variable);
+        let (namespace, job) = (name("TRAINYARD_NAMESPACE")?, name("TRAINYARD_JOB")?);
+        let role = name("TRAINYARD_ROLE")?;
+        let file = |variable, default| settings::file(environment, variable, default);
+        Ok(Self {
+            observer,
+            path: format!("/v1/jobs/{namespace}/{job}/start?role={role}"),
+            annotations_file: file("TRAINYARD_ANNOTATIONS_FILE", "/var/run/trainyard/annotations"),
+            look_every: Duration::from_secs(1),
+            termination_log: file("TRAINYARD_TERMINATION_LOG", "/dev/termination-log"),
+        })
+    }
+}
+
+/// How a wait ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The programs may start.
+    Go,
+    /// They never may.
+    Never,
+}
+
+/// Waits, and tells how it goes. Fails only if there is no thread to listen.
+///
+/// A thread may still be listening when it returns; it ends when it next hears something, or is tired of the silence.
+pub fn run(config: &Config, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Outcome> {
+    let (sender, heard) = channel();
+    let (observer, path) = (config.observer.clone(), config.path.clone());
+    thread::Builder::new()
+        .name("observer".to_owned())
+        .spawn(move || {
+            let tell = |news| match sender.send(news) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(_) => ControlFlow::Break(()),
+            };
+            follow(
+                |hear| listen(&observer, &path, hear),
+                tell,
+                thread::sleep,
+                fastrand::f64,
+            );
+        })?;
+    // A file that can't be read says nothing: a wait must not depend on it.
+    let (key, value) = OVERRIDE;
+    let is_overridden = || {
+        annotations::read(&config.annotations_file, key).is_ok_and(|found| found.as_deref() == Some(value))
+    };
+    let mut story = Story::new(out, err);
+    let never = attend(&heard, config.look_every, is_overridden, &mut story)?;
+    if let Some(reason) = &never {
+        story.never(reason);
+        // The log has it as well.
+        let _ = std::fs::write(&config.termination_log, reason);
+    }
+    Ok(if never.is_some() {
+        Outcome::Never
+    } else {
+        Outcome::Go
+    })
+}
+
+/// Waits for the verdict, or for the word of a person. Returns why the wait is in vain, if it is.
+fn attend(
+    heard: &Receiver<News>,
+    look_every: Duration,
+    mut is_overridden: impl FnMut() -> bool,
+    story: &mut Story<'_>,
+) -> io::Result<Option<String>> {
+    loop {
+        if is_overridden() {
+            story.overridden(&format!("the annotation {}", OVERRIDE.0));
+            return Ok(None);
+        }
+        match heard.recv_timeout(look_every) {
+            Ok(News::Said(Verdict::Go)) => return Ok(None),
+            Ok(News::Said(Verdict::Never(reason))) => return Ok(Some(reason)),
+            Ok(News::Said(Verdict::Wait(reason))) => story.waits(&reason),
+            Ok(News::Trouble(trouble)) => story.trouble(&trouble),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(io::Error::other(
+                    "the thread that listens to the operator has died",
+                ));
+            }
+        }
+    }
+}
+
+fn main(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    if let Some(word) = args.first() {
+        let problem = format!(
+            "`wait` takes no words after it, and there is {:?}",
+            word.to_string_lossy()
+        );
+        return misused(err, &problem);
+    }
+    // First of all: a signal that comes before is lost.
+    if let Err(error) = end_when_told() {
+        return failed(err, &error);
+    }
+    let config = match Config::read(&|name| std::env::var_os(name)) {
+        Ok(config) => config,
+        Err(error) => {
+            let _ = writeln!(err, "{PROGRAM}: {error}");
+            return UNUSABLE;
+        }
+    };
+    match run(&config, out, err) {
+        Ok(Outcome::Go) => 0,
+        Ok(Outcome::Never) => IN_VAIN,
+        Err(error) => failed(err, &error),
+    }
+}
+
+fn failed(err: &mut dyn Write, error: &io::Error) -> u8 {
+    let _ = writeln!(err, "{PROGRAM}: can't wait: {error}");
+    FAILED
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+//! What a pod has more because it waits for other roles.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail tests")]
+
+#[path = "common/jobs.rs"]
+#[allow(dead_code, reason = "each suite uses its own part of it")]
+mod jobs;
+
+use jobs::yaml;
+use k8s_openapi::api::core::v1::Pod;
+use rstest::rstest;
+use trainyard_api::TrainingJob;
+use trainyard_core::build;
+use trainyard_core::job::Job;
+use trainyard_core::plan::PodKey;
+use trainyard_core::view::{Agent, Settings};
+
+fn settings() -> Settings {
+    Settings {
+        agent: Some(Agent {
+            image: "registry.example/trainyard:v1".to_owned(),
+            image_pull_policy: Some("IfNotPresent".to_owned()),
+            command: vec!["/trainyard-agent".to_owned()],
+            observer: "https://trainyard-observer.trainyard-system.svc:9444".to_owned(),
+            authority: "-----BEGIN CERTIFICATE-----\n".to_owned(),
+        }),
+        ..Settings::default()
+    }
+}
+
+/// A job of a launcher that waits for workers, with more fields in the launcher's role and in its pod.
+fn job(role: &str, pod: &str) -> TrainingJob {
+    let container = "containers: [{name: main, image: example/train:1, command: [mpirun]}]";
+    yaml(&format!(
+        "
+metadata: {{name: mnist}}
+spec:
+  framework: {{name: custom}}
+  roles:
+  - name: launcher
+    dependsOn: [{{role: worker, state: Ready}}]
+    {role}
+    template: {{spec: {{{pod} {container}}}}}
+  - name: worker
+    replicas: 2
+    template: {{spec: {{{container}}}}}
+"
+    ))
+}
+
+fn pod(job: &TrainingJob, role: usize, settings: &Settings) -> Pod {
+    let job = Job::parse(job).unwrap();
+    build::pod(&job, settings, PodKey { role, index: 0 }).unwrap()
+}
+
+fn init_containers(pod: &Pod) -> Vec<String> {
+    let init = pod.spec.as_ref().unwrap().init_containers.iter().flatten();
+    init.map(|container| container.name.clone()).collect()
+}
+
+#[test]
+fn the_agent_waits_before_all_others() {
+    let job = job(
+        "",
+        "initContainers: [{name: theirs, image: i, command: [x]}], volumes: [{name: data, emptyDir: {}}],",
+    );
+    let pod = pod(&job, 0, &settings());
+    assert_eq!(init_containers(&pod), ["trainyard-wait", "theirs"]);
+    insta::assert_yaml_snapshot!(pod);
+}
+
+#[rstest]
+#[case::who_waits_for_nobody("", "", 1)]
+#[case::who_is_created_late("createPolicy: WhenDependenciesMet", "", 0)]
+#[case::who_can_not_resolve_our_name("", "hostNetwork: true,", 0)]
+#[case::who_has_another_dns("", "dnsPolicy: Default,", 0)]
+fn has_no_agent(#[case] role: &str, #[case] spec: &str, #[case] position: usize) {
+    let pod = pod(&job(role, spec), position, &settings());
+    assert_eq!(init_containers(&pod), [""; 0]);
+    assert_eq!(pod.spec.unwrap().volumes, None);
+}
+
+#[test]
+fn without_an_agent_there_is_none() {
+    assert_eq!(init_containers(&pod(&job("", ""), 0, &Settings::default())), [""; 0]);
+}
+
+#[rstest]
+#[case::by_default("", Some(true))]
+#[case::in_a_pod_of_another_user("securityContext: {runAsUser: 1000},", Some(true))]
+#[case::in_a_pod_of_root("securityContext: {runAsUser: 0},", None)]
+#[case::with_the_dns_of_the_cluster("hostNetwork: true, dnsPolicy: ClusterFirstWithHostNet,", Some(true))]
+fn is_nobody_in_particular(#[case] spec: &str, #[case] run_as_non_root: Option<bool>) {
+    let pod = pod(&job("", spec), 0, &settings());
+    let wait = &pod.spec.as_ref().unwrap().init_containers.as_ref().unwrap()[0];
+    let security = wait.security_context.as_ref().unwrap();
+    assert_eq!(security.run_as_non_root, run_as_non_root);
+    assert_eq!(security.run_as_user, None, "its token is for the user of the pod");
+}
