@@ -20,8 +20,8 @@ pub mod validate;
 pub use default::default;
 pub use framework::{FrameworkSpec, MasterService, PytorchOptions};
 pub use job::{
-    CleanPodPolicy, Completion, CreatePolicy, Dependency, DependencyState, NodeDownPolicy, Placement, PodQuorum,
-    RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob, TrainingJobSpec,
+    CleanPodPolicy, Completion, CreatePolicy, Dependency, DependencyState, NodeDownPolicy, Placement,
+    PodQuorum, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob, TrainingJobSpec,
 };
 pub use reason::{ConditionType, Reason};
 pub use status::{

@@ -8,8 +8,8 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
-    CleanPodPolicy, Completion, Dependency, DependencyState, FrameworkSpec, NodeDownPolicy, Placement, PodQuorum, PytorchOptions,
-    RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJobSpec, default,
+    CleanPodPolicy, Completion, Dependency, DependencyState, FrameworkSpec, NodeDownPolicy, Placement,
+    PodQuorum, PytorchOptions, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJobSpec, default,
 };
 
 fn spec(text: &str) -> TrainingJobSpec {
@@ -91,7 +91,10 @@ fn role() -> impl Strategy<Value = RoleSpec> {
         }),
     });
     let down = select(vec![NodeDownPolicy::Fail, NodeDownPolicy::Wait]);
-    let depends = ("[a-z]{0,3}", select(vec![DependencyState::Running, DependencyState::Succeeded]))
+    let depends = (
+        "[a-z]{0,3}",
+        select(vec![DependencyState::Running, DependencyState::Succeeded]),
+    )
         .prop_map(|(role, state)| Dependency { role, state });
     (
         (
@@ -101,7 +104,13 @@ fn role() -> impl Strategy<Value = RoleSpec> {
             of("[a-z]{0,3}"),
             of(policy),
         ),
-        (quorum(), quorum(), of(down), of(placement), of(vec(depends, 0..3))),
+        (
+            quorum(),
+            quorum(),
+            of(down),
+            of(placement),
+            of(vec(depends, 0..3)),
+        ),
     )
         .prop_map(
             |((name, replicas, template, container, restart_policy), rest)| RoleSpec {

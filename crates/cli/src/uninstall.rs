@@ -6,7 +6,8 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::install::names::{
-    EDIT, JOBS, NAMESPACE, OBSERVER_SERVICE, OPERATOR, VIEW, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET, WEBHOOK_SERVICE,
+    EDIT, JOBS, NAMESPACE, OBSERVER_SERVICE, OPERATOR, VIEW, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET,
+    WEBHOOK_SERVICE,
 };
 use crate::install::{distinct, namespace_name};
 use crate::output;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, DownwardAPIProjection, DownwardAPIVolumeFile, EnvVar, ObjectFieldSelector, PodSpec,
-    ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccountTokenProjection,
-    Volume, VolumeMount, VolumeProjection,
+    Capabilities, Container, DownwardAPIProjection, DownwardAPIVolumeFile, EnvVar, ObjectFieldSelector,
+    PodSpec, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecurityContext,
+    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 

@@ -15,10 +15,10 @@ use trainyard_api::names::{LABEL_INDEX, LABEL_JOB, LABEL_MANAGED_BY, LABEL_ROLE,
 use trainyard_api::{Placement, Spread, default::TOPOLOGY_KEY, names};
 
 use crate::frameworks::{Contribution, ExtraService};
-use crate::{agent, depends};
 use crate::job::Job;
 use crate::plan::{PodKey, ServiceKey};
 use crate::view::Settings;
+use crate::{agent, depends};
 
 /// The annotation that tells `kubectl logs`, and us, which container trains.
 pub const MAIN_CONTAINER: &str = "kubectl.kubernetes.io/default-container";

@@ -44,10 +44,7 @@ pub fn outlook(state: DependencyState, phase: RolePhase, tally: &Tally) -> Outlo
 
 /// The first thing that a role waits for and that has not come, with its outlook; what never comes is the first of all.
 /// `None`: all of it has come.
-pub fn first_unmet(
-    role: &Role<'_>,
-    look: impl Fn(&Awaited) -> Outlook,
-) -> Option<(Awaited, Outlook)> {
+pub fn first_unmet(role: &Role<'_>, look: impl Fn(&Awaited) -> Outlook) -> Option<(Awaited, Outlook)> {
     let unmet = role.depends_on.iter().map(|awaited| (*awaited, look(awaited)));
     unmet
         .filter(|(_, outlook)| *outlook != Outlook::Met)

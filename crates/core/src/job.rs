@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use trainyard_api::{
-    AcceptedRole, AcceptedRules, CleanPodPolicy, CreatePolicy, Dependency, FieldError, NodeDownPolicy, Placement,
-    PodQuorum, RestartPolicy, RoleSet, RoleSpec, TrainingJob, default, names,
+    AcceptedRole, AcceptedRules, CleanPodPolicy, CreatePolicy, Dependency, FieldError, NodeDownPolicy,
+    Placement, PodQuorum, RestartPolicy, RoleSet, RoleSpec, TrainingJob, default, names,
 };
 
 use crate::admission;
@@ -130,7 +130,11 @@ impl<'a> Job<'a> {
     pub fn accepted(object: &'a TrainingJob) -> Option<Self> {
         let by = object.status.as_ref()?.accepted_rules.as_ref()?;
         let names_of: Vec<&str> = by.roles.iter().map(|role| &*role.name).collect();
-        let roles: Vec<Role<'a>> = by.roles.iter().map(|role| Role::accepted(role, &names_of)).collect();
+        let roles: Vec<Role<'a>> = by
+            .roles
+            .iter()
+            .map(|role| Role::accepted(role, &names_of))
+            .collect();
         // A status may have been edited by anybody.
         let name = object.metadata.name.as_deref()?;
         let mut names_so_far = HashSet::new();
@@ -176,7 +180,11 @@ impl<'a> Job<'a> {
             succeeded_when: role.succeeded_when,
             failed_when: role.failed_when,
             node_down_policy: role.node_down_policy,
-            depends_on: role.depends_on.iter().filter_map(|on| self.dependency(on)).collect(),
+            depends_on: role
+                .depends_on
+                .iter()
+                .filter_map(|on| self.dependency(on))
+                .collect(),
         };
         AcceptedRules {
             roles: self.roles.iter().map(role).collect(),
@@ -255,7 +263,10 @@ fn positions(roles: &[Role<'_>], set: &RoleSet) -> Vec<usize> {
 fn awaited(given: &[Dependency], names: &[&str]) -> Vec<Awaited> {
     let find = |on: &Dependency| {
         let role = names.iter().position(|name| *name == on.role)?;
-        Some(Awaited { role, state: on.state })
+        Some(Awaited {
+            role,
+            state: on.state,
+        })
     };
     given.iter().filter_map(find).collect()
 }

@@ -139,14 +139,24 @@ fn roles_of(job: &Job<'_>, view: &View<'_>) -> Vec<ObservedRole> {
     observed
 }
 
-fn start(job: &Job<'_>, view: &View<'_>, seen: &Assessment<'_>, role: &Role<'_>, phases: &[RolePhase]) -> Start {
+fn start(
+    job: &Job<'_>,
+    view: &View<'_>,
+    seen: &Assessment<'_>,
+    role: &Role<'_>,
+    phases: &[RolePhase],
+) -> Start {
     if view.job.is_suspended() || view.job.metadata.deletion_timestamp.is_some() {
         return Start::Wait("the job is suspended or being deleted".to_owned());
     }
     let written = |awaited: &Awaited| {
         let name = job.roles.get(awaited.role)?.name;
         let status = view.job.status.as_ref()?;
-        status.roles.iter().find(|role| role.name == name).map(|role| role.phase)
+        status
+            .roles
+            .iter()
+            .find(|role| role.name == name)
+            .map(|role| role.phase)
     };
     let look = |awaited: &Awaited| {
         let (Some(this), Some(phase)) = (seen.roles.get(awaited.role), phases.get(awaited.role)) else {
@@ -167,4 +177,3 @@ fn start(job: &Job<'_>, view: &View<'_>, seen: &Assessment<'_>, role: &Role<'_>,
         Some((awaited, _)) => Start::Wait(format!("waits for {}", depends::describe(job, awaited))),
     }
 }
-

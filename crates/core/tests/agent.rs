@@ -82,7 +82,10 @@ fn has_no_agent(#[case] role: &str, #[case] spec: &str, #[case] position: usize)
 
 #[test]
 fn without_an_agent_there_is_none() {
-    assert_eq!(init_containers(&pod(&job("", ""), 0, &Settings::default())), [""; 0]);
+    assert_eq!(
+        init_containers(&pod(&job("", ""), 0, &Settings::default())),
+        [""; 0]
+    );
 }
 
 #[rstest]

@@ -36,7 +36,10 @@ pub(crate) async fn announce(
     mut authorities: watch::Receiver<Option<String>>,
 ) {
     let image = match place.image {
-        Some(image) => Image { name: image, policy: None },
+        Some(image) => Image {
+            name: image,
+            policy: None,
+        },
         None => own_image(&place.client, &place.namespace).await,
     };
     tracing::info!(image = image.name, "pods that wait get the agent of this image");
@@ -46,7 +49,10 @@ pub(crate) async fn announce(
             image: image.name.clone(),
             image_pull_policy: image.policy.clone(),
             command: vec![AGENT.to_owned()],
-            observer: format!("https://{OBSERVER_SERVICE}.{}.svc:{OBSERVER_PORT}", place.namespace),
+            observer: format!(
+                "https://{OBSERVER_SERVICE}.{}.svc:{OBSERVER_PORT}",
+                place.namespace
+            ),
             authority,
         }));
         if authorities.changed().await.is_err() {
@@ -75,7 +81,11 @@ async fn own_image(client: &kube::Client, namespace: &str) -> Image {
             },
             Err(_) => "POD_NAME is not set; give the image with --agent-image".to_owned(),
         };
-        tracing::warn!(why, ?pause, "the image of the agent is not known yet; trying again");
+        tracing::warn!(
+            why,
+            ?pause,
+            "the image of the agent is not known yet; trying again"
+        );
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }

@@ -39,6 +39,6 @@ pub mod watch;
 
 mod run;
 
-pub use options::Options;
 pub use agent::{AGENT, OBSERVER_PORT};
+pub use options::Options;
 pub use run::{Error, WEBHOOK_SERVICE, run};

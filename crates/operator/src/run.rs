@@ -93,7 +93,10 @@ pub async fn run(
             Arc::new(SystemClock),
             serving.clone(),
         );
-        tokio::spawn(complain("observer", observer.serve(listener, certificate.clone())));
+        tokio::spawn(complain(
+            "observer",
+            observer.serve(listener, certificate.clone()),
+        ));
         tokio::spawn(agent::announce(
             engine.settings(),
             agent::Place {

@@ -330,7 +330,9 @@ fn waiting_container(pod: &str) -> Value {
 
 fn tell_workers(job: &str, workers: &[u32]) {
     for worker in workers {
-        kubectl(&format!("exec -n users {job}-worker-{worker} -- touch /signs/ready"));
+        kubectl(&format!(
+            "exec -n users {job}-worker-{worker} -- touch /signs/ready"
+        ));
     }
 }
 
@@ -342,7 +344,11 @@ fn t5_a_pod_waits_inside_until_the_operator_lets_it_start() {
     for worker in ["order-worker-0", "order-worker-1"] {
         eventually("the worker runs", || {
             let phase = json(&format!("get pod -n users {worker}"))["status"]["phase"].clone();
-            if phase == "Running" { Ok(()) } else { Err(phase.to_string()) }
+            if phase == "Running" {
+                Ok(())
+            } else {
+                Err(phase.to_string())
+            }
         });
     }
     tell_workers("order", &[0]);
@@ -378,13 +384,15 @@ fn t5_an_operator_that_is_away_fails_nobody_who_waits() {
         eventually("the worker runs", || {
             let pod = json(&format!("get pod -n users patient-worker-{worker}"));
             let phase = pod["status"]["phase"].clone();
-            if phase == "Running" { Ok(()) } else { Err(phase.to_string()) }
+            if phase == "Running" {
+                Ok(())
+            } else {
+                Err(phase.to_string())
+            }
         });
     }
     // All replicas at once, and without a word.
-    kubectl(
-        "delete pod -n trainyard-system -l app.kubernetes.io/name=trainyard --grace-period=0 --force",
-    );
+    kubectl("delete pod -n trainyard-system -l app.kubernetes.io/name=trainyard --grace-period=0 --force");
     tell_workers("patient", &[0, 1]);
     let done = phase("users", "patient", "Succeeded");
     assert_eq!(done["status"]["restarts"]["failures"], 0, "{done:#}");

@@ -39,7 +39,10 @@ fn role<'a>(name: &'a str, script: &'a str, more: &'a str) -> Role<'a> {
 fn role_status(lab: &Lab, job: &str, role: &str) -> Value {
     let status = lab.get(&format!("tj {job}"))["status"].clone();
     let roles = status["roles"].as_array().cloned().unwrap_or_default();
-    roles.into_iter().find(|known| known["name"] == role).unwrap_or(Value::Null)
+    roles
+        .into_iter()
+        .find(|known| known["name"] == role)
+        .unwrap_or(Value::Null)
 }
 
 fn waits(lab: &Lab, job: &str, role: &str, said: &str) {
@@ -75,11 +78,17 @@ fn a_role_waits_until_another_is_ready_and_then_starts() {
     lab.apply(&manifest.to_string()).unwrap();
     lab.until("the server runs", || {
         let phase = lab.try_get("pod pair-server-0")?["status"]["phase"].clone();
-        if phase == "Running" { Ok(()) } else { Err(phase.to_string()) }
+        if phase == "Running" {
+            Ok(())
+        } else {
+            Err(phase.to_string())
+        }
     });
     waits(&lab, "pair", "client", "waits for the role server to be ready");
     assert_eq!(lab.get("tj pair")["status"]["phase"], "Starting");
-    let told = lab.exec("pair-server-0", None, &["touch", "/signs/ready"], "").unwrap();
+    let told = lab
+        .exec("pair-server-0", None, &["touch", "/signs/ready"], "")
+        .unwrap();
     assert_eq!(told.code, 0, "{}", told.stderr);
     lab.phase("pair", "Succeeded");
     assert!(lab.logs("pair-client-0").contains("started"));

@@ -77,6 +77,7 @@ fn who_waits_for_nobody_is_not_created_late() {
     job.spec.roles[0].create_policy = Some(CreatePolicy::WhenDependenciesMet);
     assert_eq!(errors(&job), [""; 0]);
     job.spec.roles[1].create_policy = Some(CreatePolicy::WhenDependenciesMet);
-    let said = "spec.roles[1].createPolicy: the role depends on nothing: add dependsOn, or leave createPolicy out";
+    let said =
+        "spec.roles[1].createPolicy: the role depends on nothing: add dependsOn, or leave createPolicy out";
     assert_eq!(errors(&job), [said]);
 }

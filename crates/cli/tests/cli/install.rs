@@ -267,8 +267,15 @@ fn names_are_those_of_the_operator() {
     let names = trainyard_operator::certs::CertConfig::new("trainyard-system", &["trainyard-webhook"], true);
     let objects = objects("install");
     find(&objects, "Service", "trainyard-webhook");
-    let observer = find(&objects, "Service", trainyard_operator::observer::OBSERVER_SERVICE);
-    assert_eq!(observer["spec"]["ports"][0]["port"], trainyard_operator::OBSERVER_PORT);
+    let observer = find(
+        &objects,
+        "Service",
+        trainyard_operator::observer::OBSERVER_SERVICE,
+    );
+    assert_eq!(
+        observer["spec"]["ports"][0]["port"],
+        trainyard_operator::OBSERVER_PORT
+    );
     find(&objects, "MutatingWebhookConfiguration", &names.mutating);
     find(&objects, "ValidatingWebhookConfiguration", &names.validating);
     let secrets = rules_on(&objects, "Role", "secrets");

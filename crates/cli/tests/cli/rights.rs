@@ -143,7 +143,9 @@ fn watching_namespaces_takes_the_rights_elsewhere_away() {
         let own = json!(["get"]);
         let namespaces: Vec<_> = rules_on(&objects, "Role", resource)
             .iter()
-            .filter(|(role, rule)| text(role, "/metadata/namespace") != "trainyard-system" || rule["verbs"] != own)
+            .filter(|(role, rule)| {
+                text(role, "/metadata/namespace") != "trainyard-system" || rule["verbs"] != own
+            })
             .map(|(role, _)| text(role, "/metadata/namespace"))
             .collect();
         assert_eq!(namespaces, ["team-b", "team-a"], "{resource}");

@@ -361,7 +361,8 @@ fn hold_back(
         depends::is_created_late(role, view.settings) && roles::waits(seen, role, phase_of).is_some()
     };
     let held: Vec<bool> = job.roles.iter().map(waits).collect();
-    let goes_on = |action: &Action| !matches!(action, Action::CreatePod(key) if held.get(key.role) == Some(&true));
+    let goes_on =
+        |action: &Action| !matches!(action, Action::CreatePod(key) if held.get(key.role) == Some(&true));
     plan.actions.retain(goes_on);
     plan.after.retain(goes_on);
 }

@@ -1,6 +1,8 @@
 //! Jobs to try things with.
 
-use trainyard_api::{Dependency, DependencyState, RestartPolicy, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
+use trainyard_api::{
+    Dependency, DependencyState, RestartPolicy, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
+};
 
 /// A job as a user writes it.
 pub fn yaml(text: &str) -> TrainingJob {
@@ -52,7 +54,10 @@ pub trait Change: Sized {
     fn waits(self, role: &str, awaited: &str, state: DependencyState) -> Self {
         self.role(role, |role| {
             let role_name = awaited.to_owned();
-            role.depends_on.get_or_insert_default().push(Dependency { role: role_name, state });
+            role.depends_on.get_or_insert_default().push(Dependency {
+                role: role_name,
+                state,
+            });
         })
     }
 

@@ -116,7 +116,7 @@ fn row() -> impl Strategy<Value = PodRow> {
                 terminating,
                 labelled: node != Some(1),
                 released: false,
-        address: None,
+                address: None,
                 end,
                 trouble,
             },

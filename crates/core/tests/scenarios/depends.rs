@@ -36,7 +36,13 @@ fn what_becomes_of_what_is_waited_for(
     #[case] comes: Outlook,
 ) {
     let [active, ready, succeeded] = counts;
-    let tally = Tally { replicas: 2, active, ready, succeeded, ..Tally::default() };
+    let tally = Tally {
+        replicas: 2,
+        active,
+        ready,
+        succeeded,
+        ..Tally::default()
+    };
     assert_eq!(outlook(state, phase, &tally), comes);
 }
 
@@ -77,7 +83,10 @@ fn without_an_agent_pods_are_created_when_what_they_wait_for_has_come() {
     let said = world.role("launcher");
     assert_eq!(said.phase, RolePhase::Pending);
     assert_eq!(said.reason.as_deref(), Some("WaitingForRoles"));
-    assert_eq!(said.message.as_deref(), Some("waits for the role worker to be ready"));
+    assert_eq!(
+        said.message.as_deref(),
+        Some("waits for the role worker to be ready")
+    );
 
     world.run_all();
     world.pod_mut("mnist-worker-1").ready = false;

@@ -105,7 +105,12 @@ impl Creation {
 
 impl Hands {
     /// Hands that write with a client, as long as the leadership lets them, and tell an index.
-    pub fn new(client: kube::Client, index: Arc<Index>, leadership: Leadership, settings: SharedSettings) -> Self {
+    pub fn new(
+        client: kube::Client,
+        index: Arc<Index>,
+        leadership: Leadership,
+        settings: SharedSettings,
+    ) -> Self {
         Self {
             client,
             index,

@@ -41,7 +41,10 @@ async fn start() -> Server {
 }
 
 fn certificates() -> SecretData {
-    let (now, names) = (Timestamp::now(), CertConfig::new("system", &["hooks"], true).names);
+    let (now, names) = (
+        Timestamp::now(),
+        CertConfig::new("system", &["hooks"], true).names,
+    );
     carry_out(&desired(None, now, &names), None, now, &names)
         .unwrap()
         .unwrap()

@@ -149,7 +149,10 @@ impl Index {
     /// Tells of each change to a job or to its pods from now on, whether there is such a job or not.
     pub fn follow(&self, key: &JobKey) -> watch::Receiver<u64> {
         let mut inner = self.lock();
-        let sender = inner.followers.entry(key.clone()).or_insert_with(|| watch::Sender::new(0));
+        let sender = inner
+            .followers
+            .entry(key.clone())
+            .or_insert_with(|| watch::Sender::new(0));
         sender.subscribe()
     }
 

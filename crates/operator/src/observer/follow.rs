@@ -20,7 +20,10 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
 pub(super) type Line = Result<Bytes, Infallible>;
 
 /// All changes of a job, until it is gone.
-pub(super) fn changes(feed: watch::Receiver<Seen>, shutdown: CancellationToken) -> impl Stream<Item = Line> + Send {
+pub(super) fn changes(
+    feed: watch::Receiver<Seen>,
+    shutdown: CancellationToken,
+) -> impl Stream<Item = Line> + Send {
     let line = |observed: Option<&Observed>| match observed {
         Some(observed) => Told::Line(json(observed)),
         None => Told::End,
@@ -99,7 +102,11 @@ impl<F: FnMut(Option<&Observed>) -> Told> Follower<F> {
     }
 }
 
-fn follow<F>(feed: watch::Receiver<Seen>, shutdown: CancellationToken, line: F) -> impl Stream<Item = Line> + Send
+fn follow<F>(
+    feed: watch::Receiver<Seen>,
+    shutdown: CancellationToken,
+    line: F,
+) -> impl Stream<Item = Line> + Send
 where
     F: FnMut(Option<&Observed>) -> Told + Send,
 {

@@ -133,8 +133,13 @@ impl PublishedKey {
 
 /// Reads keys as they are published.
 pub fn read(published: &str) -> Result<Vec<Key>, KeyError> {
-    let published: Published = serde_json::from_str(published).map_err(|error| KeyError(error.to_string()))?;
-    Ok(published.keys.into_iter().filter_map(PublishedKey::read).collect())
+    let published: Published =
+        serde_json::from_str(published).map_err(|error| KeyError(error.to_string()))?;
+    Ok(published
+        .keys
+        .into_iter()
+        .filter_map(PublishedKey::read)
+        .collect())
 }
 
 /// Whoever knows keys.

@@ -72,7 +72,11 @@ impl Observer {
     }
 
     /// Serves over TLS until the shutdown, with whatever certificate is loaded.
-    pub async fn serve(self, listener: TcpListener, certificate: Arc<ServingCert>) -> Result<(), rustls::Error> {
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        certificate: Arc<ServingCert>,
+    ) -> Result<(), rustls::Error> {
         let mut config = certificate.server_config()?;
         // One request a connection, which lasts: HTTP/2 would only cost memory.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -101,7 +105,9 @@ impl Observer {
 
     /// Whether whoever sends these headers is a pod of a job.
     async fn admit(&self, headers: &HeaderMap, key: &JobKey) -> Result<(), Refused> {
-        let bearer = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        let bearer = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|value| value.to_str().ok());
         let token = bearer
             .and_then(|value| value.split_once(' '))
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
@@ -117,7 +123,8 @@ impl Observer {
         if !self.index.is_listed_since(None) {
             return Err(Refused::later("jobs and pods have not been listed yet"));
         }
-        let belongs = *holder.namespace == *key.namespace && self.index.has_pod(key, &holder.pod, &holder.uid);
+        let belongs =
+            *holder.namespace == *key.namespace && self.index.has_pod(key, &holder.pod, &holder.uid);
         if belongs {
             Ok(())
         } else {
@@ -176,7 +183,10 @@ async fn job(
         return refused.into_response();
     }
     if watch {
-        return lines(follow::changes(observer.feeds.follow(&key), observer.shutdown.clone()));
+        return lines(follow::changes(
+            observer.feeds.follow(&key),
+            observer.shutdown.clone(),
+        ));
     }
     match observer.feeds.look(&key) {
         Some(observed) => axum::Json(&*observed).into_response(),
@@ -202,7 +212,11 @@ async fn start(
 }
 
 fn lines(stream: impl futures::Stream<Item = follow::Line> + Send + 'static) -> Response {
-    ([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(stream)).into_response()
+    (
+        [(header::CONTENT_TYPE, "application/x-ndjson")],
+        Body::from_stream(stream),
+    )
+        .into_response()
 }
 
 #[cfg(test)]

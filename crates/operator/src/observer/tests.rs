@@ -120,7 +120,8 @@ impl World {
             ]},
             "status": status,
         });
-        self.index.apply_job(JobObject::decode(&job.to_string()).unwrap(), Source::Watch);
+        self.index
+            .apply_job(JobObject::decode(&job.to_string()).unwrap(), Source::Watch);
     }
 
     fn pod(&self, job: &str, pod: &str, phase: &str, version: u64) {
@@ -141,7 +142,8 @@ impl World {
     }
 
     fn token(&self, pod: &str) -> String {
-        self.signer.token(&head(), &claims(pod, &format!("{pod}-uid"), 600))
+        self.signer
+            .token(&head(), &claims(pod, &format!("{pod}-uid"), 600))
     }
 
     async fn get(&self, path: &str, token: Option<&str>) -> Response {
@@ -192,14 +194,20 @@ async fn who_waits_is_told_the_moment_it_may_start() {
 async fn who_comes_late_is_told_at_once_and_a_role_that_waits_for_nobody_too() {
     let world = World::new();
     let mut body = world
-        .get("/v1/jobs/ns/a/start?role=worker", Some(&world.token("a-worker-0")))
+        .get(
+            "/v1/jobs/ns/a/start?role=worker",
+            Some(&world.token("a-worker-0")),
+        )
         .await
         .into_body();
     assert_eq!(line(&mut body).await.unwrap(), "{\"state\":\"Go\"}\n");
     world.pod("a", "worker-0", "Running", 20);
     world.pod("a", "worker-1", "Running", 21);
     drop(body);
-    let mut body = world.get(START, Some(&world.token("a-launcher-0"))).await.into_body();
+    let mut body = world
+        .get(START, Some(&world.token("a-launcher-0")))
+        .await
+        .into_body();
     // Who follows with others may first hear what these heard last.
     let mut said = line(&mut body).await.unwrap();
     if said.contains("Wait") {
@@ -211,7 +219,10 @@ async fn who_comes_late_is_told_at_once_and_a_role_that_waits_for_nobody_too() {
 #[tokio::test]
 async fn who_waits_in_vain_is_told_so_once_that_is_written_down() {
     let world = World::new();
-    let mut body = world.get(START, Some(&world.token("a-launcher-0"))).await.into_body();
+    let mut body = world
+        .get(START, Some(&world.token("a-launcher-0")))
+        .await
+        .into_body();
     assert!(line(&mut body).await.unwrap().contains("Wait"));
     world.pod("a", "worker-0", "Failed", 20);
     let failed = json!({"phase": "Running", "roles": [{"name": "worker", "phase": "Failed"}]});
@@ -226,7 +237,10 @@ async fn who_waits_in_vain_is_told_so_once_that_is_written_down() {
 #[tokio::test(start_paused = true)]
 async fn signs_of_life_come_while_nothing_happens_and_the_end_with_the_server() {
     let world = World::new();
-    let mut body = world.get(START, Some(&world.token("a-launcher-0"))).await.into_body();
+    let mut body = world
+        .get(START, Some(&world.token("a-launcher-0")))
+        .await
+        .into_body();
     assert!(line(&mut body).await.unwrap().contains("Wait"));
     for _ in 0..3 {
         assert_eq!(line(&mut body).await.unwrap(), "\n");
@@ -239,7 +253,9 @@ async fn signs_of_life_come_while_nothing_happens_and_the_end_with_the_server() 
 async fn a_job_is_seen_as_a_whole() {
     let world = World::new();
     world.pod("a", "worker-1", "Running", 20);
-    let (status, text) = world.refused("/v1/jobs/ns/a", Some(&world.token("a-worker-0"))).await;
+    let (status, text) = world
+        .refused("/v1/jobs/ns/a", Some(&world.token("a-worker-0")))
+        .await;
     assert_eq!(status, 200);
     let seen: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(seen["phase"], "Starting");
@@ -266,12 +282,18 @@ async fn nobody_but_its_own_pods_is_told_of_a_job() {
     let foreign = world.token("b-launcher-0");
     let said = "pod \"b-launcher-0\" is not one of job ns/a\n".to_owned();
     for path in [START, "/v1/jobs/ns/a", "/v1/jobs/ns/a?watch=true"] {
-        assert_eq!(world.refused(path, Some(&foreign)).await, (403, said.clone()), "{path}");
+        assert_eq!(
+            world.refused(path, Some(&foreign)).await,
+            (403, said.clone()),
+            "{path}"
+        );
         let (status, _) = world.refused(path, None).await;
         assert_eq!(status, 401, "{path}");
     }
     // A former pod of the same name.
-    let former = world.signer.token(&head(), &claims("a-launcher-0", "another", 600));
+    let former = world
+        .signer
+        .token(&head(), &claims("a-launcher-0", "another", 600));
     assert_eq!(world.refused(START, Some(&former)).await.0, 403);
     let mut elsewhere = claims("a-launcher-0", "a-launcher-0-uid", 600);
     elsewhere["kubernetes.io"]["namespace"] = json!("other");
@@ -298,13 +320,28 @@ async fn tokens_that_prove_nothing_are_refused() {
     };
     let cases = [
         ("another cluster's", Signer::new().token(&head(), &good)),
-        ("expired", sign(&head(), &claims("a-launcher-0", "a-launcher-0-uid", -1))),
-        ("not begun", with("nbf", json!(Timestamp::now().as_second() + 300))),
-        ("for the API server", with("aud", json!(["https://kubernetes.default.svc"]))),
+        (
+            "expired",
+            sign(&head(), &claims("a-launcher-0", "a-launcher-0-uid", -1)),
+        ),
+        (
+            "not begun",
+            with("nbf", json!(Timestamp::now().as_second() + 300)),
+        ),
+        (
+            "for the API server",
+            with("aud", json!(["https://kubernetes.default.svc"])),
+        ),
         ("for nobody", with("aud", json!([]))),
         ("of no pod", with("kubernetes.io", json!({"namespace": "ns"}))),
-        ("of another algorithm", sign(&json!({"alg": "RS256", "kid": "k1"}), &good)),
-        ("of a shared key", sign(&json!({"alg": "HS256", "kid": "k1"}), &good)),
+        (
+            "of another algorithm",
+            sign(&json!({"alg": "RS256", "kid": "k1"}), &good),
+        ),
+        (
+            "of a shared key",
+            sign(&json!({"alg": "HS256", "kid": "k1"}), &good),
+        ),
         ("tampered with", tampered),
         ("unsigned", unsigned),
         ("no token", "x".to_owned()),
@@ -317,12 +354,19 @@ async fn tokens_that_prove_nothing_are_refused() {
         assert!(!said.contains(token.as_str()), "{what} is repeated");
     }
     let one = with("aud", json!("trainyard"));
-    assert_eq!(world.get(START, Some(&one)).await.status(), 200, "an audience may stand alone");
+    assert_eq!(
+        world.get(START, Some(&one)).await.status(),
+        200,
+        "an audience may stand alone"
+    );
 }
 
 #[tokio::test]
 async fn an_observer_that_knows_nothing_yet_says_so() {
     let world = World::listed(false);
     let (status, said) = world.refused(START, Some(&world.token("a-launcher-0"))).await;
-    assert_eq!((status, &*said), (503, "jobs and pods have not been listed yet\n"));
+    assert_eq!(
+        (status, &*said),
+        (503, "jobs and pods have not been listed yet\n")
+    );
 }

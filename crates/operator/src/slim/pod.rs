@@ -111,7 +111,11 @@ impl SlimPod {
             terminating: self.metadata.terminating(),
             labelled: self.metadata.is_fully_labelled(),
             released: self.released(),
-            address: self.status.pod_ip.as_deref().and_then(|address| address.parse().ok()),
+            address: self
+                .status
+                .pod_ip
+                .as_deref()
+                .and_then(|address| address.parse().ok()),
             end: self.end(phase).map(Box::new),
             trouble: self.trouble(phase).map(Box::new),
             node: self.spec.node_name.map(Arc::from),
