@@ -103,8 +103,8 @@ fn what_can_never_come_fails_who_waits_and_names_who_failed_first() {
         role("train", "echo never", after),
         role("data", "echo no space left on device; exit 7", ""),
     ];
-    let rules = r#"{"completion": {"failedWhen": [{"allOf": ["train"]}]}}"#;
-    lab.apply(&job("vain", "custom", &roles, rules)).unwrap();
+    let completion = r#"{"completion": {"failedWhen": [{"allOf": ["train"]}]}}"#;
+    lab.apply(&job("vain", "custom", &roles, completion)).unwrap();
     let status = lab.phase("vain", "Failed")["status"].clone();
     assert_eq!(status["rootCause"]["pod"], "vain-data-0", "{status:#}");
     assert_eq!(status["rootCause"]["exitCode"], 7);

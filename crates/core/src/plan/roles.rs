@@ -30,19 +30,18 @@ pub(super) fn deduce<'a>(
         if phase == RolePhase::Failed {
             ends.extend(this.final_ends.iter().copied());
         }
-        let (reason, message) = match before.filter(|_| was.is_terminal()) {
+        let (reason, message) = if let Some(before) = before.filter(|_| was.is_terminal()) {
             // Its pods may be gone by now, and with them the reason.
-            Some(before) => (before.reason.clone(), before.message.clone()),
-            None => {
-                let phase_of = |role| phases.get(role).map(|(phase, _)| *phase);
-                let waits = waits(seen, role, phase_of).filter(|_| this.held + this.wanted > 0);
-                match explain(job, view, role, this, phase, why, waits.is_some()) {
-                    (None, None) => match restarts(job, this, phase, withheld) {
-                        (None, None) => waiting(job, phase, waits),
-                        explained => explained,
-                    },
+            (before.reason.clone(), before.message.clone())
+        } else {
+            let phase_of = |role| phases.get(role).map(|(phase, _)| *phase);
+            let waits = waits(seen, role, phase_of).filter(|_| this.held + this.wanted > 0);
+            match explain(job, view, role, this, phase, why, waits.is_some()) {
+                (None, None) => match restarts(job, this, phase, withheld) {
+                    (None, None) => waiting(job, phase, waits),
                     explained => explained,
-                }
+                },
+                explained => explained,
             }
         };
         let tally = this.tally;

@@ -57,10 +57,10 @@ impl Feeds {
             return feed.subscribe();
         }
         // First the change, then the look: what changes in between is looked at again.
-        let changes = self.index.follow(key);
+        let news = self.index.follow(key);
         let (feed, receiver) = watch::channel(self.look(key));
         followed.insert(key.clone(), feed);
-        tokio::spawn(self.clone().feed(key.clone(), changes));
+        tokio::spawn(self.clone().feed(key.clone(), news));
         receiver
     }
 
@@ -69,13 +69,13 @@ impl Feeds {
     }
 
     /// Looks at a job whenever it changes, until nobody follows it any more.
-    async fn feed(self: Arc<Self>, key: JobKey, mut changes: watch::Receiver<u64>) {
+    async fn feed(self: Arc<Self>, key: JobKey, mut news: watch::Receiver<u64>) {
         let Some(feed) = self.lock().get(&key).cloned() else {
             return;
         };
         loop {
             tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return },
+                known = news.changed() => if known.is_err() { return },
                 () = feed.closed() => {
                     let mut followed = self.lock();
                     // Somebody may have come while the last one went.

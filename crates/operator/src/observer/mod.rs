@@ -113,15 +113,15 @@ impl Observer {
             .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
             .map(|(_, token)| token.trim());
         let Some(token) = token else {
-            return Err(Refused::unknown("show the token of your service account"));
+            return Err(Refused::unknown(&"show the token of your service account"));
         };
         let holder = match token::holder(token, &*self.keys, self.clock.now()).await {
             Ok(holder) => holder,
-            Err(TokenError::Keys(error)) => return Err(Refused::later(error)),
-            Err(error) => return Err(Refused::unknown(error)),
+            Err(TokenError::Keys(error)) => return Err(Refused::later(&error)),
+            Err(error) => return Err(Refused::unknown(&error)),
         };
         if !self.index.is_listed_since(None) {
-            return Err(Refused::later("jobs and pods have not been listed yet"));
+            return Err(Refused::later(&"jobs and pods have not been listed yet"));
         }
         let belongs =
             *holder.namespace == *key.namespace && self.index.has_pod(key, &holder.pod, &holder.uid);
@@ -140,11 +140,11 @@ impl Observer {
 struct Refused(StatusCode, String);
 
 impl Refused {
-    fn unknown(why: impl ToString) -> Self {
+    fn unknown(why: &impl ToString) -> Self {
         Self(StatusCode::UNAUTHORIZED, why.to_string())
     }
 
-    fn later(why: impl ToString) -> Self {
+    fn later(why: &impl ToString) -> Self {
         Self(StatusCode::SERVICE_UNAVAILABLE, why.to_string())
     }
 }
@@ -189,7 +189,7 @@ async fn job(
         ));
     }
     match observer.feeds.look(&key) {
-        Some(observed) => axum::Json(&*observed).into_response(),
+        Some(seen) => axum::Json(&*seen).into_response(),
         None => Refused(StatusCode::NOT_FOUND, format!("there is no job {key}")).into_response(),
     }
 }
