@@ -14,11 +14,12 @@ use kube::api::{PostParams, Request};
 use crate::api::Api;
 use crate::env::Environment;
 use crate::node::kubelet::progress::Listener;
+use crate::node::kubelet::workplace;
 use crate::node::runtime::state::{self, StateDirectory};
 use crate::node::runtime::{self, Runtime};
 use crate::node::{Machine, Node, NodeOptions};
 use crate::rules::JobRules;
-use crate::yard::Yard;
+use crate::yard::{Isolation, Yard};
 
 /// The namespace in which things are where nobody says otherwise.
 pub const NAMESPACE: &str = "default";
@@ -91,6 +92,10 @@ impl Cluster {
         let client = api.client(NAMESPACE);
         define_jobs(&client).await?;
 
+        let mut notes = yard.notes();
+        if yard.isolation != Isolation::Plain {
+            notes.extend(workplace::note(&options.working_directory));
+        }
         let runs = runs(&options.base_directory);
         let state = StateDirectory::claim(&runs).map_err(|source| Error::State { path: runs, source })?;
         let kept = directory(state.path().join("node"))?;
@@ -123,7 +128,7 @@ impl Cluster {
         Ok(Self {
             api,
             node,
-            notes: yard.notes(),
+            notes,
             _state: state,
         })
     }

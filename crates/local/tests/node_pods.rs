@@ -13,9 +13,12 @@
 mod asked;
 #[path = "node_pods/cluster.rs"]
 mod cluster;
+#[path = "node_pods/kept_out.rs"]
+mod kept_out;
 #[path = "node_pods/pods.rs"]
 mod pods;
 
+use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -36,9 +39,14 @@ fn main() -> ExitCode {
 
 fn start(name: &str) -> Result<(), Failed> {
     let home = tempfile::tempdir()?;
+    let directory = if name == pods::IN_ROOT_DIRECTORY {
+        Path::new("/")
+    } else {
+        home.path()
+    };
     let output = Command::new(std::env::current_exe()?)
         .args(["run", name])
-        .current_dir(home.path())
+        .current_dir(directory)
         .env(cluster::STATE, home.path())
         .stdin(Stdio::null())
         .output()?;

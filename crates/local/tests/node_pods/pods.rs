@@ -9,8 +9,12 @@ use serde_json::json;
 
 use super::asked;
 use super::cluster::Cluster;
+use super::kept_out;
 
 type Test = fn(Cluster) -> BoxFuture<'static, ()>;
+
+/// The test that is run with the root directory as working directory.
+pub const IN_ROOT_DIRECTORY: &str = "root_directory";
 
 pub const ALL: &[(&str, Test)] = &[
     ("succeeds", |c| succeeds(c).boxed()),
@@ -31,6 +35,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("events", |c| asked::events(c).boxed()),
     ("token", |c| asked::token(c).boxed()),
     ("processes", |c| asked::processes(c).boxed()),
+    (IN_ROOT_DIRECTORY, |c| kept_out::root_directory(c).boxed()),
 ];
 
 fn shell(script: &str) -> serde_json::Value {

@@ -15,7 +15,7 @@ use super::pod::Worker;
 use super::probes::{Asked, Finding, Unfit};
 use super::status::{Entry, State, Terminated};
 use super::unclaimed::start_unclaimed;
-use super::{env, limits, mounts as volume_mounts};
+use super::{env, limits, mounts as volume_mounts, workplace};
 use crate::node::events::Kind;
 use crate::node::runtime::{Container, ContainerSpec, Error, Mount, Root, User};
 
@@ -224,11 +224,14 @@ impl Worker {
             .volumes_from(configuration)
             .await
             .map_err(|error| later("ContainerCreating")(error.to_string()))?;
-        let mut mounts = vec![Mount {
-            source: options.working_directory.clone(),
-            target: options.working_directory.clone(),
-            ..Mount::default()
-        }];
+        let mut mounts = Vec::new();
+        if workplace::can_be_shared(&options.working_directory) {
+            mounts.push(Mount {
+                source: options.working_directory.clone(),
+                target: options.working_directory.clone(),
+                ..Mount::default()
+            });
+        }
         mounts.extend(self.system_files());
         let path = self.termination(&spec.name, attempt);
         if let Some(parent) = path.parent() {

@@ -25,6 +25,7 @@ mod supplies;
 mod tokens;
 mod unclaimed;
 mod volumes;
+pub(crate) mod workplace;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;

@@ -1,0 +1,62 @@
+//! Which working directories containers can be given as they are.
+
+use std::path::Path;
+
+/// Where containers have files of their own, by which those of the machine must not be replaced.
+const SYSTEM: [&str; 3] = ["/proc", "/sys", "/dev"];
+/// Below a system directory, and yet for the files of everybody.
+const MEMORY: &str = "/dev/shm";
+
+/// Whether containers may write to a working directory. One that has system directories in it, or is in one, would bring
+/// all of the machine's files, devices and settings with it.
+pub fn can_be_shared(directory: &Path) -> bool {
+    // However it is called, it is mounted as what it is.
+    let real = directory.canonicalize();
+    let real = real.as_deref().unwrap_or(directory);
+    let is_in_memory = real.starts_with(MEMORY) && real != Path::new(MEMORY);
+    let concerns = |system: &str| real.starts_with(system) || Path::new(system).starts_with(real);
+    is_in_memory || !SYSTEM.iter().any(|system| concerns(system))
+}
+
+/// What the user is told of a working directory.
+pub fn note(directory: &Path) -> Option<String> {
+    (!can_be_shared(directory)).then(|| {
+        format!(
+            "the working directory {} is part of the system, and pods see a copy of it: what they write there is lost; \
+             go to a directory of your own, or name one with -C, to keep it",
+            directory.display()
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn the_system_is_not_shared() {
+        for system in [
+            "/",
+            "/..",
+            "/proc",
+            "/proc/sys",
+            "/sys/kernel",
+            "/dev",
+            "/dev/shm",
+        ] {
+            assert!(note(Path::new(system)).unwrap().contains("is lost"), "{system}");
+        }
+        let place = tempfile::tempdir().unwrap();
+        symlink("/", place.path().join("root")).unwrap();
+        assert!(!can_be_shared(&place.path().join("root")));
+        for own in [
+            place.path(),
+            Path::new("/home/process"),
+            Path::new("/dev/shm/job"),
+        ] {
+            assert_eq!(note(own), None, "{}", own.display());
+        }
+    }
+}
