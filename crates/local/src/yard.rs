@@ -20,6 +20,8 @@ pub(crate) mod link;
 pub(crate) mod namespace;
 #[cfg(target_os = "linux")]
 mod probe;
+#[cfg(target_os = "linux")]
+mod program;
 mod report;
 #[cfg(target_os = "linux")]
 mod stages;

@@ -51,6 +51,8 @@ fn main() -> ExitCode {
         add("failed_start", failed_start);
         add("commands", commands);
         add("rights", rights);
+        add("program", program);
+        add("program_without_file", program_without_file);
         add("signals_and_exit_code", signals_and_exit_code);
         add("nothing_is_left", nothing_is_left);
         add("nothing_is_left_after_kill", nothing_is_left_after_kill);
@@ -113,6 +115,22 @@ fn commands(identity: Identity) {
 
 fn rights(identity: Identity) {
     assert_eq!(Run::new(identity).to_end(&["rights"]), "ok\n");
+}
+
+/// Whoever is root in a pod gets hold of this program, and does not change it.
+fn program(identity: Identity) {
+    let run = Run::new(identity);
+    let mode = || std::fs::metadata(run.program()).unwrap().permissions();
+    let before = mode();
+    let said = run.to_end(&["program"]);
+    let after = mode();
+    std::fs::set_permissions(run.program(), before.clone()).unwrap();
+    assert_eq!((said.as_str(), after), ("ok\n", before));
+}
+
+fn program_without_file(identity: Identity) {
+    let run = Run::new(identity);
+    assert_eq!(run.to_end_without_file(&["program"]), "ok\n");
 }
 
 fn limits(identity: Identity) {

@@ -8,6 +8,7 @@ use std::process::{Command, ExitCode};
 
 use nix::sched::CloneFlags;
 
+use super::program::Program;
 use super::supervise::supervise;
 use super::{Error, Isolation, Network, PLACE, STAGE, Yard, namespace, this_program};
 
@@ -32,7 +33,12 @@ pub(super) fn door(arguments: &[OsString]) -> Result<ExitCode, Error> {
         .and_then(|place| serde_json::from_str(&place).ok())
         .ok_or(Error::Place)?;
     namespace::leave(yard.isolation, flags(yard.isolation, yard.network))?;
-    let mut init = stage("init", &[std::process::id().to_string().as_ref()]);
+    let program = Program::unchangeable()?;
+    let mut init = staged(
+        &program.path(),
+        "init",
+        &[std::process::id().to_string().as_ref()],
+    );
     init.args(command);
     supervise("process 1", &mut init)
 }
@@ -62,7 +68,11 @@ pub(super) fn flags(isolation: Isolation, network: Network) -> CloneFlags {
 
 /// A command that [`super::reenter`] takes.
 pub(super) fn stage(name: &str, arguments: &[&OsStr]) -> Command {
-    let mut command = Command::new(this_program());
+    staged(&this_program(), name, arguments)
+}
+
+fn staged(program: &Path, name: &str, arguments: &[&OsStr]) -> Command {
+    let mut command = Command::new(program);
     command.arg0("trainyard").arg(STAGE).arg(name).args(arguments);
     command
 }

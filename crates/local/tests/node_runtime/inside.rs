@@ -18,7 +18,15 @@ use trainyard_local::yard::{self, Entered, Isolation, Network, Wanted, Yard};
 /// Names the directory in which state is kept.
 pub const STATE: &str = "TEST_STATE";
 
+/// What this program is told to do nothing, and what it says then.
+const STAY: &str = "stay";
+
 pub fn main(arguments: &[String]) -> ExitCode {
+    if arguments.last().is_some_and(|what| what == STAY) {
+        println!("{STAY}");
+        std::thread::sleep(Duration::from_mins(1));
+        return ExitCode::SUCCESS;
+    }
     let state = PathBuf::from(std::env::var_os(STATE).unwrap());
     let has = |option: &str| arguments.iter().any(|argument| argument == option);
     let wanted = Wanted {
@@ -49,6 +57,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
             "commands" => node.commands().await,
             "failed_start" => node.failed_start().await,
             "rights" => node.rights().await,
+            "program" => node.program().await,
             "host_network" => node.host_network().await,
             "plain" => node.plain().await,
             "limits" => node.limits().await,
@@ -239,6 +248,23 @@ impl Node {
         } else {
             assert!(started.unwrap_err().to_string().contains("runAsUser"));
         }
+    }
+
+    /// A container that executes this program instead of one of its own, and a process beside it that tries to change it.
+    async fn program(&self) {
+        let sandbox = self.sandbox("program").await;
+        let spec = self.container(&["/proc/self/exe", "run", STAY]);
+        let container = sandbox.start(spec).await.unwrap();
+        wait_for(&container, STAY).await;
+        let script = "head -c 4 /proc/1/exe | tail -c 3; LC_ALL=C chmod 4777 /proc/1/exe 2>&1";
+        let command = ["sh", "-c", script].map(ToOwned::to_owned).to_vec();
+        let running = container.exec(command).await.unwrap();
+        let output = running.output(b"").await.unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.starts_with("ELF"), "{said}");
+        assert!(said.contains("Read-only file system"), "{said}");
+        container.kill();
+        container.wait().await;
     }
 
     async fn plain(&self) {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::chown;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -77,7 +78,7 @@ impl Run {
     }
 
     /// This program, where the user can reach it: what is built may be in a directory that is root's alone.
-    fn program(&self) -> PathBuf {
+    pub fn program(&self) -> PathBuf {
         let built = std::env::current_exe().unwrap();
         let reachable = self.home().join("program");
         if !reachable.exists() && fs::hard_link(&built, &reachable).is_err() {
@@ -87,7 +88,11 @@ impl Run {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.program());
+        self.command_of(&self.program(), arguments)
+    }
+
+    fn command_of(&self, program: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
         command
             .arg("run")
             .args(arguments)
@@ -110,6 +115,18 @@ impl Run {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{:?}\n{said}{errors}", output.status);
         said
+    }
+
+    /// As [`Run::to_end`], of a program whose file has been removed.
+    pub fn to_end_without_file(&self, arguments: &[&str]) -> String {
+        let program = self.program();
+        let open = fs::File::open(&program).unwrap();
+        fs::remove_file(program).unwrap();
+        let program = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        let output = self.command_of(&program, arguments).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{:?}\n{errors}", output.status);
+        String::from_utf8(output.stdout).unwrap()
     }
 
     /// As [`Run::to_end`], for a user to whom a group was given.
