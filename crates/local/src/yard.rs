@@ -15,6 +15,8 @@
 //! plain processes ([`Isolation::Plain`]).
 
 #[cfg(target_os = "linux")]
+pub(crate) mod descriptors;
+#[cfg(target_os = "linux")]
 pub(crate) mod link;
 #[cfg(target_os = "linux")]
 pub(crate) mod namespace;
@@ -275,6 +277,7 @@ pub fn enter(wanted: Wanted, scratch: &Path) -> Result<Entered, Error> {
         nix::sys::signal::SigSet::empty()
             .thread_set_mask()
             .map_err(Error::system("unblock signals"))?;
+        keep_descriptors()?;
         return Ok(Entered::Inside(yard));
     }
     let report = ask(wanted.isolation, scratch);
@@ -295,10 +298,22 @@ pub fn enter(wanted: Wanted, scratch: &Path) -> Result<Entered, Error> {
         report,
     };
     if isolation == Isolation::Plain {
+        keep_descriptors()?;
         return Ok(Entered::Inside(yard));
     }
     #[cfg(target_os = "linux")]
     return stages::outer(&yard).map(Entered::Over);
     #[cfg(not(target_os = "linux"))]
     Ok(Entered::Inside(yard))
+}
+
+#[cfg(target_os = "linux")]
+fn keep_descriptors() -> Result<(), Error> {
+    descriptors::keep_to_ourselves().map_err(Error::io("keep open files from pods"))
+}
+
+#[cfg(not(target_os = "linux"))]
+#[allow(clippy::unnecessary_wraps, reason = "as where there is something to do")]
+fn keep_descriptors() -> Result<(), Error> {
+    Ok(())
 }

@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         add("failed_start", failed_start);
         add("commands", commands);
         add("rights", rights);
+        add("descriptors", descriptors);
         add("program", program);
         add("program_without_file", program_without_file);
         add("signals_and_exit_code", signals_and_exit_code);
@@ -115,6 +116,15 @@ fn commands(identity: Identity) {
 
 fn rights(identity: Identity) {
     assert_eq!(Run::new(identity).to_end(&["rights"]), "ok\n");
+}
+
+/// What was open when the program was started is for itself alone.
+fn descriptors(identity: Identity) {
+    let run = Run::new(identity);
+    std::fs::write(run.home().join("work/secret"), "for the run alone").unwrap();
+    for arguments in [&["descriptors"][..], &["--plain", "descriptors"]] {
+        assert_eq!(run.to_end_after("exec 9< secret;", arguments), "ok\n");
+    }
 }
 
 /// Whoever is root in a pod gets hold of this program, and does not change it.

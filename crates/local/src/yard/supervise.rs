@@ -4,7 +4,7 @@ use std::process::{Command, ExitCode};
 
 use nix::errno::Errno;
 use nix::sys::signal::{SigSet, Signal, kill};
-use nix::sys::signalfd::SignalFd;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
@@ -29,7 +29,8 @@ pub(super) fn supervise(what: &'static str, command: &mut Command) -> Result<Exi
         mask.add(signal);
     }
     mask.thread_block().map_err(Error::system("block signals"))?;
-    let signals = SignalFd::new(&mask).map_err(Error::system("wait for signals"))?;
+    let signals =
+        SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC).map_err(Error::system("wait for signals"))?;
     let child = command.spawn().map_err(|source| Error::Start { what, source })?;
     let child = Pid::from_raw(child.id().cast_signed());
     loop {

@@ -1,6 +1,7 @@
 //! What the started program does: a small `trainyard run`, in a yard.
 
 mod files;
+mod kept_out;
 mod network;
 
 use std::path::PathBuf;
@@ -58,6 +59,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
             "failed_start" => node.failed_start().await,
             "rights" => node.rights().await,
             "program" => node.program().await,
+            "descriptors" => node.descriptors().await,
             "host_network" => node.host_network().await,
             "plain" => node.plain().await,
             "limits" => node.limits().await,
@@ -248,23 +250,6 @@ impl Node {
         } else {
             assert!(started.unwrap_err().to_string().contains("runAsUser"));
         }
-    }
-
-    /// A container that executes this program instead of one of its own, and a process beside it that tries to change it.
-    async fn program(&self) {
-        let sandbox = self.sandbox("program").await;
-        let spec = self.container(&["/proc/self/exe", "run", STAY]);
-        let container = sandbox.start(spec).await.unwrap();
-        wait_for(&container, STAY).await;
-        let script = "head -c 4 /proc/1/exe | tail -c 3; LC_ALL=C chmod 4777 /proc/1/exe 2>&1";
-        let command = ["sh", "-c", script].map(ToOwned::to_owned).to_vec();
-        let running = container.exec(command).await.unwrap();
-        let output = running.output(b"").await.unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.starts_with("ELF"), "{said}");
-        assert!(said.contains("Read-only file system"), "{said}");
-        container.kill();
-        container.wait().await;
     }
 
     async fn plain(&self) {

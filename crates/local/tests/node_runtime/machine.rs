@@ -88,14 +88,14 @@ impl Run {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        self.command_of(&self.program(), arguments)
+        let mut command = self.command_of(&self.program());
+        command.arg("run").args(arguments);
+        command
     }
 
-    fn command_of(&self, program: &Path, arguments: &[&str]) -> Command {
+    fn command_of(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command
-            .arg("run")
-            .args(arguments)
             .current_dir(self.home().join("work"))
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
@@ -110,7 +110,11 @@ impl Run {
 
     /// Runs to the end, which has to be a good one. What it printed.
     pub fn to_end(&self, arguments: &[&str]) -> String {
-        let output = self.command(arguments).output().unwrap();
+        Self::end_of(&mut self.command(arguments))
+    }
+
+    fn end_of(command: &mut Command) -> String {
+        let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{:?}\n{said}{errors}", output.status);
@@ -123,10 +127,15 @@ impl Run {
         let open = fs::File::open(&program).unwrap();
         fs::remove_file(program).unwrap();
         let program = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
-        let output = self.command_of(&program, arguments).output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{:?}\n{errors}", output.status);
-        String::from_utf8(output.stdout).unwrap()
+        Self::end_of(self.command_of(&program).arg("run").args(arguments))
+    }
+
+    /// As [`Run::to_end`], after a shell has done something in the same process.
+    pub fn to_end_after(&self, script: &str, arguments: &[&str]) -> String {
+        let program = self.program();
+        let script = format!("{script} exec {} run {}", program.display(), arguments.join(" "));
+        let mut command = self.command_of(Path::new("/bin/sh"));
+        Self::end_of(command.args(["-c", &script]))
     }
 
     /// As [`Run::to_end`], for a user to whom a group was given.

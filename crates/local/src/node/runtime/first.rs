@@ -111,6 +111,8 @@ pub(crate) fn run(
         what: "talk to the node",
         source,
     };
+    #[cfg(target_os = "linux")]
+    crate::yard::descriptors::close_inherited().map_err(failed)?;
     SigSet::empty().thread_set_mask().map_err(|e| failed(e.into()))?;
     let input = nix::unistd::dup(io::stdin()).map_err(|e| failed(e.into()))?;
     close_on_exec(&input).map_err(failed)?;

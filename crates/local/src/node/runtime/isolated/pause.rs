@@ -12,7 +12,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl;
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::SignalFd;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::super::Error;
@@ -75,7 +75,7 @@ pub(crate) fn run() -> Result<ExitCode, yard::Error> {
     };
     let mask: SigSet = [Signal::SIGCHLD].into_iter().collect();
     mask.thread_block().map_err(failed)?;
-    let signals = SignalFd::new(&mask).map_err(failed)?;
+    let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC).map_err(failed)?;
     prctl::set_name(c"pause").map_err(failed)?;
     let place = std::env::current_dir().map_err(yard::Error::io("find the place of a pod"))?;
     // Those in the containers may look into it, and are to find nothing.
