@@ -2,8 +2,11 @@
 
 use std::path::Path;
 
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+
 use super::cluster::Cluster;
-use super::pods::once;
+use super::pods::{main_status, once};
 
 pub async fn root_directory(cluster: Cluster) {
     let script = "pwd; echo x > /trainyard-wrote-this; cat /trainyard-wrote-this; \
@@ -16,4 +19,32 @@ pub async fn root_directory(cluster: Cluster) {
     drop(std::fs::remove_file(wrote));
     assert!(!is_written, "the pod has written to the machine");
     assert_eq!(cluster.log("pod").await, "/\nx\n");
+}
+
+/// A container that puts a link into a volume, and one that asks for a part of the volume behind the link.
+pub async fn sub_path(cluster: Cluster) {
+    let outside = std::env::current_dir().unwrap().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let mut spec = once("true");
+    spec["volumes"] = json!([{"name": "shared", "emptyDir": {}}]);
+    let script = format!("ln -s {} /v/link", outside.display());
+    spec["initContainers"] = json!([{
+        "name": "first", "image": "test", "command": ["sh", "-c", script],
+        "volumeMounts": [{"name": "shared", "mountPath": "/v"}],
+    }]);
+    spec["containers"][0]["volumeMounts"] =
+        json!([{"name": "shared", "mountPath": "/v", "subPath": "link/made"}]);
+    cluster.create("pod", spec).await;
+    let waiting = |pod: &Pod| main_status(pod).state.and_then(|state| state.waiting);
+    let is_refused = |pod: &Pod| {
+        waiting(pod).is_some_and(|waiting| waiting.reason.as_deref() == Some("CreateContainerConfigError"))
+    };
+    let pod = cluster.until("pod", is_refused).await;
+    let message = waiting(&pod).unwrap().message.unwrap();
+    assert!(
+        message.starts_with("subPath \"link/made\" of volume \"shared\" leads out of the volume"),
+        "{message}"
+    );
+    assert_eq!(std::fs::read_dir(outside).unwrap().count(), 0);
+    cluster.delete("pod").await;
 }

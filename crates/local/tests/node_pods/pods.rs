@@ -35,6 +35,7 @@ pub const ALL: &[(&str, Test)] = &[
     ("events", |c| asked::events(c).boxed()),
     ("token", |c| asked::token(c).boxed()),
     ("processes", |c| asked::processes(c).boxed()),
+    ("sub_path", |c| kept_out::sub_path(c).boxed()),
     (IN_ROOT_DIRECTORY, |c| kept_out::root_directory(c).boxed()),
 ];
 
@@ -46,7 +47,7 @@ pub fn once(script: &str) -> serde_json::Value {
     json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 2, "containers": [shell(script)]})
 }
 
-fn main_status(pod: &Pod) -> ContainerStatus {
+pub fn main_status(pod: &Pod) -> ContainerStatus {
     let status = pod.status.clone().unwrap_or_default();
     status
         .container_statuses

@@ -21,6 +21,7 @@ mod references;
 mod report;
 mod services;
 mod status;
+mod sub_path;
 mod supplies;
 mod tokens;
 mod unclaimed;

@@ -1,12 +1,12 @@
 //! Where a container has its volumes.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::volumes::{Error, inside};
+use super::sub_path::{self, Refusal};
+use super::volumes::Error;
 use crate::node::runtime::Mount;
 
 /// How the names of volumes begin that the API adds by itself.
@@ -41,21 +41,17 @@ pub fn of(
         };
         let mut source = volume.clone();
         if !sub.is_empty() {
-            source = volume.join(inside(Path::new(&sub)));
-            if !source.exists() {
-                fs::create_dir_all(&source).map_err(|error| Error::Io {
+            source = sub_path::find(volume, Path::new(&sub)).map_err(|refusal| match refusal {
+                Refusal::Outside => Error::Outside {
                     volume: mount.name.clone(),
-                    path: source.clone(),
-                    source: error,
-                })?;
-            }
-            // A link in the volume must not lead out of it.
-            let real = source.canonicalize().unwrap_or_else(|_| source.clone());
-            let root = volume.canonicalize().unwrap_or_else(|_| volume.clone());
-            if !real.starts_with(&root) {
-                return Err(Error::Unknown(mount.name.clone()));
-            }
-            source = real;
+                    sub_path: sub,
+                },
+                Refusal::Io(source) => Error::Io {
+                    volume: mount.name.clone(),
+                    path: volume.join(&sub),
+                    source,
+                },
+            })?;
         }
         made.push(Mount {
             source,

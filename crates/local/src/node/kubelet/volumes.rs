@@ -38,6 +38,17 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// A part of it is asked for that is not in it.
+    #[error(
+        "subPath \"{sub_path}\" of volume \"{volume}\" leads out of the volume through a symbolic link; remove the link, \
+         or mount what it leads to as a volume of its own"
+    )]
+    Outside {
+        /// Which volume.
+        volume: String,
+        /// Which part.
+        sub_path: String,
+    },
     /// Volumes of this kind are unknown here.
     #[error(
         "volume \"{0}\" is of a kind that the embedded cluster does not have; it has emptyDir, configMap, secret, \

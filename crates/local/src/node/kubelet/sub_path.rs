@@ -1,0 +1,113 @@
+//! Parts of volumes, which whoever writes to the volume must not be able to move out of it.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, mkdirat};
+
+use super::volumes::inside;
+
+/// Why there is no such part.
+#[derive(Debug)]
+pub enum Refusal {
+    /// A link leads out of the volume, or nowhere.
+    Outside,
+    /// It could not be made.
+    Io(io::Error),
+}
+
+impl From<Errno> for Refusal {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// Where a part of a volume is. Directories that are missing are made, below what is in the volume.
+pub fn find(volume: &Path, sub: &Path) -> Result<PathBuf, Refusal> {
+    let root = volume.canonicalize()?;
+    let sub = inside(sub);
+    let there = sub
+        .ancestors()
+        .find(|part| fs::symlink_metadata(root.join(part)).is_ok())
+        .unwrap_or(Path::new(""));
+    // Links within a volume are followed, as the files of ConfigMaps are such.
+    let real = root.join(there).canonicalize().map_err(|_| Refusal::Outside)?;
+    let real = real.strip_prefix(&root).map_err(|_| Refusal::Outside)?;
+    let missing = sub.strip_prefix(there).unwrap_or(Path::new(""));
+    make(&root, real, missing)?;
+    // Not by `join`: a file with a slash at its end is none.
+    Ok(root.iter().chain(real).chain(missing).collect())
+}
+
+/// Makes directories one by one, from one that is held to the next, so that nothing that becomes a link meanwhile is
+/// followed.
+fn make(root: &Path, real: &Path, missing: &Path) -> Result<(), Refusal> {
+    if missing.iter().next().is_none() {
+        return Ok(());
+    }
+    let mut here = OwnedFd::from(File::open(root)?);
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    for name in real {
+        here = openat(&here, name, flags, Mode::empty())?;
+    }
+    for name in missing {
+        match mkdirat(&here, name, Mode::from_bits_truncate(0o777)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        here = openat(&here, name, flags, Mode::empty())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn no_link_leads_out_of_a_volume() {
+        let place = tempfile::tempdir().unwrap();
+        let (volume, outside) = (place.path().join("volume"), place.path().join("outside"));
+        fs::create_dir_all(volume.join("own")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        symlink(&outside, volume.join("out")).unwrap();
+        symlink("../../outside", volume.join("own/up")).unwrap();
+        symlink("nowhere", volume.join("lost")).unwrap();
+        for sub in ["out", "out/made", "own/up/made", "lost", "lost/made"] {
+            let found = find(&volume, Path::new(sub));
+            assert!(matches!(found, Err(Refusal::Outside | Refusal::Io(_))), "{sub}");
+        }
+        assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
+        assert!(!volume.join("nowhere").exists());
+    }
+
+    #[test]
+    fn what_is_missing_is_made() {
+        let place = tempfile::tempdir().unwrap();
+        let volume = place.path().canonicalize().unwrap();
+        fs::create_dir(volume.join("own")).unwrap();
+        fs::write(volume.join("own/file"), "").unwrap();
+        symlink("own", volume.join("link")).unwrap();
+        let at = |sub: &str| find(&volume, Path::new(sub)).unwrap();
+        assert_eq!(at("a/b/c"), volume.join("a/b/c"));
+        assert_eq!(at("link/made"), volume.join("own/made"));
+        assert!(volume.join("a/b/c").is_dir() && volume.join("own/made").is_dir());
+        assert_eq!(at("link/file"), volume.join("own/file"));
+        assert!(matches!(
+            find(&volume, Path::new("own/file/below")),
+            Err(Refusal::Io(_))
+        ));
+    }
+}
