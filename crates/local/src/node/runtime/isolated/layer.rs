@@ -77,21 +77,26 @@ impl Layering {
         }
         // Nobody needs these layers after a crash: without `volatile` unmounting would wait for the disk.
         let volatile = format!("{options},volatile");
-        match mount_overlay(target, &volatile) {
-            Err(Errno::EINVAL) => mount_overlay(target, &options).map_err(Into::into),
+        let flags = restrictions(lower)?;
+        match mount_overlay(target, flags, &volatile) {
+            Err(Errno::EINVAL) => mount_overlay(target, flags, &options).map_err(Into::into),
             other => other.map_err(Into::into),
         }
     }
 }
 
-fn mount_overlay(target: &Path, options: &str) -> nix::Result<()> {
-    mount(
-        Some("overlay"),
-        target,
-        Some("overlay"),
-        MsFlags::empty(),
-        Some(options),
-    )
+fn mount_overlay(target: &Path, flags: MsFlags, options: &str) -> nix::Result<()> {
+    mount(Some("overlay"), target, Some("overlay"), flags, Some(options))
+}
+
+/// An overlay knows nothing of how that was mounted which it shows. Devices and programs with rights of their own are for
+/// no container, wherever they are.
+fn restrictions(lower: &Path) -> nix::Result<MsFlags> {
+    let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
+    if statvfs(lower)?.flags().contains(FsFlags::ST_NOEXEC) {
+        flags |= MsFlags::MS_NOEXEC;
+    }
+    Ok(flags)
 }
 
 /// Makes a path a value of a mount option.
