@@ -276,6 +276,7 @@ impl Node {
             error.to_string(),
             "exec: \"no-such\": executable file not found in $PATH"
         );
+        self.plain_rights().await;
     }
 
     /// A container that can't be started, because something is not there that is to be mounted last.

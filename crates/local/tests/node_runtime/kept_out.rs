@@ -1,5 +1,7 @@
 //! What containers must not get hold of.
 
+use trainyard_local::node::runtime::User;
+
 use super::{Node, STAY, said, wait_for};
 
 impl Node {
@@ -32,6 +34,34 @@ impl Node {
         let command = ["sh", "-c", script].map(ToOwned::to_owned).to_vec();
         let output = container.exec(command).await.unwrap().output(b"").await.unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "ready\n");
+        container.kill();
+        container.wait().await;
+    }
+
+    /// Without namespaces, too, only as much is possible as the container asks for.
+    pub(super) async fn plain_rights(&self) {
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let script = "id -u; id -g; id -G; grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status";
+        let mut spec = self.container(&["sh", "-c", &format!("{script}; echo ready; sleep 1000")]);
+        spec.working_directory = "/".into();
+        spec.user = User {
+            uid: Some(1234),
+            gid: Some(4321),
+            groups: vec![77],
+        };
+        let sandbox = self.sandbox("rights").await;
+        let container = sandbox.start(spec).await.unwrap();
+        wait_for(&container, "ready").await;
+        let rights = "CapEff:\t0000000000000000\nCapBnd:\t00000000a00425fb\nNoNewPrivs:\t1\n";
+        assert_eq!(said(&container), format!("1234\n4321\n4321 77\n{rights}ready\n"));
+        let command = ["sh", "-c", script].map(ToOwned::to_owned).to_vec();
+        let output = container.exec(command).await.unwrap().output(b"").await.unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            format!("1234\n4321\n4321\n{rights}")
+        );
         container.kill();
         container.wait().await;
     }

@@ -119,6 +119,13 @@ pub struct User {
     pub groups: Vec<u32>,
 }
 
+impl User {
+    /// Whether it is anyone in particular.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        self.uid.is_some() || self.gid.is_some() || !self.groups.is_empty()
+    }
+}
+
 /// Limits of one container; absent is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {

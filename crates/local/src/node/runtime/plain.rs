@@ -7,18 +7,23 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Child, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use nix::sys::signal::{Signal, kill, killpg};
+#[cfg(target_os = "linux")]
+use nix::unistd::geteuid;
 use nix::unistd::{Pid, setsid};
+use pty_process::blocking::Pty;
 use tokio::sync::{oneshot, watch};
 
 use super::beside::{self, Exec};
 use super::cgroup::{Door, Place};
 use super::first::{self, Order};
+#[cfg(target_os = "linux")]
+use super::isolated::{become_user, rights};
 use super::log::{self, Log};
 use super::loopback::{Held, Loopback};
 use super::running::{Alive, Running, first_process};
@@ -145,9 +150,6 @@ impl Drop for Sandbox {
 pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
     first::run(|order| {
         setsid().map_err(Error::system("make a session"))?;
-        #[cfg(target_os = "linux")]
-        nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
-            .map_err(Error::system("tie a process to its parent"))?;
         let null = fs::File::open("/dev/null").map_err(Error::system("open /dev/null"))?;
         nix::unistd::dup2_stdin(&null).map_err(Error::system("close the input"))?;
         let directory = &order.working_directory;
@@ -155,6 +157,19 @@ pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
             "go to the working directory {}",
             directory.display()
         )))?;
+        #[cfg(target_os = "linux")]
+        {
+            if geteuid().is_root() {
+                rights::cut()?;
+                // A root that may not even choose its groups still runs what does not ask for others.
+                if order.user.is_asked_for() {
+                    become_user(&order.user, Isolation::Root)?;
+                }
+            }
+            // Last: to become another user undoes it.
+            nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
+                .map_err(Error::system("tie a process to its parent"))?;
+        }
         first::program(&order.command, &order.env)
     })
 }
@@ -162,8 +177,7 @@ pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
 /// Runs a command beside a container's.
 pub(crate) fn exec(container: &Container, exec: &Exec) -> Result<Running, Error> {
     let door = Door::open(&container.groups)?;
-    // Nobody is anybody else here.
-    let (child, terminal) = beside::spawn(&container.spec, &User::default(), exec)?;
+    let (child, terminal) = spawn(container, exec)?;
     let mut child = door.admit(child)?;
     let pid = child.id();
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -177,6 +191,26 @@ pub(crate) fn exec(container: &Container, exec: &Exec) -> Result<Running, Error>
         })
         .map_err(Error::system("start a thread"))?;
     Running::new(pid, streams, terminal, exit, alive)
+}
+
+/// Only root can be somebody else, and has rights to give up.
+fn spawn(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Error> {
+    #[cfg(target_os = "linux")]
+    if geteuid().is_root() {
+        // What a thread gives up it does not get back.
+        let limited = || {
+            rights::cut()?;
+            beside::spawn(&container.spec, &container.spec.user, exec)
+        };
+        let spawned = thread::scope(|scope| scope.spawn(limited).join());
+        return spawned.unwrap_or_else(|_| {
+            Err(Error::System {
+                what: "execute a command beside a container".to_owned(),
+                source: std::io::ErrorKind::Interrupted.into(),
+            })
+        });
+    }
+    beside::spawn(&container.spec, &User::default(), exec)
 }
 
 /// Ends a container's first process and its session; the rest is ended when it is reaped.

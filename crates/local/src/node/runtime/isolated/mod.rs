@@ -12,7 +12,7 @@ mod leftovers;
 pub(crate) mod mounts;
 mod paths;
 mod pause;
-mod rights;
+pub(super) mod rights;
 mod root;
 mod stage;
 
@@ -35,6 +35,7 @@ use crate::yard::{Isolation, Network, Yard};
 
 use pause::Pause;
 pub(crate) use pause::run as pause_stage;
+pub(super) use stage::become_user;
 pub(crate) use stage::run as container_stage;
 
 /// Enough for what these threads do.

@@ -86,7 +86,7 @@ pub(super) fn enter(root: &Path) -> nix::Result<()> {
     chdir("/")
 }
 
-fn become_user(user: &User, isolation: Isolation) -> Result<(), Error> {
+pub fn become_user(user: &User, isolation: Isolation) -> Result<(), Error> {
     // In a user namespace there is only one user, whom the container sees as root.
     if isolation == Isolation::User {
         return match user.uid {
