@@ -235,11 +235,19 @@ impl Node {
         );
         assert_ne!(self.script("mount -t tmpfs x /mnt").await.0.code, 0);
         let sandbox = self.sandbox("user").await;
+        let mut spec = self.container(&["sh", "-c", "grep -E '^Cap(Eff|Bnd)' /proc/self/status"]);
+        spec.user.dropped = vec!["ALL".to_owned()];
+        let container = sandbox.start(spec).await.unwrap();
+        container.wait().await;
+        assert_eq!(
+            said(&container),
+            "CapEff:\t0000000000000000\nCapBnd:\t0000000000000000\n"
+        );
         let mut spec = self.container(&["sh", "-c", "id -u; id -g; grep CapEff /proc/self/status"]);
         spec.user = User {
             uid: Some(1234),
             gid: Some(4321),
-            groups: vec![],
+            ..User::default()
         };
         spec.working_directory = "/".into();
         let started = sandbox.start(spec).await;

@@ -50,6 +50,7 @@ impl Node {
             uid: Some(1234),
             gid: Some(4321),
             groups: vec![77],
+            ..User::default()
         };
         let sandbox = self.sandbox("rights").await;
         let container = sandbox.start(spec).await.unwrap();

@@ -15,9 +15,9 @@ use super::pod::Worker;
 use super::probes::{Asked, Finding, Unfit};
 use super::status::{Entry, State, Terminated};
 use super::unclaimed::start_unclaimed;
-use super::{env, limits, mounts as volume_mounts, workplace};
+use super::{env, limits, mounts as volume_mounts, user, workplace};
 use crate::node::events::Kind;
-use crate::node::runtime::{Container, ContainerSpec, Error, Mount, Root, User};
+use crate::node::runtime::{Container, ContainerSpec, Error, Mount, Root};
 
 /// When a container is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,14 +190,6 @@ impl Worker {
         (self.finish(&asked, exit, id, since, attempt), is_killed)
     }
 
-    fn forbidden_user(&self, spec: &Spec) -> String {
-        format!(
-            "container's runAsUser breaks non-root policy (pod: \"{}\", container: {})",
-            self.description(),
-            spec.name
-        )
-    }
-
     async fn start(&self, spec: &Spec, attempt: u32) -> Result<Asked, Refusal> {
         let pod = self.pod_with_addresses();
         let configuration = self.configuration().await;
@@ -211,8 +203,13 @@ impl Worker {
         let env = env::variables(&pod, spec, &configuration, &base)
             .map_err(|missing| later("CreateContainerConfigError")(missing.to_string()))?;
         let (env, command) = self.told(spec, env).await.map_err(later("ContainerCreating"))?;
-        if is_forbidden_user(&pod, spec) {
-            return Err(later("CreateContainerConfigError")(self.forbidden_user(spec)));
+        if let Some(forbidden) = user::forbidden(&pod, spec) {
+            let message = format!(
+                "{forbidden} (pod: \"{}\", container: {})",
+                self.description(),
+                spec.name
+            );
+            return Err(later("CreateContainerConfigError")(message));
         }
         if spec.command.as_ref().is_none_or(Vec::is_empty) {
             return Err(later("CreateContainerError")(format!(
@@ -269,7 +266,7 @@ impl Worker {
                 .working_dir
                 .as_ref()
                 .map_or_else(|| options.working_directory.clone(), PathBuf::from),
-            user: user(&pod, spec),
+            user: user::of(&pod, spec),
             limits: limits::of(spec),
             log: self
                 .directory
@@ -307,38 +304,6 @@ impl Started {
     pub fn container(&self) -> &Container {
         &self.asked.container
     }
-}
-
-fn user(pod: &k8s_openapi::api::core::v1::Pod, spec: &Spec) -> User {
-    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
-    let own = spec.security_context.as_ref();
-    let number = |id: i64| u32::try_from(id).ok();
-    User {
-        uid: own
-            .and_then(|own| own.run_as_user)
-            .or(of_pod.and_then(|pod| pod.run_as_user))
-            .and_then(number),
-        gid: own
-            .and_then(|own| own.run_as_group)
-            .or(of_pod.and_then(|pod| pod.run_as_group))
-            .and_then(number),
-        groups: of_pod
-            .iter()
-            .flat_map(|pod| pod.supplemental_groups.iter().flatten().chain(&pod.fs_group))
-            .filter_map(|group| number(*group))
-            .collect(),
-    }
-}
-
-/// Whether a container asks for a user that it says it must not be.
-fn is_forbidden_user(pod: &k8s_openapi::api::core::v1::Pod, spec: &Spec) -> bool {
-    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
-    let own = spec.security_context.as_ref();
-    let non_root = own
-        .and_then(|own| own.run_as_non_root)
-        .or(of_pod.and_then(|pod| pod.run_as_non_root));
-    let asked = user(pod, spec).uid;
-    non_root == Some(true) && asked == Some(0)
 }
 
 /// A duration as Go writes it.

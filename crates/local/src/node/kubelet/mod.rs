@@ -25,6 +25,7 @@ mod sub_path;
 mod supplies;
 mod tokens;
 mod unclaimed;
+mod user;
 mod volumes;
 pub(crate) mod workplace;
 

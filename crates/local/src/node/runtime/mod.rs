@@ -117,8 +117,11 @@ pub struct User {
     pub gid: Option<u32>,
     /// More groups.
     pub groups: Vec<u32>,
+    /// Rights of containers that it does without, by the names of capabilities, or `ALL`.
+    pub dropped: Vec<String>,
 }
 
+#[cfg(target_os = "linux")]
 impl User {
     /// Whether it is anyone in particular.
     pub(crate) fn is_asked_for(&self) -> bool {

@@ -160,7 +160,7 @@ pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
         #[cfg(target_os = "linux")]
         {
             if geteuid().is_root() {
-                rights::cut()?;
+                rights::cut(&order.user.dropped)?;
                 // A root that may not even choose its groups still runs what does not ask for others.
                 if order.user.is_asked_for() {
                     become_user(&order.user, Isolation::Root)?;
@@ -199,7 +199,7 @@ fn spawn(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Err
     if geteuid().is_root() {
         // What a thread gives up it does not get back.
         let limited = || {
-            rights::cut()?;
+            rights::cut(&container.spec.user.dropped)?;
             beside::spawn(&container.spec, &container.spec.user, exec)
         };
         let spawned = thread::scope(|scope| scope.spawn(limited).join());

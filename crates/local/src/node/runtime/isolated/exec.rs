@@ -48,6 +48,7 @@ fn perform(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), E
     // Before this thread sees other files.
     let door = cgroup::Door::open(&container.groups)?;
     join(container.pid)?;
+    rights::cut(&container.spec.user.dropped)?;
     // Also a terminal is one of the container's own.
     let (child, terminal) = beside::spawn(&container.spec, &container.spec.user, exec)?;
     Ok((door.admit(child)?, terminal))
@@ -78,5 +79,5 @@ fn join(pid: u32) -> Result<(), Error> {
             setns(namespace, *kind).map_err(Error::system(what))?;
         }
     }
-    rights::cut()
+    Ok(())
 }

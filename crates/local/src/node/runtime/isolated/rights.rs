@@ -24,13 +24,14 @@ const KEPT: [Capability; 13] = [
     Capability::CAP_SYS_CHROOT,
 ];
 
-/// Cuts what this thread, and whatever it executes, can ever do.
-pub fn cut() -> Result<(), Error> {
+/// Cuts what this thread, and whatever it executes, can ever do. `dropped` names what containers may do and this one
+/// does without; names that nobody knows are of rights that it does not have.
+pub fn cut(dropped: &[String]) -> Result<(), Error> {
     let failed = |e: caps::errors::CapsError| Error::System {
         what: "give up rights".to_owned(),
         source: std::io::Error::other(e.to_string()),
     };
-    let kept: HashSet<Capability> = KEPT.into_iter().collect();
+    let kept = kept(dropped);
     caps::clear(None, CapSet::Ambient).map_err(failed)?;
     let bounding = caps::read(None, CapSet::Bounding).map_err(failed)?;
     for capability in bounding.difference(&kept) {
@@ -38,4 +39,33 @@ pub fn cut() -> Result<(), Error> {
     }
     caps::clear(None, CapSet::Inheritable).map_err(failed)?;
     prctl::set_no_new_privs().map_err(Error::system("forbid new rights"))
+}
+
+fn kept(dropped: &[String]) -> HashSet<Capability> {
+    let is_dropped = |capability: &Capability| {
+        let name = capability.to_string();
+        dropped.iter().any(|dropped| {
+            let dropped = dropped.to_uppercase();
+            dropped == "ALL" || name.strip_prefix("CAP_") == Some(dropped.trim_start_matches("CAP_"))
+        })
+    };
+    KEPT.into_iter()
+        .filter(|capability| !is_dropped(capability))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_does_without_what_it_drops() {
+        let left = |dropped: &[&str]| {
+            let dropped: Vec<_> = dropped.iter().map(ToString::to_string).collect();
+            kept(&dropped).len()
+        };
+        assert_eq!(left(&[]), KEPT.len());
+        assert_eq!(left(&["NET_RAW", "CAP_KILL", "SYS_ADMIN"]), KEPT.len() - 2);
+        assert_eq!(left(&["all"]), 0);
+    }
 }

@@ -48,7 +48,7 @@ fn prepare(order: &Order) -> Result<PathBuf, Error> {
             "go to the working directory {}",
             directory.display()
         )))?;
-    rights::cut()?;
+    rights::cut(&order.user.dropped)?;
     become_user(&order.user, order.isolation)?;
     first::program(&order.command, &order.env)
 }
