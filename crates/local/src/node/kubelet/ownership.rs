@@ -1,11 +1,25 @@
 //! Volumes that belong to the group of their pod, which `fsGroup` names.
 
-use std::fs;
+use std::ffi::{CStr, CString};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, lchown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::Pod;
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, fchown, fchownat};
+
+/// The mode of a directory that gives what is made in it to its own group.
+const NEW_FILES_TOO: u32 = 0o2000;
+/// Follows no link, and waits for nobody.
+const OPEN: OFlag = OFlag::O_NOFOLLOW
+    .union(OFlag::O_NONBLOCK)
+    .union(OFlag::O_NOCTTY)
+    .union(OFlag::O_CLOEXEC);
 
 /// What the group may do with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +39,7 @@ pub fn group(pod: &Pod) -> Option<u32> {
 /// Gives a volume and all that is in it to a group, and so what will be made in it. Who may not do that has no groups to
 /// give it to: all of the pod is run by the one who owns the volume.
 pub fn share(path: &Path, group: u32, wanted: Use) -> io::Result<()> {
-    match give(path, group, wanted) {
+    match File::open(path).and_then(|volume| give(&volume, group, wanted)) {
         Err(error)
             if matches!(
                 error.kind(),
@@ -38,32 +52,62 @@ pub fn share(path: &Path, group: u32, wanted: Use) -> io::Result<()> {
     }
 }
 
-fn give(path: &Path, group: u32, wanted: Use) -> io::Result<()> {
-    const NEW_FILES_TOO: u32 = 0o2000;
+/// Whether a volume has been given to a group so that it may write. What is made in it is the group's from then on.
+pub fn is_shared(path: &Path, group: u32) -> bool {
+    const GIVEN: u32 = NEW_FILES_TOO | 0o070;
+    fs::metadata(path).is_ok_and(|found| found.gid() == group && found.mode() & GIVEN == GIVEN)
+}
+
+/// Works on what is open, not on paths: others may be using the volume, and put links where files were.
+fn give(file: &File, group: u32, wanted: Use) -> io::Result<()> {
     const ENTER: u32 = 0o110;
-    let found = fs::symlink_metadata(path)?;
-    lchown(path, None, Some(group))?;
-    // What a link leads to has a mode of its own.
-    if found.is_symlink() {
-        return Ok(());
-    }
+    let found = file.metadata()?;
+    fchown(file, None, Some(Gid::from_raw(group)))?;
     let mut mode = found.permissions().mode();
     mode |= match wanted {
         Use::Read => 0o440,
         Use::Write => 0o660,
     };
     if found.is_dir() {
-        for entry in fs::read_dir(path)? {
-            give(&entry?.path(), group, wanted)?;
+        let mut directory = Dir::from_fd(file.try_clone()?.into())?;
+        let names: Vec<CString> = directory
+            .iter()
+            .map(|entry| entry.map(|entry| entry.file_name().to_owned()))
+            .collect::<nix::Result<_>>()?;
+        let names = names
+            .iter()
+            .filter(|name| ![c".", c".."].contains(&name.as_c_str()));
+        for name in names {
+            give_entry(file, name, group, wanted)?;
         }
         mode |= NEW_FILES_TOO | ENTER;
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    file.set_permissions(fs::Permissions::from_mode(mode))
+}
+
+fn give_entry(directory: &File, name: &CStr, group: u32, wanted: Use) -> io::Result<()> {
+    match openat(directory, name, OPEN, Mode::empty()) {
+        Ok(entry) => give(&File::from(entry), group, wanted),
+        // What a link leads to has a mode of its own, and a socket can't be opened.
+        Err(Errno::ELOOP | Errno::ENXIO | Errno::EOPNOTSUPP) => {
+            let group = Some(Gid::from_raw(group));
+            Ok(fchownat(
+                directory,
+                name,
+                None,
+                group,
+                AtFlags::AT_SYMLINK_NOFOLLOW,
+            )?)
+        }
+        // Somebody else has removed it.
+        Err(Errno::ENOENT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 

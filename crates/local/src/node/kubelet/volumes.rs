@@ -91,6 +91,12 @@ pub fn make(
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let path = places.claims.join(namespace).join(&claim.claim_name);
         fs::create_dir_all(&path).map_err(io)?;
+        // It may hold much, and this may be asked for often: once is enough.
+        let group =
+            group.filter(|group| claim.read_only != Some(true) && !ownership::is_shared(&path, *group));
+        if let Some(group) = group {
+            ownership::share(&path, group, Use::Write).map_err(io)?;
+        }
         return Ok(path);
     }
     if volume.empty_dir.is_some() || is_nothing(volume) {
@@ -299,4 +305,43 @@ pub(super) fn inside(path: &Path) -> PathBuf {
     path.components()
         .filter(|component| matches!(component, Component::Normal(_)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_claim_belongs_to_the_group_of_its_pod() {
+        let place = tempfile::tempdir().unwrap();
+        let claim = place.path().join("claims/default/data");
+        fs::create_dir_all(&claim).unwrap();
+        fs::write(claim.join("file"), "").unwrap();
+        let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        set(&claim, 0o700);
+        set(&claim.join("file"), 0o600);
+        let group = fs::metadata(&claim).unwrap().gid();
+        let pod = json!({
+            "metadata": {"namespace": "default"},
+            "spec": {"containers": [], "securityContext": {"fsGroup": group}},
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let places = Places {
+            pod: place.path().join("pod"),
+            claims: place.path().join("claims"),
+        };
+        let modes = |read_only: bool| {
+            let volume =
+                json!({"name": "v", "persistentVolumeClaim": {"claimName": "data", "readOnly": read_only}});
+            let volume = serde_json::from_value(volume).unwrap();
+            make(&volume, &pod, &Configuration::default(), &places).unwrap();
+            [&claim, &claim.join("file")].map(|path| fs::metadata(path).unwrap().mode() & 0o7777)
+        };
+        assert_eq!(modes(true), [0o700, 0o600]);
+        assert_eq!(modes(false), [0o2770, 0o660]);
+    }
 }
