@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::entry::{Owner, Uid};
+use super::entry::{Owner, Uid, without_job};
 use super::{Inner, JobKey, Kind, Source};
 use crate::slim::{Meta, OwnerRef, SlimMeta, SlimPod, Version};
 
@@ -44,10 +44,12 @@ impl Inner {
             // Its owner was taken from it: it is nobody's child any more.
             return Err(self.detach(kind, metadata, None));
         };
+        let filed = self.filed(&metadata.namespace, &owner.uid);
         if metadata.labels.as_ref().and_then(|labels| labels.job.as_deref()) != Some(&*owner.name) {
-            self.detach(kind, metadata, Some(&owner.uid));
+            self.detach(kind, metadata, filed.as_deref());
         }
-        let known = self.owners.get(&*owner.uid).is_some_and(|owner| match kind {
+        let known = filed.as_ref().and_then(|uid| self.owners.get(uid));
+        let known = known.is_some_and(|owner| match kind {
             Kind::Pod => owner.pods.contains(&metadata.name, &metadata.uid),
             _ => owner.services.contains(&metadata.name, &metadata.uid),
         });
@@ -55,15 +57,22 @@ impl Inner {
             // The watch has seen it come, and go.
             return Err(None);
         }
-        Ok((self.owner(&metadata.namespace, owner), epoch))
+        let place = filed.unwrap_or_else(|| self.await_job(&metadata.namespace, owner));
+        Ok((place, epoch))
     }
 
-    /// The UID of an owner, which is made known if it was not.
-    fn owner(&mut self, namespace: &str, owner: &OwnerRef) -> Uid {
-        if let Some((uid, _)) = self.owners.get_key_value(&*owner.uid) {
-            return uid.clone();
-        }
-        let uid: Uid = Arc::from(&*owner.uid);
+    /// Under what the children in a namespace of an owner are kept, if any are. An owner is of the namespace of its
+    /// children: what names a job of another one as its owner is not that job's, whatever the UID says.
+    fn filed(&self, namespace: &str, uid: &str) -> Option<Uid> {
+        let here = |(_, owner): &(&Uid, &Owner)| *owner.key.namespace == *namespace;
+        let filed = self.owners.get_key_value(uid).filter(here);
+        let filed = filed.or_else(|| self.owners.get_key_value(&*without_job(namespace, uid)));
+        filed.map(|(uid, _)| uid.clone())
+    }
+
+    /// Makes an owner known of which there is no job yet.
+    fn await_job(&mut self, namespace: &str, owner: &OwnerRef) -> Uid {
+        let uid: Uid = Arc::from(without_job(namespace, &owner.uid));
         self.owners
             .insert(uid.clone(), Owner::new(JobKey::new(namespace, &owner.name)));
         uid
@@ -86,10 +95,8 @@ impl Inner {
             metadata.resource_version,
             Source::Watch,
         );
-        let owner = metadata
-            .job()
-            .and_then(|owner| self.owners.get_key_value(&*owner.uid))
-            .map(|(uid, _)| uid.clone());
+        let owner = metadata.job();
+        let owner = owner.and_then(|owner| self.filed(&metadata.namespace, &owner.uid));
         if let Some(uid) = owner
             && let Some(owner) = self.owners.get_mut(&uid)
         {

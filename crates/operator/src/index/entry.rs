@@ -12,7 +12,14 @@ use crate::slim::{Malformed, Version};
 
 pub(super) type Uid = Arc<str>;
 
-/// Everything under one UID: a job, and what it owns. The one may be known without the other.
+/// Under what the children in a namespace are kept that name an owner of which no job is known. Anybody may write any UID
+/// into a pod of theirs: until the job comes, and says in which namespace it is, nobody can tell who is right.
+pub(super) fn without_job(namespace: &str, uid: &str) -> String {
+    format!("{namespace}/{uid}")
+}
+
+/// A job and what it owns, kept under its UID; or what is owned by a job that is not known, kept under its namespace and
+/// the UID.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) key: JobKey,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::{JobPhase, TrainingJobStatus};
 
-use super::entry::{Job, JobEntry, Owner, Uid};
+use super::entry::{Job, JobEntry, Owner, Uid, without_job};
 use super::{Inner, JobKey, Kind, Memory, Source};
 use crate::slim::{JobObject, Version, version};
 
@@ -32,10 +32,14 @@ impl Inner {
             Some((uid, _)) => uid.clone(),
             None => Arc::from(uid),
         };
-        let owner = self
-            .owners
-            .entry(uid.clone())
-            .or_insert_with(|| Owner::new(key.clone()));
+        if !self.owners.contains_key(&uid) {
+            let waiting = self.owners.remove(&*without_job(&key.namespace, &uid));
+            let mut owner = waiting.unwrap_or_else(|| Owner::new(key.clone()));
+            // What children say of their owner's name is only what they say.
+            owner.key = key.clone();
+            self.owners.insert(uid.clone(), owner);
+        }
+        let owner = self.owners.get_mut(&uid)?;
         let memory = match &mut owner.job {
             Some(entry) if version <= entry.version && version != Version(0) => {
                 entry.epoch = epoch;
@@ -56,7 +60,6 @@ impl Inner {
         };
         let phase = entry.phase();
         let old = owner.job.replace(entry);
-        let key = owner.key.clone();
         self.count(old.map(|entry| entry.phase()), Some(phase));
         self.names.insert(key.clone(), uid);
         Some(key)
@@ -120,7 +123,7 @@ impl Inner {
 
     /// Takes a job out; what it owned stays until it is gone itself.
     fn forget_job(&mut self, uid: &Uid) {
-        let Some(owner) = self.owners.get_mut(uid) else {
+        let Some(mut owner) = self.owners.remove(uid) else {
             return;
         };
         let old = owner.job.take();
@@ -130,8 +133,9 @@ impl Inner {
         if self.names.get(&owner.key) == Some(uid) {
             self.names.remove(&owner.key);
         }
-        if owner.is_empty() {
-            self.owners.remove(uid);
+        if !owner.is_empty() {
+            let uid = without_job(&owner.key.namespace, uid);
+            self.owners.insert(Arc::from(uid), owner);
         }
         self.count(old.map(|entry| entry.phase()), None);
     }

@@ -1,7 +1,8 @@
 //! All that is known of all jobs: one synchronous index, fed by watches and by the answers to our own writes.
 //!
-//! Jobs are found by name and by UID, children by the UID of the job that owns them, so that what belonged to a
-//! former job of the same name never shows up in the view of a new one.
+//! Jobs are found by name and by UID, children by their namespace and the UID of the job that owns them, so that what
+//! belonged to a former job of the same name never shows up in the view of a new one, and what somebody made in another
+//! namespace never shows up at all.
 //!
 //! The index sees our writes before the watches do: the answer to a create puts the row in, the answer to a delete
 //! marks it as going, the answer to a status write replaces the status. So a decision is never taken on a state

@@ -1,5 +1,6 @@
 mod jobs;
 mod lists;
+mod namespaces;
 mod nodes;
 mod pods;
 
