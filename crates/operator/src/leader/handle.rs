@@ -130,6 +130,12 @@ impl Seat {
             // Too late to be of use; the next attempt will tell.
             return false;
         }
+        // Writes were refused for a while, as after a step of the wall clock. What was to be written then is lost unless a
+        // new term begins, in which everything is looked at anew.
+        if self.end.is_some() && !self.leadership.may_write() {
+            tracing::warn!("the leadership had ended by the wall clock: a new term begins");
+            self.leave();
+        }
         let shared = &self.leadership.shared;
         let wall = begun_wall
             .as_millisecond()
@@ -171,4 +177,28 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos())
         .unwrap_or(u64::MAX)
         .min(u64::MAX - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_step_of_the_wall_clock_ends_the_term_and_begins_another() {
+        let mut seat = Seat::new();
+        let mut leadership = seat.leadership();
+        let deadline = Duration::from_secs(10);
+        assert!(seat.renew(Instant::now(), Timestamp::now(), deadline));
+        assert_eq!(leadership.leading().await, 1);
+        assert!(!seat.renew(Instant::now(), Timestamp::now(), deadline));
+        // As if the clock had been set forward while the lease was renewed.
+        let stepped = Timestamp::now() - jiff::SignedDuration::from_secs(20);
+        seat.renew(Instant::now(), stepped, deadline);
+        assert!(!leadership.may_write());
+        let waiting = tokio::spawn(async move { leadership.leading().await });
+        tokio::task::yield_now().await;
+        assert!(seat.renew(Instant::now(), Timestamp::now(), deadline));
+        assert_eq!(waiting.await.unwrap(), 2);
+        assert!(!seat.renew(Instant::now(), Timestamp::now(), deadline));
+    }
 }
