@@ -58,13 +58,14 @@ pub fn step(
     duration: Duration,
     now: Instant,
 ) -> (Option<Observation>, Decision) {
-    let Some(lease) = lease else {
-        return (None, Decision::Claim(Claim::Create));
-    };
-    let record = lease.spec.clone().unwrap_or_default();
-    let observed = match observed {
-        Some(observed) if observed.record == record => observed,
-        _ => Observation { record, seen: now },
+    let found = lease.is_some();
+    let record = lease.map(|lease| lease.spec.clone().unwrap_or_default());
+    let observed = match (observed, record) {
+        (None, None) => return (None, Decision::Claim(Claim::Create)),
+        // Whoever held a lease that was deleted goes on writing until it finds out.
+        (Some(observed), None) => observed,
+        (Some(observed), Some(record)) if observed.record == record => observed,
+        (_, Some(record)) => Observation { record, seen: now },
     };
     let holder = observed.record.holder_identity.as_deref().unwrap_or_default();
     let granted = observed
@@ -74,9 +75,13 @@ pub fn step(
     let granted = granted
         .filter(|secs| *secs > 0)
         .map_or(duration, Duration::from_secs);
-    let decision = if holder == identity {
+    let ours = holder == identity;
+    let free = ours || holder.is_empty() || now >= observed.seen + granted;
+    let decision = if free && !found {
+        Decision::Claim(Claim::Create)
+    } else if ours {
         Decision::Claim(Claim::Renew)
-    } else if holder.is_empty() || now >= observed.seen + granted {
+    } else if free {
         Decision::Claim(Claim::Acquire)
     } else {
         Decision::Wait {

@@ -46,7 +46,10 @@ const IN_A_YEAR: &str = "2027-01-01T00:00:00Z";
 #[case::own(None, Some(lease("me", 1, LONG_AGO)), 0, Decision::Claim(Claim::Renew))]
 #[case::own_and_expired(Some((lease("me", 1, NOON), 0)), Some(lease("me", 1, NOON)), 99, Decision::Claim(Claim::Renew))]
 #[case::released(Some((lease("b", 1, NOON), 0)), Some(lease("", 2, NOON)), 1, Decision::Claim(Claim::Acquire))]
-#[case::deleted(Some((lease("b", 1, NOON), 0)), None, 1, Decision::Claim(Claim::Create))]
+#[case::deleted(Some((lease("b", 1, NOON), 0)), None, 14, wait("b"))]
+#[case::deleted_and_expired(Some((lease("b", 1, NOON), 0)), None, 15, Decision::Claim(Claim::Create))]
+#[case::own_deleted(Some((lease("me", 1, NOON), 0)), None, 1, Decision::Claim(Claim::Create))]
+#[case::released_and_deleted(Some((lease("", 1, NOON), 0)), None, 1, Decision::Claim(Claim::Create))]
 #[case::empty(None, Some(Lease::default()), 0, Decision::Claim(Claim::Acquire))]
 fn decides(
     #[case] observed: Option<(Lease, u64)>,
