@@ -86,11 +86,16 @@ impl Hands {
                 Err(Failure::Gone) => continue,
                 found => found?,
             };
-            let hidden = !found.metadata.is_labelled() && !found.metadata.terminating();
-            if hidden && matches!(Claim::of(&found.metadata, target), Claim::Ours) {
-                self.show(target, Child::Pod, name, &found.metadata).await?;
-                any = true;
+            if found.metadata.terminating() || !matches!(Claim::of(&found.metadata, target), Claim::Ours) {
+                continue;
             }
+            if found.metadata.is_labelled() {
+                // Somebody gave it its label back, and the watch is about to say so.
+                self.see(Child::Pod, found);
+            } else {
+                self.show(target, Child::Pod, name, &found.metadata).await?;
+            }
+            any = true;
         }
         Ok(any)
     }

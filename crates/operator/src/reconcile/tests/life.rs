@@ -86,6 +86,20 @@ async fn a_pod_that_lost_its_labels_gets_them_back_and_counts_as_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_label_that_is_back_before_the_watch_says_so_costs_no_pod() {
+    let operator = Operator::new();
+    operator.apply(&job(1));
+    operator.settle().await;
+    operator.pod_is(0, "Running");
+    operator.settle().await;
+    operator.pod_is_gone(0);
+    *operator.server.found.lock().unwrap() = Some(operator.server.pod(0, "Running"));
+    operator.settle().await;
+    assert_eq!(operator.server.status()["phase"], "Running");
+    assert_eq!(operator.server.count("PATCH a-w-0"), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn jobs_of_others_and_jobs_on_their_way_out_are_left_alone() {
     for change in [
         (|job: &mut Value| job["spec"]["managedBy"] = json!("example.com/other")) as fn(&mut Value),
