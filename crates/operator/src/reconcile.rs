@@ -1,27 +1,31 @@
 //! One reconcile: look at the index, ask what to do, do it.
 
+mod judge;
 mod malformed;
+mod pause;
 mod refusal;
 mod told;
 mod verdict;
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::{TrainingJob, TrainingJobStatus};
 use trainyard_core::plan::{Action, Plan, StatusWrite, plan};
 use trainyard_core::view::{Conflict, View};
 
-use crate::act::{Class, Done, Failure, Hands, Place, Target};
+use crate::act::{Class, Failure, Hands, Place, Target};
 use crate::clock::Clock;
 use crate::events::Recorder;
 use crate::index::{Index, JobKey, Known, Memory, Snapshot};
 use crate::metrics::{Metrics, Outcome};
 
+use judge::ineffective;
+use pause::hold_back;
 use refusal::held;
 use told::Told;
 pub use verdict::{Next, Verdict};
@@ -59,8 +63,20 @@ struct Work {
     cost: Duration,
     /// It has been made sure that pods are gone that are not there.
     searched: bool,
+    /// A fingerprint of what was last done.
+    did: Option<u64>,
+    /// How it ends, if something failed on the way.
+    outcome: Option<Outcome>,
     /// The place from which the status is written.
     place: Option<Place>,
+}
+
+impl Work {
+    /// Whether the same was done the last time.
+    fn did_just(&mut self, actions: &[Action]) -> bool {
+        let did = BuildHasherDefault::<DefaultHasher>::default().hash_one(actions);
+        self.did.replace(did) == Some(did)
+    }
 }
 
 /// What one look has come to so far.
@@ -102,31 +118,11 @@ impl Reconciler {
                 Err(failure) => break Err(failure),
             }
         };
-        let verdict = result.unwrap_or_else(|failure| Self::failed(key, failure));
+        let verdict = result.unwrap_or_else(|failure| self.failed(key, &failure));
         Verdict {
             cost: work.cost,
+            outcome: work.outcome.unwrap_or(verdict.outcome),
             ..verdict
-        }
-    }
-
-    fn failed(key: &JobKey, failure: Failure) -> Verdict {
-        match failure {
-            Failure::NotLeader => Verdict::new(Outcome::Error, Next::Rest),
-            // The watch will say what became of it.
-            Failure::Gone => Verdict::new(Outcome::Conflict, Next::Retry(None)),
-            Failure::Conflict | Failure::Exists | Failure::Skipped => {
-                Verdict::new(Outcome::Conflict, Next::Stale)
-            }
-            Failure::InTheWay => Verdict::new(Outcome::Conflict, Next::Again),
-            Failure::Former | Failure::NamespaceEnds => Verdict::new(Outcome::Waiting, Next::Retry(None)),
-            Failure::Refused(error) => {
-                tracing::warn!(job = %key, %error, "the server refuses a write");
-                Verdict::new(Outcome::Error, Next::Retry(None))
-            }
-            Failure::Transient(error, pause) => {
-                tracing::debug!(job = %key, %error, "a write failed and is tried again");
-                Verdict::new(Outcome::Error, Next::Retry(pause))
-            }
         }
     }
 
@@ -147,6 +143,7 @@ impl Reconciler {
             departed,
             conflicts,
             refusal,
+            pauses,
             nodes,
             memory,
         } = known;
@@ -186,19 +183,19 @@ impl Reconciler {
         if self.search(target, &plan.missing, work).await? {
             return Ok(None);
         }
-        if let Some(until) = held(memory.hold, job.metadata.generation, started) {
-            let before = plan.actions.len();
-            plan.actions.retain(|action| !action.creates());
-            if plan.actions.len() < before {
-                progress.at(until);
-            }
-        }
+        let hold = held(memory.hold, job.metadata.generation, started);
+        self.forget_pauses(target, &pauses, &plan);
+        hold_back(&mut plan, &mut progress, hold, &pauses, started);
         if !plan.actions.is_empty() {
             work.place = None;
             let created = plan.actions.iter().any(Action::creates);
-            let done = Box::pin(self.hands.act(target, &job, plan.actions)).await;
+            let done = if work.did_just(&plan.actions) {
+                ineffective(plan.actions)
+            } else {
+                Box::pin(self.hands.act(target, &job, plan.actions)).await
+            };
             work.acted |= done.acted > 0;
-            self.judge(target, &job.metadata, memory, created, done)?;
+            self.judge(target, &job.metadata, memory, &pauses, created, done, work)?;
             return Ok(None);
         }
         if let Some(wake) = plan.wake_at {
@@ -269,31 +266,6 @@ impl Reconciler {
         Box::pin(self.hands.find(target, missing)).await
     }
 
-    /// Judges what became of the actions.
-    fn judge(
-        &self,
-        target: Target<'_>,
-        job: &ObjectMeta,
-        memory: Memory,
-        created: bool,
-        done: Done,
-    ) -> Result<(), Failure> {
-        if done.conflict {
-            let now = Instant::now();
-            self.index
-                .remember(target.uid, |memory| memory.probed = Some(now));
-            return Err(Failure::InTheWay);
-        }
-        match done.failure {
-            // The rest of the job goes on; what was refused is tried again after a pause.
-            Some(Failure::Refused(words)) => self.refused(target, job, memory, done.refusal, words),
-            Some(failure) => return Err(failure),
-            None if created => self.taken(target, memory),
-            None => {}
-        }
-        Ok(())
-    }
-
     /// Writes the status, and does what may be done only then.
     #[expect(
         clippy::too_many_arguments,
@@ -339,11 +311,14 @@ impl Reconciler {
             // What was decided for another spec is decided anew.
             && known.job.metadata.generation == generation
         {
-            let done = Box::pin(self.hands.act(target, &known.job, plan.after)).await;
-            progress.acted |= done.acted > 0;
-            if let Some(failure) = done.failure {
-                return Err(failure);
-            }
+            let Snapshot {
+                job, memory, pauses, ..
+            } = *known;
+            let created = plan.after.iter().any(Action::creates);
+            let done = Box::pin(self.hands.act(target, &job, plan.after)).await;
+            // Another look will tell when what failed is to be tried again.
+            progress.acted = true;
+            self.judge(target, &job.metadata, memory, &pauses, created, done, work)?;
         }
         Ok(progress.verdict())
     }

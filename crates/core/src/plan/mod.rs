@@ -48,7 +48,7 @@ pub enum StatusWrite {
 }
 
 /// One write.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Create a pod.
     CreatePod(PodKey),

@@ -16,8 +16,10 @@ pub enum Failure {
     /// The server could not be reached or was too busy; it may or may not have been carried out. With the time the
     /// server asks to be left alone.
     Transient(String, Option<Duration>),
-    /// The object has been changed since it was looked at.
+    /// The object has been changed since it was looked at, or so the server says.
     Conflict,
+    /// Another object has the name by now.
+    Replaced,
     /// An object of that name exists.
     Exists,
     /// An object of that name exists and will be gone soon.
@@ -40,17 +42,38 @@ impl Failure {
         }
     }
 
+    /// Whether another failure says more about what to do next.
+    pub(super) fn is_less_than(&self, other: &Self) -> bool {
+        self.gravity() < other.gravity()
+    }
+
     fn gravity(&self) -> u8 {
         match self {
             Self::NotLeader => 9,
             Self::NamespaceEnds => 8,
-            Self::Transient(..) => 7,
-            Self::Refused(_) => 6,
-            Self::Conflict => 5,
+            Self::Refused(_) => 7,
+            Self::Transient(..) => 6,
+            Self::Conflict | Self::Replaced => 5,
             Self::Former => 4,
             Self::InTheWay => 3,
             Self::Exists | Self::Gone => 2,
             Self::Skipped => 0,
+        }
+    }
+
+    /// What there is to say about it.
+    pub fn words(&self) -> &str {
+        match self {
+            Self::Refused(words) | Self::Transient(words, _) => words,
+            Self::NotLeader => "this replica does not lead any more",
+            Self::NamespaceEnds => "the namespace is being removed",
+            Self::Conflict => "the server says that somebody else was faster",
+            Self::Replaced => "another object has its name",
+            Self::Exists => "an object of its name exists",
+            Self::Former => "an object of its name, left by a former job, is still being removed",
+            Self::InTheWay => "an object of its name is somebody else's",
+            Self::Gone => "it is not there",
+            Self::Skipped => "another of its kind was refused",
         }
     }
 
@@ -71,6 +94,12 @@ impl Failure {
             causes.iter().any(|cause| cause.reason == reason)
         };
         match status.code {
+            // With a code that a webhook has chosen, which says nothing about the object.
+            _ if status.message.starts_with("admission webhook ")
+                && status.message.contains(" denied the request") =>
+            {
+                Self::Refused(words())
+            }
             403 if cause("NamespaceTerminating")
                 || status.message.contains("because it is being terminated") =>
             {
@@ -89,6 +118,8 @@ impl Failure {
             }
             404 => Self::Gone,
             409 if status.reason == "AlreadyExists" => Self::Exists,
+            // "Precondition failed: UID in ...", or "the UID in the precondition ... does not match ...".
+            409 if status.message.contains("recondition") && status.message.contains("UID") => Self::Replaced,
             409 => Self::Conflict,
             // A webhook that can't be called is somebody's to repair, and the user's to know of.
             500 if status.message.contains("failed calling webhook") => Self::Refused(words()),
@@ -127,6 +158,19 @@ mod tests {
             Failure::from(kube::Error::Api(serde_json::from_value(body).unwrap()))
         };
         assert_eq!(failure(409, "Conflict", "quota was modified"), Failure::Conflict);
+        for words in [
+            "Precondition failed: UID in precondition: a, UID in object meta: b",
+            "the UID in the precondition (a) does not match the UID in record (b)",
+        ] {
+            assert_eq!(failure(409, "Conflict", words), Failure::Replaced);
+        }
+        for code in [404, 409] {
+            let words = "admission webhook \"w\" denied the request: not now";
+            assert_eq!(
+                failure(code, "Conflict", words),
+                Failure::Refused(words.to_owned())
+            );
+        }
         assert_eq!(
             failure(403, "Forbidden", "ns is forbidden because it is being terminated"),
             Failure::NamespaceEnds

@@ -62,21 +62,55 @@ pub struct Done {
     pub acted: usize,
     /// Whether something is in the way that belongs to somebody else.
     pub conflict: bool,
-    /// The gravest of the failures.
+    /// The gravest of the failures to create children, or that nothing may be written any more.
     pub failure: Option<Failure>,
-    /// The first child that was refused.
+    /// The child of which that failure says most.
     pub refusal: Option<Refusal>,
+    /// Other writes that failed, and those that may have changed nothing though the server took them: they are not to be
+    /// sent again at once.
+    pub tried: Vec<(Action, Option<Failure>)>,
 }
 
-/// Whether children are refused, and which was the first if the user should hear of it.
-type Refused = OnceLock<Option<Refusal>>;
+/// Set once children are refused.
+type Refused = OnceLock<()>;
 
 impl Done {
-    fn note(&mut self, result: Result<(), Failure>) {
+    fn note(&mut self, job: Option<&Job<'_>>, action: Action, result: Result<(), Failure>) {
         match result {
-            Ok(()) => self.acted += 1,
+            Ok(()) => {
+                self.acted += 1;
+                // A pod that is on its way out stays there until its finalizers are gone, however often it is asked.
+                if matches!(action, Action::DeletePod { force: true, .. }) {
+                    self.tried.push((action, None));
+                }
+            }
             Err(Failure::InTheWay) => self.conflict = true,
-            Err(failure) => self.failure = Some(Failure::graver(self.failure.take(), failure)),
+            Err(failure) if action.creates() || failure == Failure::NotLeader => {
+                self.explain(job, &action, &failure);
+                self.failure = Some(Failure::graver(self.failure.take(), failure));
+            }
+            Err(failure) => self.tried.push((action, Some(failure))),
+        }
+    }
+
+    /// Names the child that a failure is about: of those for which the gravest holds the first refused, or the one whose
+    /// name comes first, so that it stays the same from one try to the next.
+    fn explain(&mut self, job: Option<&Job<'_>>, action: &Action, failure: &Failure) {
+        let (kind, name) = match (action, job) {
+            (Action::CreatePod(key), Some(job)) => (Child::Pod.kind(), job.pod_name(*key)),
+            (Action::CreateService(key), Some(job)) => {
+                (Child::Service.kind(), build::service_name(job.name, *key))
+            }
+            _ => return,
+        };
+        let known = self.failure.as_ref().zip(self.refusal.as_ref());
+        let says_more = known.is_none_or(|(gravest, refusal)| {
+            let same = gravest == failure && !matches!(failure, Failure::Refused(_));
+            gravest.is_less_than(failure) || same && name < refusal.name
+        });
+        if says_more {
+            let message = failure.words().to_owned();
+            self.refusal = Some(Refusal { kind, name, message });
         }
     }
 }
@@ -148,17 +182,19 @@ impl Hands {
                 entering.set(self.gate.enter(Class::Urgent).fuse());
             }
             tokio::select! {
-                Some(result) = running.next() => done.note(result),
+                Some((action, result)) = running.next() => done.note(job, action, result),
                 place = &mut entering, if !entering.is_terminated() => {
                     if let Some(action) = actions.next() {
-                        running.push(self.one(target, job, action, &refused, place));
+                        let refused = &refused;
+                        running.push(async move {
+                            let result = self.one(target, job, action.clone(), refused, place).await;
+                            (action, result)
+                        });
                     }
                 }
                 else => break,
             }
         }
-        drop(running);
-        done.refusal = refused.into_inner().flatten();
         done
     }
 
@@ -222,19 +258,8 @@ impl Hands {
             }
             Err(Failure::Exists) => self.exists(target, child, &name).await,
             Err(failure) => {
-                match &failure {
-                    Failure::Refused(words) => {
-                        let refusal = Refusal {
-                            kind: child.kind(),
-                            name,
-                            message: words.clone(),
-                        };
-                        let _ = refused.set(Some(refusal));
-                    }
-                    Failure::NamespaceEnds => {
-                        let _ = refused.set(None);
-                    }
-                    _ => {}
+                if matches!(failure, Failure::Refused(_) | Failure::NamespaceEnds) {
+                    let _ = refused.set(());
                 }
                 Err(failure)
             }
@@ -287,9 +312,7 @@ impl Hands {
                 Ok(Some(metadata).filter(|left| *left.uid == *uid && left.is_gone()))
             }
             // Gone, or another object has the name by now: what was to be deleted is not there.
-            Err(Failure::Gone | Failure::Conflict) => Ok(None),
-            // That is not about what the user wrote, so it is not for the user to hear.
-            Err(Failure::Refused(words)) => Err(Failure::Transient(words, None)),
+            Err(Failure::Gone | Failure::Replaced) => Ok(None),
             Err(failure) => Err(failure),
         }
     }

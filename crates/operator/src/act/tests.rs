@@ -1,3 +1,5 @@
+mod denied;
+
 use std::sync::Mutex;
 
 use http::{Request, Response};
@@ -279,7 +281,11 @@ async fn deletes_name_the_uid_and_what_is_gone_is_deleted() {
     for answer in [
         (200, json!({})),
         status(404, "NotFound", ""),
-        status(409, "Conflict", "uid differs"),
+        status(
+            409,
+            "Conflict",
+            "Precondition failed: UID in precondition: a, UID in object meta: b",
+        ),
     ] {
         let server = Server::new(move |_, body| {
             assert_eq!(body["preconditions"]["uid"], "uid-a-w-0");

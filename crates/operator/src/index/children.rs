@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::entry::{Owner, Uid, without_job};
 use super::{Inner, JobKey, Kind, Source};
 use crate::slim::{Meta, OwnerRef, SlimMeta, SlimPod, Version};
@@ -106,6 +108,15 @@ impl Inner {
         self.detach(kind, metadata, None)
     }
 
+    /// Nothing is left of a former job of this name: a later one need not wait out its pause.
+    fn end_hold(&mut self, key: &JobKey) {
+        let job = self.names.get(key).and_then(|uid| self.owners.get_mut(uid));
+        let job = job.and_then(|owner| owner.job.as_mut());
+        if let Some(hold) = job.and_then(|entry| entry.memory.hold.as_mut()) {
+            hold.until = Instant::now();
+        }
+    }
+
     /// Drops an owner of which nothing is left. The key to look at: that of the job now known by the owner's name,
     /// which may be a later one that waits for what an earlier one left behind.
     pub(super) fn tidy(&mut self, uid: &Uid) -> Option<JobKey> {
@@ -113,6 +124,7 @@ impl Inner {
         let key = owner.key.clone();
         if owner.is_empty() {
             self.owners.remove(uid);
+            self.end_hold(&key);
         }
         self.names.contains_key(&key).then_some(key)
     }

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use trainyard_api::{JobPhase, TrainingJob};
 use trainyard_core::view::{Conflict, Departed, PodPhase, PodRow, Refusal, ServiceRow};
 
+use super::pauses::Pauses;
 use super::rows::Rows;
 use super::{JobKey, Kind};
 use crate::slim::{Malformed, Version};
@@ -30,6 +31,7 @@ pub(super) struct Owner {
     pub(super) departed: Vec<Departed>,
     pub(super) conflicts: Vec<Conflict>,
     pub(super) refusal: Option<Arc<Refusal>>,
+    pub(super) pauses: Pauses,
 }
 
 impl Owner {
@@ -42,6 +44,7 @@ impl Owner {
             departed: Vec::new(),
             conflicts: Vec::new(),
             refusal: None,
+            pauses: Pauses::default(),
         }
     }
 
@@ -133,6 +136,8 @@ pub struct Memory {
     pub hold: Option<Hold>,
     /// A fingerprint of the last thing the user was told about children that could not be created, and when.
     pub told: Option<(u64, Instant)>,
+    /// A fingerprint of the last failure of a write that was logged.
+    pub warned: Option<u64>,
     /// When it was last looked whether what is in its way still is.
     pub probed: Option<Instant>,
     /// It has been deleted by us.

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::{JobPhase, TrainingJobStatus};
 
 use super::entry::{Job, JobEntry, Owner, Uid, without_job};
-use super::{Inner, JobKey, Kind, Memory, Source};
+use super::{Inner, JobKey, Kind, Memory, Pauses, Source};
 use crate::slim::{JobObject, Version, version};
 
 impl Inner {
@@ -130,6 +130,7 @@ impl Inner {
         owner.conflicts.clear();
         owner.departed.clear();
         owner.refusal = None;
+        owner.pauses = Pauses::default();
         if self.names.get(&owner.key) == Some(uid) {
             self.names.remove(&owner.key);
         }

@@ -10,53 +10,80 @@ use trainyard_core::plan::Note;
 use trainyard_core::view::Refusal;
 
 use super::Reconciler;
-use crate::act::Target;
+use super::pause::{LASTING, PASSING};
+use crate::act::{Failure, Target};
 use crate::index::{Hold, Memory};
 use crate::queue::{Backoff, jitter};
 
-/// The pause in creating children that the server refuses.
-const REFUSED: Backoff = Backoff {
+/// The pause in creating children where some of a former job are still there.
+const FORMER: Backoff = Backoff {
     base: Duration::from_secs(1),
-    max: Duration::from_mins(5),
+    max: Duration::from_secs(10),
 };
+/// What may be over in a moment is told when it has happened so often in a row.
+const WORTH_A_WORD: u32 = 4;
 /// Servers keep events for an hour: what still holds is said again before it is forgotten.
 const SAID_AGAIN: Duration = Duration::from_mins(30);
 
 impl Reconciler {
-    /// Notes that children were refused, and tells the user unless that has been said lately.
-    pub(super) fn refused(
+    /// Notes that children could not be created, and tells the user unless that has been said lately. They are tried again
+    /// after a pause; the failure comes back where it may be over in a moment, and the job is better looked at then.
+    pub(super) fn hold(
         &self,
         target: Target<'_>,
         job: &ObjectMeta,
         memory: Memory,
+        failure: Failure,
         refusal: Option<Refusal>,
-        words: String,
-    ) {
+    ) -> Result<(), Failure> {
         let now = Instant::now();
         let failures = memory
             .hold
             .filter(|hold| hold.generation == job.generation)
-            .map_or(1, |hold| hold.failures + 1);
+            .map_or(1, |hold| hold.failures.saturating_add(1));
+        let (backoff, asked) = match &failure {
+            Failure::Refused(_) | Failure::NamespaceEnds => (LASTING, None),
+            Failure::Former => (FORMER, None),
+            Failure::Transient(_, asked) => (PASSING, *asked),
+            _ => (PASSING, None),
+        };
+        let pause = backoff.pause(failures, jitter());
         let hold = Hold {
-            until: now + REFUSED.pause(failures, jitter()),
+            until: now + pause.max(asked.unwrap_or_default()),
             failures,
             generation: job.generation,
         };
-        let print = fingerprint(&words);
+        self.index.remember(target.uid, |memory| memory.hold = Some(hold));
+        let passing = !matches!(
+            failure,
+            Failure::Refused(_) | Failure::NamespaceEnds | Failure::Former
+        );
+        if passing && failures < WORTH_A_WORD {
+            return Err(failure);
+        }
+        if let Some(refusal) = refusal.filter(|_| failure != Failure::NamespaceEnds) {
+            self.say(target, job, memory, &failure, refusal);
+        }
+        Ok(())
+    }
+
+    fn say(&self, target: Target<'_>, job: &ObjectMeta, memory: Memory, failure: &Failure, refusal: Refusal) {
+        let now = Instant::now();
+        let message = refusal.to_string();
+        let print = match failure {
+            // Which of them it is makes a difference: they go one by one.
+            Failure::Former => hash(&message),
+            _ => fingerprint(&refusal.message),
+        };
         let said = memory.told.filter(|(told, _)| *told == print);
         let lately = said.is_some_and(|(_, at)| now < at + SAID_AGAIN);
-        self.index.remember(target.uid, |memory| {
-            memory.hold = Some(hold);
-            if !lately {
-                memory.told = Some((print, now));
-            }
-        });
-        let message = refusal.as_ref().map_or(words, ToString::to_string);
         if said.is_none() {
             // What says the same is not replaced, so that a status with it in it stays as it is.
-            self.index.refuse(target.uid, refusal);
+            self.index.refuse(target.uid, Some(refusal));
         }
         if !lately {
+            self.index
+                .remember(target.uid, |memory| memory.told = Some((print, now)));
             tracing::warn!(job = %target.key, error = message, "children could not be created");
             let note = Note {
                 warning: true,
@@ -85,12 +112,16 @@ pub(super) fn held(hold: Option<Hold>, generation: Option<i64>, now: Instant) ->
 
 /// A fingerprint of what the server says, without the name of the child it happened to say it about, and without the
 /// numbers, which change while it says the same.
-fn fingerprint(words: &str) -> u64 {
+pub(super) fn fingerprint(words: &str) -> u64 {
     let rest = words
         .split_once('"')
         .and_then(|(_, rest)| rest.split_once('"'))
         .map_or(words, |(_, rest)| rest);
     let words: String = rest.chars().filter(|c| !c.is_ascii_digit()).collect();
+    hash(&words)
+}
+
+fn hash(words: &str) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(words)
 }
 
@@ -109,7 +140,7 @@ mod tests {
     fn a_changed_spec_ends_the_pause() {
         let now = Instant::now();
         let hold = Hold {
-            until: now + REFUSED.base,
+            until: now + FORMER.base,
             failures: 1,
             generation: Some(1),
         };

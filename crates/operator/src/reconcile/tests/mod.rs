@@ -1,3 +1,4 @@
+mod denied;
 mod life;
 mod server;
 mod trouble;

@@ -19,10 +19,25 @@ pub(super) struct Server {
     pub(super) quota: Arc<Mutex<Option<usize>>>,
     /// The name of an object that is somebody else's.
     pub(super) taken: Arc<Mutex<Option<String>>>,
+    /// What a webhook denies.
+    pub(super) denied: Arc<Mutex<Option<Method>>>,
+    /// The name of a pod that a former job left and that is on its way out.
+    pub(super) former: Arc<Mutex<Option<String>>>,
     /// What is found by its name.
     pub(super) found: Arc<Mutex<Option<Value>>>,
     /// What happens while the next status is written.
     pub(super) meanwhile: Arc<Mutex<Option<Happening>>>,
+}
+
+/// A pod of a former job of the same name.
+pub(super) fn left_by_a_former_job(name: &str) -> Value {
+    json!({"metadata": {
+        "name": name, "namespace": "ns", "uid": "old", "resourceVersion": "6",
+        "deletionTimestamp": "2026-01-02T03:04:05Z",
+        "labels": {"app.kubernetes.io/managed-by": "trainyard", "trainyard.dev/job": "a"},
+        "ownerReferences": [{"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "name": "a", "uid": "u0",
+            "controller": true}],
+    }})
 }
 
 pub(super) type Happening = Box<dyn FnOnce() + Send>;
@@ -35,6 +50,26 @@ impl Server {
             happens();
         }
         let mut writes = self.writes.lock().unwrap();
+        if self.denied.lock().unwrap().as_ref() == Some(&method) {
+            writes.push((method, path.to_owned(), body));
+            let message = "admission webhook \"w\" denied the request: not now";
+            return (
+                403,
+                json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}),
+            );
+        }
+        if let Some(name) = &*self.former.lock().unwrap() {
+            if method == Method::GET && path.ends_with(name.as_str()) {
+                return (200, left_by_a_former_job(name));
+            }
+            if method == Method::POST && body["metadata"]["name"] == **name {
+                writes.push((method, path.to_owned(), json!({"refused": true})));
+                return (
+                    409,
+                    json!({"kind": "Status", "code": 409, "reason": "AlreadyExists"}),
+                );
+            }
+        }
         if let Some(found) = &*self.found.lock().unwrap() {
             if method == Method::GET {
                 return (200, found.clone());

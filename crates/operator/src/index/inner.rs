@@ -1,0 +1,110 @@
+//! What the index does under its lock, for all kinds.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::entry::Job;
+use super::{Inner, JobKey, Kind, Known, Snapshot};
+use crate::slim::Version;
+
+impl Inner {
+    /// Tells those who follow some jobs that these have changed.
+    pub(super) fn tell(&mut self, changed: &[JobKey]) {
+        if self.followers.is_empty() {
+            return;
+        }
+        for key in changed {
+            let Some(followers) = self.followers.get(key) else {
+                continue;
+            };
+            if followers.receiver_count() == 0 {
+                self.followers.remove(key);
+            } else {
+                followers.send_modify(|changes| *changes = changes.wrapping_add(1));
+            }
+        }
+    }
+
+    /// The same for the job of a UID.
+    pub(super) fn tell_of(&mut self, uid: &str) {
+        if let Some(key) = self.owners.get(uid).map(|owner| owner.key.clone()) {
+            self.tell(&[key]);
+        }
+    }
+
+    pub(super) fn get(&self, key: &JobKey) -> Option<Known> {
+        let uid = self.names.get(key)?;
+        let owner = self.owners.get(uid)?;
+        let entry = owner.job.as_ref()?;
+        Some(match &entry.job {
+            Job::Ok(job) => Known::Job(Box::new(Snapshot {
+                uid: uid.clone(),
+                job: job.clone(),
+                pods: owner.pods.share(),
+                services: owner.services.share(),
+                departed: owner.departed.clone(),
+                conflicts: owner.conflicts.clone(),
+                refusal: owner.refusal.clone(),
+                pauses: owner.pauses.clone(),
+                nodes: self.nodes.facts(owner.pods.iter()),
+                memory: entry.memory,
+            })),
+            Job::Malformed(malformed) => Known::Malformed(malformed.clone(), entry.memory),
+        })
+    }
+
+    pub(super) fn on_nodes(&self, nodes: &[Arc<str>]) -> Vec<JobKey> {
+        if nodes.is_empty() {
+            return Vec::new();
+        }
+        let affected = self.owners.values().filter(|owner| {
+            let mut names = owner.pods.iter().filter_map(|(pod, _)| pod.node.as_ref());
+            owner.job.is_some() && names.any(|name| nodes.contains(name))
+        });
+        affected.map(|owner| owner.key.clone()).collect()
+    }
+
+    pub(super) fn listed(
+        &mut self,
+        kind: Kind,
+        scope: usize,
+        listed: Version,
+        began: Instant,
+    ) -> Vec<JobKey> {
+        let epoch = self.progress.end(kind, scope, listed, began);
+        if kind == Kind::Node {
+            let gone = self.nodes.sweep(epoch, listed);
+            return self.on_nodes(&gone);
+        }
+        if kind == Kind::Job {
+            return self.sweep_jobs(scope, epoch, listed);
+        }
+        let progress = &self.progress;
+        let mut swept = Vec::new();
+        for (uid, owner) in &mut self.owners {
+            let here = progress.scope(kind, &owner.key.namespace) == scope;
+            if here && owner.sweep(kind, epoch, listed) {
+                swept.push(uid.clone());
+            }
+        }
+        swept.iter().filter_map(|uid| self.tidy(uid)).collect()
+    }
+
+    pub(super) fn forget_versions(&mut self, kind: Kind, scope: usize) {
+        if kind == Kind::Node {
+            self.nodes.forget_versions();
+        }
+        for owner in self.owners.values_mut() {
+            if self.progress.scope(kind, &owner.key.namespace) != scope {
+                continue;
+            }
+            match kind {
+                Kind::Pod => owner.pods.forget_versions(),
+                Kind::Service => owner.services.forget_versions(),
+                Kind::Job => owner.job.iter_mut().for_each(|entry| entry.version = Version(0)),
+                Kind::Node => {}
+            }
+        }
+    }
+}
