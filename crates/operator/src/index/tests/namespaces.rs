@@ -86,4 +86,10 @@ fn a_job_is_known_by_its_own_name_whatever_its_children_call_it() {
     index.apply_pod(misled.slim(), Source::Watch);
     assert_eq!(index.apply_job(job("a", "u1", 3), Source::Watch), Some(key("a")));
     assert_eq!(pods(&index, "a"), ["a-w-0/p0"]);
+    let changed = TestPod {
+        version: 11,
+        phase: "Running",
+        ..misled
+    };
+    assert_eq!(index.apply_pod(changed.slim(), Source::Watch), Some(key("a")));
 }
