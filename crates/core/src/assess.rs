@@ -1,10 +1,10 @@
 //! Every pod a job should have, looked at once: what it counts as, and what should be done about it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use trainyard_api::{
-    JobPhase, Replacement, RestartCause, RestartPolicy, RestartRecord, Restarts, RolePhase, TrainingJobStatus,
+    JobPhase, Replacement, RestartCause, RestartPolicy, Restarts, RolePhase, TrainingJobStatus,
 };
 
 use crate::agent;
@@ -13,6 +13,7 @@ use crate::depends::{self, Outlook};
 use crate::indices;
 use crate::job::{Job, Role};
 use crate::plan::{Action, PodKey};
+use crate::replacements;
 use crate::restart::{self, End};
 use crate::status::{given_up, time};
 use crate::view::{NodeState, PodPhase, PodRow, Trouble, View};
@@ -42,6 +43,8 @@ pub(crate) struct RoleAssessment<'a> {
     pub tally: Tally,
     /// Indices whose work is done.
     pub done: BTreeSet<i32>,
+    /// How often each pod was replaced since the job was last calm.
+    pub replaced: BTreeMap<i32, u32>,
     /// Indices of pods that ran and are gone, and will not be replaced.
     pub lost: BTreeSet<i32>,
     /// Ends that are forgiven and whose replacement is awaited: the first, when it is due, and how many there are.
@@ -113,6 +116,8 @@ pub(crate) fn assess<'a>(
         .iter()
         .map(|entry| (entry.pod.as_str(), entry))
         .collect();
+    let start = prior.start_time.as_ref().map(|start| start.0);
+    let recent = restart::recent(&restarts.history, start, view.now);
     let mut all = Assessment::default();
     for (position, role) in job.roles.iter().enumerate() {
         let before = prior.roles.iter().find(|status| status.name == role.name);
@@ -135,11 +140,11 @@ pub(crate) fn assess<'a>(
             was: before.map(|status| status.phase).unwrap_or_default(),
             counted: &counted,
             departed: &departed,
-            history: &restarts.history,
             all: &mut all,
             this: RoleAssessment::default(),
         };
         look.this.tally.replicas = role.replicas;
+        look.this.replaced = replacements::of_role(job, position, before, recent);
         if role.restart_policy != RestartPolicy::Always {
             let written = before
                 .and_then(|status| status.succeeded_indices.as_deref())
@@ -185,7 +190,6 @@ struct Look<'a, 'b> {
     was: RolePhase,
     counted: &'b HashMap<&'b str, &'b Replacement>,
     departed: &'b HashMap<&'b str, &'b str>,
-    history: &'b [RestartRecord],
     all: &'b mut Assessment<'a>,
     this: RoleAssessment<'a>,
 }
@@ -241,7 +245,8 @@ impl<'a> Look<'a, '_> {
     }
 
     fn uncounted(&mut self, ended: Ended<'a>, cause: RestartCause) {
-        let due = restart::not_before(self.history, &self.job.pod_name(ended.key), self.view.now);
+        let earlier = self.this.replaced.get(&ended.key.index).copied();
+        let due = restart::not_before(earlier.unwrap_or_default(), self.view.now);
         self.all.uncounted.push((ended, cause));
         self.forgive(ended, due.map(|due| time(due).0));
     }

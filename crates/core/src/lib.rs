@@ -18,6 +18,7 @@ pub mod indices;
 pub mod job;
 pub mod observe;
 pub mod plan;
+pub mod replacements;
 pub mod restart;
 mod status;
 pub mod view;

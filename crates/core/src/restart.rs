@@ -60,12 +60,32 @@ pub fn replacement(policy: RestartPolicy, end: End) -> Option<RestartCause> {
     }
 }
 
+/// The pause before the second replacement of a pod, in seconds.
+const FIRST_PAUSE: i64 = 10;
+/// The longest pause before a replacement, in seconds.
+const LONGEST_PAUSE: i64 = 300;
+/// A job in which nothing was replaced for so long is calm, and what was before is forgotten. Longer than any pause, so
+/// that a pod which fails whenever it is replaced does not become calm by waiting.
+const CALM: SignedDuration = SignedDuration::from_secs(2 * LONGEST_PAUSE);
+
 /// The first replacement of a pod comes at once; from the second on it waits, doubling, up to five minutes.
-pub fn not_before(history: &[RestartRecord], pod: &str, now: Timestamp) -> Option<Timestamp> {
-    const FIRST: i64 = 10;
-    const LONGEST: i64 = 300;
-    let earlier = history.iter().filter(|record| record.pod == pod).count();
-    let doublings = u32::try_from(earlier.checked_sub(1)?).unwrap_or(u32::MAX);
-    let seconds = FIRST.saturating_mul(2_i64.saturating_pow(doublings)).min(LONGEST);
+pub fn not_before(earlier: u32, now: Timestamp) -> Option<Timestamp> {
+    let doublings = earlier.checked_sub(1)?;
+    let seconds = FIRST_PAUSE
+        .saturating_mul(2_i64.saturating_pow(doublings))
+        .min(LONGEST_PAUSE);
     now.checked_add(SignedDuration::from_secs(seconds)).ok()
+}
+
+/// The records since the job was last calm, or started; none if it is calm now.
+pub fn recent(history: &[RestartRecord], start: Option<Timestamp>, now: Timestamp) -> &[RestartRecord] {
+    let mut next = now;
+    let counts = |record: &&RestartRecord| {
+        let at = record.time.0;
+        let near = next.duration_since(at) <= CALM && start.is_none_or(|start| start <= at);
+        next = at;
+        near
+    };
+    let count = history.iter().rev().take_while(counts).count();
+    history.split_at(history.len().saturating_sub(count)).1
 }

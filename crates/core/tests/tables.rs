@@ -308,30 +308,35 @@ fn what_is_forgiven(#[case] end: End, #[case] causes: [Option<RestartCause>; 4])
 #[case::and_again(3, Some(40))]
 #[case::up_to_five_minutes(6, Some(300))]
 #[case::and_no_longer(200, Some(300))]
-fn how_long_a_replacement_waits(#[case] earlier: usize, #[case] seconds: Option<i64>) {
+fn how_long_a_replacement_waits(#[case] earlier: u32, #[case] seconds: Option<i64>) {
     let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-    let record = |pod: &str| RestartRecord {
-        time: Time(now),
-        pod: pod.to_owned(),
-        cause: RestartCause::Failure,
-        exit_code: None,
-        reason: "Error".to_owned(),
-    };
-    let mut history = vec![record("mnist-worker-1"); earlier];
-    // What happened to others does not count.
-    history.extend(vec![record("mnist-worker-10"); 5]);
     let expected = seconds.map(|seconds| now + SignedDuration::from_secs(seconds));
-    assert_eq!(restart::not_before(&history, "mnist-worker-1", now), expected);
+    assert_eq!(restart::not_before(earlier, now), expected);
 }
 
 #[test]
 fn a_wait_beyond_the_end_of_time_is_none() {
-    let record = RestartRecord {
-        time: Time(Timestamp::MAX),
-        pod: "p".to_owned(),
+    assert_eq!(restart::not_before(1, Timestamp::MAX), None);
+}
+
+#[rstest]
+#[case::none(&[], None, 0)]
+#[case::all_of_ten_minutes(&[1200, 600, 600], None, 3)]
+#[case::calm(&[601], None, 0)]
+#[case::calm_between(&[1300, 650, 20, 10], None, 2)]
+#[case::only_since_the_start(&[40, 30, 20], Some(30), 2)]
+#[case::a_clock_that_went_back(&[-5], None, 1)]
+fn which_replacements_count(#[case] ages: &[i64], #[case] start: Option<i64>, #[case] count: usize) {
+    let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let ago = |seconds: i64| now - SignedDuration::from_secs(seconds);
+    let record = |age: &i64| RestartRecord {
+        time: Time(ago(*age)),
+        pod: "mnist-worker-1".to_owned(),
         cause: RestartCause::Failure,
         exit_code: None,
-        reason: String::new(),
+        reason: "Error".to_owned(),
     };
-    assert_eq!(restart::not_before(&[record], "p", Timestamp::MAX), None);
+    let history: Vec<RestartRecord> = ages.iter().map(record).collect();
+    let expected = history.split_at(history.len() - count).1;
+    assert_eq!(restart::recent(&history, start.map(ago), now), expected);
 }

@@ -8,6 +8,7 @@ use super::roles::{first, others, replacement};
 use super::{Action, Note, Plan, earliest, note};
 use crate::assess::{Assessment, Ended, removal};
 use crate::job::Job;
+use crate::replacements;
 use crate::restart;
 use crate::status::{describe, root_cause, time};
 use crate::view::View;
@@ -39,7 +40,9 @@ pub(super) fn count(
             RestartCause::Disruption => restarts.disruptions = restarts.disruptions.saturating_add(1),
             RestartCause::Completion => {}
         }
-        let not_before = restart::not_before(&restarts.history, &pod, view.now);
+        let role = seen.roles.get_mut(ended.key.role);
+        let earlier = role.map_or(0, |role| replacements::add(&mut role.replaced, ended.key.index));
+        let not_before = restart::not_before(earlier, view.now);
         if not_before.is_none() {
             plan.after.extend(match ended.row {
                 Some(row) => removal(row, view.node(row)),
@@ -63,6 +66,12 @@ pub(super) fn count(
             uid,
             not_before: not_before.map(time),
         });
+    }
+    if !seen.uncounted.is_empty() {
+        // Of all roles: of a job that had been calm, nothing that was before counts any more.
+        for (role, this) in status.roles.iter_mut().zip(&seen.roles) {
+            role.replacements = replacements::format(&this.replaced);
+        }
     }
     let surplus = restarts.history.len().saturating_sub(MAX_HISTORY);
     restarts.history.drain(..surplus);

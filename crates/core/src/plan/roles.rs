@@ -63,6 +63,7 @@ pub(super) fn deduce<'a>(
             pending: tally.pending + awaited,
             terminating: tally.terminating,
             succeeded_indices: indices::format(&this.done),
+            replacements: before.and_then(|before| before.replacements.clone()),
         });
     }
     let ready: i32 = roles.iter().map(|role| role.ready).sum();

@@ -133,15 +133,24 @@ fn role_status() -> impl Strategy<Value = RoleStatus> {
         RolePhase::Stopped,
     ]);
     let indices = prop_oneof![Just("0-1,3".to_owned()), "[0-9,-]{0,20}", text()];
-    (role_name(), phase, number(), option::of(indices)).prop_map(|(name, phase, count, succeeded_indices)| {
-        RoleStatus {
-            name,
-            phase,
-            active: count,
-            succeeded_indices,
-            ..RoleStatus::default()
-        }
-    })
+    let replacements = prop_oneof![Just("0-1x2;3x6".to_owned()), "[0-9,;x-]{0,20}", text()];
+    (
+        role_name(),
+        phase,
+        number(),
+        option::of(indices),
+        option::of(replacements),
+    )
+        .prop_map(
+            |(name, phase, count, succeeded_indices, replacements)| RoleStatus {
+                name,
+                phase,
+                active: count,
+                succeeded_indices,
+                replacements,
+                ..RoleStatus::default()
+            },
+        )
 }
 
 fn restarts() -> impl Strategy<Value = Restarts> {

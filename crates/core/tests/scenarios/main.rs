@@ -10,6 +10,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod backoff;
 mod cleanup;
 mod completion;
 mod crashes;
