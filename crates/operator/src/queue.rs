@@ -43,6 +43,9 @@ pub fn jitter() -> f64 {
     random as f64 / u64::MAX as f64
 }
 
+/// So many timers are never too many.
+const FEW_TIMERS: usize = 64;
+
 /// The queue without time or tasks.
 #[derive(Debug)]
 pub struct Core<K> {
@@ -140,7 +143,21 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.due.is_none_or(|due| at < due) {
             entry.due = Some(at);
-            self.timers.push(Reverse(Timer { at, key }));
+            self.set(at, key);
+        }
+    }
+
+    /// Sets a timer. Those that are out of date stay until their time comes, which may be never: when most are, all are
+    /// made anew.
+    fn set(&mut self, at: Instant, key: K) {
+        self.timers.push(Reverse(Timer { at, key }));
+        // An entry has two that count at most.
+        if self.timers.len() > 4 * self.entries.len() + FEW_TIMERS {
+            let counting = self.entries.iter().flat_map(|(key, entry)| {
+                let times = [entry.due, entry.rest].into_iter().flatten();
+                times.map(|at| Reverse(Timer { at, key: key.clone() }))
+            });
+            self.timers = counting.collect();
         }
     }
 
@@ -214,10 +231,7 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
                 State::Resting
             };
             entry.rest = Some(until);
-            self.timers.push(Reverse(Timer {
-                at: until,
-                key: key.clone(),
-            }));
+            self.set(until, key.clone());
             return;
         }
         match entry.state {

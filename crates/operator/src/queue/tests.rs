@@ -153,3 +153,35 @@ async fn waiting_ends_with_a_key_or_a_deadline() {
     let (key, ()) = tokio::join!(queue.next(), async { queue.add("now") });
     assert_eq!(key, "now");
 }
+
+#[test]
+fn timers_that_are_out_of_date_do_not_pile_up() {
+    let (mut core, now) = queue();
+    core.add_at("b", now + SECOND);
+    for look in 0..10_000_u32 {
+        core.add("a");
+        assert_eq!(core.pop(now), Some("a"));
+        core.add_at("a", now + 100 * SECOND + look * Duration::from_nanos(50));
+        core.done(&"a", None);
+    }
+    assert!(core.timers.len() < 100, "{}", core.timers.len());
+    assert_eq!((core.pop(now), core.pop(now + SECOND)), (None, Some("b")));
+    assert_eq!(core.pop(now + 100 * SECOND), None);
+    assert_eq!(core.pop(now + 101 * SECOND), Some("a"));
+}
+
+#[test]
+fn those_that_rest_are_kept_when_timers_are_made_anew() {
+    let (mut core, now) = queue();
+    core.add("r");
+    assert_eq!(core.pop(now), Some("r"));
+    core.done(&"r", Some(now + SECOND));
+    core.add("r");
+    for look in 0..1_000_u32 {
+        core.add("a");
+        assert_eq!(core.pop(now), Some("a"));
+        core.add_at("a", now + 100 * SECOND + look * SECOND);
+        core.done(&"a", None);
+    }
+    assert_eq!((core.pop(now), core.pop(now + SECOND)), (None, Some("r")));
+}
