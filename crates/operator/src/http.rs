@@ -1,7 +1,8 @@
 //! Serving HTTP: the loop that all of the operator's servers share, and the one for metrics and probes.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
@@ -12,9 +13,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -22,11 +23,13 @@ use crate::metrics::{self, Metrics};
 
 /// How long a client may take to be let in (TLS).
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a client may take to say its first word.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client of HTTP/1 may take to send the head of a request, also the next one on the same connection.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long requests under way may take once the server is asked to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many connections a server keeps at a time; more wait in the kernel's queue.
+/// How many connections a server keeps at a time; more wait in the kernel's queue, unless silent ones make room.
 pub(crate) const FEW_CLIENTS: usize = 512;
 /// The same for a server to which every pod that waits is connected.
 pub(crate) const ALL_AGENTS: usize = 50_000;
@@ -91,8 +94,9 @@ async fn plain(stream: TcpStream) -> std::io::Result<TcpStream> {
 
 /// Serves connections until `shutdown`, then lets requests under way end.
 ///
-/// At most `most` connections are kept at a time. `handshake` makes a stream out of a connection, in a task of its own: neither its slowness nor its failure holds
-/// up other connections.
+/// At most `most` connections are kept at a time; when one more comes, the one that has said nothing for the longest time is
+/// shown out, so that silent clients keep nobody out. `handshake` makes a stream out of a connection, in a task of its own:
+/// neither its slowness nor its failure holds up other connections.
 pub(crate) async fn serve_connections<H, F, S>(
     listener: TcpListener,
     handshake: H,
@@ -106,22 +110,30 @@ pub(crate) async fn serve_connections<H, F, S>(
 {
     let graceful = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(most));
+    let silent = Silent::default();
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = accept(&listener, &slots) => accepted,
+            accepted = accept(&listener, &slots, &silent) => accepted,
         };
         let Some((stream, peer, slot)) = accepted else {
             continue;
         };
         let (handshake, router, watcher) = (handshake.clone(), router.clone(), graceful.watcher());
+        let (leave, shutdown) = (silent.add(), shutdown.clone());
         tokio::spawn(async move {
             let _slot = slot;
-            let stream = match timeout(HANDSHAKE_TIMEOUT, handshake(stream)).await {
-                Ok(Ok(stream)) => stream,
+            let stream = tokio::select! {
+                stream = first_words(handshake, stream) => stream,
+                () = leave.cancelled() => return tracing::debug!(%peer, "a silent client made room for another"),
+                () = shutdown.cancelled() => return,
+            };
+            // It is not silent any more.
+            leave.cancel();
+            let stream = match stream {
+                Ok(stream) => stream,
                 // Port scanners and clients with an old certificate do this all day.
-                Ok(Err(error)) => return tracing::debug!(%peer, %error, "the TLS handshake failed"),
-                Err(_) => return tracing::debug!(%peer, "the TLS handshake took too long"),
+                Err(error) => return tracing::debug!(%peer, %error, "a client did not come to a request"),
             };
             let mut server = auto::Builder::new(TokioExecutor::new());
             server
@@ -147,15 +159,58 @@ pub(crate) async fn serve_connections<H, F, S>(
     }
 }
 
+/// Lets a client in and waits for its first words, which are kept: the server that is to read them would wait for ever.
+async fn first_words<H, F, S>(handshake: H, stream: TcpStream) -> std::io::Result<BufReader<S>>
+where
+    H: Fn(TcpStream) -> F,
+    F: Future<Output = std::io::Result<S>>,
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let stream = timeout(HANDSHAKE_TIMEOUT, handshake(stream)).await??;
+    let mut stream = BufReader::with_capacity(1024, stream);
+    if timeout(SILENCE_TIMEOUT, stream.fill_buf()).await??.is_empty() {
+        return Err(std::io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(stream)
+}
+
+/// Connections that have said nothing yet, the oldest first. Each leaves when its token is cancelled; that of one that has
+/// spoken, or is gone, is cancelled already.
+#[derive(Default)]
+struct Silent(Mutex<VecDeque<CancellationToken>>);
+
+impl Silent {
+    fn add(&self) -> CancellationToken {
+        let token = CancellationToken::new();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|token| !token.is_cancelled());
+        all.push_back(token.clone());
+        token
+    }
+
+    /// Shows the oldest out.
+    fn make_room(&self) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|token| !token.is_cancelled());
+        if let Some(oldest) = all.pop_front() {
+            oldest.cancel();
+        }
+    }
+}
+
 /// The next connection, when there is room for it; none if accepting failed, which concerns that one only.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-) -> Option<(TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit)> {
-    let slot = slots.clone().acquire_owned().await.ok()?;
+    silent: &Silent,
+) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     match listener.accept().await {
         Ok((stream, peer)) => {
             let _ = stream.set_nodelay(true);
+            if slots.available_permits() == 0 {
+                silent.make_room();
+            }
+            let slot = slots.clone().acquire_owned().await.ok()?;
             Some((stream, peer, slot))
         }
         Err(error) => {
@@ -227,6 +282,49 @@ mod tests {
         shutdown.cancel();
         server.await.unwrap();
         assert!(TcpStream::connect(address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn silent_clients_keep_no_probe_out() {
+        let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let probes = Probes {
+            live: Arc::new(|| Ok(())),
+            ready: Arc::new(|| Ok(())),
+        };
+        let shutdown = CancellationToken::new();
+        tokio::spawn(serve(
+            listener,
+            Arc::new(Metrics::new()),
+            probes,
+            shutdown.clone(),
+        ));
+        let mut silent = Vec::new();
+        for _ in 0..FEW_CLIENTS {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        for _ in 0..3 {
+            let answer = timeout(Duration::from_secs(5), fetch(address, "/healthz")).await;
+            assert!(answer.unwrap().starts_with("HTTP/1.1 200"));
+        }
+        // The first to come are the first to go; one that is still there is served.
+        assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0);
+        let last = silent.last_mut().unwrap();
+        last.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .unwrap();
+        assert!(last.read(&mut [0]).await.unwrap() > 0);
+        shutdown.cancel();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_says_nothing_is_shown_out() {
+        let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let error = first_words(plain, stream).await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
     }
 
     #[tokio::test]
