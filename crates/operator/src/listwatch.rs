@@ -61,6 +61,8 @@ pub trait Sink: Send + Sync {
     fn listed(&self, version: Version, began: Instant);
     /// Nothing more has happened up to a version.
     fn bookmark(&self, version: Version);
+    /// The server has no such list, or none for us.
+    fn refused(&self) {}
     /// It has to be begun anew, or could not be begun.
     fn interrupted(&self, error: Option<&Error>);
 }
@@ -131,6 +133,9 @@ pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut r
         let mut version = match list(&client, &target, sink, began).await {
             Ok(version) => version,
             Err(error) => {
+                if matches!(error.code(), Some(403 | 404)) {
+                    sink.refused();
+                }
                 sink.interrupted(Some(&error));
                 failures += 1;
                 tokio::time::sleep(BACKOFF.pause(failures, jitter())).await;

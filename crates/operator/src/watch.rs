@@ -47,6 +47,10 @@ impl Watches {
                 metrics: metrics.clone(),
                 listed: tell.clone(),
                 complained: AtomicBool::new(false),
+                namespace: namespaces
+                    .get(target.scope)
+                    .filter(|_| target.kind != Kind::Node)
+                    .cloned(),
             };
             let (client, resync) = (client.clone(), resync.subscribe());
             tasks.spawn(async move { follow(client, target, &feeder, resync).await });
@@ -138,6 +142,8 @@ struct Feeder {
     metrics: Arc<Metrics>,
     listed: Arc<watch::Sender<u64>>,
     complained: AtomicBool,
+    /// The namespace, if it is not all of them.
+    namespace: Option<String>,
 }
 
 impl Feeder {
@@ -160,6 +166,16 @@ impl Feeder {
             (Kind::Job, Some(404)) if first => {
                 tracing::error!(
                     "the cluster does not know TrainingJob: apply the output of `trainyard install`"
+                );
+            }
+            (_, Some(403 | 404)) if first && self.namespace.is_some() => {
+                let namespace = self.namespace.as_deref().unwrap_or_default();
+                tracing::warn!(
+                    namespace,
+                    kind,
+                    %error,
+                    "a namespace may not be watched, and its jobs are left alone: give the operator its Role there, or \
+                     take the namespace from --watch-namespace"
                 );
             }
             _ if first => tracing::warn!(kind, %error, "a watch was interrupted and is tried again"),
@@ -222,6 +238,11 @@ impl Sink for Feeder {
         if self.complained.swap(false, Ordering::Relaxed) {
             tracing::info!(kind = self.kind.as_str(), "the watch is back");
         }
+    }
+
+    fn refused(&self) {
+        self.index.refused(self.kind, self.scope);
+        self.listed.send_modify(|number| *number += 1);
     }
 
     fn bookmark(&self, version: Version) {

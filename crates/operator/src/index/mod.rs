@@ -147,9 +147,13 @@ impl Index {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known under a key.
+    /// What is known under a key. Nothing, where a list of its namespace was refused: what is not known there must not
+    /// be taken for gone.
     pub fn get(&self, key: &JobKey) -> Option<Known> {
-        self.lock().get(key)
+        let inner = self.lock();
+        inner
+            .get(key)
+            .filter(|_| !inner.progress.is_refused(&key.namespace))
     }
 
     /// Tells of each change to a job or to its pods from now on, whether there is such a job or not.
@@ -347,9 +351,16 @@ impl Index {
     /// A list of a scope, begun at `began`, is complete. The keys to look at, because something of theirs is gone.
     pub fn listed(&self, kind: Kind, scope: usize, listed: Version, began: Instant) -> Vec<JobKey> {
         let mut inner = self.lock();
-        let changed = inner.listed(kind, scope, listed, began);
+        let refused = inner.refused_keys();
+        let mut changed = inner.listed(kind, scope, listed, began);
+        changed.extend(inner.back(refused));
         inner.tell(&changed);
         changed
+    }
+
+    /// A list of a scope was refused: its jobs are left alone until it is not.
+    pub fn refused(&self, kind: Kind, scope: usize) {
+        self.lock().progress.refuse(kind, scope);
     }
 
     /// The watch of a scope has reached a version without an object of ours having changed.

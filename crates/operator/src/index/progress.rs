@@ -40,6 +40,8 @@ struct Progress {
     epoch: u32,
     /// When the last complete list began.
     listed: Option<Instant>,
+    /// The server does not let us list it.
+    refused: bool,
 }
 
 /// How far all watches have come. A scope is a namespace, or all of them.
@@ -125,16 +127,35 @@ impl Progresses {
         };
         progress.version = progress.version.max(listed);
         progress.listed = Some(began);
+        progress.refused = false;
         progress.epoch
     }
 
-    /// Whether everything but nodes has been listed, by lists that began no earlier than `since`.
+    /// A list was refused. Where that is one of several namespaces, the others go on without it.
+    pub(super) fn refuse(&mut self, kind: Kind, scope: usize) {
+        if let Some(progress) = self.at(kind, scope) {
+            progress.refused = true;
+        }
+    }
+
+    /// Whether a list of a namespace was refused: what is known of its jobs may be a part, or out of date.
+    pub(super) fn is_refused(&self, namespace: &str) -> bool {
+        let scope = self.scope(Kind::Job, namespace);
+        let kinds = self.of[..Kind::Node as usize].iter();
+        let mut of = kinds.filter_map(|kind| kind.get(scope));
+        of.any(|progress| progress.refused)
+    }
+
+    /// Whether everything but nodes has been listed, by lists that began no earlier than `since`, or was refused. Not
+    /// where all of a kind was: that is no namespace that was removed, but an operator without its rights.
     pub(super) fn is_listed_since(&self, since: Option<Instant>) -> bool {
         let listed = |progress: &Progress| {
             progress
                 .listed
                 .is_some_and(|began| since.is_none_or(|since| began >= since))
         };
-        self.of[..Kind::Node as usize].iter().flatten().all(listed)
+        let passes = |progress: &Progress| progress.refused || listed(progress);
+        let mut kinds = self.of[..Kind::Node as usize].iter();
+        kinds.all(|kind| kind.iter().all(passes) && kind.iter().any(listed))
     }
 }

@@ -118,3 +118,51 @@ fn scopes_are_listed_apart() {
     assert!(index.is_listed_since(None) && index.is_listed_since(Some(since)));
     assert!(!index.is_listed_since(Some(since + std::time::Duration::from_secs(1))));
 }
+
+#[test]
+fn a_namespace_that_may_not_be_listed_does_not_hold_up_the_others() {
+    let namespaces = ["ns".to_owned(), "gone".to_owned()];
+    let index = Index::new(&namespaces);
+    let kinds = [Kind::Job, Kind::Pod, Kind::Service];
+    let list = |kind: Kind, scope: usize| {
+        index.listing(kind, scope, Version(5));
+        index.listed(kind, scope, Version(5), Instant::now())
+    };
+    for kind in kinds {
+        index.refused(kind, 1);
+    }
+    assert!(!index.is_listed_since(None), "nothing has been listed");
+    for kind in kinds {
+        list(kind, 0);
+    }
+    assert!(index.is_listed_since(None));
+    // One that has been given back counts only when it is listed.
+    for kind in kinds {
+        list(kind, 1);
+    }
+    assert!(index.is_listed_since(None));
+    assert!(!index.is_listed_since(Some(Instant::now() + std::time::Duration::from_secs(1))));
+}
+
+#[test]
+fn nothing_is_said_of_jobs_whose_namespace_may_not_be_listed() {
+    let index = Index::new(&["other".to_owned(), "ns".to_owned()]);
+    for kind in [Kind::Job, Kind::Pod, Kind::Service] {
+        index.listing(kind, 1, Version(5));
+        if kind == Kind::Job {
+            index.apply_job(job("a", "u1", 3), Source::List);
+        }
+        index.listed(kind, 1, Version(5), Instant::now());
+    }
+    index.apply_pod(POD.slim(), Source::Watch);
+    assert_eq!(pods(&index, "a"), ["a-w-0/p0"]);
+    // Its pods are unknown now, which is not the same as gone.
+    index.refused(Kind::Pod, 1);
+    assert!(index.get(&key("a")).is_none());
+    // When they are known again, all of its jobs are looked at.
+    index.listing(Kind::Pod, 1, Version(20));
+    index.apply_pod(TestPod { version: 20, ..POD }.slim(), Source::List);
+    let keys = index.listed(Kind::Pod, 1, Version(20), Instant::now());
+    assert_eq!(keys, [key("a")]);
+    assert_eq!(pods(&index, "a"), ["a-w-0/p0"]);
+}
