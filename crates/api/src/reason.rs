@@ -61,8 +61,6 @@ reasons! {
     Valid,
     /// The job breaks a rule; the message lists every one with its field.
     Invalid,
-    /// The job asks for what this version of the operator does not know.
-    Unsupported,
     /// An object that the job needs to create exists and belongs to somebody else.
     OwnershipConflict,
     /// Pods are created or not yet all running.

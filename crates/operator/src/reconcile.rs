@@ -295,7 +295,7 @@ impl Reconciler {
             let written = Instant::now();
             self.index
                 .remember(target.uid, |memory| memory.status_written = Some(written));
-            self.tell(target.key, before, Told::of(&status));
+            self.tell(target.key, &before, &Told::of(&status));
             progress.acted = true;
         }
         // What follows needs places of its own.
