@@ -2,7 +2,7 @@
 
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobSpec};
 
-use crate::frameworks;
+use crate::{frameworks, status};
 
 /// Writes into the job what the user left out. Idempotent; nothing that the user wrote is changed.
 pub fn default(job: &mut TrainingJob) {
@@ -37,7 +37,26 @@ pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError>
             frameworks::unknown(&new.spec.framework.name),
         )),
     }
+    errors.extend(old.and_then(|old| resumed_unseen(old, new)));
     errors
+}
+
+/// What is wrong with resuming a job that was changed, before the operator has seen it suspended: it would only see the
+/// change, of a job that runs.
+fn resumed_unseen(old: &TrainingJob, new: &TrainingJob) -> Option<FieldError> {
+    let seen = old.status.as_ref()?;
+    let unseen = seen
+        .phase
+        .is_some_and(|phase| phase != JobPhase::Suspended && !phase.is_terminal());
+    let resumed = old.is_suspended() && !new.is_suspended();
+    let changed = || !status::forbidden_changes(&seen.accepted_spec, new).is_empty();
+    (resumed && unseen && changed()).then(|| {
+        FieldError::new(
+            "spec.suspend",
+            "the job was changed, and the operator has not yet removed the pods made before: wait until status.phase is \
+             Suspended, then resume it",
+        )
+    })
 }
 
 /// Whether a change is let through whatever is wrong with the job: nothing of the spec was changed, so that labels and

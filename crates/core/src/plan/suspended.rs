@@ -2,10 +2,11 @@
 
 use trainyard_api::{CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus};
 
-use super::{Objection, Plan, finished, note, refused};
+use super::{Action, Objection, Plan, ServiceKey, finished, note, refused};
+use crate::build;
 use crate::job::Job;
 use crate::status::{set_condition, write};
-use crate::view::View;
+use crate::view::{ServiceRow, View};
 
 /// Whether the job holds no pods, as far as its status says.
 pub(super) fn was_suspended(view: &View<'_>) -> bool {
@@ -13,10 +14,17 @@ pub(super) fn was_suspended(view: &View<'_>) -> bool {
     phase == Some(JobPhase::Suspended)
 }
 
-/// Whether a job that was resumed still has pods of its last run. It starts when they are gone: what they still do
+/// Whether a job that was resumed still has pods, or Services, of its last run. It starts when they are gone: what they still do
 /// must not count for the new run, and they may have been made from another template.
 pub(super) fn is_leaving(view: &View<'_>) -> bool {
-    was_suspended(view) && !view.pods.is_empty()
+    was_suspended(view) && (!view.pods.is_empty() || view.services.iter().any(|service| goes(view, service)))
+}
+
+/// Whether a Service goes with the pods. What it says may be changed while the job is suspended, and is made anew then;
+/// of the one that gives pods their names, nothing can be.
+fn goes(view: &View<'_>, service: &ServiceRow) -> bool {
+    let job = view.job.metadata.name.as_deref().unwrap_or_default();
+    *service.name != *build::service_name(job, ServiceKey::Headless)
 }
 
 /// `job` is what is known of it: nothing, where its spec is not valid and never was.
@@ -89,7 +97,12 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
         // The status first: a pod that is missing must not be taken for one that was lost.
         after: finished::clean(view, CleanPodPolicy::All)
             .into_iter()
-            .filter(|action| matches!(action, super::Action::DeletePod { .. }))
+            .filter(|action| match action {
+                Action::DeleteService { uid, .. } => {
+                    view.services.iter().any(|s| *s.uid == **uid && goes(view, s))
+                }
+                _ => true,
+            })
             .collect(),
         events: first
             .then(|| note(false, Reason::Suspended, pods))

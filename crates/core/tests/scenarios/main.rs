@@ -11,6 +11,7 @@
 mod common;
 
 mod backoff;
+mod causes;
 mod cleanup;
 mod completion;
 mod crashes;
@@ -20,6 +21,7 @@ mod failures;
 mod life;
 mod nodes;
 mod refused;
+mod resuming;
 mod suspension;
 mod taken;
 mod upgrades;
