@@ -235,7 +235,7 @@ pub struct RoleStatus {
     /// Pods that have succeeded.
     #[serde(default)]
     pub succeeded: i32,
-    /// Pods that have failed and are still there.
+    /// Pods that have failed and are still there, or ran, are gone and are not replaced.
     #[serde(default)]
     pub failed: i32,
     /// Pods that do not run yet.

@@ -28,7 +28,7 @@ pub(crate) struct Ended<'a> {
 }
 
 impl Ended<'_> {
-    fn missing(key: PodKey) -> Self {
+    pub(crate) fn missing(key: PodKey) -> Self {
         Self {
             key,
             row: None,
@@ -178,6 +178,7 @@ const UNSEEN: Tally = Tally {
     replacing: 0,
     terminating: 0,
     missing: 0,
+    lost: 0,
 };
 
 struct Look<'a, 'b> {
@@ -225,8 +226,7 @@ impl<'a> Look<'a, '_> {
                 self.want(key);
             }
         } else if self.was_running() && self.role.restart_policy == RestartPolicy::Never {
-            // The deduction calls this PodMissing, and the role failed.
-            self.this.tally.missing += 1;
+            self.this.tally.lost += 1;
             self.this.lost.insert(key.index);
         } else if self.was_running() {
             self.this.tally.replacing += 1;

@@ -25,8 +25,10 @@ pub struct Tally {
     pub replacing: i32,
     /// Pods that are being removed.
     pub terminating: i32,
-    /// Pods that do not exist.
+    /// Pods that do not exist yet, or any more.
     pub missing: i32,
+    /// Pods that ran, do not exist any more and will not be replaced.
+    pub lost: i32,
 }
 
 /// What the state of a role depends on.
@@ -68,17 +70,20 @@ pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
     use RolePhase::{Failed, Pending, Running, Starting, Succeeded};
     let RoleFacts { tally: t, was, .. } = *facts;
     let never = facts.restart_policy == RestartPolicy::Never;
+    // A pod that ran and is gone has failed, too.
+    let failed = t.failed + t.lost;
     let table = [
         (was.is_terminal(),                                              was,       RoleWhy::Plain),
         (reached(facts.failed_when, t.failed, t.replicas),               Failed,    RoleWhy::PodFailed),
+        (reached(facts.failed_when, failed, t.replicas),                 Failed,    RoleWhy::PodMissing),
         (reached(facts.succeeded_when, t.succeeded, t.replicas),         Succeeded, RoleWhy::Plain),
         // Every pod has ended and no rule holds: none ever will.
         (t.failed + t.succeeded >= t.replicas,                           Failed,    RoleWhy::PodFailed),
-        (t.active + t.succeeded + t.failed >= t.replicas,                Running,   RoleWhy::Plain),
+        (failed + t.succeeded >= t.replicas,                             Failed,    RoleWhy::PodMissing),
+        (t.active + t.succeeded + failed >= t.replicas,                  Running,   RoleWhy::Plain),
         (t.pending + t.replacing > 0,                                    Starting,  RoleWhy::Plain),
         // A pod that goes is replaced; with Never it has not ended yet.
         (!never && t.terminating > 0,                                    Starting,  RoleWhy::Plain),
-        (never && was == Running && t.missing > 0,                       Failed,    RoleWhy::PodMissing),
         (was == Pending && t.active + t.terminating > 0,                 Starting,  RoleWhy::Plain),
     ];
     let first = table.into_iter().find(|(holds, ..)| *holds);

@@ -10,8 +10,8 @@ use crate::view::{NodeState, PodPhase, PodRow};
 pub enum End {
     /// Its program ended well.
     Success,
-    /// Its program ended badly, with this exit code.
-    Failure(i32),
+    /// Its program ended badly, with this exit code; `None` where it was ended by a deadline of its own.
+    Failure(Option<i32>),
     /// The system took it away, or somebody removed it.
     Disruption,
     /// Its node is down, and the role counts that as lost.
@@ -37,11 +37,11 @@ pub fn end(row: &PodRow, node: NodeState, policy: NodeDownPolicy) -> Option<End>
 }
 
 fn failure(row: &PodRow) -> End {
-    let code = row.end.as_ref().and_then(|end| end.exit_code);
-    let disrupted = row.end.as_ref().is_some_and(|end| end.disrupted);
-    match code {
-        Some(code) if row.terminating && REMOVAL_CODES.contains(&code) => End::Disruption,
-        Some(code) if !disrupted => End::Failure(code),
+    match row.end.as_deref() {
+        Some(end) if row.terminating && end.exit_code.is_some_and(|code| REMOVAL_CODES.contains(&code)) => {
+            End::Disruption
+        }
+        Some(end) if !end.disrupted => End::Failure(end.exit_code),
         _ => End::Disruption,
     }
 }
@@ -55,7 +55,11 @@ pub fn replacement(policy: RestartPolicy, end: End) -> Option<RestartCause> {
         (RestartPolicy::Always, End::Success) => Some(Completion),
         (_, End::Success) => None,
         (_, End::Disruption | End::NodeDown) => Some(Disruption),
-        (RestartPolicy::ExitCode, End::Failure(code)) if code < FIRST_RETRYABLE_CODE => None,
+        (RestartPolicy::ExitCode, End::Failure(code))
+            if code.is_none_or(|code| code < FIRST_RETRYABLE_CODE) =>
+        {
+            None
+        }
         (_, End::Failure(_)) => Some(Failure),
     }
 }

@@ -282,7 +282,8 @@ pub(crate) fn describe(job: &Job<'_>, ended: &Ended<'_>) -> String {
         .unwrap_or_default();
     match ended.end {
         End::Success => format!("{pod}{} ended well", place(row)),
-        End::Failure(code) => format!(
+        End::Failure(None) => format!("{pod}{} failed{why}", place(row)),
+        End::Failure(Some(code)) => format!(
             "{pod}{}:{} exit code {code}{why}",
             place(row),
             container(job, ended)

@@ -80,9 +80,6 @@ fn a_role_that_restarts_on_failure(
 #[rstest]
 //                                       was                  act suc fai pen rep ter mis   is                   why
 #[case::missing_before_it_ran(           RolePhase::Starting,  [2, 0, 0, 0, 0, 0, 1], RolePhase::Starting,  RoleWhy::Plain)]
-#[case::missing_after_it_ran(            RolePhase::Running,   [2, 0, 0, 0, 0, 0, 1], RolePhase::Failed,    RoleWhy::PodMissing)]
-#[case::missing_and_done(                RolePhase::Running,   [0, 2, 0, 0, 0, 0, 1], RolePhase::Failed,    RoleWhy::PodMissing)]
-#[case::all_missing(                     RolePhase::Running,   [0, 0, 0, 0, 0, 0, 3], RolePhase::Failed,    RoleWhy::PodMissing)]
 #[case::being_removed_is_not_ended(      RolePhase::Running,   [2, 0, 0, 0, 0, 1, 0], RolePhase::Running,   RoleWhy::Plain)]
 #[case::removed_before_it_ran(           RolePhase::Pending,   [0, 0, 0, 0, 0, 1, 2], RolePhase::Starting,  RoleWhy::Plain)]
 fn a_role_that_never_restarts(
@@ -94,6 +91,32 @@ fn a_role_that_never_restarts(
     let facts = RoleFacts {
         restart_policy: Never,
         ..role(was, pods(tally))
+    };
+    assert_eq!(deduce::role(&facts), (is, why));
+}
+
+#[rstest]
+//                                       failedWhen  act suc fai ter los   is                   why
+#[case::one(                             AnyPod,  [2, 0, 0, 0, 1], RolePhase::Failed,    RoleWhy::PodMissing)]
+#[case::one_and_others_are_done(         AnyPod,  [0, 2, 0, 0, 1], RolePhase::Failed,    RoleWhy::PodMissing)]
+#[case::one_and_another_failed(          AnyPod,  [1, 0, 1, 0, 1], RolePhase::Failed,    RoleWhy::PodFailed)]
+#[case::not_all(                         AllPods, [1, 0, 0, 0, 2], RolePhase::Running,   RoleWhy::Plain)]
+#[case::not_all_have_ended(              AllPods, [0, 0, 1, 1, 1], RolePhase::Running,   RoleWhy::Plain)]
+#[case::all(                             AllPods, [0, 0, 0, 0, 3], RolePhase::Failed,    RoleWhy::PodMissing)]
+#[case::all_and_one_had_failed(          AllPods, [0, 0, 1, 0, 2], RolePhase::Failed,    RoleWhy::PodMissing)]
+#[case::all_have_ended_and_no_rule_holds(AllPods, [0, 1, 0, 0, 2], RolePhase::Failed,    RoleWhy::PodMissing)]
+fn pods_that_ran_and_are_gone(
+    #[case] failed_when: PodQuorum,
+    #[case] counts: [i32; 5],
+    #[case] is: RolePhase,
+    #[case] why: RoleWhy,
+) {
+    let [active, succeeded, failed, terminating, lost] = counts;
+    let tally = pods([active, succeeded, failed, 0, 0, terminating, 0]);
+    let facts = RoleFacts {
+        failed_when,
+        restart_policy: Never,
+        ..role(RolePhase::Running, Tally { lost, ..tally })
     };
     assert_eq!(deduce::role(&facts), (is, why));
 }
@@ -231,15 +254,21 @@ fn row(phase: PodPhase, code: Option<i32>, disrupted: bool, terminating: bool) -
 #[case::is_about_to_be_evicted(PodPhase::Running, None, true, false, None)]
 #[case::ended_well(PodPhase::Succeeded, None, false, false, Some(End::Success))]
 #[case::ended_well_while_being_removed(PodPhase::Succeeded, None, false, true, Some(End::Success))]
-#[case::failed(PodPhase::Failed, Some(1), false, false, Some(End::Failure(1)))]
-#[case::ran_out_of_memory(PodPhase::Failed, Some(137), false, false, Some(End::Failure(137)))]
-#[case::was_told_to_end_by_itself(PodPhase::Failed, Some(143), false, false, Some(End::Failure(143)))]
+#[case::failed(PodPhase::Failed, Some(1), false, false, Some(End::Failure(Some(1))))]
+#[case::ran_out_of_memory(PodPhase::Failed, Some(137), false, false, Some(End::Failure(Some(137))))]
+#[case::was_told_to_end_by_itself(PodPhase::Failed, Some(143), false, false, Some(End::Failure(Some(143))))]
 #[case::killed_while_being_removed(PodPhase::Failed, Some(137), false, true, Some(End::Disruption))]
 #[case::told_to_end_while_being_removed(PodPhase::Failed, Some(143), false, true, Some(End::Disruption))]
-#[case::failed_by_itself_while_being_removed(PodPhase::Failed, Some(1), false, true, Some(End::Failure(1)))]
+#[case::failed_by_itself_while_being_removed(
+    PodPhase::Failed,
+    Some(1),
+    false,
+    true,
+    Some(End::Failure(Some(1)))
+)]
 #[case::evicted(PodPhase::Failed, None, true, false, Some(End::Disruption))]
 #[case::evicted_with_an_exit_code(PodPhase::Failed, Some(137), true, false, Some(End::Disruption))]
-#[case::no_container_ever_ended(PodPhase::Failed, None, false, false, Some(End::Disruption))]
+#[case::its_own_deadline_came(PodPhase::Failed, None, false, false, Some(End::Failure(None)))]
 fn the_end_of_a_pod(
     #[case] phase: PodPhase,
     #[case] code: Option<i32>,
@@ -270,7 +299,7 @@ fn a_pod_whose_end_is_not_described_was_disrupted() {
 #[case::lost_before_it_ran(PodPhase::Pending, NodeDownPolicy::Fail, Some(End::NodeDown))]
 #[case::waited_for(PodPhase::Running, NodeDownPolicy::Wait, None)]
 #[case::it_had_succeeded(PodPhase::Succeeded, NodeDownPolicy::Fail, Some(End::Success))]
-#[case::it_had_failed(PodPhase::Failed, NodeDownPolicy::Fail, Some(End::Failure(1)))]
+#[case::it_had_failed(PodPhase::Failed, NodeDownPolicy::Fail, Some(End::Failure(Some(1))))]
 fn the_end_of_a_pod_on_a_node_that_is_down(
     #[case] phase: PodPhase,
     #[case] policy: NodeDownPolicy,
@@ -287,13 +316,14 @@ const COMPLETION: Option<RestartCause> = Some(RestartCause::Completion);
 #[rstest]
 //                   end                Never  OnFailure   Always      ExitCode
 #[case::success(     End::Success,      [None, None,       COMPLETION, None])]
-#[case::code_1(      End::Failure(1),   [None, FAILURE,    FAILURE,    None])]
-#[case::code_2(      End::Failure(2),   [None, FAILURE,    FAILURE,    None])]
-#[case::code_127(    End::Failure(127), [None, FAILURE,    FAILURE,    None])]
-#[case::code_128(    End::Failure(128), [None, FAILURE,    FAILURE,    FAILURE])]
-#[case::sigkill(     End::Failure(137), [None, FAILURE,    FAILURE,    FAILURE])]
-#[case::sigterm(     End::Failure(143), [None, FAILURE,    FAILURE,    FAILURE])]
-#[case::code_255(    End::Failure(255), [None, FAILURE,    FAILURE,    FAILURE])]
+#[case::no_code(     End::Failure(None),   [None, FAILURE,    FAILURE,    None])]
+#[case::code_1(      End::Failure(Some(1)),   [None, FAILURE,    FAILURE,    None])]
+#[case::code_2(      End::Failure(Some(2)),   [None, FAILURE,    FAILURE,    None])]
+#[case::code_127(    End::Failure(Some(127)), [None, FAILURE,    FAILURE,    None])]
+#[case::code_128(    End::Failure(Some(128)), [None, FAILURE,    FAILURE,    FAILURE])]
+#[case::sigkill(     End::Failure(Some(137)), [None, FAILURE,    FAILURE,    FAILURE])]
+#[case::sigterm(     End::Failure(Some(143)), [None, FAILURE,    FAILURE,    FAILURE])]
+#[case::code_255(    End::Failure(Some(255)), [None, FAILURE,    FAILURE,    FAILURE])]
 #[case::disruption(  End::Disruption,   [None, DISRUPTION, DISRUPTION, DISRUPTION])]
 #[case::node_down(   End::NodeDown,     [None, DISRUPTION, DISRUPTION, DISRUPTION])]
 fn what_is_forgiven(#[case] end: End, #[case] causes: [Option<RestartCause>; 4]) {

@@ -8,7 +8,7 @@ use trainyard_api::{
 
 use super::counting::count;
 use super::roles::{self, first};
-use super::{Action, Note, Objection, Plan, PodKey, after, earliest, finished, note, refused};
+use super::{Action, Note, Objection, Plan, PodKey, StatusWrite, after, earliest, finished, note, refused};
 use crate::assess::{Assessment, Attempt, Ended, assess, removal};
 use crate::build;
 use crate::deduce;
@@ -87,6 +87,10 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         plan.after.splice(0..0, std::mem::take(&mut plan.actions));
     }
     plan.status = write(old, status);
+    if plan.status == StatusWrite::Unchanged {
+        // All of it has been counted, and need not be looked for again.
+        plan.missing.clear();
+    }
     plan
 }
 
@@ -257,7 +261,9 @@ fn finish(
     let failed = phase == JobPhase::Failed;
     status.phase = Some(phase);
     status.completion_time = Some(time(view.now));
-    status.root_cause = cause.map(|cause| root_cause(job, &cause));
+    if let Some(cause) = cause {
+        status.root_cause = Some(root_cause(job, &cause));
+    }
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
     }

@@ -8,7 +8,7 @@ use crate::deduce::{self, RoleFacts, RoleWhy};
 use crate::depends::{self, Awaited, Outlook};
 use crate::indices;
 use crate::job::{Job, Role};
-use crate::plan::Action;
+use crate::plan::{Action, PodKey};
 use crate::restart::End;
 use crate::status::{MAX_REASON, describe, truncate};
 use crate::view::View;
@@ -24,11 +24,17 @@ pub(super) fn deduce<'a>(
     let mut roles = Vec::with_capacity(job.roles.len());
     let mut ends = Vec::new();
     let phases = phases(job, seen, status);
-    for ((role, this), (phase, why)) in job.roles.iter().zip(&seen.roles).zip(phases.iter().copied()) {
+    let all = job.roles.iter().zip(&seen.roles).zip(phases.iter().copied());
+    for (position, ((role, this), (phase, why))) in all.enumerate() {
         let before = status.roles.iter().find(|r| r.name == role.name);
         let was = before.map(|r| r.phase).unwrap_or_default();
         if phase == RolePhase::Failed {
             ends.extend(this.final_ends.iter().copied());
+            let lost = this.lost.iter().map(|index| PodKey {
+                role: position,
+                index: *index,
+            });
+            ends.extend(lost.map(Ended::missing));
         }
         let (reason, message) = if let Some(before) = before.filter(|_| was.is_terminal()) {
             // Its pods may be gone by now, and with them the reason.
@@ -46,10 +52,10 @@ pub(super) fn deduce<'a>(
         };
         let tally = this.tally;
         // Nothing more comes to a role that has ended.
-        let awaited = if phase.is_terminal() {
-            0
+        let (awaited, lost) = if phase.is_terminal() {
+            (0, 0)
         } else {
-            tally.replacing + tally.missing
+            (tally.replacing + tally.missing, tally.lost)
         };
         roles.push(RoleStatus {
             name: role.name.to_owned(),
@@ -59,7 +65,7 @@ pub(super) fn deduce<'a>(
             active: tally.active,
             ready: tally.ready,
             succeeded: tally.succeeded,
-            failed: tally.failed,
+            failed: tally.failed + lost,
             pending: tally.pending + awaited,
             terminating: tally.terminating,
             succeeded_indices: indices::format(&this.done),
@@ -144,7 +150,7 @@ fn explain(
     waits: bool,
 ) -> (Option<String>, Option<String>) {
     if why == RoleWhy::PodMissing {
-        let missing = this.tally.missing;
+        let missing = this.tally.lost;
         let which = indices::format(&this.lost).unwrap_or_default();
         return said(
             Reason::PodMissing.as_str(),

@@ -157,3 +157,31 @@ fn only_pods_that_are_about_to_be_counted_are_looked_for() {
     world.settle();
     assert_eq!((world.phase(), world.pods.len()), (Some(Running), 300));
 }
+
+#[test]
+fn a_pod_that_is_gone_counts_as_one_that_failed() {
+    let all = |role: &mut trainyard_api::RoleSpec| role.failed_when = Some(trainyard_api::PodQuorum::AllPods);
+    let mut world = World::running(workers(3, Never).role("worker", all));
+    world.vanish("mnist-worker-1");
+    assert_eq!(world.plan().missing, ["mnist-worker-1"]);
+    world.tick(10);
+    world.settle();
+    let role = world.role("worker");
+    assert_eq!(
+        (world.phase(), role.active, role.pending, role.failed),
+        (Some(Running), 2, 0, 1)
+    );
+    assert_eq!(world.log.pods.len(), 3, "it is not replaced");
+    world.fail("mnist-worker-0", 1);
+    world.tick(10);
+    world.settle();
+    assert_eq!(world.phase(), Some(Running));
+    assert_eq!(world.plan().missing, [""; 0], "it is not looked for again");
+    world.vanish("mnist-worker-2");
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.role("worker").reason.as_deref()),
+        (Some(Failed), Some("PodMissing"))
+    );
+    assert_eq!(world.status().root_cause.unwrap().pod, "mnist-worker-0");
+}
