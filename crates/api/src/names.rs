@@ -14,6 +14,11 @@ pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`LABEL_MANAGED_BY`].
 pub const MANAGED_BY: &str = "trainyard";
 
+/// Annotation of a pod: its container that trains.
+pub const ANNOTATION_CONTAINER: &str = "trainyard.dev/container";
+/// Annotation of a pod: its programs start, whatever they wait for.
+pub const ANNOTATION_START: &str = "trainyard.dev/start";
+
 /// The name of a pod: `<job>-<role>-<index>`.
 pub fn pod(job: &str, role: &str, index: i32) -> String {
     format!("{job}-{role}-{index}")

@@ -20,8 +20,12 @@ use crate::plan::{PodKey, ServiceKey};
 use crate::view::Settings;
 use crate::{agent, depends};
 
-/// The annotation that tells `kubectl logs`, and us, which container trains.
-pub const MAIN_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+/// The annotation that tells which container trains. It is ours alone: what the user wants to see by default may be
+/// another one.
+pub const MAIN_CONTAINER: &str = names::ANNOTATION_CONTAINER;
+
+/// The annotation that tells `kubectl logs` which container to show.
+const SHOWN_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// The pod of a key. `None` if the job has no such pod.
 pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
@@ -39,8 +43,9 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         .and_then(|meta| meta.annotations.clone())
         .unwrap_or_default();
     annotations
-        .entry(MAIN_CONTAINER.to_owned())
+        .entry(SHOWN_CONTAINER.to_owned())
         .or_insert_with(|| role.main.name.clone());
+    annotations.insert(MAIN_CONTAINER.to_owned(), role.main.name.clone());
 
     let mut spec = role.pod.clone();
     spec.hostname = Some(name.clone());

@@ -353,7 +353,34 @@ fn lists_of_hosts_are_left_out_for_very_large_roles() {
         let env = env(&main_of(&pod(&job(replicas), 0, 0)));
         env.iter().filter(|(name, _)| name == "a" || name == "b").count()
     };
-    assert_eq!((listed(256), listed(257)), (2, 1));
+    assert_eq!((listed(255), listed(256)), (2, 1));
+}
+
+#[test]
+fn lists_of_hosts_are_bounded_by_the_job() {
+    let listed = |replicas: i32| {
+        let template = "{spec: {containers: [{name: main, image: x}]}}";
+        let role = |i: i32| format!("{{name: r{i}, replicas: {replicas}, template: {template}}}");
+        let roles = (0..16).map(role).collect::<Vec<_>>().join(", ");
+        let job = yaml(&format!(
+            "metadata: {{name: big}}\nspec: {{framework: {{name: custom}}, roles: [{roles}]}}"
+        ));
+        let env = env(&main_of(&pod(&job, 0, 0)));
+        env.iter().filter(|(name, _)| name.starts_with('r')).count()
+    };
+    assert_eq!((listed(16), listed(17)), (16, 0));
+}
+
+#[test]
+fn which_container_trains_is_not_for_others_to_say() {
+    let job = yaml(
+        "metadata: {name: two}\nspec: {framework: {name: custom}, roles: [{name: a, container: main, template: {\
+         metadata: {annotations: {kubectl.kubernetes.io/default-container: side}}, \
+         spec: {containers: [{name: side, image: x}, {name: main, image: x}]}}}]}",
+    );
+    let annotations = pod(&job, 0, 0).metadata.annotations.unwrap();
+    assert_eq!(annotations["trainyard.dev/container"], "main");
+    assert_eq!(annotations["kubectl.kubernetes.io/default-container"], "side");
 }
 
 #[test]

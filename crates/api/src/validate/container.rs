@@ -59,6 +59,33 @@ pub(super) fn check(
     }
 }
 
+/// The rule for restarts in place, of which the operator would know nothing: it takes the end of a container for the end
+/// of its pod.
+pub(super) fn restarts(
+    role: &At<'_>,
+    at: &At<'_>,
+    container: &Container,
+    init: bool,
+    errors: &mut Vec<FieldError>,
+) {
+    if let Some(policy) = &container.restart_policy {
+        if !init {
+            let message = format!(
+                "pods are replaced, not restarted in place: remove this and set {role}.restartPolicy"
+            );
+            errors.push(at.field("restartPolicy").error(message));
+        } else if policy != "Always" {
+            let message = format!("{policy:?} is not possible: give Always, for a sidecar, or leave it out");
+            errors.push(at.field("restartPolicy").error(message));
+        }
+    }
+    if container.restart_policy_rules.is_some() {
+        let message =
+            format!("pods are replaced, not restarted in place: remove this and see {role}.restartPolicy");
+        errors.push(at.field("restartPolicyRules").error(message));
+    }
+}
+
 fn one_of(at: &At<'_>, word: &str, allowed: &[&str], errors: &mut Vec<FieldError>) {
     if !allowed.contains(&word) {
         errors.push(at.error(format!(

@@ -21,13 +21,21 @@ pub(super) fn check(
         let at = at.field("metadata");
         metadata::check(&at, meta, errors);
         let labels = at.field("labels");
-        let reserved = meta.labels.iter().flatten().map(|(key, _)| key).filter(|key| {
-            key.split_once('/').is_some_and(|(domain, _)| domain == GROUP) || *key == names::LABEL_MANAGED_BY
-        });
+        let ours = |key: &str| key.split_once('/').is_some_and(|(domain, _)| domain == GROUP);
+        let reserved = meta.labels.iter().flatten().map(|(key, _)| key);
+        let reserved = reserved.filter(|key| ours(key) || *key == names::LABEL_MANAGED_BY);
         errors.extend(reserved.map(|key| {
             labels
                 .key(key)
                 .error("this label is set by the operator: remove it")
+        }));
+        let annotations = at.field("annotations");
+        let reserved = meta.annotations.iter().flatten().map(|(key, _)| key);
+        let reserved = reserved.filter(|key| ours(key) && *key != names::ANNOTATION_START);
+        errors.extend(reserved.map(|key| {
+            annotations
+                .key(key)
+                .error("this annotation is set by the operator: remove it")
         }));
     }
     let at = at.field("spec");
@@ -79,6 +87,7 @@ fn pod_spec(role: &At<'_>, at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldErr
             }
             reserved(&at, "container", &container.name, errors);
             container::check(&at, container, &volumes, errors);
+            container::restarts(role, &at, container, list == "initContainers", errors);
         }
     }
     ours(role, at, pod, errors);

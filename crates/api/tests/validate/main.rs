@@ -280,6 +280,21 @@ fn labels_of_the_operator_are_reserved(#[case] label: &str, #[case] accepted: bo
 }
 
 #[rstest]
+#[case("trainyard.dev/container", false)]
+#[case("trainyard.dev/start", true)]
+#[case("kubectl.kubernetes.io/default-container", true)]
+fn annotations_of_the_operator_are_reserved(#[case] annotation: &str, #[case] accepted: bool) {
+    let template = format!(
+        "template: {{metadata: {{annotations: {{{annotation}: x}}}}, spec: {{containers: [{{name: t, image: i}}]}}}}"
+    );
+    let said = format!(
+        "spec.roles[0].template.metadata.annotations[{annotation}]: this annotation is set by the operator: remove it"
+    );
+    let expected = if accepted { vec![] } else { vec![said] };
+    assert_eq!(errors(&role(&format!("name: worker, {template}"))), expected);
+}
+
+#[rstest]
 #[case::unnamed(
     "{name: ''}",
     "spec.framework.name: name the framework that trains, for example pytorch"

@@ -50,6 +50,20 @@ use super::{errors, job, pod, role, spec};
     "containers: [{name: t, image: i}], restartPolicy: Never",
     "restartPolicy: the role decides when its pods are replaced: remove this and set spec.roles[0].restartPolicy"
 )]
+#[case::a_container_that_is_restarted_in_place(
+    "containers: [{name: t, image: i, restartPolicy: OnFailure}]",
+    "containers[0].restartPolicy: pods are replaced, not restarted in place: remove this and set \
+     spec.roles[0].restartPolicy"
+)]
+#[case::rules_for_restarts_in_place(
+    "containers: [{name: t, image: i, restartPolicyRules: [{action: Restart}]}]",
+    "containers[0].restartPolicyRules: pods are replaced, not restarted in place: remove this and see \
+     spec.roles[0].restartPolicy"
+)]
+#[case::an_init_container_that_is_no_sidecar(
+    "containers: [{name: t, image: i}], initContainers: [{name: s, image: i, restartPolicy: OnFailure}]",
+    "initContainers[0].restartPolicy: \"OnFailure\" is not possible: give Always, for a sidecar, or leave it out"
+)]
 #[case::a_host_name(
     "containers: [{name: t, image: i}], hostname: h",
     "hostname: pods find each other by names that the operator sets: remove it"

@@ -7,7 +7,8 @@ use crate::job::Job;
 use crate::plan::PodKey;
 use crate::view::Settings;
 
-/// Lists of host names grow with the square of the job: beyond this size a pod computes names from indices instead.
+/// Lists of host names grow with the square of the job, and are in every container: beyond so many names in all, a pod
+/// computes names from indices instead.
 const MAX_LISTED: i32 = 256;
 
 pub(super) struct Custom;
@@ -31,7 +32,7 @@ impl Framework for Custom {
             .roles
             .iter()
             .enumerate()
-            .filter(|(_, role)| role.replicas <= MAX_LISTED)
+            .filter(|(_, role)| is_listed(job, role.replicas))
         {
             let hosts: Vec<String> = (0..role.replicas)
                 .map(|index| {
@@ -51,4 +52,10 @@ impl Framework for Custom {
             ports: Vec::new(),
         }
     }
+}
+
+/// Whether the hosts of roles of a size are listed: the smallest come first, and those of one size together.
+fn is_listed(job: &Job<'_>, replicas: i32) -> bool {
+    let sizes = job.roles.iter().map(|role| role.replicas);
+    sizes.filter(|size| *size <= replicas).sum::<i32>() <= MAX_LISTED
 }

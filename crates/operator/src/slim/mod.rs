@@ -73,8 +73,11 @@ pub struct Labels {
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Annotations {
     /// The name of the container that trains.
-    #[serde(default, rename = "kubectl.kubernetes.io/default-container")]
+    #[serde(default, rename = "trainyard.dev/container")]
     pub main_container: Option<String>,
+    /// The same on pods that former versions made, where it may be another one that the user wants to see.
+    #[serde(default, rename = "kubectl.kubernetes.io/default-container")]
+    pub shown_container: Option<String>,
 }
 
 /// An owner of an object.

@@ -204,7 +204,9 @@ impl SlimPod {
     }
 
     fn main_container(&self) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.main_container.as_deref()
+        let annotations = self.metadata.annotations.as_ref()?;
+        let main = annotations.main_container.as_deref();
+        main.or(annotations.shown_container.as_deref())
     }
 
     fn end(&self, phase: PodPhase) -> Option<PodEnd> {
@@ -233,6 +235,8 @@ impl SlimPod {
         }
         let disrupted = of_pod.disrupted || self.ended_by_system();
         let Some((container, terminated)) = self.culprit() else {
+            // No program ended badly. A deadline in its spec is the user's own wish.
+            let disrupted = disrupted || of_pod.reason.as_deref() != Some("DeadlineExceeded");
             return Some(PodEnd { disrupted, ..of_pod });
         };
         Some(PodEnd {

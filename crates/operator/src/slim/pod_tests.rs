@@ -235,3 +235,39 @@ fn last_words_are_the_last_and_whole_letters() {
     let kept = last_words(&long);
     assert!(kept.len() <= MESSAGE_LIMIT && kept.ends_with("ääend"));
 }
+
+#[test]
+fn our_own_annotation_says_which_container_trains() {
+    let shown = ("kubectl.kubernetes.io/default-container", "side");
+    let row = |annotations: &[(&str, &str)]| {
+        let annotations: std::collections::BTreeMap<_, _> = annotations.iter().copied().collect();
+        let statuses = [
+            ended("main", &json!({"exitCode": 0})),
+            ended("side", &json!({"exitCode": 1})),
+        ];
+        let json = json!({
+            "metadata": {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1", "annotations": annotations},
+            "status": {"phase": "Failed", "containerStatuses": statuses},
+        });
+        serde_json::from_value::<SlimPod>(json).unwrap().into_row().phase
+    };
+    assert_eq!(
+        row(&[("trainyard.dev/container", "main"), shown]),
+        PodPhase::Succeeded
+    );
+    // Pods of former versions have only the other.
+    assert_eq!(row(&[shown]), PodPhase::Failed);
+}
+
+#[test]
+fn only_a_deadline_of_its_own_is_no_disruption_where_no_program_ended_badly() {
+    let train = ended("train", &json!({"exitCode": 0}));
+    let disrupted = |reason: &str| {
+        let row = pod(&json!({"phase": "Failed", "reason": reason, "containerStatuses": [train.clone()]}));
+        let end = row.end.unwrap();
+        assert_eq!((row.phase, end.exit_code), (PodPhase::Failed, None));
+        end.disrupted
+    };
+    assert!(disrupted("Evicted"));
+    assert!(!disrupted("DeadlineExceeded"));
+}
