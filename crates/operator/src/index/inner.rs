@@ -54,6 +54,24 @@ impl Inner {
         })
     }
 
+    /// The keys of jobs in namespaces of which a list was refused.
+    pub(super) fn refused_keys(&self) -> Vec<JobKey> {
+        let refused = |key: &&JobKey| self.progress.is_refused(&key.namespace);
+        self.names.keys().filter(refused).cloned().collect()
+    }
+
+    /// Those of some jobs whose namespace can be listed again. As when a term begins, pods that are gone since may be of
+    /// a former run.
+    pub(super) fn back(&mut self, mut refused: Vec<JobKey>) -> Vec<JobKey> {
+        refused.retain(|key| !self.progress.is_refused(&key.namespace));
+        for key in &refused {
+            if let Some(owner) = self.names.get(key).and_then(|uid| self.owners.get_mut(uid)) {
+                owner.departed.clear();
+            }
+        }
+        refused
+    }
+
     pub(super) fn on_nodes(&self, nodes: &[Arc<str>]) -> Vec<JobKey> {
         if nodes.is_empty() {
             return Vec::new();
