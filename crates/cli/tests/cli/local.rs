@@ -175,5 +175,39 @@ fn a_container_without_a_command_says_what_to_add() {
     std::fs::write(&manifest, silent).unwrap();
     let (code, _, words) = ran(&[manifest.path().to_str().unwrap()]);
     assert_eq!(code, Some(2));
-    assert!(words.contains("--image python:3-slim=DIRECTORY"), "{words}");
+    assert!(
+        words.contains("--set roles.worker.template.spec.containers."),
+        "{words}"
+    );
+    // A directory with the files of the image does not say what to run either.
+    let (code, _, words) = ran(&[manifest.path().to_str().unwrap(), "--image", "python:3-slim=/"]);
+    assert_eq!(code, Some(2), "{words}");
+}
+
+#[test]
+fn who_reads_slowly_loses_no_line() {
+    let mut child = run(&["-q", "--", "seq", "60000"]).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    output.read_line(&mut first).unwrap();
+    // The job has long ended, and most of its lines wait.
+    std::thread::sleep(Duration::from_secs(4));
+    let mut rest = String::new();
+    output.read_to_string(&mut rest).unwrap();
+    let (code, words) = ended(child);
+    assert_eq!((code, words.as_str()), (Some(0), ""));
+    assert_eq!(rest.lines().count(), 59_999);
+    assert!(rest.ends_with("\nworker-0 | 60000\n"));
+}
+
+#[test]
+fn a_worker_may_save_its_work_when_another_fails() {
+    let script = "if [ $RANK = 1 ]; then while [ ! -e $UP ]; do sleep 0.1; done; exit 3; fi
+        trap 'sleep 4; echo saved; exit 0' TERM; touch $UP; sleep 1000 & wait";
+    let directory = tempfile::tempdir().unwrap();
+    let up = format!("UP={}", directory.path().join("up").display());
+    let place = directory.path().to_str().unwrap();
+    let (code, out, words) = ran(&["-C", place, "-n", "2", "-e", &up, "--", "sh", "-c", script]);
+    assert_eq!(code, Some(1), "{words}");
+    assert_eq!(out, "worker-0 | saved\n", "{words}");
 }

@@ -1,6 +1,6 @@
 //! Follows the logs of containers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use futures::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
 use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::task::JoinSet;
+use tokio::task::{self, JoinSet};
 
 use crate::run::view::{Event, PodSeen};
 
@@ -39,13 +39,18 @@ impl From<Line> for Event {
     }
 }
 
+/// One start of a container: the pod's uid, the container's name, and how often it had been started before.
+pub type Key = (String, String, i32);
+
 /// Those who follow logs.
 pub struct Followers {
     /// One for each start of each container.
-    pub tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
+    /// Logs that have not been read to their end.
+    open: HashMap<task::Id, Key>,
     pods: Api<Pod>,
     lines: Sender<Line>,
-    begun: BTreeSet<(String, String, i32)>,
+    begun: BTreeSet<Key>,
 }
 
 impl Followers {
@@ -54,6 +59,7 @@ impl Followers {
         let (lines, incoming) = mpsc::channel(WAITING);
         let followers = Self {
             tasks: JoinSet::new(),
+            open: HashMap::new(),
             pods,
             lines,
             begun: BTreeSet::new(),
@@ -65,16 +71,35 @@ impl Followers {
     pub fn see(&mut self, pod: &PodSeen) {
         for container in pod.containers.iter().filter(|container| container.has_run()) {
             let key = (pod.uid.clone(), container.name.clone(), container.restarts);
-            if self.begun.insert(key) {
+            if self.begun.insert(key.clone()) {
                 let follower = Follower {
                     pod: pod.name.clone(),
                     uid: pod.uid.clone(),
                     container: container.name.clone(),
                     lines: self.lines.clone(),
                 };
-                self.tasks.spawn(follower.follow(self.pods.clone()));
+                let task = self.tasks.spawn(follower.follow(self.pods.clone()));
+                self.open.insert(task.id(), key);
             }
         }
+    }
+
+    /// Waits until one log has been read to its end; nothing if there is none.
+    pub async fn ended(&mut self) -> Option<()> {
+        let ended = self.tasks.join_next_with_id().await?;
+        let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+        self.open.remove(&id);
+        Some(())
+    }
+
+    /// Logs that have not been read to their end.
+    pub fn open(&self) -> impl Iterator<Item = &Key> {
+        self.open.values()
+    }
+
+    /// Whether all logs have been read to their end.
+    pub fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
     }
 }
 
@@ -93,6 +118,7 @@ impl Follower {
             follow: true,
             ..LogParams::default()
         };
+        let mut last = None;
         for attempt in 0..TRIES {
             let reason = match pods.log_stream(&self.pod, &params).await {
                 Ok(log) => {
@@ -106,10 +132,16 @@ impl Follower {
             };
             // The pod is gone, and its log with it.
             if matches!(&reason, kube::Error::Api(status) if status.code == 404) {
+                self.say("(the pod was removed before its log could be read)".to_owned())
+                    .await;
                 return;
             }
             tracing::debug!(pod = self.pod, container = self.container, error = %reason, "the log can't be read yet");
+            last = Some(reason);
             tokio::time::sleep(PAUSE * 2_u32.pow(attempt)).await;
+        }
+        if let Some(reason) = last {
+            self.say(format!("(the log can't be read: {reason})")).await;
         }
     }
 

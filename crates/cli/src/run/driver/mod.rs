@@ -2,6 +2,8 @@
 //! this process, or a real one.
 
 mod create;
+mod drain;
+mod end;
 mod logs;
 mod watch;
 
@@ -15,14 +17,15 @@ use std::time::Duration;
 
 use futures::{FutureExt, Stream, StreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams};
-use kube::runtime::wait::{self, delete::delete_and_finalize};
+use kube::api::DeleteParams;
 use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
-use trainyard_api::{ConditionType, JobPhase, TrainingJob};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use trainyard_api::TrainingJob;
 
+use self::drain::{Ending, Here};
+pub use self::end::delete;
 use self::logs::{Followers, Line};
 use self::watch::Change;
 use super::outcome::Outcome;
@@ -31,16 +34,12 @@ use super::view::{Event, PodSeen, Stop, Summary, View};
 
 /// How often the present is drawn where nothing happens.
 const REDRAW: Duration = Duration::from_millis(100);
-/// How long logs may take to arrive after the job's end.
-const LAST_LINES: Duration = Duration::from_secs(2);
 /// Lines that are read before the present is drawn again.
 const BATCH: usize = 512;
 /// How long the operator may take to notice the job before we say that nothing happens.
 const UNNOTICED: Duration = Duration::from_secs(10);
 /// Warnings of pods that have not been seen; more are of somebody else's.
 const MAX_EARLY: usize = 256;
-/// How long what a job owns may take to go away after its end.
-const REMOVAL: Duration = Duration::from_mins(1);
 /// An end that is never reached.
 const NEVER: Duration = Duration::from_hours(24 * 365);
 
@@ -78,7 +77,8 @@ impl std::error::Error for Error {}
 
 /// Creates the job, shows what happens, and comes back with how it ended.
 ///
-/// The first interrupt deletes the job and waits for its pods; the second comes back at once. `progress` brings the
+/// The first interrupt deletes the job and waits for its pods; the second, or one after the job's end, comes back at
+/// once. `progress` brings the
 /// lines that programs append to their progress files, each with the name of its pod.
 pub async fn drive(
     client: Client,
@@ -108,7 +108,8 @@ pub async fn drive(
         show,
         start,
         followers,
-        here: BTreeSet::new(),
+        here: Here::default(),
+        heard: Instant::now(),
         early: Vec::new(),
         told: BTreeSet::new(),
         job_gone: false,
@@ -124,29 +125,27 @@ pub async fn drive(
     redraw.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
     loop {
-        let last_call = match &run.state {
-            State::Draining { until, .. } => *until,
-            _ => Instant::now() + NEVER,
-        };
+        let (last_call, tells) = (run.last_call(), run.tells());
         tokio::select! {
-            Some(change) = incoming.recv() => run.change(change).await,
-            Some(line) = lines.recv() => {
-                run.say(line, &mut lines);
-            }
-            Some((pod, line)) = progress.next() => run.tell(Event::Progress { pod, line }),
+            // What has happened comes before giving up, and giving up before lines, of which there may be ever more.
+            biased;
             Some(()) = interrupts.next() => {
                 if !matches!(run.state, State::Running) {
                     break;
                 }
                 run.stop(Stop::Interrupted).await;
             }
+            Some(change) = incoming.recv() => run.change(change).await,
+            Some((pod, line)) = progress.next() => run.tell(Event::Progress { pod, line }),
             () = &mut time_is_over, if matches!(run.state, State::Running) => run.stop(Stop::TimedOut).await,
             () = &mut unnoticed, if !asked => {
                 asked = true;
                 run.ask();
             }
-            Some(_) = run.followers.tasks.join_next() => {}
+            Some(()) = run.followers.ended() => {}
             () = sleep_until(last_call) => break,
+            () = sleep_until(tells.unwrap_or(last_call)), if tells.is_some() => run.tell_leaving(),
+            Some(line) = lines.recv() => run.say(line, &mut lines),
             _ = redraw.tick(), if run.show.is_live() => {}
         }
         if run.is_over() {
@@ -154,13 +153,16 @@ pub async fn drive(
             while let Some(Some((pod, line))) = progress.next().now_or_never() {
                 run.tell(Event::Progress { pod, line });
             }
-            while let Ok(line) = lines.try_recv() {
+            while !matches!(run.state, State::Lost(..))
+                && let Ok(line) = lines.try_recv()
+            {
                 run.say(line, &mut lines);
             }
             break;
         }
         run.draw();
     }
+    run.cut();
     Ok(run.end())
 }
 
@@ -170,12 +172,8 @@ enum State {
     Running,
     /// The job is deleted, and its pods are waited for.
     Stopping(Stop),
-    /// The job has ended, and the rest of its logs is waited for.
-    Draining {
-        outcome: Outcome,
-        message: Option<String>,
-        until: Instant,
-    },
+    /// The job has ended, and the rest of its logs and pods on their way out are waited for.
+    Draining(Ending),
     /// Nobody reads what we print, or the server is of no help any more.
     Lost(Outcome, String),
 }
@@ -188,8 +186,9 @@ struct Run<'a> {
     show: &'a mut dyn Show,
     start: Instant,
     followers: Followers,
-    /// Pods that exist, by uid.
-    here: BTreeSet<String>,
+    here: Here,
+    /// When a log, or a pod, last said something.
+    heard: Instant,
     /// Warnings of pods that have not been seen yet, and may be somebody else's: uid, name, and why.
     early: Vec<(String, String, String)>,
     /// The warnings that were told, once for all pods that they are of.
@@ -229,6 +228,8 @@ impl Run<'_> {
                 format!("the output can't be written: {error}"),
             );
         }
+        // Now, and not when the lines came: a slow reader may have taken long for them.
+        self.heard = Instant::now();
     }
 
     async fn change(&mut self, change: Change) {
@@ -236,7 +237,7 @@ impl Run<'_> {
             Change::Job(job) => {
                 self.tell(Event::Job(job));
                 if matches!(self.state, State::Running)
-                    && let Some((outcome, message)) = verdict(&self.view)
+                    && let Some((outcome, message)) = end::verdict(&self.view)
                 {
                     self.drain(outcome, message).await;
                 }
@@ -249,15 +250,16 @@ impl Run<'_> {
                 }
             }
             Change::Pod(pod) => self.pod(&pod),
-            Change::PodGone(uid) => {
-                self.here.remove(&uid);
-                self.tell(Event::PodGone(uid));
-            }
+            Change::PodGone(uid) => self.gone(uid),
             Change::Pods(uids) => {
-                let gone: Vec<String> = self.here.difference(&uids).cloned().collect();
+                let gone: Vec<String> = self
+                    .here
+                    .uids()
+                    .filter(|uid| !uids.contains(*uid))
+                    .cloned()
+                    .collect();
                 for uid in gone {
-                    self.here.remove(&uid);
-                    self.tell(Event::PodGone(uid));
+                    self.gone(uid);
                 }
             }
             Change::Warning { uid, pod, why } if self.here.contains(&uid) => self.warn(&pod, &why),
@@ -276,7 +278,8 @@ impl Run<'_> {
 
     fn pod(&mut self, pod: &Pod) {
         let seen = PodSeen::of(pod);
-        self.here.insert(seen.uid.clone());
+        self.heard = Instant::now();
+        self.here.see(seen.clone(), self.heard);
         self.followers.see(&seen);
         let uid = seen.uid.clone();
         self.tell(Event::Pod(seen));
@@ -287,6 +290,12 @@ impl Run<'_> {
         {
             self.warn(&pod, &why);
         }
+    }
+
+    fn gone(&mut self, uid: String) {
+        self.heard = Instant::now();
+        self.here.remove(&uid);
+        self.tell(Event::PodGone(uid));
     }
 
     fn warn(&mut self, pod: &str, why: &str) {
@@ -304,22 +313,6 @@ impl Run<'_> {
         }
     }
 
-    /// The job has ended: its logs are read to their end.
-    async fn drain(&mut self, outcome: Outcome, message: Option<String>) {
-        // The watch of pods may be behind that of the job; a log that nobody has begun to read would be lost.
-        let selector = ListParams::default().labels(&watch::pods_of(&self.name));
-        if let Ok(pods) = self.pods.list(&selector).await {
-            for pod in &pods {
-                self.pod(pod);
-            }
-        }
-        self.state = State::Draining {
-            outcome,
-            message,
-            until: Instant::now() + LAST_LINES,
-        };
-    }
-
     /// Deletes the job, which ends its pods as kindly as they allow.
     async fn stop(&mut self, why: Stop) {
         self.tell(Event::Stopping(why));
@@ -334,20 +327,11 @@ impl Run<'_> {
         };
     }
 
-    fn is_over(&self) -> bool {
-        match &self.state {
-            State::Running => false,
-            State::Stopping(_) => self.job_gone && self.here.is_empty() && self.followers.tasks.is_empty(),
-            State::Draining { .. } => self.followers.tasks.is_empty(),
-            State::Lost(..) => true,
-        }
-    }
-
     fn end(self) -> Summary {
         let (outcome, message) = match self.state {
             State::Running => (Outcome::Interrupted, None),
             State::Stopping(why) => (outcome_of(why), None),
-            State::Draining { outcome, message, .. } => (outcome, message),
+            State::Draining(ending) => (ending.outcome, ending.message),
             State::Lost(outcome, message) => (outcome, Some(message)),
         };
         self.view.summary(self.start.elapsed(), outcome, message)
@@ -359,37 +343,4 @@ fn outcome_of(stop: Stop) -> Outcome {
         Stop::Interrupted => Outcome::Interrupted,
         Stop::TimedOut => Outcome::TimedOut,
     }
-}
-
-/// Whether the job has come to its end, and to which.
-fn verdict(view: &View) -> Option<(Outcome, Option<String>)> {
-    match view.phase() {
-        JobPhase::Succeeded => return Some((Outcome::Succeeded, None)),
-        JobPhase::Failed => return Some((Outcome::Failed, None)),
-        _ => {}
-    }
-    let accepted = ConditionType::Accepted.as_str();
-    let mut conditions = view.status().conditions.iter();
-    let refusal = conditions.find(|condition| condition.type_ == accepted && condition.status == "False")?;
-    Some((
-        Outcome::Refused,
-        Some(format!("{}: {}", refusal.reason, refusal.message)),
-    ))
-}
-
-/// Deletes a job that has ended and waits until all it owned is gone, so that the next may have its name.
-pub async fn delete(client: &Client, summary: &Summary) -> Result<(), Error> {
-    let jobs: Api<TrainingJob> = Api::namespaced(client.clone(), &summary.namespace);
-    let params = DeleteParams::foreground();
-    let deletion = delete_and_finalize(jobs, &summary.job, &params);
-    let problem = match timeout(REMOVAL, deletion).await {
-        Ok(Ok(())) => return Ok(()),
-        Ok(Err(wait::delete::Error::Delete(kube::Error::Api(status)))) if status.code == 404 => return Ok(()),
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("it is still there after {} s", REMOVAL.as_secs()),
-    };
-    Err(Error::Broken(format!(
-        "the job {} could not be deleted: {problem}",
-        summary.job
-    )))
 }

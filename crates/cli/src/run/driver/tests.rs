@@ -1,5 +1,7 @@
 //! Runs on the embedded API. The operator and the nodes are played by the test, which says what happens when.
 
+mod drain;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};

@@ -26,6 +26,15 @@ pub enum Event {
         /// The line, without its end.
         line: String,
     },
+    /// A log that was not read to its end.
+    Unread {
+        /// The pod's uid.
+        uid: String,
+        /// The container's name.
+        container: String,
+        /// Whether the container runs on after the job's end, and nobody ends it.
+        goes_on: bool,
+    },
     /// A line that a program appended to its progress file.
     Progress {
         /// The pod's name.

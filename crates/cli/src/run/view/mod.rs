@@ -97,6 +97,11 @@ impl View {
                 Vec::new()
             }
             Event::Log { uid, container, line } => self.log(&uid, &container, line),
+            Event::Unread {
+                uid,
+                container,
+                goes_on,
+            } => self.unread(&uid, &container, goes_on),
             Event::Progress { pod, line } => self.progress(at, &pod, &line),
             Event::Stopping(stop) => {
                 self.stopping = Some(stop);
@@ -177,8 +182,7 @@ impl View {
         let Some(pod) = self.pods.get(uid) else {
             return Vec::new();
         };
-        let is_main = pod.main().is_none_or(|main| main.name == container);
-        let speaker = self.speaker(pod, (!is_main).then_some(container));
+        let (is_main, speaker) = self.says(pod, container);
         if is_main {
             let tail = self.tails.entry(uid.to_owned()).or_default();
             tail.push_back(line.clone());
@@ -187,6 +191,28 @@ impl View {
             }
         }
         vec![Item::Log { speaker, line }]
+    }
+
+    /// Whether a container is the one that trains, and what it is called.
+    fn says(&self, pod: &PodSeen, container: &str) -> (bool, Speaker) {
+        let is_main = pod.main().is_none_or(|main| main.name == container);
+        (is_main, self.speaker(pod, (!is_main).then_some(container)))
+    }
+
+    fn unread(&mut self, uid: &str, container: &str, goes_on: bool) -> Vec<Item> {
+        let Some(pod) = self.pods.get(uid) else {
+            return Vec::new();
+        };
+        let (_, speaker) = self.says(pod, container);
+        if goes_on {
+            return self.note(format!(
+                "{} runs on after the end of the job: what it prints from here on is not shown",
+                speaker.label
+            ));
+        }
+        let message = "its log is cut off here: the rest of it did not arrive".to_owned();
+        self.notes.push(format!("{}: {message}", speaker.label));
+        vec![Item::Trouble { speaker, message }]
     }
 
     fn progress(&mut self, at: Duration, pod: &str, line: &str) -> Vec<Item> {

@@ -1,5 +1,7 @@
 //! What the view wants to know of a pod.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
 use trainyard_api::names;
 use trainyard_core::build::MAIN_CONTAINER;
@@ -19,6 +21,8 @@ pub struct PodSeen {
     pub phase: Phase,
     /// Whether it is being deleted.
     pub deleting: bool,
+    /// How long it may take to end, if it is being deleted.
+    pub grace: Option<Duration>,
     /// Its containers that have been started at least once, or can't be.
     pub containers: Vec<ContainerSeen>,
     /// Why it does not get on.
@@ -106,6 +110,10 @@ impl PodSeen {
                 _ => Phase::Pending,
             },
             deleting: meta.deletion_timestamp.is_some(),
+            grace: meta.deletion_timestamp.as_ref().map(|_| {
+                let seconds = meta.deletion_grace_period_seconds.unwrap_or_default();
+                Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+            }),
             containers: init.chain(own).flatten().collect(),
             trouble: trouble(&status),
         }

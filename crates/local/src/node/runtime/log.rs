@@ -106,7 +106,7 @@ impl Log {
             tail_lines: Some(lines),
             ..Part::default()
         };
-        let text = read(&self.path, &part, &mut 0).unwrap_or_default();
+        let text = read_file(&self.path, &part).unwrap_or_default();
         let mut from = text.len().saturating_sub(bytes);
         while from < text.len() && text[from] & 0xC0 == 0x80 {
             from += 1;
@@ -118,6 +118,7 @@ impl Log {
     pub fn stream(&self, part: Part) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + use<> {
         let state = Following {
             log: self.clone(),
+            file: None,
             part,
             at: 0,
             sent: 0,
@@ -130,6 +131,8 @@ impl Log {
 
 struct Following {
     log: Log,
+    /// Held open: who reads slowly may be behind when the pod is gone, and its files with it.
+    file: Option<File>,
     part: Part,
     at: u64,
     sent: usize,
@@ -141,7 +144,11 @@ impl Following {
     async fn next(mut self) -> io::Result<Option<(Vec<u8>, Self)>> {
         loop {
             let seen = *self.log.progress.borrow_and_update();
-            let mut text = read(&self.log.path, &self.part, &mut self.at)?;
+            let file = match &mut self.file {
+                Some(file) => file,
+                none => none.insert(File::open(&self.log.path)?),
+            };
+            let mut text = read(file, &self.part, &mut self.at)?;
             // Only what there was at the beginning is cut at its front.
             self.part.tail_lines = None;
             if let Some(limit) = self.part.limit_bytes {
@@ -169,7 +176,7 @@ impl Following {
 
 /// A finished log, by its file.
 pub fn read_file(path: &Path, part: &Part) -> io::Result<Vec<u8>> {
-    let mut text = read(path, part, &mut 0)?;
+    let mut text = read(&mut File::open(path)?, part, &mut 0)?;
     if let Some(limit) = part.limit_bytes {
         text.truncate(limit);
     }
@@ -177,8 +184,7 @@ pub fn read_file(path: &Path, part: &Part) -> io::Result<Vec<u8>> {
 }
 
 /// Reads whole lines from a place on, and moves it behind them.
-fn read(path: &Path, part: &Part, at: &mut u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+fn read(file: &mut File, part: &Part, at: &mut u64) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(*at))?;
     let mut reader = BufReader::new(file);
     let mut kept: Vec<Vec<u8>> = Vec::new();
