@@ -11,6 +11,7 @@ const MAX_NAME: usize = 40;
 /// The job whose workers all run a command.
 pub fn job(command: &[String], replicas: u16, framework: &str, name: Option<&str>) -> Value {
     let name = name.map_or_else(|| name_of(command), ToOwned::to_owned);
+    let command: Vec<String> = command.iter().map(|word| literal(word)).collect();
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "TrainingJob",
@@ -30,6 +31,11 @@ pub fn job(command: &[String], replicas: u16, framework: &str, name: Option<&str
             }],
         },
     })
+}
+
+/// A text in which Kubernetes finds nothing to replace: it takes `$(NAME)` for a variable, and `$$` for a dollar.
+pub fn literal(text: &str) -> String {
+    text.replace('$', "$$")
 }
 
 /// A name that says what runs: that of the script if there is one, else that of the program.
@@ -95,6 +101,16 @@ mod tests {
         );
         let unknown = checker.check(&job(&words("true"), 1, "caffe", None));
         assert!(unknown[0].message.contains("pytorch"), "{unknown:?}");
+    }
+
+    #[test]
+    fn words_reach_the_program_as_they_were_written() {
+        let job = job(&words("echo a$$b $(RANK) $HOME c"), 1, "custom", None);
+        let container = &job["spec"]["roles"][0]["template"]["spec"]["containers"][0];
+        assert_eq!(
+            container["command"],
+            json!(["echo", "a$$$$b", "$$(RANK)", "$$HOME", "c"])
+        );
     }
 
     #[test]

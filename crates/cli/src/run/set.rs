@@ -6,6 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::command::literal;
 use crate::validate::schema;
 
 /// Changes a field. The error is a sentence that says which part of the path does not exist, and what does.
@@ -23,7 +24,7 @@ pub fn set(job: &mut Value, schema: &Value, path: &str, value: &str) -> Result<(
         .map_err(|error| format!("--set {path}={value}: {error}"))
 }
 
-/// Sets an environment variable of every container of every role.
+/// Sets an environment variable of every container of every role, to this very value.
 pub fn set_env(job: &mut Value, name: &str, value: &str) {
     let roles = job.pointer_mut("/spec/roles").and_then(Value::as_array_mut);
     for role in roles.into_iter().flatten() {
@@ -38,7 +39,7 @@ pub fn set_env(job: &mut Value, name: &str, value: &str) {
                 let env = container.entry("env").or_insert_with(|| json!([]));
                 if let Some(env) = env.as_array_mut() {
                     env.retain(|var| var.get("name").and_then(Value::as_str) != Some(name));
-                    env.push(json!({"name": name, "value": value}));
+                    env.push(json!({"name": name, "value": literal(value)}));
                 }
             }
         }
@@ -312,13 +313,13 @@ mod tests {
     #[test]
     fn a_variable_for_all_containers_replaces_the_one_that_is_there() {
         let mut job = job();
-        set_env(&mut job, "A", "2");
+        set_env(&mut job, "A", "$(B)");
         for pointer in ["/spec/roles/0", "/spec/roles/1"] {
             for container in job.pointer(pointer).unwrap()["template"]["spec"]["containers"]
                 .as_array()
                 .unwrap()
             {
-                assert_eq!(container["env"], json!([{"name": "A", "value": "2"}]));
+                assert_eq!(container["env"], json!([{"name": "A", "value": "$$(B)"}]));
             }
         }
     }

@@ -75,6 +75,24 @@ fn what_the_job_prints_is_the_output() {
 }
 
 #[test]
+fn a_command_reaches_its_program_as_it_was_written() {
+    let words = [
+        "-e",
+        "PRICE=$(RANK) $$5",
+        "--",
+        "sh",
+        "-c",
+        "echo $PRICE $@",
+        "sh",
+        "a$$b",
+        "$(RANK)",
+    ];
+    let (code, out, words) = ran(&words);
+    assert_eq!(code, Some(0), "{words}");
+    assert_eq!(out, "worker-0 | $(RANK) $$5 a$$b $(RANK)\n");
+}
+
+#[test]
 fn a_failure_is_explained() {
     let (code, _, words) = ran(&["--", "sh", "-c", "echo 'the disk is on fire' >&2; exit 3"]);
     assert_eq!(code, Some(1));
