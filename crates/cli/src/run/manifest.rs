@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 use trainyard_api::FieldError;
 
-use super::{command, set};
+use super::set;
 use crate::validate::job::Checker;
 use crate::validate::{self, Recognized, text};
 
@@ -168,22 +168,23 @@ fn never_ends(job: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Refuses containers that leave to their image what to run, where there is no such image.
-pub fn check_commands(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Result<()> {
+/// Refuses containers that leave to their image what to run: here an image is a directory at most, which does not say.
+pub fn check_commands(job: &Value) -> Result<()> {
     let mut errors = Vec::new();
     let roles = job.pointer("/spec/roles").and_then(Value::as_array);
     for (r, role) in roles.into_iter().flatten().enumerate() {
+        let name = text(role, "/name").unwrap_or_default();
         for list in ["initContainers", "containers"] {
             let containers = role
                 .pointer(&format!("/template/spec/{list}"))
                 .and_then(Value::as_array);
             for (c, container) in containers.into_iter().flatten().enumerate() {
-                let image = text(container, "/image").unwrap_or_default();
                 let command = container.get("command").and_then(Value::as_array);
-                if command.is_none_or(Vec::is_empty) && !is_mapped(image) {
+                if command.is_none_or(Vec::is_empty) {
+                    let container = text(container, "/name").unwrap_or_default();
                     let message = format!(
-                        "is missing, and the image {image:?} is not here to say what to run: add a command, or say where the \
-                         image is with --image {image}=DIRECTORY"
+                        "is missing, and what an image says to run is not known here: write the command that it has, or add \
+                         --set roles.{name}.template.spec.{list}.{container}.command='[python3, train.py]'"
                     );
                     let path = format!("spec.roles[{r}].template.spec.{list}[{c}].command");
                     errors.push(FieldError::new(path, message));
@@ -203,18 +204,6 @@ fn refuse(title: &str, errors: &[FieldError]) -> Result<()> {
         .map(|error| format!("\n  {}", error.to_string().replace('\n', "\n  ")))
         .collect();
     bail!("{title}:{}", lines.concat())
-}
-
-/// The images that the job names and that are not here, each once: its containers run on this machine's own files.
-pub fn ignored_images(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Vec<String> {
-    let mut images: Vec<String> = containers(job)
-        .filter_map(|container| text(container, "/image"))
-        .filter(|image| *image != command::IMAGE && !is_mapped(image))
-        .map(ToOwned::to_owned)
-        .collect();
-    images.sort();
-    images.dedup();
-    images
 }
 
 /// Whether a container of the job may use only so much of the machine.
@@ -241,7 +230,8 @@ pub fn has_group_of_files(job: &Value) -> bool {
     roles.any(|role| role.pointer("/template/spec/securityContext/fsGroup").is_some())
 }
 
-fn containers(job: &Value) -> impl Iterator<Item = &Value> {
+/// All containers of the job.
+pub fn containers(job: &Value) -> impl Iterator<Item = &Value> {
     let roles = job.pointer("/spec/roles").and_then(Value::as_array);
     let lists = roles.into_iter().flatten().flat_map(|role| {
         ["initContainers", "containers"].map(|list| role.pointer(&format!("/template/spec/{list}")))
@@ -373,17 +363,16 @@ spec:
     }
 
     #[test]
-    fn a_container_needs_a_command_or_its_image() {
+    fn a_container_needs_a_command() {
         let silent = JOB.replace(", command: [python3, train.py]", ", args: [train.py]");
         let job = finished(&silent, &[]).unwrap().job;
-        let error = check_commands(&job, |_| false).unwrap_err().to_string();
+        let error = check_commands(&job).unwrap_err().to_string();
         assert!(
             error.contains("spec.roles[0].template.spec.containers[0].command: is missing"),
             "{error}"
         );
-        assert!(error.contains("--image example/mnist=DIRECTORY"), "{error}");
-        assert!(check_commands(&job, |image| image == "example/mnist").is_ok());
-        assert_eq!(ignored_images(&job, |_| false), ["example/mnist"]);
-        assert_eq!(ignored_images(&job, |_| true), [""; 0]);
+        let help = "--set roles.worker.template.spec.containers.train.command=";
+        assert!(error.contains(help), "{error}");
+        assert!(check_commands(&finished(JOB, &[]).unwrap().job).is_ok());
     }
 }

@@ -3,6 +3,7 @@
 mod args;
 mod command;
 mod driver;
+mod images;
 mod local;
 mod manifest;
 mod outcome;
@@ -75,14 +76,18 @@ fn broken(error: &anyhow::Error) -> ExitCode {
 /// What a job needs to run on this machine, and what the user should know about it.
 fn settle(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
     let is_mapped = |image: &str| args.image.iter().any(|(name, _)| name == image);
-    manifest::check_commands(&manifest.job, is_mapped)?;
-    let images = manifest::ignored_images(&manifest.job, is_mapped);
+    manifest::check_commands(&manifest.job)?;
+    let images = images::ignored(&manifest.job, is_mapped);
     if !images.is_empty() {
         manifest.notes.push(format!(
             "containers run on this machine's own files, and not on {}; --image NAME=DIRECTORY changes that",
             images.join(", ")
         ));
     }
+    manifest.notes.extend(images::unused(
+        &manifest.job,
+        args.image.iter().map(|(name, _)| name),
+    ));
     if let Some(reason) = yard
         .report
         .cgroups

@@ -1,0 +1,53 @@
+//! Images, which are not pulled here.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::command;
+use super::manifest::containers;
+use crate::validate::text;
+
+/// The images that the job names and that are not here, each once: its containers run on this machine's own files.
+pub fn ignored(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut images: Vec<String> = containers(job)
+        .filter_map(|container| text(container, "/image"))
+        .filter(|image| *image != command::IMAGE && !is_mapped(image))
+        .map(ToOwned::to_owned)
+        .collect();
+    images.sort();
+    images.dedup();
+    images
+}
+
+/// A note for each image that was given and that no container has.
+pub fn unused<'a>(job: &Value, given: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let there: BTreeSet<&str> = containers(job)
+        .filter_map(|container| text(container, "/image"))
+        .collect();
+    let unused = given.filter(|name| !there.contains(name.as_str()));
+    let names = there.iter().copied().collect::<Vec<_>>().join(", ");
+    unused
+        .map(|name| format!("--image {name}=... has no effect: the images of the job are {names}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_here_and_what_nobody_has_is_found() {
+        let container = json!({"name": "train", "image": "example/mnist"});
+        let job = json!({"spec": {"roles": [{"template": {"spec": {"containers": [container]}}}]}});
+        assert_eq!(ignored(&job, |_| false), ["example/mnist"]);
+        assert_eq!(ignored(&job, |_| true), [""; 0]);
+        let given = ["example/mnist".to_owned(), "mnist".to_owned()];
+        assert_eq!(
+            unused(&job, given.iter()),
+            ["--image mnist=... has no effect: the images of the job are example/mnist"]
+        );
+    }
+}
