@@ -14,6 +14,7 @@
 //! Where the machine allows no namespaces there is no yard: [`enter`] returns in the outer process, and pods are
 //! plain processes ([`Isolation::Plain`]).
 
+mod ignored;
 #[cfg(target_os = "linux")]
 pub(crate) mod descriptors;
 #[cfg(target_os = "linux")]
@@ -36,6 +37,7 @@ use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
+pub use ignored::is_ignored;
 pub use report::{Ability, Isolation, Report};
 
 /// The first argument of a process that [`reenter`] takes.

@@ -124,7 +124,12 @@ impl Home {
 
     /// A run that has printed its first line, which has to be `worker-0 | up`.
     pub fn start(&self, arguments: &[&str]) -> Running {
-        let mut child = self.command(arguments).spawn().unwrap();
+        Self::started(&mut self.command(arguments))
+    }
+
+    /// The same, of any command.
+    pub fn started(command: &mut Command) -> Running {
+        let mut child = command.spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let words = child.stderr.take().unwrap();
         let mut line = String::new();

@@ -75,6 +75,23 @@ fn nothing_is_left_of_a_run_that_is_interrupted() {
 }
 
 #[test]
+fn a_run_that_is_to_outlive_its_terminal_does() {
+    let home = Home::own();
+    let mut command = home.wrapped(
+        &["nohup"],
+        &["run", "--", "sh", "-c", "echo up; sleep 3; echo done"],
+    );
+    let mut running = Home::started(&mut command);
+    running.signal("HUP");
+    let ended = running.rest();
+    assert_eq!(
+        (ended.code, ended.out.as_str()),
+        (Some(0), "worker-0 | done\n"),
+        "{ended:?}"
+    );
+}
+
+#[test]
 fn nothing_is_left_of_a_run_that_is_killed() {
     for home in Home::each() {
         left_after(&home, &[], "KILL", None);

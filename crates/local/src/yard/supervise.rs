@@ -8,7 +8,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::Error;
+use super::{Error, is_ignored};
 
 /// Signals that people and terminals send and that the worker may want to know of.
 const PASSED_ON: [Signal; 7] = [
@@ -25,7 +25,8 @@ const PASSED_ON: [Signal; 7] = [
 pub(super) fn supervise(what: &'static str, command: &mut Command) -> Result<ExitCode, Error> {
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
-    for signal in PASSED_ON {
+    // One that is blocked arrives even if it is ignored.
+    for signal in PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal as i32)) {
         mask.add(signal);
     }
     mask.thread_block().map_err(Error::system("block signals"))?;
