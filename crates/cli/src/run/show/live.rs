@@ -39,7 +39,10 @@ impl Live {
         Self {
             screen: MultiProgress::with_draw_target(target),
             lines: Vec::new(),
-            paint,
+            paint: Paint {
+                terminal: true,
+                ..paint
+            },
             width: 0,
             columns,
         }
@@ -50,8 +53,7 @@ impl Live {
             return Some(format!("• {}", text::sentence(item, self.paint)?));
         };
         self.width = self.width.max(speaker.label.chars().count());
-        // A program may move the cursor; only its text is shown.
-        let line = console::strip_ansi_codes(line);
+        let line = self.paint.foreign(line);
         Some(format!("{}{line}", text::prefix(speaker, self.width, self.paint)))
     }
 

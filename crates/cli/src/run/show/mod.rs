@@ -73,6 +73,7 @@ impl Surroundings {
     pub fn paint(self, terminal: bool) -> Paint {
         Paint {
             colours: terminal && !self.no_color && !self.dumb,
+            terminal,
         }
     }
 }

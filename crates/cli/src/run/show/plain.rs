@@ -45,7 +45,7 @@ impl Show for Plain {
         for item in items {
             if let Item::Log { speaker, line } = item {
                 let who = self.logs_paint.paint(Look::Pod(speaker.number), &speaker.label);
-                writeln!(self.logs, "{who} | {line}")?;
+                writeln!(self.logs, "{who} | {}", self.logs_paint.foreign(line))?;
             } else if let Some(sentence) =
                 text::sentence(item, self.words_paint).filter(|_| self.is_wanted(item))
             {

@@ -1,5 +1,7 @@
 //! Colours, or none.
 
+use std::borrow::Cow;
+
 use anstyle::{AnsiColor, Color, Style};
 
 /// Colours of pods, taken in turn. Neither red, which is for what went wrong, nor black and white, which may be the
@@ -35,9 +37,21 @@ pub enum Look {
 pub struct Paint {
     /// Whether there are colours.
     pub colours: bool,
+    /// Whether it is a terminal, which does what it is told by what is written to it.
+    pub terminal: bool,
 }
 
 impl Paint {
+    /// What somebody else has written, as it may be written to this place: a program may move the cursor of a terminal,
+    /// or change its title; only its text is shown. Files and pipes get all of it.
+    pub fn foreign(self, text: &str) -> Cow<'_, str> {
+        if !self.terminal || !text.chars().any(is_control) {
+            return Cow::Borrowed(text);
+        }
+        let text = console::strip_ansi_codes(text);
+        Cow::Owned(text.chars().filter(|c| !is_control(*c)).collect())
+    }
+
     /// The text as it is to be written.
     pub fn paint(self, look: Look, text: impl AsRef<str>) -> String {
         let text = text.as_ref();
@@ -55,4 +69,8 @@ impl Paint {
         };
         format!("{style}{text}{style:#}")
     }
+}
+
+fn is_control(c: char) -> bool {
+    c.is_control() && !matches!(c, '\t' | '\n')
 }

@@ -32,8 +32,14 @@ impl Stream {
     }
 }
 
-const PALE: Paint = Paint { colours: false };
-const COLOURFUL: Paint = Paint { colours: true };
+const PALE: Paint = Paint {
+    colours: false,
+    terminal: false,
+};
+const COLOURFUL: Paint = Paint {
+    colours: true,
+    terminal: true,
+};
 
 fn speaker(label: &str, number: usize) -> Speaker {
     Speaker {
@@ -165,6 +171,48 @@ fn colours_are_in_the_text_only_where_they_are_wanted() {
     assert!(words.contains("\u{1b}[31m"), "{words:?}");
     let (logs, words) = plain(PALE, false, &failure());
     assert!(!logs.starts_with('\u{1b}') && !words.contains('\u{1b}'));
+}
+
+#[test]
+fn what_others_write_does_not_command_a_terminal() {
+    let evil = "\u{1b}]0;title\u{7}\u{1b}[2J\u{1b}c\u{9b}2Jfire\u{8}";
+    let mut end = failure();
+    end.message = Some(evil.to_owned());
+    if let Some(cause) = &mut end.root_cause {
+        cause.reason = Some(evil.to_owned());
+        cause.last_lines = vec![evil.to_owned()];
+    }
+    let items = [
+        log("worker-0", 0, evil),
+        Item::Note(evil.to_owned()),
+        Item::Trouble {
+            speaker: speaker("worker-0", 0),
+            message: evil.to_owned(),
+        },
+    ];
+    let paint = Paint {
+        colours: false,
+        terminal: true,
+    };
+    let streams = (Stream::default(), Stream::default());
+    let (logs, words) = (Box::new(streams.0.clone()), Box::new(streams.1.clone()));
+    let mut show = Plain::new(logs, paint, words, paint, false);
+    show.items(&items).unwrap();
+    show.end(&end).unwrap();
+    let said = streams.0.text() + &streams.1.text();
+    assert_eq!(said.matches("fire").count(), 6, "{said:?}");
+    assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
+    let mut picture = picture();
+    picture.troubles = vec![(speaker("worker-0", 0), evil.to_owned())];
+    let lines = text::picture(&picture, paint, 80).concat();
+    assert!(!lines.chars().any(char::is_control), "{lines:?}");
+    // The live view is on a terminal, whatever it is told.
+    let terminal = InMemoryTerm::new(20, 100);
+    let mut show = Live::to_terminal(terminal.clone(), PALE);
+    show.items(&items).unwrap();
+    show.end(&end).unwrap();
+    let contents = terminal.contents();
+    assert_eq!(contents.matches("fire").count(), 6, "{contents}");
 }
 
 fn picture() -> Picture {

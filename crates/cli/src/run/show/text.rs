@@ -13,16 +13,16 @@ const MAX_TROUBLES: usize = 3;
 pub fn sentence(item: &Item, paint: Paint) -> Option<String> {
     let text = match item {
         Item::Log { .. } => return None,
-        Item::Note(note) => format!("{} {note}", paint.paint(Look::Warning, "note:")),
+        Item::Note(note) => format!("{} {}", paint.paint(Look::Warning, "note:"), paint.foreign(note)),
         Item::Phase { phase, at } => {
             let after = paint.paint(Look::Faint, format!("after {}", words::span(*at)));
             format!("{} {after}", paint.paint(Look::Strong, phase.as_str()))
         }
         Item::Trouble { speaker, message } => {
             let who = paint.paint(Look::Pod(speaker.number), &speaker.label);
-            format!("{who}: {}", paint.paint(Look::Bad, message))
+            format!("{who}: {}", paint.paint(Look::Bad, paint.foreign(message)))
         }
-        Item::Progress(text) => text.clone(),
+        Item::Progress(text) => paint.foreign(text).into_owned(),
         Item::Stopping(Stop::Interrupted) => {
             "interrupted: the pods are told to end; once more, and they are ended at once".to_owned()
         }
@@ -57,17 +57,19 @@ pub fn ending(summary: &Summary, paint: Paint) -> Vec<String> {
         lines.push(format!("  {}", paint.paint(Look::Faint, phases.join(" · "))));
     }
     if let Some(message) = &summary.message {
+        let message = paint.foreign(message);
         lines.extend(message.lines().map(|line| format!("  {line}")));
     }
     if let Some(cause) = &summary.root_cause {
         let container = cause.container.as_deref();
         let container = container.map_or_else(String::new, |name| format!(" (container {name})"));
-        let how = paint.paint(Look::Bad, cause.ending());
+        let how = paint.paint(Look::Bad, paint.foreign(&cause.ending()));
         lines.push(format!("  first to fail: {}{container}: {how}", cause.pod));
         if !cause.last_lines.is_empty() {
             lines.push("  its last lines:".to_owned());
             let bar = paint.paint(Look::Bad, "│");
-            lines.extend(cause.last_lines.iter().map(|line| format!("    {bar} {line}")));
+            let last = cause.last_lines.iter().map(|line| paint.foreign(line));
+            lines.extend(last.map(|line| format!("    {bar} {line}")));
         }
     }
     lines
@@ -95,7 +97,7 @@ pub fn picture(picture: &Picture, paint: Paint, width: usize) -> Vec<String> {
         lines.push(format!(
             "{}: {}",
             paint.paint(Look::Pod(speaker.number), &speaker.label),
-            paint.paint(Look::Warning, trouble.replace('\n', " "))
+            paint.paint(Look::Warning, paint.foreign(trouble).replace('\n', " "))
         ));
     }
     if let Some(more) = picture
@@ -124,6 +126,7 @@ pub fn picture(picture: &Picture, paint: Paint, width: usize) -> Vec<String> {
 )]
 fn bar(progress: &Bar, paint: Paint, width: usize) -> String {
     let text = progress.text();
+    let text = paint.foreign(&text).into_owned();
     let Some(fraction) = progress.fraction else {
         return text;
     };
