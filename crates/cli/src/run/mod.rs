@@ -15,6 +15,7 @@ mod signals;
 mod view;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -28,6 +29,7 @@ use self::driver::Plan;
 use self::local::Local;
 use self::manifest::{Changes, Manifest};
 use self::outcome::Outcome;
+use self::view::View;
 use crate::validate::job::Checker;
 use crate::{output, scratch, validate};
 
@@ -47,13 +49,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         // Before anything is read or done: the rest happens in another process.
         let scratch = match scratch::directory() {
             Ok(scratch) => scratch,
-            Err(error) => return Ok(broken(&error)),
+            Err(error) => return broken(args, None, &error),
         };
         cluster::sweep(&scratch);
         match yard::enter(args.yard(), &scratch) {
             Ok(Entered::Inside(yard)) => Some(yard),
             Ok(Entered::Over(code)) => return Ok(code),
-            Err(error) => return Ok(broken(&error.into())),
+            Err(error) => return broken(args, None, &error.into()),
         }
     };
     let mut manifest = prepare(args)?;
@@ -67,10 +69,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     runtime.block_on(train(args, manifest, yard))
 }
 
-/// This machine can't.
-fn broken(error: &anyhow::Error) -> ExitCode {
-    eprintln!("trainyard: {error:#}");
-    ExitCode::from(Outcome::Broken.exit_code())
+/// This machine can't, or the cluster. The job is read now, if that was not done yet: who wants a document gets one.
+fn broken(args: &Args, job: Option<Value>, error: &anyhow::Error) -> Result<ExitCode> {
+    let message = format!("{error:#}");
+    eprintln!("trainyard: {message}");
+    if let Some(format) = args.output {
+        let job = match job {
+            Some(job) => job,
+            None => prepare(args)?.job,
+        };
+        let summary =
+            View::new(&serde_json::from_value(job)?).summary(Duration::ZERO, Outcome::Broken, Some(message));
+        output::document(format, &summary)?;
+    }
+    Ok(ExitCode::from(Outcome::Broken.exit_code()))
 }
 
 /// What a job needs to run on this machine, and what the user should know about it.
@@ -168,7 +180,7 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
             };
             match Local::start(&yard, scratch::directory()?, options).await {
                 Ok(local) => (local.client(), Some(local)),
-                Err(error) => return Ok(broken(&error)),
+                Err(error) => return broken(args, Some(manifest.job), &error),
             }
         }
     };
@@ -176,7 +188,7 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
         .notes
         .extend(local.iter().flat_map(|local| local.notes().to_vec()));
     let plan = Plan {
-        job: serde_json::from_value(manifest.job)?,
+        job: serde_json::from_value(manifest.job.clone())?,
         companions: manifest.companions,
         notes: manifest.notes,
         timeout: args.timeout,
@@ -191,14 +203,14 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
     }
     let mut summary = match ended {
         Ok(summary) => summary,
+        Err(error @ driver::Error::Broken(_)) => {
+            drop(show);
+            return broken(args, Some(manifest.job), &error.into());
+        }
         Err(error) => {
             drop(show);
             eprintln!("trainyard: {error}");
-            let outcome = match error {
-                driver::Error::Refused(_) => Outcome::Refused,
-                driver::Error::Broken(_) => Outcome::Broken,
-            };
-            return Ok(ExitCode::from(outcome.exit_code()));
+            return Ok(ExitCode::from(Outcome::Refused.exit_code()));
         }
     };
     if let Err(error) = show.end(&summary) {

@@ -257,6 +257,18 @@ fn isolation_that_is_not_possible_is_refused() {
         "{said:?}"
     );
     assert!(said.words.contains("--isolation auto"), "{said:?}");
+    let said = home.call(&["run", "--isolation", "root", "-o", "json", "--", "true"]);
+    assert_eq!(said.code, Some(4), "{said:?}");
+    let summary: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(text(&summary, "/outcome"), "Broken", "{summary}");
+    assert_eq!(
+        (text(&summary, "/job"), &summary["exitCode"]),
+        ("true", &Value::from(4))
+    );
+    assert!(
+        text(&summary, "/message").contains("does not allow namespaces"),
+        "{summary}"
+    );
 }
 
 #[test]
