@@ -48,8 +48,8 @@ pub struct View {
     order: Vec<String>,
     /// A number for each name, for colours.
     names: BTreeMap<String, usize>,
-    /// The last lines of the training container, by the pod's uid.
-    tails: BTreeMap<String, VecDeque<String>>,
+    /// The last lines of each container, by the pod's uid and the container's name.
+    tails: BTreeMap<(String, String), VecDeque<String>>,
     /// What each pod has reported, by its place in the job.
     progress: BTreeMap<(usize, i32), Progress>,
     told_progress: Option<Duration>,
@@ -182,28 +182,29 @@ impl View {
         let Some(pod) = self.pods.get(uid) else {
             return Vec::new();
         };
-        let (is_main, speaker) = self.says(pod, container);
-        if is_main {
-            let tail = self.tails.entry(uid.to_owned()).or_default();
-            tail.push_back(line.clone());
-            if tail.len() > TAIL {
-                tail.pop_front();
-            }
+        let speaker = self.container(pod, container);
+        let tail = self
+            .tails
+            .entry((uid.to_owned(), container.to_owned()))
+            .or_default();
+        tail.push_back(line.clone());
+        if tail.len() > TAIL {
+            tail.pop_front();
         }
         vec![Item::Log { speaker, line }]
     }
 
-    /// Whether a container is the one that trains, and what it is called.
-    fn says(&self, pod: &PodSeen, container: &str) -> (bool, Speaker) {
-        let is_main = pod.main().is_none_or(|main| main.name == container);
-        (is_main, self.speaker(pod, (!is_main).then_some(container)))
+    /// Who speaks where a container does: the one that trains speaks for its pod.
+    fn container(&self, pod: &PodSeen, container: &str) -> Speaker {
+        let is_main = pod.trains.as_deref().is_none_or(|name| name == container);
+        self.speaker(pod, (!is_main).then_some(container))
     }
 
     fn unread(&mut self, uid: &str, container: &str, goes_on: bool) -> Vec<Item> {
         let Some(pod) = self.pods.get(uid) else {
             return Vec::new();
         };
-        let (_, speaker) = self.says(pod, container);
+        let speaker = self.container(pod, container);
         if goes_on {
             return self.note(format!(
                 "{} runs on after the end of the job: what it prints from here on is not shown",

@@ -23,6 +23,8 @@ pub struct PodSeen {
     pub deleting: bool,
     /// How long it may take to end, if it is being deleted.
     pub grace: Option<Duration>,
+    /// The name of the container that trains, which may not have been started yet.
+    pub trains: Option<String>,
     /// Its containers that have been started at least once, or can't be.
     pub containers: Vec<ContainerSeen>,
     /// Why it does not get on.
@@ -80,10 +82,12 @@ impl PodSeen {
     pub fn of(pod: &Pod) -> Self {
         let meta = &pod.metadata;
         let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key)).cloned();
-        let main = meta
+        let named = meta
             .annotations
             .as_ref()
             .and_then(|annotations| annotations.get(MAIN_CONTAINER));
+        let first = || Some(&pod.spec.as_ref()?.containers.first()?.name);
+        let main = named.or_else(first);
         let status = pod.status.clone().unwrap_or_default();
         let own = status
             .container_statuses
@@ -114,6 +118,7 @@ impl PodSeen {
                 let seconds = meta.deletion_grace_period_seconds.unwrap_or_default();
                 Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
             }),
+            trains: main.cloned(),
             containers: init.chain(own).flatten().collect(),
             trouble: trouble(&status),
         }
@@ -246,6 +251,16 @@ mod tests {
         assert_eq!(seen.containers[2].restarts, 2);
         assert!(seen.is_over());
         assert!(seen.containers.iter().all(ContainerSeen::has_run));
+    }
+
+    #[test]
+    fn the_first_container_trains_where_nobody_says_which() {
+        let pod = json!({
+            "metadata": {"name": "a", "uid": "u1"},
+            "spec": {"containers": [{"name": "train"}, {"name": "side"}], "initContainers": [{"name": "prep"}]},
+        });
+        let seen = PodSeen::of(&serde_json::from_value(pod).unwrap());
+        assert_eq!(seen.trains.as_deref(), Some("train"));
     }
 
     #[test]

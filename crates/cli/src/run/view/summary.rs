@@ -163,7 +163,10 @@ impl View {
         let failed = pods.filter(|pod| pod.phase == PodPhase::Failed || pod.deleting);
         let lines = failed
             .rev()
-            .find_map(|pod| self.tails.get(&pod.uid))
+            .find_map(|pod| {
+                let container = root.container.as_ref().or(pod.trains.as_ref())?;
+                self.tails.get(&(pod.uid.clone(), container.clone()))
+            })
             .map(|tail| tail.iter().cloned().collect());
         let message = || {
             let message = root.message.as_deref().unwrap_or_default();

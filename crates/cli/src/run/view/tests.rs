@@ -98,6 +98,25 @@ fn speaker(label: &str, number: usize) -> Speaker {
 }
 
 #[test]
+fn who_speaks_before_the_training_is_named_and_is_not_its_end() {
+    let mut run = Run::new();
+    // Only its init container has been started.
+    run.then(Event::Pod(pod(0, "a", "Pending", &json!({"waiting": {}}))));
+    let said = run.says("a", "prep", "loading");
+    let expected = Item::Log {
+        speaker: speaker("worker-0/prep", 0),
+        line: "loading".to_owned(),
+    };
+    assert_eq!(said, [expected]);
+    run.ended(0, "a", 3);
+    run.says("a", "train", "fire");
+    let cause = json!({"role": "worker", "pod": "mnist-worker-0", "container": "train", "exitCode": 3});
+    run.then(Event::Job(Box::new(job(&json!({"phase": "Failed", "rootCause": cause})))));
+    let summary = run.view.summary(run.now, Outcome::Failed, None);
+    assert_eq!(summary.root_cause.unwrap().last_lines, ["fire"]);
+}
+
+#[test]
 fn phases_are_told_once_and_timed() {
     let mut run = Run::new();
     let starting = run.phase("Starting");
