@@ -14,9 +14,9 @@
 //! Where the machine allows no namespaces there is no yard: [`enter`] returns in the outer process, and pods are
 //! plain processes ([`Isolation::Plain`]).
 
-mod ignored;
 #[cfg(target_os = "linux")]
 pub(crate) mod descriptors;
+mod ignored;
 #[cfg(target_os = "linux")]
 pub(crate) mod link;
 #[cfg(target_os = "linux")]

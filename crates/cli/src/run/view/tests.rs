@@ -111,7 +111,9 @@ fn who_speaks_before_the_training_is_named_and_is_not_its_end() {
     run.ended(0, "a", 3);
     run.says("a", "train", "fire");
     let cause = json!({"role": "worker", "pod": "mnist-worker-0", "container": "train", "exitCode": 3});
-    run.then(Event::Job(Box::new(job(&json!({"phase": "Failed", "rootCause": cause})))));
+    run.then(Event::Job(Box::new(job(
+        &json!({"phase": "Failed", "rootCause": cause}),
+    ))));
     let summary = run.view.summary(run.now, Outcome::Failed, None);
     assert_eq!(summary.root_cause.unwrap().last_lines, ["fire"]);
 }
