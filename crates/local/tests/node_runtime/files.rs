@@ -48,6 +48,9 @@ impl Node {
         );
         let permissive = "awk '$3 == \"overlay\" && ($4 !~ /nodev/ || $4 !~ /nosuid/)' /proc/mounts";
         assert_eq!(self.says(permissive).await, "");
+        // What is kept of other pods.
+        let others = format!("ls -A {}", self.state.display());
+        assert_eq!(self.says(&others).await, "");
         self.mounts().await;
     }
 

@@ -25,6 +25,7 @@ static STARTS: AtomicU64 = AtomicU64::new(0);
 struct Launch {
     isolation: Isolation,
     namespaces: Arc<Namespaces>,
+    own: PathBuf,
     scratch: PathBuf,
     groups: Vec<PathBuf>,
     spec: Arc<ContainerSpec>,
@@ -45,6 +46,7 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
     let launch = Launch {
         isolation: sandbox.isolation,
         namespaces: sandbox.namespaces.clone(),
+        own: sandbox.own.clone(),
         scratch: sandbox.scratch.join(id),
         groups: groups.clone(),
         spec: spec.clone(),
@@ -116,7 +118,7 @@ impl Launch {
             None
         };
         let root = self.scratch.join("root");
-        root::assemble(&self.spec, self.isolation, &self.scratch, &root)?;
+        root::assemble(&self.spec, self.isolation, &self.own, &self.scratch, &root)?;
         let order = Order::new(&self.spec, self.isolation, root, self.groups);
         let child = first::start("container", &order, self.stdout, self.stderr)?;
         Ok((child, leftovers))

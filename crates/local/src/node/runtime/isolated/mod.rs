@@ -145,6 +145,7 @@ impl Isolated {
         .await?;
         Ok(Sandbox {
             isolation: self.isolation,
+            own: self.state.parent().unwrap_or(&self.state).to_owned(),
             scratch,
             address,
             namespaces: Arc::new(namespaces),
@@ -245,6 +246,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 #[derive(Debug)]
 pub struct Sandbox {
     isolation: Isolation,
+    /// What the run keeps of all pods.
+    own: PathBuf,
     scratch: PathBuf,
     address: Ipv4Addr,
     namespaces: Arc<Namespaces>,

@@ -20,9 +20,11 @@ const ACCELERATORS: [&str; 5] = ["nvidia", "dri", "kfd", "infiniband", "accel"];
 const SHARED_MEMORY: &str = "mode=1777,size=65536k";
 
 /// Puts everything below `target`, which is then a mount of its own. What the container writes goes to `scratch`.
+/// `own` is what the run keeps of all pods.
 pub fn assemble(
     spec: &ContainerSpec,
     isolation: Isolation,
+    own: &Path,
     scratch: &Path,
     target: &Path,
 ) -> Result<(), Error> {
@@ -52,6 +54,7 @@ pub fn assemble(
             )))?,
         }
     }
+    hide(own, scratch, target).map_err(Error::system("hide the files of other containers"))?;
     // Last, since places for mounts may have to be made first. What is mounted stays as it is.
     if spec.read_only_root {
         make_read_only(target).map_err(Error::system("make the files of the container read-only"))?;
@@ -195,6 +198,18 @@ fn put(mount: &Mount, root: &Path) -> io::Result<()> {
         File::create(&target)?;
     }
     bind(&mount.source, &target, mount.read_only)
+}
+
+/// What the run keeps of other pods, their secrets among it, is not for this one, even if the working directory is above
+/// it.
+fn hide(own: &Path, scratch: &Path, target: &Path) -> io::Result<()> {
+    let place = paths::within(target, own)?;
+    if !place.is_dir() {
+        return Ok(());
+    }
+    let nothing = scratch.join("nothing");
+    fs::create_dir_all(&nothing)?;
+    bind(&nothing, &place, true)
 }
 
 fn mount_tmpfs(target: &Path, flags: MsFlags, options: &str) -> io::Result<()> {
