@@ -195,7 +195,8 @@ pub fn check_commands(job: &Value) -> Result<()> {
     refuse("the job leaves open what to run", &errors)
 }
 
-fn refuse(title: &str, errors: &[FieldError]) -> Result<()> {
+/// Refuses where something is wrong, and says all of it.
+pub fn refuse(title: &str, errors: &[FieldError]) -> Result<()> {
     if errors.is_empty() {
         return Ok(());
     }

@@ -3,6 +3,7 @@
 mod args;
 mod command;
 mod driver;
+mod fit;
 mod images;
 mod local;
 mod manifest;
@@ -183,6 +184,17 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
                 Err(error) => return broken(args, Some(manifest.job), &error),
             }
         }
+    };
+    let local = match local {
+        Some(local) => match fit::check(&client, &manifest.job).await {
+            Ok(()) => Some(local),
+            Err(error) => {
+                local.stop().await;
+                drop(show);
+                return broken(args, Some(manifest.job), &error);
+            }
+        },
+        None => None,
     };
     manifest
         .notes

@@ -328,23 +328,16 @@ fn a_machine_without_python_says_so_as_kubernetes_does() {
 }
 
 #[test]
-fn what_fits_nowhere_waits_with_its_reason() {
+fn what_fits_nowhere_is_refused_with_what_helps() {
     let home = Home::own();
     home.file("job.yaml", &job("true", "{requests: {cpu: '5000'}}"));
-    let said = home.call(&[
-        "run",
-        "job.yaml",
-        "--nodes",
-        "3",
-        "--timeout",
-        "10s",
-        "--output",
-        "json",
-    ]);
-    assert_eq!(said.code, Some(3), "{said:?}");
+    let line = ["run", "job.yaml", "--nodes", "3", "--output", "json"];
+    let said = home.call(&line);
+    assert_eq!(said.code, Some(4), "{said:?}");
     let summary: Value = serde_json::from_str(&said.out).unwrap();
-    assert_eq!(text(&summary, "/outcome"), "TimedOut", "{summary}");
-    assert_eq!(text(&summary, "/pods/0/phase"), "Pending", "{summary}");
-    let reason = "Unschedulable: 0/3 nodes are available: 3 Insufficient cpu";
-    assert!(said.words.contains(reason), "{said:?}");
+    assert_eq!(text(&summary, "/outcome"), "Broken", "{summary}");
+    let help = "roles.worker.template.spec.containers.train.resources=null";
+    assert!(text(&summary, "/message").contains(help), "{summary}");
+    let said = home.call(&[&line[..], &["--set", help]].concat());
+    assert_eq!(said.code, Some(0), "{said:?}");
 }
