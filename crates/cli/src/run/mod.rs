@@ -7,6 +7,7 @@ mod fit;
 mod images;
 mod local;
 mod manifest;
+mod needs;
 mod outcome;
 mod ports;
 mod progress;
@@ -90,6 +91,7 @@ fn broken(args: &Args, job: Option<Value>, error: &anyhow::Error) -> Result<Exit
 fn settle(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
     let is_mapped = |image: &str| args.image.iter().any(|(name, _)| name == image);
     manifest::check_commands(&manifest.job)?;
+    needs::check(manifest)?;
     let images = images::ignored(&manifest.job, is_mapped);
     if !images.is_empty() {
         manifest.notes.push(format!(

@@ -1,0 +1,162 @@
+//! What a job needs beside itself: a pod would wait for ever for what nobody makes here.
+
+use anyhow::Result;
+use serde_json::Value;
+use trainyard_api::FieldError;
+
+use super::manifest::{Manifest, refuse};
+use crate::validate::text;
+
+/// Volumes that the embedded cluster has.
+const VOLUMES: &[&str] = &[
+    "emptyDir",
+    "configMap",
+    "secret",
+    "downwardAPI",
+    "projected",
+    "hostPath",
+    "persistentVolumeClaim",
+];
+/// Every namespace has it.
+const AUTHORITY: &str = "kube-root-ca.crt";
+
+/// Refuses volumes that there are not here, and names of objects that are not in the file.
+pub fn check(manifest: &Manifest) -> Result<()> {
+    let mut errors = Vec::new();
+    let roles = manifest.job.pointer("/spec/roles").and_then(Value::as_array);
+    for (r, role) in roles.into_iter().flatten().enumerate() {
+        let path = format!("spec.roles[{r}].template.spec");
+        for (v, volume) in list(role, "/template/spec/volumes").enumerate() {
+            let path = format!("{path}.volumes[{v}]");
+            let kinds = volume.as_object().into_iter().flat_map(|volume| volume.keys());
+            for kind in kinds.filter(|kind| *kind != "name" && !VOLUMES.contains(&kind.as_str())) {
+                let kinds = VOLUMES.join(", ");
+                let message = format!("there are no such volumes on this machine: there are {kinds}");
+                errors.push(FieldError::new(format!("{path}.{kind}"), message));
+            }
+            let sources = list(volume, "/projected/sources").enumerate();
+            let sources = sources.map(|(s, source)| (format!("{path}.projected.sources[{s}]"), source));
+            for (path, source) in std::iter::once((path.clone(), volume)).chain(sources) {
+                for (field, kind, name) in [
+                    ("configMap", "ConfigMap", "name"),
+                    ("secret", "Secret", "secretName"),
+                    ("secret", "Secret", "name"),
+                    ("persistentVolumeClaim", "PersistentVolumeClaim", "claimName"),
+                ] {
+                    errors.extend(missing(manifest, &path, source.get(field), field, kind, name));
+                }
+            }
+        }
+        for containers in ["initContainers", "containers"] {
+            for (c, container) in list(role, &format!("/template/spec/{containers}")).enumerate() {
+                let path = format!("{path}.{containers}[{c}]");
+                for (e, from) in list(container, "/envFrom").enumerate() {
+                    let path = format!("{path}.envFrom[{e}]");
+                    for (field, kind) in [("configMapRef", "ConfigMap"), ("secretRef", "Secret")] {
+                        errors.extend(missing(manifest, &path, from.get(field), field, kind, "name"));
+                    }
+                }
+                for (e, variable) in list(container, "/env").enumerate() {
+                    let path = format!("{path}.env[{e}].valueFrom");
+                    for (field, kind) in [("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")] {
+                        let reference = variable.pointer(&format!("/valueFrom/{field}"));
+                        errors.extend(missing(manifest, &path, reference, field, kind, "name"));
+                    }
+                }
+            }
+        }
+    }
+    refuse("the job needs what is not there", &errors)
+}
+
+fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    let items = value.pointer(pointer).and_then(Value::as_array);
+    items.into_iter().flatten()
+}
+
+/// What is wrong with a reference to an object, if the job can't do without it.
+fn missing(
+    manifest: &Manifest,
+    path: &str,
+    reference: Option<&Value>,
+    field: &str,
+    kind: &str,
+    key: &str,
+) -> Option<FieldError> {
+    let reference = reference?;
+    let name = reference.get(key)?.as_str()?;
+    let optional = reference.get("optional") == Some(&Value::Bool(true));
+    let is_it =
+        |object: &Value| text(object, "/kind") == Some(kind) && text(object, "/metadata/name") == Some(name);
+    if optional || name == AUTHORITY || manifest.companions.iter().any(is_it) {
+        return None;
+    }
+    let message = format!("there is no {kind} {name:?} in the file: add it there, beside the job");
+    Some(FieldError::new(format!("{path}.{field}.{key}"), message))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(spec: &Value) -> String {
+        let manifest = Manifest {
+            job: json!({"spec": {"roles": [{"name": "worker", "template": {"spec": spec}}]}}),
+            companions: vec![
+                json!({"kind": "ConfigMap", "metadata": {"name": "data"}}),
+                json!({"kind": "PersistentVolumeClaim", "metadata": {"name": "disk"}}),
+            ],
+            ..Manifest::default()
+        };
+        check(&manifest).map_or_else(|error| error.to_string(), |()| String::new())
+    }
+
+    #[test]
+    fn what_is_in_the_file_or_optional_is_fine() {
+        let said = found(&json!({
+            "volumes": [
+                {"name": "a", "configMap": {"name": "data"}},
+                {"name": "b", "persistentVolumeClaim": {"claimName": "disk"}},
+                {"name": "c", "secret": {"secretName": "x", "optional": true}},
+                {"name": "d", "projected": {"sources": [{"configMap": {"name": "kube-root-ca.crt"}}]}},
+                {"name": "e", "emptyDir": {}},
+            ],
+            "containers": [{
+                "envFrom": [{"configMapRef": {"name": "data"}}],
+                "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+            }],
+        }));
+        assert_eq!(said, "");
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        let said = found(&json!({
+            "volumes": [
+                {"name": "a", "configMap": {"name": "no"}},
+                {"name": "b", "persistentVolumeClaim": {"claimName": "no"}},
+                {"name": "c", "secret": {"secretName": "no"}},
+                {"name": "d", "projected": {"sources": [{"secret": {"name": "no"}}]}},
+                {"name": "e", "nfs": {"server": "a", "path": "/"}},
+            ],
+            "initContainers": [{"envFrom": [{"secretRef": {"name": "no"}}]}],
+            "containers": [{"env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "no", "key": "k"}}}]}],
+        }));
+        for path in [
+            "volumes[0].configMap.name: there is no ConfigMap \"no\"",
+            "volumes[1].persistentVolumeClaim.claimName: there is no PersistentVolumeClaim",
+            "volumes[2].secret.secretName: there is no Secret",
+            "volumes[3].projected.sources[0].secret.name: there is no Secret",
+            "volumes[4].nfs: there are no such volumes",
+            "initContainers[0].envFrom[0].secretRef.name: there is no Secret",
+            "containers[0].env[0].valueFrom.configMapKeyRef.name: there is no ConfigMap",
+        ] {
+            assert!(
+                said.contains(&format!("spec.roles[0].template.spec.{path}")),
+                "{path}: {said}"
+            );
+        }
+    }
+}
