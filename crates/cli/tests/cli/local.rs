@@ -12,9 +12,10 @@ use super::{repository, text};
 const PATIENCE: Duration = Duration::from_mins(2);
 
 fn run(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_trainyard"));
+    // Where tests run in the background, as in a script, interrupts are ignored, and so they would be by those tested here.
+    let mut command = Command::new("env");
     command
-        .arg("run")
+        .args(["--default-signal", env!("CARGO_BIN_EXE_trainyard"), "run"])
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
