@@ -88,8 +88,13 @@ impl Run {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.command_of(&self.program());
-        command.arg("run").args(arguments);
+        // Where tests run in the background, as in a script, interrupts are ignored, and so they would be by those tested.
+        let mut command = self.command_of(Path::new("/usr/bin/env"));
+        command
+            .arg("--default-signal")
+            .arg(self.program())
+            .arg("run")
+            .args(arguments);
         command
     }
 
