@@ -92,15 +92,13 @@ impl Home {
 
     /// As [`Home::command`], started by another program.
     pub fn wrapped(&self, by: &[&str], arguments: &[&str]) -> Command {
-        let program = self.path().join("trainyard");
-        let mut line = by
-            .iter()
-            .map(Into::into)
-            .chain([program])
-            .chain(arguments.iter().map(Into::into));
-        let mut command = Command::new(line.next().unwrap_or_else(PathBuf::new));
+        // Where tests run in the background, as in a script, interrupts are ignored, and so they would be by those tested.
+        let mut command = Command::new("/usr/bin/env");
         command
-            .args(line)
+            .arg("--default-signal")
+            .args(by)
+            .arg(self.path().join("trainyard"))
+            .args(arguments)
             .current_dir(self.work())
             .env_clear()
             .env(
