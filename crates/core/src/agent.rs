@@ -9,8 +9,6 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use trainyard_api::names;
-
 use crate::job::{Job, Role};
 use crate::view::Agent;
 
@@ -20,8 +18,6 @@ pub const WAIT_CONTAINER: &str = "trainyard-wait";
 pub const WAITED_IN_VAIN: i32 = 3;
 /// For whom the agent's token is: nobody else takes it.
 pub const AUDIENCE: &str = "trainyard";
-/// The annotation of a pod by which a person ends its wait: `now`.
-pub const START_ANNOTATION: &str = names::ANNOTATION_START;
 
 /// What belongs to the agent in a pod; `trainyard_api::validate` keeps users from names that begin like this.
 const VOLUME: &str = "trainyard-agent";

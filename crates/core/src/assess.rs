@@ -9,7 +9,7 @@ use trainyard_api::{
 
 use crate::agent;
 use crate::deduce::Tally;
-use crate::depends::{self, Outlook};
+use crate::depends;
 use crate::indices;
 use crate::job::{Job, Role};
 use crate::plan::{Action, PodKey};
@@ -121,22 +121,19 @@ pub(crate) fn assess<'a>(
     let mut all = Assessment::default();
     for (position, role) in job.roles.iter().enumerate() {
         let before = prior.roles.iter().find(|status| status.name == role.name);
-        let written = |awaited: &depends::Awaited| {
-            let other = job.roles.get(awaited.role)?.name;
-            prior.roles.iter().find(|status| status.name == other)
-        };
+        let written = |role: &str| prior.roles.iter().find(|status| status.name == role);
         // By the phases that are written, which are final where this matters.
-        let ended = |awaited: &depends::Awaited| {
-            let phase = written(awaited).map(|status| status.phase).unwrap_or_default();
-            depends::outlook(awaited.state, phase, &UNSEEN)
+        let failed = |awaited: &&depends::Awaited| {
+            let other = job.roles.get(awaited.role).and_then(|other| written(other.name));
+            other.is_some_and(|other| depends::is_in_vain(other.phase))
         };
-        let unmet = depends::first_unmet(role, ended).filter(|(_, outlook)| *outlook == Outlook::Never);
+        let never = role.depends_on.iter().find(failed).map(|awaited| awaited.role);
         let mut look = Look {
             job,
             view,
             role,
             attempt,
-            never: unmet.map(|(awaited, _)| awaited.role),
+            never,
             was: before.map(|status| status.phase).unwrap_or_default(),
             counted: &counted,
             departed: &departed,
@@ -166,20 +163,6 @@ pub(crate) fn assess<'a>(
     }
     all
 }
-
-/// Pods that nobody has looked at.
-const UNSEEN: Tally = Tally {
-    replicas: i32::MAX,
-    active: 0,
-    ready: 0,
-    succeeded: 0,
-    failed: 0,
-    pending: 0,
-    replacing: 0,
-    terminating: 0,
-    missing: 0,
-    lost: 0,
-};
 
 struct Look<'a, 'b> {
     job: &'b Job<'a>,

@@ -27,6 +27,11 @@ pub enum Outlook {
     Never,
 }
 
+/// Whether a role has ended in a way that whoever waits for it waits in vain.
+pub fn is_in_vain(phase: RolePhase) -> bool {
+    phase.is_terminal() && phase != RolePhase::Succeeded
+}
+
 /// What became of one role that another one waits for.
 #[rustfmt::skip]
 pub fn outlook(state: DependencyState, phase: RolePhase, tally: &Tally) -> Outlook {
@@ -34,7 +39,7 @@ pub fn outlook(state: DependencyState, phase: RolePhase, tally: &Tally) -> Outlo
     let t = tally;
     let table = [
         (phase == RolePhase::Succeeded,                                Outlook::Met),
-        (phase.is_terminal(),                                          Outlook::Never),
+        (is_in_vain(phase),                                            Outlook::Never),
         (state == Running && t.active + t.succeeded >= t.replicas,     Outlook::Met),
         (state == Ready   && t.ready + t.succeeded >= t.replicas,      Outlook::Met),
     ];
