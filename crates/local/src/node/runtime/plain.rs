@@ -228,37 +228,51 @@ pub(crate) fn end_remains(state: &Path) {
 
 /// Ends every process that is marked with a place in a directory.
 fn end_marked(directory: &Path) {
-    // One that is being ended may just have started another; but one that the kernel can't end must not hold us up.
+    // One that is being ended may just have started another, behind the place that is looked at; but one that the kernel
+    // can't end must not hold us up.
+    let mut seen_none = 0;
     for _ in 0..ATTEMPTS {
-        let marked = marked(directory);
-        if marked.is_empty() {
-            return;
+        match marked(directory) {
+            Some(marked) if marked.is_empty() => seen_none += 1,
+            Some(marked) => {
+                seen_none = 0;
+                for pid in marked {
+                    let _ = kill(pid, Signal::SIGKILL);
+                }
+            }
+            None => seen_none = 0,
         }
-        for pid in marked {
-            let _ = kill(pid, Signal::SIGKILL);
+        if seen_none == 2 {
+            return;
         }
         thread::yield_now();
     }
 }
 
-/// Processes with a mark, of those whose environment this user may read. Those that have ended have none.
-fn marked(directory: &Path) -> Vec<Pid> {
-    let Ok(processes) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
+/// Processes with a mark, of those whose environment this user may read; none if that can't be told yet. Those that have
+/// ended have no mark.
+fn marked(directory: &Path) -> Option<Vec<Pid>> {
     let own = std::process::id();
-    processes
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|pid| *pid != own && is_marked(*pid, directory))
-        .map(|pid| Pid::from_raw(pid.cast_signed()))
-        .collect()
+    let mut marked = Vec::new();
+    let mut all_told = true;
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid: Option<u32> = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid.filter(|pid| *pid != own) else {
+            continue;
+        };
+        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else {
+            continue;
+        };
+        if is_marked(&environment, directory) {
+            marked.push(Pid::from_raw(pid.cast_signed()));
+        } else if environment.is_empty() && is_between_programs(pid) {
+            all_told = false;
+        }
+    }
+    (all_told || !marked.is_empty()).then_some(marked)
 }
 
-fn is_marked(pid: u32, directory: &Path) -> bool {
-    let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else {
-        return false;
-    };
+fn is_marked(environment: &[u8], directory: &Path) -> bool {
     environment.split(|byte| *byte == 0).any(|variable| {
         let value = variable
             .strip_prefix(MARK.as_bytes())
@@ -267,4 +281,59 @@ fn is_marked(pid: u32, directory: &Path) -> bool {
             .and_then(|value| std::str::from_utf8(value).ok())
             .is_some_and(|value| Path::new(value).starts_with(directory))
     })
+}
+
+/// Whether a process whose environment was empty had just given up one program and not yet got the environment of the
+/// next, so that nobody could tell whose it is. One that has merely cleared its environment has a place for it, of no
+/// length.
+fn is_between_programs(pid: u32) -> bool {
+    /// Of the flags of a process: it is a thread of the kernel.
+    const KERNEL_THREAD: u64 = 0x0020_0000;
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
+    // The second field is a name in parentheses, which may hold anything.
+    let Some((_, fields)) = stat.rsplit_once(')') else {
+        return false;
+    };
+    let field = |number: usize| fields.split_ascii_whitespace().nth(number - 3);
+    let is_alive = field(3).is_some_and(|state| !matches!(state, "Z" | "X"));
+    let flags = field(9).and_then(|flags| flags.parse::<u64>().ok());
+    // It may have got it since its environment was read.
+    let has_none = field(50) == field(51) && field(51) != Some("0");
+    is_alive && flags.is_some_and(|flags| flags & KERNEL_THREAD == 0) && !has_none
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_process_that_becomes_another_program_all_the_time_is_not_overlooked() {
+        let place = tempfile::tempdir().unwrap();
+        let restless = place.path().join("restless");
+        fs::write(&restless, "#!/bin/sh\nexec \"$0\"\n").unwrap();
+        fs::set_permissions(&restless, PermissionsExt::from_mode(0o755)).unwrap();
+        let mut child = Command::new(&restless).env(MARK, place.path()).spawn().unwrap();
+        let overlooked = (0..500)
+            .filter(|_| marked(place.path()).is_some_and(|marked| marked.is_empty()))
+            .count();
+        end_marked(place.path());
+        child.wait().unwrap();
+        assert_eq!(overlooked, 0);
+        assert_eq!(marked(place.path()), Some(Vec::new()));
+    }
+
+    #[test]
+    fn a_process_without_environment_is_nobodys() {
+        let place = tempfile::tempdir().unwrap();
+        let mut child = Command::new("sleep").arg("2003").env_clear().spawn().unwrap();
+        let told = (0..1000).any(|_| marked(place.path()) == Some(Vec::new()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(told);
+    }
 }
