@@ -36,39 +36,50 @@ impl Operator {
 
 /// How to start an operator in this process, against the cluster of `KUBECONFIG`.
 pub fn in_process() -> Start {
-    Arc::new(|namespace: String, faults: Faults, shutdown: CancellationToken| {
-        Box::pin(async move {
-            let config = kube::Config::infer().await.context("no KUBECONFIG")?;
-            let metrics = Arc::new(Metrics::new());
-            let client = build_with_layer(config, metrics.clone(), &faults)?;
-            trainyard_operator::run(client, options(&namespace)?, metrics, shutdown).await?;
-            Ok(())
-        })
-    })
+    in_process_with(&[])
+}
+
+/// The same, with further arguments.
+pub fn in_process_with(more: &'static [&'static str]) -> Start {
+    Arc::new(
+        move |namespace: String, faults: Faults, shutdown: CancellationToken| {
+            Box::pin(async move {
+                let config = kube::Config::infer().await.context("no KUBECONFIG")?;
+                let metrics = Arc::new(Metrics::new());
+                let client = build_with_layer(config, metrics.clone(), &faults)?;
+                trainyard_operator::run(client, options(&namespace, more)?, metrics, shutdown).await?;
+                Ok(())
+            })
+        },
+    )
 }
 
 /// How to start an operator in this process with clients of somebody else's making.
-pub fn with_client(client: Arc<dyn Fn() -> kube::Client + Send + Sync>) -> Start {
+pub fn with_client(
+    client: Arc<dyn Fn() -> kube::Client + Send + Sync>,
+    more: &'static [&'static str],
+) -> Start {
     Arc::new(move |namespace: String, _: Faults, shutdown: CancellationToken| {
         let client = client.clone();
         Box::pin(async move {
             let metrics = Arc::new(Metrics::new());
-            trainyard_operator::run(client(), options(&namespace)?, metrics, shutdown).await?;
+            trainyard_operator::run(client(), options(&namespace, more)?, metrics, shutdown).await?;
             Ok(())
         })
     })
 }
 
 /// Options of an operator that watches one namespace and has no replicas: the defaults but for that.
-fn options(namespace: &str) -> anyhow::Result<Options> {
+fn options(namespace: &str, more: &[&str]) -> anyhow::Result<Options> {
     let command = Options::augment_args(clap::Command::new("operator"));
-    let matches = command.try_get_matches_from([
+    let own = [
         "operator",
         "--watch-namespace",
         namespace,
         // A port of its own: many run at once.
         "--http-address=127.0.0.1:0",
-    ])?;
+    ];
+    let matches = command.try_get_matches_from(own.iter().chain(more))?;
     Ok(Options::from_arg_matches(&matches)?)
 }
 

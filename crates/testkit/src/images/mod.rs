@@ -1,6 +1,8 @@
 //! Container images for tests, made without a container engine or a registry, built once.
 
 pub mod archive;
+mod debian;
+mod mpi;
 mod torch;
 
 use std::fs;
@@ -11,6 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 pub use archive::{ImageConfig, Layer, docker_archive};
+pub use mpi::{mpi, mpi_root};
 pub use torch::torch;
 
 use crate::cluster::{Programs, cache_root, key, publish, run};
@@ -19,6 +22,10 @@ use crate::cluster::{Programs, cache_root, key, publish, run};
 pub const PAUSE: &str = "example/pause:1";
 /// A shell and the usual small tools.
 pub const BUSYBOX: &str = "example/busybox:1";
+/// The agent alone.
+pub const AGENT: &str = "example/trainyard-agent:1";
+/// Three implementations of MPI.
+pub const MPI: &str = "example/mpi:1";
 /// Python with `PyTorch`.
 pub const TORCH: &str = "example/torch:1.13";
 
@@ -123,6 +130,42 @@ pub fn binary(binary: &Path, files: &[(PathBuf, PathBuf)], reference: &str, outp
         workdir: "/".to_owned(),
     };
     docker_archive(output, reference, &layer, &config)
+}
+
+/// Names the static agent that was built for a suite.
+const AGENT_PROGRAM: &str = "TRAINYARD_AGENT";
+
+/// The agent that `TRAINYARD_AGENT` names.
+fn agent_program() -> Result<PathBuf> {
+    let program = std::env::var_os(AGENT_PROGRAM)
+        .with_context(|| format!("{AGENT_PROGRAM} names no agent: use `make test-cluster`"))?;
+    Ok(PathBuf::from(program))
+}
+
+/// The archive of [`AGENT`], beside the program that it is made of, since that changes often.
+pub fn agent() -> Result<PathBuf> {
+    let program = agent_program()?;
+    let archive = program.with_extension("tar");
+    let unfinished = program.with_extension(format!("tar.{}", std::process::id()));
+    let layer = Layer::new().file("trainyard-agent", &program, 0o755);
+    let config = ImageConfig {
+        user: NOBODY.to_owned(),
+        ..ImageConfig::default()
+    };
+    docker_archive(&unfinished, AGENT, &layer, &config)?;
+    fs::rename(unfinished, &archive)?;
+    Ok(archive)
+}
+
+/// The files of [`AGENT`], for those who run it without an archive.
+pub fn agent_root() -> Result<PathBuf> {
+    let program = agent_program()?;
+    let root = program.with_extension("root");
+    fs::create_dir_all(&root)?;
+    let unfinished = root.join(format!("unfinished-{}", std::process::id()));
+    fs::copy(&program, &unfinished)?;
+    fs::rename(unfinished, root.join("trainyard-agent"))?;
+    Ok(root)
 }
 
 /// Puts the files of an image below a directory, for those who run it without an engine.

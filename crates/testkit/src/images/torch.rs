@@ -3,12 +3,10 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{ImageConfig, Layer, NOBODY, TORCH, docker_archive, image};
-use crate::cluster::{Programs, download, run, unpack};
+use super::{ImageConfig, Layer, NOBODY, TORCH, debian, docker_archive, image};
 
 /// What the packages want and training on processors does not use: display drivers, fonts, maps, compilers' tests.
 const UNUSED: [&str; 15] = [
@@ -27,17 +25,6 @@ const UNUSED: [&str; 15] = [
     "shared-mime-info",
     "tzdata",
     "xkb-data",
-];
-
-/// What nobody reads in a container.
-const DOCUMENTS: [&str; 7] = [
-    "usr/share/doc",
-    "usr/share/man",
-    "usr/share/locale",
-    "usr/share/info",
-    "usr/share/icons",
-    "usr/include",
-    "var",
 ];
 
 /// The recipe's number: another one makes another image.
@@ -73,43 +60,10 @@ pub fn torch() -> Result<PathBuf> {
 }
 
 fn make_root(root: &Path, debs: &Path) -> Result<()> {
-    fs::create_dir_all(debs)?;
-    download(debs, &packages()?)?;
-    for name in ["bin", "lib", "lib64", "sbin"] {
-        fs::create_dir_all(root.join("usr").join(name))?;
-        symlink(Path::new("usr").join(name), root.join(name))?;
-    }
-    unpack(debs, root)?;
-    fs::remove_dir_all(debs)?;
-    for name in DOCUMENTS {
-        let path = root.join(name);
-        if path.exists() {
-            fs::remove_dir_all(&path)?;
-        }
-    }
+    debian::make_root(root, debs, &["python3-torch"], &UNUSED)?;
     remove_tests(&root.join("usr/lib/python3/dist-packages"))?;
-    for name in ["tmp", "proc", "sys", "dev", "var/tmp", "usr/local/bin"] {
-        fs::create_dir_all(root.join(name))?;
-    }
-    fs::write(
-        root.join("etc/passwd"),
-        "root:x:0:0:root:/:/bin/sh\nnobody:x:65532:65532:nobody:/tmp:/bin/sh\n",
-    )?;
-    fs::write(root.join("etc/group"), "root:x:0:\nnobody:x:65532:\n")?;
-    add_shell(root)?;
     choose_algebra(root)?;
-    // Python wants random numbers and shared memory; a mount namespace takes the devices away again.
-    let script = r#"mount -n --rbind /dev "$0/dev"; mount -n -t proc proc "$0/proc"; exec chroot "$0" "$@""#;
-    let inside = |arguments: &[&str]| {
-        let mut command = Command::new("unshare");
-        command
-            .args(["--mount", "--pid", "--fork", "--kill-child", "sh", "-ec", script])
-            .arg(root)
-            .args(arguments);
-        run(command
-            .env("HOME", "/tmp")
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))
-    };
+    let inside = |arguments: &[&str]| debian::inside(root, arguments);
     inside(&["ldconfig"])?;
     // A user who can't write there would compile all of it at every start.
     let compile = [
@@ -157,56 +111,9 @@ fn remove_tests(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// All packages that are needed on an empty machine.
-fn packages() -> Result<Vec<String>> {
-    let mut apt = Command::new("apt-get");
-    apt.args([
-        "install",
-        "-s",
-        "--no-install-recommends",
-        "-o",
-        "Dir::State::status=/dev/null",
-    ]);
-    // Every machine has the second, so nothing asks for it.
-    apt.args(["python3-torch", "libc-bin"]);
-    let plan = run(&mut apt).or_else(|_| {
-        run(Command::new("apt-get").arg("update"))?;
-        run(&mut apt)
-    });
-    let plan = plan.context("the image with PyTorch is made from Debian's packages, which can't be found")?;
-    let names = plan
-        .lines()
-        .filter_map(|line| line.strip_prefix("Inst ")?.split_whitespace().next());
-    let names: Vec<_> = names
-        .filter(|name| !UNUSED.contains(name))
-        .map(str::to_owned)
-        .collect();
-    if names.is_empty() {
-        bail!("apt-get named no packages for python3-torch");
-    }
-    Ok(names)
-}
-
-/// Scripts in tests want a shell and some tools.
-fn add_shell(root: &Path) -> Result<()> {
-    let busybox = Programs::ensure(true)?.debian("bin/busybox");
-    fs::copy(&busybox, root.join("bin/busybox"))?;
-    for name in run(Command::new(&busybox).arg("--list"))?.lines() {
-        let path = root.join("bin").join(name);
-        if !path.exists() && !root.join("usr/sbin").join(name).exists() {
-            symlink("busybox", &path)?;
-        }
-    }
-    Ok(())
-}
-
 /// Debian links one of several implementations when a package is configured, which is not done here.
 fn choose_algebra(root: &Path) -> Result<()> {
-    let libraries = fs::read_dir(root.join("usr/lib"))?
-        .flatten()
-        .map(|item| item.path())
-        .find(|path| path.join("libtorch_cpu.so.1.13").exists() || path.join("libc.so.6").exists())
-        .context("the packages brought no libraries")?;
+    let libraries = debian::libraries(root)?;
     for (name, places) in [
         ("libblas.so.3", ["openblas-pthread", "blas"]),
         ("liblapack.so.3", ["openblas-pthread", "lapack"]),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{ExitCode, Termination};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Once, OnceLock};
 
 use anyhow::{Context, Result};
 use kube::Client;
@@ -24,7 +24,19 @@ const CHOICE: &str = "TRAINYARD_LAB";
 const NODES: usize = 2;
 
 static YARD: OnceLock<Yard> = OnceLock::new();
+static IMAGES: OnceLock<&'static [Image]> = OnceLock::new();
+static LOADED: Once = Once::new();
 static EMBEDDED: OnceLock<Embedded> = OnceLock::new();
+
+/// An image that scenarios want besides busybox.
+pub struct Image {
+    /// What pods call it.
+    pub name: &'static str,
+    /// Makes its archive, for nodes.
+    pub archive: fn() -> Result<PathBuf>,
+    /// Makes its files, for the embedded cluster.
+    pub root: fn() -> Result<PathBuf>,
+}
 
 /// The embedded cluster that the scenarios of this process share.
 pub struct Embedded {
@@ -53,6 +65,16 @@ pub fn main(scenarios: &'static [(&'static str, fn())]) -> ExitCode {
         let ended = libtest_mimic::run(&Arguments::from_args(), trials.collect());
         ended.exit_code()
     })
+}
+
+/// The same, for scenarios that want more than busybox.
+pub fn main_with(images: &'static [Image], scenarios: &'static [(&'static str, fn())]) -> ExitCode {
+    IMAGES.get_or_init(|| images);
+    main(scenarios)
+}
+
+fn images_wanted() -> &'static [Image] {
+    IMAGES.get().copied().unwrap_or_default()
 }
 
 /// Does something where the chosen back end can be reached: in a yard if it is the embedded one. To be called at the
@@ -89,6 +111,9 @@ fn scratch() -> Result<PathBuf> {
 fn enter() -> Result<Entered> {
     // What is not in the cache yet is downloaded, and there is no way out of a yard.
     images::busybox_root()?;
+    for image in images_wanted() {
+        (image.root)()?;
+    }
     Ok(yard::enter(Wanted::default(), &scratch()?)?)
 }
 
@@ -111,6 +136,12 @@ impl Backend {
         let cluster =
             cluster.unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-cluster`"));
         operator::install_crds(&cluster);
+        LOADED.call_once(|| {
+            for image in images_wanted() {
+                let loaded = (image.archive)().and_then(|archive| cluster.load_image(&archive));
+                loaded.unwrap_or_else(|error| panic!("the image {}: {error:#}", image.name));
+            }
+        });
         Self::Real(Box::new(cluster))
     }
 
@@ -132,9 +163,14 @@ impl Backend {
 
     /// How an operator is started on it.
     pub fn operator(&self) -> Start {
+        self.operator_with(&[])
+    }
+
+    /// The same, with further arguments.
+    pub fn operator_with(&self, more: &'static [&'static str]) -> Start {
         match self {
-            Self::Real(_) => operator::in_process(),
-            Self::Embedded(embedded) => operator::with_client(Arc::new(|| embedded.cluster.client())),
+            Self::Real(_) => operator::in_process_with(more),
+            Self::Embedded(embedded) => operator::with_client(Arc::new(|| embedded.cluster.client()), more),
         }
     }
 }
@@ -143,9 +179,13 @@ impl Embedded {
     fn start() -> Result<Self> {
         let yard = YARD.get().context("scenarios need the `main` of `lab`")?;
         let runtime = Runtime::new()?;
+        let mut images = BTreeMap::from([(images::BUSYBOX.to_owned(), images::busybox_root()?)]);
+        for image in images_wanted() {
+            images.insert(image.name.to_owned(), (image.root)()?);
+        }
         let options = local::Options {
             nodes: NODES,
-            images: BTreeMap::from([(images::BUSYBOX.to_owned(), images::busybox_root()?)]),
+            images,
             working_directory: std::env::temp_dir(),
             base_directory: scratch()?,
             progress: None,

