@@ -5,10 +5,11 @@
 //! about a job; the operator says what may happen, and this program carries it out where the operator has no hands.
 //!
 //! The way in: [`main`] is the program; [`modes`] the table of what it can do; [`wait`] the mode that waits for other
-//! roles; [`observer`] how the operator is asked.
+//! roles; [`observer`] how the operator is asked; [`install`] what puts this program where other containers find it.
 
 pub mod annotations;
 pub mod backoff;
+pub mod install;
 pub mod modes;
 pub mod observer;
 pub mod settings;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use crate::wait;
+use crate::{install, wait};
 
 /// The name by which the program speaks of itself.
 pub(crate) const PROGRAM: &str = "trainyard-agent";
@@ -23,7 +23,7 @@ pub struct Mode {
 }
 
 /// Everything that the program can do.
-pub const MODES: &[Mode] = &[wait::MODE];
+pub const MODES: &[Mode] = &[wait::MODE, install::MODE];
 
 /// Does what the words after the program's name say. Returns the exit code.
 pub fn dispatch(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
@@ -102,6 +102,7 @@ mod tests {
     #[case("-V", "trainyard-agent ")]
     #[case("wait --help", "TRAINYARD_OBSERVER")]
     #[case("wait -h", "Exit codes")]
+    #[case("install --help", "TRAINYARD_INSTALL")]
     fn answers(#[case] line: &str, #[case] expected: &str) {
         let (code, out, err) = call(line);
         assert_eq!((code, &*err), (0, ""));
@@ -113,6 +114,7 @@ mod tests {
     #[case("", "say what to do")]
     #[case("sleep", r#"there is no mode "sleep""#)]
     #[case("--loud", r#"there is no option "--loud""#)]
+    #[case("install now", r#"`install` takes no words after it, and there is "now""#)]
     #[case("wait for me", r#"`wait` takes no words after it, and there is "for""#)]
     fn refuses(#[case] line: &str, #[case] expected: &str) {
         let (code, out, err) = call(line);

@@ -1,0 +1,126 @@
+//! Lists of hosts, as the launchers of MPI and its relatives read them.
+
+use std::fmt::Write;
+
+use serde::Deserialize;
+
+/// How a line of a list looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Format {
+    /// `host slots=2`
+    OpenMPI,
+    /// `host slots=2`
+    DeepSpeed,
+    /// `host:2`
+    MPICH,
+    /// `host:2`
+    Intel,
+}
+
+/// Hosts whose names differ by a number.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hosts {
+    /// The name, with `{}` where the number is.
+    pub pattern: String,
+    /// The number of the first one.
+    #[serde(default)]
+    pub from: u32,
+    /// How many there are.
+    pub count: u32,
+    /// How many processes each of them runs.
+    pub slots: u32,
+}
+
+/// What stands for the number in a pattern.
+const NUMBER: &str = "{}";
+
+impl Hosts {
+    /// What is wrong with them, by the name of the field.
+    pub(super) fn problem(&self) -> Option<(&'static str, String)> {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '[' | ']');
+        let name = self.pattern.replace(NUMBER, "0");
+        if name.is_empty() || !name.chars().all(is_allowed) {
+            let problem = format!(
+                "must be the name of a host, with {NUMBER} in place of its number; it is {:?}",
+                self.pattern
+            );
+            Some(("pattern", problem))
+        } else if self.count > 1 && !self.pattern.contains(NUMBER) {
+            let problem = format!(
+                "must have {NUMBER} in place of the number of the host, or all {} have the same name; it is {:?}",
+                self.count, self.pattern
+            );
+            Some(("pattern", problem))
+        } else if self.from.checked_add(self.count).is_none() {
+            Some((
+                "count",
+                format!("must be less; it is {} from {}", self.count, self.from),
+            ))
+        } else if self.slots == 0 {
+            Some(("slots", "must be at least 1".to_owned()))
+        } else {
+            None
+        }
+    }
+}
+
+/// The whole list.
+pub(super) fn list(hosts: &[Hosts], format: Format) -> String {
+    let mut text = String::new();
+    for some in hosts {
+        for number in some.from..some.from.saturating_add(some.count) {
+            let host = some.pattern.replace(NUMBER, &number.to_string());
+            let separator = match format {
+                Format::OpenMPI | Format::DeepSpeed => " slots=",
+                Format::MPICH | Format::Intel => ":",
+            };
+            // Writing to a String does not fail.
+            let _ = writeln!(text, "{host}{separator}{}", some.slots);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn hosts(pattern: &str, from: u32, count: u32, slots: u32) -> Hosts {
+        Hosts {
+            pattern: pattern.to_owned(),
+            from,
+            count,
+            slots,
+        }
+    }
+
+    #[rstest]
+    #[case(Format::OpenMPI, "l slots=1\nw-9.x slots=2\nw-10.x slots=2\n")]
+    #[case(Format::DeepSpeed, "l slots=1\nw-9.x slots=2\nw-10.x slots=2\n")]
+    #[case(Format::MPICH, "l:1\nw-9.x:2\nw-10.x:2\n")]
+    #[case(Format::Intel, "l:1\nw-9.x:2\nw-10.x:2\n")]
+    fn lists_have_a_line_for_each_host(#[case] format: Format, #[case] expected: &str) {
+        let all = [
+            hosts("l", 0, 1, 1),
+            hosts("none-{}", 3, 0, 1),
+            hosts("w-{}.x", 9, 2, 2),
+        ];
+        assert_eq!(list(&all, format), expected);
+        assert!(all.iter().all(|hosts| hosts.problem().is_none()));
+    }
+
+    #[rstest]
+    #[case(hosts("", 0, 1, 1), "pattern")]
+    #[case(hosts("a b", 0, 1, 1), "pattern")]
+    #[case(hosts("a\nb", 0, 1, 1), "pattern")]
+    #[case(hosts("a{0}", 0, 1, 1), "pattern")]
+    #[case(hosts("same", 0, 2, 1), "pattern")]
+    #[case(hosts("w-{}", u32::MAX, 1, 1), "count")]
+    #[case(hosts("w-{}", 0, 1, 0), "slots")]
+    fn what_makes_no_list_is_refused(#[case] hosts: Hosts, #[case] field: &str) {
+        assert_eq!(hosts.problem().unwrap().0, field);
+    }
+}

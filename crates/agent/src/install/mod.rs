@@ -1,0 +1,85 @@
+//! `trainyard-agent install`: puts this program and lists of hosts into a volume that the containers of the pod share.
+//!
+//! A container that fails is started again, so everything may be there already, whole or in part: each file is made
+//! under another name and then takes its place.
+
+mod hosts;
+mod place;
+mod plan;
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use crate::modes::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::settings;
+use crate::signals::end_when_told;
+
+pub use hosts::{Format, Hosts};
+pub use place::{PlaceError, place};
+pub use plan::{File, Plan, PlanError};
+
+/// The line of this mode in the table of modes.
+pub const MODE: Mode = Mode {
+    name: "install",
+    summary: "Put this program and lists of hosts where the other containers of this pod find them",
+    help: HELP,
+    run: main,
+};
+
+/// The name under which the program is installed.
+pub const INSTALLED: &str = "trainyard-agent";
+/// The other name of the same file, by which it is the client of the remote shell. Horovod takes this one only.
+pub const REMOTE_SHELL: &str = "kubexec.sh";
+
+const HELP: &str = r#"Puts this program and lists of hosts into a volume that the containers of this pod share.
+
+Usage: trainyard-agent install
+
+Environment:
+  TRAINYARD_INSTALL  What to put where, as JSON:
+      {"directory": "/etc/mpi",
+       "hosts": [{"pattern": "train-worker-{}.train.ns.svc", "from": 0, "count": 3, "slots": 2}],
+       "files": [{"path": "/etc/mpi/hostfile", "format": "OpenMPI"}]}
+
+In the directory, which must be there and writable, it makes
+  trainyard-agent  this program
+  kubexec.sh       the same file: called by this name it is `trainyard-agent rsh`
+and each file, with a line for each host. `{}` in a pattern is the number of the host, `count` of them beginning with
+`from`. Formats: OpenMPI and DeepSpeed write `host slots=2`, MPICH and Intel write `host:2`. Nothing is ever written
+outside of the directory. What an earlier attempt has left is replaced.
+
+Exit codes: 0 all is in place, 1 a file can't be written, 2 the variable is missing or makes no sense, 130 and 143
+ended by a signal.
+"#;
+
+const VARIABLE: &str = "TRAINYARD_INSTALL";
+const FAILED: u8 = 1;
+
+fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    if let Some(word) = args.first() {
+        let word = word.to_string_lossy();
+        return misused(
+            err,
+            &format!("`install` takes no words after it, and there is {word:?}"),
+        );
+    }
+    let mut fail = |code, problem: &dyn std::fmt::Display| {
+        let _ = writeln!(err, "{PROGRAM}: {problem}");
+        code
+    };
+    if let Err(error) = end_when_told() {
+        return fail(FAILED, &error);
+    }
+    let text = match settings::required(&|name| std::env::var_os(name), VARIABLE) {
+        Ok(text) => text,
+        Err(error) => return fail(UNUSABLE, &error),
+    };
+    let plan: Plan = match text.parse() {
+        Ok(plan) => plan,
+        Err(error) => return fail(UNUSABLE, &format!("{VARIABLE}: {error}")),
+    };
+    match place(&plan) {
+        Ok(()) => 0,
+        Err(error) => fail(FAILED, &error),
+    }
+}

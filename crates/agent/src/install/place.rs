@@ -1,0 +1,98 @@
+//! Makes the files.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::plan::Plan;
+use super::{INSTALLED, REMOTE_SHELL};
+
+/// The program that runs, also where its path is that of another file by now.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+const PROGRAM_MODE: u32 = 0o755;
+const DIRECTORY_MODE: u32 = 0o755;
+const FILE_MODE: u32 = 0o644;
+
+/// Why a file can't be made.
+#[derive(Debug, thiserror::Error)]
+#[error("can't {action} {path}: {source}")]
+pub struct PlaceError {
+    action: &'static str,
+    path: String,
+    source: io::Error,
+}
+
+/// Makes all that is planned. Whatever is in its place already is replaced.
+pub fn place(plan: &Plan) -> Result<(), PlaceError> {
+    let directory = &plan.directory;
+    let program = directory.join(INSTALLED);
+    replace(&program, |new| {
+        fs::copy(THIS_PROGRAM, new).map_err(tell("copy this program to", new))?;
+        mode(new, PROGRAM_MODE)
+    })?;
+    replace(&directory.join(REMOTE_SHELL), |new| {
+        fs::hard_link(&program, new).map_err(tell("link the program to", new))
+    })?;
+    for file in &plan.files {
+        let mut parent = directory.clone();
+        for name in file.path.parent().into_iter().flat_map(Path::components) {
+            parent.push(name);
+            enter(&parent)?;
+        }
+        replace(&directory.join(&file.path), |new| {
+            fs::write(new, &file.text).map_err(tell("write", new))?;
+            mode(new, FILE_MODE)
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes a directory, if it is not there. A link is none: it may lead out of where we may write.
+fn enter(directory: &Path) -> Result<(), PlaceError> {
+    match fs::create_dir(directory) {
+        // Whoever reads the list may be another user.
+        Ok(()) => mode(directory, DIRECTORY_MODE),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let found = fs::symlink_metadata(directory).map_err(tell("look at", directory))?;
+            if found.is_dir() {
+                Ok(())
+            } else {
+                let problem = io::Error::new(ErrorKind::NotADirectory, "it is there and is no directory");
+                Err(tell("make the directory", directory)(problem))
+            }
+        }
+        Err(error) => Err(tell("make the directory", directory)(error)),
+    }
+}
+
+/// Makes a file beside the one that it replaces, so that nobody ever sees half of it.
+fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), PlaceError>) -> Result<(), PlaceError> {
+    let new = beside(path);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(tell("remove", &new)(error)),
+        _ => {}
+    }
+    make(&new)?;
+    fs::rename(&new, path).map_err(tell("put in place", path))
+}
+
+/// A name that is always the same, so that what an attempt that was broken off has left is found.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or(OsStr::new("file")));
+    name.push(".trainyard-new");
+    path.with_file_name(name)
+}
+
+/// The mask of the process takes rights away from what it makes.
+fn mode(path: &Path, mode: u32) -> Result<(), PlaceError> {
+    fs::set_permissions(path, Permissions::from_mode(mode)).map_err(tell("set the mode of", path))
+}
+
+fn tell(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {
+    let path = path.display().to_string();
+    move |source| PlaceError { action, path, source }
+}

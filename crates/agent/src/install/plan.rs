@@ -1,0 +1,196 @@
+//! What is to be installed, as the operator says it.
+
+use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+use super::hosts::{Format, Hosts, list};
+use super::{INSTALLED, REMOTE_SHELL};
+
+/// Why a text is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// It is no JSON of this form.
+    #[error("must be JSON as `trainyard-agent install --help` shows it: {0}")]
+    Json(serde_json::Error),
+    /// A field of it makes no sense.
+    #[error("{field} {problem}")]
+    Field {
+        /// Where.
+        field: String,
+        /// What it must be.
+        problem: String,
+    },
+}
+
+/// What to make. All paths are known to be in the directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Where the program goes. Nothing is made outside of it.
+    pub directory: PathBuf,
+    /// What else is to be written.
+    pub files: Vec<File>,
+}
+
+/// A file to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// The path from the directory: names alone.
+    pub path: PathBuf,
+    /// All that is in it.
+    pub text: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    directory: PathBuf,
+    #[serde(default)]
+    hosts: Vec<Hosts>,
+    #[serde(default)]
+    files: Vec<WrittenFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenFile {
+    path: PathBuf,
+    format: Format,
+}
+
+impl FromStr for Plan {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let written: Written = serde_json::from_str(text).map_err(PlanError::Json)?;
+        let wrong = |field: String, problem: String| PlanError::Field { field, problem };
+        let directory = written.directory;
+        if !directory.is_absolute() || !has_only_names(&directory) {
+            let problem = format!(
+                "must be an absolute path without `..`; it is {}",
+                directory.display()
+            );
+            return Err(wrong("directory".to_owned(), problem));
+        }
+        for (index, hosts) in written.hosts.iter().enumerate() {
+            if let Some((field, problem)) = hosts.problem() {
+                return Err(wrong(format!("hosts[{index}].{field}"), problem));
+            }
+        }
+        let mut files = Vec::new();
+        for (index, file) in written.files.into_iter().enumerate() {
+            let path = inside(&directory, &file.path).map_err(|problem| {
+                let problem = format!("{problem}; it is {}", file.path.display());
+                wrong(format!("files[{index}].path"), problem)
+            })?;
+            files.push(File {
+                path,
+                text: list(&written.hosts, file.format),
+            });
+        }
+        Ok(Self { directory, files })
+    }
+}
+
+/// The rest of a path that stays in the directory.
+fn inside(directory: &Path, path: &Path) -> Result<PathBuf, String> {
+    let leaves = || {
+        format!(
+            "must be the path of a file in {}, without `..`",
+            directory.display()
+        )
+    };
+    let rest = path.strip_prefix(directory).map_err(|_| leaves())?;
+    if rest.as_os_str().is_empty() || !has_only_names(rest) {
+        return Err(leaves());
+    }
+    if [INSTALLED, REMOTE_SHELL]
+        .iter()
+        .any(|name| rest == Path::new(name))
+    {
+        return Err("must be another: the program itself is there".to_owned());
+    }
+    // A slash at the end, which the path of a directory has, is dropped.
+    Ok(rest.components().collect())
+}
+
+fn has_only_names(path: &Path) -> bool {
+    path.components()
+        .all(|part| matches!(part, Component::RootDir | Component::Normal(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn all_that_the_operator_says_is_read() {
+        let plan: Plan = r#"{"directory": "/etc/mpi",
+            "hosts": [{"pattern": "train-worker-{}.train.ns", "from": 0, "count": 2, "slots": 2}],
+            "files": [{"path": "/etc/mpi/hostfile", "format": "OpenMPI"},
+                      {"path": "/etc/mpi/files/0/hosts", "format": "MPICH"}]}"#
+            .parse()
+            .unwrap();
+        assert_eq!(plan.directory, Path::new("/etc/mpi"));
+        assert_eq!(plan.files[0].path, Path::new("hostfile"));
+        assert_eq!(
+            plan.files[0].text,
+            "train-worker-0.train.ns slots=2\ntrain-worker-1.train.ns slots=2\n"
+        );
+        assert_eq!(plan.files[1].path, Path::new("files/0/hosts"));
+        assert_eq!(
+            plan.files[1].text,
+            "train-worker-0.train.ns:2\ntrain-worker-1.train.ns:2\n"
+        );
+    }
+
+    #[test]
+    fn a_worker_needs_no_list() {
+        let plan: Plan = r#"{"directory": "/etc/mpi"}"#.parse().unwrap();
+        assert_eq!(plan.files, []);
+    }
+
+    fn with_file(path: &str) -> String {
+        format!(r#"{{"directory": "/etc/mpi", "files": [{{"path": "{path}", "format": "Intel"}}]}}"#)
+    }
+
+    #[rstest]
+    #[case("/etc/hostfile")]
+    #[case("/etc/mpi")]
+    #[case("/etc/mpi/")]
+    #[case("/etc/mpi2/hostfile")]
+    #[case("/etc/mpi/../hostfile")]
+    #[case("/etc/mpi/a/../../../x")]
+    #[case("hostfile")]
+    #[case("")]
+    fn a_path_that_leaves_the_directory_is_refused(#[case] path: &str) {
+        let error = with_file(path).parse::<Plan>().unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("files[0].path must be the path of a file in /etc/mpi, without `..`; it is {path}")
+        );
+    }
+
+    #[rstest]
+    #[case("{", "must be JSON")]
+    #[case(r#"{"directory": "/a", "hots": []}"#, "unknown field `hots`")]
+    #[case(r#"{"directory": "a"}"#, "directory must be an absolute path")]
+    #[case(r#"{"directory": "/a/../b"}"#, "directory must be an absolute path")]
+    #[case(&with_file("/etc/mpi/kubexec.sh"), "the program itself is there")]
+    #[case(&with_file("/etc/mpi/trainyard-agent/"), "the program itself is there")]
+    #[case(
+        r#"{"directory": "/a", "files": [{"path": "/a/b", "format": "Slurm"}]}"#,
+        "unknown variant `Slurm`, expected one of `OpenMPI`, `DeepSpeed`, `MPICH`, `Intel`"
+    )]
+    #[case(
+        r#"{"directory": "/a", "hosts": [{"pattern": "a", "count": 1, "slots": 1},{"pattern": "a b", "count": 1, "slots": 1}]}"#,
+        "hosts[1].pattern must be the name of a host"
+    )]
+    fn nonsense_is_told_by_its_place(#[case] text: &str, #[case] expected: &str) {
+        let error = text.parse::<Plan>().unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
