@@ -1,18 +1,22 @@
 //! What Trainyard does inside of pods: a small static program that the operator adds to them.
 //!
-//! It may know its environment, a few files, and what the operator's observer tells it over TLS. It knows no Kubernetes
-//! client and no asynchronous runtime, so that it stays small: it runs in every pod that waits. It takes no decision
-//! about a job; the operator says what may happen, and this program carries it out where the operator has no hands.
+//! It may know its environment, a few files, what the operator's observer tells it over TLS, and other pods of the same
+//! job. It knows no Kubernetes client and no asynchronous runtime, so that it stays small: it runs in every pod that
+//! waits. It takes no decision about a job; the operator says what may happen, and this program carries it out where the
+//! operator has no hands.
 //!
 //! The way in: [`main`] is the program; [`modes`] the table of what it can do; [`wait`] the mode that waits for other
-//! roles; [`observer`] how the operator is asked; [`install`] what puts this program where other containers find it.
+//! roles; [`observer`] how the operator is asked; [`install`] what puts this program where other containers find it;
+//! [`shell`] the remote shell, both sides; [`children`] the duties of the first process of a container.
 
 pub mod annotations;
 pub mod backoff;
+pub mod children;
 pub mod install;
 pub mod modes;
 pub mod observer;
 pub mod settings;
+pub mod shell;
 mod signals;
 mod text;
 pub mod wait;
@@ -21,9 +25,11 @@ use std::ffi::OsString;
 use std::io::{stderr, stdout};
 use std::process::ExitCode;
 
-/// The program: does what the words after its name say, until it is done. It is meant to be the only thing that the
-/// process does: SIGTERM and SIGINT end the process, and a thread may be left when it returns.
+/// The program: does what its name and the words after it say, until it is done. It is meant to be the only thing that the
+/// process does: SIGTERM and SIGINT end the process, and threads may be left when it returns.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let args: Vec<OsString> = args.into_iter().collect();
-    modes::dispatch(&args, &mut stdout(), &mut stderr()).into()
+    let mut args = args.into_iter();
+    let name = args.next().unwrap_or_default();
+    let args: Vec<OsString> = args.collect();
+    modes::call(&name, &args, &mut stdout(), &mut stderr()).into()
 }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    trainyard_agent::main(std::env::args_os().skip(1))
+    trainyard_agent::main(std::env::args_os())
 }

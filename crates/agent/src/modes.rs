@@ -1,8 +1,10 @@
 //! What the program can do, as a table, and the little that is to be read from its command line.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
+use std::path::Path;
 
+use crate::shell::{client, server};
 use crate::{install, wait};
 
 /// The name by which the program speaks of itself.
@@ -23,7 +25,16 @@ pub struct Mode {
 }
 
 /// Everything that the program can do.
-pub const MODES: &[Mode] = &[wait::MODE, install::MODE];
+pub const MODES: &[Mode] = &[wait::MODE, install::MODE, server::MODE, client::MODE];
+
+/// Does what the program's name says, if it is that of a mode, or else what the words after it say. Returns the exit code.
+pub fn call(name: &OsStr, args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    if Path::new(name).file_name() == Some(OsStr::new(install::REMOTE_SHELL)) {
+        (client::MODE.run)(args, out, err)
+    } else {
+        dispatch(args, out, err)
+    }
+}
 
 /// Does what the words after the program's name say. Returns the exit code.
 pub fn dispatch(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
@@ -103,6 +114,8 @@ mod tests {
     #[case("wait --help", "TRAINYARD_OBSERVER")]
     #[case("wait -h", "Exit codes")]
     #[case("install --help", "TRAINYARD_INSTALL")]
+    #[case("serve --help", "TRAINYARD_IDENTITY")]
+    #[case("rsh --help", "kubexec.sh [options] host command...")]
     fn answers(#[case] line: &str, #[case] expected: &str) {
         let (code, out, err) = call(line);
         assert_eq!((code, &*err), (0, ""));
@@ -114,6 +127,7 @@ mod tests {
     #[case("", "say what to do")]
     #[case("sleep", r#"there is no mode "sleep""#)]
     #[case("--loud", r#"there is no option "--loud""#)]
+    #[case("serve me", r#"`serve` takes no words after it, and there is "me""#)]
     #[case("install now", r#"`install` takes no words after it, and there is "now""#)]
     #[case("wait for me", r#"`wait` takes no words after it, and there is "for""#)]
     fn refuses(#[case] line: &str, #[case] expected: &str) {

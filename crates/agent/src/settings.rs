@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use crate::observer::{Observer, Patience, authorities};
 
@@ -56,6 +57,23 @@ pub fn object_name(environment: Environment<'_>, name: &'static str) -> Result<S
 pub fn file(environment: Environment<'_>, name: &str, default: &str) -> PathBuf {
     let named = environment(name).filter(|value| !value.is_empty());
     named.map_or_else(|| default.into(), PathBuf::from)
+}
+
+/// A variable that may be there, and must then be what it is to be.
+pub fn optional<T: FromStr>(
+    environment: Environment<'_>,
+    name: &'static str,
+    what: &str,
+) -> Result<Option<T>, SettingError> {
+    if environment(name).is_none_or(|value| value.is_empty()) {
+        return Ok(None);
+    }
+    let value = required(environment, name)?;
+    let parsed = value.parse().map_err(|_| SettingError::Senseless {
+        name,
+        problem: format!("must be {what}; it is {value:?}"),
+    })?;
+    Ok(Some(parsed))
 }
 
 /// How the operator is reached: what every mode that asks it needs.
@@ -123,6 +141,16 @@ mod tests {
     fn what_is_no_text_is_refused() {
         let error = required(&|_| Some(OsString::from_vec(vec![0xff])), "X").unwrap_err();
         assert_eq!(error.to_string(), "X must be UTF-8");
+    }
+
+    #[rstest]
+    #[case("", Ok(None))]
+    #[case("7522", Ok(Some(7522)))]
+    #[case("65536", Err("X must be a port; it is \"65536\""))]
+    fn what_may_be_missing_is_read(#[case] value: &str, #[case] expected: Result<Option<u16>, &str>) {
+        let result = optional::<u16>(&|_| Some(value.into()), "X", "a port");
+        let result = result.map_err(|error| error.to_string());
+        assert_eq!(result, expected.map_err(str::to_owned));
     }
 
     #[test]

@@ -1,22 +1,75 @@
-//! Being told to end.
+//! Signals: those that end this process, and those that are meant for others.
 
+use std::ffi::c_int;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use nix::sys::signal::SigSet;
+use signal_hook::consts::{
+    SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGURG, SIGUSR1,
+    SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
+};
 use signal_hook::flag::register_conditional_shutdown;
+use signal_hook::iterator::Signals;
 
 /// What a shell adds to the number of the signal that ended a program.
 const ENDED_BY_SIGNAL: i32 = 128;
+
+/// Signals that somebody else sends to say something. The others are those that can't be caught, those by which the
+/// system tells a process about itself (a fault, a pipe that is closed, a terminal that it may not use), and SIGCHLD.
+const MESSAGES: [c_int; 16] = [
+    SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGTSTP, SIGURG, SIGXCPU, SIGXFSZ,
+    SIGVTALRM, SIGPROF, SIGWINCH, SIGIO,
+];
 
 /// SIGTERM and SIGINT end the process at once, whatever it is doing.
 ///
 /// The first process of a container has no handlers, and without one the kernel drops these signals. The handler itself
 /// ends the process, so that a call that can't be interrupted, such as a lookup of a name, does not delay the end.
 pub fn end_when_told() -> io::Result<()> {
-    for signal in [SIGTERM, SIGINT] {
-        register_conditional_shutdown(signal, ENDED_BY_SIGNAL + signal, Arc::new(AtomicBool::new(true)))?;
+    end_while_told(&[SIGTERM, SIGINT]).map(drop)
+}
+
+/// These signals end the process at once, as long as the flag that is returned is true.
+pub fn end_while_told(signals: &[c_int]) -> io::Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(true));
+    for &signal in signals {
+        register_conditional_shutdown(signal, ENDED_BY_SIGNAL + signal, flag.clone())?;
     }
-    Ok(())
+    Ok(flag)
+}
+
+/// Signals that end the process as long as nobody listens for them, and after that are told to who does.
+pub struct Ending {
+    ends: Arc<AtomicBool>,
+    signals: &'static [c_int],
+}
+
+impl Ending {
+    /// From now on these signals end the process.
+    pub fn new(signals: &'static [c_int]) -> io::Result<Self> {
+        Ok(Self {
+            ends: end_while_told(signals)?,
+            signals,
+        })
+    }
+
+    /// From now on they do not.
+    pub fn listen(self) -> io::Result<Signals> {
+        // A signal that comes in between ends the process, as one a moment ago would have done.
+        let signals = Signals::new(self.signals)?;
+        self.ends.store(false, Ordering::SeqCst);
+        Ok(signals)
+    }
+}
+
+/// All signals by which others say something, and the one by which children tell of their end.
+///
+/// A process that is started from now on has none of them ignored or blocked, whatever this one was started with: what has
+/// a handler here is as by default there, and nothing blocked is passed on.
+pub fn all() -> io::Result<Signals> {
+    let signals = Signals::new(MESSAGES.iter().chain(&[SIGCHLD]))?;
+    SigSet::empty().thread_set_mask()?;
+    Ok(signals)
 }

@@ -1,0 +1,79 @@
+//! `trainyard-agent rsh`, also called `kubexec.sh`: runs a command in another pod of the same job.
+
+mod arguments;
+mod connect;
+mod session;
+mod stdio;
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::modes::{Mode, PROGRAM};
+use crate::signals::Ending;
+
+use super::identity::Identity;
+
+pub use arguments::{ArgumentError, Call};
+use connect::{Patience, connect};
+
+/// The line of this mode in the table of modes.
+pub const MODE: Mode = Mode {
+    name: "rsh",
+    summary: "Run a command in another pod of the same job: the client of the remote shell",
+    help: HELP,
+    run: main,
+};
+
+const HELP: &str = "\
+Runs a command in another pod of the same job, where `trainyard-agent serve` runs: the client of the remote shell.
+It is called by launchers such as mpirun in place of ssh. A program of the name kubexec.sh is this mode, too.
+
+Usage: trainyard-agent rsh [options] host command...
+       kubexec.sh [options] host command...
+
+Options are those of ssh. All are taken, and none means anything but -n and -f, by which the command has no input.
+The words of the command are joined by blanks and run there by /bin/sh, in the environment and the working directory of
+that container.
+
+Input, output and errors are passed as they are, and so is the exit code; 128 and its number if a signal has ended the
+command. SIGTERM, SIGINT and SIGHUP are passed to the process group of the command. If this program ends in another
+way, the command gets SIGTERM, and after 2 s SIGKILL.
+
+A host that is not known yet, or takes no connections, is tried again for 30 s. A host that falls silent is given up
+after 4 s.
+
+Environment:
+  TRAINYARD_IDENTITY    The directory with ca.crt, tls.crt and tls.key [default: /var/run/trainyard-identity]
+  TRAINYARD_SHELL_PORT  The port of the server [default: 7522]
+
+Exit codes: that of the command, or 255 if it could not be run or its end is not known.
+";
+
+/// The exit code for everything that is not the command's own, as `ssh` has it.
+const FAILED: u8 = 255;
+
+fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    match call(args) {
+        Ok(code) => code,
+        Err(problem) => {
+            let _ = writeln!(err, "{PROGRAM}: {problem}");
+            FAILED
+        }
+    }
+}
+
+fn call(args: &[OsString]) -> Result<u8, String> {
+    let environment = |name: &str| std::env::var_os(name);
+    let ending = Ending::new(&[SIGTERM, SIGINT, SIGHUP]).map_err(|error| error.to_string())?;
+    let call = Call::parse(args).map_err(|error| format!("{error}; see `{PROGRAM} rsh --help`"))?;
+    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", call.host);
+    let port = super::port(&environment).map_err(|error| told(&error))?;
+    let tls = Identity::read(&super::identity_directory(&environment))
+        .and_then(Identity::client)
+        .map_err(|error| told(&error))?;
+    let link = connect(&call.host, port, &tls, &Patience::default()).map_err(|error| told(&error))?;
+    let signals = ending.listen().map_err(|error| told(&error))?;
+    session::run(link, &call, signals).map_err(|error| told(&error))
+}

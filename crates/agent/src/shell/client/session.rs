@@ -1,0 +1,214 @@
+//! One command on another host.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use signal_hook::iterator::Signals;
+
+use crate::shell::frame::{Frame, FrameError, PROTOCOL, Stream, WINDOW};
+use crate::shell::link::{Link, LinkError};
+use crate::text::one_line;
+
+use super::arguments::Call;
+use super::stdio::{Event, Events, Mailbox, Room, mailbox, read_input, write_output};
+
+/// How long outputs are waited for when something has gone wrong, or somebody wants it to end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Why there is no exit code.
+#[derive(Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The connection is over.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The other side is of another release.
+    #[error(
+        "its agent is of the release {release}, which speaks the protocol {protocol} and not {PROTOCOL}; all pods of a job \
+         must have the same agent"
+    )]
+    Version {
+        /// What it speaks.
+        protocol: u32,
+        /// What it is.
+        release: String,
+    },
+    /// The other side has said no.
+    #[error("it refuses: {0}")]
+    Refused(String),
+    /// Nobody takes the outputs.
+    #[error("its output can't be written: {0}")]
+    Output(io::Error),
+    /// The system does not let this program work.
+    #[error("{0}")]
+    System(io::Error),
+}
+
+/// Runs the command. Returns its exit code when all of its outputs are written.
+pub fn run(mut link: Link, call: &Call, signals: Signals) -> Result<u8, SessionError> {
+    let (mailbox, events) = mailbox().map_err(SessionError::System)?;
+    let mut session = Session::start(call, &mailbox, events, signals).map_err(SessionError::System)?;
+    link.queue(&Frame::hello());
+    link.queue(&Frame::Command {
+        has_input: call.has_input,
+        line: call.line.clone(),
+    });
+    let result = session.attend(&mut link);
+    drop(link);
+    let is_in_haste = result.is_err() || session.was_signalled;
+    session.finish(is_in_haste);
+    result
+}
+
+struct Session {
+    events: Events,
+    room: Arc<Room>,
+    outputs: [Output; 2],
+    /// The other side has said who it is.
+    is_known: bool,
+    was_signalled: bool,
+}
+
+struct Output {
+    stream: Stream,
+    writer: Sender<Vec<u8>>,
+    /// What is yet to be written.
+    waiting: usize,
+    /// What was written, and was not told.
+    taken: usize,
+}
+
+impl Session {
+    fn start(call: &Call, mailbox: &Mailbox, events: Events, mut signals: Signals) -> io::Result<Self> {
+        let room = Arc::new(Room::default());
+        if call.has_input {
+            read_input(room.clone(), mailbox.clone())?;
+        }
+        let output = |stream| {
+            write_output(stream, mailbox.clone()).map(|writer| Output {
+                stream,
+                writer,
+                waiting: 0,
+                taken: 0,
+            })
+        };
+        let outputs = [output(Stream::Out)?, output(Stream::Err)?];
+        let mailbox = mailbox.clone();
+        thread::Builder::new().spawn(move || {
+            for signal in signals.forever() {
+                mailbox.post(Event::Signal(signal));
+            }
+        })?;
+        Ok(Self {
+            events,
+            room,
+            outputs,
+            is_known: false,
+            was_signalled: false,
+        })
+    }
+
+    /// Carries everything to and fro until the command has ended.
+    fn attend(&mut self, link: &mut Link) -> Result<u8, SessionError> {
+        loop {
+            while let Some(frame) = link.next_frame()? {
+                if let Some(code) = self.hear(frame)? {
+                    return Ok(code);
+                }
+            }
+            while let Ok(event) = self.events.receiver.try_recv() {
+                self.tell(event, link)?;
+            }
+            link.turn(&[(self.events.bell.as_fd(), PollFlags::IN)], None)?;
+            self.events.silence();
+        }
+    }
+
+    /// What the other side says. Returns the exit code, if it is that.
+    fn hear(&mut self, frame: Frame) -> Result<Option<u8>, SessionError> {
+        match frame {
+            Frame::Hello {
+                protocol: PROTOCOL, ..
+            } => self.is_known = true,
+            Frame::Hello { protocol, release } => {
+                let release = one_line(&release);
+                return Err(SessionError::Version { protocol, release });
+            }
+            Frame::Refused(reason) => return Err(SessionError::Refused(one_line(&reason))),
+            Frame::Heartbeat => {}
+            Frame::Data(stream, data) if self.is_known => {
+                let outputs = &mut self.outputs;
+                let output = outputs.iter_mut().find(|output| output.stream == stream);
+                let output = output.ok_or(out_of_turn("output"))?;
+                output.waiting += data.len();
+                if output.waiting + output.taken > WINDOW {
+                    return Err(out_of_turn("output"));
+                }
+                // A writer that has failed has said so.
+                let _ = output.writer.send(data);
+            }
+            Frame::Taken(Stream::In, count) if self.is_known => self.room.give(count as usize),
+            Frame::Exit(code) if self.is_known => return Ok(Some(code)),
+            _ => return Err(out_of_turn("a frame")),
+        }
+        Ok(None)
+    }
+
+    /// What this side says.
+    fn tell(&mut self, event: Event, link: &mut Link) -> Result<(), SessionError> {
+        match event {
+            Event::Input(data) => link.queue(&Frame::Data(Stream::In, data)),
+            Event::InputEnd => link.queue(&Frame::End(Stream::In)),
+            Event::Signal(signal) => {
+                self.was_signalled = true;
+                link.queue(&Frame::Signal(u8::try_from(signal).unwrap_or(0)));
+            }
+            Event::Wrote(stream, count) => {
+                let outputs = self.outputs.iter_mut();
+                for output in outputs.filter(|output| output.stream == stream) {
+                    output.waiting -= count;
+                    output.taken += count;
+                    if output.taken >= WINDOW / 4 || output.waiting == 0 {
+                        let taken = u32::try_from(output.taken).unwrap_or(u32::MAX);
+                        link.queue(&Frame::Taken(stream, taken));
+                        output.taken = 0;
+                    }
+                }
+            }
+            Event::Broken(error) => return Err(SessionError::Output(error)),
+            Event::Finished => {}
+        }
+        Ok(())
+    }
+
+    /// Waits until all outputs are written.
+    fn finish(self, is_in_haste: bool) {
+        let Self { events, outputs, .. } = self;
+        let mut deadline = is_in_haste.then(|| Instant::now() + LAST_WORDS);
+        let mut left = outputs.len();
+        drop(outputs);
+        while left > 0 {
+            let event = match deadline {
+                None => events.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(deadline) => {
+                    let time = deadline.saturating_duration_since(Instant::now());
+                    events.receiver.recv_timeout(time)
+                }
+            };
+            match event {
+                Ok(Event::Finished | Event::Broken(_)) => left -= 1,
+                Ok(Event::Signal(_)) => deadline = Some(Instant::now()),
+                Ok(_) => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+fn out_of_turn(what: &'static str) -> SessionError {
+    SessionError::Link(FrameError::OutOfTurn(what).into())
+}

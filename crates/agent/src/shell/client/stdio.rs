@@ -1,0 +1,171 @@
+//! Input and outputs of this program. They may be shared with others and must stay as they are, that is, they may block:
+//! each has a thread of its own.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::shell::CHUNK;
+use crate::shell::frame::{Stream, WINDOW};
+use crate::shell::link::wait;
+
+/// What happens on this side.
+#[derive(Debug)]
+pub enum Event {
+    /// Something was read.
+    Input(Vec<u8>),
+    /// There is no more to read.
+    InputEnd,
+    /// So many bytes were written.
+    Wrote(Stream, usize),
+    /// An output can't be written any more.
+    Broken(io::Error),
+    /// All was written, and no more will come.
+    Finished,
+    /// A signal came.
+    Signal(i32),
+}
+
+/// Where events go.
+#[derive(Clone, Debug)]
+pub struct Mailbox {
+    sender: Sender<Event>,
+    bell: Arc<UnixStream>,
+}
+
+/// Where events come from.
+#[derive(Debug)]
+pub struct Events {
+    /// The events themselves.
+    pub receiver: Receiver<Event>,
+    /// Something to poll: it can be read when there may be events.
+    pub bell: UnixStream,
+}
+
+/// A mailbox and its other end.
+pub fn mailbox() -> io::Result<(Mailbox, Events)> {
+    let (sender, receiver) = channel();
+    let (ring, bell) = UnixStream::pair()?;
+    ring.set_nonblocking(true)?;
+    bell.set_nonblocking(true)?;
+    let mailbox = Mailbox {
+        sender,
+        bell: Arc::new(ring),
+    };
+    Ok((mailbox, Events { receiver, bell }))
+}
+
+impl Mailbox {
+    /// Tells what has happened.
+    pub fn post(&self, event: Event) {
+        // At the end of the program nobody wants to know. If there is no room, it rings already.
+        let _ = self.sender.send(event);
+        let _ = (&*self.bell).write(&[0]);
+    }
+}
+
+impl Events {
+    /// From now on it rings for what has not come yet.
+    pub fn silence(&mut self) {
+        let mut rings = [0; 64];
+        while matches!(self.bell.read(&mut rings), Ok(count) if count == rings.len()) {}
+    }
+}
+
+/// How much the other side has room for.
+#[derive(Debug)]
+pub struct Room {
+    left: Mutex<usize>,
+    more: Condvar,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            left: Mutex::new(WINDOW),
+            more: Condvar::new(),
+        }
+    }
+}
+
+impl Room {
+    /// There is more room.
+    pub fn give(&self, count: usize) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        *left = left.saturating_add(count);
+        self.more.notify_one();
+    }
+
+    /// Waits until there is room. Takes at most so much of it.
+    fn take(&self, most: usize) -> usize {
+        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = self.more.wait_while(left, |left| *left == 0);
+        let mut left = left.unwrap_or_else(PoisonError::into_inner);
+        let taken = most.min(*left);
+        *left -= taken;
+        taken
+    }
+}
+
+/// Reads the input of this program, as fast as there is room for it.
+pub fn read_input(room: Arc<Room>, mailbox: Mailbox) -> io::Result<()> {
+    let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let read = move || {
+        loop {
+            let mut data = vec![0; room.take(CHUNK)];
+            let count = retry(&input, PollFlags::IN, || (&input).read(&mut data)).unwrap_or(0);
+            if count == 0 {
+                return mailbox.post(Event::InputEnd);
+            }
+            room.give(data.len() - count);
+            data.truncate(count);
+            mailbox.post(Event::Input(data));
+        }
+    };
+    thread::Builder::new().spawn(read)?;
+    Ok(())
+}
+
+/// Writes what comes to an output of this program, until there is no more to come.
+pub fn write_output(stream: Stream, mailbox: Mailbox) -> io::Result<Sender<Vec<u8>>> {
+    let output = match stream {
+        Stream::Err => io::stderr().as_fd().try_clone_to_owned(),
+        _ => io::stdout().as_fd().try_clone_to_owned(),
+    };
+    let output = File::from(output?);
+    let (sender, receiver) = channel::<Vec<u8>>();
+    let write = move || {
+        for data in receiver {
+            let mut rest = &*data;
+            while !rest.is_empty() {
+                match retry(&output, PollFlags::OUT, || (&output).write(rest)) {
+                    Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+                    Err(error) => return mailbox.post(Event::Broken(error)),
+                }
+            }
+            mailbox.post(Event::Wrote(stream, data.len()));
+        }
+        mailbox.post(Event::Finished);
+    };
+    thread::Builder::new().spawn(write)?;
+    Ok(sender)
+}
+
+/// Does something that blocks, also where somebody else has made it not to block.
+fn retry(file: &File, flags: PollFlags, mut action: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match action() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                wait(&mut [PollFd::from_borrowed_fd(file.as_fd(), flags)], None)?;
+            }
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Who may speak with whom: those who have the identity of the job, and nobody else.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::TLS13;
+use rustls::{AlertDescription, ClientConfig, RootCertStore, ServerConfig};
+
+use super::link::LinkError;
+
+/// The name in the certificate of every pod of every job. What tells jobs apart is who signed it.
+const NAME: &str = "trainyard.job";
+
+/// Why there is no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// A file can't be read.
+    #[error(
+        "can't read {path}: {source}; the identity of the job must be mounted where TRAINYARD_IDENTITY says"
+    )]
+    Read {
+        /// Its path.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file holds something else.
+    #[error("{path} must be {what} as PEM: {reason}")]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// What it must hold.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The library does not take the parts together.
+    #[error("the identity in {directory} can't be used: {reason}")]
+    Whole {
+        /// Where it is.
+        directory: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+}
+
+/// The certificate that all pods of a job share, and the authority that has signed it.
+#[derive(Debug)]
+pub struct Identity {
+    directory: PathBuf,
+    authority: Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// As it lies in a directory: `ca.crt`, `tls.crt` and `tls.key`.
+    pub fn read(directory: &Path) -> Result<Self, IdentityError> {
+        let mut authority = RootCertStore::empty();
+        for certificate in certificates(&directory.join("ca.crt"))? {
+            authority.add(certificate).map_err(|error| IdentityError::File {
+                path: directory.join("ca.crt"),
+                what: "certificates of authorities",
+                reason: error.to_string(),
+            })?;
+        }
+        let path = directory.join("tls.key");
+        let key = PrivateKeyDer::from_pem_slice(&read(&path)?).map_err(|error| IdentityError::File {
+            path,
+            what: "a private key",
+            reason: error.to_string(),
+        })?;
+        Ok(Self {
+            directory: directory.to_owned(),
+            authority: Arc::new(authority),
+            chain: certificates(&directory.join("tls.crt"))?,
+            key,
+        })
+    }
+
+    /// For a side that is connected to. It refuses whoever has no certificate of this job.
+    pub fn server(self) -> Result<Arc<ServerConfig>, IdentityError> {
+        let whole = |reason: String| IdentityError::Whole {
+            directory: self.directory.clone(),
+            reason,
+        };
+        let verifier = WebPkiClientVerifier::builder_with_provider(self.authority, provider())
+            .build()
+            .map_err(|error| whole(error.to_string()))?;
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| whole(error.to_string()))?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(self.chain, self.key)
+            .map_err(|error| whole(error.to_string()))?;
+        // Nobody comes back to a former session.
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+
+    /// For a side that connects.
+    pub fn client(self) -> Result<Arc<ClientConfig>, IdentityError> {
+        let whole = |error: rustls::Error| IdentityError::Whole {
+            directory: self.directory.clone(),
+            reason: error.to_string(),
+        };
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(whole)?
+            .with_root_certificates(self.authority)
+            .with_client_auth_cert(self.chain, self.key)
+            .map_err(whole)?;
+        config.resumption = Resumption::disabled();
+        Ok(Arc::new(config))
+    }
+}
+
+/// For whom the certificate of the other side must be.
+pub(super) fn server_name() -> Result<ServerName<'static>, LinkError> {
+    ServerName::try_from(NAME).map_err(|error| LinkError::Io(io::Error::other(error)))
+}
+
+/// What a failure of TLS means here, said of the other side.
+pub(super) fn explain(error: &rustls::Error) -> String {
+    use AlertDescription as Alert;
+    match error {
+        rustls::Error::InvalidCertificate(problem) => {
+            format!("its certificate is not of this job ({problem})")
+        }
+        rustls::Error::NoCertificatesPresented => "it has shown no certificate of this job".to_owned(),
+        rustls::Error::AlertReceived(
+            alert @ (Alert::UnknownCA
+            | Alert::BadCertificate
+            | Alert::CertificateUnknown
+            | Alert::CertificateExpired
+            | Alert::CertificateRequired
+            | Alert::UnsupportedCertificate
+            | Alert::DecryptError
+            | Alert::AccessDenied),
+        ) => format!("it does not take the certificate of this side for one of its job ({alert:?})"),
+        other => format!("it does not speak as the remote shell does ({other})"),
+    }
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {
+    fs::read(path).map_err(|source| IdentityError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let unusable = |reason: String| IdentityError::File {
+        path: path.to_owned(),
+        what: "certificates",
+        reason,
+    };
+    let text = read(path)?;
+    let all: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&text)
+        .collect::<Result<_, _>>()
+        .map_err(|error| unusable(error.to_string()))?;
+    if all.is_empty() {
+        return Err(unusable("it holds none".to_owned()));
+    }
+    Ok(all)
+}

@@ -1,0 +1,241 @@
+//! The commands that run at the moment, and the end of all of them.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+
+use crate::children::{Children, Started};
+
+use super::words::split;
+
+const SHELL: &str = "/bin/sh";
+
+/// What a command that was told to end may still do.
+pub const GRACE: Duration = Duration::from_secs(2);
+/// For the last words of those who have ended.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// All commands of a server.
+#[derive(Debug)]
+pub struct Commands {
+    children: Arc<Children>,
+    shell: &'static str,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_ending: bool,
+    groups: HashSet<Pid>,
+}
+
+/// Why a command was not started: what a shell would say and which code it would end with.
+#[derive(Debug)]
+pub struct StartError {
+    /// A sentence.
+    pub problem: String,
+    /// The exit code.
+    pub code: u8,
+}
+
+/// The processes of one command. As long as it exists the end of the server is theirs.
+#[derive(Debug)]
+pub struct Group {
+    leader: Pid,
+    commands: Arc<Commands>,
+}
+
+impl Commands {
+    /// None yet.
+    pub fn new(children: Arc<Children>) -> Self {
+        Self {
+            children,
+            shell: SHELL,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Runs a line, in a shell if there is one.
+    pub fn start(self: &Arc<Self>, line: &[u8], has_input: bool) -> Result<(Group, Started), StartError> {
+        // Held until the group is known, so that the end of all finds it.
+        let mut state = self.lock();
+        if state.is_ending {
+            return Err(StartError {
+                problem: "this container is about to end".to_owned(),
+                code: u8::MAX,
+            });
+        }
+        let mut in_shell = Command::new(self.shell);
+        in_shell.arg("-c").arg(OsStr::from_bytes(line));
+        let started = match self.spawn(&mut in_shell, has_input) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let (variables, words) = split(line).map_err(|error| StartError {
+                    problem: error.to_string(),
+                    code: 127,
+                })?;
+                let program = words.first().map_or("", String::as_str);
+                let mut command = Command::new(program);
+                command.args(words.iter().skip(1)).envs(variables);
+                self.spawn(&mut command, has_input)
+                    .map_err(|error| unusable(program, &error))?
+            }
+            other => other.map_err(|error| unusable(self.shell, &error))?,
+        };
+        state.groups.insert(started.pid);
+        let group = Group {
+            leader: started.pid,
+            commands: self.clone(),
+        };
+        Ok((group, started))
+    }
+
+    fn spawn(&self, command: &mut Command, has_input: bool) -> io::Result<Started> {
+        let input = if has_input { Stdio::piped() } else { Stdio::null() };
+        command
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        self.children.start(command)
+    }
+
+    /// Ends all commands, and waits until their clients know.
+    pub fn end(&self) {
+        self.lock().is_ending = true;
+        self.signal(Signal::TERM);
+        if !self.are_gone_within(GRACE) {
+            self.signal(Signal::KILL);
+            self.are_gone_within(LAST_WORDS);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        for group in &self.lock().groups {
+            // It may have ended meanwhile.
+            let _ = kill_process_group(*group, signal);
+        }
+    }
+
+    fn are_gone_within(&self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        loop {
+            self.children.reap();
+            if self.lock().groups.is_empty() {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Group {
+    /// Sends a signal to all of its processes.
+    pub fn signal(&self, signal: Signal) {
+        // It may have ended meanwhile.
+        let _ = kill_process_group(self.leader, signal);
+    }
+
+    /// Whether any of its processes is there.
+    pub fn exists(&self) -> bool {
+        test_kill_process_group(self.leader).is_ok()
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.commands.lock().groups.remove(&self.leader);
+    }
+}
+
+fn unusable(program: &str, error: &io::Error) -> StartError {
+    StartError {
+        problem: format!("can't run {program}: {error}"),
+        code: if error.kind() == ErrorKind::NotFound {
+            127
+        } else {
+            126
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::LazyLock;
+
+    use rstest::rstest;
+
+    use super::*;
+
+    /// All tests are one process, in which there must be only one who waits.
+    static CHILDREN: LazyLock<Arc<Children>> = LazyLock::new(|| Arc::new(Children::new().unwrap()));
+
+    fn without_shell() -> Arc<Commands> {
+        Arc::new(Commands {
+            shell: "/no/such/shell",
+            ..Commands::new(CHILDREN.clone())
+        })
+    }
+
+    #[test]
+    fn without_a_shell_words_are_run() {
+        let commands = without_shell();
+        let (group, mut started) = commands
+            .start(b"GREETING='hi there' printenv \"GREETING\"", false)
+            .unwrap();
+        let mut output = String::new();
+        started
+            .child
+            .stdout
+            .take()
+            .unwrap()
+            .read_to_string(&mut output)
+            .unwrap();
+        assert_eq!(output, "hi there\n");
+        let deadline = Instant::now() + Duration::from_mins(1);
+        let code = loop {
+            commands.children.reap();
+            if let Some(code) = started.end.code() {
+                break code;
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+        };
+        assert_eq!(code, 0);
+        drop(group);
+        assert!(commands.lock().groups.is_empty());
+    }
+
+    #[rstest]
+    #[case("a; b", 127, "';' in the command needs one")]
+    #[case("/no/such/program x", 127, "can't run /no/such/program: No such file")]
+    #[case("/ x", 126, "can't run /: Permission denied")]
+    fn what_can_not_be_run_is_told(#[case] line: &str, #[case] code: u8, #[case] problem: &str) {
+        let error = without_shell().start(line.as_bytes(), false).unwrap_err();
+        assert_eq!(error.code, code);
+        assert!(error.problem.contains(problem), "{}", error.problem);
+    }
+
+    #[test]
+    fn nothing_starts_after_the_end() {
+        let commands = Arc::new(Commands::new(CHILDREN.clone()));
+        commands.end();
+        let error = commands.start(b"true", false).unwrap_err();
+        assert_eq!(error.problem, "this container is about to end");
+    }
+}

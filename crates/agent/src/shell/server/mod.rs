@@ -1,0 +1,174 @@
+//! `trainyard-agent serve`: runs commands for other pods of the same job.
+//!
+//! One thread for each connection, which waits for everything that concerns it at once. Who is not yet known costs
+//! little: there are only so many at a time, and each has only so long.
+
+mod commands;
+mod listen;
+mod running;
+mod session;
+mod words;
+
+use std::ffi::OsString;
+use std::io::{self, Write, stderr};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
+
+use crate::children::Children;
+use crate::modes::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::settings::{self, Environment, SettingError};
+use crate::signals;
+
+use super::identity::{Identity, IdentityError};
+use commands::Commands;
+
+/// The line of this mode in the table of modes.
+pub const MODE: Mode = Mode {
+    name: "serve",
+    summary: "Run commands for other pods of the same job: the server of the remote shell",
+    help: HELP,
+    run: main,
+};
+
+const HELP: &str = "\
+Runs commands for other pods of the same job: the server of the remote shell, of which `rsh` is the client.
+
+Usage: trainyard-agent serve
+
+It takes only clients with a certificate that the authority of this job has signed. A command is run by /bin/sh, or
+directly where there is none, in the environment and the working directory of this program, in a process group of its
+own. When its client goes away, or is silent for 10 s, the group gets SIGTERM, and after 2 s SIGKILL. A command that
+leaves processes in the background has ended when it has itself; they stay.
+
+It is made to be the first process of a container: it takes note of the end of processes that others have left.
+SIGTERM and SIGINT end it: all commands get SIGTERM, and what is left of them after 2 s SIGKILL.
+
+Environment:
+  TRAINYARD_IDENTITY       The directory with ca.crt, tls.crt and tls.key [default: /var/run/trainyard-identity]
+  TRAINYARD_SHELL_PORT     The port to listen on; 0 is any that is free [default: 7522]
+  TRAINYARD_SHELL_ADDRESS  The address to listen on [default: all]
+
+Exit codes: 0 it was told to end, 1 it can't listen, 2 a variable or a file makes no sense.
+";
+
+const FAILED: u8 = 1;
+const ADDRESS: &str = "TRAINYARD_SHELL_ADDRESS";
+
+/// All that the server has to know.
+#[derive(Debug)]
+pub struct Config {
+    identity: Identity,
+    port: u16,
+    address: Option<IpAddr>,
+}
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It was not told what it needs.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// It has no identity.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// Nobody could reach it.
+    #[error("can't listen on the port {port}: {source}")]
+    Listen {
+        /// The port.
+        port: u16,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl ServeError {
+    /// With which code a program ends for it.
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Setting(_) | Self::Identity(_) => UNUSABLE,
+            Self::Listen { .. } => FAILED,
+        }
+    }
+}
+
+impl Config {
+    /// As the operator has set it.
+    pub fn read(environment: Environment<'_>) -> Result<Self, ServeError> {
+        Ok(Self {
+            port: super::port(environment)?,
+            address: settings::optional(environment, ADDRESS, "an IP address")?,
+            identity: Identity::read(&super::identity_directory(environment))?,
+        })
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Server {
+    commands: Arc<Commands>,
+}
+
+impl Server {
+    /// Listens, in threads of its own. Whoever owns the children must reap them.
+    pub fn start(config: Config, children: Arc<Children>) -> Result<Self, ServeError> {
+        let tls = config.identity.server()?;
+        children.have_many_files();
+        let commands = Arc::new(Commands::new(children));
+        listen::listen(config.address, config.port, &tls, &commands).map_err(|source| {
+            ServeError::Listen {
+                port: config.port,
+                source,
+            }
+        })?;
+        Ok(Self { commands })
+    }
+
+    /// Ends all commands. None is started any more.
+    pub fn end(&self) {
+        self.commands.end();
+    }
+}
+
+/// Says something in the log of the pod. Nobody may be there to read it.
+fn say(sentence: &str) {
+    let _ = writeln!(stderr(), "{PROGRAM}: {sentence}");
+}
+
+fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    if let Some(word) = args.first() {
+        let word = word.to_string_lossy();
+        return misused(
+            err,
+            &format!("`serve` takes no words after it, and there is {word:?}"),
+        );
+    }
+    // First of all: a signal that comes before is lost.
+    let prepared = signals::all().and_then(|signals| Ok((signals, Children::new()?)));
+    let (mut signals, children) = match prepared {
+        Ok((signals, children)) => (signals, Arc::new(children)),
+        Err(error) => {
+            say(&format!("can't serve: {error}"));
+            return FAILED;
+        }
+    };
+    let server = Config::read(&|name| std::env::var_os(name))
+        .and_then(|config| Server::start(config, children.clone()));
+    let server = match server {
+        Ok(server) => server,
+        Err(error) => {
+            say(&error.to_string());
+            return error.code();
+        }
+    };
+    for signal in signals.forever() {
+        match signal {
+            SIGCHLD => children.reap(),
+            SIGTERM | SIGINT => break,
+            _ => {}
+        }
+    }
+    server.end();
+    0
+}

@@ -1,0 +1,19 @@
+//! The remote shell, both sides, as pods run them, on this machine.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests are tests, which clippy.toml lets unwrap"
+)]
+
+mod commands;
+mod ends;
+mod job;
+mod processes;
+mod strangers;
+
+use std::time::Duration;
+
+/// Longer than anything here takes, also on a busy machine.
+const LONG: Duration = Duration::from_mins(1);
