@@ -39,13 +39,18 @@ Exit codes:
   2  a file could not be read, or the command line is wrong
 
 Examples:
-  trainyard validate -f job.yaml
-  trainyard validate -f train.yaml eval.yaml -o json
-  kustomize build . | trainyard validate -f -")]
+  trainyard validate job.yaml
+  trainyard validate train.yaml eval.yaml -o json
+  kustomize build . | trainyard validate -")]
+#[command(group(clap::ArgGroup::new("what").required(true).multiple(true).args(["files", "filename"])))]
 pub struct Args {
     /// Files with YAML or JSON, each with any number of documents; `-` is the standard input.
-    #[arg(short = 'f', long = "filename", value_name = "FILE", required = true, num_args = 1..)]
+    #[arg(value_name = "FILE")]
     files: Vec<String>,
+
+    /// The same, as kubectl has it.
+    #[arg(short = 'f', long, value_name = "FILE", num_args = 1..)]
+    filename: Vec<String>,
 
     /// How to report.
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -56,7 +61,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     let checker = Checker::new()?;
     let mut documents = Vec::new();
-    for file in &args.files {
+    for file in args.files.iter().chain(&args.filename) {
         documents.extend(check_file(&checker, file, &read(file)?));
     }
     let report = Report::new(documents);

@@ -70,11 +70,14 @@ fn a_good_job_is_valid() {
             })
         )
     );
-    let output = trainyard_with("validate -f -", GOOD);
-    assert_eq!(
-        String::from_utf8(output.stdout).unwrap(),
-        "-: TrainingJob mnist: valid\n"
-    );
+    for line in ["validate -f -", "validate -", "validate - -f /dev/null"] {
+        let output = trainyard_with(line, GOOD);
+        assert_eq!(
+            String::from_utf8(output.stdout).unwrap(),
+            "-: TrainingJob mnist: valid\n",
+            "{line}"
+        );
+    }
 }
 
 #[test]
