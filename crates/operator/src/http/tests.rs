@@ -1,0 +1,150 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+async fn fetch(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn serves_metrics_and_probes_until_told_to_stop() {
+    let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let metrics = Arc::new(Metrics::new());
+    metrics.set_queue_depth(3);
+    let synced = Arc::new(AtomicBool::new(false));
+    let ready = {
+        let synced = synced.clone();
+        move || {
+            synced
+                .load(Ordering::SeqCst)
+                .then_some(())
+                .ok_or_else(|| "waiting for pods".to_owned())
+        }
+    };
+    let probes = Probes {
+        live: Arc::new(|| Ok(())),
+        ready: Arc::new(ready),
+    };
+    let shutdown = CancellationToken::new();
+    let server = tokio::spawn(serve(listener, metrics, probes, shutdown.clone()));
+
+    let text = fetch(address, "/metrics").await;
+    assert!(
+        text.contains("trainyard_queue_depth 3\n") && text.contains(metrics::CONTENT_TYPE),
+        "{text}"
+    );
+    assert!(fetch(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+    let unready = fetch(address, "/readyz").await;
+    assert!(
+        unready.starts_with("HTTP/1.1 503") && unready.ends_with("waiting for pods\n"),
+        "{unready}"
+    );
+    synced.store(true, Ordering::SeqCst);
+    assert!(fetch(address, "/readyz").await.starts_with("HTTP/1.1 200"));
+    assert!(fetch(address, "/other").await.starts_with("HTTP/1.1 404"));
+
+    // A connection that is open and idle does not hold up the end.
+    let _idle = TcpStream::connect(address).await.unwrap();
+    shutdown.cancel();
+    server.await.unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}
+
+#[tokio::test]
+async fn silent_clients_keep_no_probe_out() {
+    let (address, shutdown) = server().await;
+    let mut silent = Vec::new();
+    for _ in 0..FEW_CLIENTS {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    for _ in 0..3 {
+        let answer = timeout(Duration::from_secs(5), fetch(address, "/healthz")).await;
+        assert!(answer.unwrap().starts_with("HTTP/1.1 200"));
+    }
+    // The first to come are the first to go; one that is still there is served.
+    assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0);
+    let last = silent.last_mut().unwrap();
+    last.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .unwrap();
+    assert!(last.read(&mut [0]).await.unwrap() > 0);
+    shutdown.cancel();
+}
+
+/// A server of metrics and probes, and what ends it.
+async fn server() -> (SocketAddr, CancellationToken) {
+    let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let probes = Probes {
+        live: Arc::new(|| Ok(())),
+        ready: Arc::new(|| Ok(())),
+    };
+    let shutdown = CancellationToken::new();
+    tokio::spawn(serve(
+        listener,
+        Arc::new(Metrics::new()),
+        probes,
+        shutdown.clone(),
+    ));
+    (address, shutdown)
+}
+
+#[tokio::test]
+async fn slow_clients_keep_no_probe_out() {
+    let (address, shutdown) = server().await;
+    // Both protocols begin with these.
+    for first in [b"P", b"G"] {
+        let mut slow = Vec::new();
+        for _ in 0..FEW_CLIENTS {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(first).await.unwrap();
+            slow.push(client);
+        }
+        for _ in 0..3 {
+            let answer = timeout(Duration::from_secs(20), fetch(address, "/healthz")).await;
+            assert!(answer.unwrap().starts_with("HTTP/1.1 200"));
+        }
+    }
+    shutdown.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_asks_for_nothing_is_shown_out() {
+    let (address, shutdown) = server().await;
+    for first in [b"P", b"G"] {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(first).await.unwrap();
+        let end = timeout(Duration::from_hours(1), client.read_to_end(&mut Vec::new())).await;
+        assert!(end.is_ok(), "virtual time");
+    }
+    shutdown.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_says_nothing_is_shown_out() {
+    let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let error = first_words(plain, stream).await.unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+    assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_named() {
+    let first = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = first.local_addr().unwrap();
+    let error = bind(address).await.unwrap_err().to_string();
+    assert!(
+        error.contains(&address.to_string()) && error.contains("in use"),
+        "{error}"
+    );
+}
