@@ -2,6 +2,10 @@
 //!
 //! kube's own watcher does the same, but does not say of which version a list is, and the index needs that to tell
 //! what is gone from what is newer than the list. It also decodes straight from the bytes received.
+//!
+//! A watch that breaks goes on from where it was. It is listed anew when the server says that it is too late for that
+//! (410), and when the server has refused the watch several times in a row for other reasons: then it is the list that
+//! shows whether we may still see the kind at all, and that leads past whatever the watch can't get past.
 
 mod pages;
 
@@ -29,6 +33,8 @@ const BACKOFF: Backoff = Backoff {
 const HEALTHY: Duration = Duration::from_secs(20);
 /// The server sends a bookmark every minute or so; after so long without a word the connection is taken for dead.
 const SILENCE: Duration = Duration::from_secs(150);
+/// A watch that was refused so often, at the same place, does not get any further.
+const REFUSALS: u32 = 5;
 /// The server is asked to end a watch after so long, and up to a fifth longer, so that not all begin anew at once.
 const WATCH_SECONDS: u32 = 240;
 
@@ -101,6 +107,15 @@ impl Error {
             _ => None,
         }
     }
+
+    /// Whether the server was there and did not want to, or said what makes no sense. One that can't be reached, or has too
+    /// much to do, has nothing against us, and lists would be one more burden.
+    fn is_refusal(&self) -> bool {
+        match self {
+            Self::Decode(_) => true,
+            _ => self.code().is_some_and(|code| !matches!(code, 429 | 502..=504)),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -142,8 +157,9 @@ pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut r
                 continue;
             }
         };
+        let mut refusals = 0;
         loop {
-            let began = Instant::now();
+            let (began, from) = (Instant::now(), version.clone());
             let end = tokio::select! {
                 end = watch(&client, &target, sink, &mut version) => end,
                 Ok(()) = resync.changed() => break,
@@ -161,7 +177,16 @@ pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut r
             }
             sink.interrupted(end.as_ref().err());
             failures += 1;
+            refusals = match &end {
+                Err(error) if error.is_refusal() && version == from => refusals + 1,
+                // It was further on, or nobody knows what would have been said.
+                Err(error) if error.is_refusal() => 1,
+                _ => 0,
+            };
             tokio::time::sleep(BACKOFF.pause(failures, jitter())).await;
+            if refusals >= REFUSALS {
+                break;
+            }
         }
     }
 }

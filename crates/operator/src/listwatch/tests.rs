@@ -111,6 +111,9 @@ impl Sink for Notes {
     fn bookmark(&self, version: Version) {
         self.put(format!("bookmark {}", version.0));
     }
+    fn refused(&self) {
+        self.put("refused".to_owned());
+    }
     fn interrupted(&self, error: Option<&Error>) {
         self.put(format!("interrupted {:?}", error.map(Error::code)));
     }
@@ -187,8 +190,7 @@ async fn a_watch_that_breaks_within_a_line_goes_on_before_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_version_that_is_too_old_is_listed_anew_however_it_is_said() {
-    let gone = format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", refusal(410).1);
-    for answer in [(200, gone), refusal(410)] {
+    for answer in [error(410), refusal(410)] {
         let (asked, told) = Server::new([page(10, "", &["a"]), answer, page(30, "", &[])])
             .follow()
             .await;
@@ -213,6 +215,60 @@ async fn a_version_that_is_too_old_is_listed_anew_however_it_is_said() {
             ]
         );
     }
+}
+
+fn error(code: u16) -> (u16, String) {
+    (
+        200,
+        format!("{{\"type\":\"ERROR\",\"object\":{}}}\n", refusal(code).1),
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_again_and_again_is_listed_anew_however_it_is_said() {
+    for refused in [refusal(403), refusal(500), error(500), (200, "no JSON\n".into())] {
+        let refused = std::iter::repeat_n(refused, REFUSALS as usize);
+        let answers = std::iter::once(page(10, "", &["a"]))
+            .chain(refused)
+            .chain([page(30, "", &[])]);
+        let (asked, told) = Server::new(answers).follow().await;
+        let mut expected = vec!["".to_owned()];
+        expected.extend(std::iter::repeat_n(
+            "watch=true resourceVersion=10".to_owned(),
+            REFUSALS as usize,
+        ));
+        expected.extend(["".to_owned(), "watch=true resourceVersion=30".to_owned()]);
+        assert_eq!(asked, expected);
+        assert_eq!(told[told.len() - 2..], ["listing 30", "listed 30"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_may_not_be_seen_any_more_is_told() {
+    let refused = std::iter::repeat_with(|| refusal(403)).take(REFUSALS as usize + 1);
+    let (_, told) = Server::new(std::iter::once(page(10, "", &["a"])).chain(refused))
+        .follow()
+        .await;
+    assert_eq!(told[told.len() - 2..], ["refused", "interrupted Some(Some(403))"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_busy_or_away_is_not_asked_for_lists() {
+    let answers = [refusal(429), refusal(503), error(504), (200, String::new())];
+    let answers = std::iter::repeat_n(answers, 5).flatten();
+    let (asked, _) = Server::new(std::iter::once(page(10, "", &["a"])).chain(answers))
+        .follow()
+        .await;
+    assert_eq!(asked.iter().filter(|query| query.is_empty()).count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_comes_further_each_time_is_not_listed_anew() {
+    let answers = (11..30).map(|version| (200, event("ADDED", "c", version) + &error(500).1));
+    let (asked, _) = Server::new(std::iter::once(page(10, "", &["a"])).chain(answers))
+        .follow()
+        .await;
+    assert_eq!(asked.iter().filter(|query| query.is_empty()).count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
