@@ -129,7 +129,7 @@ impl Engine {
         let reconciler = Arc::new(Reconciler {
             hands,
             index: index.clone(),
-            recorder,
+            recorder: recorder.with_metrics(metrics.clone()),
             metrics: metrics.clone(),
             clock: config.clock.clone(),
         });

@@ -19,6 +19,7 @@ use trainyard_core::plan::Note;
 
 use crate::act::{Class, Gate};
 use crate::leader::Leadership;
+use crate::metrics::Metrics;
 
 /// How many events may wait.
 const CAPACITY: usize = 10_000;
@@ -37,6 +38,7 @@ pub struct Recorder {
     notes: mpsc::Sender<Event>,
     instance: Arc<str>,
     dropped: Arc<AtomicU64>,
+    metrics: Option<Arc<Metrics>>,
     number: Arc<AtomicU64>,
 }
 
@@ -69,9 +71,19 @@ impl Recorder {
             notes,
             instance: instance.into(),
             dropped: Arc::default(),
+            metrics: None,
             number: Arc::default(),
         };
         (recorder, Senders { tasks })
+    }
+
+    /// The same, and what is dropped is counted.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
+        Self {
+            metrics: Some(metrics),
+            ..self
+        }
     }
 
     /// Takes a note about a job. Never waits: where too many wait already, it is dropped.
@@ -79,6 +91,9 @@ impl Recorder {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let event = event(job, note, now, &self.instance, number);
         if self.notes.try_send(event).is_err() {
+            if let Some(metrics) = &self.metrics {
+                metrics.event_dropped();
+            }
             let dropped = self.dropped.fetch_add(1, Ordering::Relaxed) + 1;
             if dropped.is_power_of_two() {
                 tracing::warn!(dropped, "more events than can be sent");
@@ -179,6 +194,31 @@ mod tests {
     use trainyard_api::Reason;
 
     use super::*;
+
+    #[test]
+    fn what_is_dropped_is_counted() {
+        let (notes, _waiting) = mpsc::channel(1);
+        let metrics = Arc::new(Metrics::new());
+        let recorder = Recorder {
+            notes,
+            instance: "operator-1".into(),
+            dropped: Arc::default(),
+            metrics: None,
+            number: Arc::default(),
+        };
+        let recorder = recorder.with_metrics(metrics.clone());
+        let note = Note {
+            warning: false,
+            reason: Reason::PodFailed,
+            message: String::new(),
+        };
+        for _ in 0..3 {
+            recorder.note(&ObjectMeta::default(), &note, Timestamp::UNIX_EPOCH);
+        }
+        assert_eq!(recorder.dropped(), 2);
+        let text = metrics.render();
+        assert!(text.contains("trainyard_events_dropped_total 2\n"), "{text}");
+    }
 
     #[test]
     fn an_event_is_what_the_server_takes() {

@@ -79,10 +79,11 @@ pub async fn run(
     let engine = Engine::new(client.clone(), config, leadership.clone(), metrics.clone());
     let certificate = (webhooks.is_some() || observer.is_some()).then(|| {
         let config = cert_config(&namespace, webhooks.is_some(), observer.is_some());
-        keep_certificate(&client, config, &leadership, &serving)
+        let certificate = Arc::new(ServingCert::with_metrics(metrics.clone()));
+        keep_certificate(&client, config, &leadership, &serving, certificate)
     });
     if let (Some(listener), Some(certificate)) = (webhooks, &certificate) {
-        let serve = admission::serve(listener, certificate.clone(), serving.clone());
+        let serve = admission::serve(listener, certificate.clone(), metrics.clone(), serving.clone());
         tokio::spawn(complain("webhooks", serve));
     }
     if let (Some(listener), Some(certificate)) = (observer, &certificate) {
@@ -143,8 +144,8 @@ fn keep_certificate(
     config: CertConfig,
     leadership: &Leadership,
     shutdown: &CancellationToken,
+    certificate: Arc<ServingCert>,
 ) -> Arc<ServingCert> {
-    let certificate = Arc::new(ServingCert::new());
     let manager = Manager::new(client.clone(), config, leadership.clone(), certificate.clone());
     tokio::spawn(manager.run(shutdown.clone()));
     certificate

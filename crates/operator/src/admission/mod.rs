@@ -27,6 +27,7 @@ pub use review::{BadReview, Hook, review};
 
 use crate::certs::ServingCert;
 use crate::http::{FEW_CLIENTS, serve_connections};
+use crate::metrics::{Metrics, Review};
 
 /// The largest request that is read. An API server accepts objects of 3 MiB, and a review holds two of them.
 pub const MAX_BODY: usize = 7 * 1024 * 1024;
@@ -39,13 +40,14 @@ const MAX_REQUESTS: usize = 32;
 pub async fn serve(
     listener: TcpListener,
     certificate: Arc<ServingCert>,
+    metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> Result<(), rustls::Error> {
     let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config()?));
     serve_connections(
         listener,
         move |stream| acceptor.accept(stream),
-        router(),
+        router(metrics),
         FEW_CLIENTS,
         shutdown,
     )
@@ -53,15 +55,17 @@ pub async fn serve(
     Ok(())
 }
 
-fn router() -> Router {
+fn router(metrics: Arc<Metrics>) -> Router {
     let slots = Arc::new(Semaphore::new(MAX_REQUESTS));
     let route = |hook| {
-        let slots = slots.clone();
+        let (slots, metrics) = (slots.clone(), metrics.clone());
         post(move |body: Body| async move {
             let Ok(_slot) = slots.acquire().await else {
                 return StatusCode::SERVICE_UNAVAILABLE.into_response();
             };
-            answer(hook, body).await
+            let (result, answer) = answer(hook, body).await;
+            metrics.reviewed(hook.as_str(), result);
+            answer
         })
     };
     Router::new()
@@ -69,17 +73,22 @@ fn router() -> Router {
         .route("/validate", route(Hook::Validate))
 }
 
-async fn answer(hook: Hook, body: Body) -> Response {
+async fn answer(hook: Hook, body: Body) -> (Review, Response) {
+    let bad = |refusal: (StatusCode, String)| (Review::Unreadable, refusal.into_response());
     let body = match timeout(BODY_TIMEOUT, read(body)).await {
         Ok(Ok(body)) => body,
-        Ok(Err(refusal)) => return refusal.into_response(),
+        Ok(Err(refusal)) => return bad(refusal),
         Err(_) => {
-            return (StatusCode::REQUEST_TIMEOUT, "the request took too long to arrive").into_response();
+            let sentence = "the request took too long to arrive";
+            return bad((StatusCode::REQUEST_TIMEOUT, sentence.to_owned()));
         }
     };
     match review(hook, &body) {
-        Ok(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
-        Err(error) => (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+        Ok((result, answer)) => {
+            let kind = [(header::CONTENT_TYPE, "application/json")];
+            (result, (kind, answer).into_response())
+        }
+        Err(error) => bad((StatusCode::BAD_REQUEST, error.to_string())),
     }
 }
 

@@ -9,6 +9,7 @@ use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::admission;
 
 use super::fill::fill;
+use crate::metrics;
 
 /// Which webhook is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,16 @@ pub enum Hook {
     Mutate,
     /// The one that refuses.
     Validate,
+}
+
+impl Hook {
+    /// Its name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Mutate => "mutate",
+            Self::Validate => "validate",
+        }
+    }
 }
 
 /// The request is no review: whoever sent it is no API server.
@@ -116,8 +127,8 @@ enum Verdict {
     Deny(Vec<FieldError>),
 }
 
-/// Answers a review.
-pub fn review(hook: Hook, body: &[u8]) -> Result<Vec<u8>, BadReview> {
+/// Answers a review; and what became of it.
+pub fn review(hook: Hook, body: &[u8]) -> Result<(metrics::Review, Vec<u8>), BadReview> {
     let review: Review = serde_json::from_slice(body)?;
     let request = review.request.ok_or(BadReview::Empty)?;
     let verdict = match (concerns_us(&request), hook) {
@@ -132,23 +143,25 @@ pub fn review(hook: Hook, body: &[u8]) -> Result<Vec<u8>, BadReview> {
         patch: None,
         status: None,
     };
-    match verdict {
-        Verdict::Allow => {}
+    let result = match verdict {
+        Verdict::Allow => metrics::Review::Allowed,
         Verdict::Patch(patch) => {
             response.patch_type = Some("JSONPatch");
             response.patch = Some(ByteString(patch));
+            metrics::Review::Patched
         }
         Verdict::Deny(errors) => {
             response.allowed = false;
             response.status = Some(refusal(&request, errors));
+            metrics::Review::Denied
         }
-    }
+    };
     let reply = Reply {
         api_version: &review.api_version,
         kind: "AdmissionReview",
         response,
     };
-    Ok(serde_json::to_vec(&reply)?)
+    Ok((result, serde_json::to_vec(&reply)?))
 }
 
 /// Only what changes the specification of a job that is to stay. A job on its way out is let go whatever is wrong with

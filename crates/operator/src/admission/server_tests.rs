@@ -23,6 +23,7 @@ use crate::http::bind;
 struct Server {
     address: SocketAddr,
     serving: Arc<ServingCert>,
+    metrics: Arc<Metrics>,
     shutdown: CancellationToken,
     task: JoinHandle<Result<(), rustls::Error>>,
 }
@@ -30,11 +31,19 @@ struct Server {
 async fn start() -> Server {
     let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (serving, shutdown) = (Arc::new(ServingCert::new()), CancellationToken::new());
-    let task = tokio::spawn(serve(listener, serving.clone(), shutdown.clone()));
+    let metrics = Arc::new(Metrics::new());
+    let serving = Arc::new(ServingCert::with_metrics(metrics.clone()));
+    let shutdown = CancellationToken::new();
+    let task = tokio::spawn(serve(
+        listener,
+        serving.clone(),
+        metrics.clone(),
+        shutdown.clone(),
+    ));
     Server {
         address,
         serving,
+        metrics,
         shutdown,
         task,
     }
@@ -127,6 +136,23 @@ async fn answers_over_tls_and_stops_when_told() {
         let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
         assert_eq!(post(&mut stream, path, &body).await.0, expected, "{path}");
     }
+    let text = server.metrics.render();
+    for (webhook, result) in [
+        ("mutate", "patched"),
+        ("validate", "denied"),
+        ("mutate", "unreadable"),
+        ("validate", "unreadable"),
+    ] {
+        let line =
+            format!("trainyard_admission_reviews_total{{webhook=\"{webhook}\",result=\"{result}\"}} 1\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
+    let end = text.lines().find_map(|line| {
+        line.strip_prefix("trainyard_certificate_expiry_timestamp_seconds{certificate=\"serving\"} ")
+    });
+    let end: i64 = end.unwrap().parse().unwrap();
+    let days = (end - Timestamp::now().as_second()) / 86400;
+    assert!((80..=90).contains(&days), "{days}");
 
     server.shutdown.cancel();
     server.task.await.unwrap().unwrap();

@@ -32,7 +32,7 @@ fn request(operation: &str, object: &Value, old: &Value) -> Value {
 
 fn ask(hook: Hook, request: &Value) -> Value {
     let answer: Value =
-        serde_json::from_slice(&review(hook, request.to_string().as_bytes()).unwrap()).unwrap();
+        serde_json::from_slice(&review(hook, request.to_string().as_bytes()).unwrap().1).unwrap();
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(answer["kind"], "AdmissionReview");
     assert_eq!(answer["response"]["uid"], "u-1");

@@ -121,6 +121,12 @@ pub(super) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, St
     found.map_err(|error| error.to_string())
 }
 
+/// When a certificate ends, if it can be read.
+pub(super) fn expiry(der: &CertificateDer<'_>) -> Option<Timestamp> {
+    let certificate = parse(der).ok()?;
+    validity(&certificate).ok().map(|(_, not_after)| not_after)
+}
+
 fn parse<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
     X509Certificate::from_der(der)
         .map(|(_, certificate)| certificate)

@@ -11,7 +11,8 @@ use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
 
 use super::SecretData;
-use super::plan::certificates;
+use super::plan::{certificates, expiry};
+use crate::metrics::Metrics;
 
 /// Why a certificate can't be served. None of these shows a key.
 #[derive(Debug, thiserror::Error)]
@@ -32,12 +33,21 @@ pub enum LoadError {
 pub struct ServingCert {
     current: RwLock<Option<Arc<CertifiedKey>>>,
     authorities: watch::Sender<Option<String>>,
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl ServingCert {
     /// Nothing to serve yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same, and it is told when what is served ends.
+    pub fn with_metrics(metrics: Arc<Metrics>) -> Self {
+        Self {
+            metrics: Some(metrics),
+            ..Self::default()
+        }
     }
 
     /// Serves this certificate from now on. Connections that are open keep theirs. On an error nothing changes.
@@ -48,8 +58,12 @@ impl ServingCert {
         }
         // The reason is left out: it may quote what it could not read.
         let key = PrivateKeyDer::from_pem_slice(data.tls_key.as_bytes()).map_err(|_| LoadError::Key)?;
+        let end = chain.first().and_then(expiry);
         let pair = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(pair));
+        if let (Some(metrics), Some(end)) = (&self.metrics, end) {
+            metrics.set_certificate_expiry(end.as_second());
+        }
         self.authorities.send_replace(Some(data.ca_crt.clone()));
         Ok(())
     }

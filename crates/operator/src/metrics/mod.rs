@@ -114,6 +114,20 @@ label! {
     }
 }
 
+label! {
+    /// What became of a request for admission.
+    Review {
+        /// Let through as it was.
+        Allowed = "allowed",
+        /// Let through with defaults.
+        Patched = "patched",
+        /// Refused.
+        Denied = "denied",
+        /// It was no such request, or did not arrive as a whole.
+        Unreadable = "unreadable",
+    }
+}
+
 /// All phases, for gauges that must go back to zero. `phase_name` fails to compile when one is missing there; a test
 /// compares both.
 const PHASES: [JobPhase; 9] = [
@@ -177,6 +191,17 @@ struct KindLabels {
     kind: Kind,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReviewLabels {
+    webhook: &'static str,
+    result: Review,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CertificateLabels {
+    certificate: &'static str,
+}
+
 const VERBS: usize = Verb::ALL.len();
 const KINDS: usize = Kind::ALL.len();
 
@@ -194,6 +219,10 @@ pub struct Metrics {
     restarts: Family<CauseLabels, Counter>,
     leader: Gauge,
     watch_restarts: Family<KindLabels, Counter>,
+    reviews: Family<ReviewLabels, Counter>,
+    /// A family, so that there is nothing where nothing is served.
+    certificate_expiry: Family<CertificateLabels, Gauge>,
+    events_dropped: Counter,
 }
 
 impl Default for Metrics {
@@ -221,6 +250,9 @@ impl Metrics {
             restarts: Family::default(),
             leader: Gauge::default(),
             watch_restarts: Family::default(),
+            reviews: Family::default(),
+            certificate_expiry: Family::default(),
+            events_dropped: Counter::default(),
             registry: Registry::default(),
         };
         registry.register(
@@ -250,6 +282,21 @@ impl Metrics {
             "watch_restarts",
             "Watches that had to start anew",
             metrics.watch_restarts.clone(),
+        );
+        registry.register(
+            "admission_reviews",
+            "Requests to the webhooks, by what became of them",
+            metrics.reviews.clone(),
+        );
+        registry.register(
+            "certificate_expiry_timestamp_seconds",
+            "When the certificate that is served now ends, in seconds since 1970",
+            metrics.certificate_expiry.clone(),
+        );
+        registry.register(
+            "events_dropped",
+            "Events that were not sent, because too many were waiting",
+            metrics.events_dropped.clone(),
         );
         metrics.set_jobs(|_| 0);
         Self { registry, ..metrics }
@@ -329,6 +376,26 @@ impl Metrics {
     /// A watch had to start anew.
     pub fn watch_restarted(&self, kind: Kind) {
         self.watch_restarts.get_or_create(&KindLabels { kind }).inc();
+    }
+
+    /// A webhook has answered.
+    pub fn reviewed(&self, webhook: &'static str, result: Review) {
+        self.reviews
+            .get_or_create(&ReviewLabels { webhook, result })
+            .inc();
+    }
+
+    /// The certificate that is served from now on ends at this second since 1970.
+    pub fn set_certificate_expiry(&self, second: i64) {
+        let certificate = "serving";
+        self.certificate_expiry
+            .get_or_create(&CertificateLabels { certificate })
+            .set(second);
+    }
+
+    /// An event was not sent.
+    pub fn event_dropped(&self) {
+        self.events_dropped.inc();
     }
 }
 

@@ -12,6 +12,13 @@ fn renders_what_was_counted() {
     metrics.restarted(RestartCause::Disruption, 2);
     metrics.set_leader(true);
     metrics.watch_restarted(Kind::Node);
+    metrics.reviewed("validate", Review::Denied);
+    assert!(
+        !metrics.render().contains("expiry_timestamp_seconds{"),
+        "nothing is served yet"
+    );
+    metrics.set_certificate_expiry(1_700_000_000);
+    metrics.event_dropped();
     let text = metrics.render();
     for line in [
         "trainyard_reconcile_seconds_bucket{le=\"0.005\"} 1",
@@ -25,6 +32,9 @@ fn renders_what_was_counted() {
         "trainyard_restarts_total{cause=\"Disruption\"} 2",
         "trainyard_leader 1",
         "trainyard_watch_restarts_total{kind=\"Node\"} 1",
+        "trainyard_admission_reviews_total{webhook=\"validate\",result=\"denied\"} 1",
+        "trainyard_certificate_expiry_timestamp_seconds{certificate=\"serving\"} 1700000000",
+        "trainyard_events_dropped_total 1",
         "# EOF",
     ] {
         assert!(text.lines().any(|l| l == line), "no line {line:?} in\n{text}");
