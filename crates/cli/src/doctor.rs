@@ -1,5 +1,6 @@
 //! `trainyard doctor`: what this machine allows `trainyard run` to do.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -43,8 +44,9 @@ struct Finding<'a> {
 
 /// Prints what was found.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let report = yard::isolation(&scratch::directory()?);
-    let differences = differences(&report);
+    let scratch = scratch::directory()?;
+    let report = yard::isolation(&scratch);
+    let differences = differences(&report, scratch);
     if let Some(format) = args.output {
         let findings = Findings {
             isolation: report.isolation,
@@ -67,7 +69,7 @@ fn finding<'a>((name, ability): (&'a str, &'a yard::Ability)) -> Finding<'a> {
     }
 }
 
-fn differences(report: &Report) -> Vec<String> {
+fn differences(report: &Report, scratch: PathBuf) -> Vec<String> {
     let network = match report.network.reason() {
         None => Network::Pod,
         Some(_) => Network::Host,
@@ -76,6 +78,7 @@ fn differences(report: &Report) -> Vec<String> {
         isolation: report.isolation,
         network,
         report: report.clone(),
+        scratch,
     };
     yard.notes()
 }

@@ -1,10 +1,11 @@
 //! Where the embedded cluster keeps its files.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use trainyard_local::cluster;
 
@@ -19,28 +20,96 @@ pub fn directory() -> Result<PathBuf> {
     };
     let cache = set("TRAINYARD_CACHE")
         .or_else(|| Some(set("XDG_CACHE_HOME")?.join("trainyard")))
-        .or_else(|| Some(set("HOME")?.join(".cache/trainyard")))
+        .or_else(|| Some(set("HOME")?.join(".cache/trainyard")));
+    let cache = match cache {
+        Some(cache) => cache,
         // Without a home, as in some containers.
-        .unwrap_or_else(|| std::env::temp_dir().join("trainyard"));
+        None => among_others(&std::env::temp_dir(), cluster::user())?,
+    };
+    // It is to be the same place also where `-C` leads elsewhere.
+    let cache = std::path::absolute(cache)?;
     let directory = cluster::base_directory(&cache);
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&directory)
-        .with_context(|| {
-            format!(
-                "cannot keep files in {}: set TRAINYARD_CACHE to a directory that you may write to",
-                directory.display()
-            )
-        })?;
+    make(&directory, true).with_context(|| cannot_keep(&directory))?;
     Ok(directory)
 }
 
+/// The directory of a user in a place where everybody may make some: it is used only if it is this user's own and closed
+/// to all others, because who owns it decides what is in it.
+fn among_others(place: &Path, user: u32) -> Result<PathBuf> {
+    let directory = place.join(format!("trainyard-{user}"));
+    match make(&directory, false) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            return Err(error).with_context(|| cannot_keep(&directory));
+        }
+        _ => {}
+    }
+    // Not where a link leads to: that could be changed at any time.
+    let found = fs::symlink_metadata(&directory).with_context(|| cannot_keep(&directory))?;
+    if !found.is_dir() || found.uid() != user {
+        bail!(
+            "{} is not a directory of your own, and what others put there is not to be trusted: set TRAINYARD_CACHE, or \
+             HOME, to a directory of yours",
+            directory.display()
+        );
+    }
+    if found.mode() & 0o077 != 0 {
+        bail!(
+            "others can look into {}, where the files of pods would be kept: remove it, or set TRAINYARD_CACHE, or HOME, to \
+             a directory of yours",
+            directory.display()
+        );
+    }
+    Ok(directory)
+}
+
+fn make(directory: &Path, with_parents: bool) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(with_parents)
+        .mode(0o700)
+        .create(directory)
+}
+
+fn cannot_keep(directory: &Path) -> String {
+    format!(
+        "cannot keep files in {}: set TRAINYARD_CACHE to a directory that you may write to",
+        directory.display()
+    )
+}
+
 /// Where a job's logs and volumes are kept: beside those of earlier runs, which stay until the user removes them.
-pub fn kept(job: &Value) -> Result<PathBuf> {
+pub fn kept(scratch: &Path, job: &Value) -> PathBuf {
     let name = validate::text(job, "/metadata/name").unwrap_or("job");
     let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S");
     // Two runs may begin in the same second.
     let place = format!("{name}-{now}-{}", std::process::id());
-    Ok(directory()?.join("kept").join(place))
+    scratch.join("kept").join(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_directory_among_others_is_ones_own() {
+        let place = tempfile::tempdir().unwrap();
+        let (place, user) = (place.path(), cluster::user());
+        let own = among_others(place, user).unwrap();
+        assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(among_others(place, user).unwrap(), own, "also the second time");
+
+        let refused = |user| among_others(place, user).unwrap_err().to_string();
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).unwrap();
+        assert!(
+            refused(user).contains("others can look into"),
+            "{}",
+            refused(user)
+        );
+        fs::remove_dir(&own).unwrap();
+        symlink(place, &own).unwrap();
+        assert!(refused(user).contains("not a directory of your own"));
+        // Made by us, and so not theirs.
+        assert!(refused(user + 1).contains("not a directory of your own"));
+    }
 }

@@ -185,6 +185,11 @@ fn runs(base_directory: &Path) -> PathBuf {
     base_directory.join("runs")
 }
 
+/// The number of the user who runs this process.
+pub fn user() -> u32 {
+    nix::unistd::geteuid().as_raw()
+}
+
 /// Where a user's clusters keep what they need, below a directory for caches.
 pub fn base_directory(cache: &Path) -> PathBuf {
     cache.join("local")

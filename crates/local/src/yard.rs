@@ -32,7 +32,7 @@ mod stages;
 mod supervise;
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
@@ -95,6 +95,9 @@ pub struct Yard {
     pub network: Network,
     /// What this machine allows.
     pub report: Report,
+    /// The directory that copy-on-write layers are kept in, as the process that the user started knows it: inside of the
+    /// yard that user may go by another number.
+    pub scratch: PathBuf,
 }
 
 impl Yard {
@@ -267,19 +270,27 @@ fn try_namespaces(_: Option<Isolation>, _: &Path) -> Report {
     Report::plain("only Linux has namespaces")
 }
 
+/// The yard that this process is in, if it is a worker. To be asked before there is a second thread.
+pub fn inside() -> Result<Option<Yard>, Error> {
+    let Some(place) = std::env::var_os(PLACE) else {
+        return Ok(None);
+    };
+    let place = place.to_str().ok_or(Error::Place)?;
+    let yard = serde_json::from_str(place).map_err(|_| Error::Place)?;
+    // Those who passed it on had blocked signals to wait for them, and that is inherited.
+    #[cfg(target_os = "linux")]
+    nix::sys::signal::SigSet::empty()
+        .thread_set_mask()
+        .map_err(Error::system("unblock signals"))?;
+    keep_descriptors()?;
+    Ok(Some(yard))
+}
+
 /// Enters the yard: in the process that the user started this returns when everything is over, in the worker at once.
 ///
 /// To be called before there is a second thread. `scratch` as for [`isolation`]; it must exist.
 pub fn enter(wanted: Wanted, scratch: &Path) -> Result<Entered, Error> {
-    if let Some(place) = std::env::var_os(PLACE) {
-        let place = place.to_str().ok_or(Error::Place)?;
-        let yard = serde_json::from_str(place).map_err(|_| Error::Place)?;
-        // Those who passed it on had blocked signals to wait for them, and that is inherited.
-        #[cfg(target_os = "linux")]
-        nix::sys::signal::SigSet::empty()
-            .thread_set_mask()
-            .map_err(Error::system("unblock signals"))?;
-        keep_descriptors()?;
+    if let Some(yard) = inside()? {
         return Ok(Entered::Inside(yard));
     }
     let report = ask(wanted.isolation, scratch);
@@ -298,6 +309,7 @@ pub fn enter(wanted: Wanted, scratch: &Path) -> Result<Entered, Error> {
         isolation,
         network,
         report,
+        scratch: scratch.to_owned(),
     };
     if isolation == Isolation::Plain {
         keep_descriptors()?;

@@ -41,12 +41,12 @@ pub struct Local {
 
 impl Local {
     /// Starts both.
-    pub async fn start(yard: &Yard, base_directory: PathBuf, options: Options) -> Result<Self> {
+    pub async fn start(yard: &Yard, options: Options) -> Result<Self> {
         let options = cluster::Options {
             nodes: options.nodes,
             images: options.images,
             working_directory: std::env::current_dir().context("this directory is gone: go to another")?,
-            base_directory,
+            base_directory: yard.scratch.clone(),
             progress: Some(options.progress),
             keep: options.keep,
             rules: true,

@@ -49,15 +49,10 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         None
     } else {
         // Before anything is read or done: the rest happens in another process.
-        let scratch = match scratch::directory() {
-            Ok(scratch) => scratch,
-            Err(error) => return broken(args, None, &error),
-        };
-        cluster::sweep(&scratch);
-        match yard::enter(args.yard(), &scratch) {
+        match enter(args) {
             Ok(Entered::Inside(yard)) => Some(yard),
             Ok(Entered::Over(code)) => return Ok(code),
-            Err(error) => return broken(args, None, &error.into()),
+            Err(error) => return broken(args, None, &error),
         }
     };
     let mut manifest = prepare(args)?;
@@ -69,6 +64,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .enable_all()
         .build()?;
     runtime.block_on(train(args, manifest, yard))
+}
+
+fn enter(args: &Args) -> Result<Entered> {
+    if let Some(yard) = yard::inside()? {
+        return Ok(Entered::Inside(yard));
+    }
+    let scratch = scratch::directory()?;
+    cluster::sweep(&scratch);
+    Ok(yard::enter(args.yard(), &scratch)?)
 }
 
 /// This machine can't, or the cluster. The job is read now, if that was not done yet: who wants a document gets one.
@@ -167,10 +171,10 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
         args.output.is_some(),
         args.quiet,
     );
-    let kept = match &yard {
-        Some(_) if args.keep => Some(scratch::kept(&manifest.job)?),
-        _ => None,
-    };
+    let kept = yard
+        .as_ref()
+        .filter(|_| args.keep)
+        .map(|yard| scratch::kept(&yard.scratch, &manifest.job));
     let (progress, mut heard) = mpsc::unbounded_channel();
     let (client, local) = match yard {
         None => (remote().await?, None),
@@ -181,7 +185,7 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
                 keep: kept.clone(),
                 progress,
             };
-            match Local::start(&yard, scratch::directory()?, options).await {
+            match Local::start(&yard, options).await {
                 Ok(local) => (local.client(), Some(local)),
                 Err(error) => return broken(args, Some(manifest.job), &error),
             }

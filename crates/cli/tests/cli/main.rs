@@ -21,6 +21,7 @@ mod rights;
 mod run;
 mod training;
 mod uninstall;
+mod users;
 mod validate;
 
 use std::collections::BTreeMap;
