@@ -215,6 +215,7 @@ fn run_stage(stage: &str, rest: &[OsString]) -> ExitCode {
         "probe" => probe::run(rest),
         "probe-proc" => probe::proc_can_be_mounted(),
         "container" => crate::node::runtime::isolated::container_stage(),
+        "beside" => crate::node::runtime::isolated::beside_stage(rest),
         "pause" => crate::node::runtime::isolated::pause_stage(),
         "plain" => crate::node::runtime::plain::stage(),
         _ => {

@@ -4,6 +4,7 @@ mod files;
 mod kept_out;
 mod network;
 
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -243,20 +244,43 @@ impl Node {
             said(&container),
             "CapEff:\t0000000000000000\nCapBnd:\t0000000000000000\n"
         );
-        let mut spec = self.container(&["sh", "-c", "id -u; id -g; grep CapEff /proc/self/status"]);
+        let about =
+            "id -u; id -g; grep -E '^Cap(Eff|Bnd)' /proc/self/status; : > /tmp/own && stat -c %u:%g /tmp/own";
+        let script = format!("{about}; echo ready; sleep 1000");
+        let mut spec = self.container(&["sh", "-c", &script]);
         spec.user = User {
             uid: Some(1234),
             gid: Some(4321),
             ..User::default()
         };
         spec.working_directory = "/".into();
-        let started = sandbox.start(spec).await;
-        if self.yard.isolation == Isolation::Root {
-            let container = started.unwrap();
-            container.wait().await;
-            assert_eq!(said(&container), "1234\n4321\nCapEff:\t0000000000000000\n");
-        } else {
-            assert!(started.unwrap_err().to_string().contains("runAsUser"));
+        let container = sandbox.start(spec).await.unwrap();
+        let expected =
+            "1234\n4321\nCapEff:\t0000000000000000\nCapBnd:\t00000000a00425fb\n1234:4321\n".to_owned();
+        wait_for(&container, "ready").await;
+        assert_eq!(said(&container), format!("{expected}ready\n"));
+        // So is what is run beside it, in the same namespaces.
+        let script =
+            format!("{about}; cat; readlink /proc/self/ns/user /proc/1/ns/user | uniq | wc -l; exit 3");
+        let exec = container.exec(vec!["sh".to_owned(), "-c".to_owned(), script]);
+        let output = exec.await.unwrap().output(b"in\n").await.unwrap();
+        assert_eq!(
+            (output.exit.code, String::from_utf8_lossy(&output.stdout)),
+            (3, format!("{expected}in\n1\n").into()),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        container.kill();
+        container.wait().await;
+        if self.yard.isolation == Isolation::User {
+            // What it makes belongs to the one who runs it.
+            let mut spec = self.container(&["sh", "-c", "echo kept > of-another; stat -c %u of-another"]);
+            spec.user.uid = Some(1234);
+            let container = sandbox.start(spec).await.unwrap();
+            assert_eq!(container.wait().await.code, 0, "{}", said(&container));
+            assert_eq!(said(&container), "1234\n");
+            let owner = std::fs::metadata("of-another").unwrap().uid();
+            assert_eq!(owner, nix::unistd::geteuid().as_raw());
         }
     }
 

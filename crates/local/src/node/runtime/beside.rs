@@ -1,13 +1,19 @@
 //! How a command is started beside that of a container, where the container is.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
+#[cfg(not(target_os = "linux"))]
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use nix::unistd::{Uid, fchown};
 use pty_process::blocking::{self, Pty};
 
+#[cfg(target_os = "linux")]
+use super::isolated::Way;
 use super::{ContainerSpec, Error, User, first};
+use crate::yard::this_program;
 
 /// What container runtimes say of a terminal.
 const KIND_OF_TERMINAL: (&str, &str) = ("TERM", "xterm");
@@ -21,14 +27,44 @@ pub struct Exec {
     pub on_terminal: bool,
 }
 
-/// Starts a command where this thread is. Our end of its terminal comes with it, if it has one.
-pub(super) fn spawn(spec: &ContainerSpec, user: &User, exec: &Exec) -> Result<(Child, Option<Pty>), Error> {
+/// Where there is no other way than the direct one.
+#[cfg(not(target_os = "linux"))]
+#[derive(Debug)]
+pub(super) enum Way {}
+
+#[cfg(not(target_os = "linux"))]
+impl Way {
+    fn arguments(&self, _: &Path, _: &[String]) -> Vec<OsString> {
+        match *self {}
+    }
+}
+
+/// Starts a command where this thread is, or by a way that leads further. Our end of its terminal comes with it, if it has
+/// one.
+pub(super) fn spawn(
+    spec: &ContainerSpec,
+    user: &User,
+    exec: &Exec,
+    way: Option<&Way>,
+) -> Result<(Child, Option<Pty>), Error> {
     let (name, arguments) = exec
         .command
         .split_first()
         .ok_or_else(|| Error::Command("exec: there is no command".to_owned()))?;
-    let program = first::program(&exec.command, &spec.env)?;
     let failed = || format!("execute {name}");
+    let program = first::program(&exec.command, &spec.env)?;
+    let (program, name, arguments) = match way {
+        None => (
+            program,
+            name.as_str(),
+            arguments.iter().map(OsString::from).collect(),
+        ),
+        Some(way) => (
+            this_program(),
+            "trainyard",
+            way.arguments(&program, &exec.command),
+        ),
+    };
     let variables = spec.env.iter().map(|(name, value)| (name, value));
     let (uid, gid) = (user.uid.filter(|uid| *uid != 0), user.gid.filter(|gid| *gid != 0));
     if !exec.on_terminal {

@@ -163,7 +163,7 @@ pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
                 rights::cut(&order.user.dropped)?;
                 // A root that may not even choose its groups still runs what does not ask for others.
                 if order.user.is_asked_for() {
-                    become_user(&order.user, Isolation::Root)?;
+                    become_user(&order.user)?;
                 }
             }
             // Last: to become another user undoes it.
@@ -200,7 +200,7 @@ fn spawn(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Err
         // What a thread gives up it does not get back.
         let limited = || {
             rights::cut(&container.spec.user.dropped)?;
-            beside::spawn(&container.spec, &container.spec.user, exec)
+            beside::spawn(&container.spec, &container.spec.user, exec, None)
         };
         let spawned = thread::scope(|scope| scope.spawn(limited).join());
         return spawned.unwrap_or_else(|_| {
@@ -210,7 +210,7 @@ fn spawn(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Err
             })
         });
     }
-    beside::spawn(&container.spec, &User::default(), exec)
+    beside::spawn(&container.spec, &User::default(), exec, None)
 }
 
 /// Ends a container's first process and its session; the rest is ended when it is reaped.

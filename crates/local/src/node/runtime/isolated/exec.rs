@@ -13,11 +13,13 @@ use tokio::sync::{oneshot, watch};
 use super::super::beside::{self, Exec};
 use super::super::cgroup;
 use super::super::running::{Alive, Running};
-use super::super::{Container, Error};
-use super::{STACK, rights};
+use super::super::{Container, Error, User};
+use super::{STACK, Way, rights};
+
+const ENTER: &str = "enter the container; it may have ended";
 
 /// Joins the container's namespaces in a thread and starts the command from there. Nothing of ours runs in the
-/// container.
+/// container, unless it has a user namespace of its own, into which only a process by itself can go.
 pub async fn start(container: &Container, exec: Exec) -> Result<Running, Error> {
     let container = container.clone();
     let (started, is_started) = oneshot::channel();
@@ -47,15 +49,20 @@ pub async fn start(container: &Container, exec: Exec) -> Result<Running, Error> 
 fn perform(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Error> {
     // Before this thread sees other files.
     let door = cgroup::Door::open(&container.groups)?;
+    let user = &container.spec.user;
+    let way = Way::to(container.pid, user).map_err(Error::system(ENTER))?;
     join(container.pid)?;
-    rights::cut(&container.spec.user.dropped)?;
+    rights::cut(&user.dropped)?;
     // Also a terminal is one of the container's own.
-    let (child, terminal) = beside::spawn(&container.spec, &container.spec.user, exec)?;
+    let (child, terminal) = match way {
+        Some(way) => beside::spawn(&container.spec, &User::default(), exec, Some(&way))?,
+        None => beside::spawn(&container.spec, user, exec, None)?,
+    };
     Ok((door.admit(child)?, terminal))
 }
 
 fn join(pid: u32) -> Result<(), Error> {
-    let what = "enter the container; it may have ended";
+    let what = ENTER;
     let place = Path::new("/proc").join(pid.to_string()).join("ns");
     let open = |name: &str| File::open(place.join(name)).map_err(Error::system(what));
     // Entering the machine's own network is allowed to nobody but root, even for those who are there.

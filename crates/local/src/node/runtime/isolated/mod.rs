@@ -6,6 +6,7 @@
 //! first process is this program executed again (`stage`), because `/proc` can only be mounted from within.
 
 pub mod exec;
+mod identity;
 mod launch;
 pub mod layer;
 mod leftovers;
@@ -33,9 +34,10 @@ use super::{Container, ContainerSpec, Error, SandboxSpec};
 use crate::yard::link::{self, Bridge, GATEWAY};
 use crate::yard::{Isolation, Network, Yard};
 
+pub(crate) use identity::run as beside_stage;
+pub(super) use identity::{Way, become_user};
 use pause::Pause;
 pub(crate) use pause::run as pause_stage;
-pub(super) use stage::become_user;
 pub(crate) use stage::run as container_stage;
 
 /// Enough for what these threads do.

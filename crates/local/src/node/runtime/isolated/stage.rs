@@ -1,16 +1,16 @@
 //! What the first process of a container does before it becomes the container's command.
 
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{Gid, Uid, chdir, dup2_stdin, pivot_root, setgid, setgroups, setsid, setuid};
+use nix::unistd::{chdir, dup2_stdin, pivot_root, setsid};
 
+use super::super::Error;
 use super::super::first::{self, Order};
-use super::super::{Error, User};
+use super::identity::{become_user, seem};
 use super::layer::{bind, make_read_only};
 use super::rights;
 use crate::yard::{Isolation, namespace};
@@ -48,8 +48,13 @@ fn prepare(order: &Order) -> Result<PathBuf, Error> {
             "go to the working directory {}",
             directory.display()
         )))?;
-    rights::cut(&order.user.dropped)?;
-    become_user(&order.user, order.isolation)?;
+    if order.isolation == Isolation::User {
+        seem(&order.user)?;
+        rights::cut(&order.user.dropped)?;
+    } else {
+        rights::cut(&order.user.dropped)?;
+        become_user(&order.user)?;
+    }
     first::program(&order.command, &order.env)
 }
 
@@ -84,26 +89,4 @@ pub(super) fn enter(root: &Path) -> nix::Result<()> {
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     chdir("/")
-}
-
-pub fn become_user(user: &User, isolation: Isolation) -> Result<(), Error> {
-    // In a user namespace there is only one user, whom the container sees as root.
-    if isolation == Isolation::User {
-        return match user.uid {
-            None | Some(0) => Ok(()),
-            Some(uid) => Err(Error::System {
-                what: format!("run as user {uid}"),
-                source: io::Error::other("only root can run containers as another user; leave out runAsUser"),
-            }),
-        };
-    }
-    let groups: Vec<_> = user.groups.iter().map(|group| Gid::from_raw(*group)).collect();
-    setgroups(&groups).map_err(Error::system("set groups"))?;
-    if let Some(gid) = user.gid {
-        setgid(Gid::from_raw(gid)).map_err(Error::system(format!("run as group {gid}")))?;
-    }
-    if let Some(uid) = user.uid {
-        setuid(Uid::from_raw(uid)).map_err(Error::system(format!("run as user {uid}")))?;
-    }
-    Ok(())
 }
