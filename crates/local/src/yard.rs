@@ -130,6 +130,26 @@ impl Yard {
     }
 }
 
+#[cfg(target_os = "linux")]
+impl Yard {
+    /// Whether containers can be run as other users and groups of this machine.
+    pub fn has_users(&self) -> bool {
+        match self.isolation {
+            Isolation::Root => true,
+            Isolation::User => false,
+            Isolation::Plain => nix::unistd::geteuid().is_root(),
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Yard {
+    /// Whether containers can be run as other users and groups of this machine.
+    pub fn has_users(&self) -> bool {
+        false
+    }
+}
+
 /// What [`enter`] came to.
 #[derive(Debug)]
 pub enum Entered {

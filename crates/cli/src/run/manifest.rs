@@ -224,19 +224,16 @@ pub fn has_grpc_probes(job: &Value) -> bool {
     })
 }
 
-/// Whether a pod wants a group to own its volumes.
-pub fn has_group_of_files(job: &Value) -> bool {
+/// The pod of each role of the job.
+pub fn pods(job: &Value) -> impl Iterator<Item = &Value> {
     let roles = job.pointer("/spec/roles").and_then(Value::as_array);
-    let mut roles = roles.into_iter().flatten();
-    roles.any(|role| role.pointer("/template/spec/securityContext/fsGroup").is_some())
+    let roles = roles.into_iter().flatten();
+    roles.filter_map(|role| role.pointer("/template/spec"))
 }
 
 /// All containers of the job.
 pub fn containers(job: &Value) -> impl Iterator<Item = &Value> {
-    let roles = job.pointer("/spec/roles").and_then(Value::as_array);
-    let lists = roles.into_iter().flatten().flat_map(|role| {
-        ["initContainers", "containers"].map(|list| role.pointer(&format!("/template/spec/{list}")))
-    });
+    let lists = pods(job).flat_map(|pod| ["initContainers", "containers"].map(|list| pod.get(list)));
     lists.flatten().filter_map(Value::as_array).flatten()
 }
 
@@ -250,12 +247,9 @@ mod tests {
     fn what_has_no_effect_here_is_found() {
         let with = |spec: Value| json!({"spec": {"roles": [{"template": {"spec": spec}}]}});
         let probed = with(json!({"containers": [{}, {"readinessProbe": {"grpc": {"port": 1}}}]}));
-        assert!(has_grpc_probes(&probed) && !has_group_of_files(&probed));
-        let grouped = with(json!({
-            "containers": [{"livenessProbe": {"exec": {"command": ["true"]}}}],
-            "securityContext": {"fsGroup": 7},
-        }));
-        assert!(has_group_of_files(&grouped) && !has_grpc_probes(&grouped));
+        assert!(has_grpc_probes(&probed));
+        let other = with(json!({"containers": [{"livenessProbe": {"exec": {"command": ["true"]}}}]}));
+        assert!(!has_grpc_probes(&other));
     }
 
     const JOB: &str = "

@@ -4,6 +4,7 @@ mod args;
 mod command;
 mod driver;
 mod fit;
+mod ignored;
 mod images;
 mod local;
 mod manifest;
@@ -24,7 +25,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use trainyard_local::cluster;
-use trainyard_local::yard::{self, Entered, Isolation, Network, Yard};
+use trainyard_local::yard::{self, Entered, Network, Yard};
 
 pub use self::args::Args;
 use self::driver::Plan;
@@ -117,15 +118,7 @@ fn settle(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
             "limits of memory and processors are not enforced here ({reason})"
         ));
     }
-    if manifest::has_grpc_probes(&manifest.job) {
-        let note =
-            "probes by gRPC are not asked here, and containers that have them count as if they had none";
-        manifest.notes.push(note.to_owned());
-    }
-    if yard.isolation != Isolation::Root && manifest::has_group_of_files(&manifest.job) {
-        let note = "fsGroup has no effect here: only root can give files to another group";
-        manifest.notes.push(note.to_owned());
-    }
+    manifest.notes.extend(ignored::notes(&manifest.job, yard));
     if yard.network == Network::Host {
         manifest.notes.extend(ports::note(&manifest.job));
     }

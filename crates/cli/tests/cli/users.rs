@@ -5,6 +5,31 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use super::home::{Home, Said, said};
 
+/// A job of one worker that runs a script of the shell, with more in its pod and its container.
+fn job(script: &str, pod: &str, container: &str) -> String {
+    format!(
+        "
+apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: small}}
+spec:
+  framework: {{name: pytorch}}
+  roles:
+  - name: worker
+    replicas: 1
+    restartPolicy: Never
+    template:
+      spec:
+        {pod}
+        containers:
+        - name: train
+          image: none
+          command: [sh, -c, {script:?}]
+          {container}
+"
+    )
+}
+
 /// A run without a home, in a place for temporary files.
 fn homeless(home: &Home) -> Said {
     let mut command = home.command(&["run", "--", "echo", "up"]);
@@ -32,4 +57,53 @@ fn without_a_home_files_are_in_a_directory_of_ones_own() {
         assert!(refused.words.contains("others can look into"), "{refused:?}");
         assert!(refused.words.contains("TRAINYARD_CACHE"), "{refused:?}");
     }
+}
+
+#[test]
+fn a_container_is_the_user_that_it_asks_for() {
+    let note = "see themselves as that user and group, and are you";
+    for home in Home::each() {
+        let probe = "readinessProbe: {periodSeconds: 1, exec: {command: [sh, -c, 'id -u > probed; id -g >> probed']}}";
+        let script = "until test -s probed; do sleep 0.05; done; cat probed; id -u; id -g";
+        let context = "securityContext: {runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1001}";
+        // Who is a user of this machine can write only where that user may.
+        let mount = format!(
+            "{probe}\n          workingDir: /v\n          volumeMounts: [{{name: v, mountPath: /v}}]"
+        );
+        let pod = format!("{context}\n        volumes: [{{name: v, emptyDir: {{}}}}]");
+        home.file("job.yaml", &job(script, &pod, &mount));
+        let ran = home.call(&["run", "job.yaml"]);
+        let lines = "worker-0 | 1000\nworker-0 | 1001\n";
+        assert_eq!((ran.code, ran.out), (Some(0), lines.repeat(2)), "{}", ran.words);
+        assert_eq!(ran.words.contains(note), !home.is_roots(), "{}", ran.words);
+
+        let ran = home.call(&[
+            "run",
+            "--isolation",
+            "plain",
+            "--set",
+            "roles.worker.template.spec.containers.train.workingDir=null",
+            "--set",
+            "roles.worker.template.spec.containers.train.command=[id, -u]",
+            "job.yaml",
+        ]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let told = ran.words.contains("runAsUser and runAsGroup have no effect here");
+        assert_eq!(
+            (told, ran.out == "worker-0 | 1000\n"),
+            (!home.is_roots(), home.is_roots()),
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
+fn rights_that_a_container_does_not_get_are_told() {
+    let home = Home::own();
+    let context = "securityContext: {privileged: true, capabilities: {add: [SYS_ADMIN]}, seccompProfile: {type: RuntimeDefault}}";
+    home.file("job.yaml", &job("true", "hostIPC: true", context));
+    let ran = home.call(&["run", "job.yaml"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let note = "no effect here: capabilities.add, hostIPC, privileged; containers have";
+    assert!(ran.words.contains(note), "{ran:?}");
 }
