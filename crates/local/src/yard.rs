@@ -300,7 +300,9 @@ pub fn inside() -> Result<Option<Yard>, Error> {
     let yard = serde_json::from_str(place).map_err(|_| Error::Place)?;
     // Those who passed it on had blocked signals to wait for them, and that is inherited.
     #[cfg(target_os = "linux")]
-    nix::sys::signal::SigSet::empty()
+    [supervise::WRITES]
+        .into_iter()
+        .collect::<nix::sys::signal::SigSet>()
         .thread_set_mask()
         .map_err(Error::system("unblock signals"))?;
     keep_descriptors()?;

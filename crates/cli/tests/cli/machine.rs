@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use serde_json::Value;
@@ -89,6 +90,61 @@ fn a_run_that_is_to_outlive_its_terminal_does() {
         (Some(0), "worker-0 | done\n"),
         "{ended:?}"
     );
+}
+
+/// The states of all processes of a home, as `/proc` has them.
+fn states(home: &Home) -> Vec<String> {
+    let state = |(process, _): &(String, PathBuf)| {
+        let status = fs::read_to_string(format!("{}/status", process.split(' ').next()?)).ok()?;
+        let state = status.lines().find_map(|line| line.strip_prefix("State:\t"))?;
+        Some(format!("{} {process}", state.get(..1)?))
+    };
+    home.processes().iter().filter_map(state).collect()
+}
+
+#[test]
+fn a_run_stops_when_the_user_wants_it_to_and_goes_on() {
+    for home in Home::each() {
+        let script = "echo up; until test -e go; do sleep 0.05; done; echo done";
+        let mut command = home.command(&["run", "--", "sh", "-c", script]);
+        // As a shell starts it, that could have it go on.
+        command.process_group(0);
+        let mut running = Home::started(&mut command);
+        running.signal("TSTP");
+        // Two of our own stay awake, to hear when it is to go on.
+        until_none("processes that run", || {
+            let awake = states(&home)
+                .into_iter()
+                .filter(|process| !process.starts_with('T'));
+            awake.skip(2).collect()
+        });
+        home.file("go", "");
+        running.signal("CONT");
+        let ended = running.rest();
+        assert_eq!(
+            (ended.code, ended.out.as_str()),
+            (Some(0), "worker-0 | done\n"),
+            "{ended:?}"
+        );
+    }
+}
+
+#[test]
+fn a_terminal_that_stops_who_writes_from_the_background_stops_no_run() {
+    let home = Home::own();
+    let inner = "stty tostop && exec $PROGRAM run -- echo up";
+    // A run that is stopped would never end.
+    let terminal = "exec timeout --foreground 120 script --quiet --return --command \"$INNER\" /dev/null";
+    let mut command = home.wrapped(&["sh", "-c", terminal], &[]);
+    let program = home.path().join("trainyard");
+    command.envs([
+        ("INNER", inner.as_ref()),
+        ("TERM", "dumb".as_ref()),
+        ("PROGRAM", program.as_os_str()),
+    ]);
+    let said = said(command);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.out.contains("worker-0 | up"), "{said:?}");
 }
 
 #[test]

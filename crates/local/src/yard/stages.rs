@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use nix::sched::CloneFlags;
 
 use super::program::Program;
-use super::supervise::supervise;
+use super::supervise::{Part, supervise};
 use super::{Error, Isolation, Network, PLACE, STAGE, Yard, namespace, this_program};
 
 /// Starts the door with what this process was started with, and waits for the end.
@@ -21,7 +21,7 @@ pub(super) fn outer(yard: &Yard) -> Result<ExitCode, Error> {
         // A terminal sends its signals to a whole process group: only the outer process is to get them, and passes
         // each on once.
         .process_group(0);
-    supervise("the door", &mut door)
+    supervise(Part::Outer, "the door", &mut door)
 }
 
 /// Makes the namespaces, and the first process in them.
@@ -40,7 +40,7 @@ pub(super) fn door(arguments: &[OsString]) -> Result<ExitCode, Error> {
         &[std::process::id().to_string().as_ref()],
     );
     init.args(command);
-    supervise("process 1", &mut init)
+    supervise(Part::Door, "process 1", &mut init)
 }
 
 /// Process 1 of the yard.
@@ -51,7 +51,7 @@ pub(super) fn init(arguments: &[OsString]) -> Result<ExitCode, Error> {
     let (name, arguments) = command.split_first().ok_or(Error::Place)?;
     let mut worker = Command::new(this_program());
     worker.arg0(name).args(arguments);
-    supervise("the worker", &mut worker)
+    supervise(Part::Init, "the worker", &mut worker)
 }
 
 /// The namespaces of a yard.

@@ -7,6 +7,7 @@ use std::process::Child;
 use std::thread;
 
 use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::signal::SigSet;
 use pty_process::blocking::Pty;
 use tokio::sync::{oneshot, watch};
 
@@ -49,6 +50,10 @@ pub async fn start(container: &Container, exec: Exec) -> Result<Running, Error> 
 fn perform(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Error> {
     // Before this thread sees other files.
     let door = cgroup::Door::open(&container.groups)?;
+    // Signals that concern us alone are blocked here, and that is inherited.
+    SigSet::empty()
+        .thread_set_mask()
+        .map_err(Error::system("unblock signals"))?;
     let user = &container.spec.user;
     let way = Way::to(container.pid, user).map_err(Error::system(ENTER))?;
     join(container.pid)?;
