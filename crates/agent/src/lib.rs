@@ -7,7 +7,8 @@
 //!
 //! The way in: [`main`] is the program; [`modes`] the table of what it can do; [`wait`] the mode that waits for other
 //! roles; [`observer`] how the operator is asked; [`install`] what puts this program where other containers find it;
-//! [`shell`] the remote shell, both sides; [`children`] the duties of the first process of a container.
+//! [`shell`] the remote shell, both sides; [`run`] what runs the command of a container; [`children`] the duties of the
+//! first process of a container.
 
 pub mod annotations;
 pub mod backoff;
@@ -15,6 +16,7 @@ pub mod children;
 pub mod install;
 pub mod modes;
 pub mod observer;
+pub mod run;
 pub mod settings;
 pub mod shell;
 mod signals;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::shell::{client, server};
-use crate::{install, wait};
+use crate::{install, run, wait};
 
 /// The name by which the program speaks of itself.
 pub(crate) const PROGRAM: &str = "trainyard-agent";
@@ -25,7 +25,7 @@ pub struct Mode {
 }
 
 /// Everything that the program can do.
-pub const MODES: &[Mode] = &[wait::MODE, install::MODE, server::MODE, client::MODE];
+pub const MODES: &[Mode] = &[wait::MODE, install::MODE, server::MODE, client::MODE, run::MODE];
 
 /// Does what the program's name says, if it is that of a mode, or else what the words after it say. Returns the exit code.
 pub fn call(name: &OsStr, args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
@@ -115,6 +115,7 @@ mod tests {
     #[case("wait -h", "Exit codes")]
     #[case("install --help", "TRAINYARD_INSTALL")]
     #[case("serve --help", "TRAINYARD_IDENTITY")]
+    #[case("run --help", "run [--serve] -- command [arguments...]")]
     #[case("rsh --help", "kubexec.sh [options] host command...")]
     fn answers(#[case] line: &str, #[case] expected: &str) {
         let (code, out, err) = call(line);
@@ -127,6 +128,10 @@ mod tests {
     #[case("", "say what to do")]
     #[case("sleep", r#"there is no mode "sleep""#)]
     #[case("--loud", r#"there is no option "--loud""#)]
+    #[case("run", "`run` wants `--` and a command")]
+    #[case("run --serve", "`run` wants `--` and a command")]
+    #[case("run --", "`run` wants a command after `--`")]
+    #[case("run sleep", r#"`run` wants `--` before the command, and there is "sleep""#)]
     #[case("serve me", r#"`serve` takes no words after it, and there is "me""#)]
     #[case("install now", r#"`install` takes no words after it, and there is "now""#)]
     #[case("wait for me", r#"`wait` takes no words after it, and there is "for""#)]
