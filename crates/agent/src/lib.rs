@@ -13,6 +13,7 @@
 pub mod annotations;
 pub mod backoff;
 pub mod children;
+mod descendants;
 pub mod install;
 pub mod modes;
 pub mod observer;

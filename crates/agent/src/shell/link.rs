@@ -244,6 +244,8 @@ impl Link {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                // What came before counts.
+                Err(_) if self.incoming.has_more() => self.is_closed = true,
                 Err(error) => return Err(error.into()),
             }
             if let Err(error) = self.tls.process_new_packets() {

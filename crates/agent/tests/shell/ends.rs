@@ -93,6 +93,23 @@ fn an_output_that_is_closed_ends_the_command() {
 }
 
 #[test]
+fn an_output_that_is_lost_is_told() {
+    let job = Job::new();
+    let server = job.serve();
+    let mut command = Command::new(AGENT);
+    command.args(["rsh", "-n", "localhost", "echo lost"]);
+    command.stdout(File::options().write(true).open("/dev/full").unwrap());
+    command.stderr(Stdio::piped());
+    let mut client = Process(job.configure(command, server.port).spawn().unwrap());
+    let told = Lines::of(client.0.stderr.take().unwrap()).rest();
+    assert_eq!(client.ends(), Some(255));
+    assert!(
+        told[0].contains("its output can't be written: No space left"),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn a_server_that_is_killed_is_missed_at_once() {
     let job = Job::new();
     let server = job.serve();
@@ -125,6 +142,26 @@ fn a_server_that_is_told_to_end_ends_its_commands(#[case] trap: &str, #[case] co
     assert_eq!(client.ends().0, Some(code));
     assert_eq!(server.process.ends(), Some(0));
     members.iter().for_each(Other::goes);
+}
+
+#[test]
+fn a_server_that_is_told_to_end_tells_daemons() {
+    let job = Job::new();
+    let mut server = job.serve();
+    let directory = tempfile::tempdir().unwrap();
+    let told = directory.path().join("told");
+    // It has left the group and the outputs of the command, as `orted` does.
+    let daemon = format!(
+        "trap \"touch {}; exit\" TERM; echo $$; exec >/dev/null 2>&1; while :; do sleep 0.05; done",
+        told.display()
+    );
+    let client = job.sh(&server, &format!("setsid sh -c '{daemon}' &"));
+    let daemon = Other::from_line(&client.out);
+    assert_eq!(client.ends().0, Some(0));
+    server.process.signal(Signal::TERM);
+    assert_eq!(server.process.ends(), Some(0));
+    daemon.goes();
+    assert!(told.exists());
 }
 
 #[test]

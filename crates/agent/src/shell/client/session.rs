@@ -60,8 +60,7 @@ pub fn run(mut link: Link, call: &Call, signals: Signals) -> Result<u8, SessionE
     let result = session.attend(&mut link);
     drop(link);
     let is_in_haste = result.is_err() || session.was_signalled;
-    session.finish(is_in_haste);
-    result
+    session.finish(is_in_haste).and(result)
 }
 
 struct Session {
@@ -186,7 +185,7 @@ impl Session {
     }
 
     /// Waits until all outputs are written.
-    fn finish(self, is_in_haste: bool) {
+    fn finish(self, is_in_haste: bool) -> Result<(), SessionError> {
         let Self { events, outputs, .. } = self;
         let mut deadline = is_in_haste.then(|| Instant::now() + LAST_WORDS);
         let mut left = outputs.len();
@@ -200,12 +199,14 @@ impl Session {
                 }
             };
             match event {
-                Ok(Event::Finished | Event::Broken(_)) => left -= 1,
+                Ok(Event::Finished) => left -= 1,
+                Ok(Event::Broken(error)) => return Err(SessionError::Output(error)),
                 Ok(Event::Signal(_)) => deadline = Some(Instant::now()),
                 Ok(_) => {}
-                Err(_) => return,
+                Err(_) => break,
             }
         }
+        Ok(())
     }
 }
 

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 
 use crate::children::{Children, Started};
+use crate::descendants::descendants;
 
 use super::words::split;
 
@@ -22,7 +23,7 @@ const SHELL: &str = "/bin/sh";
 pub const GRACE: Duration = Duration::from_secs(2);
 /// For the last words of those who have ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// All commands of a server.
 #[derive(Debug)]
@@ -108,7 +109,7 @@ impl Commands {
         self.children.start(command)
     }
 
-    /// Ends all commands, and waits until their clients know.
+    /// Ends all commands and whatever they have left in the background, and waits until their clients know.
     pub fn end(&self) {
         self.lock().is_ending = true;
         self.signal(Signal::TERM);
@@ -118,10 +119,18 @@ impl Commands {
         }
     }
 
+    /// Daemons such as `orted`, which has left its group, are to end as well as they can, too: when the first process of
+    /// a container has ended, the kernel kills all others at once.
     fn signal(&self, signal: Signal) {
-        for group in &self.lock().groups {
+        let groups = &self.lock().groups;
+        for group in groups {
             // It may have ended meanwhile.
             let _ = kill_process_group(*group, signal);
+        }
+        for process in descendants() {
+            if !groups.contains(&process.group) {
+                let _ = kill_process(process.pid, signal);
+            }
         }
     }
 
@@ -129,7 +138,7 @@ impl Commands {
         let deadline = Instant::now() + time;
         loop {
             self.children.reap();
-            if self.lock().groups.is_empty() {
+            if self.lock().groups.is_empty() && descendants().is_empty() {
                 return true;
             }
             if Instant::now() >= deadline {
@@ -233,8 +242,8 @@ mod tests {
 
     #[test]
     fn nothing_starts_after_the_end() {
-        let commands = Arc::new(Commands::new(CHILDREN.clone()));
-        commands.end();
+        let commands = without_shell();
+        commands.lock().is_ending = true;
         let error = commands.start(b"true", false).unwrap_err();
         assert_eq!(error.problem, "this container is about to end");
     }

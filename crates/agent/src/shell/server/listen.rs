@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 /// What to do with connections that can't be accepted, for want of files or memory, is to wait until others have gone.
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// What a thread of a connection needs, with a large margin.
-const STACK: usize = 512 * 1024;
+pub const STACK: usize = 512 * 1024;
 
 /// Listens on a port, in a thread.
 pub fn listen(

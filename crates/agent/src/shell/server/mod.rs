@@ -43,7 +43,7 @@ own. When its client goes away, or is silent for 10 s, the group gets SIGTERM, a
 leaves processes in the background has ended when it has itself; they stay.
 
 It is made to be the first process of a container: it takes note of the end of processes that others have left.
-SIGTERM and SIGINT end it: all commands get SIGTERM, and what is left of them after 2 s SIGKILL.
+SIGTERM and SIGINT end it: all processes below it get SIGTERM, and what is left of them after 2 s SIGKILL.
 
 Environment:
   TRAINYARD_IDENTITY       The directory with ca.crt, tls.crt and tls.key [default: /var/run/trainyard-identity]

@@ -142,7 +142,9 @@ impl Running {
 
     /// When to look at it although nothing has happened.
     pub fn look_again(&self) -> Option<Instant> {
-        self.ended.map(|(_, since)| since + AFTER_END)
+        // Later on, it has not ended only if there is something to read or to send, which can be waited for.
+        let late = self.ended.map(|(_, since)| since + AFTER_END);
+        late.filter(|late| Instant::now() < *late)
     }
 
     /// What is to be waited for.

@@ -1,12 +1,20 @@
 //! One client and its command.
 
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
+use rustix::event::PollFlags;
+
+use crate::modes::PROGRAM;
 use crate::shell::frame::{Frame, FrameError, PROTOCOL, Stream};
 use crate::shell::link::{Link, LinkError};
 
-use super::commands::Commands;
+use super::commands::{Commands, StartError};
+use super::listen::STACK;
 use super::running::Running;
 
 /// How long a client may take to go when all is said.
@@ -48,24 +56,18 @@ pub fn serve(mut link: Link, commands: &Arc<Commands>) -> Result<(), SessionErro
             return Err(error);
         }
     };
-    let started = commands.start(&command, has_input);
-    let running = started.and_then(|(group, started)| {
-        Running::new(group, started).map_err(|error| super::commands::StartError {
-            problem: format!("can't use the pipes of the command: {error}"),
-            code: u8::MAX,
-        })
-    });
-    let mut running = match running {
+    let (started, result) = start(&mut link, commands, &command, has_input);
+    let mut running = match started {
         Ok(running) => running,
         Err(error) => {
-            let sentence = format!("{}: {}\n", crate::modes::PROGRAM, error.problem);
+            let sentence = format!("{PROGRAM}: {}\n", error.problem);
             link.queue(&Frame::Data(Stream::Err, sentence.into_bytes()));
             link.queue(&Frame::Exit(error.code));
             link.leave(GOODBYE);
             return Ok(());
         }
     };
-    match attend(&mut link, &mut running) {
+    match result.and_then(|()| attend(&mut link, &mut running)) {
         Ok(()) => {
             link.leave(GOODBYE);
             drop(link);
@@ -99,6 +101,46 @@ fn greet(link: &mut Link) -> Result<(Vec<u8>, bool), SessionError> {
         }
         link.turn(&[], None)?;
     }
+}
+
+/// Starts the command. A program whose image is fetched while it starts takes its time, in which the client must hear
+/// something; if it has gone meanwhile, that is told, too.
+fn start(
+    link: &mut Link,
+    commands: &Arc<Commands>,
+    command: &[u8],
+    has_input: bool,
+) -> (Result<Running, StartError>, Result<(), SessionError>) {
+    let system = |error: io::Error| StartError {
+        problem: format!("can't start the command: {error}"),
+        code: u8::MAX,
+    };
+    let (bell, ring) = match UnixStream::pair() {
+        Ok(pair) => pair,
+        Err(error) => return (Err(system(error)), Ok(())),
+    };
+    thread::scope(|scope| {
+        let start = move || {
+            let (group, started) = commands.start(command, has_input)?;
+            // It rings when the other end is closed.
+            drop(ring);
+            Running::new(group, started).map_err(system)
+        };
+        let starting = match thread::Builder::new()
+            .stack_size(STACK)
+            .spawn_scoped(scope, start)
+        {
+            Ok(starting) => starting,
+            Err(error) => return (Err(system(error)), Ok(())),
+        };
+        let mut result = Ok(());
+        while result.is_ok() && !starting.is_finished() {
+            result = link.turn(&[(bell.as_fd(), PollFlags::IN)], None);
+        }
+        let died = |_| system(io::Error::other("the thread that starts it has died"));
+        let started = starting.join().map_err(died).flatten();
+        (started, result.map_err(SessionError::from))
+    })
 }
 
 /// Carries everything to and fro until the client has all of it.
