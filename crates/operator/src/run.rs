@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission;
+use crate::admission::{self, Visitors};
 use crate::agent;
 use crate::certs::{CertConfig, Manager, ServingCert};
 use crate::clock::SystemClock;
@@ -82,8 +82,10 @@ pub async fn run(
         let certificate = Arc::new(ServingCert::with_metrics(metrics.clone()));
         keep_certificate(&client, config, &leadership, &serving, certificate)
     });
-    if let (Some(listener), Some(certificate)) = (webhooks, &certificate) {
-        let serve = admission::serve(listener, certificate.clone(), metrics.clone(), serving.clone());
+    let visitors = webhooks.is_some().then(Visitors::default);
+    if let (Some(listener), Some(certificate), Some(visitors)) = (webhooks, &certificate, &visitors) {
+        let (certificate, visitors) = (certificate.clone(), visitors.clone());
+        let serve = admission::serve(listener, certificate, metrics.clone(), visitors, serving.clone());
         tokio::spawn(complain("webhooks", serve));
     }
     if let (Some(listener), Some(certificate)) = (observer, &certificate) {
@@ -108,14 +110,24 @@ pub async fn run(
             certificate.authorities(),
         ));
     }
-    let probes = probes(&engine, certificate);
+    let probes = probes(&engine, certificate, shutdown.clone());
     let server = tokio::spawn(http::serve(listener, metrics, probes, serving.clone()));
-    engine.run(shutdown).await;
-    release.cancel();
-    if let Some(elector) = elector {
-        // It ends by itself, also if the server can't be reached; a panic in it has been reported already.
-        let _ = elector.await;
-    }
+    let work = async {
+        engine.run(shutdown.clone()).await;
+        release.cancel();
+        if let Some(elector) = elector {
+            // It ends by itself, also if the server can't be reached; a panic in it has been reported already.
+            let _ = elector.await;
+        }
+    };
+    // API servers go on calling this replica until they have heard that it is going.
+    let last_reviews = async {
+        if let Some(visitors) = visitors {
+            shutdown.cancelled().await;
+            visitors.cease().await;
+        }
+    };
+    tokio::join!(work, last_reviews);
     serving.cancel();
     let _ = server.await;
     Ok(())
@@ -157,7 +169,7 @@ async fn complain(what: &str, serve: impl Future<Output = Result<(), rustls::Err
     }
 }
 
-fn probes(engine: &Engine, certificate: Option<Arc<ServingCert>>) -> Probes {
+fn probes(engine: &Engine, certificate: Option<Arc<ServingCert>>, shutdown: CancellationToken) -> Probes {
     let (index, pulse) = (engine.index(), engine.pulse());
     Probes {
         live: Arc::new(move || match pulse.silent() {
@@ -165,7 +177,9 @@ fn probes(engine: &Engine, certificate: Option<Arc<ServingCert>>) -> Probes {
             silent => Err(format!("the engine has not moved for {} s", silent.as_secs())),
         }),
         ready: Arc::new(move || {
-            if !index.is_listed_since(None) {
+            if shutdown.is_cancelled() {
+                Err("it is being stopped".to_owned())
+            } else if !index.is_listed_since(None) {
                 Err("jobs, pods and Services have not been listed yet".to_owned())
             } else if certificate
                 .as_ref()
@@ -176,5 +190,43 @@ fn probes(engine: &Engine, certificate: Option<Arc<ServingCert>>) -> Probes {
                 Ok(())
             }
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http_body_util::Full;
+    use hyper::body::Bytes;
+    use kube::client::Body;
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::index::Kind;
+    use crate::slim::Version;
+
+    #[tokio::test]
+    async fn a_replica_is_ready_when_it_has_seen_everything_until_it_is_stopped() {
+        let silent = tower::service_fn(|_: ::http::Request<Body>| {
+            std::future::pending::<Result<::http::Response<Full<Bytes>>, Infallible>>()
+        });
+        let engine = Engine::new(
+            kube::Client::new(silent, "default"),
+            Config::default(),
+            Leadership::always(),
+            Arc::new(Metrics::new()),
+        );
+        let shutdown = CancellationToken::new();
+        let probes = probes(&engine, None, shutdown.clone());
+        assert!((probes.ready)().unwrap_err().contains("listed"));
+        for kind in [Kind::Job, Kind::Pod, Kind::Service] {
+            engine.index().listing(kind, 0, Version(5));
+            engine.index().listed(kind, 0, Version(5), Instant::now());
+        }
+        assert_eq!((probes.ready)(), Ok(()));
+        shutdown.cancel();
+        assert!((probes.ready)().unwrap_err().contains("stopped"));
+        assert_eq!((probes.live)(), Ok(()));
     }
 }

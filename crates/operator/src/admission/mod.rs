@@ -18,7 +18,7 @@ use axum::routing::post;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -35,19 +35,38 @@ pub const MAX_BODY: usize = 7 * 1024 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How many requests are read and answered at a time, which bounds the memory they take.
 const MAX_REQUESTS: usize = 32;
+/// Once nobody has asked for so long, the whole cluster knows that this replica is going.
+const QUIET: Duration = Duration::from_secs(2);
+/// Who still asks after this does not take notice of that.
+const LAST_REVIEWS: Duration = Duration::from_secs(5);
+
+/// Knows when the webhooks are asked.
+#[derive(Clone, Debug, Default)]
+pub struct Visitors(Arc<watch::Sender<()>>);
+
+impl Visitors {
+    /// Waits until nobody has asked for a while, but not for ever.
+    pub async fn cease(&self) {
+        let mut asked = self.0.subscribe();
+        let quiet = async { while timeout(QUIET, asked.changed()).await.is_ok() {} };
+        // Whoever is late is late.
+        let _ = timeout(LAST_REVIEWS, quiet).await;
+    }
+}
 
 /// Serves `POST /mutate` and `POST /validate` over TLS until `shutdown`, with whatever certificate is loaded.
 pub async fn serve(
     listener: TcpListener,
     certificate: Arc<ServingCert>,
     metrics: Arc<Metrics>,
+    visitors: Visitors,
     shutdown: CancellationToken,
 ) -> Result<(), rustls::Error> {
     let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config()?));
     serve_connections(
         listener,
         move |stream| acceptor.accept(stream),
-        router(metrics),
+        router(metrics, visitors),
         FEW_CLIENTS,
         shutdown,
     )
@@ -55,11 +74,12 @@ pub async fn serve(
     Ok(())
 }
 
-fn router(metrics: Arc<Metrics>) -> Router {
+fn router(metrics: Arc<Metrics>, visitors: Visitors) -> Router {
     let slots = Arc::new(Semaphore::new(MAX_REQUESTS));
     let route = |hook| {
-        let (slots, metrics) = (slots.clone(), metrics.clone());
+        let (slots, metrics, visitors) = (slots.clone(), metrics.clone(), visitors.clone());
         post(move |body: Body| async move {
+            visitors.0.send_replace(());
             let Ok(_slot) = slots.acquire().await else {
                 return StatusCode::SERVICE_UNAVAILABLE.into_response();
             };

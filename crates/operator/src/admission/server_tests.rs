@@ -24,6 +24,7 @@ struct Server {
     address: SocketAddr,
     serving: Arc<ServingCert>,
     metrics: Arc<Metrics>,
+    visitors: Visitors,
     shutdown: CancellationToken,
     task: JoinHandle<Result<(), rustls::Error>>,
 }
@@ -33,17 +34,19 @@ async fn start() -> Server {
     let address = listener.local_addr().unwrap();
     let metrics = Arc::new(Metrics::new());
     let serving = Arc::new(ServingCert::with_metrics(metrics.clone()));
-    let shutdown = CancellationToken::new();
+    let (visitors, shutdown) = (Visitors::default(), CancellationToken::new());
     let task = tokio::spawn(serve(
         listener,
         serving.clone(),
         metrics.clone(),
+        visitors.clone(),
         shutdown.clone(),
     ));
     Server {
         address,
         serving,
         metrics,
+        visitors,
         shutdown,
         task,
     }
@@ -117,11 +120,14 @@ async fn answers_over_tls_and_stops_when_told() {
     connect(server.address, &data, "http/1.1").await.unwrap_err();
     server.serving.load(&data).unwrap();
 
+    let asked = server.visitors.0.subscribe();
     let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
+    assert!(!asked.has_changed().unwrap(), "nobody has asked yet");
     let (code, body) = post(&mut stream, "/mutate", asking(2).to_string().as_bytes()).await;
     let answer: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)));
     assert!(answer["response"]["patch"].is_string(), "{answer}");
+    assert!(asked.has_changed().unwrap());
 
     let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
     let (code, body) = post(&mut stream, "/validate", asking(0).to_string().as_bytes()).await;
@@ -233,6 +239,32 @@ async fn a_new_certificate_is_served_from_the_next_handshake() {
             200
         );
     }
+}
+
+/// How long it takes until visitors who come at these seconds have ceased, in seconds of virtual time.
+async fn ceased(visits: &[u64]) -> u64 {
+    let start = tokio::time::Instant::now();
+    let visitors = Visitors::default();
+    let come = async {
+        for second in visits {
+            tokio::time::sleep_until(start + Duration::from_secs(*second)).await;
+            visitors.0.send_replace(());
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = visitors.cease() => {}
+        () = come => {}
+    }
+    (start.elapsed() + Duration::from_millis(500)).as_secs()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_visitors_are_waited_for_but_not_for_ever() {
+    assert_eq!(ceased(&[]).await, 2);
+    assert_eq!(ceased(&[1]).await, 3);
+    assert_eq!(ceased(&[1, 4]).await, 3);
+    assert_eq!(ceased(&[1, 2, 3, 4, 5, 6]).await, 5);
 }
 
 #[tokio::test(start_paused = true)]
