@@ -117,13 +117,13 @@ mod tests {
 
     use super::*;
 
-    fn with(pod: Value) -> Value {
+    fn with(pod: &Value) -> Value {
         json!({"spec": {"roles": [{"template": {"spec": pod}}]}})
     }
 
     #[test]
     fn rights_that_containers_do_not_get_are_named_once() {
-        let job = with(json!({
+        let job = with(&json!({
             "hostPID": true,
             "hostIPC": false,
             "securityContext": {
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_satisfies_the_restricted_profile_needs_no_note() {
-        let job = with(json!({
+        let job = with(&json!({
             "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [{"securityContext": {
                 "allowPrivilegeEscalation": false, "privileged": false, "capabilities": {"drop": ["ALL"], "add": []},
@@ -155,11 +155,11 @@ mod tests {
 
     #[test]
     fn users_and_groups_are_found_wherever_they_are_asked_for() {
-        let job = with(json!({"securityContext": {"runAsUser": 1000}, "containers": [{}]}));
+        let job = with(&json!({"securityContext": {"runAsUser": 1000}, "containers": [{}]}));
         assert!(asks_for_user(&job));
-        let job = with(json!({"containers": [{"securityContext": {"runAsGroup": 7}}]}));
+        let job = with(&json!({"containers": [{"securityContext": {"runAsGroup": 7}}]}));
         assert!(asks_for_user(&job));
-        let job = with(json!({"securityContext": {"runAsUser": 0, "fsGroup": 7}, "containers": [{}]}));
+        let job = with(&json!({"securityContext": {"runAsUser": 0, "fsGroup": 7}, "containers": [{}]}));
         assert!(!asks_for_user(&job) && of_pods(&job, "fsGroup"));
         assert!(!of_pods(&job, "supplementalGroups"));
     }

@@ -66,7 +66,7 @@ pub async fn serve(
     serve_connections(
         listener,
         move |stream| acceptor.accept(stream),
-        router(metrics, visitors),
+        router(&metrics, &visitors),
         FEW_CLIENTS,
         shutdown,
     )
@@ -74,7 +74,7 @@ pub async fn serve(
     Ok(())
 }
 
-fn router(metrics: Arc<Metrics>, visitors: Visitors) -> Router {
+fn router(metrics: &Arc<Metrics>, visitors: &Visitors) -> Router {
     let slots = Arc::new(Semaphore::new(MAX_REQUESTS));
     let route = |hook| {
         let (slots, metrics, visitors) = (slots.clone(), metrics.clone(), visitors.clone());

@@ -26,7 +26,7 @@ impl Newcomer {
             () = sleep(HEAD_TIMEOUT) => {}
         }
         if self.asked.is_cancelled() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -232,12 +232,8 @@ async fn a_watch_that_is_refused_again_and_again_is_listed_anew_however_it_is_sa
             .chain(refused)
             .chain([page(30, "", &[])]);
         let (asked, told) = Server::new(answers).follow().await;
-        let mut expected = vec!["".to_owned()];
-        expected.extend(std::iter::repeat_n(
-            "watch=true resourceVersion=10".to_owned(),
-            REFUSALS as usize,
-        ));
-        expected.extend(["".to_owned(), "watch=true resourceVersion=30".to_owned()]);
+        let watched = ["watch=true resourceVersion=10"; REFUSALS as usize];
+        let expected = [&[""], &watched[..], &["", "watch=true resourceVersion=30"]].concat();
         assert_eq!(asked, expected);
         assert_eq!(told[told.len() - 2..], ["listing 30", "listed 30"]);
     }
