@@ -142,6 +142,10 @@ impl Walk<'_> {
             Some(position) => position,
         };
         self.done += 1;
+        if self.raw == "null" && self.done == self.parts.len() {
+            list.remove(position);
+            return Ok(());
+        }
         match list.get_mut(position) {
             Some(item) => self.step(item, items),
             None => Err(format!("there is no {part:?} in {}", self.place())),
@@ -277,6 +281,25 @@ mod tests {
     fn null_removes() {
         let job = changed("roles.worker.replicas", "null").unwrap();
         assert_eq!(job.pointer("/spec/roles/1/replicas"), None);
+        for path in ["roles[0]", "roles.master"] {
+            let roles = at(path, "null", "/spec/roles");
+            assert_eq!(
+                (roles.as_array().unwrap().len(), &roles[0]["name"]),
+                (1, &json!("worker"))
+            );
+        }
+        let command = "roles.worker.template.spec.containers.train.command";
+        let left = at(
+            &format!("{command}[1]"),
+            "null",
+            "/spec/roles/1/template/spec/containers/0/command",
+        );
+        assert_eq!(left, json!(["python3"]));
+        assert!(
+            changed("roles.none", "null")
+                .unwrap_err()
+                .contains("there are master, worker")
+        );
     }
 
     #[test]
