@@ -109,6 +109,15 @@ impl Cause {
     }
 }
 
+/// A message without what container runtimes put around the reason for which a command can't be executed.
+fn essence(message: &str) -> &str {
+    let start = "unable to start container process: ";
+    match message.split_once(start) {
+        Some((_, reason)) => reason.strip_suffix(": unknown").unwrap_or(reason),
+        None => message,
+    }
+}
+
 impl View {
     /// The end of the run.
     pub fn summary(&self, now: Duration, outcome: Outcome, message: Option<String>) -> Summary {
@@ -169,7 +178,7 @@ impl View {
             })
             .map(|tail| tail.iter().cloned().collect());
         let message = || {
-            let message = root.message.as_deref().unwrap_or_default();
+            let message = essence(root.message.as_deref().unwrap_or_default());
             message.lines().map(ToOwned::to_owned).collect()
         };
         Some(Cause {
