@@ -107,3 +107,17 @@ fn rights_that_a_container_does_not_get_are_told() {
     let note = "no effect here: capabilities.add, hostIPC, privileged; containers have";
     assert!(ran.words.contains(note), "{ran:?}");
 }
+
+#[test]
+fn a_container_that_its_probe_ends_is_not_merely_killed() {
+    let home = Home::own();
+    let probe = "livenessProbe: {periodSeconds: 1, failureThreshold: 2, exec: {command: [sh, -c, 'echo it hangs; exit 1']}}";
+    home.file(
+        "job.yaml",
+        &job("sleep 1000", "terminationGracePeriodSeconds: 1", probe),
+    );
+    let ran = home.call(&["run", "job.yaml", "--output", "json"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let told = "Unhealthy: Liveness probe failed: it hangs";
+    assert!(ran.words.contains(told) && ran.out.contains(told), "{ran:?}");
+}

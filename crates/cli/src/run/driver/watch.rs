@@ -23,7 +23,7 @@ pub enum Change {
     PodGone(String),
     /// All pods there are, by their uids: others are gone.
     Pods(BTreeSet<String>),
-    /// A node can't start a pod, for a reason that the pod's status does not name.
+    /// A node can't start a pod, or ends a container, for a reason that the pod's status does not name.
     Warning {
         /// The pod's uid.
         uid: String,
@@ -43,6 +43,13 @@ const ONLY_IN_EVENTS: &[&str] = &[
     "FailedMapVolume",
     "FailedMount",
 ];
+
+/// Whether only events tell this, or why: a container that its probe ends seems to have been killed by somebody.
+fn is_worth_telling(reason: &str, message: &str) -> bool {
+    let probes = ["Liveness probe failed", "Startup probe failed"];
+    ONLY_IN_EVENTS.contains(&reason)
+        || (reason == "Unhealthy" && probes.iter().any(|probe| message.starts_with(probe)))
+}
 
 /// Selects the pods of a job.
 pub fn pods_of(job: &str) -> String {
@@ -127,14 +134,15 @@ async fn follow_warnings(events: Api<Event>, job: String, changes: UnboundedSend
             continue;
         };
         let reason = event.reason.unwrap_or_default();
+        let message = event.message.unwrap_or_default();
         let pod = event.involved_object.name.unwrap_or_default();
-        if !pod.starts_with(&prefix) || !ONLY_IN_EVENTS.contains(&&*reason) {
+        if !pod.starts_with(&prefix) || !is_worth_telling(&reason, &message) {
             continue;
         }
         let warning = Change::Warning {
             uid: event.involved_object.uid.unwrap_or_default(),
             pod,
-            why: format!("{reason}: {}", event.message.unwrap_or_default()),
+            why: format!("{reason}: {}", message.trim_end()),
         };
         if changes.send(warning).is_err() {
             return;
