@@ -119,7 +119,8 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = nodes(), conflicts_with = "remote")]
     pub nodes: usize,
 
-    /// Where the files of an image are: a root directory, or a Python virtual environment. May be given several times.
+    /// Where the files of an image are: a root directory, or a Python virtual environment, from where `-C` leads to. May be
+    /// given several times.
     #[arg(long, value_name = "NAME=DIRECTORY", value_parser = image, conflicts_with = "remote")]
     pub image: Vec<(String, PathBuf)>,
 
@@ -167,13 +168,7 @@ fn nodes() -> RangedU64ValueParser<usize> {
 }
 
 fn image(text: &str) -> Result<(String, PathBuf), String> {
-    let (name, directory) = pair(text)?;
-    let path = std::path::absolute(&directory).map_err(|error| error.to_string())?;
-    if path.is_dir() {
-        Ok((name, path))
-    } else {
-        Err(format!("there is no directory {directory}"))
-    }
+    pair(text).map(|(name, directory)| (name, directory.into()))
 }
 
 /// Reads a span of time as people write it.

@@ -1,12 +1,31 @@
 //! Images, which are not pulled here.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
+use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::command;
 use super::manifest::containers;
 use crate::validate::text;
+
+/// Where images are, from the directory in which this process works.
+pub fn found(given: &[(String, PathBuf)]) -> Result<BTreeMap<String, PathBuf>> {
+    let mut found = BTreeMap::new();
+    for (name, directory) in given {
+        let path = std::path::absolute(directory)?;
+        if !path.is_dir() {
+            bail!(
+                "--image {name}={}: there is no directory {}",
+                directory.display(),
+                path.display()
+            );
+        }
+        found.insert(name.clone(), path);
+    }
+    Ok(found)
+}
 
 /// The images that the job names and that are not here, each once: its containers run on this machine's own files.
 pub fn ignored(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Vec<String> {

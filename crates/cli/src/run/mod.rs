@@ -94,6 +94,7 @@ fn broken(args: &Args, job: Option<Value>, error: &anyhow::Error) -> Result<Exit
 
 /// What a job needs to run on this machine, and what the user should know about it.
 fn settle(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
+    images::found(&args.image)?;
     let is_mapped = |image: &str| args.image.iter().any(|(name, _)| name == image);
     manifest::check_commands(&manifest.job)?;
     needs::check(manifest)?;
@@ -174,7 +175,7 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
         Some(yard) => {
             let options = local::Options {
                 nodes: args.nodes,
-                images: args.image.iter().cloned().collect(),
+                images: images::found(&args.image)?,
                 keep: kept.clone(),
                 progress,
             };

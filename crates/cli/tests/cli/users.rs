@@ -121,3 +121,28 @@ fn a_container_that_its_probe_ends_is_not_merely_killed() {
     let told = "Unhealthy: Liveness probe failed: it hangs";
     assert!(ran.words.contains(told) && ran.out.contains(told), "{ran:?}");
 }
+
+#[test]
+fn paths_of_images_begin_where_the_run_works() {
+    let home = Home::own();
+    let inner = home.work().join("inner");
+    fs::create_dir_all(inner.join("env/bin")).unwrap();
+    fs::write(inner.join("env/pyvenv.cfg"), "").unwrap();
+    fs::write(inner.join("env/bin/hello"), "#!/bin/sh\necho hello\n").unwrap();
+    fs::set_permissions(inner.join("env/bin/hello"), fs::Permissions::from_mode(0o755)).unwrap();
+    home.file("inner/job.yaml", &job("hello", "", ""));
+    let ran = home.call(&["run", "-C", "inner", "job.yaml", "--image", "none=env"]);
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (Some(0), "worker-0 | hello\n"),
+        "{ran:?}"
+    );
+    let refused = home.call(&["run", "-C", "inner", "job.yaml", "--image", "none=inner/env"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(
+        refused
+            .words
+            .contains("--image none=inner/env: there is no directory"),
+        "{refused:?}"
+    );
+}
