@@ -146,3 +146,25 @@ fn paths_of_images_begin_where_the_run_works() {
         "{refused:?}"
     );
 }
+
+#[test]
+fn shared_memory_is_as_large_as_a_volume_in_memory_makes_it() {
+    let home = Home::own();
+    let script = "head -c 100000000 /dev/zero > /dev/shm/x && echo enough";
+    home.file("job.yaml", &job(script, "", ""));
+    let ran = home.call(&["run", "job.yaml"]);
+    assert_eq!(
+        (ran.code, ran.out.contains("enough")),
+        (Some(1), false),
+        "{ran:?}"
+    );
+    let volume = "volumes: [{name: memory, emptyDir: {medium: Memory, sizeLimit: 1Gi}}]";
+    let mount = "volumeMounts: [{name: memory, mountPath: /dev/shm}]";
+    home.file("job.yaml", &job(script, volume, mount));
+    let ran = home.call(&["run", "job.yaml"]);
+    assert_eq!(
+        (ran.code, ran.out.as_str()),
+        (Some(0), "worker-0 | enough\n"),
+        "{ran:?}"
+    );
+}
