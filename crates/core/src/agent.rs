@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::job::{Job, Role};
-use crate::view::Agent;
+use crate::view::{Agent, Observer};
 
 /// The container that waits for other roles.
 pub const WAIT_CONTAINER: &str = "trainyard-wait";
@@ -34,16 +34,28 @@ pub(crate) fn can_be_reached(pod: &PodSpec) -> bool {
 }
 
 /// Has the agent wait before everything else in the pod.
-pub(crate) fn add_wait(job: &Job<'_>, role: &Role<'_>, agent: &Agent, spec: &mut PodSpec) {
-    let container = wait_container(job, role, agent, spec);
+pub(crate) fn add_wait(
+    job: &Job<'_>,
+    role: &Role<'_>,
+    agent: &Agent,
+    observer: &Observer,
+    spec: &mut PodSpec,
+) {
+    let container = wait_container(job, role, agent, observer, spec);
     spec.init_containers.get_or_insert_default().insert(0, container);
     spec.volumes.get_or_insert_default().push(volume());
 }
 
-fn wait_container(job: &Job<'_>, role: &Role<'_>, agent: &Agent, spec: &PodSpec) -> Container {
+fn wait_container(
+    job: &Job<'_>,
+    role: &Role<'_>,
+    agent: &Agent,
+    observer: &Observer,
+    spec: &PodSpec,
+) -> Container {
     let env = [
-        ("TRAINYARD_OBSERVER", &*agent.observer),
-        ("TRAINYARD_AUTHORITY", &*agent.authority),
+        ("TRAINYARD_OBSERVER", &*observer.address),
+        ("TRAINYARD_AUTHORITY", &*observer.authority),
         ("TRAINYARD_NAMESPACE", job.namespace),
         ("TRAINYARD_JOB", job.name),
         ("TRAINYARD_ROLE", role.name),

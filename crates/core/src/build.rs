@@ -78,10 +78,10 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         add_ports(main, &contribution);
     }
 
-    if let Some(agent) = &settings.agent
+    if let Some((agent, observer)) = settings.told_agent()
         && depends::waits_inside(role, settings)
     {
-        agent::add_wait(job, role, agent, &mut spec);
+        agent::add_wait(job, role, agent, observer, &mut spec);
     }
 
     let metadata = ObjectMeta {

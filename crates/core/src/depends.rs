@@ -60,12 +60,12 @@ pub fn first_unmet(role: &Role<'_>, look: impl Fn(&Awaited) -> Outlook) -> Optio
 pub fn waits_inside(role: &Role<'_>, settings: &Settings) -> bool {
     !role.depends_on.is_empty()
         && role.create_policy == CreatePolicy::Immediately
-        && settings.agent.is_some()
+        && settings.told_agent().is_some()
         && agent::can_be_reached(role.pod)
 }
 
-/// Whether the pods of a role are created only when what it waits for has come. Where no agent can wait in the pod there
-/// is no other way.
+/// Whether the pods of a role are created only when what it waits for has come. Where no agent can wait in the pod, or
+/// nobody could tell it when to stop, there is no other way.
 pub fn is_created_late(role: &Role<'_>, settings: &Settings) -> bool {
     !role.depends_on.is_empty() && !waits_inside(role, settings)
 }

@@ -12,7 +12,7 @@ use trainyard_api::TrainingJob;
 pub struct Settings {
     /// The cluster's DNS domain.
     pub cluster_domain: String,
-    /// The agent that works inside of pods; `None` where pods can't reach the operator.
+    /// The agent that works inside of pods; `None` where there is no image that has it.
     pub agent: Option<Agent>,
 }
 
@@ -25,10 +25,25 @@ pub struct Agent {
     pub image_pull_policy: Option<String>,
     /// How it is called in that image.
     pub command: Vec<String>,
-    /// Where the operator tells it about its job.
-    pub observer: String,
-    /// The certificates by which it knows the operator, as PEM.
+    /// Who tells it about its job; `None` where pods can't reach the operator.
+    pub observer: Option<Observer>,
+}
+
+/// Who tells the agent about its job: the operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observer {
+    /// Where it is served.
+    pub address: String,
+    /// The certificates by which the agent knows it, as PEM.
     pub authority: String,
+}
+
+impl Settings {
+    /// The agent and who tells it about its job, where there are both: then it can wait for other roles.
+    pub fn told_agent(&self) -> Option<(&Agent, &Observer)> {
+        let agent = self.agent.as_ref()?;
+        Some((agent, agent.observer.as_ref()?))
+    }
 }
 
 impl Default for Settings {

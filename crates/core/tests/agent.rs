@@ -6,27 +6,14 @@
 #[allow(dead_code, reason = "each suite uses its own part of it")]
 mod jobs;
 
-use jobs::yaml;
+use jobs::{with_agent, with_silent_agent, yaml};
 use k8s_openapi::api::core::v1::Pod;
 use rstest::rstest;
 use trainyard_api::TrainingJob;
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::plan::PodKey;
-use trainyard_core::view::{Agent, Settings};
-
-fn settings() -> Settings {
-    Settings {
-        agent: Some(Agent {
-            image: "registry.example/trainyard:v1".to_owned(),
-            image_pull_policy: Some("IfNotPresent".to_owned()),
-            command: vec!["/trainyard-agent".to_owned()],
-            observer: "https://trainyard-observer.trainyard-system.svc:9444".to_owned(),
-            authority: "-----BEGIN CERTIFICATE-----\n".to_owned(),
-        }),
-        ..Settings::default()
-    }
-}
+use trainyard_core::view::Settings;
 
 /// A job of a launcher that waits for workers, with more fields in the launcher's role and in its pod.
 fn job(role: &str, pod: &str) -> TrainingJob {
@@ -64,7 +51,7 @@ fn the_agent_waits_before_all_others() {
         "",
         "initContainers: [{name: theirs, image: i, command: [x]}], volumes: [{name: data, emptyDir: {}}],",
     );
-    let pod = pod(&job, 0, &settings());
+    let pod = pod(&job, 0, &with_agent());
     assert_eq!(init_containers(&pod), ["trainyard-wait", "theirs"]);
     insta::assert_yaml_snapshot!(pod);
 }
@@ -75,17 +62,16 @@ fn the_agent_waits_before_all_others() {
 #[case::who_can_not_resolve_our_name("", "hostNetwork: true,", 0)]
 #[case::who_has_another_dns("", "dnsPolicy: Default,", 0)]
 fn has_no_agent(#[case] role: &str, #[case] spec: &str, #[case] position: usize) {
-    let pod = pod(&job(role, spec), position, &settings());
+    let pod = pod(&job(role, spec), position, &with_agent());
     assert_eq!(init_containers(&pod), [""; 0]);
     assert_eq!(pod.spec.unwrap().volumes, None);
 }
 
-#[test]
-fn without_an_agent_there_is_none() {
-    assert_eq!(
-        init_containers(&pod(&job("", ""), 0, &Settings::default())),
-        [""; 0]
-    );
+#[rstest]
+#[case::there_is_no_agent(Settings::default())]
+#[case::nobody_could_tell_it_anything(with_silent_agent())]
+fn none_waits_where(#[case] settings: Settings) {
+    assert_eq!(init_containers(&pod(&job("", ""), 0, &settings)), [""; 0]);
 }
 
 #[rstest]
@@ -94,7 +80,7 @@ fn without_an_agent_there_is_none() {
 #[case::in_a_pod_of_root("securityContext: {runAsUser: 0},", None)]
 #[case::with_the_dns_of_the_cluster("hostNetwork: true, dnsPolicy: ClusterFirstWithHostNet,", Some(true))]
 fn is_nobody_in_particular(#[case] spec: &str, #[case] run_as_non_root: Option<bool>) {
-    let pod = pod(&job("", spec), 0, &settings());
+    let pod = pod(&job("", spec), 0, &with_agent());
     let wait = &pod.spec.as_ref().unwrap().init_containers.as_ref().unwrap()[0];
     let security = wait.security_context.as_ref().unwrap();
     assert_eq!(security.run_as_non_root, run_as_non_root);

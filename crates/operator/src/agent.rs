@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use tokio::sync::watch;
-use trainyard_core::view::Agent;
+use trainyard_core::view::{Agent, Observer};
 
 use crate::observer::OBSERVER_SERVICE;
 use crate::settings::SharedSettings;
@@ -28,32 +28,43 @@ pub(crate) struct Place {
     pub image: Option<String>,
 }
 
-/// Has pods made with an agent as soon as all is known that it takes, and anew when that changes. Until then they are
-/// made as without one, which only takes longer.
+/// The agent of an image, of which nobody tells it anything yet.
+pub(crate) fn agent(image: &str) -> Agent {
+    Agent {
+        image: image.to_owned(),
+        image_pull_policy: None,
+        command: vec![AGENT.to_owned()],
+        observer: None,
+    }
+}
+
+/// Has pods made with an agent as soon as its image is known, and with one that is told of its job as soon as all is known
+/// that this takes, and anew when that changes. Until then pods that wait are made late, which only takes longer.
 pub(crate) async fn announce(
     settings: SharedSettings,
     place: Place,
     mut authorities: watch::Receiver<Option<String>>,
 ) {
-    let image = match place.image {
-        Some(image) => Image {
-            name: image,
-            policy: None,
-        },
-        None => own_image(&place.client, &place.namespace).await,
+    let agent = match place.image {
+        Some(image) => agent(&image),
+        None => own_agent(&place.client, &place.namespace).await,
     };
-    tracing::info!(image = image.name, "pods that wait get the agent of this image");
+    tracing::info!(
+        image = agent.image,
+        "pods that need the agent get it from this image"
+    );
     loop {
         let authority = authorities.borrow_and_update().clone();
-        settings.set_agent(authority.map(|authority| Agent {
-            image: image.name.clone(),
-            image_pull_policy: image.policy.clone(),
-            command: vec![AGENT.to_owned()],
-            observer: format!(
+        let observer = authority.map(|authority| Observer {
+            address: format!(
                 "https://{OBSERVER_SERVICE}.{}.svc:{OBSERVER_PORT}",
                 place.namespace
             ),
             authority,
+        });
+        settings.set_agent(Some(Agent {
+            observer,
+            ..agent.clone()
         }));
         if authorities.changed().await.is_err() {
             return;
@@ -61,20 +72,15 @@ pub(crate) async fn announce(
     }
 }
 
-struct Image {
-    name: String,
-    policy: Option<String>,
-}
-
-/// The image that this process was started from, asked for until it is known.
-async fn own_image(client: &kube::Client, namespace: &str) -> Image {
+/// The agent in the image that this process was started from, asked for until it is known.
+async fn own_agent(client: &kube::Client, namespace: &str) -> Agent {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let mut pause = FIRST_PAUSE;
     loop {
         let why = match std::env::var("POD_NAME") {
             Ok(name) => match pods.get(&name).await {
-                Ok(pod) => match image_of(&pod) {
-                    Some(image) => return image,
+                Ok(pod) => match agent_of(&pod) {
+                    Some(agent) => return agent,
                     None => "its pod has no container".to_owned(),
                 },
                 Err(error) => error.to_string(),
@@ -91,13 +97,13 @@ async fn own_image(client: &kube::Client, namespace: &str) -> Image {
     }
 }
 
-/// The image of the main container. Others may have been put beside it.
-fn image_of(pod: &Pod) -> Option<Image> {
+/// The agent in the image of the main container. Others may have been put beside it.
+fn agent_of(pod: &Pod) -> Option<Agent> {
     let containers = &pod.spec.as_ref()?.containers;
     let main = containers.iter().find(|container| container.name == "operator");
     let main = main.or_else(|| containers.first())?;
-    Some(Image {
-        name: main.image.clone()?,
-        policy: main.image_pull_policy.clone(),
+    Some(Agent {
+        image_pull_policy: main.image_pull_policy.clone(),
+        ..agent(main.image.as_deref()?)
     })
 }

@@ -6,6 +6,8 @@ use clap::builder::RangedU64ValueParser;
 use trainyard_api::validate::object_name_problem;
 use trainyard_core::view::Settings;
 
+use crate::agent;
+
 /// Options of the operator.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
@@ -63,7 +65,8 @@ pub struct Options {
         num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true")]
     pub observer: bool,
 
-    /// The image that has the agent. Without it, the one that the operator's own pod was started from.
+    /// The image that has the agent, which is put into pods that need it. Without it, the one that the operator's own pod
+    /// was started from, if it serves the observer; otherwise there is no agent, and jobs that need it are not accepted.
     #[arg(long, env = "TRAINYARD_AGENT_IMAGE", value_name = "IMAGE")]
     pub agent_image: Option<String>,
 
@@ -106,7 +109,7 @@ impl Options {
     pub fn settings(&self) -> Settings {
         Settings {
             cluster_domain: self.cluster_domain.clone(),
-            agent: None,
+            agent: self.agent_image.as_deref().map(agent::agent),
         }
     }
 

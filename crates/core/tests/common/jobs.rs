@@ -3,6 +3,7 @@
 use trainyard_api::{
     Dependency, DependencyState, RestartPolicy, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
 };
+use trainyard_core::view::{Agent, Observer, Settings};
 
 /// A job as a user writes it.
 pub fn yaml(text: &str) -> TrainingJob {
@@ -23,6 +24,31 @@ pub fn job(framework: &str, roles: &[(&str, i32)]) -> TrainingJob {
     yaml(&format!(
         "metadata: {{name: mnist}}\nspec:\n  framework: {{name: {framework}}}\n  roles:\n{roles}"
     ))
+}
+
+/// Settings of an operator that has an agent and tells it about jobs.
+pub fn with_agent() -> Settings {
+    Settings {
+        agent: Some(Agent {
+            image: "registry.example/trainyard:v1".to_owned(),
+            image_pull_policy: Some("IfNotPresent".to_owned()),
+            command: vec!["/trainyard-agent".to_owned()],
+            observer: Some(Observer {
+                address: "https://trainyard-observer.trainyard-system.svc:9444".to_owned(),
+                authority: "-----BEGIN CERTIFICATE-----\n".to_owned(),
+            }),
+        }),
+        ..Settings::default()
+    }
+}
+
+/// Settings of an operator that has an agent and can't tell it anything.
+pub fn with_silent_agent() -> Settings {
+    let mut settings = with_agent();
+    if let Some(agent) = &mut settings.agent {
+        agent.observer = None;
+    }
+    settings
 }
 
 pub fn custom(roles: &[(&str, i32)]) -> TrainingJob {

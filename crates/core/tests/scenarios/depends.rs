@@ -9,10 +9,10 @@ use trainyard_api::{CreatePolicy, JobPhase, RolePhase, TrainingJob};
 use trainyard_core::agent::{WAIT_CONTAINER, WAITED_IN_VAIN};
 use trainyard_core::deduce::Tally;
 use trainyard_core::depends::{Outlook, outlook};
-use trainyard_core::view::{Agent, PodPhase, Settings};
+use trainyard_core::view::{PodPhase, Settings};
 
 use crate::common::World;
-use crate::common::jobs::{Change, custom};
+use crate::common::jobs::{self, Change, custom};
 
 #[rstest]
 //                          state     phase                 act rea suc   comes
@@ -61,22 +61,16 @@ const ALL: &[&str] = &["mnist-launcher-0", "mnist-worker-0", "mnist-worker-1"];
 /// A world whose pods have an agent.
 fn with_agent(job: TrainingJob) -> World {
     let mut world = World::new(job);
-    world.settings = Settings {
-        agent: Some(Agent {
-            image: "trainyard".to_owned(),
-            image_pull_policy: None,
-            command: vec!["/trainyard-agent".to_owned()],
-            observer: "https://trainyard-observer.trainyard-system.svc:9444".to_owned(),
-            authority: "PEM".to_owned(),
-        }),
-        ..Settings::default()
-    };
+    world.settings = jobs::with_agent();
     world
 }
 
-#[test]
-fn without_an_agent_pods_are_created_when_what_they_wait_for_has_come() {
+#[rstest]
+#[case::without_an_agent(Settings::default())]
+#[case::with_one_that_nobody_tells_anything(jobs::with_silent_agent())]
+fn pods_are_created_when_what_they_wait_for_has_come(#[case] settings: Settings) {
     let mut world = World::new(launcher(Ready));
+    world.settings = settings;
     world.reconcile();
     assert_eq!(world.all(), names(WORKERS));
     assert_eq!(world.phase(), Some(JobPhase::Starting));
