@@ -43,6 +43,8 @@ fn main() -> ExitCode {
 
 /// One implementation in the image.
 struct Implementation {
+    /// The beginning of a namespace's name.
+    lab: &'static str,
     /// As jobs name it.
     name: &'static str,
     /// Starts ranks.
@@ -52,18 +54,21 @@ struct Implementation {
 }
 
 const OPEN_MPI_4: Implementation = Implementation {
+    lab: "open-mpi-4",
     name: "OpenMPI",
     mpirun: "mpirun.openmpi",
     program: "/usr/local/bin/allreduce-openmpi4",
 };
 
 const OPEN_MPI_5: Implementation = Implementation {
+    lab: "open-mpi-5",
     name: "OpenMPI",
     mpirun: "/usr/local/openmpi5/bin/mpirun",
     program: "/usr/local/bin/allreduce-openmpi5",
 };
 
 const MPICH: Implementation = Implementation {
+    lab: "mpich",
     name: "MPICH",
     mpirun: "mpirun.mpich",
     program: "/usr/local/bin/allreduce-mpich",
@@ -122,7 +127,7 @@ fn result(ranks: usize) -> String {
 }
 
 fn over_the_agent(implementation: &Implementation) {
-    let (lab, _operator) = Lab::with_agent("mpi");
+    let (lab, _operator) = Lab::with_agent(implementation.lab);
     let script = format!("{} -np 3 {}", implementation.mpirun, implementation.program);
     let manifest = mpi_job("sum", implementation, 3, &script, &json!({}));
     lab.apply(&manifest.to_string()).unwrap();
