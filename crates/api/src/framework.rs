@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FrameworkSpec {
-    /// The framework's name: `pytorch` or `custom`. It decides the roles a job may have, the environment its
+    /// The framework's name: `pytorch`, `mpi` or `custom`. It decides the roles a job may have, the environment its
     /// containers find, and when the job is done. It can't be changed.
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self == oldSelf").message(Message::Expression(
@@ -19,6 +19,27 @@ pub struct FrameworkSpec {
     /// Options of the framework `pytorch`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pytorch: Option<PytorchOptions>,
+
+    /// Options of the framework `mpi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mpi: Option<MpiOptions>,
+}
+
+impl FrameworkSpec {
+    /// The frameworks of which options are given.
+    pub fn given_options(&self) -> Vec<&'static str> {
+        // Taken apart, so that a new field can't be forgotten here.
+        let Self {
+            name: _,
+            pytorch,
+            mpi,
+        } = self;
+        let given = [("pytorch", pytorch.is_some()), ("mpi", mpi.is_some())];
+        given
+            .into_iter()
+            .filter_map(|(name, given)| given.then_some(name))
+            .collect()
+    }
 }
 
 /// Options of PyTorch's distributed training.
@@ -52,4 +73,96 @@ pub enum MasterService {
     Headless,
     /// By a Service with a stable address of its own.
     ClusterIP,
+}
+
+/// Options of MPI.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MpiOptions {
+    /// Whose mpirun the launcher calls: OpenMPI, MPICH or Intel. It decides the variables that the launcher finds, and the
+    /// format of /etc/mpi/hostfile. Default: OpenMPI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "MpiImplementation")]
+    pub implementation: Option<MpiImplementation>,
+
+    /// How many processes mpirun may start in each worker. Default: the number of accelerators that the worker's main
+    /// container asks for, else 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub slots_per_worker: Option<i32>,
+
+    /// How mpirun starts processes in workers. Agent: through the operator's agent, which is put into the pods, over mutual
+    /// TLS with an identity of this job alone; images need neither an SSH server nor keys. Default: Agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "MpiAttach")]
+    pub attach: Option<MpiAttach>,
+
+    /// True: the launcher is the first in the list of hosts, and mpirun starts processes there too. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launcher_as_worker: Option<bool>,
+
+    /// Lists of the job's hosts that the launcher finds besides /etc/mpi/hostfile, for programs that want them in a certain
+    /// place or format.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
+    pub host_files: Option<Vec<HostFile>>,
+}
+
+/// An implementation of MPI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MpiImplementation {
+    /// Open MPI 4 and 5.
+    #[default]
+    OpenMPI,
+    /// MPICH, and others that start processes with Hydra.
+    MPICH,
+    /// Intel MPI.
+    Intel,
+}
+
+/// How mpirun starts processes in workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MpiAttach {
+    /// Through the operator's agent.
+    #[default]
+    Agent,
+}
+
+/// A file with the hosts of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HostFile {
+    /// Where the launcher's containers find it: an absolute path. Its directory holds host files and nothing else.
+    #[schemars(length(min = 2, max = 255))]
+    pub path: String,
+
+    /// How hosts are written. OpenMPI and DeepSpeed: `host slots=N`. MPICH and Intel: `host:N`.
+    pub format: HostFileFormat,
+}
+
+/// How a file lists hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HostFileFormat {
+    /// `host slots=N`.
+    #[default]
+    OpenMPI,
+    /// `host:N`.
+    MPICH,
+    /// `host:N`.
+    Intel,
+    /// `host slots=N`.
+    DeepSpeed,
+}
+
+impl HostFileFormat {
+    /// The word used in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::OpenMPI => "OpenMPI",
+            Self::MPICH => "MPICH",
+            Self::Intel => "Intel",
+            Self::DeepSpeed => "DeepSpeed",
+        }
+    }
 }

@@ -18,7 +18,10 @@ pub mod status;
 pub mod validate;
 
 pub use default::default;
-pub use framework::{FrameworkSpec, MasterService, PytorchOptions};
+pub use framework::{
+    FrameworkSpec, HostFile, HostFileFormat, MasterService, MpiAttach, MpiImplementation, MpiOptions,
+    PytorchOptions,
+};
 pub use job::{
     CleanPodPolicy, Completion, CreatePolicy, Dependency, DependencyState, NodeDownPolicy, Placement,
     PodQuorum, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob, TrainingJobSpec,

@@ -29,6 +29,11 @@ pub fn service(job: &str) -> String {
     job.to_owned()
 }
 
+/// The name of the Secret by which the pods of an MPI job know each other.
+pub fn mpi_secret(job: &str) -> String {
+    format!("{job}-mpi")
+}
+
 /// The name of the Service that gives rank 0 an address of its own.
 pub fn master_service(job: &str) -> String {
     format!("{job}-master")

@@ -61,6 +61,8 @@ reasons! {
     Valid,
     /// The job breaks a rule; the message lists every one with its field.
     Invalid,
+    /// The job needs something that this operator does not have.
+    Unsupported,
     /// An object that the job needs to create exists and belongs to somebody else.
     OwnershipConflict,
     /// Pods are created or not yet all running.

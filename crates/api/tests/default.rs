@@ -8,8 +8,9 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
-    CleanPodPolicy, Completion, Dependency, DependencyState, FrameworkSpec, NodeDownPolicy, Placement,
-    PodQuorum, PytorchOptions, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJobSpec, default,
+    CleanPodPolicy, Completion, Dependency, DependencyState, FrameworkSpec, MpiOptions, NodeDownPolicy,
+    Placement, PodQuorum, PytorchOptions, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread,
+    TrainingJobSpec, default,
 };
 
 fn spec(text: &str) -> TrainingJobSpec {
@@ -157,7 +158,15 @@ fn any_spec() -> impl Strategy<Value = TrainingJobSpec> {
         port,
         ..PytorchOptions::default()
     });
-    let framework = ("[a-z]{0,4}", of(options)).prop_map(|(name, pytorch)| FrameworkSpec { name, pytorch });
+    let slots = of(any::<i32>()).prop_map(|slots_per_worker| MpiOptions {
+        slots_per_worker,
+        ..MpiOptions::default()
+    });
+    let framework = ("[a-z]{0,4}", of(options), of(slots)).prop_map(|(name, pytorch, mpi)| FrameworkSpec {
+        name,
+        pytorch,
+        mpi,
+    });
     (
         framework,
         vec(role(), 0..4),

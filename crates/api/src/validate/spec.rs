@@ -55,14 +55,16 @@ fn framework(spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
             "name the framework that trains, for example pytorch",
         ));
     }
-    if framework.pytorch.is_some() && framework.name != "pytorch" {
-        errors.push(FieldError::new(
-            "spec.framework.pytorch",
-            format!(
-                "these are options of pytorch, but the framework is {:?}: remove them",
-                framework.name
-            ),
-        ));
+    for other in framework.given_options() {
+        if other != framework.name {
+            errors.push(FieldError::new(
+                format!("spec.framework.{other}"),
+                format!(
+                    "these are options of {other}, but the framework is {:?}: remove them",
+                    framework.name
+                ),
+            ));
+        }
     }
 }
 

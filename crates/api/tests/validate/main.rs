@@ -303,6 +303,10 @@ fn annotations_of_the_operator_are_reserved(#[case] annotation: &str, #[case] ac
     "{name: custom, pytorch: {port: 1}}",
     "spec.framework.pytorch: these are options of pytorch, but the framework is \"custom\": remove them"
 )]
+#[case::options_of_mpi(
+    "{name: pytorch, mpi: {slotsPerWorker: 1}}",
+    "spec.framework.mpi: these are options of mpi, but the framework is \"pytorch\": remove them"
+)]
 fn rules_of_the_framework(#[case] framework: &str, #[case] said: &str) {
     assert_eq!(
         errors(&spec(&format!(
