@@ -1,4 +1,4 @@
-//! What a pod has more because of the agent: a container that waits for other roles before all others start.
+//! The containers in which the agent does something before all others start, and the one of them that waits for roles.
 
 use std::collections::BTreeMap;
 
@@ -33,26 +33,15 @@ pub(crate) fn can_be_reached(pod: &PodSpec) -> bool {
     }
 }
 
-/// Has the agent wait before everything else in the pod.
+/// The container in which the agent waits for other roles, whose volume the pod is given.
 pub(crate) fn add_wait(
     job: &Job<'_>,
     role: &Role<'_>,
     agent: &Agent,
     observer: &Observer,
     spec: &mut PodSpec,
-) {
-    let container = wait_container(job, role, agent, observer, spec);
-    spec.init_containers.get_or_insert_default().insert(0, container);
-    spec.volumes.get_or_insert_default().push(volume());
-}
-
-fn wait_container(
-    job: &Job<'_>,
-    role: &Role<'_>,
-    agent: &Agent,
-    observer: &Observer,
-    spec: &PodSpec,
 ) -> Container {
+    spec.volumes.get_or_insert_default().push(volume());
     let env = [
         ("TRAINYARD_OBSERVER", &*observer.address),
         ("TRAINYARD_AUTHORITY", &*observer.authority),
@@ -60,19 +49,32 @@ fn wait_container(
         ("TRAINYARD_JOB", job.name),
         ("TRAINYARD_ROLE", role.name),
     ];
-    let command = agent.command.iter().cloned().chain(["wait".to_owned()]);
+    let mount = VolumeMount {
+        name: VOLUME.to_owned(),
+        mount_path: DIRECTORY.to_owned(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    };
+    container(agent, WAIT_CONTAINER, "wait", &env, mount, spec)
+}
+
+/// An init container that runs one command of the agent.
+pub(crate) fn container(
+    agent: &Agent,
+    name: &str,
+    command: &str,
+    env: &[(&str, &str)],
+    mount: VolumeMount,
+    spec: &PodSpec,
+) -> Container {
+    let command = agent.command.iter().cloned().chain([command.to_owned()]);
     Container {
-        name: WAIT_CONTAINER.to_owned(),
+        name: name.to_owned(),
         image: Some(agent.image.clone()),
         image_pull_policy: agent.image_pull_policy.clone(),
         command: Some(command.collect()),
-        env: Some(env.map(variable).into()),
-        volume_mounts: Some(vec![VolumeMount {
-            name: VOLUME.to_owned(),
-            mount_path: DIRECTORY.to_owned(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        }]),
+        env: Some(env.iter().copied().map(variable).collect()),
+        volume_mounts: Some(vec![mount]),
         resources: Some(resources()),
         security_context: Some(security(spec)),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
@@ -80,7 +82,7 @@ fn wait_container(
     }
 }
 
-fn variable((name, value): (&str, &str)) -> EnvVar {
+pub(crate) fn variable((name, value): (&str, &str)) -> EnvVar {
     EnvVar {
         name: name.to_owned(),
         // `$$` is a dollar sign; nothing here is meant to be expanded.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Service,
-    ServicePort, ServiceSpec, WeightedPodAffinityTerm,
+    Affinity, Container, ContainerPort, EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Secret,
+    Service, ServicePort, ServiceSpec, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference,
@@ -14,11 +15,11 @@ use kube::Resource;
 use trainyard_api::names::{LABEL_INDEX, LABEL_JOB, LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY};
 use trainyard_api::{Placement, Spread, default::TOPOLOGY_KEY, names};
 
-use crate::frameworks::{Contribution, ExtraService};
+use crate::frameworks::{Contribution, ExtraService, Identity};
 use crate::job::Job;
 use crate::plan::{PodKey, ServiceKey};
 use crate::view::Settings;
-use crate::{agent, depends};
+use crate::{agent, attach, depends};
 
 /// The annotation that tells which container trains. It is ours alone: what the user wants to see by default may be
 /// another one.
@@ -27,7 +28,7 @@ pub const MAIN_CONTAINER: &str = names::ANNOTATION_CONTAINER;
 /// The annotation that tells `kubectl logs` which container to show.
 const SHOWN_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// The pod of a key. `None` if the job has no such pod.
+/// The pod of a key. `None` if the job has no such pod, or if it takes an agent and there is none.
 pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     let role = job
         .roles
@@ -75,13 +76,23 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         .iter_mut()
         .find(|container| container.name == role.main.name)
     {
-        add_ports(main, &contribution);
+        for (name, number) in &contribution.ports {
+            add_port(main, name, *number);
+        }
     }
 
+    let mut first = Vec::new();
+    if let Some(attachment) = job.framework.attachment(job, settings, key) {
+        let agent = settings.agent.as_ref()?;
+        first.push(attach::add(job, role, agent, &attachment, &mut spec));
+    }
     if let Some((agent, observer)) = settings.told_agent()
         && depends::waits_inside(role, settings)
     {
-        agent::add_wait(job, role, agent, observer, &mut spec);
+        first.push(agent::add_wait(job, role, agent, observer, &mut spec));
+    }
+    if !first.is_empty() {
+        spec.init_containers.get_or_insert_default().splice(0..0, first);
     }
 
     let metadata = ObjectMeta {
@@ -140,6 +151,24 @@ pub fn service(job: &Job<'_>, key: ServiceKey) -> Option<Service> {
         }),
         status: None,
     })
+}
+
+/// The Secret by which the pods of a job know each other, with content that somebody else makes. It is never changed: kubelets
+/// need not ask for it again, and nobody can give one half of a job another identity than the other.
+pub fn secret(job: &Job<'_>, identity: Identity, content: BTreeMap<String, ByteString>) -> Secret {
+    let type_ = match identity {
+        Identity::Certificate => "kubernetes.io/tls",
+    };
+    Secret {
+        metadata: ObjectMeta {
+            labels: Some(child_labels(job)),
+            ..child_metadata(job, names::mpi_secret(job.name))
+        },
+        type_: Some(type_.to_owned()),
+        immutable: Some(true),
+        data: Some(content),
+        string_data: None,
+    }
 }
 
 /// The name of a Service.
@@ -213,22 +242,21 @@ fn add_env(container: &mut Container, ours: &[EnvVar]) {
     container.env = Some(env);
 }
 
-fn add_ports(main: &mut Container, contribution: &Contribution) {
-    for (name, number) in &contribution.ports {
-        let ports = main.ports.get_or_insert_default();
-        let tcp = |port: &ContainerPort| port.protocol.as_deref().unwrap_or("TCP") == "TCP";
-        if !ports
-            .iter()
-            .any(|port| port.container_port == *number && tcp(port))
-        {
-            // The user may have given the name to another port; a port needs none.
-            let free = !ports.iter().any(|port| port.name.as_deref() == Some(name));
-            ports.push(ContainerPort {
-                name: free.then(|| (*name).to_owned()),
-                container_port: *number,
-                ..ContainerPort::default()
-            });
-        }
+/// Adds a port, unless the user has named that number.
+pub(crate) fn add_port(main: &mut Container, name: &str, number: i32) {
+    let ports = main.ports.get_or_insert_default();
+    let tcp = |port: &ContainerPort| port.protocol.as_deref().unwrap_or("TCP") == "TCP";
+    if !ports
+        .iter()
+        .any(|port| port.container_port == number && tcp(port))
+    {
+        // The user may have given the name to another port; a port needs none.
+        let free = !ports.iter().any(|port| port.name.as_deref() == Some(name));
+        ports.push(ContainerPort {
+            name: free.then(|| name.to_owned()),
+            container_port: number,
+            ..ContainerPort::default()
+        });
     }
 }
 

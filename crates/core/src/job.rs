@@ -240,6 +240,17 @@ impl<'a> Job<'a> {
         (key.index < r.replicas && index == key.index.to_string()).then_some(key)
     }
 
+    /// The host names of a role's pods, with `{}` for the index.
+    pub fn host_pattern(&self, role: &Role<'_>, domain: &str) -> String {
+        format!(
+            "{}-{}-{{}}.{}.{}.svc.{domain}",
+            self.name,
+            role.name,
+            names::service(self.name),
+            self.namespace
+        )
+    }
+
     /// The host name by which other pods find a pod.
     pub fn host(&self, key: PodKey, domain: &str) -> String {
         format!(

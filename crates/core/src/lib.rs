@@ -10,6 +10,7 @@
 pub mod admission;
 pub mod agent;
 mod assess;
+pub mod attach;
 pub mod build;
 pub mod deduce;
 pub mod depends;

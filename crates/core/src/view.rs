@@ -68,6 +68,9 @@ pub struct View<'a> {
     pub departed: &'a [Departed],
     /// Objects of somebody else that have a name this job needs.
     pub conflicts: &'a [Conflict],
+    /// Whether the Secret by which the job's pods know each other is known to exist. It is not watched: whoever looks keeps
+    /// in mind what was made, and may forget it.
+    pub has_secret: bool,
     /// Why the server does not take a child of this job.
     pub refusal: Option<&'a Refusal>,
     /// What is known of nodes.

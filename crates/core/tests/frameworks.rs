@@ -32,7 +32,7 @@ fn an_unknown_framework_is_rejected_with_those_there_are() {
     let mut job = pytorch("", WORKERS);
     job.spec.framework.pytorch = None;
     job.spec.framework.name = "tensorflow".to_owned();
-    let said = "spec.framework.name: there is no framework \"tensorflow\": use one of pytorch, custom";
+    let said = "spec.framework.name: there is no framework \"tensorflow\": use one of pytorch, mpi, custom";
     assert_eq!(errors(&job), [said]);
     assert!(frameworks::find("tensorflow").is_none());
 }
@@ -78,7 +78,7 @@ fn pytorch_knows_its_roles() {
     let said = "spec.roles[0].name: pytorch has no role \"chief\": use master or worker";
     assert_eq!(errors(&pytorch("", chief)), [said]);
     let two = "  - {name: master, replicas: 2, template: {spec: {containers: [{name: t, image: x}]}}}\n";
-    let said = "spec.roles[0].replicas: a pytorch job has at most 1 \"master\" pod: set replicas to 1";
+    let said = "spec.roles[0].replicas: pytorch jobs have at most 1 \"master\" pod: set replicas to 1";
     assert_eq!(errors(&pytorch("", two)), [said]);
 }
 
@@ -145,5 +145,5 @@ fn every_framework_has_its_own_name() {
         .iter()
         .map(|framework| framework.name())
         .collect();
-    assert_eq!(names, ["pytorch", "custom"]);
+    assert_eq!(names, ["pytorch", "mpi", "custom"]);
 }

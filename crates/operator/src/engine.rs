@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -223,8 +223,13 @@ impl Engine {
                 // A predecessor may have written until a moment ago: decide nothing before having seen all of it.
                 watches.caught_up(began).await;
                 self.index.forget_all_departed();
+                // First this, so that no change comes between.
+                let mut settings = self.settings.follow();
                 self.queue.with(|core| core.open(self.index.keys()));
-                self.dispatch(&term, &mut tasks).await;
+                tokio::select! {
+                    () = self.dispatch(&term, &mut tasks) => {}
+                    () = self.look_again(&mut settings) => {}
+                }
             } => {}
         }
         self.queue.with(crate::queue::Core::close);
@@ -233,6 +238,23 @@ impl Engine {
         if tokio::time::timeout(LAST_WRITES, ended).await.is_err() {
             term.cancel();
             while tasks.join_next().await.is_some() {}
+        }
+    }
+
+    /// Looks at all jobs when there is an agent where there was none: some may have waited for it.
+    async fn look_again(&self, settings: &mut watch::Receiver<Arc<Settings>>) {
+        let mut had = settings.borrow_and_update().agent.is_some();
+        loop {
+            if settings.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+            let has = settings.borrow_and_update().agent.is_some();
+            if has && !had {
+                let keys = self.index.keys();
+                self.queue
+                    .with(|core| keys.into_iter().for_each(|key| core.add(key)));
+            }
+            had = has;
         }
     }
 

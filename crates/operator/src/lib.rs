@@ -24,6 +24,7 @@ pub mod clock;
 pub mod engine;
 pub mod events;
 pub mod http;
+pub mod identity;
 pub mod index;
 pub mod leader;
 pub mod listwatch;

@@ -151,6 +151,10 @@ impl Reconciler {
             return Ok(Some(Verdict::REST));
         }
         let target = Target { key, uid: &uid, term };
+        if memory.has_secret && job.is_suspended() {
+            // Somebody may remove it while nothing needs it.
+            self.index.remember(&uid, |memory| memory.has_secret = false);
+        }
         let started = Instant::now();
         let mut progress = Progress {
             acted: work.acted,
@@ -171,6 +175,7 @@ impl Reconciler {
             services: &services,
             departed: &departed,
             conflicts: &conflicts,
+            has_secret: memory.has_secret,
             refusal: refusal.as_deref(),
             nodes: &nodes,
             settings: &self.hands.settings(),
@@ -224,16 +229,8 @@ impl Reconciler {
             }
         }
         let verdict = Box::pin(self.conclude(target, job, status, plan, now, progress, work)).await;
-        if !departed.is_empty()
-            && !matches!(
-                verdict,
-                Err(_)
-                    | Ok(Verdict {
-                        outcome: Outcome::Error,
-                        ..
-                    })
-            )
-        {
+        let failed = |verdict: &Verdict| verdict.outcome == Outcome::Error;
+        if !departed.is_empty() && verdict.as_ref().is_ok_and(|verdict| !failed(verdict)) {
             self.index.forget_departed(&uid, &departed);
         }
         verdict.map(Some)

@@ -5,9 +5,13 @@
 
 mod accelerators;
 mod custom;
+mod hostfiles;
+mod mounts;
+mod mpi;
 mod pytorch;
 
-use trainyard_api::{Dependency, FieldError, RestartPolicy, TrainingJob};
+use serde::Serialize;
+use trainyard_api::{Dependency, FieldError, HostFile, RestartPolicy, TrainingJob};
 
 use crate::job::{Job, Role};
 use crate::plan::{PodKey, ServiceKey};
@@ -16,7 +20,7 @@ use crate::view::Settings;
 pub use accelerators::accelerators;
 
 /// Every framework, in the order in which they are listed to users.
-pub static FRAMEWORKS: &[&dyn Framework] = &[&pytorch::Pytorch, &custom::Custom];
+pub static FRAMEWORKS: &[&dyn Framework] = &[&pytorch::Pytorch, &mpi::Mpi, &custom::Custom];
 
 /// The framework that says the least.
 pub(crate) static ANY: &dyn Framework = &custom::Custom;
@@ -50,7 +54,8 @@ pub trait Framework: Sync {
         Vec::new()
     }
 
-    /// Variables that users must not set, because a wrong value keeps the pods from finding each other.
+    /// Variables that users must not set, because a wrong value keeps the pods from finding each other. One that ends in
+    /// `*` stands for all that begin so.
     fn reserved_env(&self) -> &'static [&'static str] {
         &[]
     }
@@ -62,6 +67,18 @@ pub trait Framework: Sync {
     fn services(&self, job: &Job<'_>) -> Vec<ExtraService> {
         let _ = job;
         Vec::new()
+    }
+
+    /// What the agent does in a pod besides waiting; its pods can't be made without. Default: nothing.
+    fn attachment(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<Attachment> {
+        let _ = (job, settings, pod);
+        None
+    }
+
+    /// The credentials by which the pods of a job know each other, which must exist before them. Default: none.
+    fn identity(&self, job: &Job<'_>) -> Option<Identity> {
+        let _ = job;
+        None
     }
 
     /// What is wrong with a job beyond the rules of every job, [`Framework::roles`] and [`Framework::reserved_env`].
@@ -89,6 +106,8 @@ pub struct RoleRule {
     pub name: &'static str,
     /// The most pods it may have.
     pub max: Option<i32>,
+    /// Whether every job has it.
+    pub required: bool,
 }
 
 /// What a framework adds to a pod.
@@ -98,6 +117,38 @@ pub struct Contribution {
     pub env: Vec<(String, String)>,
     /// Ports of the main container, by name, added unless the user has named that number.
     pub ports: Vec<(&'static str, i32)>,
+}
+
+/// What the agent does in a pod besides waiting: it puts itself and the lists of the job's hosts there, so that programs can be
+/// started in other pods, and lets other pods start programs in the main container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attachment {
+    /// The hosts that are listed, in order.
+    pub hosts: Vec<Hosts>,
+    /// The files that list them, where the pod's containers find them.
+    pub files: Vec<HostFile>,
+    /// Whether other pods start programs in this one.
+    pub serves: bool,
+}
+
+/// Hosts of one role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Hosts {
+    /// Their names, with `{}` for the index.
+    pub pattern: String,
+    /// The first index.
+    pub from: i32,
+    /// How many there are.
+    pub count: i32,
+    /// How many processes each may have.
+    pub slots: i32,
+}
+
+/// Credentials by which the pods of a job know each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// A certificate, for servers and clients alike, of an authority that has signed nothing else.
+    Certificate,
 }
 
 /// A Service besides the headless one.
@@ -129,6 +180,13 @@ pub fn unknown(name: &str) -> String {
 
 fn check_roles(framework: &str, rules: &[RoleRule], job: &TrainingJob, errors: &mut Vec<FieldError>) {
     let known: Vec<&str> = rules.iter().map(|rule| rule.name).collect();
+    let is_there = |rule: &RoleRule| job.spec.roles.iter().any(|role| role.name == rule.name);
+    for rule in rules.iter().filter(|rule| rule.required && !is_there(rule)) {
+        errors.push(FieldError::new(
+            "spec.roles",
+            format!("{framework} jobs need a role {:?}: add it", rule.name),
+        ));
+    }
     for (i, role) in job.spec.roles.iter().enumerate() {
         let Some(rule) = rules.iter().find(|rule| rule.name == role.name) else {
             errors.push(FieldError::new(
@@ -148,12 +206,20 @@ fn check_roles(framework: &str, rules: &[RoleRule], job: &TrainingJob, errors: &
             errors.push(FieldError::new(
                 format!("spec.roles[{i}].replicas"),
                 format!(
-                    "a {framework} job has at most {max} {:?} pod: set replicas to {max}",
+                    "{framework} jobs have at most {max} {:?} pod: set replicas to {max}",
                     role.name
                 ),
             ));
         }
     }
+}
+
+/// Whether a variable is one of those that users must not set.
+fn is_reserved(name: &str, reserved: &[&str]) -> bool {
+    reserved.iter().any(|reserved| match reserved.strip_suffix('*') {
+        Some(begin) => name.starts_with(begin),
+        None => name == *reserved,
+    })
 }
 
 fn check_env(framework: &str, reserved: &[&str], job: &TrainingJob, errors: &mut Vec<FieldError>) {
@@ -166,7 +232,7 @@ fn check_env(framework: &str, reserved: &[&str], job: &TrainingJob, errors: &mut
         for (list, containers) in lists {
             for (c, container) in containers.into_iter().flatten().enumerate() {
                 for (e, var) in container.env.iter().flatten().enumerate() {
-                    if reserved.contains(&var.name.as_str()) {
+                    if is_reserved(&var.name, reserved) {
                         errors.push(FieldError::new(
                             format!("spec.roles[{i}].template.spec.{list}[{c}].env[{e}].name"),
                             format!(

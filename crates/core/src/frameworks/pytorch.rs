@@ -66,10 +66,12 @@ impl Framework for Pytorch {
             RoleRule {
                 name: MASTER,
                 max: Some(1),
+                required: false,
             },
             RoleRule {
                 name: WORKER,
                 max: None,
+                required: false,
             },
         ])
     }

@@ -64,15 +64,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
     if let Some(verdict) = verdict {
         finish(job, view, &seen, &mut status, verdict, &mut plan);
     } else {
-        go_on(
-            job,
-            view,
-            &mut seen,
-            &mut status,
-            phase,
-            objection.is_some(),
-            &mut plan,
-        );
+        go_on(job, view, &mut seen, &mut status, phase, objection, &mut plan);
         if before != Some(JobPhase::Running) && phase == JobPhase::Running {
             let message = match job.total() {
                 1 => "All roles run (1 pod).".to_owned(),
@@ -97,8 +89,13 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
 /// A job that has never run as a whole does not start in part: what has a name it needs may stay for ever, and its pods
 /// would wait for each other, and hold what others could use, as long.
 fn attempt(view: &View<'_>, objection: Option<&Objection>) -> Attempt {
-    let taken = objection.is_some_and(|objection| objection.reason == Reason::OwnershipConflict);
-    if taken && !view.job.status.as_ref().is_some_and(has_run) {
+    let hopeless = objection.is_some_and(|objection| match objection.reason {
+        Reason::OwnershipConflict => true,
+        // An operator that is just starting may not know its agent yet: what another has begun is not undone.
+        Reason::Unsupported => view.pods.is_empty(),
+        _ => false,
+    });
+    if hopeless && !view.job.status.as_ref().is_some_and(has_run) {
         Attempt::GivenUp
     } else {
         Attempt::GoesOn
@@ -312,13 +309,17 @@ fn go_on(
     seen: &mut Assessment<'_>,
     status: &mut TrainingJobStatus,
     phase: JobPhase,
-    withheld: bool,
+    objection: Option<&Objection>,
     plan: &mut Plan,
 ) {
+    let withheld = objection.is_some();
     status.phase = Some(phase);
     let (running, reason, message) = match phase {
         JobPhase::Running => (true, Reason::AllRolesRunning, "All roles run."),
         JobPhase::Restarting => (false, Reason::Restarting, "Pods that ended are being replaced."),
+        JobPhase::Pending if objection.is_some_and(|objection| objection.reason == Reason::Unsupported) => {
+            (false, Reason::Unsupported, "The job needs what is not there.")
+        }
         JobPhase::Pending => (
             false,
             Reason::OwnershipConflict,
@@ -346,12 +347,27 @@ fn go_on(
         let told = view.job.status.as_ref().and_then(given_up).is_some();
         let last = if told { &mut plan.actions } else { &mut plan.after };
         last.append(&mut seen.given_up);
-    } else if unnamed {
-        // Without its Services no pod finds another, and one of them may turn out to be somebody else's.
-        let waits = |action: &Action| matches!(action, Action::CreatePod(_));
-        plan.actions.retain(|action| !waits(action));
-        plan.after.retain(|action| !waits(action));
+    } else {
+        let secret = missing_secret(job, view, plan);
+        if unnamed || secret.is_some() {
+            // Without its Services no pod finds another, without its Secret none can start, and one of them may turn out to
+            // be somebody else's.
+            plan.actions.retain(|action| !is_pod(action));
+            plan.after.retain(|action| !is_pod(action));
+        }
+        plan.actions.extend(secret);
     }
+}
+
+fn is_pod(action: &Action) -> bool {
+    matches!(action, Action::CreatePod(_))
+}
+
+/// The Secret that pods need which are to be created. While there are none to create, nobody asks for it.
+fn missing_secret(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> {
+    let identity = job.framework.identity(job).filter(|_| !view.has_secret)?;
+    let needed = plan.actions.iter().chain(&plan.after).any(is_pod);
+    needed.then_some(Action::CreateSecret(identity))
 }
 
 /// Leaves out the pods of roles that wait for others and are created only when these have come.

@@ -10,6 +10,7 @@ mod suspended;
 use jiff::Timestamp;
 use trainyard_api::{JobPhase, Reason, TrainingJobStatus};
 
+use crate::frameworks::Identity;
 use crate::job::Job;
 use crate::status;
 use crate::view::View;
@@ -30,6 +31,13 @@ pub struct Plan {
     pub events: Vec<Note>,
     /// When to look again though nothing happened.
     pub wake_at: Option<Timestamp>,
+}
+
+impl Plan {
+    /// Whether it creates a child.
+    fn creates(&self) -> bool {
+        self.actions.iter().chain(&self.after).any(Action::creates)
+    }
 }
 
 /// A status to write.
@@ -61,6 +69,9 @@ pub enum Action {
     },
     /// Create a Service.
     CreateService(ServiceKey),
+    /// Create the Secret by which the job's pods know each other, with content made for it, or find that it is there. It is
+    /// never made anew: pods that run have the first.
+    CreateSecret(Identity),
     /// Delete a pod.
     DeletePod {
         /// Its name.
@@ -84,7 +95,10 @@ pub enum Action {
 impl Action {
     /// Whether it creates a child.
     pub fn creates(&self) -> bool {
-        matches!(self, Self::CreatePod(_) | Self::CreateService(_))
+        matches!(
+            self,
+            Self::CreatePod(_) | Self::CreateService(_) | Self::CreateSecret(_)
+        )
     }
 }
 
@@ -120,7 +134,8 @@ pub struct Note {
 /// All that should be done for a job now.
 ///
 /// In this order, and the first that applies decides: the job is somebody else's or on its way out; it has ended; it is
-/// suspended, whatever is wrong with it; it is not valid, or was changed as it may not be; its names are taken; it runs.
+/// suspended, whatever is wrong with it; it is not valid, or was changed as it may not be; its names are taken; pods are to be made
+/// and what they need is not there; it runs.
 /// A job that was accepted before and has a spec that is not goes on by the rules it was accepted with, as far as that
 /// is possible without making anything.
 pub fn plan(view: &View<'_>) -> Plan {
@@ -156,7 +171,13 @@ pub fn plan(view: &View<'_>) -> Plan {
     if job.is_suspended() || suspended::is_leaving(view) {
         return suspended::plan(Some(&parsed), view, None);
     }
-    active::plan(&parsed, view, refused::conflict(view).as_ref())
+    let conflict = refused::conflict(view);
+    let plan = active::plan(&parsed, view, conflict.as_ref());
+    // A job whose pods are all there goes on whatever they took to make.
+    match refused::unsupported(&parsed, view).filter(|_| plan.creates()) {
+        Some(objection) => active::plan(&parsed, view, Some(&objection)),
+        None => plan,
+    }
 }
 
 /// Why a job is not carried out as its spec says.

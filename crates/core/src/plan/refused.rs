@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason, TrainingJobStatus};
 
 use super::{Action, Note, Objection, Plan, finished, note};
+use crate::job::Job;
 use crate::status::{condition, forbidden_changes, given_up, set_condition, write};
 use crate::view::{Conflict, View};
 
@@ -62,6 +63,20 @@ pub(super) fn conflict(view: &View<'_>) -> Option<Objection> {
     leaving.then(|| Objection {
         reason,
         message: said.message.clone(),
+    })
+}
+
+/// What the job's pods can't be made without and this operator does not have.
+pub(super) fn unsupported(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
+    let first = job.keys().next()?;
+    let attached = job.framework.attachment(job, view.settings, first).is_some();
+    (attached && view.settings.agent.is_none()).then(|| Objection {
+        reason: Reason::Unsupported,
+        message: format!(
+            "{} needs the agent in its pods, and this operator has none to put there: install it without --no-agent, or start \
+             it with --agent-image. The job goes on by itself when there is one.",
+            job.framework.name()
+        ),
     })
 }
 

@@ -51,6 +51,17 @@ pub fn with_silent_agent() -> Settings {
     settings
 }
 
+/// An MPI job of a launcher and workers, with options.
+pub fn mpi(options: &str, workers: i32) -> TrainingJob {
+    let container = "{name: main, image: example/openmpi:1, command: [mpirun, /allreduce]}";
+    yaml(&format!(
+        "metadata: {{name: mnist}}\nspec:\n  framework: {{name: mpi, mpi: {{{options}}}}}\n  roles:\n  \
+         - {{name: launcher, template: {{spec: {{containers: [{container}]}}}}}}\n  \
+         - {{name: worker, replicas: {workers}, template: {{spec: {{containers: [{{name: main, image: \
+         example/openmpi:1}}]}}}}}}\n"
+    ))
+}
+
 pub fn custom(roles: &[(&str, i32)]) -> TrainingJob {
     job("custom", roles)
 }

@@ -12,7 +12,7 @@ mod ledger;
 pub mod schema;
 mod see;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus};
@@ -51,6 +51,8 @@ pub struct Log {
     pub pods: Vec<String>,
     /// Names of Services in the order of their creation.
     pub services: Vec<String>,
+    /// Names of Secrets in the order of their creation.
+    pub secrets: Vec<String>,
     /// Pods whose deletion was asked for, and whether by force.
     pub deleted: Vec<(String, bool)>,
     /// Names of pods that were given their labels back.
@@ -73,6 +75,10 @@ pub struct World {
     /// Names of objects of somebody else, which the operator finds when it needs them.
     pub taken: Vec<String>,
     pub conflicts: Vec<Conflict>,
+    /// The job's Secret exists.
+    pub secret: bool,
+    /// The operator knows that it does.
+    pub has_secret: bool,
     /// The server takes no pod, and says why.
     pub refusal: Option<Refusal>,
     pub nodes: NodeTable,
@@ -99,6 +105,8 @@ impl World {
             departed: Vec::new(),
             taken: Vec::new(),
             conflicts: Vec::new(),
+            secret: false,
+            has_secret: false,
             refusal: None,
             nodes: NodeTable::default(),
             settings: Settings::default(),
@@ -136,6 +144,7 @@ impl World {
             services: &self.services,
             departed: &self.departed,
             conflicts: &self.conflicts,
+            has_secret: self.has_secret,
             refusal: self.refusal.as_ref(),
             nodes: &self.nodes,
             settings: &self.settings,
@@ -194,6 +203,7 @@ impl World {
         // What only that process knew is forgotten.
         self.departed.clear();
         self.conflicts.clear();
+        self.has_secret &= all;
         !all
     }
 
@@ -274,6 +284,19 @@ impl World {
                     terminating: false,
                 });
             }
+            Action::CreateSecret(identity) => {
+                let job = Job::parse(&self.job).unwrap();
+                let secret = build::secret(&job, *identity, BTreeMap::new());
+                let name = secret.metadata.name.unwrap();
+                if self.meets_another("Secret", &name) {
+                    return;
+                }
+                // One that is there is found to be the job's own.
+                if !self.secret {
+                    self.log.secrets.push(name);
+                }
+                (self.secret, self.has_secret) = (true, true);
+            }
             Action::DeletePod { name, uid, force } => {
                 self.ledger.deletes(&self.job, name, uid);
                 let row = self
@@ -305,6 +328,9 @@ impl World {
         let uid = self.uid();
         let job = Job::parse(&self.job).unwrap();
         let pod = build::pod(&job, &self.settings, key).unwrap();
+        let needed = pod.spec.as_ref().unwrap().volumes.iter().flatten();
+        let mut needed = needed.filter_map(|volume| volume.secret.as_ref());
+        assert!(self.secret || needed.next().is_none(), "a pod before its Secret");
         let name = pod.metadata.name.unwrap();
         if self.meets_another("Pod", &name) {
             return;

@@ -46,6 +46,7 @@ impl World {
         let Log {
             pods,
             services,
+            secrets,
             deleted,
             deleted_services,
             labelled,
@@ -54,6 +55,7 @@ impl World {
         } = &self.log;
         pods.len()
             + services.len()
+            + secrets.len()
             + deleted.len()
             + deleted_services.len()
             + labelled.len()

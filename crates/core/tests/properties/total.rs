@@ -18,7 +18,7 @@ use trainyard_core::view::{
     Departed, NodeState, Nodes, PodEnd, PodPhase, PodRow, ServiceRow, Settings, Trouble, View,
 };
 
-use crate::common::jobs::{custom, pytorch};
+use crate::common::jobs::{custom, mpi, pytorch, with_agent};
 use crate::common::schema;
 
 fn time() -> impl Strategy<Value = Timestamp> {
@@ -277,7 +277,7 @@ fn job() -> impl Strategy<Value = TrainingJob> {
         option::of(number()),
     );
     let sets = option::of(vec(vec(role_name(), 0..3), 0..3));
-    let framework = prop_oneof![8 => select(vec!["custom", "pytorch"]), 1 => select(vec!["", "jax"])];
+    let framework = prop_oneof![8 => select(vec!["custom", "pytorch", "mpi"]), 1 => select(vec!["", "jax"])];
     (
         framework,
         any::<bool>(),
@@ -291,10 +291,10 @@ fn job() -> impl Strategy<Value = TrainingJob> {
         .prop_map(
             |(framework, sound, roles, (ttl, ttl_failed, deadline, limit), sets, suspend, odd, status)| {
                 let sound_roles: &[(&str, i32)] = &[("master", 1), ("worker", 3)];
-                let mut job = if framework == "pytorch" {
-                    pytorch(sound_roles)
-                } else {
-                    custom(sound_roles)
+                let mut job = match framework {
+                    "pytorch" => pytorch(sound_roles),
+                    "mpi" => mpi("", 3),
+                    _ => custom(sound_roles),
                 };
                 let template = job.spec.roles[0].template.clone();
                 job.status = status;
@@ -387,15 +387,18 @@ proptest! {
             .into_iter()
             .map(|(name, uid)| Departed { name: name.into(), uid: format!("uid-{uid}").into() })
             .collect();
+        let attached = job.spec.framework.name == "mpi";
+        let settings = if attached { with_agent() } else { Settings::default() };
         let plan = plan(&View {
             job: &job,
             pods: &pods,
             services: &services,
             departed: &departed,
             conflicts: &[],
+            has_secret: true,
             refusal: None,
             nodes: &Some3,
-            settings: &Settings::default(),
+            settings: &settings,
             now,
         });
         if let StatusWrite::Now(status) | StatusWrite::Early(status) | StatusWrite::Soon(status) = &plan.status {

@@ -7,10 +7,10 @@ use trainyard_api::{CleanPodPolicy, TrainingJob};
 use crate::common::World;
 use crate::common::jobs::{Change, custom, workers};
 
-type Script = fn(&mut World, &mut dyn FnMut(&mut World));
+pub(crate) type Script = fn(&mut World, &mut dyn FnMut(&mut World));
 
 /// Runs a script for n = 0, 1, 2, ... whose operator dies after its n-th write, until it no longer dies.
-fn at_every_write(job: &TrainingJob, script: Script, check: fn(&World)) -> usize {
+pub(crate) fn at_every_write(job: &TrainingJob, script: Script, check: fn(&World)) -> usize {
     for n in 0..200 {
         let mut left = Some(n);
         let mut world = World::new(job.clone());

@@ -19,6 +19,7 @@ mod depends;
 mod disruptions;
 mod failures;
 mod life;
+mod mpi;
 mod nodes;
 mod refused;
 mod resuming;

@@ -15,7 +15,7 @@ impl Hands {
     /// An object of the name exists. Whose is it?
     pub(super) async fn exists(&self, target: Target<'_>, child: Child, name: &str) -> Result<(), Failure> {
         let path = child.path(&target.key.namespace, name);
-        let found: SlimPod = match self.read(&path).await {
+        let found: SlimPod = match self.read(&path, child.answer()).await {
             Err(Failure::Gone) => {
                 return Err(Failure::Transient("it was there and is gone".to_owned(), None));
             }
@@ -23,8 +23,9 @@ impl Hands {
         };
         match Claim::of(&found.metadata, target) {
             // Our own, of a request whose answer was lost, or of a former leader.
-            Claim::Ours if found.metadata.is_labelled() => {
-                self.see(child, found);
+            // Nobody looks for a Secret by its labels.
+            Claim::Ours if found.metadata.is_labelled() || child == Child::Secret => {
+                self.see(target, child, found);
                 Ok(())
             }
             Claim::Ours => self.show(target, child, name, &found.metadata).await,
@@ -51,7 +52,7 @@ impl Hands {
         let path = child.path(&target.key.namespace, name);
         let request = request(Method::PATCH, &path, Answer::Whole, Some(&labels))?;
         let labelled = self.send::<SlimPod>(target.term, request).await?;
-        self.see(child, labelled);
+        self.see(target, child, labelled);
         Ok(())
     }
 
@@ -68,7 +69,7 @@ impl Hands {
         let request = request(Method::PATCH, &path, Answer::Whole, Some(&body))?;
         let labelled = self.send::<SlimPod>(target.term, request).await?;
         let stays = labelled.metadata.is_fully_labelled();
-        self.see(Child::Pod, labelled);
+        self.see(target, Child::Pod, labelled);
         if stays {
             Ok(())
         } else {
@@ -82,7 +83,7 @@ impl Hands {
         let mut any = false;
         for name in missing {
             let path = Child::Pod.path(&target.key.namespace, name);
-            let found = match self.read::<SlimPod>(&path).await {
+            let found = match self.read::<SlimPod>(&path, Answer::Whole).await {
                 Err(Failure::Gone) => continue,
                 found => found?,
             };
@@ -91,7 +92,7 @@ impl Hands {
             }
             if found.metadata.is_labelled() {
                 // Somebody gave it its label back, and the watch is about to say so.
-                self.see(Child::Pod, found);
+                self.see(target, Child::Pod, found);
             } else {
                 self.show(target, Child::Pod, name, &found.metadata).await?;
             }
@@ -104,13 +105,11 @@ impl Hands {
     pub async fn probe(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<bool, Failure> {
         let mut changed = false;
         for conflict in conflicts {
-            let child = if conflict.kind == Child::Pod.kind() {
-                Child::Pod
-            } else {
-                Child::Service
+            let Some(child) = Child::of(conflict.kind) else {
+                continue;
             };
             let path = child.path(&target.key.namespace, &conflict.name);
-            let found = match self.read::<SlimPod>(&path).await {
+            let found = match self.read::<SlimPod>(&path, child.answer()).await {
                 Err(Failure::Gone) => None,
                 found => Some(found?),
             };
@@ -128,7 +127,7 @@ impl Hands {
                 }
                 (Some(Claim::Ours), Some(found)) => {
                     self.index.resolve(target.uid, conflict.kind, &conflict.name);
-                    self.see(child, found);
+                    self.see(target, child, found);
                 }
                 _ => self.index.resolve(target.uid, conflict.kind, &conflict.name),
             }
@@ -143,13 +142,30 @@ impl Hands {
 pub(super) enum Child {
     Pod,
     Service,
+    Secret,
 }
 
 impl Child {
+    const ALL: [Self; 3] = [Self::Pod, Self::Service, Self::Secret];
+
+    /// The kind of a name.
+    fn of(kind: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|child| child.kind() == kind)
+    }
+
+    /// What is read of one that exists: of a Secret never what it holds.
+    const fn answer(self) -> Answer {
+        match self {
+            Self::Pod | Self::Service => Answer::Whole,
+            Self::Secret => Answer::Metadata,
+        }
+    }
+
     pub(super) const fn kind(self) -> &'static str {
         match self {
             Self::Pod => "Pod",
             Self::Service => "Service",
+            Self::Secret => "Secret",
         }
     }
 
@@ -157,6 +173,7 @@ impl Child {
         match self {
             Self::Pod => Path::pod(namespace, name),
             Self::Service => Path::service(namespace, name),
+            Self::Secret => Path::secret(namespace, name),
         }
     }
 }

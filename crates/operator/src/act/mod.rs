@@ -13,15 +13,17 @@ use futures::future::{Fuse, FusedFuture};
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use http::Method;
+use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
-use trainyard_api::TrainingJob;
+use trainyard_api::{TrainingJob, names};
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::plan::Action;
 use trainyard_core::view::{Refusal, Settings};
 
+use crate::identity;
 use crate::index::{Index, JobKey, Kind, Source};
 use crate::leader::Leadership;
 use crate::settings::SharedSettings;
@@ -101,6 +103,7 @@ impl Done {
             (Action::CreateService(key), Some(job)) => {
                 (Child::Service.kind(), build::service_name(job.name, *key))
             }
+            (Action::CreateSecret(_), Some(job)) => (Child::Secret.kind(), names::mpi_secret(job.name)),
             _ => return,
         };
         let known = self.failure.as_ref().zip(self.refusal.as_ref());
@@ -208,9 +211,7 @@ impl Hands {
     ) -> Result<(), Failure> {
         let namespace = &target.key.namespace;
         match action {
-            Action::CreatePod(_) | Action::CreateService(_) if refused.get().is_some() => {
-                Err(Failure::Skipped)
-            }
+            action if action.creates() && refused.get().is_some() => Err(Failure::Skipped),
             Action::CreatePod(key) => {
                 let pod = job.and_then(|job| build::pod(job, &self.settings.now(), key));
                 let Some(pod) = pod else { return Ok(()) };
@@ -228,6 +229,16 @@ impl Hands {
                 let create =
                     Creation::new(target, Child::Service, service.metadata.name.as_deref(), &service)?;
                 drop(service);
+                self.create(target, create, refused).await
+            }
+            Action::CreateSecret(identity) => {
+                let Some(job) = job else { return Ok(()) };
+                // Made anew for every try, and thrown away where there is one already.
+                let content = identity::make(identity, Timestamp::now())
+                    .map_err(|error| Failure::Refused(error.to_string()))?;
+                let secret = build::secret(job, identity, content);
+                let create = Creation::new(target, Child::Secret, secret.metadata.name.as_deref(), &secret)?;
+                drop(secret);
                 self.create(target, create, refused).await
             }
             Action::DeletePod { name, uid, force } => {
@@ -253,7 +264,7 @@ impl Hands {
         let Creation { child, name, request } = create;
         match self.send::<SlimPod>(target.term, request).await {
             Ok(created) => {
-                self.see(child, created);
+                self.see(target, child, created);
                 Ok(())
             }
             Err(Failure::Exists) => self.exists(target, child, &name).await,
@@ -266,16 +277,17 @@ impl Hands {
         }
     }
 
-    fn see(&self, child: Child, object: SlimPod) {
+    fn see(&self, target: Target<'_>, child: Child, object: SlimPod) {
         match child {
-            Child::Pod => self.index.apply_pod(object, Source::Answer),
-            Child::Service => self.index.apply_service(
-                &SlimMeta {
-                    metadata: object.metadata,
-                },
-                Source::Answer,
-            ),
-        };
+            Child::Pod => {
+                self.index.apply_pod(object, Source::Answer);
+            }
+            Child::Service => {
+                let SlimPod { metadata, .. } = object;
+                self.index.apply_service(&SlimMeta { metadata }, Source::Answer);
+            }
+            Child::Secret => self.index.remember(target.uid, |memory| memory.has_secret = true),
+        }
     }
 
     async fn delete_child(
@@ -332,8 +344,8 @@ impl Hands {
         }
     }
 
-    async fn read<T: DeserializeOwned>(&self, path: &Path) -> Result<T, Failure> {
-        let request = request(Method::GET, path, Answer::Whole, None::<&()>)?;
+    async fn read<T: DeserializeOwned>(&self, path: &Path, answer: Answer) -> Result<T, Failure> {
+        let request = request(Method::GET, path, answer, None::<&()>)?;
         self.client.request(request).await.map_err(Failure::from)
     }
 }

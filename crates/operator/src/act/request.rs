@@ -21,6 +21,10 @@ impl Path {
         Self::of("/api/v1", namespace, "services", name)
     }
 
+    pub(super) fn secret(namespace: &str, name: &str) -> Self {
+        Self::of("/api/v1", namespace, "secrets", name)
+    }
+
     pub(super) fn job(namespace: &str, name: &str) -> Self {
         Self::of("/apis/trainyard.dev/v1alpha1", namespace, "trainingjobs", name)
     }

@@ -140,6 +140,8 @@ pub struct Memory {
     pub warned: Option<u64>,
     /// When it was last looked whether what is in its way still is.
     pub probed: Option<Instant>,
+    /// The Secret by which its pods know each other was made, or seen.
+    pub has_secret: bool,
     /// It has been deleted by us.
     pub deleted: bool,
     /// The generation for which it was reported as malformed.

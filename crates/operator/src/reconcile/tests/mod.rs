@@ -1,4 +1,5 @@
 mod denied;
+mod identity;
 mod life;
 mod server;
 mod trouble;
@@ -15,6 +16,7 @@ use crate::slim::{JobObject, SlimMeta, Version};
 
 struct Operator {
     server: Server,
+    settings: SharedSettings,
     reconciler: Reconciler,
     senders: Senders,
     term: CancellationToken,
@@ -22,18 +24,23 @@ struct Operator {
 
 impl Operator {
     fn new() -> Self {
-        let server = Server::default();
+        Self::before(Server::default())
+    }
+
+    /// That has just been started, and knows what it is told and what it asks.
+    fn before(server: Server) -> Self {
         let index = Arc::new(Index::new(&[]));
         for kind in [Kind::Job, Kind::Pod, Kind::Service] {
             index.listing(kind, 0, Version(5));
             index.listed(kind, 0, Version(5), Instant::now());
         }
         let leadership = Leadership::always();
+        let settings = SharedSettings::default();
         let hands = Hands::new(
             server.client(),
             index.clone(),
             leadership.clone(),
-            SharedSettings::default(),
+            settings.clone(),
         );
         let (recorder, senders) = Recorder::start(&server.client(), hands.gate(), &leadership, "test");
         let reconciler = Reconciler {
@@ -45,6 +52,7 @@ impl Operator {
         };
         Self {
             server,
+            settings,
             reconciler,
             senders,
             term: CancellationToken::new(),

@@ -25,6 +25,10 @@ pub(super) struct Server {
     pub(super) former: Arc<Mutex<Option<String>>>,
     /// What is found by its name.
     pub(super) found: Arc<Mutex<Option<Value>>>,
+    /// The name of an object that exists, and the UID of the job that owns it.
+    owned: Arc<Mutex<Option<(String, String)>>>,
+    /// How often something was read.
+    reads: Arc<AtomicUsize>,
     /// What happens while the next status is written.
     pub(super) meanwhile: Arc<Mutex<Option<Happening>>>,
 }
@@ -48,6 +52,9 @@ impl Server {
             && let Some(happens) = self.meanwhile.lock().unwrap().take()
         {
             happens();
+        }
+        if method == Method::GET {
+            self.reads.fetch_add(1, Ordering::Relaxed);
         }
         let mut writes = self.writes.lock().unwrap();
         if self.denied.lock().unwrap().as_ref() == Some(&method) {
@@ -93,6 +100,21 @@ impl Server {
                 return if found { (200, other) } else { (404, nothing) };
             }
             if method == Method::POST && body["metadata"]["name"] == **name {
+                return (
+                    409,
+                    json!({"kind": "Status", "code": 409, "reason": "AlreadyExists"}),
+                );
+            }
+        }
+        if let Some((name, owner)) = &*self.owned.lock().unwrap() {
+            if method == Method::GET && path.ends_with(name.as_str()) {
+                let mut object = left_by_a_former_job(name);
+                object["metadata"]["deletionTimestamp"] = Value::Null;
+                object["metadata"]["ownerReferences"][0]["uid"] = json!(owner);
+                return (200, object);
+            }
+            if method == Method::POST && body["metadata"]["name"] == **name {
+                writes.push((method, path.to_owned(), json!({"refused": true})));
                 return (
                     409,
                     json!({"kind": "Status", "code": 409, "reason": "AlreadyExists"}),
@@ -152,10 +174,14 @@ impl Server {
 
     /// The pod of an index as it was created, in a phase.
     pub(super) fn pod(&self, index: usize, phase: &str) -> Value {
+        self.pod_of(&format!("a-w-{index}"), phase)
+    }
+
+    /// The pod of a name as it was created, in a phase.
+    pub(super) fn pod_of(&self, name: &str, phase: &str) -> Value {
         let writes = self.writes.lock().unwrap();
-        let name = format!("a-w-{index}");
         let created = |(_, path, body): &&(Method, String, Value)| {
-            path.ends_with("/pods") && body["metadata"]["name"] == *name
+            path.ends_with("/pods") && body["metadata"]["name"] == name
         };
         let mut pod = writes.iter().rfind(created).unwrap().2.clone();
         pod["metadata"]["uid"] = json!(format!("uid-of-{name}"));
@@ -170,6 +196,43 @@ impl Server {
         let writes = self.writes.lock().unwrap();
         let written = |(_, path, _): &&(Method, String, Value)| path.ends_with("/status");
         writes.iter().rfind(written).unwrap().2["status"].clone()
+    }
+
+    /// The job as it was last written.
+    pub(super) fn job(&self) -> Value {
+        let writes = self.writes.lock().unwrap();
+        let written = |(_, path, _): &&(Method, String, Value)| path.ends_with("/status");
+        let mut job = writes.iter().rfind(written).unwrap().2.clone();
+        let version = VERSION.fetch_add(1, Ordering::Relaxed);
+        job["metadata"]["resourceVersion"] = json!(version.to_string());
+        job
+    }
+
+    /// What was created in a collection.
+    pub(super) fn created(&self, collection: &str) -> Vec<Value> {
+        let writes = self.writes.lock().unwrap();
+        let created = writes
+            .iter()
+            .filter(|(method, path, _)| *method == Method::POST && path.ends_with(collection));
+        created
+            .map(|(_, _, body)| {
+                let mut object = body.clone();
+                let version = VERSION.fetch_add(1, Ordering::Relaxed);
+                object["metadata"]["resourceVersion"] = json!(version.to_string());
+                object["metadata"]["uid"] = json!(format!("uid-of-{collection}-{version}"));
+                object
+            })
+            .collect()
+    }
+
+    /// The Secret of the job exists.
+    pub(super) fn has_a_secret(&self) {
+        *self.owned.lock().unwrap() = Some(("a-mpi".to_owned(), "u1".to_owned()));
+    }
+
+    /// How often something was read.
+    pub(super) fn reads(&self) -> usize {
+        self.reads.load(Ordering::Relaxed)
     }
 
     pub(super) fn deletions(&self) -> usize {

@@ -1,0 +1,192 @@
+//! What a pod has more because programs are started in it, or from it, by other pods: the agent itself, lists of hosts, and
+//! the credentials by which both sides know each other.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Container, EmptyDirVolumeSource, PodSpec, Probe, SecretVolumeSource, TCPSocketAction, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Serialize;
+use trainyard_api::{HostFile, names};
+
+use crate::agent;
+use crate::frameworks::{Attachment, Hosts};
+use crate::job::{Job, Role};
+use crate::view::Agent;
+
+/// The container that puts the agent and the lists of hosts into the pod.
+pub const INSTALL_CONTAINER: &str = "trainyard-install";
+/// Where they are put. horovodrun leaves out its own checks only for a shell in this very place.
+pub const DIRECTORY: &str = "/etc/mpi";
+/// What starts a program in another pod, as `ssh` would be called.
+pub const SHELL: &str = "/etc/mpi/kubexec.sh";
+/// The list of hosts that every job has.
+pub const HOST_FILE: &str = "/etc/mpi/hostfile";
+/// Where the credentials are.
+pub const IDENTITY: &str = "/var/run/trainyard-identity";
+/// The port on which programs are started from elsewhere.
+pub const PORT: i32 = 7522;
+
+/// What else is in [`DIRECTORY`].
+pub(crate) const PROGRAM: &str = "/etc/mpi/trainyard-agent";
+pub(crate) const FILES: &str = "/etc/mpi/files";
+
+/// These belong to the agent; `trainyard_api::validate` keeps users from names that begin like this.
+const VOLUME: &str = "trainyard-mpi";
+const IDENTITY_VOLUME: &str = "trainyard-identity";
+const PORT_NAME: &str = "trainyard-mpi";
+
+/// The directory of a file: all before the last `/`.
+pub(crate) fn directory(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
+}
+
+/// The container that prepares the pod for programs from elsewhere, or for starting them there. All else that this takes is
+/// added to the pod.
+pub(crate) fn add(
+    job: &Job<'_>,
+    role: &Role<'_>,
+    agent: &Agent,
+    attachment: &Attachment,
+    spec: &mut PodSpec,
+) -> Container {
+    let directories = directories(&attachment.files);
+    let identity = job.framework.identity(job).is_some();
+    for container in spec
+        .init_containers
+        .iter_mut()
+        .flatten()
+        .chain(&mut spec.containers)
+    {
+        let mounts = container.volume_mounts.get_or_insert_default();
+        mounts.push(mount(DIRECTORY, None));
+        mounts.extend(directories.iter().enumerate().map(|(n, directory)| {
+            let within = format!("files/{n}");
+            mount(directory, Some(within))
+        }));
+    }
+    let main = spec.containers.iter_mut().find(|c| c.name == role.main.name);
+    if let Some(main) = main {
+        connect(main, identity);
+        if attachment.serves {
+            serve(main);
+        }
+    }
+    let volumes = spec.volumes.get_or_insert_default();
+    volumes.push(Volume {
+        name: VOLUME.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    });
+    if identity {
+        volumes.push(Volume {
+            name: IDENTITY_VOLUME.to_owned(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(names::mpi_secret(job.name)),
+                // Programs run as any user.
+                default_mode: Some(0o444),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        });
+    }
+    install(agent, attachment, &directories, spec)
+}
+
+/// The directories of files that are not where the agent is, each once.
+fn directories(files: &[HostFile]) -> Vec<&str> {
+    let mut directories = Vec::new();
+    for file in files {
+        let directory = directory(&file.path);
+        if directory != DIRECTORY && !directories.contains(&directory) {
+            directories.push(directory);
+        }
+    }
+    directories
+}
+
+fn mount(path: &str, within: Option<String>) -> VolumeMount {
+    VolumeMount {
+        name: VOLUME.to_owned(),
+        mount_path: path.to_owned(),
+        read_only: Some(true),
+        sub_path: within,
+        ..VolumeMount::default()
+    }
+}
+
+/// Gives a container what it takes to call other pods, or to be called.
+fn connect(main: &mut Container, identity: bool) {
+    let env = main.env.get_or_insert_default();
+    env.insert(0, agent::variable(("TRAINYARD_SHELL_PORT", &PORT.to_string())));
+    if identity {
+        env.insert(1, agent::variable(("TRAINYARD_IDENTITY", IDENTITY)));
+        main.volume_mounts.get_or_insert_default().push(VolumeMount {
+            name: IDENTITY_VOLUME.to_owned(),
+            mount_path: IDENTITY.to_owned(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        });
+    }
+}
+
+/// Lets other pods start programs in a container.
+fn serve(main: &mut Container) {
+    let given = main.command.take().filter(|command| !command.is_empty());
+    let ours: &[&str] = match given {
+        Some(_) => &[PROGRAM, "run", "--serve", "--"],
+        None => &[PROGRAM, "serve"],
+    };
+    let ours = ours.iter().map(|word| (*word).to_owned());
+    main.command = Some(ours.chain(given.into_iter().flatten()).collect());
+    crate::build::add_port(main, PORT_NAME, PORT);
+    main.readiness_probe.get_or_insert_with(|| Probe {
+        tcp_socket: Some(TCPSocketAction {
+            port: IntOrString::Int(PORT),
+            host: None,
+        }),
+        period_seconds: Some(1),
+        failure_threshold: Some(3),
+        ..Probe::default()
+    });
+}
+
+/// What the agent is to put into its directory.
+#[derive(Serialize)]
+struct Install<'a> {
+    directory: &'a str,
+    hosts: &'a [Hosts],
+    files: Vec<BTreeMap<&'a str, String>>,
+}
+
+fn install(agent: &Agent, attachment: &Attachment, directories: &[&str], spec: &PodSpec) -> Container {
+    let file = |file: &HostFile| {
+        BTreeMap::from([
+            ("path", inside(&file.path, directories)),
+            ("format", file.format.as_str().to_owned()),
+        ])
+    };
+    let install = Install {
+        directory: DIRECTORY,
+        hosts: &attachment.hosts,
+        files: attachment.files.iter().map(file).collect(),
+    };
+    // Strings and numbers can always be written.
+    let install = serde_json::to_string(&install).unwrap_or_default();
+    let mount = VolumeMount {
+        read_only: None,
+        ..mount(DIRECTORY, None)
+    };
+    let env = [("TRAINYARD_INSTALL", &*install)];
+    agent::container(agent, INSTALL_CONTAINER, "install", &env, mount, spec)
+}
+
+/// Where the agent writes a file, all of whose places are within its own directory.
+fn inside(path: &str, directories: &[&str]) -> String {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    match directories.iter().position(|other| *other == directory(path)) {
+        Some(n) => format!("{FILES}/{n}/{name}"),
+        None => path.to_owned(),
+    }
+}

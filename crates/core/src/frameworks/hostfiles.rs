@@ -1,0 +1,106 @@
+//! Which places host files may have.
+
+use trainyard_api::{FieldError, HostFile};
+
+use crate::attach::{DIRECTORY, FILES, HOST_FILE, IDENTITY, PROGRAM, SHELL, directory};
+
+const MAX_FILES: usize = 8;
+const MAX_PATH: usize = 255;
+
+/// Directories that images need as they are. A directory with host files replaces the one of the image.
+const NEEDED: &[&str] = &[
+    "", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc",
+    "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var",
+];
+
+/// Below these nothing can be put.
+const KERNEL: &[&str] = &["/dev", "/proc", "/sys"];
+
+/// What is wrong with the places of host files.
+pub(super) fn check(files: &[HostFile]) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if files.len() > MAX_FILES {
+        errors.push(FieldError::new(
+            "spec.framework.mpi.hostFiles",
+            format!("at most {MAX_FILES} files are possible"),
+        ));
+    }
+    for (i, file) in files.iter().enumerate() {
+        let before = files.get(..i).unwrap_or_default();
+        if let Some(problem) = problem(&file.path).or_else(|| clash(&file.path, before)) {
+            errors.push(FieldError::new(
+                format!("spec.framework.mpi.hostFiles[{i}].path"),
+                problem,
+            ));
+        }
+    }
+    errors
+}
+
+/// What is wrong with a path by itself.
+fn problem(path: &str) -> Option<String> {
+    let printable = |c: char| !c.is_control();
+    if path.len() > MAX_PATH || !path.chars().all(printable) {
+        return Some(format!("give a path of at most {MAX_PATH} printable characters"));
+    }
+    let Some(rest) = path.strip_prefix('/') else {
+        return Some(format!(
+            "{path:?} is no absolute path: begin it with '/', such as /job/hostfile"
+        ));
+    };
+    if rest.split('/').any(|step| matches!(step, "" | "." | "..")) {
+        return Some(format!(
+            "{path:?} has a step that is empty, '.' or '..': write the path of a file without them"
+        ));
+    }
+    // A volume's place is written with colons between its parts.
+    if path.contains(':') {
+        return Some(format!("{path:?} has a ':': use another name"));
+    }
+    if [HOST_FILE, SHELL, PROGRAM, FILES].contains(&path) {
+        return Some(format!(
+            "{path} is there already, made by the operator: give another path"
+        ));
+    }
+    let directory = directory(path);
+    if directory != DIRECTORY && is_within(directory, DIRECTORY) {
+        return Some(format!(
+            "{DIRECTORY} has no directories for host files: put it into {DIRECTORY} itself, or elsewhere"
+        ));
+    }
+    if NEEDED.contains(&directory)
+        || KERNEL.iter().any(|kernel| is_within(directory, kernel))
+        || is_within(directory, IDENTITY)
+        || is_within(IDENTITY, directory)
+    {
+        return Some(format!(
+            "the directory of host files replaces that of the image, which programs need: give a directory of its own, \
+             such as /job/{}",
+            path.rsplit('/').next().unwrap_or_default()
+        ));
+    }
+    None
+}
+
+/// What is wrong with a path beside others.
+fn clash(path: &str, others: &[HostFile]) -> Option<String> {
+    let within = |one: &str, other: &str| one != other && is_within(one, other);
+    others.iter().find_map(|other| {
+        let (this, that) = (directory(path), directory(&other.path));
+        if other.path == path {
+            Some(format!("there is a host file {path} already: give each its own path"))
+        } else if within(this, that) || within(that, this) {
+            Some(format!(
+                "{this} and {that} have host files, and one is inside of the other: use one directory, or two side by side"
+            ))
+        } else {
+            None
+        }
+    })
+}
+
+/// Whether a path is a directory or something in it.
+pub(super) fn is_within(path: &str, directory: &str) -> bool {
+    path.strip_prefix(directory)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

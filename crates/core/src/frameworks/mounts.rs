@@ -1,0 +1,58 @@
+//! Which places the volumes of users may have beside those of the agent.
+
+use trainyard_api::{FieldError, HostFile, TrainingJob};
+
+use super::hostfiles::is_within;
+use crate::attach::{DIRECTORY, IDENTITY, directory};
+
+/// What is wrong with where volumes of users are mounted, in a job whose `listing` role has these host files.
+pub(super) fn check(job: &TrainingJob, files: &[HostFile], listing: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (i, role) in job.spec.roles.iter().enumerate() {
+        let Some(pod) = &role.template.spec else { continue };
+        let lists = [
+            ("containers", Some(&pod.containers)),
+            ("initContainers", pod.init_containers.as_ref()),
+        ];
+        let files = if role.name == listing { files } else { &[] };
+        for (list, containers) in lists {
+            for (c, container) in containers.into_iter().flatten().enumerate() {
+                for (m, mount) in container.volume_mounts.iter().flatten().enumerate() {
+                    let path = normal(&mount.mount_path);
+                    let problem = reserved(path).or_else(|| holds_a_file(path, files));
+                    errors.extend(problem.map(|problem| {
+                        let at = format!("spec.roles[{i}].template.spec.{list}[{c}].volumeMounts[{m}]");
+                        FieldError::new(format!("{at}.mountPath"), problem)
+                    }));
+                }
+            }
+        }
+    }
+    errors
+}
+
+fn normal(path: &str) -> &str {
+    path.trim_end_matches('/')
+}
+
+fn reserved(path: &str) -> Option<String> {
+    let taken = [DIRECTORY, IDENTITY]
+        .into_iter()
+        .find(|taken| is_within(path, taken));
+    taken.map(|taken| {
+        format!("{taken} is where the operator puts what MPI needs: mount the volume somewhere else")
+    })
+}
+
+/// A volume and a directory of host files in each other's place.
+fn holds_a_file(path: &str, files: &[HostFile]) -> Option<String> {
+    let (i, file) = files.iter().enumerate().find(|(_, file)| {
+        let directory = directory(&file.path);
+        directory != DIRECTORY && (is_within(directory, path) || is_within(path, directory))
+    })?;
+    Some(format!(
+        "the host file {} (spec.framework.mpi.hostFiles[{i}]) would be in the same place: mount the volume somewhere else, \
+         or give the file another path",
+        file.path
+    ))
+}

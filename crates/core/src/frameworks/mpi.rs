@@ -1,0 +1,293 @@
+//! `mpi`: a launcher that calls mpirun, and workers in which mpirun starts processes.
+//!
+//! The launcher decides how the job ends. It starts when the workers are ready, and reaches them through the agent, which
+//! is in every pod: an image needs an MPI and nothing else. A worker that fails for good fails the job too: the launcher could
+//! not go on, and what the others hold would be held in vain.
+
+use trainyard_api::{
+    Dependency, DependencyState, FieldError, HostFile, HostFileFormat, MpiImplementation, MpiOptions,
+    RestartPolicy, TrainingJob, names,
+};
+
+use super::{
+    Attachment, Contribution, Framework, Hosts, Identity, RoleRule, accelerators, hostfiles, mounts,
+};
+use crate::attach::{HOST_FILE, PORT, SHELL};
+use crate::job::{Job, Role};
+use crate::plan::PodKey;
+use crate::view::Settings;
+
+const LAUNCHER: &str = "launcher";
+const WORKER: &str = "worker";
+
+pub(super) struct Mpi;
+
+fn options(job: &TrainingJob) -> MpiOptions {
+    job.spec.framework.mpi.clone().unwrap_or_default()
+}
+
+fn implementation(job: &TrainingJob) -> MpiImplementation {
+    options(job).implementation.unwrap_or_default()
+}
+
+fn launcher_works(job: &TrainingJob) -> bool {
+    options(job).launcher_as_worker == Some(true)
+}
+
+fn is_launcher(job: &Job<'_>, pod: PodKey) -> bool {
+    job.roles.get(pod.role).is_some_and(|role| role.name == LAUNCHER)
+}
+
+/// Processes in each pod of a role: the user's number, else one per accelerator, else one.
+fn slots(job: &Job<'_>, role: &Role<'_>) -> i32 {
+    options(job.object)
+        .slots_per_worker
+        .unwrap_or_else(|| accelerators(role.main).max(1))
+}
+
+/// The hosts in which mpirun starts processes, in order.
+fn hosts(job: &Job<'_>, settings: &Settings) -> Vec<Hosts> {
+    let launcher = job.role(LAUNCHER).filter(|_| launcher_works(job.object));
+    let roles = launcher.into_iter().chain(job.role(WORKER));
+    roles
+        .map(|(_, role)| Hosts {
+            pattern: job.host_pattern(role, &settings.cluster_domain),
+            from: 0,
+            count: role.replicas,
+            slots: slots(job, role),
+        })
+        .collect()
+}
+
+/// The files that list the hosts: the one that mpirun reads, and those that the user wants.
+fn files(job: &TrainingJob) -> Vec<HostFile> {
+    let format = match implementation(job) {
+        MpiImplementation::OpenMPI => HostFileFormat::OpenMPI,
+        MpiImplementation::MPICH => HostFileFormat::MPICH,
+        MpiImplementation::Intel => HostFileFormat::Intel,
+    };
+    let own = HostFile {
+        path: HOST_FILE.to_owned(),
+        format,
+    };
+    let more = options(job).host_files.unwrap_or_default();
+    std::iter::once(own).chain(more).collect()
+}
+
+/// How processes are started in other pods. Workers are told too: with many of them mpirun has some start others.
+fn shell(implementation: MpiImplementation) -> &'static [(&'static str, &'static str)] {
+    match implementation {
+        MpiImplementation::OpenMPI => &[
+            ("OMPI_MCA_plm_rsh_agent", SHELL),
+            ("OMPI_MCA_orte_keep_fqdn_hostnames", "true"),
+            // Open MPI 5 knows none of the names above, and would start all processes in the launcher.
+            ("PRTE_MCA_plm_ssh_agent", SHELL),
+            ("PRTE_MCA_plm_rsh_agent", SHELL),
+            ("PRTE_MCA_prte_keep_fqdn_hostnames", "true"),
+        ],
+        MpiImplementation::MPICH => &[("HYDRA_LAUNCHER", "ssh"), ("HYDRA_LAUNCHER_EXEC", SHELL)],
+        MpiImplementation::Intel => &[
+            ("I_MPI_HYDRA_BOOTSTRAP", "ssh"),
+            ("I_MPI_HYDRA_BOOTSTRAP_EXEC", SHELL),
+        ],
+    }
+}
+
+/// Where processes are started.
+fn places(implementation: MpiImplementation, slots: i32) -> Vec<(&'static str, String)> {
+    let file = HOST_FILE.to_owned();
+    match implementation {
+        MpiImplementation::OpenMPI => vec![
+            ("OMPI_MCA_orte_default_hostfile", file.clone()),
+            ("OMPI_MCA_orte_set_default_slots", slots.to_string()),
+            ("PRTE_MCA_prte_default_hostfile", file),
+        ],
+        MpiImplementation::MPICH => vec![("HYDRA_HOST_FILE", file)],
+        MpiImplementation::Intel => vec![
+            ("I_MPI_HYDRA_HOST_FILE", file),
+            ("I_MPI_PERHOST", slots.to_string()),
+        ],
+    }
+}
+
+impl Framework for Mpi {
+    fn name(&self) -> &'static str {
+        "mpi"
+    }
+
+    fn roles(&self) -> Option<&'static [RoleRule]> {
+        Some(&[
+            RoleRule {
+                name: LAUNCHER,
+                max: Some(1),
+                required: true,
+            },
+            RoleRule {
+                name: WORKER,
+                max: None,
+                required: true,
+            },
+        ])
+    }
+
+    fn restart_policy(&self, _: &str) -> RestartPolicy {
+        RestartPolicy::OnFailure
+    }
+
+    fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
+        let launcher = roles.iter().position(|role| role.name == LAUNCHER);
+        launcher.map(|launcher| vec![launcher]).into_iter().collect()
+    }
+
+    fn dependencies(&self, role: &str, roles: &[&str]) -> Vec<Dependency> {
+        if role != LAUNCHER || !roles.contains(&WORKER) {
+            return Vec::new();
+        }
+        vec![Dependency {
+            role: WORKER.to_owned(),
+            state: DependencyState::Ready,
+        }]
+    }
+
+    fn reserved_env(&self) -> &'static [&'static str] {
+        &[
+            "OMPI_MCA_plm_rsh_agent",
+            "OMPI_MCA_orte_default_hostfile",
+            "OMPI_MCA_orte_keep_fqdn_hostnames",
+            "PRTE_MCA_plm_ssh_agent",
+            "PRTE_MCA_plm_rsh_agent",
+            "PRTE_MCA_prte_default_hostfile",
+            "PRTE_MCA_prte_keep_fqdn_hostnames",
+            "HYDRA_HOST_FILE",
+            "HYDRA_LAUNCHER",
+            "HYDRA_LAUNCHER_EXEC",
+            "I_MPI_HYDRA_HOST_FILE",
+            "I_MPI_HYDRA_BOOTSTRAP",
+            "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+            "TRAINYARD_*",
+        ]
+    }
+
+    fn contribution(&self, job: &Job<'_>, _: &Settings, pod: PodKey) -> Contribution {
+        let implementation = implementation(job.object);
+        let Some(role) = job.roles.get(pod.role) else {
+            return Contribution::default();
+        };
+        let mut env = vec![("K_MPI_JOB_ROLE", role.name.to_owned())];
+        let shell = shell(implementation).iter();
+        env.extend(shell.map(|(name, value)| (*name, (*value).to_owned())));
+        if is_launcher(job, pod) {
+            let slots = job.role(WORKER).map_or(1, |(_, worker)| slots(job, worker));
+            env.extend(places(implementation, slots));
+            if !launcher_works(job.object) && accelerators(role.main) == 0 {
+                // Some runtimes show all devices to a container that asks for none.
+                let hidden = ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"];
+                env.extend(hidden.map(|name| (name, String::new())));
+            }
+        }
+        Contribution {
+            env: env
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+            ports: Vec::new(),
+        }
+    }
+
+    fn attachment(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<Attachment> {
+        Some(if is_launcher(job, pod) {
+            Attachment {
+                hosts: hosts(job, settings),
+                files: files(job.object),
+                serves: false,
+            }
+        } else {
+            Attachment {
+                serves: true,
+                ..Attachment::default()
+            }
+        })
+    }
+
+    fn identity(&self, _: &Job<'_>) -> Option<Identity> {
+        Some(Identity::Certificate)
+    }
+
+    fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        let options = options(job);
+        if let Some(slots) = options.slots_per_worker.filter(|slots| *slots < 1) {
+            errors.push(FieldError::new(
+                "spec.framework.mpi.slotsPerWorker",
+                format!("{slots} processes can't train: give at least 1, or leave it out"),
+            ));
+        }
+        let secret = names::mpi_secret(job.metadata.name.as_deref().unwrap_or_default());
+        if secret.len() > names::MAX_NAME {
+            errors.push(FieldError::new(
+                "metadata.name",
+                format!(
+                    "the Secret name {secret:?} is longer than {} characters: shorten it",
+                    names::MAX_NAME
+                ),
+            ));
+        }
+        let given = options.host_files.unwrap_or_default();
+        errors.extend(hostfiles::check(&given));
+        errors.extend(mounts::check(job, &given, LAUNCHER));
+        for (i, role) in job.spec.roles.iter().enumerate() {
+            if role.name == WORKER {
+                errors.extend(check_worker(job, i));
+            }
+        }
+        errors
+    }
+}
+
+/// What is wrong with the workers.
+fn check_worker(job: &TrainingJob, position: usize) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let Some(role) = job.spec.roles.get(position) else {
+        return errors;
+    };
+    let at = format!("spec.roles[{position}]");
+    let launcher = job.spec.roles.iter().find(|role| role.name == LAUNCHER);
+    if launcher.is_some_and(|launcher| launcher.depends_on.is_none()) {
+        for (d, on) in role.depends_on.iter().flatten().enumerate() {
+            if on.role == LAUNCHER {
+                errors.push(FieldError::new(
+                    format!("{at}.dependsOn[{d}].role"),
+                    "the launcher waits for the workers, and they would wait for each other for ever: remove it, or give \
+                     the launcher an empty dependsOn",
+                ));
+            }
+        }
+    }
+    let Some(pod) = &role.template.spec else {
+        return errors;
+    };
+    for (c, container) in pod.containers.iter().enumerate() {
+        let at = format!("{at}.template.spec.containers[{c}]");
+        let is_main = match &role.container {
+            Some(main) => *main == container.name,
+            None => c == 0,
+        };
+        let given = |words: &Option<Vec<String>>| words.as_ref().is_some_and(|words| !words.is_empty());
+        if is_main && given(&container.args) && !given(&container.command) {
+            errors.push(FieldError::new(
+                format!("{at}.args"),
+                "the agent starts the worker's program, and can't know the command that is in its image: give command \
+                 too, or remove args, and the worker only waits for what mpirun starts in it",
+            ));
+        }
+        for (p, port) in container.ports.iter().flatten().enumerate() {
+            if port.container_port == PORT && port.protocol.as_deref().unwrap_or("TCP") == "TCP" {
+                errors.push(FieldError::new(
+                    format!("{at}.ports[{p}].containerPort"),
+                    format!("the agent listens on port {PORT}: give another one"),
+                ));
+            }
+        }
+    }
+    errors
+}

@@ -1,0 +1,239 @@
+//! The Secrets by which the pods of a job know each other.
+
+use base64::Engine as _;
+use http::Method;
+use trainyard_core::view::Agent;
+
+use super::*;
+
+fn mpi(workers: usize) -> Value {
+    let template = json!({"spec": {"containers": [{"name": "main", "image": "i", "command": ["mpirun"]}]}});
+    let mut job = job(1);
+    job["spec"] = json!({"framework": {"name": "mpi"}, "roles": [
+        {"name": "launcher", "template": template},
+        {"name": "worker", "replicas": workers, "template": template},
+    ]});
+    job
+}
+
+/// An operator that has an agent and can't tell it anything.
+fn with_agent(server: Server) -> Operator {
+    let operator = Operator::before(server);
+    operator.settings.set_agent(Some(Agent {
+        image: "trainyard".to_owned(),
+        image_pull_policy: None,
+        command: vec!["/trainyard-agent".to_owned()],
+        observer: None,
+    }));
+    operator
+}
+
+/// The watch says that a pod is in a phase, and ready if it runs.
+fn pod_is(operator: &Operator, name: &str, phase: &str) {
+    let mut pod = operator.server.pod_of(name, phase);
+    pod["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    let pod = serde_json::from_value(pod).unwrap();
+    operator.reconciler.index.apply_pod(pod, Source::Watch);
+}
+
+async fn run(operator: &Operator, workers: usize) {
+    operator.settle().await;
+    for index in 0..workers {
+        pod_is(operator, &format!("a-worker-{index}"), "Running");
+    }
+    operator.settle().await;
+    pod_is(operator, "a-launcher-0", "Running");
+    operator.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_costs_one_secret_more_than_any_other() {
+    let operator = with_agent(Server::default());
+    operator.apply(&mpi(5));
+    run(&operator, 5).await;
+    let server = &operator.server;
+    assert_eq!(server.status()["phase"], "Running");
+    let counts = ["POST pods", "POST services", "POST secrets", "PUT status"].map(|what| server.count(what));
+    assert_eq!(counts, [6, 1, 1, 2]);
+    assert_eq!(
+        server.total() - server.count("POST events"),
+        counts.iter().sum::<usize>()
+    );
+    assert_eq!(server.reads(), 0);
+    let (before, _) = (server.total(), operator.settle().await);
+    assert_eq!(server.total(), before, "a job at rest costs nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_secret_is_there_before_the_first_pod_and_is_the_jobs_own() {
+    let operator = with_agent(Server::default());
+    operator.apply(&mpi(2));
+    operator.settle().await;
+    let writes = operator.server.writes.lock().unwrap();
+    let position = |what: &str| {
+        writes
+            .iter()
+            .position(|(_, path, _)| path.ends_with(what))
+            .unwrap()
+    };
+    assert!(position("/secrets") < position("/pods"));
+    let secret = &writes[position("/secrets")].2;
+    assert_eq!(secret["metadata"]["name"], "a-mpi");
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["uid"], "u1");
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["controller"], true);
+    assert_eq!(secret["metadata"]["labels"]["trainyard.dev/job"], "a");
+    assert_eq!(
+        (&secret["immutable"], &secret["type"]),
+        (&json!(true), &json!("kubernetes.io/tls"))
+    );
+    let key = secret["data"]["tls.key"].as_str().unwrap();
+    let key = base64::engine::general_purpose::STANDARD.decode(key).unwrap();
+    assert!(key.starts_with(b"-----BEGIN PRIVATE KEY-----"));
+    // It is in this one write and in no other: no event, no status, no pod.
+    let line = String::from_utf8(key).unwrap().lines().nth(1).unwrap().to_owned();
+    for (_, path, body) in writes.iter().filter(|(_, path, _)| !path.ends_with("/secrets")) {
+        assert!(!body.to_string().contains(&line), "{path}");
+    }
+    assert!(!format!("{:?}", operator.reconciler.index).contains(&line));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_is_new_asks_for_the_secret_only_if_pods_are_to_be_made() {
+    let first = with_agent(Server::default());
+    first.apply(&mpi(2));
+    run(&first, 2).await;
+    let written = first.server.job();
+    let second = with_agent(first.server.clone());
+    second.apply(&written);
+    for service in first.server.created("/services") {
+        second
+            .reconciler
+            .index
+            .apply_service(&serde_json::from_value(service).unwrap(), Source::Watch);
+    }
+    for name in ["a-worker-0", "a-worker-1", "a-launcher-0"] {
+        pod_is(&second, name, "Running");
+    }
+    let before = second.server.total();
+    second.settle().await;
+    assert_eq!(
+        (second.server.total(), second.server.reads()),
+        (before, 0),
+        "nothing to do"
+    );
+
+    pod_is(&second, "a-worker-1", "Failed");
+    second.server.has_a_secret();
+    second.settle().await;
+    let gone: SlimMeta = serde_json::from_value(second.server.pod_of("a-worker-1", "")).unwrap();
+    second.reconciler.index.delete_child(Kind::Pod, &gone.metadata);
+    tokio::time::advance(Duration::from_mins(1)).await;
+    second.settle().await;
+    assert_eq!(second.server.count("POST pods"), 4, "the replacement");
+    assert_eq!(
+        (second.server.count("POST secrets"), second.server.reads()),
+        (2, 1),
+        "refused, and found to be ours"
+    );
+    assert_eq!(second.server.count("PATCH a-mpi"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_of_somebody_else_is_told_and_never_touched() {
+    let operator = with_agent(Server::default());
+    *operator.server.taken.lock().unwrap() = Some("a-mpi".to_owned());
+    operator.apply(&mpi(2));
+    operator.settle().await;
+    let accepted = operator.server.status()["conditions"][0].clone();
+    assert_eq!(
+        (&accepted["type"], &accepted["reason"]),
+        (&json!("Accepted"), &json!("OwnershipConflict"))
+    );
+    let said = accepted["message"].as_str().unwrap();
+    assert!(
+        said.starts_with("Secret \"a-mpi\" exists and belongs to nobody"),
+        "{said}"
+    );
+    assert_eq!(operator.server.count("POST pods"), 0);
+    *operator.server.taken.lock().unwrap() = Some("another".to_owned());
+    tokio::time::advance(PROBE_INTERVAL).await;
+    operator.settle().await;
+    assert_eq!(
+        (
+            operator.server.count("POST pods"),
+            operator.server.count("POST secrets")
+        ),
+        (2, 1)
+    );
+    assert_eq!(operator.server.deletions(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_a_former_job_left_is_waited_for() {
+    let operator = with_agent(Server::default());
+    *operator.server.former.lock().unwrap() = Some("a-mpi".to_owned());
+    operator.apply(&mpi(2));
+    operator.settle().await;
+    assert_eq!(operator.server.count("POST pods"), 0);
+    *operator.server.former.lock().unwrap() = None;
+    tokio::time::advance(Duration::from_secs(10)).await;
+    operator.settle().await;
+    assert_eq!(operator.server.count("POST pods"), 2, "workers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_refused_keeps_the_pods_away() {
+    let operator = with_agent(Server::default());
+    *operator.server.denied.lock().unwrap() = Some(Method::POST);
+    operator.apply(&mpi(2));
+    operator.settle().await;
+    assert_eq!(operator.server.count("POST pods"), 0);
+    *operator.server.denied.lock().unwrap() = None;
+    tokio::time::advance(Duration::from_mins(5)).await;
+    operator.settle().await;
+    assert_eq!(operator.server.count("POST pods"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_job_finds_its_secret_again() {
+    let operator = with_agent(Server::default());
+    operator.apply(&mpi(1));
+    run(&operator, 1).await;
+    for suspend in [true, false] {
+        let mut job = operator.server.job();
+        job["spec"]["suspend"] = json!(suspend);
+        job["metadata"]["generation"] = json!(if suspend { 2 } else { 3 });
+        operator.apply(&job);
+        operator.server.has_a_secret();
+        operator.settle().await;
+        for name in ["a-worker-0", "a-launcher-0"] {
+            let gone: SlimMeta = serde_json::from_value(operator.server.pod_of(name, "")).unwrap();
+            operator.reconciler.index.delete_child(Kind::Pod, &gone.metadata);
+        }
+        operator.settle().await;
+    }
+    run(&operator, 1).await;
+    assert_eq!(operator.server.status()["phase"], "Running");
+    assert_eq!(
+        (operator.server.count("POST secrets"), operator.server.reads()),
+        (2, 1)
+    );
+    assert_eq!(operator.server.count("DELETE a-mpi"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_an_agent_nothing_is_made() {
+    let operator = Operator::new();
+    operator.apply(&mpi(1));
+    operator.settle().await;
+    assert_eq!(operator.server.status()["conditions"][0]["reason"], "Unsupported");
+    let server = operator.end().await;
+    assert_eq!(
+        (
+            server.count("PUT status"),
+            server.count("POST events"),
+            server.total()
+        ),
+        (1, 1, 2)
+    );
+}
