@@ -23,11 +23,14 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
         role_binding(OPERATOR, own, own),
     ];
     if settings.watch_namespaces.is_empty() {
-        objects.extend([cluster_role(JOBS, &job_rules()), cluster_role_binding(JOBS, own)]);
+        objects.extend([
+            cluster_role(JOBS, &job_rules(settings)),
+            cluster_role_binding(JOBS, own),
+        ]);
     }
     for watched in &settings.watch_namespaces {
         objects.extend([
-            role(JOBS, watched, &job_rules()),
+            role(JOBS, watched, &job_rules(settings)),
             role_binding(JOBS, watched, own),
         ]);
     }
@@ -36,24 +39,26 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
 }
 
 /// Rights on jobs and on what jobs own.
-fn job_rules() -> Value {
-    json!([
-        {
-            "apiGroups": [GROUP],
-            "resources": ["trainingjobs"],
-            "verbs": ["get", "list", "watch", "delete"],
-        },
-        {"apiGroups": [GROUP], "resources": ["trainingjobs/status"], "verbs": ["update", "patch"]},
+fn job_rules(settings: &Settings) -> Value {
+    let mut rules = vec![
+        rule(GROUP, "trainingjobs", None, &["get", "list", "watch", "delete"]),
+        rule(GROUP, "trainingjobs/status", None, &["update", "patch"]),
         // For clusters with the admission plug-in OwnerReferencesPermissionEnforcement: children name their job as
         // the owner that blocks its deletion.
-        {"apiGroups": [GROUP], "resources": ["trainingjobs/finalizers"], "verbs": ["update"]},
-        {
+        rule(GROUP, "trainingjobs/finalizers", None, &["update"]),
+        json!({
             "apiGroups": [""],
             "resources": ["pods", "services"],
             "verbs": ["get", "list", "watch", "create", "patch", "delete"],
-        },
-        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
-    ])
+        }),
+        rule("events.k8s.io", "events", None, &["create"]),
+    ];
+    if settings.agent {
+        // The credentials by which the pods of a job know each other, made once. Whose one is that has its name is asked, and
+        // no more: Secrets are neither listed nor watched, changed nor deleted.
+        rules.push(rule("", "secrets", None, &["create", "get"]));
+    }
+    Value::Array(rules)
 }
 
 /// Rights on objects that belong to no namespace.

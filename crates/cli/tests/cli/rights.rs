@@ -53,6 +53,7 @@ fn rights_are_those_that_are_used() {
         ("coordination.k8s.io", "leases", "create"),
         ("", "secrets", "get list watch update"),
         ("", "secrets", "create"),
+        ("", "secrets", "create get"),
     ];
     let words = |rule: &Value, field: &str| -> Vec<String> {
         let words = list(rule, field).iter().filter_map(Value::as_str);
@@ -77,10 +78,12 @@ fn rights_are_those_that_are_used() {
 }
 
 #[test]
-fn secrets_can_be_read_in_the_own_namespace_and_by_name_only() {
+fn secrets_of_jobs_are_made_and_asked_for_and_no_more() {
     for line in VARIANTS {
         let objects = objects(line);
-        assert!(rules_on(&objects, "ClusterRole", "secrets").is_empty(), "{line}");
+        let cluster = rules_on(&objects, "ClusterRole", "secrets");
+        let everywhere = !line.contains("--watch-namespace") && !line.contains("--no-agent");
+        assert_eq!(!cluster.is_empty(), everywhere, "{line}");
         let rules = rules_on(&objects, "Role", "secrets");
         let serves_nothing = line.contains("--no-webhooks") && line.contains("--no-agent");
         assert_eq!(rules.is_empty(), serves_nothing, "{line}");
@@ -88,7 +91,12 @@ fn secrets_can_be_read_in_the_own_namespace_and_by_name_only() {
             find(&objects, "Deployment", "trainyard-operator"),
             "/metadata/namespace",
         );
-        for (role, rule) in rules {
+        for (role, rule) in cluster.into_iter().chain(rules) {
+            if text(role, "/metadata/name") == "trainyard-jobs" {
+                assert!(!line.contains("--no-agent"), "{line}");
+                assert_eq!(rule["verbs"], json!(["create", "get"]), "{line}");
+                continue;
+            }
             assert_eq!(text(role, "/metadata/namespace"), namespace);
             let by_name = rule["resourceNames"] == json!(["trainyard-webhook-tls"]);
             assert!(by_name || rule["verbs"] == json!(["create"]), "{rule}");
@@ -132,6 +140,7 @@ fn watching_namespaces_takes_the_rights_elsewhere_away() {
     for resource in [
         "pods",
         "services",
+        "secrets",
         "events",
         "trainingjobs",
         "trainingjobs/status",
@@ -139,13 +148,10 @@ fn watching_namespaces_takes_the_rights_elsewhere_away() {
         let cluster_wide = rules_on(&objects, "ClusterRole", resource).into_iter();
         let operators = cluster_wide.filter(|(role, _)| !users.contains(&text(role, "/metadata/name")));
         assert_eq!(operators.count(), 0, "{resource}");
-        // In its own namespace it may look at its own pod.
-        let own = json!(["get"]);
+        // In its own namespace it may look at its own pod and at its own Secret.
         let namespaces: Vec<_> = rules_on(&objects, "Role", resource)
             .iter()
-            .filter(|(role, rule)| {
-                text(role, "/metadata/namespace") != "trainyard-system" || rule["verbs"] != own
-            })
+            .filter(|(role, _)| text(role, "/metadata/name") == "trainyard-jobs")
             .map(|(role, _)| text(role, "/metadata/namespace"))
             .collect();
         assert_eq!(namespaces, ["team-b", "team-a"], "{resource}");
