@@ -323,3 +323,51 @@ async fn gauges(index: Arc<Index>, queue: Arc<Queue<JobKey>>, metrics: Arc<Metri
         tokio::time::sleep(GAUGES).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use trainyard_core::view::Agent;
+
+    use super::*;
+    use crate::index::Source;
+    use crate::slim::JobObject;
+
+    fn engine() -> Engine {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody is there"))
+        });
+        let client = kube::Client::new(service, "default");
+        let (leadership, metrics) = (Leadership::always(), Arc::new(Metrics::new()));
+        Engine::new(client, Config::default(), leadership, metrics)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn jobs_are_looked_at_again_when_there_is_an_agent_and_not_at_every_change_of_it() {
+        let engine = engine();
+        let job = r#"{"metadata": {"name": "a", "namespace": "ns", "uid": "u1", "resourceVersion": "7"},
+            "spec": {"framework": {"name": "mpi"}, "roles": []}}"#;
+        let job = JobObject::decode(job).unwrap();
+        engine.index.apply_job(job, Source::Watch);
+        engine.queue.with(|core| core.open([]));
+        let agent = |image: &str| {
+            Some(Agent {
+                image: image.to_owned(),
+                image_pull_policy: None,
+                command: Vec::new(),
+                observer: None,
+            })
+        };
+        let mut settings = engine.settings.follow();
+        let mut looking = std::pin::pin!(engine.look_again(&mut settings));
+        let mut depth_after = async |change: Option<Agent>| {
+            engine.settings.set_agent(change);
+            assert!(futures::poll!(&mut looking).is_pending());
+            engine.queue.depth()
+        };
+        assert_eq!(depth_after(None).await, 0);
+        assert_eq!(depth_after(agent("one")).await, 1);
+        engine.queue.next().await;
+        engine.queue.with(|core| core.done(&JobKey::new("ns", "a"), None));
+        assert_eq!(depth_after(agent("two")).await, 0, "it had one before");
+    }
+}
