@@ -224,6 +224,14 @@ impl Running {
     }
 }
 
+/// Also where a test has failed.
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 /// What a machine has that runs could leave something in: mounts and links.
 pub fn machine() -> Vec<String> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
