@@ -8,6 +8,25 @@ use trainyard_local::yard::Isolation;
 use super::{Node, said};
 
 impl Node {
+    /// Nothing can be written to but what is mounted, even over a part of the machine's files.
+    pub async fn read_only(&self) {
+        let volume = std::env::current_dir().unwrap().join("volume");
+        std::fs::create_dir(&volume).unwrap();
+        let script = "for place in / /etc /usr /tmp /var /root; do touch $place/x 2> /dev/null && echo $place; done; \
+                      touch inside /opt/x /dev/shm/x && echo done";
+        let mut spec = self.container(&["sh", "-c", script]);
+        spec.read_only_root = true;
+        spec.mounts.push(Mount {
+            source: volume,
+            target: "/opt".into(),
+            ..Mount::default()
+        });
+        let sandbox = self.sandbox("read-only").await;
+        let container = sandbox.start(spec).await.unwrap();
+        container.wait().await;
+        assert_eq!(said(&container), "done\n");
+    }
+
     pub(super) async fn files(&self) {
         let (exit, output) = self
             .script("cat input && echo kept > output && echo x > /trainyard-wrote-this && echo x > ../elsewhere && cat /trainyard-wrote-this")

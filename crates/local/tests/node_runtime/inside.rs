@@ -235,6 +235,7 @@ impl Node {
             ]
         );
         assert_ne!(self.script("mount -t tmpfs x /mnt").await.0.code, 0);
+        self.read_only().await;
         let sandbox = self.sandbox("user").await;
         let mut spec = self.container(&["sh", "-c", "grep -E '^Cap(Eff|Bnd)' /proc/self/status"]);
         spec.user.dropped = vec!["ALL".to_owned()];

@@ -37,6 +37,7 @@ pub fn assemble(
         (Root::Host, _) => part_by_part(&mut layering, scratch, target),
     };
     made.map_err(Error::system(what))?;
+    let layers = layers(target).map_err(Error::system(what))?;
     for own in mounts::OWN {
         fs::create_dir_all(target.join(own.trim_start_matches('/'))).map_err(Error::system(what))?;
     }
@@ -58,8 +59,26 @@ pub fn assemble(
     // Last, since places for mounts may have to be made first. What is mounted stays as it is.
     if spec.read_only_root {
         make_read_only(target).map_err(Error::system("make the files of the container read-only"))?;
+        let covered: Vec<PathBuf> = spec
+            .mounts
+            .iter()
+            .filter_map(|mount| paths::within(target, &mount.target).ok())
+            .collect();
+        let is_covered = |layer: &PathBuf| covered.iter().any(|place| layer.starts_with(place));
+        for layer in layers.iter().filter(|layer| !is_covered(layer)) {
+            // One that can't be seen any more can't be written to either.
+            if let Err(error) = make_read_only(layer) {
+                tracing::debug!(%error, path = %layer.display(), "a layer stays as it is");
+            }
+        }
     }
     Ok(())
+}
+
+/// What is mounted below the root of a container: where it is put together from parts, most of its files.
+fn layers(target: &Path) -> io::Result<Vec<PathBuf>> {
+    let below = |place: &PathBuf| place.starts_with(target) && place != target;
+    Ok(mounts::places()?.filter(below).collect())
 }
 
 /// As root: a view of `/`, and one of each file system that is mounted below it.
