@@ -85,6 +85,15 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     if let Some(attachment) = job.framework.attachment(job, settings, key) {
         let agent = settings.agent.as_ref()?;
         first.push(attach::add(job, role, agent, &attachment, &mut spec));
+        // Hydra tells its proxies to call back at the name that the launcher has for itself, which is without a domain.
+        let domain = format!(
+            "{}.{}.svc.{}",
+            names::service(job.name),
+            job.namespace,
+            settings.cluster_domain
+        );
+        let searches = spec.dns_config.get_or_insert_default();
+        searches.searches.get_or_insert_default().push(domain);
     }
     if let Some((agent, observer)) = settings.told_agent()
         && depends::waits_inside(role, settings)

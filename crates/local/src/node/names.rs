@@ -49,7 +49,11 @@ pub fn files(pod: &Pod, address: Ipv4Addr, has_server: bool) -> Vec<(&'static st
     }
     let mut files = vec![("hosts", hosts), ("hostname", format!("{hostname}\n"))];
     if has_server {
-        let search = format!("{namespace}.svc.{DOMAIN} svc.{DOMAIN} {DOMAIN}");
+        let mut search = format!("{namespace}.svc.{DOMAIN} svc.{DOMAIN} {DOMAIN}");
+        let config = spec.and_then(|spec| spec.dns_config.as_ref());
+        for domain in config.iter().flat_map(|config| config.searches.iter().flatten()) {
+            search.extend([" ", domain]);
+        }
         let server = super::GATEWAY;
         files.push((
             "resolv.conf",
@@ -64,4 +68,24 @@ pub fn files(pod: &Pod, address: Ipv4Addr, has_server: bool) -> Vec<(&'static st
         }
     }
     files
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn domains_that_a_pod_asks_for_are_searched_after_the_clusters() {
+        let pod = json!({
+            "metadata": {"name": "a", "namespace": "team"},
+            "spec": {"containers": [], "dnsConfig": {"searches": ["train.team.svc.cluster.local", "example.org"]}},
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let files = files(&pod, Ipv4Addr::LOCALHOST, true);
+        let (_, resolver) = files.iter().find(|(name, _)| *name == "resolv.conf").unwrap();
+        let search = "search team.svc.cluster.local svc.cluster.local cluster.local train.team.svc.cluster.local example.org\n";
+        assert!(resolver.starts_with(search), "{resolver}");
+    }
 }
