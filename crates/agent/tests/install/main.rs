@@ -18,8 +18,9 @@ use tempfile::TempDir;
 const AGENT: &str = env!("CARGO_BIN_EXE_trainyard-agent");
 
 fn install(plan: &str) -> Output {
-    Command::new(AGENT)
-        .arg("install")
+    // Whoever reads the files is another user, whatever the mask is.
+    Command::new("/bin/sh")
+        .args(["-c", "umask 077; exec \"$0\" install", AGENT])
         .env_clear()
         .env("TRAINYARD_INSTALL", plan)
         .output()

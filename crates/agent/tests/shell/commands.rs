@@ -4,11 +4,25 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::thread;
 
 use rstest::rstest;
 
+use crate::LONG;
 use crate::job::{AGENT, Client, Job, Lines, Process};
+
+/// All that comes, if it comes to an end.
+fn all_of(mut source: impl Read + Send + 'static) -> Vec<u8> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        source.read_to_end(&mut bytes).unwrap();
+        // After the end of a test nobody wants to know.
+        let _ = sender.send(bytes);
+    });
+    receiver.recv_timeout(LONG).expect("there is no end to it")
+}
 
 fn lines(lines: &[&str]) -> Vec<String> {
     lines.iter().map(|&line| line.to_owned()).collect()
@@ -29,14 +43,7 @@ fn much_passes_as_it_is_both_ways() {
     let mut input = client.0.stdin.take().unwrap();
     let copy = sent.clone();
     let writer = thread::spawn(move || input.write_all(&copy).unwrap());
-    let mut received = Vec::new();
-    client
-        .0
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_end(&mut received)
-        .unwrap();
+    let received = all_of(client.0.stdout.take().unwrap());
     writer.join().unwrap();
     assert_eq!(received.len(), sent.len());
     assert!(received == sent, "other bytes came back");
@@ -123,14 +130,7 @@ fn an_output_that_nobody_takes_holds_up_nothing_else() {
     let mut client = Process(job.configure(command, server.port).spawn().unwrap());
     let err = Lines::of(client.0.stderr.take().unwrap());
     (0..6).for_each(|_| assert_eq!(err.next(), "tick"));
-    let mut received = Vec::new();
-    client
-        .0
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_end(&mut received)
-        .unwrap();
+    let received = all_of(client.0.stdout.take().unwrap());
     assert_eq!(received.len(), 5_000_000);
     assert_eq!((client.ends(), err.rest()), (Some(3), vec![]));
 }
@@ -144,9 +144,9 @@ fn an_input_that_nobody_takes_holds_up_nothing_else() {
     let mut input = client.input.take().unwrap();
     let writer = thread::spawn(move || input.write_all(&vec![0; 5_000_000]).unwrap());
     (0..6).for_each(|_| assert_eq!(client.out.next(), "tick"));
-    writer.join().unwrap();
     let (code, out, _) = client.ends();
     assert_eq!((code, out), (Some(0), lines(&["5000000"])));
+    writer.join().unwrap();
 }
 
 #[test]
