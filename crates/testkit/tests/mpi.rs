@@ -70,7 +70,7 @@ const OPEN_MPI_5: Implementation = Implementation {
 const MPICH: Implementation = Implementation {
     lab: "mpich",
     name: "MPICH",
-    mpirun: "mpirun.mpich",
+    mpirun: "/usr/local/mpich/bin/mpirun",
     program: "/usr/local/bin/allreduce-mpich",
 };
 

