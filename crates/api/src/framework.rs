@@ -92,10 +92,17 @@ pub struct MpiOptions {
     pub slots_per_worker: Option<i32>,
 
     /// How mpirun starts processes in workers. Agent: through the operator's agent, which is put into the pods, over mutual
-    /// TLS with an identity of this job alone; images need neither an SSH server nor keys. Default: Agent.
+    /// TLS with an identity of this job alone; images need neither an SSH server nor keys. Ssh: through the SSH server and
+    /// client of the image, with a key of this job alone. Default: Agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "MpiAttach")]
     pub attach: Option<MpiAttach>,
+
+    /// Where the main containers find the key with attach Ssh: the directory `.ssh` of the user that they run as.
+    /// Default: /root/.ssh.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 2, max = 255))]
+    pub ssh_auth_mount_path: Option<String>,
 
     /// True: the launcher is the first in the list of hosts, and mpirun starts processes there too. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -127,6 +134,8 @@ pub enum MpiAttach {
     /// Through the operator's agent.
     #[default]
     Agent,
+    /// Through the image's own SSH.
+    Ssh,
 }
 
 /// A file with the hosts of a job.

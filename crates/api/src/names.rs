@@ -29,9 +29,14 @@ pub fn service(job: &str) -> String {
     job.to_owned()
 }
 
-/// The name of the Secret by which the pods of an MPI job know each other.
+/// The name of the Secret with the certificate of an MPI job.
 pub fn mpi_secret(job: &str) -> String {
     format!("{job}-mpi")
+}
+
+/// The name of the Secret with the SSH key of an MPI job.
+pub fn ssh_secret(job: &str) -> String {
+    format!("{job}-ssh")
 }
 
 /// The name of the Service that gives rank 0 an address of its own.

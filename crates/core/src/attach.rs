@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container, EmptyDirVolumeSource, PodSpec, Probe, SecretVolumeSource, TCPSocketAction, Volume, VolumeMount,
+    Container, EmptyDirVolumeSource, KeyToPath, PodSpec, Probe, SecretVolumeSource, TCPSocketAction, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
-use trainyard_api::{HostFile, names};
+use trainyard_api::HostFile;
 
 use crate::agent;
-use crate::frameworks::{Attachment, Hosts};
+use crate::build;
+use crate::frameworks::{Attachment, Credentials, Hosts, Identity};
 use crate::job::{Job, Role};
 use crate::view::Agent;
 
@@ -25,6 +27,8 @@ pub const SHELL: &str = "/etc/mpi/kubexec.sh";
 pub const HOST_FILE: &str = "/etc/mpi/hostfile";
 /// Where the credentials are.
 pub const IDENTITY: &str = "/var/run/trainyard-identity";
+/// Where SSH looks for keys of root.
+pub const ROOT_SSH: &str = "/root/.ssh";
 /// The port on which programs are started from elsewhere.
 pub const PORT: i32 = 7522;
 
@@ -37,22 +41,70 @@ const VOLUME: &str = "trainyard-mpi";
 const IDENTITY_VOLUME: &str = "trainyard-identity";
 const PORT_NAME: &str = "trainyard-mpi";
 
+/// What is in the Secret of an SSH key, and what SSH wants it to be called. One name will do for any kind of key.
+const SSH_FILES: [(&str, &str); 3] = [
+    ("ssh-privatekey", "id_rsa"),
+    ("ssh-publickey", "id_rsa.pub"),
+    ("ssh-publickey", "authorized_keys"),
+];
+
 /// The directory of a file: all before the last `/`.
 pub(crate) fn directory(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
+/// Gives the main container the credentials by which it knows other pods.
+pub(crate) fn identify(job: &Job<'_>, role: &Role<'_>, credentials: &Credentials, spec: &mut PodSpec) {
+    let mut source = SecretVolumeSource {
+        secret_name: Some(build::secret_name(job.name, credentials.identity)),
+        // Programs run as any user.
+        default_mode: Some(0o444),
+        ..SecretVolumeSource::default()
+    };
+    if credentials.identity == Identity::SshKey {
+        source.items = Some(SSH_FILES.map(ssh_file).into());
+        if credentials.directory == ROOT_SSH {
+            // SSH takes a key that others can read only if it is not its user's own.
+            source.default_mode = Some(0o600);
+        }
+    }
+    spec.volumes.get_or_insert_default().push(Volume {
+        name: IDENTITY_VOLUME.to_owned(),
+        secret: Some(source),
+        ..Volume::default()
+    });
+    let Some(main) = spec.containers.iter_mut().find(|c| c.name == role.main.name) else {
+        return;
+    };
+    main.volume_mounts.get_or_insert_default().push(VolumeMount {
+        name: IDENTITY_VOLUME.to_owned(),
+        mount_path: credentials.directory.clone(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    });
+    if credentials.identity == Identity::Certificate {
+        let env = [
+            ("TRAINYARD_SHELL_PORT", &*PORT.to_string()),
+            ("TRAINYARD_IDENTITY", &*credentials.directory),
+        ];
+        main.env
+            .get_or_insert_default()
+            .splice(0..0, env.map(agent::variable));
+    }
+}
+
+fn ssh_file((key, path): (&str, &str)) -> KeyToPath {
+    KeyToPath {
+        key: key.to_owned(),
+        path: path.to_owned(),
+        mode: None,
+    }
+}
+
 /// The container that prepares the pod for programs from elsewhere, or for starting them there. All else that this takes is
 /// added to the pod.
-pub(crate) fn add(
-    job: &Job<'_>,
-    role: &Role<'_>,
-    agent: &Agent,
-    attachment: &Attachment,
-    spec: &mut PodSpec,
-) -> Container {
+pub(crate) fn add(role: &Role<'_>, agent: &Agent, attachment: &Attachment, spec: &mut PodSpec) -> Container {
     let directories = directories(&attachment.files);
-    let identity = job.framework.identity(job).is_some();
     for container in spec
         .init_containers
         .iter_mut()
@@ -67,30 +119,14 @@ pub(crate) fn add(
         }));
     }
     let main = spec.containers.iter_mut().find(|c| c.name == role.main.name);
-    if let Some(main) = main {
-        connect(main, identity);
-        if attachment.serves {
-            serve(main);
-        }
+    if let Some(main) = main.filter(|_| attachment.serves) {
+        serve(main);
     }
-    let volumes = spec.volumes.get_or_insert_default();
-    volumes.push(Volume {
+    spec.volumes.get_or_insert_default().push(Volume {
         name: VOLUME.to_owned(),
         empty_dir: Some(EmptyDirVolumeSource::default()),
         ..Volume::default()
     });
-    if identity {
-        volumes.push(Volume {
-            name: IDENTITY_VOLUME.to_owned(),
-            secret: Some(SecretVolumeSource {
-                secret_name: Some(names::mpi_secret(job.name)),
-                // Programs run as any user.
-                default_mode: Some(0o444),
-                ..SecretVolumeSource::default()
-            }),
-            ..Volume::default()
-        });
-    }
     install(agent, attachment, &directories, spec)
 }
 
@@ -116,21 +152,6 @@ fn mount(path: &str, within: Option<String>) -> VolumeMount {
     }
 }
 
-/// Gives a container what it takes to call other pods, or to be called.
-fn connect(main: &mut Container, identity: bool) {
-    let env = main.env.get_or_insert_default();
-    env.insert(0, agent::variable(("TRAINYARD_SHELL_PORT", &PORT.to_string())));
-    if identity {
-        env.insert(1, agent::variable(("TRAINYARD_IDENTITY", IDENTITY)));
-        main.volume_mounts.get_or_insert_default().push(VolumeMount {
-            name: IDENTITY_VOLUME.to_owned(),
-            mount_path: IDENTITY.to_owned(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        });
-    }
-}
-
 /// Lets other pods start programs in a container.
 fn serve(main: &mut Container) {
     let given = main.command.take().filter(|command| !command.is_empty());
@@ -140,7 +161,7 @@ fn serve(main: &mut Container) {
     };
     let ours = ours.iter().map(|word| (*word).to_owned());
     main.command = Some(ours.chain(given.into_iter().flatten()).collect());
-    crate::build::add_port(main, PORT_NAME, PORT);
+    build::add_port(main, PORT_NAME, PORT);
     main.readiness_probe.get_or_insert_with(|| Probe {
         tcp_socket: Some(TCPSocketAction {
             port: IntOrString::Int(PORT),

@@ -76,15 +76,19 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         .iter_mut()
         .find(|container| container.name == role.main.name)
     {
+        let is_empty = |words: &Option<Vec<String>>| words.as_ref().is_none_or(Vec::is_empty);
+        if is_empty(&main.command) && is_empty(&main.args) && contribution.command.is_some() {
+            main.command.clone_from(&contribution.command);
+        }
         for (name, number) in &contribution.ports {
             add_port(main, name, *number);
         }
     }
 
-    let mut first = Vec::new();
-    if let Some(attachment) = job.framework.attachment(job, settings, key) {
-        let agent = settings.agent.as_ref()?;
-        first.push(attach::add(job, role, agent, &attachment, &mut spec));
+    if let Some(credentials) = job.framework.credentials(job.object) {
+        attach::identify(job, role, &credentials, &mut spec);
+    }
+    if job.framework.credentials(job.object).is_some() {
         // Hydra tells its proxies to call back at the name that the launcher has for itself, which is without a domain.
         let domain = format!(
             "{}.{}.svc.{}",
@@ -92,8 +96,14 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
             job.namespace,
             settings.cluster_domain
         );
-        let searches = spec.dns_config.get_or_insert_default();
-        searches.searches.get_or_insert_default().push(domain);
+        let config = spec.dns_config.get_or_insert_default();
+        config.searches.get_or_insert_default().push(domain);
+    }
+
+    let mut first = Vec::new();
+    if let Some(attachment) = job.framework.attachment(job, settings, key) {
+        let agent = settings.agent.as_ref()?;
+        first.push(attach::add(role, agent, &attachment, &mut spec));
     }
     if let Some((agent, observer)) = settings.told_agent()
         && depends::waits_inside(role, settings)
@@ -167,16 +177,25 @@ pub fn service(job: &Job<'_>, key: ServiceKey) -> Option<Service> {
 pub fn secret(job: &Job<'_>, identity: Identity, content: BTreeMap<String, ByteString>) -> Secret {
     let type_ = match identity {
         Identity::Certificate => "kubernetes.io/tls",
+        Identity::SshKey => "kubernetes.io/ssh-auth",
     };
     Secret {
         metadata: ObjectMeta {
             labels: Some(child_labels(job)),
-            ..child_metadata(job, names::mpi_secret(job.name))
+            ..child_metadata(job, secret_name(job.name, identity))
         },
         type_: Some(type_.to_owned()),
         immutable: Some(true),
         data: Some(content),
         string_data: None,
+    }
+}
+
+/// The name of the Secret of an identity. Each has its own: which one a job has may change while it is suspended.
+pub fn secret_name(job: &str, identity: Identity) -> String {
+    match identity {
+        Identity::Certificate => names::mpi_secret(job),
+        Identity::SshKey => names::ssh_secret(job),
     }
 }
 

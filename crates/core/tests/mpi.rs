@@ -99,6 +99,50 @@ spec:
     insta::assert_snapshot!(pods.join("---\n"));
 }
 
+#[rstest]
+#[case::root("ssh", "")]
+#[case::another_user(
+    "ssh_of_another_user",
+    ", sshAuthMountPath: /home/mpiuser/.ssh, implementation: Intel"
+)]
+fn pods_with_ssh(#[case] name: &str, #[case] options: &str) {
+    let job = mpi(&format!("attach: Ssh{options}"), 2);
+    let pods = [LAUNCHER, WORKER].map(|role| serde_saphyr::to_string(&pod(&job, role)).unwrap());
+    insta::assert_snapshot!(name, pods.join("---\n"));
+}
+
+#[test]
+fn the_program_of_a_worker_with_ssh_is_its_own_affair() {
+    let server = Some(words(&["/usr/sbin/sshd", "-De"]));
+    let cases = [
+        (None, None, server),
+        (None, Some(words(&["-p", "2222"])), None),
+        (Some(words(&["sshd"])), None, Some(words(&["sshd"]))),
+    ];
+    for (command, args, becomes) in cases {
+        let job = with_main(mpi("attach: Ssh", 1), "worker", |main| {
+            (main.command, main.args) = (command, args.clone());
+        });
+        assert_eq!(errors(&job), [""; 0]);
+        let main = main_of(&job, WORKER);
+        assert_eq!((main.command, main.args), (becomes, args));
+    }
+}
+
+#[rstest]
+#[case::without_ssh("", "there is a key only with attach Ssh: remove this, or set attach to Ssh")]
+#[case::relative(
+    "attach: Ssh, ",
+    "\"x/.ssh\" is no absolute path: begin it with '/', such as /job/hostfile"
+)]
+fn where_the_key_is_is_checked(#[case] options: &str, #[case] said: &str) {
+    let job = mpi(&format!("{options}sshAuthMountPath: x/.ssh"), 1);
+    assert_eq!(
+        errors(&job),
+        [format!("spec.framework.mpi.sshAuthMountPath: {said}")]
+    );
+}
+
 #[test]
 fn secret() {
     let job = mpi("", 1);

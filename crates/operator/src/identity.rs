@@ -1,6 +1,8 @@
 //! Makes the credentials by which the pods of one job know each other. They are made once, go into a Secret, and are kept
 //! nowhere else: not in memory, not in a log.
 
+mod ssh;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -28,6 +30,9 @@ pub enum IdentityError {
     /// The library says so.
     #[error("the job's certificate can't be made: {0}")]
     Make(#[from] rcgen::Error),
+    /// The system has no randomness.
+    #[error("the job's key can't be made: the system gives no random numbers")]
+    Random,
     /// A time is out of range.
     #[error(
         "the job's certificate can't be made: {0} is not a time it could hold; check the operator's clock"
@@ -42,7 +47,17 @@ pub enum IdentityError {
 pub fn make(identity: Identity, now: Timestamp) -> Result<BTreeMap<String, ByteString>, IdentityError> {
     match identity {
         Identity::Certificate => certificate(now),
+        Identity::SshKey => {
+            let (private, public) = ssh::make().map_err(|_| IdentityError::Random)?;
+            Ok(content([("ssh-privatekey", private), ("ssh-publickey", public)]))
+        }
     }
+}
+
+fn content<const N: usize>(content: [(&str, String); N]) -> BTreeMap<String, ByteString> {
+    content
+        .map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes())))
+        .into()
 }
 
 /// A certificate of an authority that signs it and nothing else: its key is dropped here.
@@ -63,14 +78,11 @@ fn certificate(now: Timestamp) -> Result<BTreeMap<String, ByteString>, IdentityE
     ];
     params.use_authority_key_identifier_extension = true;
     let leaf = params.signed_by(&key, &issuer)?.pem();
-    let content = [
+    Ok(content([
         ("ca.crt", authority),
         ("tls.crt", leaf),
         ("tls.key", key.serialize_pem()),
-    ];
-    Ok(content
-        .map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes())))
-        .into())
+    ]))
 }
 
 fn params(names: Vec<String>, common: &str, now: Timestamp) -> Result<CertificateParams, IdentityError> {

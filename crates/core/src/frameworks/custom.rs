@@ -49,7 +49,7 @@ impl Framework for Custom {
         }
         Contribution {
             env,
-            ports: Vec::new(),
+            ..Contribution::default()
         }
     }
 }

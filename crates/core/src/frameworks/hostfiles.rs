@@ -2,7 +2,7 @@
 
 use trainyard_api::{FieldError, HostFile};
 
-use crate::attach::{DIRECTORY, FILES, HOST_FILE, IDENTITY, PROGRAM, SHELL, directory};
+use crate::attach::{DIRECTORY, FILES, HOST_FILE, PROGRAM, SHELL, directory};
 
 const MAX_FILES: usize = 8;
 const MAX_PATH: usize = 255;
@@ -17,7 +17,7 @@ const NEEDED: &[&str] = &[
 const KERNEL: &[&str] = &["/dev", "/proc", "/sys"];
 
 /// What is wrong with the places of host files.
-pub(super) fn check(files: &[HostFile]) -> Vec<FieldError> {
+pub(super) fn check(files: &[HostFile], identity: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if files.len() > MAX_FILES {
         errors.push(FieldError::new(
@@ -27,7 +27,7 @@ pub(super) fn check(files: &[HostFile]) -> Vec<FieldError> {
     }
     for (i, file) in files.iter().enumerate() {
         let before = files.get(..i).unwrap_or_default();
-        if let Some(problem) = problem(&file.path).or_else(|| clash(&file.path, before)) {
+        if let Some(problem) = problem(&file.path, identity).or_else(|| clash(&file.path, before)) {
             errors.push(FieldError::new(
                 format!("spec.framework.mpi.hostFiles[{i}].path"),
                 problem,
@@ -37,8 +37,8 @@ pub(super) fn check(files: &[HostFile]) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with a path by itself.
-fn problem(path: &str) -> Option<String> {
+/// What is wrong with how a path is written.
+pub(super) fn misspelt(path: &str) -> Option<String> {
     let printable = |c: char| !c.is_control();
     if path.len() > MAX_PATH || !path.chars().all(printable) {
         return Some(format!("give a path of at most {MAX_PATH} printable characters"));
@@ -57,6 +57,14 @@ fn problem(path: &str) -> Option<String> {
     if path.contains(':') {
         return Some(format!("{path:?} has a ':': use another name"));
     }
+    None
+}
+
+/// What is wrong with a path by itself, in a pod that has its credentials in a directory.
+fn problem(path: &str, identity: &str) -> Option<String> {
+    if let Some(problem) = misspelt(path) {
+        return Some(problem);
+    }
     if [HOST_FILE, SHELL, PROGRAM, FILES].contains(&path) {
         return Some(format!(
             "{path} is there already, made by the operator: give another path"
@@ -70,8 +78,8 @@ fn problem(path: &str) -> Option<String> {
     }
     if NEEDED.contains(&directory)
         || KERNEL.iter().any(|kernel| is_within(directory, kernel))
-        || is_within(directory, IDENTITY)
-        || is_within(IDENTITY, directory)
+        || is_within(directory, identity)
+        || is_within(identity, directory)
     {
         return Some(format!(
             "the directory of host files replaces that of the image, which programs need: give a directory of its own, \

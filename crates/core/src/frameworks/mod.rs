@@ -76,7 +76,7 @@ pub trait Framework: Sync {
     }
 
     /// The credentials by which the pods of a job know each other, which must exist before them. Default: none.
-    fn identity(&self, job: &Job<'_>) -> Option<Identity> {
+    fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
         let _ = job;
         None
     }
@@ -115,6 +115,8 @@ pub struct RoleRule {
 pub struct Contribution {
     /// Variables for every container. One that the user has set wins.
     pub env: Vec<(String, String)>,
+    /// The command of the main container, where the user gave neither command nor arguments.
+    pub command: Option<Vec<String>>,
     /// Ports of the main container, by name, added unless the user has named that number.
     pub ports: Vec<(&'static str, i32)>,
 }
@@ -144,11 +146,22 @@ pub struct Hosts {
     pub slots: i32,
 }
 
-/// Credentials by which the pods of a job know each other.
+/// Credentials by which the pods of a job know each other, and where main containers find them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// What they are.
+    pub identity: Identity,
+    /// The directory in which they are.
+    pub directory: String,
+}
+
+/// By what the pods of a job know each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Identity {
     /// A certificate, for servers and clients alike, of an authority that has signed nothing else.
     Certificate,
+    /// A key for SSH, for servers and clients alike.
+    SshKey,
 }
 
 /// A Service besides the headless one.

@@ -3,10 +3,11 @@
 use trainyard_api::{FieldError, HostFile, TrainingJob};
 
 use super::hostfiles::is_within;
-use crate::attach::{DIRECTORY, IDENTITY, directory};
+use crate::attach::{DIRECTORY, directory};
 
-/// What is wrong with where volumes of users are mounted, in a job whose `listing` role has these host files.
-pub(super) fn check(job: &TrainingJob, files: &[HostFile], listing: &str) -> Vec<FieldError> {
+/// What is wrong with where volumes of users are mounted, in a job whose `listing` role has these host files and
+/// whose credentials are in a directory.
+pub(super) fn check(job: &TrainingJob, files: &[HostFile], listing: &str, identity: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (i, role) in job.spec.roles.iter().enumerate() {
         let Some(pod) = &role.template.spec else { continue };
@@ -19,7 +20,7 @@ pub(super) fn check(job: &TrainingJob, files: &[HostFile], listing: &str) -> Vec
             for (c, container) in containers.into_iter().flatten().enumerate() {
                 for (m, mount) in container.volume_mounts.iter().flatten().enumerate() {
                     let path = normal(&mount.mount_path);
-                    let problem = reserved(path).or_else(|| holds_a_file(path, files));
+                    let problem = reserved(path, identity).or_else(|| holds_a_file(path, files));
                     errors.extend(problem.map(|problem| {
                         let at = format!("spec.roles[{i}].template.spec.{list}[{c}].volumeMounts[{m}]");
                         FieldError::new(format!("{at}.mountPath"), problem)
@@ -35,8 +36,8 @@ fn normal(path: &str) -> &str {
     path.trim_end_matches('/')
 }
 
-fn reserved(path: &str) -> Option<String> {
-    let taken = [DIRECTORY, IDENTITY]
+fn reserved(path: &str, identity: &str) -> Option<String> {
+    let taken = [DIRECTORY, identity]
         .into_iter()
         .find(|taken| is_within(path, taken));
     taken.map(|taken| {

@@ -5,20 +5,26 @@
 //! not go on, and what the others hold would be held in vain.
 
 use trainyard_api::{
-    Dependency, DependencyState, FieldError, HostFile, HostFileFormat, MpiImplementation, MpiOptions,
-    RestartPolicy, TrainingJob, names,
+    Dependency, DependencyState, FieldError, HostFile, HostFileFormat, MpiAttach, MpiImplementation,
+    MpiOptions, RestartPolicy, TrainingJob, names,
 };
 
+use super::hostfiles::{is_within, misspelt};
 use super::{
-    Attachment, Contribution, Framework, Hosts, Identity, RoleRule, accelerators, hostfiles, mounts,
+    Attachment, Contribution, Credentials, Framework, Hosts, Identity, RoleRule, accelerators, hostfiles,
+    mounts,
 };
-use crate::attach::{HOST_FILE, PORT, SHELL};
+use crate::attach::{DIRECTORY, HOST_FILE, IDENTITY, PORT, ROOT_SSH, SHELL};
 use crate::job::{Job, Role};
 use crate::plan::PodKey;
 use crate::view::Settings;
 
 const LAUNCHER: &str = "launcher";
 const WORKER: &str = "worker";
+
+/// A worker's SSH server may start a moment after the worker is ready.
+const SSH_ARGS: &str = "-o ConnectionAttempts=10";
+const SSH_SERVER: [&str; 2] = ["/usr/sbin/sshd", "-De"];
 
 pub(super) struct Mpi;
 
@@ -74,10 +80,35 @@ fn files(job: &TrainingJob) -> Vec<HostFile> {
     std::iter::once(own).chain(more).collect()
 }
 
+fn attach(job: &TrainingJob) -> MpiAttach {
+    options(job).attach.unwrap_or_default()
+}
+
+/// Where main containers find the job's credentials.
+fn identity_directory(options: &MpiOptions) -> &str {
+    match options.attach.unwrap_or_default() {
+        MpiAttach::Agent => IDENTITY,
+        MpiAttach::Ssh => options.ssh_auth_mount_path.as_deref().unwrap_or(ROOT_SSH),
+    }
+}
+
 /// How processes are started in other pods. Workers are told too: with many of them mpirun has some start others.
-fn shell(implementation: MpiImplementation) -> &'static [(&'static str, &'static str)] {
-    match implementation {
-        MpiImplementation::OpenMPI => &[
+fn shell(implementation: MpiImplementation, attach: MpiAttach) -> &'static [(&'static str, &'static str)] {
+    match (implementation, attach) {
+        (MpiImplementation::OpenMPI, MpiAttach::Ssh) => &[
+            ("OMPI_MCA_plm_rsh_args", SSH_ARGS),
+            ("OMPI_MCA_orte_keep_fqdn_hostnames", "true"),
+            ("PRTE_MCA_plm_ssh_args", SSH_ARGS),
+            ("PRTE_MCA_prte_keep_fqdn_hostnames", "true"),
+        ],
+        (MpiImplementation::MPICH, MpiAttach::Ssh) => {
+            &[("HYDRA_LAUNCHER", "ssh"), ("HYDRA_LAUNCH_EXTRA_ARGS", SSH_ARGS)]
+        }
+        (MpiImplementation::Intel, MpiAttach::Ssh) => &[
+            ("I_MPI_HYDRA_BOOTSTRAP", "ssh"),
+            ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", SSH_ARGS),
+        ],
+        (MpiImplementation::OpenMPI, MpiAttach::Agent) => &[
             ("OMPI_MCA_plm_rsh_agent", SHELL),
             ("OMPI_MCA_orte_keep_fqdn_hostnames", "true"),
             // Open MPI 5 knows none of the names above, and would start all processes in the launcher.
@@ -85,8 +116,10 @@ fn shell(implementation: MpiImplementation) -> &'static [(&'static str, &'static
             ("PRTE_MCA_plm_rsh_agent", SHELL),
             ("PRTE_MCA_prte_keep_fqdn_hostnames", "true"),
         ],
-        MpiImplementation::MPICH => &[("HYDRA_LAUNCHER", "ssh"), ("HYDRA_LAUNCHER_EXEC", SHELL)],
-        MpiImplementation::Intel => &[
+        (MpiImplementation::MPICH, MpiAttach::Agent) => {
+            &[("HYDRA_LAUNCHER", "ssh"), ("HYDRA_LAUNCHER_EXEC", SHELL)]
+        }
+        (MpiImplementation::Intel, MpiAttach::Agent) => &[
             ("I_MPI_HYDRA_BOOTSTRAP", "ssh"),
             ("I_MPI_HYDRA_BOOTSTRAP_EXEC", SHELL),
         ],
@@ -174,7 +207,7 @@ impl Framework for Mpi {
             return Contribution::default();
         };
         let mut env = vec![("K_MPI_JOB_ROLE", role.name.to_owned())];
-        let shell = shell(implementation).iter();
+        let shell = shell(implementation, attach(job.object)).iter();
         env.extend(shell.map(|(name, value)| (*name, (*value).to_owned())));
         if is_launcher(job, pod) {
             let slots = job.role(WORKER).map_or(1, |(_, worker)| slots(job, worker));
@@ -190,27 +223,38 @@ impl Framework for Mpi {
                 .into_iter()
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect(),
+            command: (role.name == WORKER && attach(job.object) == MpiAttach::Ssh)
+                .then(|| SSH_SERVER.map(str::to_owned).into()),
             ports: Vec::new(),
         }
     }
 
     fn attachment(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<Attachment> {
-        Some(if is_launcher(job, pod) {
-            Attachment {
+        if is_launcher(job, pod) {
+            return Some(Attachment {
                 hosts: hosts(job, settings),
                 files: files(job.object),
                 serves: false,
-            }
-        } else {
-            Attachment {
+            });
+        }
+        match attach(job.object) {
+            MpiAttach::Agent => Some(Attachment {
                 serves: true,
                 ..Attachment::default()
-            }
-        })
+            }),
+            MpiAttach::Ssh => None,
+        }
     }
 
-    fn identity(&self, _: &Job<'_>) -> Option<Identity> {
-        Some(Identity::Certificate)
+    fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
+        let options = options(job);
+        Some(Credentials {
+            identity: match options.attach.unwrap_or_default() {
+                MpiAttach::Agent => Identity::Certificate,
+                MpiAttach::Ssh => Identity::SshKey,
+            },
+            directory: identity_directory(&options).to_owned(),
+        })
     }
 
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
@@ -222,7 +266,8 @@ impl Framework for Mpi {
                 format!("{slots} processes can't train: give at least 1, or leave it out"),
             ));
         }
-        let secret = names::mpi_secret(job.metadata.name.as_deref().unwrap_or_default());
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        let secret = names::mpi_secret(name);
         if secret.len() > names::MAX_NAME {
             errors.push(FieldError::new(
                 "metadata.name",
@@ -232,9 +277,11 @@ impl Framework for Mpi {
                 ),
             ));
         }
-        let given = options.host_files.unwrap_or_default();
-        errors.extend(hostfiles::check(&given));
-        errors.extend(mounts::check(job, &given, LAUNCHER));
+        errors.extend(check_ssh(&options));
+        let identity = identity_directory(&options);
+        let given = options.host_files.as_deref().unwrap_or_default();
+        errors.extend(hostfiles::check(given, identity));
+        errors.extend(mounts::check(job, given, LAUNCHER, identity));
         for (i, role) in job.spec.roles.iter().enumerate() {
             if role.name == WORKER {
                 errors.extend(check_worker(job, i));
@@ -242,6 +289,21 @@ impl Framework for Mpi {
         }
         errors
     }
+}
+
+/// What is wrong with where the SSH key is to be.
+fn check_ssh(options: &MpiOptions) -> Option<FieldError> {
+    let path = options.ssh_auth_mount_path.as_deref()?;
+    let problem = if options.attach != Some(MpiAttach::Ssh) {
+        Some("there is a key only with attach Ssh: remove this, or set attach to Ssh".to_owned())
+    } else if is_within(path, DIRECTORY) || is_within(DIRECTORY, path) {
+        Some(format!(
+            "{DIRECTORY} is for what MPI needs: give the directory .ssh of a user"
+        ))
+    } else {
+        misspelt(path)
+    };
+    problem.map(|problem| FieldError::new("spec.framework.mpi.sshAuthMountPath", problem))
 }
 
 /// What is wrong with the workers.
@@ -263,7 +325,13 @@ fn check_worker(job: &TrainingJob, position: usize) -> Vec<FieldError> {
             }
         }
     }
-    let Some(pod) = &role.template.spec else {
+    // With SSH the worker's program is its own affair.
+    let Some(pod) = role
+        .template
+        .spec
+        .as_ref()
+        .filter(|_| attach(job) == MpiAttach::Agent)
+    else {
         return errors;
     };
     for (c, container) in pod.containers.iter().enumerate() {

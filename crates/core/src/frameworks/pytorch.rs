@@ -133,6 +133,7 @@ impl Framework for Pytorch {
         Contribution {
             env: env.map(|(name, value)| (name.to_owned(), value)).into(),
             ports,
+            command: None,
         }
     }
 

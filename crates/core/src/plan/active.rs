@@ -365,7 +365,8 @@ fn is_pod(action: &Action) -> bool {
 
 /// The Secret that pods need which are to be created. While there are none to create, nobody asks for it.
 fn missing_secret(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> {
-    let identity = job.framework.identity(job).filter(|_| !view.has_secret)?;
+    let credentials = job.framework.credentials(job.object);
+    let identity = credentials.filter(|_| !view.has_secret)?.identity;
     let needed = plan.actions.iter().chain(&plan.after).any(is_pod);
     needed.then_some(Action::CreateSecret(identity))
 }

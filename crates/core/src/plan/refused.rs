@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason, TrainingJobStatus};
 
-use super::{Action, Note, Objection, Plan, finished, note};
+use super::{Action, Note, Objection, Plan, PodKey, finished, note};
 use crate::job::Job;
 use crate::status::{condition, forbidden_changes, given_up, set_condition, write};
 use crate::view::{Conflict, View};
@@ -68,8 +68,11 @@ pub(super) fn conflict(view: &View<'_>) -> Option<Objection> {
 
 /// What the job's pods can't be made without and this operator does not have.
 pub(super) fn unsupported(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
-    let first = job.keys().next()?;
-    let attached = job.framework.attachment(job, view.settings, first).is_some();
+    let attached = |role| {
+        let pod = PodKey { role, index: 0 };
+        job.framework.attachment(job, view.settings, pod).is_some()
+    };
+    let attached = (0..job.roles.len()).any(attached);
     (attached && view.settings.agent.is_none()).then(|| Objection {
         reason: Reason::Unsupported,
         message: format!(

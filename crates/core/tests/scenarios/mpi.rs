@@ -302,3 +302,20 @@ fn a_launcher_that_works_is_the_first_host() {
     ]);
     assert_eq!(hosts(&mpi("launcherAsWorker: true, slotsPerWorker: 3", 2)), said);
 }
+
+#[test]
+fn with_ssh_it_is_all_the_same() {
+    let mut world = running(mpi("attach: Ssh", 2));
+    assert_eq!(world.writes(), 3 + 1 + 1 + 2, "pods, Service, Secret, two states");
+    world.succeed(LAUNCHER);
+    world.settle();
+    assert_eq!(world.phase(), Some(JobPhase::Succeeded));
+    assert_eq!(world.log.secrets, ["mnist-ssh"]);
+    let mut world = World::new(mpi("attach: Ssh", 2).spec(|spec| spec.roles.reverse()));
+    world.reconcile();
+    assert_eq!(
+        world.condition("Accepted"),
+        "False Unsupported",
+        "who lists the hosts?"
+    );
+}

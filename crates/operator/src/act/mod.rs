@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
-use trainyard_api::{TrainingJob, names};
+use trainyard_api::TrainingJob;
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::plan::Action;
@@ -103,7 +103,9 @@ impl Done {
             (Action::CreateService(key), Some(job)) => {
                 (Child::Service.kind(), build::service_name(job.name, *key))
             }
-            (Action::CreateSecret(_), Some(job)) => (Child::Secret.kind(), names::mpi_secret(job.name)),
+            (Action::CreateSecret(identity), Some(job)) => {
+                (Child::Secret.kind(), build::secret_name(job.name, *identity))
+            }
             _ => return,
         };
         let known = self.failure.as_ref().zip(self.refusal.as_ref());

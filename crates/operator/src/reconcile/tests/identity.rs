@@ -237,3 +237,20 @@ async fn without_an_agent_nothing_is_made() {
         (1, 1, 2)
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn with_ssh_the_secret_is_a_key() {
+    let operator = with_agent(Server::default());
+    let mut job = mpi(2);
+    job["spec"]["framework"]["mpi"] = json!({"attach": "Ssh"});
+    operator.apply(&job);
+    run(&operator, 2).await;
+    let secrets = operator.server.created("/secrets");
+    assert_eq!(secrets.len(), 1);
+    assert_eq!(
+        (&secrets[0]["metadata"]["name"], &secrets[0]["type"]),
+        (&json!("a-ssh"), &json!("kubernetes.io/ssh-auth"))
+    );
+    let keys: Vec<_> = secrets[0]["data"].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["ssh-privatekey", "ssh-publickey"]);
+}
