@@ -110,6 +110,32 @@ fn an_output_that_is_lost_is_told() {
 }
 
 #[test]
+fn an_output_that_is_lost_after_the_end_of_the_command_is_told() {
+    let job = Job::new();
+    let server = job.serve();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("begun");
+    let mut command = Command::new(AGENT);
+    // More than a pipe holds, and less than may be under way.
+    let line = format!("echo > {}; head -c 200000 /dev/zero", file.display());
+    command.args(["rsh", "-n", "localhost", &line]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut client = Process(job.configure(command, server.port).spawn().unwrap());
+    let output = client.0.stdout.take();
+    let myself = Other::of(&server.process);
+    myself.waits_until("has not begun", |_| file.exists());
+    // The thread of the connection ends when the client has closed it.
+    myself.waits_until("serves", |server| server.field("Threads").as_deref() == Some("2"));
+    drop(output);
+    let told = Lines::of(client.0.stderr.take().unwrap()).rest();
+    assert_eq!(client.ends(), Some(255));
+    assert!(
+        told[0].contains("its output can't be written: Broken pipe"),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn a_server_that_is_killed_is_missed_at_once() {
     let job = Job::new();
     let server = job.serve();

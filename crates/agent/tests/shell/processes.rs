@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::LONG;
-use crate::job::{Job, Lines};
+use crate::job::{Job, Lines, Process};
 
 /// A process that somebody else has started.
 pub struct Other(i32);
@@ -18,7 +18,12 @@ impl Other {
         Self(lines.next().trim().parse().unwrap())
     }
 
-    fn field(&self, name: &str) -> Option<String> {
+    /// A process of this test, looked at from outside.
+    pub fn of(process: &Process) -> Self {
+        Self(process.pid().as_raw_nonzero().get())
+    }
+
+    pub fn field(&self, name: &str) -> Option<String> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.0)).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         Some(line.trim_start_matches(':').trim().to_owned())

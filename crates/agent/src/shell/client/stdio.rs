@@ -26,7 +26,7 @@ pub enum Event {
     Wrote(Stream, usize),
     /// An output can't be written any more.
     Broken(io::Error),
-    /// All was written, and no more will come.
+    /// An output is not written to any more.
     Finished,
     /// A signal came.
     Signal(i32),
@@ -141,12 +141,15 @@ pub fn write_output(stream: Stream, mailbox: Mailbox) -> io::Result<Sender<Vec<u
     let output = File::from(output?);
     let (sender, receiver) = channel::<Vec<u8>>();
     let write = move || {
-        for data in receiver {
+        'all: for data in receiver {
             let mut rest = &*data;
             while !rest.is_empty() {
                 match retry(&output, PollFlags::OUT, || (&output).write(rest)) {
                     Ok(count) => rest = rest.get(count..).unwrap_or_default(),
-                    Err(error) => return mailbox.post(Event::Broken(error)),
+                    Err(error) => {
+                        mailbox.post(Event::Broken(error));
+                        break 'all;
+                    }
                 }
             }
             mailbox.post(Event::Wrote(stream, data.len()));
