@@ -24,8 +24,9 @@ mod signals;
 mod text;
 pub mod wait;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{stderr, stdout};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The program: does what its name and the words after it say, until it is done. It is meant to be the only thing that the
@@ -35,4 +36,10 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let name = args.next().unwrap_or_default();
     let args: Vec<OsString> = args.collect();
     modes::call(&name, &args, &mut stdout(), &mut stderr()).into()
+}
+
+/// Whether this is a name by which pods call the agent, so that another program can be the agent for those who do.
+pub fn is_called(name: &OsStr) -> bool {
+    let name = Path::new(name).file_name();
+    name.is_some_and(|name| name == modes::PROGRAM || name == install::REMOTE_SHELL)
 }

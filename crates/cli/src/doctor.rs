@@ -79,6 +79,7 @@ fn differences(report: &Report, scratch: PathBuf) -> Vec<String> {
         network,
         report: report.clone(),
         scratch,
+        program: None,
     };
     yard.notes()
 }

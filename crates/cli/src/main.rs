@@ -1,5 +1,6 @@
 //! `trainyard`: the command line of Trainyard, and the operator itself.
 
+mod agent;
 mod completion;
 mod doctor;
 mod install;
@@ -55,6 +56,9 @@ enum Command {
 fn main() -> ExitCode {
     // The embedded cluster starts this program again for its own processes, before there is a second thread.
     if let Some(code) = trainyard_local::reenter(std::env::args_os()) {
+        return code;
+    }
+    if let Some(code) = agent::reenter(std::env::args_os()) {
         return code;
     }
     let result = match Cli::parse().command {

@@ -76,7 +76,7 @@ pub(crate) fn container(
         env: Some(env.iter().copied().map(variable).collect()),
         volume_mounts: Some(vec![mount]),
         resources: Some(resources()),
-        security_context: Some(security(spec)),
+        security_context: Some(security(agent, spec)),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     }
@@ -107,9 +107,9 @@ fn resources() -> ResourceRequirements {
 }
 
 /// As the restricted profile wants it. Who it runs as is left to the pod: only then can it always read its token.
-fn security(spec: &PodSpec) -> SecurityContext {
+fn security(agent: &Agent, spec: &PodSpec) -> SecurityContext {
     let of_pod = spec.security_context.as_ref();
-    let is_root = of_pod.and_then(|of_pod| of_pod.run_as_user) == Some(0);
+    let is_root = agent.may_be_root || of_pod.and_then(|of_pod| of_pod.run_as_user) == Some(0);
     SecurityContext {
         allow_privilege_escalation: Some(false),
         capabilities: Some(Capabilities {

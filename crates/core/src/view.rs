@@ -23,6 +23,8 @@ pub struct Agent {
     pub image: String,
     /// When that image is pulled.
     pub image_pull_policy: Option<String>,
+    /// Whether that image may run as root: one that is a machine's own files does, where root has started it.
+    pub may_be_root: bool,
     /// How it is called in that image.
     pub command: Vec<String>,
     /// Who tells it about its job; `None` where pods can't reach the operator.

@@ -98,6 +98,9 @@ pub struct Yard {
     /// The directory that copy-on-write layers are kept in, as the process that the user started knows it: inside of the
     /// yard that user may go by another number.
     pub scratch: PathBuf,
+    /// The file of this program, as that process knows it: here it may have no name. Pods that see the files of this
+    /// machine find it there.
+    pub program: Option<PathBuf>,
 }
 
 impl Yard {
@@ -333,6 +336,7 @@ pub fn enter(wanted: Wanted, scratch: &Path) -> Result<Entered, Error> {
         network,
         report,
         scratch: scratch.to_owned(),
+        program: std::env::current_exe().ok(),
     };
     if isolation == Isolation::Plain {
         keep_descriptors()?;

@@ -33,6 +33,7 @@ pub(crate) fn agent(image: &str) -> Agent {
     Agent {
         image: image.to_owned(),
         image_pull_policy: None,
+        may_be_root: false,
         command: vec![AGENT.to_owned()],
         observer: None,
     }
@@ -104,6 +105,7 @@ fn agent_of(pod: &Pod) -> Option<Agent> {
     let main = main.or_else(|| containers.first())?;
     Some(Agent {
         image_pull_policy: main.image_pull_policy.clone(),
+        may_be_root: false,
         ..agent(main.image.as_deref()?)
     })
 }

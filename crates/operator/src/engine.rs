@@ -353,6 +353,7 @@ mod tests {
             Some(Agent {
                 image: image.to_owned(),
                 image_pull_policy: None,
+                may_be_root: false,
                 command: Vec::new(),
                 observer: None,
             })

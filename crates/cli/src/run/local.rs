@@ -16,6 +16,8 @@ use trainyard_operator::engine::{Config, Engine};
 use trainyard_operator::leader::Leadership;
 use trainyard_operator::metrics::Metrics;
 
+use crate::agent;
+
 /// One job needs no more.
 const CONCURRENCY: usize = 16;
 
@@ -56,8 +58,7 @@ impl Local {
             namespaces: Vec::new(),
             settings: Settings {
                 cluster_domain: "cluster.local".to_owned(),
-                // Nothing is gained by creating pods early where no image is pulled and no place is looked for.
-                agent: None,
+                agent: agent::of(yard),
             },
             concurrency: CONCURRENCY,
             instance: "trainyard-run".to_owned(),

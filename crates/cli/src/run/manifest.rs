@@ -168,33 +168,6 @@ fn never_ends(job: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Refuses containers that leave to their image what to run: here an image is a directory at most, which does not say.
-pub fn check_commands(job: &Value) -> Result<()> {
-    let mut errors = Vec::new();
-    let roles = job.pointer("/spec/roles").and_then(Value::as_array);
-    for (r, role) in roles.into_iter().flatten().enumerate() {
-        let name = text(role, "/name").unwrap_or_default();
-        for list in ["initContainers", "containers"] {
-            let containers = role
-                .pointer(&format!("/template/spec/{list}"))
-                .and_then(Value::as_array);
-            for (c, container) in containers.into_iter().flatten().enumerate() {
-                let command = container.get("command").and_then(Value::as_array);
-                if command.is_none_or(Vec::is_empty) {
-                    let container = text(container, "/name").unwrap_or_default();
-                    let message = format!(
-                        "is missing, and what an image says to run is not known here: write the command that it has, or add \
-                         --set roles.{name}.template.spec.{list}.{container}.command='[python3, train.py]'"
-                    );
-                    let path = format!("spec.roles[{r}].template.spec.{list}[{c}].command");
-                    errors.push(FieldError::new(path, message));
-                }
-            }
-        }
-    }
-    refuse("the job leaves open what to run", &errors)
-}
-
 /// Refuses where something is wrong, and says all of it.
 pub fn refuse(title: &str, errors: &[FieldError]) -> Result<()> {
     if errors.is_empty() {
@@ -355,19 +328,5 @@ spec:
             .unwrap_err()
             .to_string();
         assert!(error.contains("--set managedBy=null"), "{error}");
-    }
-
-    #[test]
-    fn a_container_needs_a_command() {
-        let silent = JOB.replace(", command: [python3, train.py]", ", args: [train.py]");
-        let job = finished(&silent, &[]).unwrap().job;
-        let error = check_commands(&job).unwrap_err().to_string();
-        assert!(
-            error.contains("spec.roles[0].template.spec.containers[0].command: is missing"),
-            "{error}"
-        );
-        let help = "--set roles.worker.template.spec.containers.train.command=";
-        assert!(error.contains(help), "{error}");
-        assert!(check_commands(&finished(JOB, &[]).unwrap().job).is_ok());
     }
 }

@@ -11,6 +11,7 @@ mod manifest;
 mod needs;
 mod outcome;
 mod ports;
+mod programs;
 mod progress;
 mod set;
 mod show;
@@ -34,7 +35,7 @@ use self::manifest::{Changes, Manifest};
 use self::outcome::Outcome;
 use self::view::View;
 use crate::validate::job::Checker;
-use crate::{output, scratch, validate};
+use crate::{agent, output, scratch, validate};
 
 /// Runs a job to its end.
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -96,7 +97,7 @@ fn broken(args: &Args, job: Option<Value>, error: &anyhow::Error) -> Result<Exit
 fn settle(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
     images::found(&args.image)?;
     let is_mapped = |image: &str| args.image.iter().any(|(name, _)| name == image);
-    manifest::check_commands(&manifest.job)?;
+    programs::check(&manifest.job, agent::of(yard))?;
     needs::check(manifest)?;
     let images = images::ignored(&manifest.job, is_mapped);
     if !images.is_empty() {

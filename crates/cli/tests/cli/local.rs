@@ -230,3 +230,37 @@ fn a_worker_may_save_its_work_when_another_fails() {
     assert_eq!(code, Some(1), "{words}");
     assert_eq!(out, "worker-0 | saved\n", "{words}");
 }
+
+#[test]
+fn programs_are_started_in_other_pods_of_an_mpi_job() {
+    let script = "while read -r host slots; do /etc/mpi/kubexec.sh -n $host 'hostname; exit 3' || echo $slots $?; done \
+                  </etc/mpi/hostfile";
+    let container = |command: &str| format!("containers: [{{name: main, image: example/mpi{command}}}]");
+    let manifest = format!(
+        "apiVersion: trainyard.dev/v1alpha1\nkind: TrainingJob\nmetadata: {{name: ring}}\nspec:\n  \
+         framework: {{name: mpi, mpi: {{slotsPerWorker: 2}}}}\n  roles:\n  \
+         - {{name: launcher, replicas: 1, restartPolicy: Never, template: {{spec: {{{}}}}}}}\n  \
+         - {{name: worker, replicas: 2, template: {{spec: {{{}}}}}}}\n",
+        container(&format!(", command: [sh, -c, \"{script}\"]")),
+        container("")
+    );
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("ring.yaml");
+    std::fs::write(&file, manifest).unwrap();
+    let (code, out, words) = ran(&["--timeout", "3m", file.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{words}");
+    let said: Vec<&str> = out
+        .lines()
+        .filter(|line| line.starts_with("launcher-0 | "))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            "launcher-0 | ring-worker-0",
+            "launcher-0 | slots=2 3",
+            "launcher-0 | ring-worker-1",
+            "launcher-0 | slots=2 3",
+        ],
+        "{words}"
+    );
+}

@@ -32,6 +32,7 @@ pub fn with_agent() -> Settings {
         agent: Some(Agent {
             image: "registry.example/trainyard:v1".to_owned(),
             image_pull_policy: Some("IfNotPresent".to_owned()),
+            may_be_root: false,
             command: vec!["/trainyard-agent".to_owned()],
             observer: Some(Observer {
                 address: "https://trainyard-observer.trainyard-system.svc:9444".to_owned(),

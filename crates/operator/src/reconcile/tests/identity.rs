@@ -22,6 +22,7 @@ fn with_agent(server: Server) -> Operator {
     operator.settings.set_agent(Some(Agent {
         image: "trainyard".to_owned(),
         image_pull_policy: None,
+        may_be_root: false,
         command: vec!["/trainyard-agent".to_owned()],
         observer: None,
     }));
