@@ -171,7 +171,7 @@ pub fn plan(view: &View<'_>) -> Plan {
     if job.is_suspended() || suspended::is_leaving(view) {
         return suspended::plan(Some(&parsed), view, None);
     }
-    let conflict = refused::conflict(view);
+    let conflict = refused::conflict(&parsed, view);
     let plan = active::plan(&parsed, view, conflict.as_ref());
     // A job whose pods are all there goes on whatever they took to make.
     match refused::unsupported(&parsed, view).filter(|_| plan.creates()) {

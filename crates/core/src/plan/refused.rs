@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason, TrainingJobStatus};
 
 use super::{Action, Note, Objection, Plan, PodKey, finished, note};
+use crate::build;
 use crate::job::Job;
 use crate::status::{condition, forbidden_changes, given_up, set_condition, write};
 use crate::view::{Conflict, View};
@@ -52,10 +53,11 @@ pub(super) fn unchanged(view: &View<'_>) -> Result<(), Vec<FieldError>> {
 
 /// Names that are taken. Where they are free again, and pods of the start that was given up are still on their way out,
 /// it is as if they were not: how those pods end must not count for the next start.
-pub(super) fn conflict(view: &View<'_>) -> Option<Objection> {
+pub(super) fn conflict(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
     let reason = Reason::OwnershipConflict;
-    if !view.conflicts.is_empty() {
-        let message = conflicts(view);
+    let taken: Vec<_> = view.conflicts.iter().filter(|c| needs(job, c)).collect();
+    if !taken.is_empty() {
+        let message = conflicts(&taken);
         return Some(Objection { reason, message });
     }
     let said = given_up(view.job.status.as_ref()?)?;
@@ -83,8 +85,23 @@ pub(super) fn unsupported(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
     })
 }
 
-fn conflicts(view: &View<'_>) -> String {
-    let each = view.conflicts.iter().map(|conflict| {
+/// Whether the job needs a name that is taken. While it was suspended it may have been changed so that it does not.
+fn needs(job: &Job<'_>, conflict: &Conflict) -> bool {
+    let name = &conflict.name;
+    match conflict.kind {
+        "Secret" => job
+            .framework
+            .credentials(job.object)
+            .is_some_and(|credentials| build::secret_name(job.name, credentials.identity) == *name),
+        "Service" => build::service_keys(job)
+            .into_iter()
+            .any(|key| build::service_name(job.name, key) == *name),
+        _ => job.key(name).is_some(),
+    }
+}
+
+fn conflicts(taken: &[&Conflict]) -> String {
+    let each = taken.iter().map(|conflict| {
         let Conflict { kind, name, owner } = conflict;
         let collides = if owner.starts_with("TrainingJob ") {
             ", whose names collide with those of this job"

@@ -255,3 +255,38 @@ async fn with_ssh_the_secret_is_a_key() {
     let keys: Vec<_> = secrets[0]["data"].as_object().unwrap().keys().collect();
     assert_eq!(keys, ["ssh-privatekey", "ssh-publickey"]);
 }
+
+/// The user changes how processes are started.
+fn with_ssh(operator: &Operator, generation: i64, suspend: bool) {
+    let mut job = operator.server.job();
+    job["spec"]["suspend"] = json!(suspend);
+    job["spec"]["framework"]["mpi"] = json!({"attach": "Ssh"});
+    job["metadata"]["generation"] = json!(generation);
+    operator.apply(&job);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_not_needed_any_more_is_in_nobodys_way() {
+    let operator = with_agent(Server::default());
+    *operator.server.taken.lock().unwrap() = Some("a-mpi".to_owned());
+    operator.apply(&mpi(2));
+    operator.settle().await;
+    assert_eq!(
+        operator.server.status()["conditions"][0]["reason"],
+        "OwnershipConflict"
+    );
+    for (generation, suspend) in [(2, true), (3, false)] {
+        with_ssh(&operator, generation, suspend);
+        operator.settle().await;
+    }
+    assert_eq!(
+        operator.server.created("/secrets")[0]["metadata"]["name"],
+        "a-ssh"
+    );
+    assert_eq!(
+        operator.server.count("POST pods"),
+        2,
+        "{}",
+        operator.server.status()
+    );
+}
