@@ -7,6 +7,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use trainyard_api::TrainingJob;
 
+use crate::frameworks::Identity;
+
 /// Settings of the operator that decisions depend on.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -70,9 +72,9 @@ pub struct View<'a> {
     pub departed: &'a [Departed],
     /// Objects of somebody else that have a name this job needs.
     pub conflicts: &'a [Conflict],
-    /// Whether the Secret by which the job's pods know each other is known to exist. It is not watched: whoever looks keeps
-    /// in mind what was made, and may forget it.
-    pub has_secret: bool,
+    /// By what the job's pods know each other, if the Secret of that is known to exist. It is not watched: whoever looks
+    /// keeps in mind what was made, and may forget it.
+    pub secret: Option<Identity>,
     /// Why the server does not take a child of this job.
     pub refusal: Option<&'a Refusal>,
     /// What is known of nodes.

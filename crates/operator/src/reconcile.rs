@@ -151,9 +151,9 @@ impl Reconciler {
             return Ok(Some(Verdict::REST));
         }
         let target = Target { key, uid: &uid, term };
-        if memory.has_secret && job.is_suspended() {
+        if memory.secret.is_some() && job.is_suspended() {
             // Somebody may remove it while nothing needs it.
-            self.index.remember(&uid, |memory| memory.has_secret = false);
+            self.index.remember(&uid, |memory| memory.secret = None);
         }
         let started = Instant::now();
         let mut progress = Progress {
@@ -175,7 +175,7 @@ impl Reconciler {
             services: &services,
             departed: &departed,
             conflicts: &conflicts,
-            has_secret: memory.has_secret,
+            secret: memory.secret,
             refusal: refusal.as_deref(),
             nodes: &nodes,
             settings: &self.hands.settings(),

@@ -164,6 +164,11 @@ pub enum Identity {
     SshKey,
 }
 
+impl Identity {
+    /// All there are.
+    pub const ALL: [Self; 2] = [Self::Certificate, Self::SshKey];
+}
+
 /// A Service besides the headless one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtraService {

@@ -366,9 +366,9 @@ fn is_pod(action: &Action) -> bool {
 /// The Secret that pods need which are to be created. While there are none to create, nobody asks for it.
 fn missing_secret(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> {
     let credentials = job.framework.credentials(job.object);
-    let identity = credentials.filter(|_| !view.has_secret)?.identity;
+    let identity = credentials?.identity;
     let needed = plan.actions.iter().chain(&plan.after).any(is_pod);
-    needed.then_some(Action::CreateSecret(identity))
+    (needed && view.secret != Some(identity)).then_some(Action::CreateSecret(identity))
 }
 
 /// Leaves out the pods of roles that wait for others and are created only when these have come.

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, HashMap};
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::build;
+use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::{Action, Note, Plan, PodKey, StatusWrite, plan};
 use trainyard_core::view::{
@@ -78,7 +79,7 @@ pub struct World {
     /// The job's Secret exists.
     pub secret: bool,
     /// The operator knows that it does.
-    pub has_secret: bool,
+    pub has_secret: Option<Identity>,
     /// The server takes no pod, and says why.
     pub refusal: Option<Refusal>,
     pub nodes: NodeTable,
@@ -106,7 +107,7 @@ impl World {
             taken: Vec::new(),
             conflicts: Vec::new(),
             secret: false,
-            has_secret: false,
+            has_secret: None,
             refusal: None,
             nodes: NodeTable::default(),
             settings: Settings::default(),
@@ -144,7 +145,7 @@ impl World {
             services: &self.services,
             departed: &self.departed,
             conflicts: &self.conflicts,
-            has_secret: self.has_secret,
+            secret: self.has_secret,
             refusal: self.refusal.as_ref(),
             nodes: &self.nodes,
             settings: &self.settings,
@@ -203,7 +204,7 @@ impl World {
         // What only that process knew is forgotten.
         self.departed.clear();
         self.conflicts.clear();
-        self.has_secret &= all;
+        self.has_secret = self.has_secret.filter(|_| all);
         !all
     }
 
@@ -295,7 +296,7 @@ impl World {
                 if !self.secret {
                     self.log.secrets.push(name);
                 }
-                (self.secret, self.has_secret) = (true, true);
+                (self.secret, self.has_secret) = (true, Some(*identity));
             }
             Action::DeletePod { name, uid, force } => {
                 self.ledger.deletes(&self.job, name, uid);

@@ -13,6 +13,7 @@ use trainyard_api::{
     RoleStatus, RootCause, RunPolicy, TrainingJob, TrainingJobStatus,
 };
 use trainyard_core::admission;
+use trainyard_core::frameworks::Identity;
 use trainyard_core::plan::{Action, StatusWrite, plan};
 use trainyard_core::view::{
     Departed, NodeState, Nodes, PodEnd, PodPhase, PodRow, ServiceRow, Settings, Trouble, View,
@@ -395,7 +396,7 @@ proptest! {
             services: &services,
             departed: &departed,
             conflicts: &[],
-            has_secret: true,
+            secret: Some(Identity::Certificate),
             refusal: None,
             nodes: &Some3,
             settings: &settings,

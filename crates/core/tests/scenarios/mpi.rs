@@ -139,7 +139,7 @@ fn the_secret_outlives_a_suspension() {
     world.settle();
     assert_eq!((world.all(), world.secret), (names(&[]), true));
     // It is forgotten meanwhile, and found again.
-    world.has_secret = false;
+    world.has_secret = None;
     world.suspend(false);
     world.settle();
     assert_eq!(world.phase(), Some(JobPhase::Running));

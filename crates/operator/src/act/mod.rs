@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::TrainingJob;
 use trainyard_core::build;
+use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::Action;
 use trainyard_core::view::{Refusal, Settings};
@@ -288,7 +289,13 @@ impl Hands {
                 let SlimPod { metadata, .. } = object;
                 self.index.apply_service(&SlimMeta { metadata }, Source::Answer);
             }
-            Child::Secret => self.index.remember(target.uid, |memory| memory.has_secret = true),
+            Child::Secret => {
+                let name = object.metadata.name;
+                let identity = Identity::ALL
+                    .into_iter()
+                    .find(|identity| build::secret_name(&target.key.name, *identity) == *name);
+                self.index.remember(target.uid, |memory| memory.secret = identity);
+            }
         }
     }
 

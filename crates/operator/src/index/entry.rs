@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, TrainingJob};
+use trainyard_core::frameworks::Identity;
 use trainyard_core::view::{Conflict, Departed, PodPhase, PodRow, Refusal, ServiceRow};
 
 use super::pauses::Pauses;
@@ -140,8 +141,8 @@ pub struct Memory {
     pub warned: Option<u64>,
     /// When it was last looked whether what is in its way still is.
     pub probed: Option<Instant>,
-    /// The Secret by which its pods know each other was made, or seen.
-    pub has_secret: bool,
+    /// By what its pods know each other, if the Secret of that was made, or seen.
+    pub secret: Option<Identity>,
     /// It has been deleted by us.
     pub deleted: bool,
     /// The generation for which it was reported as malformed.

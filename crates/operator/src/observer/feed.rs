@@ -43,7 +43,7 @@ impl Feeds {
             services: &known.services,
             departed: &known.departed,
             conflicts: &known.conflicts,
-            has_secret: known.memory.has_secret,
+            secret: known.memory.secret,
             refusal: known.refusal.as_deref(),
             nodes: &known.nodes,
             settings: &self.settings.now(),

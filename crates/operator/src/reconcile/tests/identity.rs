@@ -290,3 +290,20 @@ async fn a_secret_that_is_not_needed_any_more_is_in_nobodys_way() {
         operator.server.status()
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_of_another_kind_is_not_taken_for_the_one_that_is_needed() {
+    let operator = with_agent(Server::default());
+    *operator.server.taken.lock().unwrap() = Some("a".to_owned());
+    operator.apply(&mpi(2));
+    operator.settle().await;
+    with_ssh(&operator, 2, false);
+    operator.settle().await;
+    *operator.server.taken.lock().unwrap() = Some("another".to_owned());
+    tokio::time::advance(PROBE_INTERVAL).await;
+    operator.settle().await;
+    let secrets = operator.server.created("/secrets");
+    let names: Vec<_> = secrets.iter().map(|secret| &secret["metadata"]["name"]).collect();
+    assert_eq!(names, ["a-mpi", "a-ssh"]);
+    assert_eq!(operator.server.count("POST pods"), 2);
+}
