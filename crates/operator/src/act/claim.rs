@@ -22,6 +22,8 @@ impl Hands {
             found => found?,
         };
         match Claim::of(&found.metadata, target) {
+            // Nobody watches a Secret: that it is gone would never be noticed.
+            Claim::Ours if child == Child::Secret && found.metadata.terminating() => Err(Failure::Former),
             // Our own, of a request whose answer was lost, or of a former leader.
             // Nobody looks for a Secret by its labels.
             Claim::Ours if found.metadata.is_labelled() || child == Child::Secret => {

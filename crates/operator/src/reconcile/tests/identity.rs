@@ -4,6 +4,7 @@ use base64::Engine as _;
 use http::Method;
 use trainyard_core::view::Agent;
 
+use super::server::left_by_a_former_job;
 use super::*;
 
 fn mpi(workers: usize) -> Value {
@@ -306,4 +307,20 @@ async fn a_secret_of_another_kind_is_not_taken_for_the_one_that_is_needed() {
     let names: Vec<_> = secrets.iter().map(|secret| &secret["metadata"]["name"]).collect();
     assert_eq!(names, ["a-mpi", "a-ssh"]);
     assert_eq!(operator.server.count("POST pods"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_secret_that_is_being_deleted_does_not_count() {
+    let operator = with_agent(Server::default());
+    let mut leaving = left_by_a_former_job("a-mpi");
+    leaving["metadata"]["ownerReferences"][0]["uid"] = json!("u1");
+    *operator.server.found.lock().unwrap() = Some(leaving);
+    operator.server.has_a_secret();
+    operator.apply(&mpi(2));
+    operator.settle().await;
+    assert_eq!(operator.server.count("POST pods"), 0);
+    *operator.server.found.lock().unwrap() = None;
+    tokio::time::advance(Duration::from_secs(10)).await;
+    operator.settle().await;
+    assert_eq!(operator.server.count("POST pods"), 2, "one that stays does");
 }
