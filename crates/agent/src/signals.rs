@@ -14,7 +14,7 @@ use signal_hook::flag::register_conditional_shutdown;
 use signal_hook::iterator::Signals;
 
 /// What a shell adds to the number of the signal that ended a program.
-const ENDED_BY_SIGNAL: i32 = 128;
+pub const ENDED_BY_SIGNAL: i32 = 128;
 
 /// Signals that somebody else sends to say something. The others are those that can't be caught, those by which the
 /// system tells a process about itself (a fault, a pipe that is closed, a terminal that it may not use), and SIGCHLD.

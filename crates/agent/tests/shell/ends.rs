@@ -166,7 +166,11 @@ fn a_server_that_is_told_to_end_ends_its_commands(#[case] trap: &str, #[case] co
     let (client, members) = family(&job, &server, trap);
     server.process.signal(Signal::TERM);
     assert_eq!(client.ends().0, Some(code));
-    assert_eq!(server.process.ends(), Some(0));
+    assert_eq!(
+        server.process.ends(),
+        Some(143),
+        "a pod that is taken away has not succeeded"
+    );
     members.iter().for_each(Other::goes);
 }
 
@@ -185,7 +189,7 @@ fn a_server_that_is_told_to_end_tells_daemons() {
     let daemon = Other::from_line(&client.out);
     assert_eq!(client.ends().0, Some(0));
     server.process.signal(Signal::TERM);
-    assert_eq!(server.process.ends(), Some(0));
+    assert_eq!(server.process.ends(), Some(143));
     daemon.goes();
     assert!(told.exists());
 }
@@ -195,5 +199,5 @@ fn a_server_without_commands_ends_when_it_is_told() {
     let job = Job::new();
     let mut server = job.serve();
     server.process.signal(Signal::INT);
-    assert_eq!(server.process.ends(), Some(0));
+    assert_eq!(server.process.ends(), Some(130));
 }

@@ -120,6 +120,22 @@ fn a_worker_that_fails_or_is_evicted_is_replaced() {
     assert_eq!(world.log.secrets.len(), 1, "those that stayed know the new ones");
 }
 
+/// As a drained node, a preemption, or somebody by hand does it. The agent in a worker ends with the code of the signal by which
+/// it is told: the worker is not done, and has to be replaced.
+#[test]
+fn a_worker_that_is_told_to_go_is_replaced() {
+    let mut world = running(mpi("", 2));
+    world.ask_to_go("mnist-worker-1");
+    world.fail("mnist-worker-1", 143);
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.restarts()),
+        (Some(JobPhase::Running), (0, 1)),
+        "no failure of the job"
+    );
+    assert_eq!(world.all(), names(ALL));
+}
+
 #[rstest]
 #[case::failed(|world: &mut World| world.fail("mnist-worker-1", 1))]
 #[case::was_evicted(|world: &mut World| world.evict("mnist-worker-1"))]

@@ -50,7 +50,7 @@ Environment:
   TRAINYARD_SHELL_PORT     The port to listen on; 0 is any that is free [default: 7522]
   TRAINYARD_SHELL_ADDRESS  The address to listen on [default: all]
 
-Exit codes: 0 it was told to end, 1 it can't listen, 2 a variable or a file makes no sense.
+Exit codes: 130 and 143 it was ended by SIGINT or SIGTERM, 1 it can't listen, 2 a variable or a file makes no sense.
 ";
 
 const FAILED: u8 = 1;
@@ -162,13 +162,14 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
             return error.code();
         }
     };
-    for signal in signals.forever() {
-        match signal {
-            SIGCHLD => children.reap(),
-            SIGTERM | SIGINT => break,
-            _ => {}
+    let told = signals.forever().find(|signal| {
+        if *signal == SIGCHLD {
+            children.reap();
         }
-    }
+        matches!(*signal, SIGTERM | SIGINT)
+    });
     server.end();
-    0
+    // Whoever is taken away is not done: to a pod that ends well nobody would give a successor.
+    told.and_then(|signal| u8::try_from(signals::ENDED_BY_SIGNAL + signal).ok())
+        .unwrap_or(FAILED)
 }
