@@ -87,8 +87,11 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
 
     if let Some(credentials) = job.framework.credentials(job.object) {
         attach::identify(job, role, &credentials, &mut spec);
-    }
-    if job.framework.credentials(job.object).is_some() {
+        if spec.host_network == Some(true) {
+            // Hosts are listed by names that the DNS of the node does not know.
+            spec.dns_policy
+                .get_or_insert_with(|| "ClusterFirstWithHostNet".to_owned());
+        }
         // Hydra tells its proxies to call back at the name that the launcher has for itself, which is without a domain.
         let domain = format!(
             "{}.{}.svc.{}",

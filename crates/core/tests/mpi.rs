@@ -143,6 +143,23 @@ fn where_the_key_is_is_checked(#[case] options: &str, #[case] said: &str) {
     );
 }
 
+/// Hosts are listed by names that only the cluster's DNS knows.
+#[rstest]
+#[case::of_the_node(Some(true), None, Some("ClusterFirstWithHostNet"))]
+#[case::chosen(Some(true), Some("None"), Some("None"))]
+#[case::of_its_own(None, None, None)]
+fn pods_on_the_network_of_the_node_know_names(
+    #[case] host_network: Option<bool>,
+    #[case] given: Option<&str>,
+    #[case] becomes: Option<&str>,
+) {
+    let job = with_pod(mpi("", 1), "launcher", |pod| {
+        (pod.host_network, pod.dns_policy) = (host_network, given.map(str::to_owned));
+    });
+    let policy = pod(&job, LAUNCHER).spec.unwrap().dns_policy;
+    assert_eq!(policy.as_deref(), becomes);
+}
+
 #[test]
 fn secret() {
     let job = mpi("", 1);
