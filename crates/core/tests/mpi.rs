@@ -459,6 +459,12 @@ fn args_alone_can_not_be_wrapped() {
     0,
     "/etc/mpi is where the operator puts what MPI needs: mount the volume somewhere else"
 )]
+#[case::in_other_words(
+    "etc//x/.././mpi",
+    "launcher",
+    0,
+    "/etc/mpi is where the operator puts what MPI needs: mount the volume somewhere else"
+)]
 #[case::inside_of_it(
     "/etc/mpi/x",
     "worker",

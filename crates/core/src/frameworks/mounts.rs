@@ -19,7 +19,7 @@ pub(super) fn check(job: &TrainingJob, files: &[HostFile], listing: &str, identi
         for (list, containers) in lists {
             for (c, container) in containers.into_iter().flatten().enumerate() {
                 for (m, mount) in container.volume_mounts.iter().flatten().enumerate() {
-                    let path = normal(&mount.mount_path);
+                    let path = &*normal(&mount.mount_path);
                     let problem = reserved(path, identity).or_else(|| holds_a_file(path, files));
                     errors.extend(problem.map(|problem| {
                         let at = format!("spec.roles[{i}].template.spec.{list}[{c}].volumeMounts[{m}]");
@@ -32,8 +32,17 @@ pub(super) fn check(job: &TrainingJob, files: &[HostFile], listing: &str, identi
     errors
 }
 
-fn normal(path: &str) -> &str {
-    path.trim_end_matches('/')
+/// The place that a path means to a kubelet and a runtime, however it is written. That of the root is empty.
+fn normal(path: &str) -> String {
+    let mut steps = Vec::new();
+    for step in path.split('/') {
+        match step {
+            "" | "." => {}
+            ".." => drop(steps.pop()),
+            step => steps.push(format!("/{step}")),
+        }
+    }
+    steps.concat()
 }
 
 fn reserved(path: &str, identity: &str) -> Option<String> {
