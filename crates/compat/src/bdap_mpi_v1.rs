@@ -1,0 +1,136 @@
+//! `batch.test.bdap.com/v1` MPIJob, of MPI-Operator: a launcher, and workers that it reaches through the exec API.
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use trainyard_api::{
+    FieldError, FrameworkSpec, MpiAttach, MpiOptions, RestartPolicy, RoleSpec, TrainingJob, TrainingJobSpec,
+};
+
+use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
+use crate::{Converted, Kind, read};
+
+const LAUNCHER_TEMPLATE: &str = "spec.launcherTemplate";
+const WORKER_TEMPLATE: &str = "spec.workerTemplate";
+const NUM_WORKERS: &str = "spec.numWorkers";
+
+pub const KIND: Kind = Kind {
+    group: "batch.test.bdap.com",
+    version: "v1",
+    name: "MPIJob",
+    convert,
+    paths: &[
+        ("spec.roles[0].template", LAUNCHER_TEMPLATE),
+        ("spec.roles[0]", LAUNCHER_TEMPLATE),
+        ("spec.roles[1].template", WORKER_TEMPLATE),
+        ("spec.roles[1].replicas", NUM_WORKERS),
+        ("spec.roles[1]", WORKER_TEMPLATE),
+        ("spec.roles", NUM_WORKERS),
+    ],
+};
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    num_workers: Option<i32>,
+    launcher_template: Option<PodTemplateSpec>,
+    worker_template: Option<PodTemplateSpec>,
+}
+
+fn convert(object: Value) -> Result<Converted, Vec<FieldError>> {
+    let read::Object {
+        metadata,
+        spec,
+        mut notes,
+    } = read::object::<Spec>(object)?;
+    let (num_workers, mut launcher, mut worker) = given(spec)?;
+    let launcher_restarts = restart_policy(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
+    let worker_restarts = restart_policy(&mut worker, WORKER_TEMPLATE, &mut notes);
+    let (launcher_restarts, worker_restarts) = match (launcher_restarts, worker_restarts) {
+        (Ok(launcher), Ok(worker)) => (launcher, worker),
+        (launcher, worker) => return Err(launcher.err().into_iter().chain(worker.err()).collect()),
+    };
+    mpi::settle(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
+    mpi::settle(&mut worker, WORKER_TEMPLATE, &mut notes);
+    mpi::launcher(&launcher, LAUNCHER_TEMPLATE, &mut notes);
+    mpi::worker(&mut worker, WORKER_TEMPLATE, Otherwise::Image, &mut notes);
+    notes.extend([
+        "spec: processes are started in workers through the operator's agent and not through the exec API: nobody needs a right \
+         to pods/exec, and the launcher has the service account of its template"
+            .to_owned(),
+        "spec: the launcher's pod is named with an index, <job>-launcher-0; workers that still run are deleted when it has \
+         ended; a changed template is accepted only while the job is suspended"
+            .to_owned(),
+    ]);
+    let role = |name: &str, replicas, template, restart_policy| RoleSpec {
+        name: name.to_owned(),
+        replicas: Some(replicas),
+        template,
+        restart_policy: Some(restart_policy),
+        ..RoleSpec::default()
+    };
+    let job = TrainingJob {
+        metadata,
+        spec: TrainingJobSpec {
+            framework: FrameworkSpec {
+                name: "mpi".to_owned(),
+                mpi: Some(MpiOptions {
+                    // Its list of hosts says so, whatever the workers ask for.
+                    slots_per_worker: Some(1),
+                    attach: Some(MpiAttach::Agent),
+                    ..MpiOptions::default()
+                }),
+                ..FrameworkSpec::default()
+            },
+            roles: vec![
+                role(LAUNCHER, 1, launcher, launcher_restarts),
+                role(WORKER, num_workers, worker, worker_restarts),
+            ],
+            ..TrainingJobSpec::default()
+        },
+        status: None,
+    };
+    Ok(Converted { job, notes })
+}
+
+/// All that must be there; what is not is said at once.
+fn given(spec: Spec) -> Result<(i32, PodTemplateSpec, PodTemplateSpec), Vec<FieldError>> {
+    match (spec.num_workers, spec.launcher_template, spec.worker_template) {
+        (Some(workers), Some(launcher), Some(worker)) => Ok((workers, launcher, worker)),
+        (workers, launcher, worker) => {
+            let there = [
+                (NUM_WORKERS, workers.is_some()),
+                (LAUNCHER_TEMPLATE, launcher.is_some()),
+                (WORKER_TEMPLATE, worker.is_some()),
+            ];
+            let missing = there.into_iter().filter(|(_, there)| !there);
+            Err(missing
+                .map(|(path, _)| FieldError::new(path, "is missing: it must be given"))
+                .collect())
+        }
+    }
+}
+
+/// Its pods are plain pods, so that what the template says is for the kubelet. Here it is the role's to say.
+fn restart_policy(
+    template: &mut PodTemplateSpec,
+    at: &str,
+    notes: &mut Vec<String>,
+) -> Result<RestartPolicy, FieldError> {
+    let given = template.spec.as_mut().and_then(|pod| pod.restart_policy.take());
+    match given.as_deref() {
+        Some("Never") => Ok(RestartPolicy::Never),
+        Some("OnFailure") => Ok(RestartPolicy::OnFailure),
+        // Of a plain pod, Always is the default: a launcher that has succeeded would begin again.
+        None | Some("Always") => {
+            notes.push(format!(
+                "{at}.spec.restartPolicy: OnFailure and not Always, so that the job can succeed"
+            ));
+            Ok(RestartPolicy::OnFailure)
+        }
+        Some(other) => Err(FieldError::new(
+            format!("{at}.spec.restartPolicy"),
+            format!("{other:?} is not possible: give one of Never, OnFailure, Always"),
+        )),
+    }
+}

@@ -1,0 +1,276 @@
+//! `kubeflow.org/v2beta1` MPIJob, of mpi-operator.
+//!
+//! Its launcher is a Kubernetes Job, its workers are pods with an SSH server. Here processes are started through the
+//! agent: what images have of SSH stays unused.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use trainyard_api::{
+    CleanPodPolicy, CreatePolicy, FieldError, FrameworkSpec, MpiAttach, MpiImplementation, MpiOptions,
+    RestartPolicy, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
+};
+
+use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
+use crate::{Converted, Kind, read};
+
+const THEIR_OPERATOR: &str = "kubeflow.org/mpi-operator";
+const ROLES: &str = "spec.mpiReplicaSpecs";
+
+pub const KIND: Kind = Kind {
+    group: "kubeflow.org",
+    version: "v2beta1",
+    name: "MPIJob",
+    convert,
+    paths: &[
+        ("spec.roles[0]", "spec.mpiReplicaSpecs.Launcher"),
+        ("spec.roles[1]", "spec.mpiReplicaSpecs.Worker"),
+        ("spec.roles", ROLES),
+        ("spec.framework.mpi.slotsPerWorker", "spec.slotsPerWorker"),
+        ("spec.suspend", "spec.runPolicy.suspend"),
+        ("spec.managedBy", "spec.runPolicy.managedBy"),
+    ],
+};
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec {
+    slots_per_worker: Option<i32>,
+    run_launcher_as_worker: Option<bool>,
+    run_policy: Option<TheirRunPolicy>,
+    launcher_creation_policy: Option<LauncherCreationPolicy>,
+    ssh_auth_mount_path: Option<String>,
+    mpi_implementation: Option<MpiImplementation>,
+    mpi_replica_specs: Option<BTreeMap<String, Role>>,
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TheirRunPolicy {
+    clean_pod_policy: Option<CleanPodPolicy>,
+    ttl_seconds_after_finished: Option<i32>,
+    active_deadline_seconds: Option<i64>,
+    backoff_limit: Option<i32>,
+    suspend: Option<bool>,
+    managed_by: Option<String>,
+    /// Nothing of it has a counterpart, so that it is only told.
+    scheduling_policy: Option<Value>,
+}
+
+#[derive(Clone, Copy, Deserialize, Serialize)]
+enum LauncherCreationPolicy {
+    AtStartup,
+    WaitForWorkersReady,
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Role {
+    replicas: Option<i32>,
+    template: Option<PodTemplateSpec>,
+    restart_policy: Option<TheirRestartPolicy>,
+}
+
+#[derive(Clone, Copy, Deserialize, Serialize)]
+enum TheirRestartPolicy {
+    Never,
+    OnFailure,
+}
+
+/// A launcher and its workers, with all that a job needs.
+struct Roles {
+    launcher: RoleSpec,
+    worker: RoleSpec,
+}
+
+fn convert(object: Value) -> Result<Converted, Vec<FieldError>> {
+    let read::Object {
+        metadata,
+        mut spec,
+        mut notes,
+    } = read::object::<Spec>(object)?;
+    let mut roles = roles(spec.mpi_replica_specs.take().unwrap_or_default(), &mut notes)?;
+    roles.launcher.create_policy = create_policy(spec.launcher_creation_policy, &mut notes);
+    let run = spec.run_policy.take().unwrap_or_default();
+    notes.push(
+        "spec: processes are started in workers through the operator's agent and not over SSH: images need neither a server \
+         nor keys. To keep SSH, set spec.framework.mpi.attach to Ssh, and sshAuthMountPath and the worker's command as they were"
+            .to_owned(),
+    );
+    if let Some(path) = &spec.ssh_auth_mount_path {
+        notes.push(format!(
+            "spec.sshAuthMountPath: no key is mounted to {path}, because none is needed; left out"
+        ));
+    }
+    let mut job = TrainingJob {
+        metadata,
+        spec: TrainingJobSpec {
+            framework: FrameworkSpec {
+                name: "mpi".to_owned(),
+                mpi: Some(MpiOptions {
+                    implementation: spec.mpi_implementation,
+                    // Left out, ours would be the number of accelerators.
+                    slots_per_worker: Some(spec.slots_per_worker.unwrap_or(1)),
+                    attach: Some(MpiAttach::Agent),
+                    launcher_as_worker: spec.run_launcher_as_worker,
+                    ..MpiOptions::default()
+                }),
+                ..FrameworkSpec::default()
+            },
+            roles: vec![roles.launcher, roles.worker],
+            suspend: run.suspend,
+            managed_by: managed_by(run.managed_by.as_deref(), &mut notes),
+            ..TrainingJobSpec::default()
+        },
+        status: None,
+    };
+    job.spec.run_policy = run_policy(&run, &mut notes);
+    Ok(Converted { job, notes })
+}
+
+fn roles(mut given: BTreeMap<String, Role>, notes: &mut Vec<String>) -> Result<Roles, Vec<FieldError>> {
+    let mut errors = Vec::new();
+    let mut take = |name: &str| {
+        let role = given.remove(name);
+        if role.is_none() {
+            errors.push(FieldError::new(
+                format!("{ROLES}.{name}"),
+                "is missing: a job needs a launcher and at least one worker",
+            ));
+        }
+        role
+    };
+    let (launcher, worker) = (take("Launcher"), take("Worker"));
+    errors.extend(given.keys().map(|name| {
+        FieldError::new(
+            format!("{ROLES}.{name}"),
+            "an MPIJob has a Launcher and a Worker and nothing else: write one of these, or remove it",
+        )
+    }));
+    let launcher = launcher.and_then(|launcher| self::launcher(launcher, notes, &mut errors));
+    let worker = worker.and_then(|worker| self::worker(worker, notes, &mut errors));
+    match (launcher, worker) {
+        (Some(launcher), Some(worker)) if errors.is_empty() => Ok(Roles { launcher, worker }),
+        _ => Err(errors),
+    }
+}
+
+fn launcher(given: Role, notes: &mut Vec<String>, errors: &mut Vec<FieldError>) -> Option<RoleSpec> {
+    let at = format!("{ROLES}.Launcher");
+    if let Some(count) = given.replicas.filter(|count| *count != 1) {
+        let message = format!("{count} launchers: there is exactly one, so give 1, or leave it out");
+        errors.push(FieldError::new(format!("{at}.replicas"), message));
+    }
+    if matches!(given.restart_policy, Some(TheirRestartPolicy::Never)) {
+        notes.push(format!(
+            "{at}.restartPolicy: OnFailure, because Never, too, had the launcher tried again in a new pod until backoffLimit; \
+             set runPolicy.backoffLimit to 0 for a launcher that is tried once"
+        ));
+    }
+    let template = template(given.template, &at, notes, errors)?;
+    mpi::launcher(&template, &format!("{at}.template"), notes);
+    Some(RoleSpec {
+        name: LAUNCHER.to_owned(),
+        replicas: Some(1),
+        template,
+        restart_policy: given.restart_policy.map(|_| RestartPolicy::OnFailure),
+        ..RoleSpec::default()
+    })
+}
+
+fn worker(given: Role, notes: &mut Vec<String>, errors: &mut Vec<FieldError>) -> Option<RoleSpec> {
+    let at = format!("{ROLES}.Worker");
+    if given.replicas.is_none() {
+        errors.push(FieldError::new(
+            format!("{at}.replicas"),
+            "is missing: give the number of workers, at least 1",
+        ));
+    }
+    let mut template = template(given.template, &at, notes, errors)?;
+    mpi::worker(
+        &mut template,
+        &format!("{at}.template"),
+        Otherwise::SshServer,
+        notes,
+    );
+    Some(RoleSpec {
+        name: WORKER.to_owned(),
+        replicas: given.replicas,
+        template,
+        restart_policy: given.restart_policy.map(|policy| match policy {
+            TheirRestartPolicy::Never => RestartPolicy::Never,
+            TheirRestartPolicy::OnFailure => RestartPolicy::OnFailure,
+        }),
+        ..RoleSpec::default()
+    })
+}
+
+fn template(
+    given: Option<PodTemplateSpec>,
+    at: &str,
+    notes: &mut Vec<String>,
+    errors: &mut Vec<FieldError>,
+) -> Option<PodTemplateSpec> {
+    let at = format!("{at}.template");
+    let Some(mut template) = given else {
+        errors.push(FieldError::new(at, "is missing: it must be given"));
+        return None;
+    };
+    mpi::settle(&mut template, &at, notes);
+    Some(template)
+}
+
+fn create_policy(policy: Option<LauncherCreationPolicy>, notes: &mut Vec<String>) -> Option<CreatePolicy> {
+    match policy? {
+        LauncherCreationPolicy::WaitForWorkersReady => Some(CreatePolicy::WhenDependenciesMet),
+        LauncherCreationPolicy::AtStartup => {
+            notes.push(
+                "spec.launcherCreationPolicy: the launcher's pod is created with the others, but its program starts only when \
+                 the workers are ready"
+                    .to_owned(),
+            );
+            None
+        }
+    }
+}
+
+fn managed_by(given: Option<&str>, notes: &mut Vec<String>) -> Option<String> {
+    let other = given.filter(|name| *name != THEIR_OPERATOR);
+    if given.is_some() && other.is_none() {
+        notes.push(format!(
+            "spec.runPolicy.managedBy: {THEIR_OPERATOR} does not know TrainingJobs; left out, so that Trainyard runs the job"
+        ));
+    }
+    other.map(str::to_owned)
+}
+
+fn run_policy(given: &TheirRunPolicy, notes: &mut Vec<String>) -> Option<RunPolicy> {
+    match given.clean_pod_policy {
+        None => notes.push(
+            "spec.runPolicy.cleanPodPolicy: is not given, which left workers where they were; here pods that still run are \
+             deleted at the end, so that they hold no accelerator. To keep them, set it to None"
+                .to_owned(),
+        ),
+        Some(CleanPodPolicy::All) => notes.push(
+            "spec.runPolicy.cleanPodPolicy: All deletes the launcher's pod and its log, too; Running keeps them".to_owned(),
+        ),
+        Some(CleanPodPolicy::Running | CleanPodPolicy::None) => {}
+    }
+    if given.scheduling_policy.is_some() {
+        notes.push(
+            "spec.runPolicy.schedulingPolicy: there are no pod groups yet, so that pods are placed one by one; left out. For \
+             priorities, set priorityClassName in the templates"
+                .to_owned(),
+        );
+    }
+    let policy = RunPolicy {
+        clean_pod_policy: given.clean_pod_policy,
+        ttl_seconds_after_finished: given.ttl_seconds_after_finished.map(i64::from),
+        active_deadline_seconds: given.active_deadline_seconds,
+        backoff_limit: given.backoff_limit,
+        ..RunPolicy::default()
+    };
+    (policy != RunPolicy::default()).then_some(policy)
+}

@@ -1,0 +1,158 @@
+//! Kinds of other operators, as TrainingJobs.
+//!
+//! Who comes from another operator has manifests that work. [`convert`] reads one of them and says which TrainingJob
+//! does the same, and what is different then. It is a pure function: no client, no clock, no file. What has no
+//! counterpart is never dropped silently: each [`Converted`] has notes, and what can't be converted is a [`Refusal`]
+//! with the paths of the fields as the user wrote them.
+//!
+//! One file for each kind, and one line in the table `KINDS`.
+
+mod bdap_mpi_v1;
+mod kubeflow_mpi_v2beta1;
+mod mpi;
+mod read;
+
+use serde_json::Value;
+use trainyard_api::{FieldError, TrainingJob};
+
+/// Stands for what the API server appends to `generateName`.
+const GENERATED_SUFFIX: &str = "xxxxx";
+
+/// A kind of another operator.
+struct Kind {
+    group: &'static str,
+    version: &'static str,
+    name: &'static str,
+    convert: fn(Value) -> Result<Converted, Vec<FieldError>>,
+    /// Where users wrote what is somewhere else in a TrainingJob: ours, and theirs. The first that fits counts.
+    paths: &'static [(&'static str, &'static str)],
+}
+
+impl Kind {
+    fn their_path(&self, ours: &str) -> String {
+        let fitting = self.paths.iter().find_map(|(from, to)| {
+            let rest = ours.strip_prefix(from)?;
+            (rest.is_empty() || rest.starts_with(['.', '['])).then(|| format!("{to}{rest}"))
+        });
+        fitting.unwrap_or_else(|| ours.to_owned())
+    }
+}
+
+/// The kinds that can be converted.
+const KINDS: &[Kind] = &[kubeflow_mpi_v2beta1::KIND, bdap_mpi_v1::KIND];
+
+/// A job of another operator, as one of ours.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Converted {
+    /// The job. It is valid.
+    pub job: TrainingJob,
+    /// What is different from what the other operator does: the path of a field, and a sentence.
+    pub notes: Vec<String>,
+}
+
+/// Why an object is not converted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is of a kind that is not known.
+    #[error("{kind} of {api_version} can't be converted: what can is {}", known().join(", "))]
+    Unknown {
+        /// Its `kind`.
+        kind: String,
+        /// Its `apiVersion`.
+        api_version: String,
+    },
+    /// It can't be read, or no TrainingJob does the same. All that is wrong, with the paths of their fields.
+    #[error("{}", lines(.0))]
+    Invalid(Vec<FieldError>),
+}
+
+impl Refusal {
+    /// All that is wrong, each with its field.
+    pub fn into_errors(self) -> Vec<FieldError> {
+        match self {
+            Self::Unknown { .. } => vec![FieldError::new("apiVersion", self.to_string())],
+            Self::Invalid(errors) => errors,
+        }
+    }
+}
+
+fn lines(errors: &[FieldError]) -> String {
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    lines.join("\n")
+}
+
+/// The kinds that can be converted, in words.
+pub fn known() -> Vec<String> {
+    let kinds = KINDS.iter();
+    kinds
+        .map(|kind| format!("{} of {}/{}", kind.name, kind.group, kind.version))
+        .collect()
+}
+
+/// What an object is to this crate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recognized {
+    /// It can be converted.
+    Known,
+    /// It is a job of an operator some of whose kinds can be converted, but not this one.
+    Related,
+    /// Anything else.
+    Other,
+}
+
+/// What an object is to this crate.
+pub fn recognize(object: &Value) -> Recognized {
+    let (api_version, kind) = names(object);
+    let group = api_version.split_once('/').map(|(group, _)| group);
+    let is_related = || KINDS.iter().any(|known| Some(known.group) == group) && kind.ends_with("Job");
+    match find(api_version, kind) {
+        Some(_) => Recognized::Known,
+        None if is_related() => Recognized::Related,
+        None => Recognized::Other,
+    }
+}
+
+/// The TrainingJob that does what a job of another operator does.
+pub fn convert(object: Value) -> Result<Converted, Refusal> {
+    let (api_version, kind) = names(&object);
+    let Some(kind) = find(api_version, kind) else {
+        return Err(Refusal::Unknown {
+            kind: kind.to_owned(),
+            api_version: api_version.to_owned(),
+        });
+    };
+    let converted = (kind.convert)(object).map_err(Refusal::Invalid)?;
+    let errors = problems(&converted.job);
+    if errors.is_empty() {
+        return Ok(converted);
+    }
+    let theirs = |error: FieldError| FieldError::new(kind.their_path(&error.path), error.message);
+    Err(Refusal::Invalid(errors.into_iter().map(theirs).collect()))
+}
+
+fn names(object: &Value) -> (&str, &str) {
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
+    (text("apiVersion"), text("kind"))
+}
+
+fn find(api_version: &str, kind: &str) -> Option<&'static Kind> {
+    let (group, version) = api_version.split_once('/')?;
+    let mut kinds = KINDS.iter();
+    kinds.find(|known| (known.group, known.version, known.name) == (group, version, kind))
+}
+
+/// All that our rules find.
+fn problems(job: &TrainingJob) -> Vec<FieldError> {
+    let mut job = job.clone();
+    if let (None, Some(prefix)) = (&job.metadata.name, &job.metadata.generate_name) {
+        job.metadata.name = Some(format!("{prefix}{GENERATED_SUFFIX}"));
+    }
+    trainyard_core::admission::default(&mut job);
+    trainyard_core::admission::validate(None, &job)
+}
+
+/// Where the user of an object wrote what is at a path of its TrainingJob.
+pub fn their_path(object: &Value, ours: &str) -> String {
+    let (api_version, kind) = names(object);
+    find(api_version, kind).map_or_else(|| ours.to_owned(), |kind| kind.their_path(ours))
+}

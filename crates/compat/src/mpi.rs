@@ -1,0 +1,105 @@
+//! What launchers and workers of other MPI operators have in common.
+
+use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
+
+pub const LAUNCHER: &str = "launcher";
+pub const WORKER: &str = "worker";
+
+/// The script by which elastic programs ask for hosts elsewhere.
+const DISCOVER_HOSTS: &str = "discover_hosts.sh";
+const SSH_SERVER: &str = "sshd";
+
+/// What a worker without a command runs elsewhere.
+#[derive(Clone, Copy)]
+pub enum Otherwise {
+    /// An SSH server.
+    SshServer,
+    /// What its image says.
+    Image,
+}
+
+/// Takes out of a template what the operator sets by itself.
+pub fn settle(template: &mut PodTemplateSpec, at: &str, notes: &mut Vec<String>) {
+    let Some(pod) = &mut template.spec else { return };
+    let own = [
+        ("hostname", &mut pod.hostname, "pods are named by the operator"),
+        ("subdomain", &mut pod.subdomain, "pods are named by the operator"),
+        (
+            "restartPolicy",
+            &mut pod.restart_policy,
+            "the restartPolicy of the role decides",
+        ),
+    ];
+    for (field, value, why) in own {
+        if value.take().is_some() {
+            notes.push(format!("{at}.spec.{field}: {why}; left out"));
+        }
+    }
+}
+
+/// Tells what a launcher will not find.
+pub fn launcher(template: &PodTemplateSpec, at: &str, notes: &mut Vec<String>) {
+    let containers = template.spec.iter().flat_map(|pod| &pod.containers);
+    for (c, container) in containers.enumerate() {
+        if words(container).any(|word| word.contains(DISCOVER_HOSTS)) {
+            notes.push(format!(
+                "{at}.spec.containers[{c}]: there is no {DISCOVER_HOSTS}, because the number of workers does not change \
+                 while a job runs; the hosts are in /etc/mpi/hostfile"
+            ));
+        }
+    }
+}
+
+/// Makes a worker one that is reached through the agent.
+pub fn worker(template: &mut PodTemplateSpec, at: &str, otherwise: Otherwise, notes: &mut Vec<String>) {
+    let pod = template.spec.as_mut();
+    let Some(main) = pod.and_then(|pod| pod.containers.first_mut()) else {
+        return;
+    };
+    let at = format!("{at}.spec.containers[0]");
+    let first = words(main).next().map(str::to_owned);
+    match (first, otherwise) {
+        (None, Otherwise::SshServer) => {}
+        (None, Otherwise::Image) => notes.push(format!(
+            "{at}: has no command, and what its image would run does not run: the agent waits there alone for what mpirun \
+             starts; if the worker needs its program, give it as command"
+        )),
+        (Some(first), _) if program(&first) == SSH_SERVER => {
+            main.command = None;
+            main.args = None;
+            notes.push(format!(
+                "{at}.command: the SSH server is not started; the agent takes its place"
+            ));
+        }
+        (Some(_), _) => {
+            if words(main).any(|word| word.contains(SSH_SERVER)) {
+                notes.push(format!(
+                    "{at}.command: runs as it is, beside the agent; if it does nothing but start an SSH server, remove it"
+                ));
+            }
+            return;
+        }
+    }
+    // They ask for what does not run any more, and the launcher would wait for ever.
+    let probes = [
+        ("livenessProbe", main.liveness_probe.take()),
+        ("readinessProbe", main.readiness_probe.take()),
+        ("startupProbe", main.startup_probe.take()),
+    ];
+    for (field, _) in probes.iter().filter(|(_, probe)| probe.is_some()) {
+        notes.push(format!(
+            "{at}.{field}: asks for a program that is not started; left out, and the worker is ready when the agent is"
+        ));
+    }
+}
+
+/// The words of a container's command line.
+fn words(container: &Container) -> impl Iterator<Item = &str> {
+    let lists = [&container.command, &container.args];
+    lists.into_iter().flatten().flatten().map(String::as_str)
+}
+
+/// The name of a program without its directory.
+fn program(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}

@@ -1,0 +1,108 @@
+//! Reads objects of other operators, and tells what it could not make use of.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use trainyard_api::FieldError;
+
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What was read, and what should be told about it.
+pub struct Object<S> {
+    pub metadata: ObjectMeta,
+    pub spec: S,
+    pub notes: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Parts<S> {
+    #[serde(default)]
+    metadata: ObjectMeta,
+    spec: Option<S>,
+}
+
+/// Reads an object with a `spec`.
+pub fn object<S: DeserializeOwned + Serialize>(mut object: Value) -> Result<Object<S>, Vec<FieldError>> {
+    if object.get("metadata").is_some_and(Value::is_null)
+        && let Some(members) = object.as_object_mut()
+    {
+        members.remove("metadata");
+    }
+    let parts: Parts<S> = serde_path_to_error::deserialize(&object).map_err(|error| {
+        let path = error.path().to_string();
+        // What is wrong with the whole is at no field.
+        let path = if path == "." { String::new() } else { path };
+        vec![FieldError::new(path, format!("can't be read: {}", error.inner()))]
+    })?;
+    let Some(spec) = parts.spec else {
+        return Err(vec![FieldError::new("spec", "is missing: it must be given")]);
+    };
+    let mut notes = Vec::new();
+    let read = serde_json::to_value(&spec).unwrap_or_default();
+    let mut unread = Vec::new();
+    lost(&object["spec"], &read, "spec", &mut unread);
+    notes.extend(
+        unread
+            .into_iter()
+            .map(|path| format!("{path}: there is no such field in this kind; it is left out")),
+    );
+    Ok(Object {
+        metadata: metadata(parts.metadata, &object, &mut notes),
+        spec,
+        notes,
+    })
+}
+
+/// The paths of what was given and is not in what was read.
+fn lost(given: &Value, read: &Value, path: &str, paths: &mut Vec<String>) {
+    match (given, read) {
+        (Value::Object(given), Value::Object(read)) => {
+            for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+                let path = format!("{path}.{name}");
+                match read.get(name) {
+                    Some(read) => lost(value, read, &path, paths),
+                    None => paths.push(path),
+                }
+            }
+        }
+        (Value::Array(given), Value::Array(read)) => {
+            for (i, (given, read)) in given.iter().zip(read).enumerate() {
+                lost(given, read, &format!("{path}[{i}]"), paths);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What a user writes into metadata. The rest is of the cluster that the object was in.
+fn metadata(given: ObjectMeta, object: &Value, notes: &mut Vec<String>) -> ObjectMeta {
+    const KEPT: [&str; 5] = ["annotations", "generateName", "labels", "name", "namespace"];
+    let members = object.get("metadata").and_then(Value::as_object);
+    let members = members.into_iter().flatten();
+    let mut dropped: Vec<String> = members
+        .filter(|(name, value)| !KEPT.contains(&name.as_str()) && !value.is_null())
+        .map(|(name, _)| format!("metadata.{name}"))
+        .collect();
+    if object.get("status").is_some_and(|status| !status.is_null()) {
+        dropped.push("status".to_owned());
+    }
+    if !dropped.is_empty() {
+        notes.push(format!(
+            "{}: written by a cluster, or of no use to another object; left out",
+            dropped.join(", ")
+        ));
+    }
+    let annotations = given.annotations.map(|mut annotations| {
+        annotations.remove(LAST_APPLIED);
+        annotations
+    });
+    ObjectMeta {
+        annotations: annotations.filter(|annotations| !annotations.is_empty()),
+        generate_name: given.generate_name,
+        labels: given.labels,
+        name: given.name,
+        namespace: given.namespace,
+        ..ObjectMeta::default()
+    }
+}

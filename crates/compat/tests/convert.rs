@@ -1,0 +1,434 @@
+//! Jobs of other operators, as their users write them, and what becomes of them.
+//!
+//! Snapshots are under `snapshots/`; `cargo insta review` shows what changed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests are tests, which clippy.toml lets unwrap"
+)]
+
+use rstest::rstest;
+use serde_json::{Value, json};
+use trainyard_api::{RestartPolicy, TrainingJob};
+use trainyard_compat::{Converted, Recognized, Refusal, convert, known, recognize, their_path};
+
+const PI: &str = include_str!("manifests/kubeflow-pi.yaml");
+const BENCHMARKS: &str = include_str!("manifests/kubeflow-benchmarks.yaml");
+const HOROVOD: &str = include_str!("manifests/bdap-horovod.yaml");
+
+fn object(text: &str) -> Value {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+fn converted(object: Value) -> Converted {
+    convert(object).unwrap_or_else(|refusal| panic!("{refusal}"))
+}
+
+/// What `convert` prints: the notes, and the job.
+fn printed(text: &str) -> String {
+    let Converted { job, notes } = converted(object(text));
+    let mut lines: Vec<String> = notes.iter().map(|note| format!("# {note}")).collect();
+    lines.push(serde_saphyr::to_string(&job).unwrap());
+    lines.join("\n")
+}
+
+/// All that is wrong with a job in which one thing was changed.
+fn errors(text: &str, change: impl FnOnce(&mut Value)) -> Vec<String> {
+    let mut object = object(text);
+    change(&mut object);
+    match convert(object) {
+        Err(Refusal::Invalid(errors)) => errors.iter().map(ToString::to_string).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sets the value at a JSON pointer whose parent exists; `null` removes it.
+fn set(object: &mut Value, pointer: &str, value: Value) {
+    let (parent, name) = pointer.rsplit_once('/').unwrap();
+    let parent = object.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+    if value.is_null() {
+        parent.remove(name).unwrap();
+    } else {
+        parent.insert(name.to_owned(), value);
+    }
+}
+
+#[test]
+fn kubeflow_pi() {
+    insta::assert_snapshot!(printed(PI));
+}
+
+#[test]
+fn kubeflow_benchmarks() {
+    insta::assert_snapshot!(printed(BENCHMARKS));
+}
+
+#[test]
+fn bdap_horovod() {
+    insta::assert_snapshot!(printed(HOROVOD));
+}
+
+#[test]
+fn what_is_converted_is_valid() {
+    for text in [PI, BENCHMARKS, HOROVOD] {
+        let mut job = converted(object(text)).job;
+        // Also after it was written and read.
+        let read: TrainingJob = serde_json::from_value(serde_json::to_value(&job).unwrap()).unwrap();
+        assert_eq!(read, job);
+        trainyard_core::admission::default(&mut job);
+        assert_eq!(trainyard_core::admission::validate(None, &job), []);
+    }
+}
+
+#[test]
+fn kinds_are_known_by_group_version_and_kind() {
+    let of = |api: &str, kind: &str| recognize(&json!({"apiVersion": api, "kind": kind}));
+    assert_eq!(of("kubeflow.org/v2beta1", "MPIJob"), Recognized::Known);
+    assert_eq!(of("batch.test.bdap.com/v1", "MPIJob"), Recognized::Known);
+    assert_eq!(of("kubeflow.org/v1", "MPIJob"), Recognized::Related);
+    assert_eq!(of("kubeflow.org/v1", "PyTorchJob"), Recognized::Related);
+    assert_eq!(of("kubeflow.org/v1", "Notebook"), Recognized::Other);
+    assert_eq!(of("batch/v1", "Job"), Recognized::Other);
+    assert_eq!(of("trainyard.dev/v1alpha1", "TrainingJob"), Recognized::Other);
+    assert_eq!(of("v1", "ConfigMap"), Recognized::Other);
+    assert_eq!(recognize(&json!("text")), Recognized::Other);
+}
+
+#[test]
+fn what_is_not_known_is_refused_with_what_is() {
+    let refusal = convert(json!({"apiVersion": "kubeflow.org/v1", "kind": "TFJob"})).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "TFJob of kubeflow.org/v1 can't be converted: what can is MPIJob of kubeflow.org/v2beta1, MPIJob of \
+         batch.test.bdap.com/v1"
+    );
+    assert_eq!(known().len(), 2);
+}
+
+#[rstest]
+#[case::no_spec("/spec", Value::Null, "spec: is missing")]
+#[case::a_spec_of_text("/spec", json!("all"), "spec: can't be read: invalid type")]
+#[case::slots("/spec/slotsPerWorker", json!("two"), "spec.slotsPerWorker: can't be read: invalid type: string \"two\"")]
+#[case::zero_slots("/spec/slotsPerWorker", json!(0), "spec.slotsPerWorker: 0 processes can't train")]
+#[case::too_many_slots("/spec/slotsPerWorker", json!(4_294_967_296_u64), "spec.slotsPerWorker: can't be read")]
+#[case::implementation(
+    "/spec/mpiImplementation",
+    json!("LAM"),
+    "spec.mpiImplementation: can't be read: unknown variant `LAM`, expected one of `OpenMPI`, `MPICH`, `Intel`"
+)]
+#[case::clean_up("/spec/runPolicy/cleanPodPolicy", json!("Some"), "spec.runPolicy.cleanPodPolicy: can't be read: unknown variant")]
+#[case::negative_deadline(
+    "/spec/runPolicy/activeDeadlineSeconds",
+    json!(-1),
+    "spec.runPolicy.activeDeadlineSeconds: -1 is too small"
+)]
+#[case::manager("/spec/runPolicy/managedBy", json!("me"), "spec.runPolicy.managedBy: \"me\" is no controller's name")]
+#[case::two_launchers(
+    "/spec/mpiReplicaSpecs/Launcher/replicas",
+    json!(2),
+    "spec.mpiReplicaSpecs.Launcher.replicas: 2 launchers: there is exactly one"
+)]
+#[case::no_launcher(
+    "/spec/mpiReplicaSpecs/Launcher",
+    Value::Null,
+    "spec.mpiReplicaSpecs.Launcher: is missing"
+)]
+#[case::no_worker(
+    "/spec/mpiReplicaSpecs/Worker",
+    Value::Null,
+    "spec.mpiReplicaSpecs.Worker: is missing"
+)]
+#[case::no_number(
+    "/spec/mpiReplicaSpecs/Worker/replicas",
+    Value::Null,
+    "spec.mpiReplicaSpecs.Worker.replicas: is missing"
+)]
+#[case::no_workers("/spec/mpiReplicaSpecs/Worker/replicas", json!(0), "spec.mpiReplicaSpecs.Worker.replicas: 0 pods")]
+#[case::no_template(
+    "/spec/mpiReplicaSpecs/Worker/template",
+    Value::Null,
+    "spec.mpiReplicaSpecs.Worker.template: is missing"
+)]
+#[case::no_containers(
+    "/spec/mpiReplicaSpecs/Launcher/template/spec/containers",
+    json!([]),
+    "spec.mpiReplicaSpecs.Launcher.template.spec.containers: "
+)]
+#[case::another_role("/spec/mpiReplicaSpecs/worker", json!({}), "spec.mpiReplicaSpecs.worker: an MPIJob has a Launcher and a Worker")]
+#[case::a_policy_it_never_had(
+    "/spec/mpiReplicaSpecs/Worker/restartPolicy",
+    json!("Always"),
+    "spec.mpiReplicaSpecs.Worker.restartPolicy: can't be read: unknown variant `Always`"
+)]
+#[case::deep_inside(
+    "/spec/mpiReplicaSpecs/Worker/template/spec/containers",
+    json!([{"name": "a", "image": "b", "env": [{"name": "X", "value": 3}]}]),
+    "spec.mpiReplicaSpecs.Worker.template.spec.containers[0].env[0].value: can't be read: invalid type: integer `3`"
+)]
+#[case::ours(
+    "/spec/mpiReplicaSpecs/Launcher/template/spec/containers",
+    json!([{"name": "a", "image": "b", "env": [{"name": "TRAINYARD_X", "value": "3"}]}]),
+    "spec.mpiReplicaSpecs.Launcher.template.spec.containers[0].env[0].name: "
+)]
+#[case::a_command_in_the_image(
+    "/spec/mpiReplicaSpecs/Worker/template/spec/containers",
+    json!([{"name": "a", "image": "b", "args": ["serve"]}]),
+    "spec.mpiReplicaSpecs.Worker.template.spec.containers[0].args: the agent starts the worker's program"
+)]
+#[case::a_name_that_is_too_long("/metadata/name", json!("a".repeat(64)), "metadata.name: ")]
+fn what_is_wrong_with_an_mpijob_is_told_with_its_path(
+    #[case] pointer: &str,
+    #[case] value: Value,
+    #[case] wanted: &str,
+) {
+    let errors = errors(PI, |object| set(object, pointer, value));
+    assert!(
+        errors.iter().any(|error| error.starts_with(wanted)),
+        "{errors:#?}"
+    );
+    assert!(
+        errors.iter().all(|error| !error.contains("roles[")),
+        "{errors:#?}"
+    );
+}
+
+#[rstest]
+#[case::no_number("/spec/numWorkers", Value::Null, "spec.numWorkers: is missing")]
+#[case::no_workers("/spec/numWorkers", json!(0), "spec.numWorkers: 0 pods")]
+#[case::no_template("/spec/workerTemplate", Value::Null, "spec.workerTemplate: is missing")]
+#[case::no_pod("/spec/launcherTemplate/spec", Value::Null, "spec.launcherTemplate")]
+#[case::restarts(
+    "/spec/workerTemplate/spec/restartPolicy",
+    json!("Often"),
+    "spec.workerTemplate.spec.restartPolicy: \"Often\" is not possible"
+)]
+#[case::no_image(
+    "/spec/workerTemplate/spec/containers",
+    json!([{"name": "a", "image": 7}]),
+    "spec.workerTemplate.spec.containers[0].image: can't be read"
+)]
+fn what_is_wrong_with_a_bdap_job_is_told_with_its_path(
+    #[case] pointer: &str,
+    #[case] value: Value,
+    #[case] wanted: &str,
+) {
+    let errors = errors(HOROVOD, |object| set(object, pointer, value));
+    assert!(
+        errors.iter().any(|error| error.starts_with(wanted)),
+        "{errors:#?}"
+    );
+    assert!(
+        errors.iter().all(|error| !error.contains("roles[")),
+        "{errors:#?}"
+    );
+}
+
+#[test]
+fn all_that_is_missing_is_told_at_once() {
+    let found = errors(HOROVOD, |object| object["spec"] = json!({}));
+    assert_eq!(found.len(), 3, "{found:#?}");
+    let found = errors(PI, |object| {
+        object["spec"]["mpiReplicaSpecs"] = json!({"Master": {}});
+    });
+    assert_eq!(found.len(), 3, "{found:#?}");
+}
+
+/// The paths that notes speak of, where a job was changed.
+fn noted(text: &str, pointer: &str, value: Value) -> Vec<String> {
+    let mut object = object(text);
+    set(&mut object, pointer, value);
+    let notes = converted(object).notes;
+    notes
+        .iter()
+        .map(|note| note.split_once(": ").unwrap().0.to_owned())
+        .collect()
+}
+
+#[rstest]
+#[case::of_the_spec("/spec/gangScheduling", json!(true), "spec.gangScheduling")]
+#[case::of_a_container(
+    "/spec/mpiReplicaSpecs/Launcher/template/spec/containers/0/imagePolicy",
+    json!("Never"),
+    "spec.mpiReplicaSpecs.Launcher.template.spec.containers[0].imagePolicy"
+)]
+#[case::that_the_operator_sets(
+    "/spec/mpiReplicaSpecs/Worker/template/spec/hostname",
+    json!("me"),
+    "spec.mpiReplicaSpecs.Worker.template.spec.hostname"
+)]
+#[case::that_has_no_counterpart(
+    "/spec/runPolicy/schedulingPolicy",
+    json!({"minAvailable": 2}),
+    "spec.runPolicy.schedulingPolicy"
+)]
+#[case::that_means_something_else("/spec/launcherCreationPolicy", json!("AtStartup"), "spec.launcherCreationPolicy")]
+#[case::of_the_cluster("/metadata/finalizers", json!(["a/b"]), "metadata.finalizers")]
+#[case::elastic(
+    "/spec/mpiReplicaSpecs/Launcher/template/spec/containers/0/args",
+    json!(["--host-discovery-script", "/etc/mpi/discover_hosts.sh"]),
+    "spec.mpiReplicaSpecs.Launcher.template.spec.containers[0]"
+)]
+fn no_field_is_dropped_silently(#[case] pointer: &str, #[case] value: Value, #[case] path: &str) {
+    let without = converted(object(PI)).notes.len();
+    let paths = noted(PI, pointer, value);
+    assert_eq!(paths.len(), without + 1, "{paths:#?}");
+    assert!(paths.iter().any(|noted| noted == path), "{paths:#?}");
+}
+
+#[test]
+fn fields_have_the_names_that_users_know() {
+    for (text, ours, theirs) in [
+        (
+            PI,
+            "spec.roles[1].replicas",
+            "spec.mpiReplicaSpecs.Worker.replicas",
+        ),
+        (PI, "spec.roles", "spec.mpiReplicaSpecs"),
+        (PI, "spec.suspend", "spec.runPolicy.suspend"),
+        (PI, "spec.suspended", "spec.suspended"),
+        (PI, "spec.runPolicy.backoffLimit", "spec.runPolicy.backoffLimit"),
+        (HOROVOD, "spec.roles[1].replicas", "spec.numWorkers"),
+        (
+            HOROVOD,
+            "spec.roles[0].template.spec",
+            "spec.launcherTemplate.spec",
+        ),
+        ("kind: ConfigMap", "spec.suspend", "spec.suspend"),
+    ] {
+        assert_eq!(their_path(&object(text), ours), theirs);
+    }
+}
+
+#[test]
+fn an_empty_field_is_no_field() {
+    let mut given = object(PI);
+    let wanted = converted(given.clone());
+    for pointer in [
+        "/status",
+        "/spec/runLauncherAsWorker",
+        "/spec/mpiReplicaSpecs/Worker/template/spec/containers/0/env",
+        "/metadata/creationTimestamp",
+    ] {
+        let (parent, name) = pointer.rsplit_once('/').unwrap();
+        given.pointer_mut(parent).unwrap()[name] = Value::Null;
+    }
+    assert_eq!(converted(given), wanted);
+}
+
+#[test]
+fn a_name_may_be_generated() {
+    let mut given = object(PI);
+    given["metadata"] = json!({"generateName": "dice-"});
+    let job = converted(given).job;
+    assert_eq!(job.metadata.name, None);
+    assert_eq!(job.metadata.generate_name.as_deref(), Some("dice-"));
+}
+
+#[rstest]
+#[case::none(json!(null), json!(null), false)]
+#[case::a_server(json!(["/usr/sbin/sshd", "-De"]), json!(null), false)]
+#[case::a_server_as_arguments(json!(null), json!(["sshd", "-D"]), false)]
+#[case::a_script_that_ends_in_one(json!(["sh", "-c", "mkdir /run/sshd && /usr/sbin/sshd -De"]), json!(null), true)]
+#[case::a_program(json!(["python"]), json!(["serve.py"]), true)]
+fn a_worker_loses_its_ssh_server_and_what_asks_for_it(
+    #[case] command: Value,
+    #[case] args: Value,
+    #[case] kept: bool,
+) {
+    let mut given = object(PI);
+    let container = given
+        .pointer_mut("/spec/mpiReplicaSpecs/Worker/template/spec/containers/0")
+        .unwrap();
+    container["command"] = command.clone();
+    container["args"] = args.clone();
+    let Converted { job, notes } = converted(given);
+    let worker = serde_json::to_value(&job.spec.roles[1].template).unwrap();
+    let container = &worker["spec"]["containers"][0];
+    let (wanted_command, wanted_args) = if kept {
+        (command, args)
+    } else {
+        (Value::Null, Value::Null)
+    };
+    assert_eq!(container["command"], wanted_command);
+    assert_eq!(container["args"], wanted_args);
+    // An SSH server is no program of the image's that is missed.
+    assert!(
+        notes
+            .iter()
+            .all(|note| !note.contains("what its image would run")),
+        "{notes:#?}"
+    );
+    assert_eq!(container.get("readinessProbe").is_some(), kept);
+    assert_eq!(
+        notes.iter().any(|note| note.contains(".readinessProbe: ")),
+        !kept,
+        "{notes:#?}"
+    );
+}
+
+/// What the other operator does where nothing is said, or ours with a note.
+#[test]
+fn what_is_left_out_means_what_it_meant() {
+    let mut given = object(PI);
+    set(&mut given, "/spec/slotsPerWorker", Value::Null);
+    set(&mut given, "/spec/runPolicy", Value::Null);
+    let Converted { job, notes } = converted(given);
+    assert_eq!(job.spec.framework.mpi.unwrap().slots_per_worker, Some(1));
+    assert_eq!(job.spec.run_policy, None);
+    assert_eq!(job.spec.roles[0].create_policy, None);
+    assert!(
+        notes
+            .iter()
+            .any(|note| note.starts_with("spec.runPolicy.cleanPodPolicy: is not given")),
+        "{notes:#?}"
+    );
+}
+
+/// A launcher that is a Job is tried again with either policy.
+#[rstest]
+#[case("Never", RestartPolicy::OnFailure, RestartPolicy::Never)]
+#[case("OnFailure", RestartPolicy::OnFailure, RestartPolicy::OnFailure)]
+fn an_mpijob_restarts_as_it_did(
+    #[case] given: &str,
+    #[case] launcher: RestartPolicy,
+    #[case] worker: RestartPolicy,
+) {
+    let mut job = object(PI);
+    for role in ["Launcher", "Worker"] {
+        set(
+            &mut job,
+            &format!("/spec/mpiReplicaSpecs/{role}/restartPolicy"),
+            json!(given),
+        );
+    }
+    let roles = converted(job).job.spec.roles;
+    assert_eq!(roles[0].restart_policy, Some(launcher));
+    assert_eq!(roles[1].restart_policy, Some(worker));
+}
+
+/// Of a plain pod, Always is the default.
+#[rstest]
+#[case(json!("Never"), RestartPolicy::Never)]
+#[case(json!("OnFailure"), RestartPolicy::OnFailure)]
+#[case(json!("Always"), RestartPolicy::OnFailure)]
+fn a_bdap_template_says_how_its_role_restarts(#[case] given: Value, #[case] wanted: RestartPolicy) {
+    let mut text = object(HOROVOD);
+    set(&mut text, "/spec/launcherTemplate/spec/restartPolicy", given);
+    let job = converted(text).job;
+    assert_eq!(job.spec.roles[0].restart_policy, Some(wanted));
+    assert_eq!(job.spec.roles[1].restart_policy, Some(RestartPolicy::OnFailure));
+}
+
+#[test]
+fn a_bdap_worker_without_a_command_is_told_what_does_not_run() {
+    let paths = noted(
+        HOROVOD,
+        "/spec/workerTemplate/spec/containers",
+        json!([{"name": "a", "image": "b"}]),
+    );
+    assert!(
+        paths.contains(&"spec.workerTemplate.spec.containers[0]".to_owned()),
+        "{paths:#?}"
+    );
+}
