@@ -2,6 +2,7 @@
 
 mod agent;
 mod completion;
+mod convert;
 mod doctor;
 mod install;
 mod operator;
@@ -25,8 +26,9 @@ const FAILED: u8 = 2;
 /// One Kubernetes operator for every distributed training framework.
 ///
 /// `trainyard run` trains and shows how it goes, `trainyard install` prints the manifests of the operator, `trainyard
-/// validate` checks jobs before they are applied, and `trainyard operator` is the operator. A job is an object of kind
-/// `TrainingJob`: apply it with kubectl and watch it with `kubectl get tj -w`.
+/// validate` checks jobs before they are applied, `trainyard convert` makes jobs of other operators ours, and `trainyard
+/// operator` is the operator. A job is an object of kind `TrainingJob`: apply it with kubectl and watch it with `kubectl
+/// get tj -w`.
 #[derive(Parser)]
 #[command(
     name = "trainyard",
@@ -35,7 +37,7 @@ const FAILED: u8 = 2;
     max_term_width = 100
 )]
 #[command(
-    after_help = "Exit codes: 0 done, 1 the answer is no (validate, run), 2 it could not be done; see also `run --help`."
+    after_help = "Exit codes: 0 done, 1 the answer is no (validate, convert, run), 2 it could not be done; see also `run --help`."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -49,6 +51,7 @@ enum Command {
     Install(install::Args),
     Uninstall(uninstall::Args),
     Validate(validate::Args),
+    Convert(convert::Args),
     Operator(Box<operator::Args>),
     Completion(completion::Args),
 }
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Command::Install(args) => install::run(&args),
         Command::Uninstall(args) => uninstall::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Operator(args) => operator::run(*args),
         Command::Completion(args) => completion::run(&args),
     };

@@ -1,10 +1,10 @@
 //! From a file, or a command, to a job that can run here.
 
-use anyhow::{Result, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use serde_json::Value;
 use trainyard_api::FieldError;
 
-use super::set;
+use super::{foreign, set};
 use crate::validate::job::Checker;
 use crate::validate::{self, Recognized, text};
 
@@ -56,6 +56,14 @@ pub fn parse(file: &str, content: &str) -> Result<Manifest> {
         Err(error) => bail!("{file}: {error}"),
     };
     for (number, object) in objects {
+        let (object, note) = match foreign::converted(object) {
+            Ok(object) => object,
+            Err(errors) => {
+                let title = format!("{file}: document {number} can't be converted to a TrainingJob");
+                return Err(refusal(&title, &errors));
+            }
+        };
+        manifest.notes.extend(note);
         match validate::recognize(&object) {
             Recognized::Job => jobs.push(object),
             Recognized::Mistake(error) => {
@@ -173,11 +181,15 @@ pub fn refuse(title: &str, errors: &[FieldError]) -> Result<()> {
     if errors.is_empty() {
         return Ok(());
     }
+    Err(refusal(title, errors))
+}
+
+fn refusal(title: &str, errors: &[FieldError]) -> Error {
     let lines: Vec<String> = errors
         .iter()
         .map(|error| format!("\n  {}", error.to_string().replace('\n', "\n  ")))
         .collect();
-    bail!("{title}:{}", lines.concat())
+    anyhow!("{title}:{}", lines.concat())
 }
 
 /// Whether a container of the job may use only so much of the machine.

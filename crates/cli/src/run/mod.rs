@@ -4,6 +4,7 @@ mod args;
 mod command;
 mod driver;
 mod fit;
+mod foreign;
 mod ignored;
 mod images;
 mod local;

@@ -21,7 +21,7 @@ use trainyard_api::{FieldError, GROUP, VERSION};
 
 use self::job::Checker;
 use self::report::{Document, Format, Report};
-use crate::output;
+use crate::{convert, output};
 
 /// The exit code for "at least one is invalid".
 const INVALID: u8 = 1;
@@ -30,7 +30,8 @@ const INVALID: u8 = 1;
 ///
 /// Applies what the API server and the operator's webhooks apply: every field must exist and have the right type,
 /// and every rule of the job and of its framework must hold. All that is wrong is reported at once, each with the
-/// path of its field. Objects of other kinds in the same files are not checked.
+/// path of its field. Jobs of other operators are held to what `trainyard convert` makes of them. Objects of other kinds in
+/// the same files are not checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -179,14 +180,20 @@ fn check(checker: &Checker, value: &Value) -> Document {
     let name = text(value, "/metadata/name")
         .or_else(|| text(value, "/metadata/generateName"))
         .map(ToOwned::to_owned);
+    let mut converted = false;
     let (skipped, errors) = match recognize(value) {
         Recognized::Job => (false, checker.check(value)),
+        Recognized::Foreign if trainyard_compat::recognize(value) == trainyard_compat::Recognized::Known => {
+            converted = true;
+            (false, convert::checked(checker, value).err().unwrap_or_default())
+        }
         Recognized::Foreign => (true, Vec::new()),
         Recognized::Mistake(error) => (false, vec![error]),
     };
     Document {
         kind,
         name,
+        converted,
         skipped,
         errors: errors.into_iter().map(Into::into).collect(),
         ..Document::default()

@@ -42,6 +42,9 @@ pub struct Document {
     /// The name of the object, if it says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// True: the object is a job of another operator, and was checked as the TrainingJob that it is converted to.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub converted: bool,
     /// True: the object is none of Trainyard's and was not checked.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
@@ -89,6 +92,7 @@ impl Report {
         for document in &self.documents {
             let verdict = match (document.skipped, document.errors.len()) {
                 (true, _) => "not checked: no kind of Trainyard's".to_owned(),
+                (_, 0) if document.converted => "valid, converted to a TrainingJob".to_owned(),
                 (_, 0) => "valid".to_owned(),
                 (_, 1) => "1 error".to_owned(),
                 (_, n) => format!("{n} errors"),

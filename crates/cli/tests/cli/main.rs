@@ -6,6 +6,7 @@
     reason = "helpers of tests are tests, which clippy.toml lets unwrap"
 )]
 
+mod convert;
 mod deploy;
 mod doctor;
 mod examples;
@@ -117,13 +118,22 @@ fn every_command_has_help() {
         "install",
         "uninstall",
         "validate",
+        "convert",
         "operator",
         "completion",
     ] {
         let help = printed(&format!("{command} --help"));
         assert!(help.contains("Usage: trainyard"), "{help}");
     }
-    for command in ["run", "doctor", "install", "uninstall", "validate", "completion"] {
+    for command in [
+        "run",
+        "doctor",
+        "install",
+        "uninstall",
+        "validate",
+        "convert",
+        "completion",
+    ] {
         assert!(
             printed(&format!("{command} --help")).contains("Examples:"),
             "{command}"
@@ -151,6 +161,8 @@ fn a_wrong_command_line_is_no_answer() {
         "install --watch-namespace a..b",
         "install --crds-only --no-webhooks",
         "validate",
+        "convert",
+        "convert /nonexistent.yaml",
         "completion tcsh9",
         "run",
         "run job.yaml -n 2",

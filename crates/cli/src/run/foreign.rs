@@ -1,0 +1,47 @@
+//! Jobs of other operators, which run as TrainingJobs.
+
+use serde_json::Value;
+use trainyard_api::FieldError;
+use trainyard_compat::Recognized;
+
+use crate::convert;
+
+/// The TrainingJob that a job of another operator is, and a note that says so. Any other object is itself.
+pub fn converted(object: Value) -> Result<(Value, Option<String>), Vec<FieldError>> {
+    if trainyard_compat::recognize(&object) == Recognized::Other {
+        return Ok((object, None));
+    }
+    let origin = convert::origin(&object);
+    let job = trainyard_compat::convert(object).map_err(trainyard_compat::Refusal::into_errors)?;
+    let job = serde_json::to_value(job.job)
+        .map_err(|error| vec![FieldError::new("spec", format!("can't be written: {error}"))])?;
+    let note = format!("converted from {origin}: `trainyard convert` says what is different");
+    Ok((job, Some(note)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_note_says_what_was_converted() {
+        let template = json!({"spec": {"containers": [{"name": "a", "image": "b", "command": ["c"]}]}});
+        let job = json!({
+            "apiVersion": "batch.test.bdap.com/v1",
+            "kind": "MPIJob",
+            "metadata": {"name": "tiny"},
+            "spec": {"numWorkers": 2, "launcherTemplate": template, "workerTemplate": template},
+        });
+        let (job, note) = converted(job).unwrap();
+        assert_eq!(job["kind"], "TrainingJob");
+        assert_eq!(
+            note.as_deref(),
+            Some(
+                "converted from MPIJob of batch.test.bdap.com/v1: `trainyard convert` says what is different"
+            )
+        );
+        assert_eq!(converted(job.clone()), Ok((job, None)));
+    }
+}
