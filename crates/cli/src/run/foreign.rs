@@ -23,6 +23,7 @@ pub fn converted(object: Value) -> Result<(Value, Option<String>), Vec<FieldErro
 mod tests {
     use serde_json::json;
 
+    use super::super::manifest;
     use super::*;
 
     #[test]
@@ -34,6 +35,7 @@ mod tests {
             "metadata": {"name": "tiny"},
             "spec": {"numWorkers": 2, "launcherTemplate": template, "workerTemplate": template},
         });
+        let manifest = manifest::parse("-", &job.to_string()).unwrap();
         let (job, note) = converted(job).unwrap();
         assert_eq!(job["kind"], "TrainingJob");
         assert_eq!(
@@ -42,6 +44,7 @@ mod tests {
                 "converted from MPIJob of batch.test.bdap.com/v1: `trainyard convert` says what is different"
             )
         );
+        assert_eq!((&manifest.job, &manifest.notes), (&job, &Vec::from_iter(note)));
         assert_eq!(converted(job.clone()), Ok((job, None)));
     }
 }
