@@ -163,8 +163,14 @@ impl Framework for Mpi {
         ])
     }
 
-    fn restart_policy(&self, _: &str) -> RestartPolicy {
-        RestartPolicy::OnFailure
+    fn restart_policy(&self, role: &str) -> RestartPolicy {
+        // Workers are servers, and the launcher decides: one that is drained has lost its place in the job however well
+        // its program ended, as sshd does on SIGTERM.
+        if role == LAUNCHER {
+            RestartPolicy::OnFailure
+        } else {
+            RestartPolicy::Always
+        }
     }
 
     fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {

@@ -136,6 +136,16 @@ fn a_worker_that_is_told_to_go_is_replaced() {
     assert_eq!(world.all(), names(ALL));
 }
 
+/// As `sshd` ends when it is told to, or a program beside the agent.
+#[test]
+fn a_worker_that_ended_well_before_the_launcher_is_replaced() {
+    let mut world = running(mpi("", 2));
+    world.succeed("mnist-worker-1");
+    world.settle();
+    assert_eq!(world.phase(), Some(JobPhase::Running));
+    assert_eq!(world.all(), names(ALL));
+}
+
 #[rstest]
 #[case::failed(|world: &mut World| world.fail("mnist-worker-1", 1))]
 #[case::was_evicted(|world: &mut World| world.evict("mnist-worker-1"))]
