@@ -5,6 +5,7 @@
 //! also by the next run if this one was killed.
 
 use std::fs;
+use std::io::Read;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode};
@@ -33,6 +34,9 @@ use crate::yard::Isolation;
 
 /// Names the sandbox that a process belongs to.
 const MARK: &str = "TRAINYARD_SANDBOX";
+
+/// As much of an environment as is looked at; programs rarely have a hundredth of it.
+const ENVIRONMENT: usize = 256 * 1024;
 
 /// How often processes that have to end are looked for.
 const ATTEMPTS: u32 = 1000;
@@ -255,21 +259,29 @@ fn marked(directory: &Path) -> Option<Vec<Pid>> {
     let own = std::process::id();
     let mut marked = Vec::new();
     let mut all_told = true;
+    let mut buffer = vec![0; ENVIRONMENT];
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid: Option<u32> = entry.file_name().to_str().and_then(|name| name.parse().ok());
         let Some(pid) = pid.filter(|pid| *pid != own) else {
             continue;
         };
-        let Ok(environment) = fs::read(format!("/proc/{pid}/environ")) else {
+        let Ok(environment) = environment(pid, &mut buffer) else {
             continue;
         };
-        if is_marked(&environment, directory) {
+        if is_marked(environment, directory) {
             marked.push(Pid::from_raw(pid.cast_signed()));
         } else if environment.is_empty() && is_between_programs(pid) {
             all_told = false;
         }
     }
     (all_told || !marked.is_empty()).then_some(marked)
+}
+
+/// The environment of a process, read at once: if it becomes another program between two reads, the second finds nothing
+/// more of the old one. Of one that is too long for that the beginning is enough: who adds to it keeps what was there.
+fn environment(pid: u32, buffer: &mut [u8]) -> std::io::Result<&[u8]> {
+    let length = fs::File::open(format!("/proc/{pid}/environ"))?.read(buffer)?;
+    Ok(buffer.get(..length).unwrap_or_default())
 }
 
 fn is_marked(environment: &[u8], directory: &Path) -> bool {
@@ -299,9 +311,10 @@ fn is_between_programs(pid: u32) -> bool {
     let field = |number: usize| fields.split_ascii_whitespace().nth(number - 3);
     let is_alive = field(3).is_some_and(|state| !matches!(state, "Z" | "X"));
     let flags = field(9).and_then(|flags| flags.parse::<u64>().ok());
-    // It may have got it since its environment was read.
-    let has_none = field(50) == field(51) && field(51) != Some("0");
-    is_alive && flags.is_some_and(|flags| flags & KERNEL_THREAD == 0) && !has_none
+    // The kernel says last of all where the code of the new program begins. And the process may have got its environment
+    // since that was read.
+    let is_settled = field(26).is_some_and(|code| code != "0") && field(50) == field(51);
+    is_alive && flags.is_some_and(|flags| flags & KERNEL_THREAD == 0) && !is_settled
 }
 
 #[cfg(all(test, target_os = "linux"))]
