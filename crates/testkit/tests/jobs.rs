@@ -341,7 +341,9 @@ fn commands_run_in_a_pod_and_its_events_tell_what_became_of_it() {
     ] {
         assert!(events.contains(words), "{events}");
     }
-    assert_eq!(lab.exec(pod, None, &["kill", "1"], "").unwrap().code, 0);
+    // The end of the first process may overtake that of the one that told it to go.
+    let killed = lab.exec(pod, None, &["kill", "1"], "").unwrap().code;
+    assert!([0, 137].contains(&killed), "{killed}");
     lab.phase("busy", "Succeeded");
     lab.until("the container is gone", || {
         match lab.exec(pod, None, &["true"], "") {
