@@ -1,10 +1,12 @@
-//! What the pods of MPI jobs look like, and which jobs are refused.
+//! What the pods of MPI jobs look like, and, in a file of their own, which jobs are refused.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail tests")]
 
 #[path = "common/jobs.rs"]
 #[allow(dead_code, reason = "each suite uses its own part")]
 mod jobs;
+#[path = "mpi/refusals.rs"]
+mod refusals;
 
 use std::collections::BTreeMap;
 
@@ -43,6 +45,21 @@ fn with_main(job: TrainingJob, role: &str, change: impl FnOnce(&mut Container)) 
 fn variable(container: &Container, name: &str) -> Option<String> {
     let found = container.env.iter().flatten().find(|var| var.name == name);
     found.map(|var| var.value.clone().unwrap_or_default())
+}
+
+fn errors(job: &TrainingJob) -> Vec<String> {
+    let mut defaulted = job.clone();
+    admission::default(&mut defaulted);
+    let errors = |job: &TrainingJob| -> Vec<String> {
+        let errors = admission::validate(None, job);
+        errors.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(
+        errors(job).is_empty(),
+        errors(&defaulted).is_empty(),
+        "also without the webhook"
+    );
+    errors(job)
 }
 
 fn words(words: &[&str]) -> Vec<String> {
@@ -127,20 +144,6 @@ fn the_program_of_a_worker_with_ssh_is_its_own_affair() {
         let main = main_of(&job, WORKER);
         assert_eq!((main.command, main.args), (becomes, args));
     }
-}
-
-#[rstest]
-#[case::without_ssh("", "there is a key only with attach Ssh: remove this, or set attach to Ssh")]
-#[case::relative(
-    "attach: Ssh, ",
-    "\"x/.ssh\" is no absolute path: begin it with '/', such as /job/hostfile"
-)]
-fn where_the_key_is_is_checked(#[case] options: &str, #[case] said: &str) {
-    let job = mpi(&format!("{options}sshAuthMountPath: x/.ssh"), 1);
-    assert_eq!(
-        errors(&job),
-        [format!("spec.framework.mpi.sshAuthMountPath: {said}")]
-    );
 }
 
 /// Hosts are listed by names that only the cluster's DNS knows.
@@ -250,308 +253,4 @@ fn an_agent_that_nobody_tells_anything_is_installed_and_does_not_wait() {
         build::pod(&job, &Settings::default(), key).is_none(),
         "no half of a pod"
     );
-}
-
-fn errors(job: &TrainingJob) -> Vec<String> {
-    let mut defaulted = job.clone();
-    admission::default(&mut defaulted);
-    let errors = |job: &TrainingJob| -> Vec<String> {
-        let errors = admission::validate(None, job);
-        errors.iter().map(ToString::to_string).collect()
-    };
-    assert_eq!(
-        errors(job).is_empty(),
-        errors(&defaulted).is_empty(),
-        "also without the webhook"
-    );
-    errors(job)
-}
-
-#[test]
-fn a_job_needs_both_roles_and_no_other() {
-    let role = |name: &str, replicas: i32| {
-        let container = "{name: m, image: i}";
-        format!(
-            "  - {{name: {name}, replicas: {replicas}, template: {{spec: {{containers: [{container}]}}}}}}\n"
-        )
-    };
-    let job = |roles: &[(&str, i32)]| {
-        let roles: String = roles
-            .iter()
-            .map(|(name, replicas)| role(name, *replicas))
-            .collect();
-        yaml(&format!(
-            "metadata: {{name: j}}\nspec:\n  framework: {{name: mpi}}\n  roles:\n{roles}"
-        ))
-    };
-    assert_eq!(errors(&job(&[("launcher", 1), ("worker", 1)])), [""; 0]);
-    assert_eq!(
-        errors(&job(&[("launcher", 1)])),
-        ["spec.roles: mpi jobs need a role \"worker\": add it"]
-    );
-    assert_eq!(
-        errors(&job(&[("worker", 1)])),
-        ["spec.roles: mpi jobs need a role \"launcher\": add it"]
-    );
-    assert_eq!(
-        errors(&job(&[("launcher", 2), ("worker", 1)])),
-        ["spec.roles[0].replicas: mpi jobs have at most 1 \"launcher\" pod: set replicas to 1"]
-    );
-    assert_eq!(
-        errors(&job(&[("launcher", 1), ("worker", 0)])),
-        [
-            "spec.roles[1].replicas: 0 pods: give at least 1, or remove the role; to stop a job, set spec.suspend"
-        ]
-    );
-    assert_eq!(
-        errors(&job(&[("launcher", 1), ("worker", 1), ("ps", 1)])),
-        ["spec.roles[2].name: mpi has no role \"ps\": use launcher or worker"]
-    );
-}
-
-#[rstest]
-#[case::zero_slots(
-    "slotsPerWorker: 0",
-    "slotsPerWorker: 0 processes can't train: give at least 1, or leave it out"
-)]
-#[case::a_relative_path(
-    "hostFiles: [{path: job/hosts, format: MPICH}]",
-    "hostFiles[0].path: \"job/hosts\" is no absolute path: begin it with '/', such as /job/hostfile"
-)]
-#[case::a_way_out(
-    "hostFiles: [{path: /job/../etc/passwd, format: MPICH}]",
-    "hostFiles[0].path: \"/job/../etc/passwd\" has a step that is empty, '.' or '..': write the path of a file without them"
-)]
-#[case::a_directory(
-    "hostFiles: [{path: /job/, format: MPICH}]",
-    "hostFiles[0].path: \"/job/\" has a step that is empty, '.' or '..': write the path of a file without them"
-)]
-#[case::ours(
-    "hostFiles: [{path: /etc/mpi/hostfile, format: MPICH}]",
-    "hostFiles[0].path: /etc/mpi/hostfile is there already, made by the operator: give another path"
-)]
-#[case::the_shell(
-    "hostFiles: [{path: /etc/mpi/kubexec.sh, format: MPICH}]",
-    "hostFiles[0].path: /etc/mpi/kubexec.sh is there already, made by the operator: give another path"
-)]
-#[case::below_ours(
-    "hostFiles: [{path: /etc/mpi/files/0/x, format: MPICH}]",
-    "hostFiles[0].path: /etc/mpi has no directories for host files: put it into /etc/mpi itself, or elsewhere"
-)]
-#[case::twice(
-    "hostFiles: [{path: /job/a, format: MPICH}, {path: /job/a, format: OpenMPI}]",
-    "hostFiles[1].path: there is a host file /job/a already: give each its own path"
-)]
-#[case::one_in_the_other(
-    "hostFiles: [{path: /job/a, format: MPICH}, {path: /job/b/c, format: OpenMPI}]",
-    "hostFiles[1].path: /job/b and /job have host files, and one is inside of the other: use one directory, or two side by \
-     side"
-)]
-#[case::a_directory_of_the_image(
-    "hostFiles: [{path: /etc/hosts, format: MPICH}]",
-    "hostFiles[0].path: the directory of host files replaces that of the image, which programs need: give a directory of its \
-     own, such as /job/hosts"
-)]
-#[case::the_root(
-    "hostFiles: [{path: /hosts, format: MPICH}]",
-    "hostFiles[0].path: the directory of host files replaces that of the image, which programs need: give a directory of its \
-     own, such as /job/hosts"
-)]
-#[case::over_the_identity(
-    "hostFiles: [{path: /var/run/hosts, format: MPICH}]",
-    "hostFiles[0].path: the directory of host files replaces that of the image, which programs need: give a directory of its \
-     own, such as /job/hosts"
-)]
-fn options_are_checked(#[case] options: &str, #[case] said: &str) {
-    assert_eq!(errors(&mpi(options, 1)), [format!("spec.framework.mpi.{said}")]);
-}
-
-#[test]
-fn too_many_host_files_are_refused() {
-    let files = (0..9)
-        .map(|n| format!("{{path: /job/{n}, format: MPICH}}"))
-        .collect::<Vec<_>>();
-    let job = mpi(&format!("hostFiles: [{}]", files.join(", ")), 1);
-    assert_eq!(
-        errors(&job),
-        ["spec.framework.mpi.hostFiles: at most 8 files are possible"]
-    );
-}
-
-#[test]
-fn options_belong_to_their_framework() {
-    let mut job = mpi("", 1);
-    job.spec.framework.pytorch = Some(trainyard_api::PytorchOptions::default());
-    assert_eq!(
-        errors(&job),
-        ["spec.framework.pytorch: these are options of pytorch, but the framework is \"mpi\": remove them"]
-    );
-    job.spec.framework.name = "custom".to_owned();
-    job.spec.framework.pytorch = None;
-    assert_eq!(
-        errors(&job),
-        ["spec.framework.mpi: these are options of mpi, but the framework is \"custom\": remove them"]
-    );
-}
-
-#[rstest]
-#[case("OMPI_MCA_plm_rsh_agent")]
-#[case("OMPI_MCA_orte_default_hostfile")]
-#[case("OMPI_MCA_orte_keep_fqdn_hostnames")]
-#[case("PRTE_MCA_plm_ssh_agent")]
-#[case("PRTE_MCA_plm_rsh_agent")]
-#[case("PRTE_MCA_prte_default_hostfile")]
-#[case("PRTE_MCA_prte_keep_fqdn_hostnames")]
-#[case("HYDRA_HOST_FILE")]
-#[case("HYDRA_LAUNCHER")]
-#[case("HYDRA_LAUNCHER_EXEC")]
-#[case("I_MPI_HYDRA_HOST_FILE")]
-#[case("I_MPI_HYDRA_BOOTSTRAP")]
-#[case("I_MPI_HYDRA_BOOTSTRAP_EXEC")]
-#[case("TRAINYARD_SHELL_PORT")]
-#[case("TRAINYARD_IDENTITY")]
-#[case("TRAINYARD_JOB")]
-fn env_that_would_break_rendezvous_is_refused(#[case] name: &str) {
-    let job = with_main(mpi("", 1), "worker", |main| {
-        main.env = Some(
-            serde_saphyr::from_str(&format!("[{{name: A, value: b}}, {{name: {name}, value: x}}]")).unwrap(),
-        );
-    });
-    let said = format!(
-        "spec.roles[1].template.spec.containers[0].env[1].name: {name} is set by the operator for mpi; another value would \
-         keep the pods from finding each other: remove it"
-    );
-    assert_eq!(errors(&job), [said]);
-}
-
-#[test]
-fn other_variables_are_the_users() {
-    let job = with_main(mpi("", 1), "launcher", |main| {
-        let env = "[{name: OMPI_MCA_orte_set_default_slots, value: \"9\"}, {name: OMPI_MCA_btl, value: tcp}]";
-        main.env = Some(serde_saphyr::from_str(env).unwrap());
-    });
-    let main = main_of(&job, LAUNCHER);
-    assert_eq!(
-        variable(&main, "OMPI_MCA_orte_set_default_slots").as_deref(),
-        Some("9")
-    );
-}
-
-#[test]
-fn args_alone_can_not_be_wrapped() {
-    let job = with_main(mpi("", 1), "worker", |main| main.args = Some(words(&["x"])));
-    let said = "spec.roles[1].template.spec.containers[0].args: the agent starts the worker's program, and can't know the \
-                command that is in its image: give command too, or remove args, and the worker only waits for what mpirun \
-                starts in it";
-    assert_eq!(errors(&job), [said]);
-    // What is beside it is not wrapped.
-    let job = with_pod(mpi("", 1), "worker", |pod| {
-        pod.containers
-            .push(serde_saphyr::from_str("{name: side, image: i, args: [x]}").unwrap());
-    });
-    assert_eq!(errors(&job), [""; 0]);
-}
-
-#[rstest]
-#[case::our_directory(
-    "/etc/mpi/",
-    "launcher",
-    0,
-    "/etc/mpi is where the operator puts what MPI needs: mount the volume somewhere else"
-)]
-#[case::in_other_words(
-    "etc//x/.././mpi",
-    "launcher",
-    0,
-    "/etc/mpi is where the operator puts what MPI needs: mount the volume somewhere else"
-)]
-#[case::inside_of_it(
-    "/etc/mpi/x",
-    "worker",
-    1,
-    "/etc/mpi is where the operator puts what MPI needs: mount the volume somewhere else"
-)]
-#[case::the_identity(
-    "/var/run/trainyard-identity",
-    "worker",
-    1,
-    "/var/run/trainyard-identity is where the operator puts what MPI needs: mount the volume somewhere else"
-)]
-#[case::around_a_host_file(
-    "/job",
-    "launcher",
-    0,
-    "the host file /job/lists/hosts (spec.framework.mpi.hostFiles[0]) would be in the same place: mount the volume somewhere else, or give the file another path"
-)]
-#[case::beside_a_host_file(
-    "/job/lists/more",
-    "launcher",
-    0,
-    "the host file /job/lists/hosts (spec.framework.mpi.hostFiles[0]) would be in the same place: mount the volume somewhere else, or give the file another path"
-)]
-fn volumes_keep_out_of_the_way(
-    #[case] path: &str,
-    #[case] role: &str,
-    #[case] position: usize,
-    #[case] said: &str,
-) {
-    let job = mpi("hostFiles: [{path: /job/lists/hosts, format: MPICH}]", 1);
-    let job = with_pod(job, role, |pod| {
-        pod.volumes = Some(serde_saphyr::from_str("[{name: data, emptyDir: {}}]").unwrap());
-        let mounts = format!("[{{name: data, mountPath: {path}}}]");
-        pod.containers[0].volume_mounts = Some(serde_saphyr::from_str(&mounts).unwrap());
-    });
-    let at = format!("spec.roles[{position}].template.spec.containers[0].volumeMounts[0].mountPath");
-    assert_eq!(errors(&job), [format!("{at}: {said}")]);
-}
-
-#[test]
-fn workers_have_no_host_files() {
-    let job = mpi("hostFiles: [{path: /job/hosts, format: MPICH}]", 1);
-    let job = with_pod(job, "worker", |pod| {
-        pod.volumes = Some(serde_saphyr::from_str("[{name: data, emptyDir: {}}]").unwrap());
-        pod.containers[0].volume_mounts = Some(
-            serde_saphyr::from_str("[{name: data, mountPath: /job}, {name: data, mountPath: /etc/mpi2}]")
-                .unwrap(),
-        );
-    });
-    assert_eq!(errors(&job), [""; 0]);
-}
-
-#[test]
-fn our_port_is_taken() {
-    let job = with_main(mpi("", 1), "worker", |main| {
-        main.ports = Some(serde_saphyr::from_str("[{containerPort: 7522}]").unwrap());
-    });
-    let said = "spec.roles[1].template.spec.containers[0].ports[0].containerPort: the agent listens on port 7522: give \
-                another one";
-    assert_eq!(errors(&job), [said]);
-}
-
-#[test]
-fn names_have_63_characters_at_most() {
-    let mut job = mpi("", 1);
-    job.metadata.name = Some("x".repeat(63 - "-launcher-0".len()));
-    assert_eq!(errors(&job), [""; 0]);
-    job.metadata.name = Some("x".repeat(60));
-    let said = errors(&job);
-    assert!(
-        said.iter()
-            .any(|said| said.starts_with("metadata.name: the Secret name \"xxx")),
-        "{said:?}"
-    );
-}
-
-#[test]
-fn roles_that_would_wait_for_each_other_are_refused() {
-    let job = mpi("", 1).waits("worker", "launcher", DependencyState::Running);
-    assert_eq!(
-        errors(&job),
-        [
-            "spec.roles[1].dependsOn[0].role: the launcher waits for the workers, and they would wait for each other for ever: \
-          remove it, or give the launcher an empty dependsOn"
-        ]
-    );
-    let job = job.role("launcher", |role| role.depends_on = Some(Vec::new()));
-    assert_eq!(errors(&job), [""; 0]);
 }
