@@ -11,7 +11,7 @@ use trainyard_compat::{Converted, Recognized, Refusal};
 
 use crate::output::{self, Format};
 use crate::validate::job::Checker;
-use crate::validate::{self, text};
+use crate::validate::{self, Files, text};
 
 /// The exit code for "at least one can't be converted".
 const REFUSED: u8 = 1;
@@ -32,15 +32,9 @@ Examples:
   trainyard convert mpijob.yaml > job.yaml
   trainyard convert -f mpijob.yaml | kubectl apply -f -
   kubectl get mpijob pi -o yaml | trainyard convert -")]
-#[command(group(clap::ArgGroup::new("what").required(true).multiple(true).args(["files", "filename"])))]
 pub struct Args {
-    /// Files with YAML or JSON, each with any number of documents; `-` is the standard input.
-    #[arg(value_name = "FILE")]
-    files: Vec<String>,
-
-    /// The same, as kubectl has it.
-    #[arg(short = 'f', long, value_name = "FILE", num_args = 1..)]
-    filename: Vec<String>,
+    #[command(flatten)]
+    files: Files,
 
     /// How to print.
     #[arg(short, long, value_name = "FORMAT", default_value = "yaml")]
@@ -85,7 +79,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let checker = Checker::new()?;
     let mut printed = Vec::new();
     let mut problems = Vec::new();
-    for file in args.files.iter().chain(&args.filename) {
+    for file in args.files.all() {
         match validate::parse(&validate::read(file)?) {
             Ok(objects) => {
                 for (number, object) in objects {

@@ -43,8 +43,19 @@ Examples:
   trainyard validate job.yaml
   trainyard validate train.yaml eval.yaml -o json
   kustomize build . | trainyard validate -")]
-#[command(group(clap::ArgGroup::new("what").required(true).multiple(true).args(["files", "filename"])))]
 pub struct Args {
+    #[command(flatten)]
+    files: Files,
+
+    /// How to report.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    output: Format,
+}
+
+/// The files that a command reads, of which there must be one.
+#[derive(clap::Args)]
+#[group(id = "what", required = true, multiple = true)]
+pub struct Files {
     /// Files with YAML or JSON, each with any number of documents; `-` is the standard input.
     #[arg(value_name = "FILE")]
     files: Vec<String>,
@@ -52,17 +63,20 @@ pub struct Args {
     /// The same, as kubectl has it.
     #[arg(short = 'f', long, value_name = "FILE", num_args = 1..)]
     filename: Vec<String>,
+}
 
-    /// How to report.
-    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
-    output: Format,
+impl Files {
+    /// All of them, however they were given.
+    pub fn all(&self) -> impl Iterator<Item = &String> {
+        self.files.iter().chain(&self.filename)
+    }
 }
 
 /// Checks all files and prints the report.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let checker = Checker::new()?;
     let mut documents = Vec::new();
-    for file in args.files.iter().chain(&args.filename) {
+    for file in args.files.all() {
         documents.extend(check_file(&checker, file, &read(file)?));
     }
     let report = Report::new(documents);

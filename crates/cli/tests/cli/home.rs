@@ -255,3 +255,28 @@ pub fn until_none<T: std::fmt::Debug>(what: &str, found: impl Fn() -> Vec<T>) {
         std::thread::yield_now();
     }
 }
+
+/// A job of one worker that runs a script of the shell, with more in its pod and its container.
+pub fn job(script: &str, pod: &str, container: &str) -> String {
+    format!(
+        "
+apiVersion: trainyard.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: small}}
+spec:
+  framework: {{name: pytorch}}
+  roles:
+  - name: worker
+    replicas: 1
+    restartPolicy: Never
+    template:
+      spec:
+        {pod}
+        containers:
+        - name: train
+          image: none
+          command: [sh, -c, {script:?}]
+          {container}
+"
+    )
+}

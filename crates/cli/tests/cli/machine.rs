@@ -9,28 +9,12 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::groups::groups;
-use super::home::{Home, machine, said, until_none};
+use super::home::{self, Home, machine, said, until_none};
 use super::{repository, text};
 
 /// A job of one worker that runs a script of the shell, with resources.
 fn job(script: &str, resources: &str) -> String {
-    format!(
-        "
-apiVersion: trainyard.dev/v1alpha1
-kind: TrainingJob
-metadata: {{name: small}}
-spec:
-  framework: {{name: pytorch}}
-  roles:
-  - name: worker
-    replicas: 1
-    restartPolicy: Never
-    template:
-      spec:
-        containers:
-        - {{name: train, image: none, command: [sh, -c, {script:?}], resources: {resources}}}
-"
-    )
+    home::job(script, "", &format!("resources: {resources}"))
 }
 
 /// Two workers that talk over the port of the job, and say where rank 0 is. They wait until as many jobs as `JOBS` says

@@ -3,32 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use super::home::{Home, Said, said};
-
-/// A job of one worker that runs a script of the shell, with more in its pod and its container.
-fn job(script: &str, pod: &str, container: &str) -> String {
-    format!(
-        "
-apiVersion: trainyard.dev/v1alpha1
-kind: TrainingJob
-metadata: {{name: small}}
-spec:
-  framework: {{name: pytorch}}
-  roles:
-  - name: worker
-    replicas: 1
-    restartPolicy: Never
-    template:
-      spec:
-        {pod}
-        containers:
-        - name: train
-          image: none
-          command: [sh, -c, {script:?}]
-          {container}
-"
-    )
-}
+use super::home::{Home, Said, job, said};
 
 /// A run without a home, in a place for temporary files.
 fn homeless(home: &Home) -> Said {
