@@ -10,8 +10,9 @@ mod mounts;
 mod mpi;
 mod pytorch;
 
+use k8s_openapi::api::core::v1::Container;
 use serde::Serialize;
-use trainyard_api::{Dependency, FieldError, HostFile, RestartPolicy, TrainingJob};
+use trainyard_api::{Dependency, FieldError, HostFile, RestartPolicy, RoleSpec, TrainingJob};
 
 use crate::job::{Job, Role};
 use crate::plan::{PodKey, ServiceKey};
@@ -241,27 +242,37 @@ fn is_reserved(name: &str, reserved: &[&str]) -> bool {
 }
 
 fn check_env(framework: &str, reserved: &[&str], job: &TrainingJob, errors: &mut Vec<FieldError>) {
-    for (i, role) in job.spec.roles.iter().enumerate() {
-        let Some(pod) = &role.template.spec else { continue };
-        let lists = [
-            ("containers", Some(&pod.containers)),
-            ("initContainers", pod.init_containers.as_ref()),
-        ];
-        for (list, containers) in lists {
-            for (c, container) in containers.into_iter().flatten().enumerate() {
-                for (e, var) in container.env.iter().flatten().enumerate() {
-                    if is_reserved(&var.name, reserved) {
-                        errors.push(FieldError::new(
-                            format!("spec.roles[{i}].template.spec.{list}[{c}].env[{e}].name"),
-                            format!(
-                                "{} is set by the operator for {framework}; another value would keep the pods from \
-                                 finding each other: remove it",
-                                var.name
-                            ),
-                        ));
-                    }
-                }
+    for (path, _, container) in containers(job) {
+        for (e, var) in container.env.iter().flatten().enumerate() {
+            if is_reserved(&var.name, reserved) {
+                errors.push(FieldError::new(
+                    format!("{path}.env[{e}].name"),
+                    format!(
+                        "{} is set by the operator for {framework}; another value would keep the pods from finding each \
+                         other: remove it",
+                        var.name
+                    ),
+                ));
             }
         }
     }
+}
+
+/// Every container of a job, with its path and its role, in the order in which what is wrong with them is told.
+fn containers(job: &TrainingJob) -> impl Iterator<Item = (String, &RoleSpec, &Container)> {
+    let roles = job.spec.roles.iter().enumerate();
+    roles.flat_map(|(i, role)| {
+        let pod = role.template.spec.as_ref();
+        let lists = [
+            ("containers", pod.map(|pod| &pod.containers)),
+            ("initContainers", pod.and_then(|pod| pod.init_containers.as_ref())),
+        ];
+        lists.into_iter().flat_map(move |(list, containers)| {
+            let containers = containers.into_iter().flatten().enumerate();
+            containers.map(move |(c, container)| {
+                let path = format!("spec.roles[{i}].template.spec.{list}[{c}]");
+                (path, role, container)
+            })
+        })
+    })
 }

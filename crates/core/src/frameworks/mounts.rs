@@ -2,6 +2,7 @@
 
 use trainyard_api::{FieldError, HostFile, TrainingJob};
 
+use super::containers;
 use super::hostfiles::is_within;
 use crate::attach::{DIRECTORY, directory};
 
@@ -9,24 +10,13 @@ use crate::attach::{DIRECTORY, directory};
 /// whose credentials are in a directory.
 pub(super) fn check(job: &TrainingJob, files: &[HostFile], listing: &str, identity: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (i, role) in job.spec.roles.iter().enumerate() {
-        let Some(pod) = &role.template.spec else { continue };
-        let lists = [
-            ("containers", Some(&pod.containers)),
-            ("initContainers", pod.init_containers.as_ref()),
-        ];
+    for (at, role, container) in containers(job) {
         let files = if role.name == listing { files } else { &[] };
-        for (list, containers) in lists {
-            for (c, container) in containers.into_iter().flatten().enumerate() {
-                for (m, mount) in container.volume_mounts.iter().flatten().enumerate() {
-                    let path = &*normal(&mount.mount_path);
-                    let problem = reserved(path, identity).or_else(|| holds_a_file(path, files));
-                    errors.extend(problem.map(|problem| {
-                        let at = format!("spec.roles[{i}].template.spec.{list}[{c}].volumeMounts[{m}]");
-                        FieldError::new(format!("{at}.mountPath"), problem)
-                    }));
-                }
-            }
+        for (m, mount) in container.volume_mounts.iter().flatten().enumerate() {
+            let path = &*normal(&mount.mount_path);
+            let problem = reserved(path, identity).or_else(|| holds_a_file(path, files));
+            let error = |problem| FieldError::new(format!("{at}.volumeMounts[{m}].mountPath"), problem);
+            errors.extend(problem.map(error));
         }
     }
     errors
