@@ -32,7 +32,7 @@ pub use verdict::{Next, Verdict};
 
 /// A status in which only counters or messages differ is not written more often than this.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
-/// A status in which successes differ is not written more often than this.
+/// How long successes wait for others before they are written, with all that there are then.
 const EARLY_INTERVAL: Duration = Duration::from_secs(1);
 /// How often it is looked whether what is in a job's way still is.
 const PROBE_INTERVAL: Duration = Duration::from_secs(30);
@@ -207,8 +207,7 @@ impl Reconciler {
             let away = Duration::try_from(wake.duration_since(now)).unwrap_or_default();
             progress.at(started + away.max(SOON));
         }
-        let (status, pace) = paced(std::mem::take(&mut plan.status));
-        let due = memory.status_written.map_or(started, |written| written + pace);
+        let (status, due) = self.paced(target, memory, std::mem::take(&mut plan.status), started);
         if status.is_some() && due > started {
             progress.at(due);
             // Nothing hangs on it: what depends on a status comes with `Now`.
@@ -234,6 +233,31 @@ impl Reconciler {
             self.index.forget_departed(&uid, &departed);
         }
         verdict.map(Some)
+    }
+
+    /// A status to write, and when.
+    fn paced(
+        &self,
+        target: Target<'_>,
+        memory: Memory,
+        write: StatusWrite,
+        now: Instant,
+    ) -> (Option<Box<TrainingJobStatus>>, Instant) {
+        let after = |pace: Duration| memory.status_written.map_or(now, |written| written + pace);
+        match write {
+            StatusWrite::Unchanged => (None, now),
+            StatusWrite::Now(status) => (Some(status), now),
+            StatusWrite::Early(status) => {
+                // The first of many successes is mostly followed by the others, and then by the end of the job.
+                let since = memory.unwritten.unwrap_or(now);
+                if memory.unwritten.is_none() {
+                    self.index
+                        .remember(target.uid, |memory| memory.unwritten = Some(now));
+                }
+                (Some(status), since + EARLY_INTERVAL)
+            }
+            StatusWrite::Soon(status) => (Some(status), after(STATUS_INTERVAL)),
+        }
     }
 
     /// Looks, from time to time, whether what was in a job's way still is. Whether that has changed, and when to look
@@ -290,8 +314,10 @@ impl Reconciler {
                 result => result?,
             }
             let written = Instant::now();
-            self.index
-                .remember(target.uid, |memory| memory.status_written = Some(written));
+            self.index.remember(target.uid, |memory| {
+                memory.status_written = Some(written);
+                memory.unwritten = None;
+            });
             self.tell(target.key, &before, &Told::of(&status));
             progress.acted = true;
         }
@@ -318,16 +344,6 @@ impl Reconciler {
             self.judge(target, &job.metadata, memory, &pauses, created, done, work)?;
         }
         Ok(progress.verdict())
-    }
-}
-
-/// A status to write, and how old the last write must be for that.
-fn paced(write: StatusWrite) -> (Option<Box<TrainingJobStatus>>, Duration) {
-    match write {
-        StatusWrite::Unchanged => (None, Duration::ZERO),
-        StatusWrite::Now(status) => (Some(status), Duration::ZERO),
-        StatusWrite::Early(status) => (Some(status), EARLY_INTERVAL),
-        StatusWrite::Soon(status) => (Some(status), STATUS_INTERVAL),
     }
 }
 

@@ -51,6 +51,21 @@ async fn a_pod_that_was_seen_to_succeed_and_is_gone_is_not_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn successes_that_follow_each_other_are_written_together() {
+    let operator = Operator::running(2).await;
+    let statuses = operator.server.count("PUT status");
+    tokio::time::advance(STATUS_INTERVAL * 2).await;
+    operator.pod_is(0, "Succeeded");
+    operator.settle().await;
+    assert_eq!(operator.server.count("PUT status"), statuses, "others may follow");
+    tokio::time::advance(EARLY_INTERVAL / 2).await;
+    operator.pod_is(1, "Succeeded");
+    operator.settle().await;
+    assert_eq!(operator.server.count("PUT status"), statuses + 1);
+    assert_eq!(operator.server.status()["phase"], "Succeeded");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_lost_its_labels_gets_them_back_and_counts_as_nothing() {
     let operator = Operator::running(2).await;
     let statuses = operator.server.count("PUT status");
