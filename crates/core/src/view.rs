@@ -148,6 +148,8 @@ pub struct PodRow {
     pub labelled: bool,
     /// Whether its agent has waited for other roles and let its programs start.
     pub released: bool,
+    /// Whether its agent waits for other roles, and nothing on the pod tells it to stop.
+    pub waits: bool,
     /// How it ended, or by what it was disrupted.
     pub end: Option<Box<PodEnd>>,
     /// What keeps it from running.

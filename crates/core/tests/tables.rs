@@ -239,6 +239,7 @@ fn row(phase: PodPhase, code: Option<i32>, disrupted: bool, terminating: bool) -
         terminating,
         labelled: true,
         released: false,
+        waits: false,
         address: None,
         end: (phase == PodPhase::Failed || disrupted).then(|| Box::new(end)),
         trouble: None,

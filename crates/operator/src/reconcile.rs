@@ -34,6 +34,8 @@ pub use verdict::{Next, Verdict};
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 /// How long successes wait for others before they are written, with all that there are then.
 const EARLY_INTERVAL: Duration = Duration::from_secs(1);
+/// How long pods may take to learn from the observer that they may start.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether what is in a job's way still is.
 const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 /// A reconcile that has looked so often, each time because of what it had done, lets others go first.
@@ -191,6 +193,7 @@ impl Reconciler {
         let hold = held(memory.hold, job.metadata.generation, started);
         self.forget_pauses(target, &pauses, &plan);
         hold_back(&mut plan, &mut progress, hold, &pauses, started);
+        self.hurry(target, memory, &mut plan, &mut progress, started);
         if !plan.actions.is_empty() {
             work.place = None;
             let created = plan.actions.iter().any(Action::creates);
@@ -233,6 +236,30 @@ impl Reconciler {
             self.index.forget_departed(&uid, &departed);
         }
         verdict.map(Some)
+    }
+
+    /// Does what is late, once it has been late for a while.
+    fn hurry(
+        &self,
+        target: Target<'_>,
+        memory: Memory,
+        plan: &mut Plan,
+        progress: &mut Progress,
+        now: Instant,
+    ) {
+        let since = (!plan.late.is_empty()).then(|| memory.late.unwrap_or(now));
+        if since != memory.late {
+            self.index.remember(target.uid, |memory| memory.late = since);
+        }
+        let Some(due) = since.map(|since| since + PATIENCE) else {
+            return;
+        };
+        if due <= now {
+            tracing::info!(job = %target.key, pods = plan.late.len(), "pods wait that may start: they are told so by an annotation");
+            plan.actions.append(&mut plan.late);
+        } else {
+            progress.at(due);
+        }
     }
 
     /// A status to write, and when.

@@ -7,13 +7,13 @@ use trainyard_api::{
 };
 
 use super::counting::count;
+use super::dependent::{hold_back, unreached};
 use super::roles::{self, first};
 use super::{Action, Note, Objection, Plan, PodKey, StatusWrite, after, earliest, finished, note, refused};
 use crate::assess::{Assessment, Attempt, Ended, assess, removal};
 use crate::build;
 use crate::deduce;
-use crate::depends;
-use crate::job::{Job, Role};
+use crate::job::Job;
 use crate::status::{describe, fingerprints, given_up, has_run, root_cause, set_condition, time, write};
 use crate::view::View;
 
@@ -339,6 +339,7 @@ fn go_on(
         .extend(foreign.filter_map(|row| removal(row, view.node(row))));
     count(job, view, seen, status, withheld, plan);
     hold_back(job, view, seen, status, plan);
+    plan.late = unreached(job, view, seen, status);
     if withheld {
         // What ended is counted now and replaced later.
         plan.actions.clear();
@@ -369,25 +370,6 @@ fn missing_secret(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action>
     let identity = credentials?.identity;
     let needed = plan.actions.iter().chain(&plan.after).any(is_pod);
     (needed && view.secret != Some(identity)).then_some(Action::CreateSecret(identity))
-}
-
-/// Leaves out the pods of roles that wait for others and are created only when these have come.
-fn hold_back(
-    job: &Job<'_>,
-    view: &View<'_>,
-    seen: &Assessment<'_>,
-    status: &TrainingJobStatus,
-    plan: &mut Plan,
-) {
-    let phase_of = |role: usize| status.roles.get(role).map(|role| role.phase);
-    let waits = |role: &Role<'_>| {
-        depends::is_created_late(role, view.settings) && roles::waits(seen, role, phase_of).is_some()
-    };
-    let held: Vec<bool> = job.roles.iter().map(waits).collect();
-    let goes_on =
-        |action: &Action| !matches!(action, Action::CreatePod(key) if held.get(key.role) == Some(&true));
-    plan.actions.retain(goes_on);
-    plan.after.retain(goes_on);
 }
 
 /// Pods that ran and are not there.

@@ -2,6 +2,7 @@
 
 mod active;
 mod counting;
+mod dependent;
 mod finished;
 mod refused;
 pub(crate) mod roles;
@@ -27,6 +28,9 @@ pub struct Plan {
     pub status: StatusWrite,
     /// What destroys evidence that `status` keeps, and so must come after it.
     pub after: Vec<Action>,
+    /// What to do if it is still so after a while: pods that were told over the network that they may start, and whom
+    /// that has not reached.
+    pub late: Vec<Action>,
     /// What to tell the user, once `status` is written.
     pub events: Vec<Note>,
     /// When to look again though nothing happened.
@@ -64,6 +68,13 @@ pub enum Action {
     LabelPod {
         /// The pod.
         key: PodKey,
+        /// Its UID.
+        uid: String,
+    },
+    /// Tell the agent of a pod, by an annotation, that its programs may start.
+    StartPod {
+        /// The pod's name.
+        name: String,
         /// Its UID.
         uid: String,
     },

@@ -270,6 +270,11 @@ impl World {
                 row.labelled = true;
                 self.log.labelled.push(name);
             }
+            Action::StartPod { name, uid } => {
+                let row = self.pod_mut(name);
+                assert!(*row.uid == **uid && row.waits);
+                row.waits = false;
+            }
             Action::CreateService(key) => {
                 let job = Job::parse(&self.job).unwrap();
                 let name = build::service(&job, *key).unwrap().metadata.name.unwrap();
@@ -351,6 +356,7 @@ impl World {
             terminating: false,
             labelled: true,
             released: false,
+            waits: false,
             address: None,
             end: None,
             trouble: None,

@@ -117,6 +117,7 @@ fn row() -> impl Strategy<Value = PodRow> {
                 terminating,
                 labelled: node != Some(1),
                 released: false,
+                waits: false,
                 address: None,
                 end,
                 trouble,

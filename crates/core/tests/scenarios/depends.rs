@@ -9,6 +9,7 @@ use trainyard_api::{CreatePolicy, JobPhase, RolePhase, TrainingJob};
 use trainyard_core::agent::{WAIT_CONTAINER, WAITED_IN_VAIN};
 use trainyard_core::deduce::Tally;
 use trainyard_core::depends::{Outlook, outlook};
+use trainyard_core::plan::Action;
 use trainyard_core::view::{PodPhase, Settings};
 
 use crate::common::World;
@@ -205,6 +206,24 @@ fn who_was_let_go_does_not_wait_again() {
     world.succeed("mnist-launcher-0");
     world.reconcile();
     assert_eq!(world.role("launcher").phase, RolePhase::Succeeded);
+}
+
+#[test]
+fn who_waits_though_it_may_start_is_told_in_another_way() {
+    let mut world = with_agent(launcher(Running));
+    world.reconcile();
+    world.pod_mut("mnist-launcher-0").waits = true;
+    assert_eq!(world.plan().late, [], "what it waits for has not come");
+    world.run_on("mnist-worker-0", "node-0");
+    world.run_on("mnist-worker-1", "node-1");
+    let uid = world.pod_mut("mnist-launcher-0").uid.to_string();
+    let name = "mnist-launcher-0".to_owned();
+    assert_eq!(world.plan().late, [Action::StartPod { name, uid }]);
+    world.pod_mut("mnist-launcher-0").terminating = true;
+    assert_eq!(world.plan().late, []);
+    world.pod_mut("mnist-launcher-0").terminating = false;
+    world.pod_mut("mnist-launcher-0").waits = false;
+    assert_eq!(world.plan().late, [], "it goes");
 }
 
 #[test]

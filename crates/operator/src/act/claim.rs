@@ -1,7 +1,7 @@
 //! Whose an object is that has a name we need.
 
 use http::Method;
-use trainyard_api::names::{LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY};
+use trainyard_api::names::{ANNOTATION_START, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY, START_NOW};
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::plan::PodKey;
@@ -78,6 +78,17 @@ impl Hands {
             let words = "somebody changes the labels of a pod as they are written";
             Err(Failure::Transient(words.to_owned(), None))
         }
+    }
+
+    /// Tells the agent of a pod, through the kubelet, that the pod's programs may start.
+    pub(super) async fn start(&self, target: Target<'_>, name: &str, uid: &str) -> Result<(), Failure> {
+        let body =
+            serde_json::json!({"metadata": {"uid": uid, "annotations": {ANNOTATION_START: START_NOW}}});
+        let path = Path::pod(&target.key.namespace, name);
+        let request = request(Method::PATCH, &path, Answer::Whole, Some(&body))?;
+        let told = self.send::<SlimPod>(target.term, request).await?;
+        self.see(target, Child::Pod, told);
+        Ok(())
     }
 
     /// Looks for pods that the watch shows as gone, and shows it those that are not. Whether there were any.

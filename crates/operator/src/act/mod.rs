@@ -226,6 +226,7 @@ impl Hands {
                 Some(job) => self.label(target, job, key, &uid).await,
                 None => Ok(()),
             },
+            Action::StartPod { name, uid } => self.start(target, &name, &uid).await,
             Action::CreateService(key) => {
                 let service = job.and_then(|job| build::service(job, key));
                 let Some(service) = service else { return Ok(()) };

@@ -135,6 +135,8 @@ pub struct Memory {
     pub status_written: Option<Instant>,
     /// Since when there are successes that its status does not have.
     pub unwritten: Option<Instant>,
+    /// Since when pods wait although they may start.
+    pub late: Option<Instant>,
     /// Its children could not be created; it is not tried again for a while.
     pub hold: Option<Hold>,
     /// A fingerprint of the last thing the user was told about children that could not be created, and when.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Deserialize;
+use trainyard_api::names::START_NOW;
 use trainyard_core::agent::WAIT_CONTAINER;
 use trainyard_core::view::{PodEnd, PodPhase, PodRow, Trouble};
 
@@ -73,6 +74,8 @@ struct State {
     #[serde(default)]
     waiting: Option<Waiting>,
     #[serde(default)]
+    running: Option<serde::de::IgnoredAny>,
+    #[serde(default)]
     terminated: Option<Terminated>,
 }
 
@@ -111,6 +114,7 @@ impl SlimPod {
             terminating: self.metadata.terminating(),
             labelled: self.metadata.is_fully_labelled(),
             released: self.released(),
+            waits: self.waits(),
             address: self
                 .status
                 .pod_ip
@@ -145,12 +149,26 @@ impl SlimPod {
         }
     }
 
+    /// The container that waits for other roles.
+    fn wait_container(&self) -> Option<&Container> {
+        let mut init = self.status.init_container_statuses.iter().flatten();
+        init.find(|container| container.name == WAIT_CONTAINER)
+    }
+
     /// Whether the container that waits for other roles has ended well.
     fn released(&self) -> bool {
-        let mut init = self.status.init_container_statuses.iter().flatten();
-        let wait = init.find(|container| container.name == WAIT_CONTAINER);
-        let ended = wait.and_then(|wait| wait.state.terminated.as_ref());
+        let ended = self
+            .wait_container()
+            .and_then(|wait| wait.state.terminated.as_ref());
         ended.is_some_and(|ended| ended.exit_code == 0)
+    }
+
+    /// Whether it runs, and nobody has told it by an annotation to stop.
+    fn waits(&self) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        let told = annotations.and_then(|annotations| annotations.start.as_deref()) == Some(START_NOW);
+        let runs = |wait: &Container| wait.state.running.is_some();
+        !told && self.wait_container().is_some_and(runs)
     }
 
     /// The condition that the system sets on a pod that it takes away.

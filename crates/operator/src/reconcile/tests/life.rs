@@ -66,6 +66,38 @@ async fn successes_that_follow_each_other_are_written_together() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_that_nobody_can_tell_that_it_may_start_is_annotated_once() {
+    let operator = Operator::new();
+    operator.apply(&job(1));
+    operator.settle().await;
+    let mut pod = operator.server.pod(0, "Pending");
+    pod["status"]["initContainerStatuses"] = json!([{"name": "trainyard-wait", "state": {"running": {}}}]);
+    *operator.server.found.lock().unwrap() = Some(pod.clone());
+    let pod = serde_json::from_value(pod).unwrap();
+    operator.reconciler.index.apply_pod(pod, Source::Watch);
+    let Verdict {
+        next: Next::At(due), ..
+    } = operator.settle().await
+    else {
+        panic!("it may be told in time");
+    };
+    assert_eq!(due - Instant::now(), PATIENCE);
+    assert_eq!(operator.server.count("PATCH a-w-0"), 0);
+    tokio::time::advance(PATIENCE).await;
+    operator.settle().await;
+    tokio::time::advance(PATIENCE * 2).await;
+    operator.settle().await;
+    assert_eq!(operator.server.count("PATCH a-w-0"), 1);
+    let writes = operator.server.writes.lock().unwrap();
+    let patch = writes.iter().rfind(|(method, ..)| method == http::Method::PATCH);
+    let patch = &patch.unwrap().2;
+    assert_eq!(
+        patch["metadata"],
+        json!({"uid": "uid-of-a-w-0", "annotations": {"trainyard.dev/start": "now"}})
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pod_that_lost_its_labels_gets_them_back_and_counts_as_nothing() {
     let operator = Operator::running(2).await;
     let statuses = operator.server.count("PUT status");

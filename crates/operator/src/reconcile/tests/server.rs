@@ -84,8 +84,10 @@ impl Server {
             if method == Method::PATCH {
                 writes.push((method, path.to_owned(), body.clone()));
                 let mut patched = found.clone();
-                for (label, value) in body["metadata"]["labels"].as_object().unwrap() {
-                    patched["metadata"]["labels"][label] = value.clone();
+                for map in ["labels", "annotations"] {
+                    for (key, value) in body["metadata"][map].as_object().into_iter().flatten() {
+                        patched["metadata"][map][key] = value.clone();
+                    }
                 }
                 let version = VERSION.fetch_add(1, Ordering::Relaxed);
                 patched["metadata"]["resourceVersion"] = json!(version.to_string());
