@@ -165,17 +165,22 @@ impl Player {
         self.state.pods().get(&key).cloned()
     }
 
+    /// Makes a pod run now. The time at which the server had taken it.
+    pub async fn start_pod(&self, namespace: &str, name: &str) -> Result<Instant> {
+        self.set(namespace, name, Act::Run).await
+    }
+
     /// Makes a pod fail now. The time at which the server had taken it.
     pub async fn fail(&self, namespace: &str, name: &str, code: i32) -> Result<Instant> {
-        self.end(namespace, name, Act::Fail(code)).await
+        self.set(namespace, name, Act::Fail(code)).await
     }
 
     /// Makes a pod end well now. The time at which the server had taken it.
     pub async fn succeed(&self, namespace: &str, name: &str) -> Result<Instant> {
-        self.end(namespace, name, Act::Succeed).await
+        self.set(namespace, name, Act::Succeed).await
     }
 
-    async fn end(&self, namespace: &str, name: &str, act: Act) -> Result<Instant> {
+    async fn set(&self, namespace: &str, name: &str, act: Act) -> Result<Instant> {
         let pod = self
             .pod(namespace, name)
             .with_context(|| format!("pod {name} was not seen"))?;

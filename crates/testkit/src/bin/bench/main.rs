@@ -10,7 +10,9 @@ mod report;
 mod running;
 mod scenarios;
 mod session;
+mod shell;
 mod stats;
+mod waiting;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -43,12 +45,15 @@ struct Cli {
     /// How often each ratio is measured.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only these scenarios: any of embedded, a, b, c, completion, recovery, steady, restart, memory.
+    /// Only these scenarios: any of embedded, a, b, c, completion, recovery, steady, restart, memory, waiting, shell.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only the floor: what bare pods cost, without an operator.
     #[arg(long)]
     floor: bool,
+    /// The agent as pods have it. Without it, what it does is not measured.
+    #[arg(long, env = "TRAINYARD_AGENT")]
+    agent: Option<PathBuf>,
     /// The `trainyard` binary; by default the one beside this program.
     #[arg(long)]
     operator: Option<PathBuf>,
@@ -79,6 +84,12 @@ pub struct Sizes {
     in_process: Size,
     /// Pods between which memory is compared.
     memory: [Size; 2],
+    /// Jobs of which all pods but one wait for that one. Half of the jobs wait through an outage of the operator.
+    waiting: Size,
+    /// Agents that ask the observer at once.
+    agents: usize,
+    /// Remote commands that are started at once.
+    commands: u8,
 }
 
 const FULL: Sizes = Sizes {
@@ -94,6 +105,9 @@ const FULL: Sizes = Sizes {
         pods: 2,
     },
     memory: [Size { jobs: 4, pods: 500 }, Size { jobs: 36, pods: 500 }],
+    waiting: Size { jobs: 100, pods: 11 },
+    agents: 10_000,
+    commands: 64,
 };
 
 const SMOKE: Sizes = Sizes {
@@ -106,6 +120,9 @@ const SMOKE: Sizes = Sizes {
     creations: 100,
     in_process: Size { jobs: 12, pods: 2 },
     memory: [Size { jobs: 2, pods: 10 }, Size { jobs: 2, pods: 20 }],
+    waiting: Size { jobs: 4, pods: 3 },
+    agents: 16,
+    commands: 4,
 };
 
 #[tokio::main]
@@ -149,6 +166,7 @@ async fn main() -> Result<ExitCode> {
         rounds: if cli.smoke { 1 } else { cli.rounds },
         smoke: cli.smoke,
         only: cli.only,
+        agent: cli.agent,
         report: Report {
             date: jiff::Timestamp::now().strftime("%Y-%m-%d").to_string(),
             machine,

@@ -79,12 +79,18 @@ fn is_write(verb: &str) -> bool {
 impl Program {
     /// Starts an operator with its default settings and waits until it leads.
     pub async fn start(&self) -> Result<Operator> {
+        self.start_with(&[]).await
+    }
+
+    /// The same, with further arguments.
+    pub async fn start_with(&self, more: &[&str]) -> Result<Operator> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let http = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let log = fs::File::options().create(true).append(true).open(&self.log)?;
         let child = Command::new(&self.binary)
             .arg("operator")
             .args(["--http-address", &http.to_string()])
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::from(log.try_clone()?))
             .stderr(Stdio::from(log))
@@ -205,6 +211,15 @@ impl Operator {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        Ok(())
+    }
+}
+
+impl Operator {
+    /// Ends it without asking.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
         Ok(())
     }
 }

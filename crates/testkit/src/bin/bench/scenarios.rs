@@ -157,7 +157,7 @@ impl Bench {
         Script::run().on_nodes(self.nodes.clone())
     }
 
-    async fn place(&self, script: Script) -> Result<Place> {
+    pub(super) async fn place(&self, script: Script) -> Result<Place> {
         let namespace = self.namespace().await?;
         let player = Player::start(self.client.clone(), &Scope::namespace(&namespace), script);
         let jobs = Jobs::watch(&self.client, &namespace);

@@ -1,5 +1,6 @@
 //! One run of the benchmark: the scenarios in their order, and the figures they give.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -18,6 +19,7 @@ pub struct Session {
     pub rounds: usize,
     pub smoke: bool,
     pub only: Vec<String>,
+    pub agent: Option<PathBuf>,
     pub report: Report,
 }
 
@@ -119,6 +121,21 @@ impl Session {
         }
         if self.wanted("memory") {
             self.memory().await?;
+        }
+        if let Some(agent) = self.agent.clone() {
+            self.agents(&agent).await
+        } else {
+            say("no agent (TRAINYARD_AGENT): what it does is not measured");
+            Ok(())
+        }
+    }
+
+    async fn agents(&mut self, agent: &Path) -> Result<()> {
+        if self.wanted("waiting") {
+            self.waiting(agent).await?;
+        }
+        if self.wanted("shell") {
+            self.shell(agent).await?;
         }
         Ok(())
     }
