@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::shell::{client, server};
-use crate::{install, run, wait};
+use crate::{hosts, install, run, wait};
 
 /// The name by which the program speaks of itself.
 pub(crate) const PROGRAM: &str = "trainyard-agent";
@@ -25,14 +25,22 @@ pub struct Mode {
 }
 
 /// Everything that the program can do.
-pub const MODES: &[Mode] = &[wait::MODE, install::MODE, server::MODE, client::MODE, run::MODE];
+pub const MODES: &[Mode] = &[
+    wait::MODE,
+    install::MODE,
+    hosts::MODE,
+    server::MODE,
+    client::MODE,
+    run::MODE,
+];
 
 /// Does what the program's name says, if it is that of a mode, or else what the words after it say. Returns the exit code.
 pub fn call(name: &OsStr, args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    if Path::new(name).file_name() == Some(OsStr::new(install::REMOTE_SHELL)) {
-        (client::MODE.run)(args, out, err)
-    } else {
-        dispatch(args, out, err)
+    let name = Path::new(name).file_name().and_then(OsStr::to_str);
+    match name.unwrap_or_default() {
+        install::REMOTE_SHELL => (client::MODE.run)(args, out, err),
+        install::DISCOVERY => hosts::print(out, err),
+        _ => dispatch(args, out, err),
     }
 }
 
@@ -114,6 +122,7 @@ mod tests {
     #[case("wait --help", "TRAINYARD_OBSERVER")]
     #[case("wait -h", "Exit codes")]
     #[case("install --help", "TRAINYARD_INSTALL")]
+    #[case("hosts --help", "TRAINYARD_HOSTS")]
     #[case("serve --help", "TRAINYARD_IDENTITY")]
     #[case("run --help", "run [--serve] -- command [arguments...]")]
     #[case("rsh --help", "kubexec.sh [options] host command...")]
@@ -133,6 +142,7 @@ mod tests {
     #[case("run --", "`run` wants a command after `--`")]
     #[case("run sleep", r#"`run` wants `--` before the command, and there is "sleep""#)]
     #[case("serve me", r#"`serve` takes no words after it, and there is "me""#)]
+    #[case("hosts now", r#"`hosts` takes no words after it, and there is "now""#)]
     #[case("install now", r#"`install` takes no words after it, and there is "now""#)]
     #[case("wait for me", r#"`wait` takes no words after it, and there is "for""#)]
     fn refuses(#[case] line: &str, #[case] expected: &str) {

@@ -31,6 +31,15 @@ pub fn end_when_told() -> io::Result<()> {
     end_while_told(&[SIGTERM, SIGINT]).map(drop)
 }
 
+/// The same, with success: for what has nothing to finish, and whose end is expected.
+pub fn end_well_when_told() -> io::Result<()> {
+    let flag = Arc::new(AtomicBool::new(true));
+    for signal in [SIGTERM, SIGINT] {
+        register_conditional_shutdown(signal, 0, flag.clone())?;
+    }
+    Ok(())
+}
+
 /// These signals end the process at once, as long as the flag that is returned is true.
 pub fn end_while_told(signals: &[c_int]) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(true));

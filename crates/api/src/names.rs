@@ -20,6 +20,8 @@ pub const ANNOTATION_CONTAINER: &str = "trainyard.dev/container";
 pub const ANNOTATION_START: &str = "trainyard.dev/start";
 /// The value of [`ANNOTATION_START`] by which they do.
 pub const START_NOW: &str = "now";
+/// Annotation of a pod: a hash of the template that it was made from, where pods of other templates are replaced.
+pub const ANNOTATION_TEMPLATE: &str = "trainyard.dev/template";
 
 /// The name of a pod: `<job>-<role>-<index>`.
 pub fn pod(job: &str, role: &str, index: i32) -> String {

@@ -41,21 +41,56 @@ pub(crate) fn add_wait(
     observer: &Observer,
     spec: &mut PodSpec,
 ) -> Container {
-    spec.volumes.get_or_insert_default().push(volume());
-    let env = [
+    let mount = token(spec);
+    let mut env = whom_to_ask(job, observer).to_vec();
+    env.push(("TRAINYARD_ROLE", role.name));
+    container(agent, WAIT_CONTAINER, "wait", &env, mount, spec)
+}
+
+/// How an agent finds the operator, and what it asks about.
+fn whom_to_ask<'a>(job: &Job<'a>, observer: &'a Observer) -> [(&'static str, &'a str); 4] {
+    [
         ("TRAINYARD_OBSERVER", &*observer.address),
         ("TRAINYARD_AUTHORITY", &*observer.authority),
         ("TRAINYARD_NAMESPACE", job.namespace),
         ("TRAINYARD_JOB", job.name),
-        ("TRAINYARD_ROLE", role.name),
-    ];
-    let mount = VolumeMount {
+    ]
+}
+
+/// Gives a pod the volume with its token, once; where containers that ask find it.
+fn token(spec: &mut PodSpec) -> VolumeMount {
+    let volumes = spec.volumes.get_or_insert_default();
+    if !volumes.iter().any(|volume| volume.name == VOLUME) {
+        volumes.push(volume());
+    }
+    VolumeMount {
         name: VOLUME.to_owned(),
         mount_path: DIRECTORY.to_owned(),
         read_only: Some(true),
         ..VolumeMount::default()
-    };
-    container(agent, WAIT_CONTAINER, "wait", &env, mount, spec)
+    }
+}
+
+/// A container that runs one command of the agent beside the others, from before they start until after they have ended, and is
+/// told of its job.
+pub(crate) fn beside(
+    job: &Job<'_>,
+    (agent, observer): (&Agent, &Observer),
+    name: &str,
+    command: &str,
+    env: &[(&str, &str)],
+    mount: VolumeMount,
+    spec: &mut PodSpec,
+) -> Container {
+    let token = token(spec);
+    let mut all = whom_to_ask(job, observer).to_vec();
+    all.extend(env);
+    let mut container = container(agent, name, command, &all, mount, spec);
+    container.volume_mounts.get_or_insert_default().push(token);
+    container.restart_policy = Some("Always".to_owned());
+    // These are needed besides what the others ask for.
+    container.resources = Some(amounts("20m", "16Mi"));
+    container
 }
 
 /// An init container that runs one command of the agent.
@@ -75,7 +110,8 @@ pub(crate) fn container(
         command: Some(command.collect()),
         env: Some(env.iter().copied().map(variable).collect()),
         volume_mounts: Some(vec![mount]),
-        resources: Some(resources()),
+        // These cost nothing: a pod needs the larger of what its init containers and its containers ask for.
+        resources: Some(amounts("100m", "32Mi")),
         security_context: Some(security(agent, spec)),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
@@ -91,10 +127,9 @@ pub(crate) fn variable((name, value): (&str, &str)) -> EnvVar {
     }
 }
 
-/// Limits and requests are the same, so that a pod that is `Guaranteed` stays so. They cost nothing: a pod needs the
-/// larger of what its init containers and its containers ask for.
-fn resources() -> ResourceRequirements {
-    let amounts = [("cpu", "100m"), ("memory", "32Mi")];
+/// Limits and requests are the same, so that a pod that is `Guaranteed` stays so.
+fn amounts(cpu: &str, memory: &str) -> ResourceRequirements {
+    let amounts = [("cpu", cpu), ("memory", memory)];
     let amounts: BTreeMap<_, _> = amounts
         .into_iter()
         .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))

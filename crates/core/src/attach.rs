@@ -15,10 +15,12 @@ use crate::agent;
 use crate::build;
 use crate::frameworks::{Attachment, Credentials, Hosts, Identity};
 use crate::job::{Job, Role};
-use crate::view::Agent;
+use crate::view::{Agent, Observer};
 
 /// The container that puts the agent and the lists of hosts into the pod.
 pub const INSTALL_CONTAINER: &str = "trainyard-install";
+/// The container that keeps the lists of hosts current.
+pub const HOSTS_CONTAINER: &str = "trainyard-hosts";
 /// Where they are put. horovodrun leaves out its own checks only for a shell in this very place.
 pub const DIRECTORY: &str = "/etc/mpi";
 /// What starts a program in another pod, as `ssh` would be called.
@@ -35,6 +37,9 @@ pub const PORT: i32 = 7522;
 /// What else is in [`DIRECTORY`].
 pub(crate) const PROGRAM: &str = "/etc/mpi/trainyard-agent";
 pub(crate) const FILES: &str = "/etc/mpi/files";
+/// What prints the hosts that can be used now, and the list that it prints.
+pub(crate) const DISCOVERY: &str = "/etc/mpi/discover_hosts.sh";
+pub(crate) const USABLE: &str = "/etc/mpi/discover_hosts";
 
 /// These belong to the agent; `trainyard_api::validate` keeps users from names that begin like this.
 const VOLUME: &str = "trainyard-mpi";
@@ -127,7 +132,7 @@ pub(crate) fn add(role: &Role<'_>, agent: &Agent, attachment: &Attachment, spec:
         empty_dir: Some(EmptyDirVolumeSource::default()),
         ..Volume::default()
     });
-    install(agent, attachment, &directories, spec)
+    install(agent, attachment, spec)
 }
 
 /// The directories of files that are not where the agent is, each once.
@@ -181,10 +186,35 @@ struct Install<'a> {
     files: Vec<BTreeMap<&'a str, String>>,
 }
 
-fn install(agent: &Agent, attachment: &Attachment, directories: &[&str], spec: &PodSpec) -> Container {
+fn install(agent: &Agent, attachment: &Attachment, spec: &PodSpec) -> Container {
+    let env = [("TRAINYARD_INSTALL", &*lists(attachment))];
+    agent::container(agent, INSTALL_CONTAINER, "install", &env, writable(), spec)
+}
+
+/// The container that keeps the lists of hosts current, as long as the others run.
+pub(crate) fn follow(
+    job: &Job<'_>,
+    told: (&Agent, &Observer),
+    attachment: &Attachment,
+    spec: &mut PodSpec,
+) -> Container {
+    let env = [("TRAINYARD_HOSTS", &*lists(attachment))];
+    agent::beside(job, told, HOSTS_CONTAINER, "hosts", &env, writable(), spec)
+}
+
+fn writable() -> VolumeMount {
+    VolumeMount {
+        read_only: None,
+        ..mount(DIRECTORY, None)
+    }
+}
+
+/// What the agent is to list where.
+fn lists(attachment: &Attachment) -> String {
+    let directories = directories(&attachment.files);
     let file = |file: &HostFile| {
         BTreeMap::from([
-            ("path", inside(&file.path, directories)),
+            ("path", inside(&file.path, &directories)),
             ("format", file.format.as_str().to_owned()),
         ])
     };
@@ -194,13 +224,7 @@ fn install(agent: &Agent, attachment: &Attachment, directories: &[&str], spec: &
         files: attachment.files.iter().map(file).collect(),
     };
     // Strings and numbers can always be written.
-    let install = serde_json::to_string(&install).unwrap_or_default();
-    let mount = VolumeMount {
-        read_only: None,
-        ..mount(DIRECTORY, None)
-    };
-    let env = [("TRAINYARD_INSTALL", &*install)];
-    agent::container(agent, INSTALL_CONTAINER, "install", &env, mount, spec)
+    serde_json::to_string(&install).unwrap_or_default()
 }
 
 /// Where the agent writes a file, all of whose places are within its own directory.

@@ -47,6 +47,9 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         .entry(SHOWN_CONTAINER.to_owned())
         .or_insert_with(|| role.main.name.clone());
     annotations.insert(MAIN_CONTAINER.to_owned(), role.main.name.clone());
+    if let Some(hash) = role.rolls_to {
+        annotations.insert(names::ANNOTATION_TEMPLATE.to_owned(), format!("{hash:016x}"));
+    }
 
     let mut spec = role.pod.clone();
     spec.hostname = Some(name.clone());
@@ -104,14 +107,20 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     }
 
     let mut first = Vec::new();
-    if let Some(attachment) = job.framework.attachment(job, settings, key) {
+    let attachment = job.framework.attachment(job, settings, key);
+    if let Some(attachment) = &attachment {
         let agent = settings.agent.as_ref()?;
-        first.push(attach::add(role, agent, &attachment, &mut spec));
+        first.push(attach::add(role, agent, attachment, &mut spec));
     }
     if let Some((agent, observer)) = settings.told_agent()
         && depends::waits_inside(role, settings)
     {
         first.push(agent::add_wait(job, role, agent, observer, &mut spec));
+    }
+    if let Some(told) = settings.told_agent().filter(|_| agent::can_be_reached(&spec))
+        && let Some(attachment) = attachment.as_ref().filter(|attachment| attachment.follows)
+    {
+        first.push(attach::follow(job, told, attachment, &mut spec));
     }
     if !first.is_empty() {
         spec.init_containers.get_or_insert_default().splice(0..0, first);

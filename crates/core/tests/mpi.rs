@@ -47,6 +47,49 @@ fn variable(container: &Container, name: &str) -> Option<String> {
     found.map(|var| var.value.clone().unwrap_or_default())
 }
 
+#[test]
+fn lists_of_jobs_that_roll_are_kept_current_by_a_container_beside_the_launcher() {
+    let job = mpi(
+        "launcherAsWorker: true, hostFiles: [{path: /job/hosts, format: MPICH}]",
+        2,
+    )
+    .rolls();
+    let launcher = pod(&job, LAUNCHER).spec.unwrap();
+    let init = launcher.init_containers.unwrap();
+    let names: Vec<&str> = init.iter().map(|container| &*container.name).collect();
+    assert_eq!(names, ["trainyard-install", "trainyard-wait", "trainyard-hosts"]);
+    assert_eq!(
+        variable(&init[2], "TRAINYARD_HOSTS"),
+        variable(&init[0], "TRAINYARD_INSTALL")
+    );
+    let agents = launcher
+        .volumes
+        .unwrap()
+        .into_iter()
+        .filter(|volume| volume.name == "trainyard-agent");
+    assert_eq!(agents.count(), 1);
+    insta::assert_yaml_snapshot!(init[2]);
+    let of = |job: &TrainingJob, role, settings: &Settings| {
+        let job = Job::parse(job).unwrap();
+        let pod = build::pod(&job, settings, PodKey { role, index: 0 }).unwrap();
+        let init = pod.spec.unwrap().init_containers.unwrap_or_default();
+        init.iter()
+            .filter(|container| container.name == "trainyard-hosts")
+            .count()
+    };
+    assert_eq!(of(&job, WORKER, &with_agent()), 0);
+    assert_eq!(
+        of(&job, LAUNCHER, &with_silent_agent()),
+        0,
+        "nobody could tell it anything"
+    );
+    assert_eq!(
+        of(&mpi("", 2), LAUNCHER, &with_agent()),
+        0,
+        "its workers never change"
+    );
+}
+
 fn errors(job: &TrainingJob) -> Vec<String> {
     let mut defaulted = job.clone();
     admission::default(&mut defaulted);

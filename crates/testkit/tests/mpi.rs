@@ -33,6 +33,7 @@ fn main() -> ExitCode {
             ("open_mpi_5_over_the_agent", || over_the_agent(&OPEN_MPI_5)),
             ("mpich_over_the_agent", || over_the_agent(&MPICH)),
             ("slots_and_np_are_honoured", slots_and_np_are_honoured),
+            ("host_files_follow_the_workers", host_files_follow_the_workers),
             (
                 "a_worker_that_fails_ends_the_run_and_is_the_root_cause",
                 a_worker_that_fails_ends_the_run_and_is_the_root_cause,
@@ -160,6 +161,64 @@ fn slots_and_np_are_honoured() {
         hosts,
         ["slots-worker-0", "slots-worker-0", "slots-worker-1"],
         "{log}"
+    );
+}
+
+/// Waits until the launcher's list has so many workers, says so and what else lists them.
+const WATCH: &str = r#"
+sees() {
+    until [ "$(grep -c worker /etc/mpi/hostfile)" = $1 ]; do sleep 0.1; done
+    until [ "$(/etc/mpi/discover_hosts.sh | wc -l)" = $1 ]; do sleep 0.1; done
+    echo "sees $1: $(sed 's/\..* / /' /job/hosts | tr '\n' ' ')and $(/etc/mpi/discover_hosts.sh | sed 's/\..*:/:/' | tr '\n' ' ')"
+}
+sees 2; sees 3; sees 2
+"#;
+
+fn host_files_follow_the_workers() {
+    let (lab, _operator, aliases) = Lab::with_observer("follow");
+    let script = format!("{WATCH}\n{} -np 2 {}", OPEN_MPI_4.mpirun, OPEN_MPI_4.program);
+    let options = json!({"hostFiles": [{"path": "/job/hosts", "format": "DeepSpeed"}]});
+    let mut manifest = mpi_job("grow", &OPEN_MPI_4, 2, &script, &options);
+    manifest["spec"]["runPolicy"]["updatePolicy"] = "Roll".into();
+    for role in manifest["spec"]["roles"].as_array_mut().unwrap() {
+        role["template"]["spec"]["hostAliases"] = aliases.clone();
+    }
+    lab.apply(&manifest.to_string()).unwrap();
+    let launcher = "grow-launcher-0";
+    let sees = |line: &str| {
+        lab.until(&format!("the launcher {line}"), || {
+            let log = lab.try_logs(launcher)?;
+            if log.lines().any(|said| said == line) {
+                Ok(())
+            } else {
+                Err(log)
+            }
+        });
+    };
+    let resize = |workers: u32| {
+        let mut roles = manifest["spec"]["roles"].clone();
+        roles[1]["replicas"] = workers.into();
+        lab.merge("tj grow", &json!({"spec": {"roles": roles}}));
+    };
+    let two = "sees 2: grow-worker-0 slots=1 grow-worker-1 slots=1 and grow-worker-0:1 grow-worker-1:1 ";
+    sees(two);
+    resize(3);
+    sees(
+        "sees 3: grow-worker-0 slots=1 grow-worker-1 slots=1 grow-worker-2 slots=1 and \
+         grow-worker-0:1 grow-worker-1:1 grow-worker-2:1 ",
+    );
+    lab.phase("grow", "Running");
+    resize(2);
+    let status = lab.ends("grow", "Succeeded")["status"].clone();
+    let log = lab.logs(launcher);
+    assert_eq!(log.lines().filter(|line| *line == two).count(), 2, "{log}");
+    assert_eq!(ranks(&log, 2).len(), 2, "{log}");
+    assert_eq!(
+        (
+            &status["restarts"]["failures"],
+            &status["restarts"]["disruptions"]
+        ),
+        (&json!(0), &json!(0))
     );
 }
 

@@ -1,6 +1,7 @@
 //! Lists of hosts, as the launchers of MPI and its relatives read them.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 use serde::Deserialize;
 
@@ -29,6 +30,18 @@ pub struct Hosts {
     /// How many there are.
     pub count: u32,
     /// How many processes each of them runs.
+    pub slots: u32,
+    /// The role whose pods they are, where their number may change.
+    #[serde(default)]
+    pub role: Option<String>,
+}
+
+/// One host of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// How many processes it runs.
     pub slots: u32,
 }
 
@@ -65,21 +78,39 @@ impl Hosts {
     }
 }
 
-/// The whole list.
-pub(super) fn list(hosts: &[Hosts], format: Format) -> String {
-    let mut text = String::new();
-    for some in hosts {
-        for number in some.from..some.from.saturating_add(some.count) {
-            let host = some.pattern.replace(NUMBER, &number.to_string());
-            let separator = match format {
-                Format::OpenMPI | Format::DeepSpeed => " slots=",
-                Format::MPICH | Format::Intel => ":",
-            };
-            // Writing to a String does not fail.
-            let _ = writeln!(text, "{host}{separator}{}", some.slots);
+impl Hosts {
+    /// The numbers that they have at first.
+    pub(crate) fn numbers(&self) -> Range<u32> {
+        self.from..self.from.saturating_add(self.count)
+    }
+
+    /// The host of a number.
+    pub(crate) fn host(&self, number: u32) -> Host {
+        Host {
+            name: self.pattern.replace(NUMBER, &number.to_string()),
+            slots: self.slots,
         }
     }
+}
+
+/// The whole list.
+pub(crate) fn list(hosts: &[Host], format: Format) -> String {
+    let mut text = String::new();
+    for Host { name, slots } in hosts {
+        let separator = match format {
+            Format::OpenMPI | Format::DeepSpeed => " slots=",
+            Format::MPICH | Format::Intel => ":",
+        };
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{name}{separator}{slots}");
+    }
     text
+}
+
+/// All hosts that there are at first.
+pub(crate) fn all(hosts: &[Hosts]) -> Vec<Host> {
+    let each = |some: &Hosts| some.numbers().map(|number| some.host(number)).collect::<Vec<_>>();
+    hosts.iter().flat_map(each).collect()
 }
 
 #[cfg(test)]
@@ -94,6 +125,7 @@ mod tests {
             from,
             count,
             slots,
+            role: None,
         }
     }
 
@@ -108,7 +140,7 @@ mod tests {
             hosts("none-{}", 3, 0, 1),
             hosts("w-{}.x", 9, 2, 2),
         ];
-        assert_eq!(list(&all, format), expected);
+        assert_eq!(list(&super::all(&all), format), expected);
         assert!(all.iter().all(|hosts| hosts.problem().is_none()));
     }
 

@@ -3,8 +3,8 @@
 //! A container that fails is started again, so everything may be there already, whole or in part: each file is made
 //! under another name and then takes its place.
 
-mod hosts;
-mod place;
+pub(crate) mod hosts;
+pub(crate) mod place;
 mod plan;
 
 use std::ffi::OsString;
@@ -14,7 +14,7 @@ use crate::modes::{Mode, PROGRAM, UNUSABLE, misused};
 use crate::settings;
 use crate::signals::end_when_told;
 
-pub use hosts::{Format, Hosts};
+pub use hosts::{Format, Host, Hosts};
 pub use place::{PlaceError, place};
 pub use plan::{File, Plan, PlanError};
 
@@ -31,6 +31,11 @@ pub const INSTALLED: &str = "trainyard-agent";
 /// The other name of the same file, by which it is the client of the remote shell. Horovod takes this one only.
 pub const REMOTE_SHELL: &str = "kubexec.sh";
 
+/// Another name of the same file, by which it prints the hosts that can be used now.
+pub const DISCOVERY: &str = "discover_hosts.sh";
+/// The list that it prints.
+pub const USABLE: &str = "discover_hosts";
+
 const HELP: &str = r#"Puts this program and lists of hosts into a volume that the containers of this pod share.
 
 Usage: trainyard-agent install
@@ -46,7 +51,9 @@ In the directory, which must be there and writable, it makes
   kubexec.sh       the same file: called by this name it is `trainyard-agent rsh`
 and each file, with a line for each host. `{}` in a pattern is the number of the host, `count` of them beginning with
 `from`. Formats: OpenMPI and DeepSpeed write `host slots=2`, MPICH and Intel write `host:2`. Nothing is ever written
-outside of the directory. What an earlier attempt has left is replaced.
+outside of the directory. What an earlier attempt has left is replaced. Where hosts have a `role`, their number may
+change: there it also makes discover_hosts.sh, this program again, which prints `host:slots` for each host that can be
+used now; `trainyard-agent hosts` keeps what it prints, and the files, current.
 
 Exit codes: 0 all is in place, 1 a file can't be written, 2 the variable is missing or makes no sense, 130 and 143
 ended by a signal.

@@ -6,8 +6,9 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::hosts::{Format, all, list};
 use super::plan::Plan;
-use super::{INSTALLED, REMOTE_SHELL};
+use super::{DISCOVERY, INSTALLED, REMOTE_SHELL, USABLE};
 
 /// The program that runs, also where its path is that of another file by now.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -37,17 +38,32 @@ pub fn place(plan: &Plan) -> Result<(), PlaceError> {
         fs::hard_link(&program, new).map_err(tell("link the program to", new))
     })?;
     for file in &plan.files {
-        let mut parent = directory.clone();
-        for name in file.path.parent().into_iter().flat_map(Path::components) {
-            parent.push(name);
-            enter(&parent)?;
-        }
-        replace(&directory.join(&file.path), |new| {
-            fs::write(new, &file.text).map_err(tell("write", new))?;
-            mode(new, FILE_MODE)
+        write(directory, &file.path, &file.text)?;
+    }
+    if plan.changes() {
+        write(
+            directory,
+            Path::new(USABLE),
+            &list(&all(&plan.hosts), Format::MPICH),
+        )?;
+        replace(&directory.join(DISCOVERY), |new| {
+            fs::hard_link(&program, new).map_err(tell("link the program to", new))
         })?;
     }
     Ok(())
+}
+
+/// Writes a file of the directory, with the directories that it is in.
+pub(crate) fn write(directory: &Path, path: &Path, text: &str) -> Result<(), PlaceError> {
+    let mut parent = directory.to_owned();
+    for name in path.parent().into_iter().flat_map(Path::components) {
+        parent.push(name);
+        enter(&parent)?;
+    }
+    replace(&directory.join(path), |new| {
+        fs::write(new, text).map_err(tell("write", new))?;
+        mode(new, FILE_MODE)
+    })
 }
 
 /// Makes a directory, if it is not there. A link is none: it may lead out of where we may write.

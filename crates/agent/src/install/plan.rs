@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-use super::hosts::{Format, Hosts, list};
-use super::{INSTALLED, REMOTE_SHELL};
+use super::hosts::{Format, Hosts, all, list};
+use super::{DISCOVERY, INSTALLED, REMOTE_SHELL, USABLE};
 
 /// Why a text is no plan.
 #[derive(Debug, thiserror::Error)]
@@ -29,8 +29,17 @@ pub enum PlanError {
 pub struct Plan {
     /// Where the program goes. Nothing is made outside of it.
     pub directory: PathBuf,
+    /// The hosts that are listed.
+    pub hosts: Vec<Hosts>,
     /// What else is to be written.
     pub files: Vec<File>,
+}
+
+impl Plan {
+    /// Whether the hosts may change.
+    pub fn changes(&self) -> bool {
+        self.hosts.iter().any(|hosts| hosts.role.is_some())
+    }
 }
 
 /// A file to write.
@@ -38,7 +47,9 @@ pub struct Plan {
 pub struct File {
     /// The path from the directory: names alone.
     pub path: PathBuf,
-    /// All that is in it.
+    /// How it lists hosts.
+    pub format: Format,
+    /// All that is in it at first.
     pub text: String,
 }
 
@@ -79,6 +90,7 @@ impl FromStr for Plan {
             }
         }
         let mut files = Vec::new();
+        let hosts = all(&written.hosts);
         for (index, file) in written.files.into_iter().enumerate() {
             let path = inside(&directory, &file.path).map_err(|problem| {
                 let problem = format!("{problem}; it is {}", file.path.display());
@@ -86,10 +98,15 @@ impl FromStr for Plan {
             })?;
             files.push(File {
                 path,
-                text: list(&written.hosts, file.format),
+                format: file.format,
+                text: list(&hosts, file.format),
             });
         }
-        Ok(Self { directory, files })
+        Ok(Self {
+            directory,
+            hosts: written.hosts,
+            files,
+        })
     }
 }
 
@@ -105,7 +122,7 @@ fn inside(directory: &Path, path: &Path) -> Result<PathBuf, String> {
     if rest.as_os_str().is_empty() || !has_only_names(rest) {
         return Err(leaves());
     }
-    if [INSTALLED, REMOTE_SHELL]
+    if [INSTALLED, REMOTE_SHELL, DISCOVERY, USABLE]
         .iter()
         .any(|name| rest == Path::new(name))
     {

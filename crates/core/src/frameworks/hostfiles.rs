@@ -2,7 +2,7 @@
 
 use trainyard_api::{FieldError, HostFile};
 
-use crate::attach::{DIRECTORY, FILES, HOST_FILE, PROGRAM, SHELL, directory};
+use crate::attach::{DIRECTORY, DISCOVERY, FILES, HOST_FILE, PROGRAM, SHELL, USABLE, directory};
 
 const MAX_FILES: usize = 8;
 const MAX_PATH: usize = 255;
@@ -65,7 +65,7 @@ fn problem(path: &str, identity: &str) -> Option<String> {
     if let Some(problem) = misspelt(path) {
         return Some(problem);
     }
-    if [HOST_FILE, SHELL, PROGRAM, FILES].contains(&path) {
+    if [HOST_FILE, SHELL, PROGRAM, FILES, DISCOVERY, USABLE].contains(&path) {
         return Some(format!(
             "{path} is there already, made by the operator: give another path"
         ));

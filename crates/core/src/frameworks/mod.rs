@@ -76,6 +76,12 @@ pub trait Framework: Sync {
         None
     }
 
+    /// Whether pods that run go on when the number of pods of a role changes: what they were told at their start still holds
+    /// then, or is kept current. Default: they do.
+    fn resizes(&self) -> bool {
+        true
+    }
+
     /// The credentials by which the pods of a job know each other, which must exist before them. Default: none.
     fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
         let _ = job;
@@ -132,6 +138,8 @@ pub struct Attachment {
     pub files: Vec<HostFile>,
     /// Whether other pods start programs in this one.
     pub serves: bool,
+    /// Whether the lists follow the pods that the job has while it runs.
+    pub follows: bool,
 }
 
 /// Hosts of one role.
@@ -145,6 +153,9 @@ pub struct Hosts {
     pub count: i32,
     /// How many processes each may have.
     pub slots: i32,
+    /// The role whose pods they are, where their number may change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
 }
 
 /// Credentials by which the pods of a job know each other, and where main containers find them.

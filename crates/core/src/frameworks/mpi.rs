@@ -61,6 +61,7 @@ fn hosts(job: &Job<'_>, settings: &Settings) -> Vec<Hosts> {
             from: 0,
             count: role.replicas,
             slots: slots(job, role),
+            role: (role.name == WORKER && job.object.rolls()).then(|| role.name.to_owned()),
         })
         .collect()
 }
@@ -241,6 +242,7 @@ impl Framework for Mpi {
                 hosts: hosts(job, settings),
                 files: files(job.object),
                 serves: false,
+                follows: job.object.rolls(),
             });
         }
         match attach(job.object) {

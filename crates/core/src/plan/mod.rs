@@ -6,6 +6,7 @@ mod dependent;
 mod finished;
 mod refused;
 pub(crate) mod roles;
+mod roll;
 mod suspended;
 
 use jiff::Timestamp;

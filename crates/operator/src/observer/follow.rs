@@ -6,10 +6,12 @@ use std::time::Duration;
 use futures::Stream;
 use futures::stream::unfold;
 use hyper::body::Bytes;
+use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use trainyard_core::observe::{Observed, Start};
+use trainyard_core::indices;
+use trainyard_core::observe::{Observed, ObservedRole, Start};
 
 use super::feed::Seen;
 
@@ -46,6 +48,49 @@ pub(super) fn start(
         }
     };
     follow(feed, shutdown, line)
+}
+
+/// How many pods each role has and which of them are ready, until the job is gone. Numbers and not names: a line stays short
+/// however many pods there are.
+pub(super) fn hosts(
+    feed: watch::Receiver<Seen>,
+    shutdown: CancellationToken,
+) -> impl Stream<Item = Line> + Send {
+    let line = |observed: Option<&Observed>| match observed {
+        Some(observed) => Told::Line(json(&Hosts {
+            roles: observed.roles.iter().map(HostsOfRole::of).collect(),
+        })),
+        None => Told::End,
+    };
+    follow(feed, shutdown, line)
+}
+
+#[derive(Serialize)]
+struct Hosts<'a> {
+    roles: Vec<HostsOfRole<'a>>,
+}
+
+#[derive(Serialize)]
+struct HostsOfRole<'a> {
+    name: &'a str,
+    replicas: i32,
+    ready: String,
+}
+
+impl<'a> HostsOfRole<'a> {
+    fn of(role: &'a ObservedRole) -> Self {
+        let ready = role
+            .pods
+            .iter()
+            .filter(|pod| pod.ready)
+            .map(|pod| pod.index)
+            .collect();
+        Self {
+            name: &role.name,
+            replicas: role.replicas,
+            ready: indices::format(&ready).unwrap_or_default(),
+        }
+    }
 }
 
 fn json(told: &impl serde::Serialize) -> String {

@@ -9,6 +9,7 @@
 //! | `GET /v1/jobs/{namespace}/{name}` | The job at this moment, as JSON. |
 //! | `GET /v1/jobs/{namespace}/{name}?watch=true` | The same, a line for each change. |
 //! | `GET /v1/jobs/{namespace}/{name}/start?role={role}` | Lines that say whether programs of the role may start, until they may, or never will. |
+//! | `GET /v1/jobs/{namespace}/{name}/hosts` | Lines that say how many pods each role has, and which of them are ready. |
 //!
 //! Empty lines are signs of life.
 
@@ -100,6 +101,7 @@ impl Observer {
         Router::new()
             .route("/v1/jobs/{namespace}/{name}", get(job))
             .route("/v1/jobs/{namespace}/{name}/start", get(start))
+            .route("/v1/jobs/{namespace}/{name}/hosts", get(hosts))
             .with_state(Arc::new(self))
     }
 
@@ -205,6 +207,21 @@ async fn start(
         Ok(()) => lines(follow::start(
             observer.feeds.follow(&key),
             role,
+            observer.shutdown.clone(),
+        )),
+        Err(refused) => refused.into_response(),
+    }
+}
+
+async fn hosts(
+    State(observer): State<Arc<Observer>>,
+    Path(Place { namespace, name }): Path<Place>,
+    headers: HeaderMap,
+) -> Response {
+    let key = JobKey::new(&namespace, &name);
+    match observer.admit(&headers, &key).await {
+        Ok(()) => lines(follow::hosts(
+            observer.feeds.follow(&key),
             observer.shutdown.clone(),
         )),
         Err(refused) => refused.into_response(),

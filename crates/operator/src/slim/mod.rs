@@ -81,6 +81,9 @@ pub struct Annotations {
     /// Whether a pod's programs start, whatever they wait for.
     #[serde(default, rename = "trainyard.dev/start")]
     pub start: Option<Box<str>>,
+    /// A hash of the template that a pod was made from.
+    #[serde(default, rename = "trainyard.dev/template")]
+    pub template: Option<Box<str>>,
 }
 
 /// An owner of an object.

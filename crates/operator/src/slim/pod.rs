@@ -1,5 +1,6 @@
 //! A pod, as far as decisions need it.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -115,6 +116,7 @@ impl SlimPod {
             labelled: self.metadata.is_fully_labelled(),
             released: self.released(),
             waits: self.waits(),
+            template: self.template(),
             address: self
                 .status
                 .pod_ip
@@ -169,6 +171,10 @@ impl SlimPod {
         let told = annotations.and_then(|annotations| annotations.start.as_deref()) == Some(START_NOW);
         let runs = |wait: &Container| wait.state.running.is_some();
         !told && self.wait_container().is_some_and(runs)
+    /// The hash of the template that it was made from. A text that is none means nothing.
+    fn template(&self) -> Option<NonZeroU64> {
+        let text = self.metadata.annotations.as_ref()?.template.as_deref()?;
+        u64::from_str_radix(text, 16).ok().and_then(NonZeroU64::new)
     }
 
     /// The condition that the system sets on a pod that it takes away.

@@ -98,6 +98,9 @@ pub fn within<T: Termination>(work: impl FnOnce() -> T) -> ExitCode {
     work().report()
 }
 
+/// Where pods of the embedded cluster find this process.
+const GATEWAY: &str = "10.88.0.1";
+
 fn is_embedded() -> bool {
     std::env::var(CHOICE).is_ok_and(|choice| choice == "embedded")
 }
@@ -158,6 +161,20 @@ impl Backend {
         if let (Self::Embedded(_), Ok(scratch)) = (self, scratch()) {
             // There are none if nothing was claimed.
             drop(std::fs::remove_dir_all(scratch.join("volumes").join(namespace)));
+        }
+    }
+
+    /// Where pods may find this process.
+    pub fn own_addresses(&self) -> Vec<String> {
+        match self {
+            Self::Real(cluster) => {
+                let config = std::fs::read_to_string(cluster.kubeconfig()).unwrap_or_default();
+                let server = config.split("https://").nth(1).unwrap_or_default();
+                let gateway = server.split([':', '/', '\n']).next().unwrap_or_default();
+                let network: Vec<&str> = gateway.split('.').take(2).collect();
+                vec![format!("{}.255.254", network.join(".")), gateway.to_owned()]
+            }
+            Self::Embedded(_) => vec![GATEWAY.to_owned()],
         }
     }
 

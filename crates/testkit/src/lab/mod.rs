@@ -97,6 +97,30 @@ impl Lab {
         (lab, operator)
     }
 
+    /// The same, with an operator that tells the agent about its job, and where pods find it: `hostAliases` for their
+    /// templates, because the operator is no pod and no Service leads to it. One at a time can have its port.
+    ///
+    /// # Panics
+    /// Without a cluster with nodes.
+    pub fn with_observer(name: &str) -> (Self, Operator, Value) {
+        let lab = Self::new(name);
+        let namespace: &'static str = lab.namespace.clone().leak();
+        let arguments = vec![
+            "--agent-image",
+            crate::images::AGENT,
+            "--observer",
+            "--namespace",
+            namespace,
+        ];
+        let start = lab.backend.operator_with(arguments.leak());
+        let operator = Operator::start(&start, &lab.namespace);
+        let host = format!("trainyard-observer.{namespace}.svc");
+        let addresses = lab.backend.own_addresses();
+        let alias = |address: &String| json!({"ip": address, "hostnames": [host]});
+        let aliases = addresses.iter().map(alias).collect();
+        (lab, operator, Value::Array(aliases))
+    }
+
     /// Whether this is the embedded cluster.
     pub fn is_embedded(&self) -> bool {
         matches!(self.backend, Backend::Embedded(_))

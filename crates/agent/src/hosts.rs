@@ -1,0 +1,345 @@
+//! `trainyard-agent hosts`: keeps lists of hosts current while the number of pods of a role changes.
+//!
+//! Beside the programs that read them. When the operator is away, or says nothing of use, the lists stay as they are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use serde::Deserialize;
+
+use crate::backoff::Backoff;
+use crate::install::hosts::list;
+use crate::install::place::write;
+use crate::install::{Format, Host, PlaceError, Plan, USABLE};
+use crate::modes::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::observer::{Failure, Observer};
+use crate::settings::{self, Environment};
+use crate::signals::end_well_when_told;
+
+/// The line of this mode in the table of modes.
+pub const MODE: Mode = Mode {
+    name: "hosts",
+    summary: "Keep lists of hosts current while pods come and go",
+    help: HELP,
+    run: main,
+};
+
+const HELP: &str = "\
+Keeps the lists that `trainyard-agent install` has made current while the number of pods of a role changes.
+
+Usage: trainyard-agent hosts
+
+Environment:
+  TRAINYARD_HOSTS       What TRAINYARD_INSTALL was; hosts that change have the role whose pods they are
+  TRAINYARD_OBSERVER, TRAINYARD_AUTHORITY, TRAINYARD_NAMESPACE, TRAINYARD_JOB, TRAINYARD_TOKEN_FILE
+                        As for `trainyard-agent wait`
+
+A list has a host from when its pod is first ready until its role does not have it any more, also while a pod that ended
+is being replaced. What discover_hosts.sh prints are the hosts whose pods are ready now.
+
+Exit codes: 0 ended by a signal, 1 a list can't be written, 2 a variable is missing or makes no sense.
+";
+
+const VARIABLE: &str = "TRAINYARD_HOSTS";
+const FAILED: u8 = 1;
+
+/// The pods of one role, as the observer tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Role {
+    name: String,
+    replicas: u32,
+    /// The numbers of those that are ready: `0-3,7`.
+    #[serde(default)]
+    ready: String,
+}
+
+/// The numbers in a text such as `0-3,7`, below a limit. What is none is passed over.
+fn numbers(text: &str, limit: u32) -> BTreeSet<u32> {
+    let part = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let last: u32 = last.parse().ok()?;
+        Some(first.parse().ok()?..last.saturating_add(1).min(limit))
+    };
+    text.split(',').filter_map(part).flatten().collect()
+}
+
+/// Lists of hosts as they are now.
+pub struct Lists {
+    plan: Plan,
+    /// The numbers that are listed, by role.
+    listed: BTreeMap<String, BTreeSet<u32>>,
+    written: BTreeMap<PathBuf, String>,
+}
+
+impl Lists {
+    /// The lists as they were made.
+    pub fn new(plan: Plan) -> Self {
+        let roles = plan
+            .hosts
+            .iter()
+            .filter_map(|hosts| Some((hosts.role.clone()?, hosts.numbers().collect())));
+        Self {
+            listed: roles.collect(),
+            plan,
+            written: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what the observer says; the hosts that are listed from now on, and those that can be used.
+    fn update(&mut self, roles: &[Role]) -> (Vec<Host>, Vec<Host>) {
+        let (mut all, mut usable) = (Vec::new(), Vec::new());
+        for hosts in &self.plan.hosts {
+            let told = hosts
+                .role
+                .as_ref()
+                .and_then(|role| roles.iter().find(|told| told.name == *role));
+            let listed = hosts.role.as_ref().and_then(|role| self.listed.get_mut(role));
+            if let (Some(told), Some(listed)) = (told, listed) {
+                let ready = numbers(&told.ready, told.replicas);
+                listed.retain(|number| *number < told.replicas);
+                listed.extend(&ready);
+                all.extend(listed.iter().map(|number| hosts.host(*number)));
+                usable.extend(ready.iter().map(|number| hosts.host(*number)));
+            } else {
+                let fixed: Vec<Host> = hosts.numbers().map(|number| hosts.host(number)).collect();
+                all.extend(fixed.iter().cloned());
+                usable.extend(fixed);
+            }
+        }
+        (all, usable)
+    }
+
+    /// Writes what the observer says. What is the same is not written again.
+    pub fn follow(&mut self, roles: &[Role]) -> Result<(), PlaceError> {
+        if roles.is_empty() {
+            // The job is not accepted, and has no pods that anybody could count.
+            return Ok(());
+        }
+        let (all, usable) = self.update(roles);
+        let files = self.plan.files.iter();
+        let mut texts: Vec<_> = files
+            .map(|file| (file.path.clone(), list(&all, file.format)))
+            .collect();
+        texts.push((USABLE.into(), list(&usable, Format::MPICH)));
+        for (path, text) in texts {
+            if self.written.get(&path) != Some(&text) {
+                write(&self.plan.directory, &path, &text)?;
+                self.written.insert(path, text);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What goes wrong.
+enum Trouble {
+    /// The observer can't be heard; it is tried again.
+    Unheard(Failure),
+    /// A list can't be written.
+    Unwritten(PlaceError),
+}
+
+#[derive(Deserialize)]
+struct Line {
+    roles: Vec<Role>,
+}
+
+/// Listens on one connection until something goes wrong.
+fn listen(observer: &Observer, path: &str, lists: &mut Lists, heard: &mut bool) -> Trouble {
+    let mut answer = match observer.ask(path) {
+        Ok(answer) => answer,
+        Err(failure) => return Trouble::Unheard(failure),
+    };
+    loop {
+        let line = match answer.next_line() {
+            Ok(line) => line,
+            Err(failure) => return Trouble::Unheard(failure),
+        };
+        *heard = true;
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        match serde_json::from_slice(&line) {
+            Ok(Line { roles }) => {
+                if let Err(error) = lists.follow(&roles) {
+                    return Trouble::Unwritten(error);
+                }
+            }
+            Err(error) => return Trouble::Unheard(answer.nonsense(error.to_string())),
+        }
+    }
+}
+
+/// Follows the observer for as long as lists can be written.
+fn run(observer: &Observer, path: &str, mut lists: Lists, err: &mut dyn Write) -> PlaceError {
+    let mut backoff = Backoff::default();
+    let mut told = String::new();
+    loop {
+        let mut heard = false;
+        let failure = match listen(observer, path, &mut lists, &mut heard) {
+            Trouble::Unheard(failure) => failure,
+            Trouble::Unwritten(error) => return error,
+        };
+        if heard {
+            backoff.reset();
+        }
+        let trouble = failure.to_string();
+        if trouble != told {
+            let _ = writeln!(
+                err,
+                "{PROGRAM}: {trouble}; trying again, and the lists stay as they are"
+            );
+            told = trouble;
+        }
+        thread::sleep(backoff.pause(failure.longest_pause(), fastrand::f64()));
+    }
+}
+
+/// Where to ask, what for, and what to write.
+fn read(environment: Environment<'_>) -> Result<(Observer, String, Lists), String> {
+    let text = |error: settings::SettingError| error.to_string();
+    let observer = settings::observer(environment).map_err(text)?;
+    let name = |variable| settings::object_name(environment, variable).map_err(text);
+    let (namespace, job) = (name("TRAINYARD_NAMESPACE")?, name("TRAINYARD_JOB")?);
+    let plan = settings::required(environment, VARIABLE).map_err(text)?;
+    let plan: Plan = plan.parse().map_err(|error| format!("{VARIABLE}: {error}"))?;
+    Ok((
+        observer,
+        format!("/v1/jobs/{namespace}/{job}/hosts"),
+        Lists::new(plan),
+    ))
+}
+
+fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    if let Some(word) = args.first() {
+        let word = word.to_string_lossy();
+        return misused(
+            err,
+            &format!("`hosts` takes no words after it, and there is {word:?}"),
+        );
+    }
+    if let Err(error) = end_well_when_told() {
+        let _ = writeln!(err, "{PROGRAM}: {error}");
+        return FAILED;
+    }
+    match read(&|name| std::env::var_os(name)) {
+        Ok((observer, path, lists)) => {
+            let error = run(&observer, &path, lists, err);
+            let _ = writeln!(err, "{PROGRAM}: {error}");
+            FAILED
+        }
+        Err(error) => {
+            let _ = writeln!(err, "{PROGRAM}: {error}");
+            UNUSABLE
+        }
+    }
+}
+
+/// Prints the hosts that can be used now: the list beside the program that runs.
+pub fn print(out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let printed = std::env::current_exe().and_then(|program| {
+        let file = program.parent().unwrap_or(Path::new("/")).join(USABLE);
+        let text = std::fs::read(&file).map_err(|error| {
+            io::Error::new(error.kind(), format!("can't read {}: {error}", file.display()))
+        })?;
+        out.write_all(&text).and_then(|()| out.flush())
+    });
+    match printed {
+        Ok(()) => 0,
+        Err(error) => {
+            let _ = writeln!(err, "{PROGRAM}: {error}");
+            FAILED
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn role(replicas: u32, ready: &str) -> Vec<Role> {
+        vec![Role {
+            name: "worker".to_owned(),
+            replicas,
+            ready: ready.to_owned(),
+        }]
+    }
+
+    fn lists(directory: &Path) -> Lists {
+        let directory = directory.display();
+        let plan = format!(
+            r#"{{"directory": "{directory}",
+                 "hosts": [{{"pattern": "l", "count": 1, "slots": 1}},
+                           {{"pattern": "w-{{}}", "count": 2, "slots": 4, "role": "worker"}}],
+                 "files": [{{"path": "{directory}/hostfile", "format": "OpenMPI"}},
+                           {{"path": "{directory}/files/0/hosts", "format": "MPICH"}}]}}"#
+        );
+        Lists::new(plan.parse().unwrap())
+    }
+
+    #[test]
+    fn hosts_come_when_they_are_ready_and_go_with_their_role() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut lists = lists(directory.path());
+        let mut see = |roles: &[Role]| {
+            lists.follow(roles).unwrap();
+            let read = |path: &str| std::fs::read_to_string(directory.path().join(path)).unwrap_or_default();
+            let short = |path: &str| read(path).replace(" slots=", ":").replace('\n', " ");
+            assert_eq!(short("hostfile"), short("files/0/hosts"));
+            (short("hostfile"), short(USABLE))
+        };
+        let is = |all: &str, usable: &str| (all.to_owned(), usable.to_owned());
+        assert_eq!(see(&[]), is("", ""), "nothing is known, nothing is touched");
+        assert_eq!(see(&role(2, "0-1")), is("l:1 w-0:4 w-1:4 ", "l:1 w-0:4 w-1:4 "));
+        assert_eq!(
+            see(&role(3, "0-1")),
+            is("l:1 w-0:4 w-1:4 ", "l:1 w-0:4 w-1:4 "),
+            "not yet"
+        );
+        assert_eq!(
+            see(&role(3, "0-2")),
+            is("l:1 w-0:4 w-1:4 w-2:4 ", "l:1 w-0:4 w-1:4 w-2:4 ")
+        );
+        // One that is replaced is still one of the job.
+        assert_eq!(
+            see(&role(3, "0,2")),
+            is("l:1 w-0:4 w-1:4 w-2:4 ", "l:1 w-0:4 w-2:4 ")
+        );
+        assert_eq!(
+            see(&role(1, "0,2")),
+            is("l:1 w-0:4 ", "l:1 w-0:4 "),
+            "at once, whatever still runs"
+        );
+        assert_eq!(
+            see(&role(3, "0")),
+            is("l:1 w-0:4 ", "l:1 w-0:4 "),
+            "it must be ready again"
+        );
+    }
+
+    #[test]
+    fn what_is_the_same_is_not_written_again() {
+        use std::os::unix::fs::MetadataExt;
+        let directory = tempfile::tempdir().unwrap();
+        let mut lists = lists(directory.path());
+        let mut file = |roles: &[Role]| {
+            lists.follow(roles).unwrap();
+            std::fs::metadata(directory.path().join("hostfile"))
+                .unwrap()
+                .ino()
+        };
+        let first = file(&role(2, "0-1"));
+        assert_eq!(file(&role(2, "0")), first);
+        assert_ne!(file(&role(1, "0")), first);
+    }
+
+    #[test]
+    fn numbers_are_read_and_bounded() {
+        assert_eq!(numbers("0-2,5, x,7-9999999999,8", 9), [0, 1, 2, 5, 8].into());
+        assert_eq!(numbers("0-4294967295", 3), [0, 1, 2].into());
+        assert_eq!(numbers("", 3), [].into());
+    }
+}
