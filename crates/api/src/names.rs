@@ -19,6 +19,9 @@ pub const ANNOTATION_CONTAINER: &str = "trainyard.dev/container";
 /// Annotation of a pod: its programs start, whatever they wait for.
 pub const ANNOTATION_START: &str = "trainyard.dev/start";
 
+/// Annotation of a job that was made of an object of another operator: the generation of that object's spec that it follows.
+pub const ANNOTATION_GENERATION: &str = "trainyard.dev/generation";
+
 /// The name of a pod: `<job>-<role>-<index>`.
 pub fn pod(job: &str, role: &str, index: i32) -> String {
     format!("{job}-{role}-{index}")

@@ -1,10 +1,14 @@
 //! `batch.test.bdap.com/v1` MPIJob, of MPI-Operator: a launcher, and workers that it reaches through the exec API.
 
+mod definition;
+mod status;
+
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::{
-    FieldError, FrameworkSpec, MpiAttach, MpiOptions, RestartPolicy, RoleSpec, TrainingJob, TrainingJobSpec,
+    Dialect, FieldError, FrameworkSpec, MpiAttach, MpiOptions, RestartPolicy, RoleSpec, TrainingJob,
+    TrainingJobSpec,
 };
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
@@ -18,6 +22,14 @@ pub const KIND: Kind = Kind {
     group: "batch.test.bdap.com",
     version: "v1",
     name: "MPIJob",
+    plural: "mpijobs",
+    flag: "bdap-mpi",
+    dialect: Dialect::BdapMpi,
+    managed_by: None,
+    their_operator: None,
+    suspend: None,
+    status: status::status,
+    definition: definition::definition,
     convert,
     paths: &[
         ("spec.roles[0].template", LAUNCHER_TEMPLATE),
