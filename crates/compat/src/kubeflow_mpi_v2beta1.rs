@@ -40,6 +40,7 @@ pub const KIND: Kind = Kind {
         ("spec.roles[1]", "spec.mpiReplicaSpecs.Worker"),
         ("spec.roles", ROLES),
         ("spec.framework.mpi.slotsPerWorker", "spec.slotsPerWorker"),
+        ("spec.framework", "spec"),
         ("spec.suspend", "spec.runPolicy.suspend"),
         ("spec.managedBy", "spec.runPolicy.managedBy"),
     ],

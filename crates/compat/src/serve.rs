@@ -16,6 +16,15 @@ use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, Fore
 use crate::report::{Problem, Report, is_true};
 use crate::{Kind, lines, read};
 
+/// What our sentences say of suspension, and what is meant by it where there is none.
+const NO_SUSPENSION: [(&str, &str); 2] = [
+    (
+        "can be changed only while the job is suspended: set spec.suspend to true first",
+        "can't be changed while the job runs: create the job anew",
+    ),
+    ("to stop a job, set spec.suspend", "to stop a job, delete it"),
+];
+
 /// The child that an object should have.
 struct Desired {
     job: TrainingJob,
@@ -265,10 +274,15 @@ impl Kind {
     /// An error as users of this kind read it.
     pub(crate) fn theirs(&self, error: FieldError) -> FieldError {
         // Sentences name one field of ours, which is somewhere else there, if anywhere.
-        let message = match self.suspend {
-            Some(theirs) => error.message.replace("spec.suspend", theirs),
-            None => error.message,
-        };
+        let mut message = error.message;
+        match self.suspend {
+            Some(theirs) => message = message.replace("spec.suspend", theirs),
+            None => {
+                for (ours, theirs) in NO_SUSPENSION {
+                    message = message.replace(ours, theirs);
+                }
+            }
+        }
         FieldError::new(self.their_path(&error.path), message)
     }
 
