@@ -373,6 +373,23 @@ pub struct RunPolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000))]
     pub backoff_limit: Option<i32>,
+
+    /// What becomes of a change of `replicas` or `template` of a role while the job runs. Refuse: it is refused; such
+    /// changes are possible while the job is suspended. Roll: pods are added and removed, and those made from another
+    /// template are replaced, one after the other. It can be changed only while the job is suspended. Default: Refuse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "UpdatePolicy")]
+    pub update_policy: Option<UpdatePolicy>,
+}
+
+/// What becomes of a change of `replicas` or `template` of a role while the job runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpdatePolicy {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// Pods are added, removed and replaced while the others run.
+    Roll,
 }
 
 /// Which pods are deleted when the job ends.
@@ -396,8 +413,21 @@ impl TrainingJob {
             .is_none_or(|by| by == crate::MANAGED_BY_TRAINYARD)
     }
 
+    /// Whether pods are added, removed and replaced while the job runs.
+    pub fn rolls(&self) -> bool {
+        self.spec.update_policy() == UpdatePolicy::Roll
+    }
+
     /// Whether the user has asked for the job to hold no pods.
     pub fn is_suspended(&self) -> bool {
         self.spec.suspend == Some(true)
+    }
+}
+
+impl TrainingJobSpec {
+    /// What becomes of a change of `replicas` or `template` of a role while the job runs.
+    pub fn update_policy(&self) -> UpdatePolicy {
+        let run = self.run_policy.as_ref();
+        run.and_then(|run| run.update_policy).unwrap_or_default()
     }
 }

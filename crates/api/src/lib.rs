@@ -25,6 +25,7 @@ pub use framework::{
 pub use job::{
     CleanPodPolicy, Completion, CreatePolicy, Dependency, DependencyState, Dialect, NodeDownPolicy,
     Placement, PodQuorum, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob, TrainingJobSpec,
+    UpdatePolicy,
 };
 pub use reason::{ConditionType, Reason};
 pub use status::{

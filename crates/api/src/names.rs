@@ -18,6 +18,8 @@ pub const MANAGED_BY: &str = "trainyard";
 pub const ANNOTATION_CONTAINER: &str = "trainyard.dev/container";
 /// Annotation of a pod: its programs start, whatever they wait for.
 pub const ANNOTATION_START: &str = "trainyard.dev/start";
+/// Annotation of a pod: a hash of the template that it was made from, where pods of other templates are replaced.
+pub const ANNOTATION_TEMPLATE: &str = "trainyard.dev/template";
 
 /// Annotation of a job that was made of an object of another operator: the generation of that object's spec that it follows.
 pub const ANNOTATION_GENERATION: &str = "trainyard.dev/generation";

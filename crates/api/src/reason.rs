@@ -71,6 +71,10 @@ reasons! {
     AllRolesRunning,
     /// Pods that ended are being replaced.
     Restarting,
+    /// The number of pods is changing.
+    Scaling,
+    /// A pod was made from another template.
+    TemplateChanged,
     /// The user suspended the job.
     Suspended,
     /// The user resumed the job.

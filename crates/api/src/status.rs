@@ -137,7 +137,7 @@ pub enum JobPhase {
     Running,
     /// The number of pods is changing.
     Scaling,
-    /// Pods that ended are being replaced.
+    /// Pods that ended, or were made from another template, are being replaced.
     Restarting,
     /// Fewer pods run than the job needs at least.
     Paused,
@@ -287,6 +287,8 @@ pub enum RestartCause {
     Disruption,
     /// It ended well, and its role restarts always.
     Completion,
+    /// It was made from another template, and the job's update policy is Roll.
+    Update,
 }
 
 /// One replacement.

@@ -110,9 +110,18 @@ fn always(#[case] edit: Edit) {
     job.spec.roles[1].template.metadata.get_or_insert_default().labels =
         Some([("kueue.x-k8s.io/podset".to_owned(), "worker".to_owned())].into());
 })]
+#[case::update_policy(
+    "spec.runPolicy.updatePolicy", "this",
+    run!(update_policy, Some(trainyard_api::UpdatePolicy::Roll))
+)]
 fn while_suspended(#[case] path: &str, #[case] what: &str, #[case] edit: Edit) {
+    let or_roll = if path.ends_with(".replicas") || path.ends_with(".template") {
+        ", or create the job with spec.runPolicy.updatePolicy: Roll"
+    } else {
+        ""
+    };
     let expected = format!(
-        "{path}: {what} can be changed only while the job is suspended: set spec.suspend to true first"
+        "{path}: {what} can be changed only while the job is suspended: set spec.suspend to true first{or_roll}"
     );
     assert_eq!(said(edit, false, false), [expected]);
     assert_eq!(said(edit, true, true), [""; 0], "while it is suspended");
@@ -125,6 +134,34 @@ fn while_suspended(#[case] path: &str, #[case] what: &str, #[case] edit: Edit) {
         said(edit, true, false),
         [""; 0],
         "with the update that resumes it"
+    );
+}
+
+#[test]
+fn a_job_that_rolls_takes_templates_and_sizes_as_it_runs() {
+    let mut old = job();
+    old.spec.run_policy.get_or_insert_default().update_policy = Some(trainyard_api::UpdatePolicy::Roll);
+    let mut new = old.clone();
+    new.spec.roles[1].replicas = Some(5);
+    new.spec.roles[0].template.spec.as_mut().unwrap().containers[0].image = Some("example/other".into());
+    assert_eq!(validate(Some(&old), &new), []);
+    new.spec.roles[1].placement = None;
+    let said = validate(Some(&old), &new);
+    let said: Vec<String> = said.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        said,
+        [
+            "spec.roles[1].placement: this can be changed only while the job is suspended: set spec.suspend to true first"
+        ]
+    );
+    old.status = Some(TrainingJobStatus {
+        phase: Some(JobPhase::Succeeded),
+        ..TrainingJobStatus::default()
+    });
+    assert_eq!(
+        validate(Some(&old), &new).len(),
+        3,
+        "nothing comes of it after the end"
     );
 }
 

@@ -153,6 +153,7 @@ fn any_spec() -> impl Strategy<Value = TrainingJobSpec> {
         ttl_seconds_after_failed: run.2,
         active_deadline_seconds: run.3,
         backoff_limit: run.4,
+        update_policy: None,
     });
     let options = of(any::<i32>()).prop_map(|port| PytorchOptions {
         port,

@@ -16,6 +16,9 @@ use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, Fore
 use crate::report::{Problem, Report, is_true};
 use crate::{Kind, lines, read};
 
+/// What our sentences offer, and users of these kinds can't have.
+const OR_ROLL: &str = ", or create the job with spec.runPolicy.updatePolicy: Roll";
+
 /// What our sentences say of suspension, and what is meant by it where there is none.
 const NO_SUSPENSION: [(&str, &str); 2] = [
     (
@@ -274,7 +277,7 @@ impl Kind {
     /// An error as users of this kind read it.
     pub(crate) fn theirs(&self, error: FieldError) -> FieldError {
         // Sentences name one field of ours, which is somewhere else there, if anywhere.
-        let mut message = error.message;
+        let mut message = error.message.replace(OR_ROLL, "");
         match self.suspend {
             Some(theirs) => message = message.replace("spec.suspend", theirs),
             None => {

@@ -16,6 +16,7 @@ use trainyard_compat::served;
 use trainyard_core::build;
 use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView};
 use trainyard_core::job::Job;
+use trainyard_core::plan::PodKey;
 use trainyard_core::view::{Agent, Settings};
 
 const PI: &str = include_str!("manifests/kubeflow-pi.yaml");
@@ -409,6 +410,7 @@ fn a_change_that_is_not_possible_is_told_and_the_job_goes_on() {
         message.contains("set spec.runPolicy.suspend to true first"),
         "{message}"
     );
+    assert!(!message.contains("updatePolicy"), "{message}");
     assert!(message.ends_with("The job goes on as it was."), "{message}");
     // A job that has ended does not care.
     let ended = at(&before, JobPhase::Succeeded);
@@ -484,15 +486,40 @@ fn reviews_name_the_fields_that_users_wrote() {
     assert_eq!(errors[0].path, "spec", "{errors:?}");
 }
 
-/// As long as workers could not be changed while a job runs.
+/// Bug: a changed number of workers changed nothing.
+#[test]
+fn editing_num_workers_changes_workers_and_host_file() {
+    let before = object(HOROVOD);
+    let changed = change(&before, "/spec/numWorkers", 3.into());
+    let plan = plan(&changed, Child::Job(&at(&before, JobPhase::Running)));
+    let ChildAction::Replace(job) = plan.child else {
+        panic!("{plan:?}")
+    };
+    let job = Job::parse(&job).unwrap();
+    assert_eq!(job.roles[1].replicas, 3);
+    let launcher = PodKey { role: 0, index: 0 };
+    let hosts = job
+        .framework
+        .attachment(&job, &Settings::default(), launcher)
+        .unwrap()
+        .hosts;
+    assert_eq!((hosts[0].count, hosts[0].slots), (3, 1));
+    assert_eq!(kind("bdap-mpi").review(Some(&before), &changed), []);
+}
+
 #[test]
 fn a_change_of_a_job_that_can_not_be_suspended_says_what_to_do() {
     let before = object(HOROVOD);
-    let mut launcher = before.clone();
-    launcher["spec"]["launcherTemplate"]["spec"]["containers"][0]["image"] = "example/other".into();
-    launcher["metadata"]["generation"] = 2.into();
-    let (_, message) = refused(&launcher, Child::Job(&at(&before, JobPhase::Running)));
-    assert!(message.starts_with("spec.launcherTemplate: "), "{message}");
+    let changed = change(
+        &before,
+        "/spec/launcherTemplate/spec/restartPolicy",
+        "OnFailure".into(),
+    );
+    let (_, message) = refused(&changed, Child::Job(&at(&before, JobPhase::Running)));
+    assert!(
+        message.starts_with("spec.launcherTemplate.spec.restartPolicy: "),
+        "{message}"
+    );
     assert!(
         message.contains("create the job anew") && !message.contains("suspend"),
         "{message}"

@@ -38,8 +38,41 @@ pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError>
         )),
     }
     errors.extend(dialect::check(new));
-    errors.extend(old.and_then(|old| resumed_unseen(old, new)));
+    if let Some(old) = old {
+        errors.extend(resized(old, new));
+        errors.extend(resumed_unseen(old, new));
+    }
     errors
+}
+
+/// What is wrong with another number of pods while a job runs whose framework tells it to every pod when it starts.
+fn resized(old: &TrainingJob, new: &TrainingJob) -> Vec<FieldError> {
+    let suspended = old.is_suspended() || new.is_suspended();
+    let framework = frameworks::find(&new.spec.framework.name).filter(|framework| !framework.resizes());
+    let Some(framework) = framework.filter(|_| !suspended && old.rolls() && new.rolls()) else {
+        return Vec::new();
+    };
+    let size = |job: &TrainingJob, name: &str| {
+        let role = job.spec.roles.iter().find(|role| role.name == name)?;
+        Some(role.replicas.unwrap_or(1))
+    };
+    let roles = new.spec.roles.iter().enumerate();
+    let changed = roles.filter(|(_, role)| {
+        let before = size(old, &role.name);
+        before.is_some() && before != size(new, &role.name)
+    });
+    changed
+        .map(|(i, _)| {
+            FieldError::new(
+                format!("spec.roles[{i}].replicas"),
+                format!(
+                    "{} tells every pod at its start how many there are, so that this can be changed only while the job is \
+                     suspended: set spec.suspend to true first",
+                    framework.name()
+                ),
+            )
+        })
+        .collect()
 }
 
 /// What is wrong with resuming a job that was changed, before the operator has seen it suspended: it would only see the

@@ -53,6 +53,8 @@ pub(crate) struct RoleAssessment<'a> {
     pub wanted: usize,
     /// How many pods exist and wait for other roles.
     pub held: usize,
+    /// Pods that run, or are about to, and were made from another template.
+    pub outdated: Vec<(PodKey, &'a PodRow)>,
     /// Ends that stand.
     pub final_ends: Vec<Ended<'a>>,
     /// What keeps a pod from running: the first such pod, and how many there are.
@@ -135,6 +137,7 @@ pub(crate) fn assess<'a>(
             attempt,
             never,
             was: before.map(|status| status.phase).unwrap_or_default(),
+            size: size_before(view, role),
             counted: &counted,
             departed: &departed,
             all: &mut all,
@@ -172,6 +175,8 @@ struct Look<'a, 'b> {
     /// The position of a role that the role waits for and that can't come to what it should any more.
     never: Option<usize>,
     was: RolePhase,
+    /// How many pods the role had when the job's spec was last accepted: those from here on have not been counted on yet.
+    size: i32,
     counted: &'b HashMap<&'b str, &'b Replacement>,
     departed: &'b HashMap<&'b str, &'b str>,
     all: &'b mut Assessment<'a>,
@@ -208,6 +213,9 @@ impl<'a> Look<'a, '_> {
             if self.due(entry) {
                 self.want(key);
             }
+        } else if key.index >= self.size {
+            self.this.tally.missing += 1;
+            self.want(key);
         } else if self.was_running() && self.role.restart_policy == RestartPolicy::Never {
             self.this.tally.lost += 1;
             self.this.lost.insert(key.index);
@@ -274,6 +282,7 @@ impl<'a> Look<'a, '_> {
             // A pod that has done its work and lingers may end in any way.
             _ if self.this.done.contains(&key.index) => self.this.tally.succeeded += 1,
             _ if row.terminating && self.attempt == Attempt::GivenUp => self.this.tally.terminating += 1,
+            _ if row.terminating && key.index >= self.size => self.returning(row),
             // Its agent says so: there is no use in another one.
             Some(End::Failure(_)) if let Some(awaited) = self.gave_up_waiting(row) => {
                 self.unmet(key, Some(row), awaited);
@@ -316,6 +325,16 @@ impl<'a> Look<'a, '_> {
         }
     }
 
+    /// A pod that goes because the role was made smaller, and is to be made again: how it ends means nothing.
+    fn returning(&mut self, row: &'a PodRow) {
+        self.this.tally.terminating += 1;
+        self.all.replacing.push(Replacement {
+            pod: row.name.to_string(),
+            uid: row.uid.to_string(),
+            not_before: None,
+        });
+    }
+
     /// Somebody else removes a pod that has not ended.
     fn leaving(&mut self, key: PodKey, row: &'a PodRow) {
         self.this.tally.terminating += 1;
@@ -346,6 +365,11 @@ impl<'a> Look<'a, '_> {
         } else {
             self.this.tally.pending += 1;
             self.this.held += usize::from(waits);
+        }
+        if let (Some(template), Some(wanted)) = (row.template, self.role.rolls_to)
+            && template != wanted
+        {
+            self.this.outdated.push((key, row));
         }
         if node != NodeState::Up {
             self.this.on_down_node.get_or_insert(row);
@@ -378,6 +402,18 @@ impl<'a> Look<'a, '_> {
     fn remove(&mut self, row: &PodRow, node: NodeState) {
         self.all.actions.extend(removal(row, node));
     }
+}
+
+/// How many pods a role had when the job's spec was last accepted.
+pub(crate) fn size_before(view: &View<'_>, role: &Role<'_>) -> i32 {
+    let accepted = view
+        .job
+        .status
+        .as_ref()
+        .and_then(|status| status.accepted_rules.as_ref());
+    let mut roles = accepted.into_iter().flat_map(|rules| &rules.roles);
+    let before = roles.find(|before| before.name == role.name);
+    before.map_or(role.replicas, |before| before.replicas)
 }
 
 /// The deletion of a pod, unless it is under way and its node will see to it.

@@ -47,6 +47,9 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         .entry(SHOWN_CONTAINER.to_owned())
         .or_insert_with(|| role.main.name.clone());
     annotations.insert(MAIN_CONTAINER.to_owned(), role.main.name.clone());
+    if let Some(hash) = role.rolls_to {
+        annotations.insert(names::ANNOTATION_TEMPLATE.to_owned(), format!("{hash:016x}"));
+    }
 
     let mut spec = role.pod.clone();
     spec.hostname = Some(name.clone());

@@ -82,6 +82,8 @@ pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
         (failed + t.succeeded >= t.replicas,                             Failed,    RoleWhy::PodMissing),
         (t.active + t.succeeded + failed >= t.replicas,                  Running,   RoleWhy::Plain),
         (t.pending + t.replacing > 0,                                    Starting,  RoleWhy::Plain),
+        // Pods that are added to a role that runs.
+        (was == Running && t.missing > 0,                                Starting,  RoleWhy::Plain),
         // A pod that goes is replaced; with Never it has not ended yet.
         (!never && t.terminating > 0,                                    Starting,  RoleWhy::Plain),
         (was == Pending && t.active + t.terminating > 0,                 Starting,  RoleWhy::Plain),
@@ -90,12 +92,14 @@ pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
     first.map_or((was, RoleWhy::Plain), |(_, phase, why)| (phase, why))
 }
 
-/// The state of a job, from the states of its roles by position, and whether pods that ended are being replaced.
+/// The state of a job, from the states of its roles by position, whether pods that ended are being replaced, and whether roles
+/// were given another number of pods.
 #[rustfmt::skip]
 pub fn job(
     was: Option<JobPhase>,
     roles: &[RolePhase],
     replacing: bool,
+    resized: bool,
     failed_when: &[Vec<usize>],
     succeeded_when: &[Vec<usize>],
 ) -> JobPhase {
@@ -103,7 +107,8 @@ pub fn job(
     let any = |sets: &[Vec<usize>], phase| sets.iter().any(|set| all(set, phase));
     let ended = |role: &RolePhase| role.is_terminal();
     let final_state = was.filter(|was| was.is_terminal());
-    let ran = matches!(was, Some(JobPhase::Running | JobPhase::Restarting));
+    let ran = matches!(was, Some(JobPhase::Running | JobPhase::Scaling | JobPhase::Restarting));
+    let scaling = resized || was == Some(JobPhase::Scaling);
     let table = [
         (final_state.is_some(),                                          final_state.unwrap_or(JobPhase::Failed)),
         (any(failed_when, RolePhase::Failed),                            JobPhase::Failed),
@@ -111,6 +116,7 @@ pub fn job(
         // Every role has ended and no rule holds: none ever will.
         (roles.iter().all(ended),                                        JobPhase::Failed),
         (roles.iter().all(|r| ended(r) || *r == RolePhase::Running),     JobPhase::Running),
+        (ran && scaling && !replacing,                                   JobPhase::Scaling),
         (ran || replacing,                                               JobPhase::Restarting),
     ];
     table.into_iter().find(|(holds, _)| *holds).map_or(JobPhase::Starting, |(_, phase)| phase)

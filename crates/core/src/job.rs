@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
+use sha2::{Digest, Sha256};
 use trainyard_api::{
     AcceptedRole, AcceptedRules, CleanPodPolicy, CreatePolicy, Dependency, FieldError, NodeDownPolicy,
     Placement, PodQuorum, RestartPolicy, RoleSet, RoleSpec, TrainingJob, default, names,
@@ -60,6 +62,8 @@ pub struct Role<'a> {
     pub replicas: i32,
     /// The pod of each replica.
     pub template: &'a PodTemplateSpec,
+    /// A hash of it, where pods that were made from another are replaced while the job runs.
+    pub rolls_to: Option<NonZeroU64>,
     /// The template's pod.
     pub pod: &'a PodSpec,
     /// The container that trains.
@@ -94,6 +98,10 @@ impl<'a> Job<'a> {
             .roles
             .iter()
             .filter_map(|role| Role::parse(framework, role, &names))
+            .map(|role| Role {
+                rolls_to: object.rolls().then(|| template_hash(role.template)),
+                ..role
+            })
             .collect();
         let completion = spec.completion.as_ref();
         let choose = |sets: Option<&Vec<RoleSet>>,
@@ -264,6 +272,16 @@ impl<'a> Job<'a> {
     }
 }
 
+/// A hash of a template that is the same in all versions of the operator.
+fn template_hash(template: &PodTemplateSpec) -> NonZeroU64 {
+    let digest = Sha256::digest(serde_json::to_vec(template).unwrap_or_default());
+    let first = digest
+        .iter()
+        .take(8)
+        .fold(0, |hash, byte| hash << 8 | u64::from(*byte));
+    NonZeroU64::new(first).unwrap_or(NonZeroU64::MIN)
+}
+
 fn positions(roles: &[Role<'_>], set: &RoleSet) -> Vec<usize> {
     set.all_of
         .iter()
@@ -299,6 +317,7 @@ impl<'a> Role<'a> {
             name: &rules.name,
             replicas: rules.replicas.clamp(0, MAX_REPLICAS),
             template,
+            rolls_to: None,
             pod,
             main,
             restart_policy: rules.restart_policy,
@@ -322,6 +341,7 @@ impl<'a> Role<'a> {
             name: &role.name,
             replicas: role.replicas.unwrap_or(1),
             template: &role.template,
+            rolls_to: None,
             pod,
             main,
             restart_policy: role

@@ -18,6 +18,8 @@ pub enum End {
     NodeDown,
     /// It can't start: the role of this position, which it waits for, can't come to what it should any more.
     Unmet(usize),
+    /// It was made from another template than its role has.
+    Outdated,
 }
 
 /// The signals by which Kubernetes ends a pod that is being removed: 128 + SIGKILL and 128 + SIGTERM.
@@ -49,8 +51,9 @@ fn failure(row: &PodRow) -> End {
 /// What a restart policy says of an end: the cause under which a replacement is counted, or `None` for an end that
 /// stands.
 pub fn replacement(policy: RestartPolicy, end: End) -> Option<RestartCause> {
-    use RestartCause::{Completion, Disruption, Failure};
+    use RestartCause::{Completion, Disruption, Failure, Update};
     match (policy, end) {
+        (_, End::Outdated) => Some(Update),
         (RestartPolicy::Never, _) | (_, End::Unmet(_)) => None,
         (RestartPolicy::Always, End::Success) => Some(Completion),
         (_, End::Success) => None,

@@ -1,9 +1,10 @@
 //! How a status is written: conditions that move only when something changed, sentences, fingerprints.
 
 use jiff::{Timestamp, Unit};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use sha2::{Digest, Sha256};
-use trainyard_api::validate::{SectionContent, sections};
+use trainyard_api::validate::{SectionContent, UPDATE_POLICY, sections};
 use trainyard_api::{
     ConditionType, FieldError, Fingerprint, JobPhase, Reason, RoleStatus, RootCause, TrainingJob,
     TrainingJobStatus, names,
@@ -11,6 +12,7 @@ use trainyard_api::{
 
 use crate::admission;
 use crate::assess::Ended;
+use crate::frameworks::{self, Framework};
 use crate::job::Job;
 use crate::plan::StatusWrite;
 use crate::restart::End;
@@ -100,7 +102,10 @@ pub(crate) fn given_up(status: &TrainingJobStatus) -> Option<&Condition> {
 
 /// Whether a job that has not ended runs as a whole, or did before. Until then it costs no more writes than it must.
 pub(crate) fn has_run(status: &TrainingJobStatus) -> bool {
-    matches!(status.phase, Some(JobPhase::Running | JobPhase::Restarting))
+    matches!(
+        status.phase,
+        Some(JobPhase::Running | JobPhase::Scaling | JobPhase::Restarting)
+    )
 }
 
 fn successes(status: &TrainingJobStatus) -> Vec<(&str, Option<&str>)> {
@@ -153,12 +158,14 @@ pub(crate) fn truncate(text: &mut String, max: usize) {
 pub(crate) fn fingerprints(job: &TrainingJob) -> Vec<Fingerprint> {
     let mut job = job.clone();
     admission::default(&mut job);
+    forget_what_rolls(&mut job);
     let fingerprint = |content: &SectionContent<'_>| {
         let json = match content {
             SectionContent::Role(role) => serde_json::to_vec(role),
             SectionContent::Framework(framework) => serde_json::to_vec(framework),
             SectionContent::Completion(completion) => serde_json::to_vec(completion),
             SectionContent::CleanPodPolicy(policy) => serde_json::to_vec(policy),
+            SectionContent::UpdatePolicy(policy) => serde_json::to_vec(policy),
         };
         let digest = Sha256::digest(json.unwrap_or_default());
         digest
@@ -174,9 +181,34 @@ pub(crate) fn fingerprints(job: &TrainingJob) -> Vec<Fingerprint> {
     .collect()
 }
 
+/// Takes out of a job's roles what may change while it runs.
+fn forget_what_rolls(job: &mut TrainingJob) {
+    if !job.rolls() {
+        return;
+    }
+    let resizes = frameworks::find(&job.spec.framework.name).is_none_or(Framework::resizes);
+    for role in &mut job.spec.roles {
+        role.template = PodTemplateSpec::default();
+        role.replicas = role.replicas.filter(|_| !resizes);
+    }
+}
+
 /// What changed in the spec since the running pods were made from it.
 pub(crate) fn forbidden_changes(accepted: &[Fingerprint], job: &TrainingJob) -> Vec<FieldError> {
     let now = fingerprints(job);
+    let policy = |all: &[Fingerprint]| all.iter().find(|part| part.field == UPDATE_POLICY).cloned();
+    if !accepted.is_empty() && policy(accepted) != policy(&now) {
+        // By another policy the roles have other fingerprints, whether they were changed or not.
+        return vec![FieldError::new(
+            UPDATE_POLICY,
+            "was changed while the job runs: change it back, or set spec.suspend to true first",
+        )];
+    }
+    let or_roll = if job.rolls() {
+        ""
+    } else {
+        "; replicas and templates of jobs that were created with spec.runPolicy.updatePolicy: Roll may change"
+    };
     let was = |new: &Fingerprint| accepted.iter().find(|old| old.field == new.field);
     let changed = now
         .iter()
@@ -185,14 +217,14 @@ pub(crate) fn forbidden_changes(accepted: &[Fingerprint], job: &TrainingJob) -> 
     let places = changed.filter_map(|new| sections.iter().find(|section| section.key == new.field));
     let mut errors: Vec<FieldError> = places
         .map(|section| {
-            let which = match section.content {
-                SectionContent::Role(role) => format!("role {:?} ", role.name),
-                _ => String::new(),
+            let (which, or_roll) = match section.content {
+                SectionContent::Role(role) => (format!("role {:?} ", role.name), or_roll),
+                _ => (String::new(), ""),
             };
             FieldError::new(
                 &*section.path,
                 format!(
-                    "{which}was changed while the job runs: change it back, or set spec.suspend to true first"
+                    "{which}was changed while the job runs: change it back, or set spec.suspend to true first{or_roll}"
                 ),
             )
         })
@@ -228,6 +260,7 @@ pub(crate) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
         }
         End::Failure(_) => end.and_then(|end| end.reason.as_deref()),
         End::Unmet(_) => Some(Reason::DependencyFailed.as_str()),
+        End::Outdated => Some(Reason::TemplateChanged.as_str()),
     };
     RootCause {
         role: job
@@ -289,6 +322,7 @@ pub(crate) fn describe(job: &Job<'_>, ended: &Ended<'_>) -> String {
             container(job, ended)
         ),
         End::NodeDown => format!("{pod}: its node{} is down", place(row).replacen(" on", "", 1)),
+        End::Outdated => format!("{pod}{} was made from another template", place(row)),
         End::Disruption if row.terminating => format!("{pod}{} is being removed{why}", place(row)),
         End::Disruption | End::Unmet(_) => format!("{pod}{} was taken away{why}", place(row)),
     }

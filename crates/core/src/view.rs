@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -148,6 +149,8 @@ pub struct PodRow {
     pub labelled: bool,
     /// Whether its agent has waited for other roles and let its programs start.
     pub released: bool,
+    /// A hash of the template that it was made from, where its job's pods are replaced when that changes.
+    pub template: Option<NonZeroU64>,
     /// How it ended, or by what it was disrupted.
     pub end: Option<Box<PodEnd>>,
     /// What keeps it from running.

@@ -173,14 +173,15 @@ const BAD: RolePhase = RolePhase::Failed;
 #[case::was_suspended(                  Some(Suspended),  [R, R],     Running)]
 fn a_job(#[case] was: Option<JobPhase>, #[case] roles: [RolePhase; 2], #[case] is: JobPhase) {
     assert_eq!(
-        deduce::job(was, &roles, false, &[vec![0], vec![1]], &[vec![0, 1]]),
+        deduce::job(was, &roles, false, false, &[vec![0], vec![1]], &[vec![0, 1]]),
         is
     );
 }
 
 #[test]
 fn a_job_that_has_not_run_and_whose_pods_are_replaced_restarts() {
-    let job = |roles: [RolePhase; 2]| deduce::job(Some(Starting), &roles, true, &[vec![0]], &[vec![0, 1]]);
+    let job =
+        |roles: [RolePhase; 2]| deduce::job(Some(Starting), &roles, true, false, &[vec![0]], &[vec![0, 1]]);
     assert_eq!(job([S, P]), Restarting);
     assert_eq!(job([R, R]), Running);
     assert_eq!(job([BAD, S]), Failed);
@@ -216,6 +217,7 @@ fn the_rules_of_a_job(
             Some(Running),
             &roles,
             false,
+            false,
             &sets(failed_when),
             &sets(succeeded_when)
         ),
@@ -239,6 +241,7 @@ fn row(phase: PodPhase, code: Option<i32>, disrupted: bool, terminating: bool) -
         terminating,
         labelled: true,
         released: false,
+        template: None,
         address: None,
         end: (phase == PodPhase::Failed || disrupted).then(|| Box::new(end)),
         trouble: None,

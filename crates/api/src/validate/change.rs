@@ -4,13 +4,14 @@
 //! |-----------------------------------------------------------|---------------------------------|
 //! | `suspend`, the two TTLs, `activeDeadlineSeconds`            | always                          |
 //! | `backoffLimit`                                              | always upwards                  |
-//! | templates and all else of a role, `completion`, framework options, `cleanPodPolicy` | while suspended |
+//! | `replicas` and `template` of a role                         | while suspended; always with `updatePolicy: Roll` |
+//! | all else of a role, `completion`, framework options, `cleanPodPolicy`, `updatePolicy` | while suspended |
 //! | the framework's name, the set of roles, `managedBy`, `dialect` | never                           |
 //!
 //! Of a job that has ended, the TTLs are all that may change: of anything else nothing would come.
 
 use super::FieldError;
-use crate::job::{RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
+use crate::job::{RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec, UpdatePolicy};
 use crate::status::JobPhase;
 
 /// A part of the spec that may change only while the job is suspended.
@@ -36,6 +37,8 @@ pub enum SectionContent<'a> {
     Completion(Option<&'a crate::Completion>),
     /// What is left behind at the end.
     CleanPodPolicy(Option<crate::CleanPodPolicy>),
+    /// What becomes of changes.
+    UpdatePolicy(UpdatePolicy),
 }
 
 /// The parts of a spec that may change only while the job is suspended.
@@ -62,8 +65,22 @@ pub fn sections(spec: &TrainingJobSpec) -> Vec<Section<'_>> {
         path: format!("spec.roles[{i}]"),
         content: SectionContent::Role(role),
     });
-    fixed.chain(roles).collect()
+    fixed.chain(rolled(spec)).chain(roles).collect()
 }
+
+/// The section of the update policy. Only a policy that is not the default has one, so that jobs that were accepted before
+/// there were policies are unchanged.
+fn rolled(spec: &TrainingJobSpec) -> Option<Section<'_>> {
+    let policy = spec.update_policy();
+    (policy != UpdatePolicy::default()).then(|| Section {
+        key: UPDATE_POLICY.to_owned(),
+        path: UPDATE_POLICY.to_owned(),
+        content: SectionContent::UpdatePolicy(policy),
+    })
+}
+
+/// The path of the update policy.
+pub const UPDATE_POLICY: &str = "spec.runPolicy.updatePolicy";
 
 /// How far a job is, as far as changes go.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,6 +102,9 @@ impl Stage {
         }
     }
 }
+
+/// What else makes a change of a template or of a number of pods possible.
+const OR_ROLL: &str = ", or create the job with spec.runPolicy.updatePolicy: Roll";
 
 const ENDED: &str = "the job has ended, and nothing would come of this: create a new job instead";
 
@@ -142,6 +162,10 @@ fn run_policy(old: &TrainingJobSpec, new: &TrainingJobSpec, stage: Stage, errors
     if before.clean_pod_policy.unwrap_or_default() != after.clean_pod_policy.unwrap_or_default() {
         let problem = stage.problem("this");
         errors.extend(problem.map(|problem| FieldError::new("spec.runPolicy.cleanPodPolicy", problem)));
+    }
+    if old.update_policy() != new.update_policy() {
+        let problem = stage.problem("this");
+        errors.extend(problem.map(|problem| FieldError::new(UPDATE_POLICY, problem)));
     }
     let limit = |run: &RunPolicy| run.backoff_limit.unwrap_or(crate::default::BACKOFF_LIMIT);
     let (least, given) = (limit(&before), limit(&after));
@@ -204,7 +228,16 @@ fn roles(old: &TrainingJobSpec, new: &TrainingJobSpec, stage: Stage, errors: &mu
             ("dependsOn", *depends_on == role.depends_on),
             ("createPolicy", *create_policy == role.create_policy),
         ];
-        let changed = same.into_iter().filter(|(_, same)| !same);
-        errors.extend(changed.map(|(field, _)| FieldError::new(format!("{path}.{field}"), &*problem)));
+        let rolls = [old, new]
+            .iter()
+            .all(|spec| spec.update_policy() == UpdatePolicy::Roll);
+        for (field, _) in same.into_iter().filter(|(_, same)| !same) {
+            let problem = match (stage, field) {
+                (Stage::Running, "replicas" | "template") if rolls => continue,
+                (Stage::Running, "replicas" | "template") => format!("{problem}{OR_ROLL}"),
+                _ => problem.clone(),
+            };
+            errors.push(FieldError::new(format!("{path}.{field}"), problem));
+        }
     }
 }

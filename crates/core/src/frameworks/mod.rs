@@ -76,6 +76,12 @@ pub trait Framework: Sync {
         None
     }
 
+    /// Whether pods that run go on when the number of pods of a role changes: what they were told at their start still holds
+    /// then, or is kept current. Default: they do.
+    fn resizes(&self) -> bool {
+        true
+    }
+
     /// The credentials by which the pods of a job know each other, which must exist before them. Default: none.
     fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
         let _ = job;

@@ -93,6 +93,11 @@ impl Framework for Pytorch {
         ]
     }
 
+    fn resizes(&self) -> bool {
+        // Every process was told WORLD_SIZE, and waits for so many.
+        false
+    }
+
     fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution {
         let zero = rank_zero(job);
         let stable = options(job.object).master_service == Some(MasterService::ClusterIP);

@@ -8,8 +8,10 @@ use trainyard_api::{
 
 use super::counting::count;
 use super::roles::{self, first};
-use super::{Action, Note, Objection, Plan, PodKey, StatusWrite, after, earliest, finished, note, refused};
-use crate::assess::{Assessment, Attempt, Ended, assess, removal};
+use super::{
+    Action, Note, Objection, Plan, PodKey, StatusWrite, after, earliest, finished, note, refused, roll,
+};
+use crate::assess::{Assessment, Attempt, Ended, assess};
 use crate::build;
 use crate::deduce;
 use crate::depends;
@@ -31,6 +33,9 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         open.for_each(|role| role.phase = RolePhase::Pending);
     }
     let mut seen = assess(job, view, &status, attempt);
+    if objection.is_none() {
+        roll::choose(job, view, &mut seen);
+    }
     let ends = roles::deduce(job, view, &seen, objection.is_some(), &mut status);
     roles::leave_ended(job, &status, &mut seen);
     let phases: Vec<RolePhase> = status.roles.iter().map(|role| role.phase).collect();
@@ -39,6 +44,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         status.phase,
         &phases,
         replacing,
+        roll::is_resized(job, view),
         &job.failed_when,
         &job.succeeded_when,
     );
@@ -316,6 +322,7 @@ fn go_on(
     status.phase = Some(phase);
     let (running, reason, message) = match phase {
         JobPhase::Running => (true, Reason::AllRolesRunning, "All roles run."),
+        JobPhase::Scaling => (false, Reason::Scaling, "Pods are being added."),
         JobPhase::Restarting => (false, Reason::Restarting, "Pods that ended are being replaced."),
         JobPhase::Pending if objection.is_some_and(|objection| objection.reason == Reason::Unsupported) => {
             (false, Reason::Unsupported, "The job needs what is not there.")
@@ -333,10 +340,13 @@ fn go_on(
     let unnamed = !services.is_empty();
     plan.actions = services;
     plan.actions.append(&mut seen.actions);
-    // A role that was made smaller while the job was suspended may have left pods behind.
-    let foreign = view.pods.iter().filter(|row| job.key(&row.name).is_none());
-    plan.actions
-        .extend(foreign.filter_map(|row| removal(row, view.node(row))));
+    let removals = roll::removals(job, view);
+    if roll::is_resized(job, view) {
+        // The status first: if the role grows again, these pods must not be taken for some that were lost.
+        plan.after.extend(removals);
+    } else {
+        plan.actions.extend(removals);
+    }
     count(job, view, seen, status, withheld, plan);
     hold_back(job, view, seen, status, plan);
     if withheld {

@@ -1,7 +1,7 @@
 //! Ends that are forgiven, counted.
 
 use trainyard_api::{
-    Reason, Replacement, RestartCause, RestartRecord, Restarts, RootCause, TrainingJobStatus,
+    JobPhase, Reason, Replacement, RestartCause, RestartRecord, Restarts, RootCause, TrainingJobStatus,
 };
 
 use super::roles::{first, others, replacement};
@@ -9,7 +9,7 @@ use super::{Action, Note, Plan, earliest, note};
 use crate::assess::{Assessment, Ended, removal};
 use crate::job::Job;
 use crate::replacements;
-use crate::restart;
+use crate::restart::{self, End};
 use crate::status::{describe, root_cause, time};
 use crate::view::View;
 
@@ -38,9 +38,11 @@ pub(super) fn count(
         match cause {
             RestartCause::Failure => restarts.failures = restarts.failures.saturating_add(1),
             RestartCause::Disruption => restarts.disruptions = restarts.disruptions.saturating_add(1),
-            RestartCause::Completion => {}
+            RestartCause::Completion | RestartCause::Update => {}
         }
         let role = seen.roles.get_mut(ended.key.role);
+        // What is replaced because its user wants it so is not held back.
+        let role = role.filter(|_| *cause != RestartCause::Update);
         let earlier = role.map_or(0, |role| replacements::add(&mut role.replaced, ended.key.index));
         let not_before = restart::not_before(earlier, view.now);
         if not_before.is_none() {
@@ -75,19 +77,23 @@ pub(super) fn count(
     }
     let surplus = restarts.history.len().saturating_sub(MAX_HISTORY);
     restarts.history.drain(..surplus);
-    let of = |completed: bool| {
+    let of = |expected: bool| {
         let ends = seen.uncounted.iter();
-        ends.filter(move |(_, cause)| (*cause == RestartCause::Completion) == completed)
+        ends.filter(move |(_, cause)| is_expected(*cause) == expected)
             .map(|(ended, _)| *ended)
             .collect::<Vec<Ended<'_>>>()
     };
     // An end that was expected is the cause of nothing, and is told only where there is nothing else to tell.
-    let (mut ends, completed) = (of(false), of(true));
+    let (mut ends, mut expected) = (of(false), of(true));
+    if view.job.status.as_ref().and_then(|status| status.phase) == Some(JobPhase::Restarting) {
+        // Of pods that are replaced one after the other because of their template, the first is told.
+        expected.retain(|ended| ended.end != End::Outdated);
+    }
     let warning = !ends.is_empty();
     if let Some(first) = first(&ends) {
         status.root_cause = Some(root_cause(job, &first));
     } else {
-        ends = completed;
+        ends = expected;
     }
     if let Some(first) = first(&ends) {
         let pod = job.pod_name(first.key);
@@ -99,6 +105,10 @@ pub(super) fn count(
     }
     restarts.replacing = replacing;
     status.restarts = Some(restarts);
+}
+
+fn is_expected(cause: RestartCause) -> bool {
+    matches!(cause, RestartCause::Completion | RestartCause::Update)
 }
 
 fn replaced(

@@ -5,6 +5,7 @@ mod counting;
 mod finished;
 mod refused;
 pub(crate) mod roles;
+mod roll;
 mod suspended;
 
 use jiff::Timestamp;

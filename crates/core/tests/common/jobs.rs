@@ -2,6 +2,7 @@
 
 use trainyard_api::{
     Dependency, DependencyState, RestartPolicy, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
+    UpdatePolicy,
 };
 use trainyard_core::view::{Agent, Observer, Settings};
 
@@ -105,6 +106,11 @@ pub trait Change: Sized {
 
     fn backoff_limit(self, limit: i32) -> Self {
         self.run(|run| run.backoff_limit = Some(limit))
+    }
+
+    /// The job takes changes while it runs.
+    fn rolls(self) -> Self {
+        self.run(|run| run.update_policy = Some(UpdatePolicy::Roll))
     }
 
     fn succeeded_when(self, sets: &[&[&str]]) -> Self {

@@ -13,9 +13,10 @@ pub mod schema;
 mod see;
 
 use std::collections::{BTreeMap, HashMap};
+use std::num::NonZeroU64;
 
 use jiff::{SignedDuration, Timestamp};
-use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus};
+use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
 use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
@@ -338,6 +339,10 @@ impl World {
         }
         let job = Job::parse(&self.job).unwrap();
         assert!(!self.pods.iter().any(|row| *row.name == *name), "{name} exists");
+        let annotations = pod.metadata.annotations.unwrap_or_default();
+        let template = annotations
+            .get(names::ANNOTATION_TEMPLATE)
+            .map(|hash| u64::from_str_radix(hash, 16).unwrap());
         let image = pod.spec.unwrap().containers[0].image.clone().unwrap_or_default();
         self.images.insert(uid.clone(), image);
         self.log.pods.push(name.clone());
@@ -351,6 +356,7 @@ impl World {
             terminating: false,
             labelled: true,
             released: false,
+            template: template.and_then(NonZeroU64::new),
             address: None,
             end: None,
             trouble: None,

@@ -3,7 +3,9 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use trainyard_api::{CleanPodPolicy, DependencyState, NodeDownPolicy, PodQuorum, RestartPolicy, TrainingJob};
+use trainyard_api::{
+    CleanPodPolicy, DependencyState, NodeDownPolicy, PodQuorum, RestartPolicy, TrainingJob, UpdatePolicy,
+};
 use trainyard_core::plan::{Plan, StatusWrite};
 use trainyard_core::view::{NodeState, PodPhase};
 
@@ -98,41 +100,45 @@ fn job() -> impl Strategy<Value = TrainingJob> {
         ("master", "worker", DependencyState::Ready),
         ("master", "worker", DependencyState::Running),
     ]));
-    (roles, run, 0..3u8, waits).prop_map(|(roles, (clean, limit, deadline, ttl), rules, waits)| {
-        let (torch, size, [first, second], quorums, node_down) = roles;
-        let names: &[(&str, i32)] = &[("master", 1), ("worker", size)];
-        let job = if torch { pytorch(names) } else { custom(names) };
-        let job = job
-            .role("master", |role| {
-                role.restart_policy = Some(first);
-                role.succeeded_when = Some(quorums[0]);
-                role.failed_when = Some(quorums[1]);
-            })
-            .role("worker", |role| {
-                role.restart_policy = Some(second);
-                role.succeeded_when = Some(quorums[2]);
-                role.failed_when = Some(quorums[3]);
-                role.node_down_policy = Some(node_down);
-            })
-            .run(|run| {
-                run.clean_pod_policy = Some(clean);
-                run.backoff_limit = Some(limit);
-                run.active_deadline_seconds = deadline;
-                run.ttl_seconds_after_finished = ttl;
-                run.ttl_seconds_after_failed = ttl.map(|ttl| ttl / 2);
-            });
-        let job = match waits {
-            // It would never come, which is refused.
-            Some((_, _, DependencyState::Succeeded)) if first == RestartPolicy::Always => job,
-            Some((role, awaited, state)) => job.waits(role, awaited, state),
-            None => job,
-        };
-        match rules {
-            0 => job,
-            1 => job.succeeded_when(&[&["master"]]).failed_when(&[&["master"]]),
-            _ => job.failed_when(&[&["master", "worker"]]),
-        }
-    })
+    let update = select(vec![UpdatePolicy::Refuse, UpdatePolicy::Roll]);
+    (roles, run, 0..3u8, waits, update).prop_map(
+        |(roles, (clean, limit, deadline, ttl), rules, waits, update)| {
+            let (torch, size, [first, second], quorums, node_down) = roles;
+            let names: &[(&str, i32)] = &[("master", 1), ("worker", size)];
+            let job = if torch { pytorch(names) } else { custom(names) };
+            let job = job
+                .role("master", |role| {
+                    role.restart_policy = Some(first);
+                    role.succeeded_when = Some(quorums[0]);
+                    role.failed_when = Some(quorums[1]);
+                })
+                .role("worker", |role| {
+                    role.restart_policy = Some(second);
+                    role.succeeded_when = Some(quorums[2]);
+                    role.failed_when = Some(quorums[3]);
+                    role.node_down_policy = Some(node_down);
+                })
+                .run(|run| {
+                    run.clean_pod_policy = Some(clean);
+                    run.backoff_limit = Some(limit);
+                    run.update_policy = Some(update);
+                    run.active_deadline_seconds = deadline;
+                    run.ttl_seconds_after_finished = ttl;
+                    run.ttl_seconds_after_failed = ttl.map(|ttl| ttl / 2);
+                });
+            let job = match waits {
+                // It would never come, which is refused.
+                Some((_, _, DependencyState::Succeeded)) if first == RestartPolicy::Always => job,
+                Some((role, awaited, state)) => job.waits(role, awaited, state),
+                None => job,
+            };
+            match rules {
+                0 => job,
+                1 => job.succeeded_when(&[&["master"]]).failed_when(&[&["master"]]),
+                _ => job.failed_when(&[&["master", "worker"]]),
+            }
+        },
+    )
 }
 
 fn happen(world: &mut World, happening: &Happening) {
@@ -251,6 +257,22 @@ fn check(world: &World) {
             };
             let there = role.active + role.succeeded + role.failed;
             assert!(role.phase.is_terminal() || there == replicas, "{role:#?}");
+        }
+    }
+    // What its user changed has come.
+    if status.phase == Some(trainyard_api::JobPhase::Running) && world.condition("Accepted") == "True Valid" {
+        let containers = |role: &trainyard_api::RoleSpec| role.template.spec.clone().unwrap().containers;
+        let image = |role: &str| {
+            let role = world.job.spec.roles.iter().find(|r| r.name == role).unwrap();
+            containers(role)[0].image.clone().unwrap()
+        };
+        for row in world.pods.iter().filter(|row| row.phase == PodPhase::Running) {
+            let role = row.name.split('-').nth(1).unwrap();
+            let ended = status
+                .roles
+                .iter()
+                .any(|r| r.name == role && r.phase.is_terminal());
+            assert!(ended || world.image(&row.name) == image(role), "{row:#?}");
         }
     }
     // I5: every failure that was forgiven is counted, once.

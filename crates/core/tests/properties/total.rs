@@ -1,6 +1,8 @@
 //! A plan can be made of anything, however malformed: nothing that a user, another program or an older version wrote
 //! makes the operator panic, nor write a status that the API server rejects.
 
+use std::num::NonZeroU64;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use proptest::collection::vec;
@@ -10,7 +12,7 @@ use proptest::sample::select;
 use trainyard_api::{
     AcceptedRole, AcceptedRules, CleanPodPolicy, Completion, Fingerprint, JobPhase, NodeDownPolicy,
     PodQuorum, Replacement, RestartCause, RestartPolicy, RestartRecord, Restarts, RolePhase, RoleSet,
-    RoleStatus, RootCause, RunPolicy, TrainingJob, TrainingJobStatus,
+    RoleStatus, RootCause, RunPolicy, TrainingJob, TrainingJobStatus, UpdatePolicy,
 };
 use trainyard_core::admission;
 use trainyard_core::frameworks::Identity;
@@ -117,6 +119,7 @@ fn row() -> impl Strategy<Value = PodRow> {
                 terminating,
                 labelled: node != Some(1),
                 released: false,
+                template: NonZeroU64::new(u64::from(uid % 3)),
                 address: None,
                 end,
                 trouble,
@@ -305,6 +308,7 @@ fn job() -> impl Strategy<Value = TrainingJob> {
                     ttl_seconds_after_failed: ttl_failed,
                     active_deadline_seconds: deadline,
                     backoff_limit: limit,
+                    update_policy: (odd % 2 == 0).then_some(UpdatePolicy::Roll),
                     ..RunPolicy::default()
                 });
                 if sound {

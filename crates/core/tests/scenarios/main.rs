@@ -23,6 +23,8 @@ mod mpi;
 mod nodes;
 mod refused;
 mod resuming;
+mod rolling;
+mod scaling;
 mod suspension;
 mod taken;
 mod upgrades;

@@ -47,7 +47,8 @@ fn a_change_that_admission_did_not_see_is_reported_and_touches_nothing() {
     world.reconcile();
     assert_eq!(world.condition("Accepted"), "False Invalid");
     let said = "spec.roles[0]: role \"worker\" was changed while the job runs: change it back, \
-                or set spec.suspend to true first";
+                or set spec.suspend to true first; replicas and templates of jobs that were created with \
+                spec.runPolicy.updatePolicy: Roll may change";
     assert_eq!(world.message("Accepted"), said);
     assert_eq!(world.phase(), Some(Running));
     world.fail("mnist-worker-0", 1);

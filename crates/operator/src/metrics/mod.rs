@@ -161,6 +161,7 @@ const fn cause_name(cause: RestartCause) -> &'static str {
         RestartCause::Failure => "Failure",
         RestartCause::Disruption => "Disruption",
         RestartCause::Completion => "Completion",
+        RestartCause::Update => "Update",
     }
 }
 

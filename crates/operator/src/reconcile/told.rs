@@ -13,6 +13,7 @@ impl Reconciler {
             RestartCause::Failure,
             RestartCause::Disruption,
             RestartCause::Completion,
+            RestartCause::Update,
         ];
         for (cause, times) in causes.into_iter().zip(after.restarts_since(before)) {
             if times > 0 {
@@ -38,25 +39,39 @@ pub(super) struct Told {
     disruptions: i32,
     /// Pods, by name and UID, whose end is counted and whose replacement does not exist yet.
     replacing: HashSet<(String, String)>,
+    /// Names of pods that were last replaced because of their template.
+    updated: HashSet<String>,
 }
 
 impl Told {
-    /// Failures, disruptions and completions that were counted since.
-    fn restarts_since(&self, before: &Self) -> [u64; 3] {
+    /// Failures, disruptions, completions and updates that were counted since.
+    fn restarts_since(&self, before: &Self) -> [u64; 4] {
         let failures = grown(before.failures, self.failures);
         let disruptions = grown(before.disruptions, self.disruptions);
-        // Status has no count of those that ended well. Each end that is counted waits to be replaced, and these are
-        // the others.
-        let ends = self.replacing.difference(&before.replacing).count();
-        let ends = u64::try_from(ends).unwrap_or(u64::MAX);
-        let others = ends.saturating_sub(failures.saturating_add(disruptions));
-        [failures, disruptions, others]
+        // Status has no count of those that ended well or were renewed. Each end that is counted waits to be replaced, and
+        // these are the others.
+        let new = || self.replacing.difference(&before.replacing);
+        let count = |ends: usize| u64::try_from(ends).unwrap_or(u64::MAX);
+        let updates = count(new().filter(|(pod, _)| self.updated.contains(pod)).count());
+        let others = count(new().count()).saturating_sub(failures.saturating_add(disruptions));
+        let updates = updates.min(others);
+        [failures, disruptions, others - updates, updates]
     }
 
     pub(super) fn of(status: &TrainingJobStatus) -> Self {
         let restarts = status.restarts.as_ref();
         let replacing = restarts.into_iter().flat_map(|restarts| &restarts.replacing);
+        let history = restarts.into_iter().flat_map(|restarts| &restarts.history);
+        let mut updated = HashSet::new();
+        for record in history {
+            if record.cause == RestartCause::Update {
+                updated.insert(record.pod.clone());
+            } else {
+                updated.remove(&record.pod);
+            }
+        }
         Self {
+            updated,
             phase: status.phase,
             failures: restarts.map_or(0, |restarts| restarts.failures),
             disruptions: restarts.map_or(0, |restarts| restarts.disruptions),
@@ -86,9 +101,21 @@ mod tests {
     fn ends_that_are_neither_failures_nor_disruptions_are_completions() {
         let before = told(1, 1, &["p0", "p1"]);
         let after = told(2, 2, &["p1", "p2", "p3", "p4"]);
-        assert_eq!(after.restarts_since(&before), [1, 1, 1]);
-        let none = [0; 3];
+        assert_eq!(after.restarts_since(&before), [1, 1, 1, 0]);
+        let none = [0; 4];
         assert_eq!(before.restarts_since(&before), none);
         assert_eq!(told(0, 0, &[]).restarts_since(&after), none);
+    }
+
+    #[test]
+    fn pods_that_were_renewed_are_no_completions() {
+        let record =
+            |cause| json!({"time": "2026-01-01T00:00:00Z", "pod": "a-w-0", "cause": cause, "reason": ""});
+        let after = json!({"restarts": {
+            "replacing": [{"pod": "a-w-0", "uid": "p0"}, {"pod": "a-w-1", "uid": "p1"}],
+            "history": [record("Failure"), record("Update")],
+        }});
+        let after = Told::of(&serde_json::from_value(after).unwrap());
+        assert_eq!(after.restarts_since(&told(0, 0, &[])), [0, 0, 1, 1]);
     }
 }

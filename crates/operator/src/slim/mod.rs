@@ -78,6 +78,9 @@ pub struct Annotations {
     /// The same on pods that former versions made, where it may be another one that the user wants to see.
     #[serde(default, rename = "kubectl.kubernetes.io/default-container")]
     pub shown_container: Option<String>,
+    /// A hash of the template that a pod was made from.
+    #[serde(default, rename = "trainyard.dev/template")]
+    pub template: Option<Box<str>>,
 }
 
 /// An owner of an object.

@@ -1,5 +1,6 @@
 //! A pod, as far as decisions need it.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -111,6 +112,7 @@ impl SlimPod {
             terminating: self.metadata.terminating(),
             labelled: self.metadata.is_fully_labelled(),
             released: self.released(),
+            template: self.template(),
             address: self
                 .status
                 .pod_ip
@@ -151,6 +153,12 @@ impl SlimPod {
         let wait = init.find(|container| container.name == WAIT_CONTAINER);
         let ended = wait.and_then(|wait| wait.state.terminated.as_ref());
         ended.is_some_and(|ended| ended.exit_code == 0)
+    }
+
+    /// The hash of the template that it was made from. A text that is none means nothing.
+    fn template(&self) -> Option<NonZeroU64> {
+        let text = self.metadata.annotations.as_ref()?.template.as_deref()?;
+        u64::from_str_radix(text, 16).ok().and_then(NonZeroU64::new)
     }
 
     /// The condition that the system sets on a pod that it takes away.

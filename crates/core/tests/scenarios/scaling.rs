@@ -1,0 +1,178 @@
+//! Jobs whose roles are given more pods or fewer while they run.
+
+use rstest::rstest;
+use trainyard_api::JobPhase::{self, Failed, Running, Scaling, Succeeded};
+use trainyard_api::RestartPolicy::{self, Always, Never, OnFailure};
+use trainyard_api::{RolePhase, TrainingJob};
+
+use crate::common::World;
+use crate::common::jobs::{Change, custom, mpi, pytorch, role, with_agent, workers};
+use crate::crashes::{Script, at_every_write};
+
+fn resize(world: &mut World, replicas: i32) {
+    world.edit(|spec| role(spec, "worker").replicas = Some(replicas));
+}
+
+fn rolling(replicas: i32, policy: RestartPolicy) -> TrainingJob {
+    workers(replicas, policy).rolls()
+}
+
+#[rstest]
+fn a_role_that_grows_gets_its_pods_and_goes_on(#[values(Never, OnFailure, Always)] policy: RestartPolicy) {
+    let mut world = World::running(rolling(2, policy));
+    resize(&mut world, 4);
+    world.reconcile();
+    assert_eq!(
+        world.log.pods[2..],
+        ["mnist-worker-2", "mnist-worker-3"],
+        "and the others are left alone"
+    );
+    assert_eq!(
+        (world.phase(), world.role("worker").phase),
+        (Some(Scaling), RolePhase::Starting)
+    );
+    assert_eq!(world.condition("Running"), "False Scaling");
+    assert_eq!(world.status().ready.as_deref(), Some("2/4"));
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert_eq!((world.log.pods.len(), world.log.deleted.len()), (4, 0));
+    assert_eq!(world.status().ready.as_deref(), Some("4/4"));
+    assert_eq!(world.status().accepted_rules.unwrap().roles[0].replicas, 4);
+}
+
+#[test]
+fn a_started_role_that_is_never_restarted_grows_though_the_server_takes_no_pod() {
+    let mut world = World::running(rolling(1, Never));
+    world.refusal = Some(trainyard_core::view::Refusal {
+        kind: "Pod",
+        name: "mnist-worker-1".to_owned(),
+        message: "exceeded quota".to_owned(),
+    });
+    resize(&mut world, 2);
+    world.settle();
+    assert_eq!(world.phase(), Some(Scaling), "it waits, and has not failed");
+    assert_eq!(world.role("worker").reason.as_deref(), Some("CreateFailed"));
+    world.refusal = None;
+    world.settle();
+    assert_eq!((world.phase(), world.pods.len()), (Some(Running), 2));
+}
+
+#[rstest]
+fn a_role_that_shrinks_loses_its_last_pods_and_nothing_counts(
+    #[values(Never, OnFailure, Always)] policy: RestartPolicy,
+) {
+    let mut world = World::running(rolling(4, policy).backoff_limit(0));
+    let written = world.log.statuses;
+    resize(&mut world, 2);
+    world.reconcile();
+    let deleted: Vec<&str> = world.log.deleted.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(deleted, ["mnist-worker-3", "mnist-worker-2"], "the highest first");
+    // However they end.
+    world.fail("mnist-worker-3", 1);
+    world.fail("mnist-worker-2", 143);
+    world.reconcile();
+    world.kubelets_remove();
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert_eq!(world.status().ready.as_deref(), Some("2/2"));
+    assert_eq!(world.log.statuses, written + 1);
+    world.succeed_all();
+    world.settle();
+    let end = if policy == Always { Running } else { Succeeded };
+    assert_eq!(world.phase(), Some(end), "of the pods that are left");
+}
+
+#[rstest]
+fn a_role_that_shrinks_and_grows_again_waits_for_the_pods_to_go(
+    #[values(Never, OnFailure)] policy: RestartPolicy,
+) {
+    let mut world = World::running(rolling(3, policy).backoff_limit(0));
+    resize(&mut world, 2);
+    world.reconcile();
+    resize(&mut world, 3);
+    world.reconcile();
+    assert_eq!(world.log.pods.len(), 3, "the last one is still on its way out");
+    world.fail("mnist-worker-2", 1);
+    world.reconcile();
+    assert_eq!(world.phase().map(JobPhase::is_terminal), Some(false));
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert_eq!((world.log.pods.len(), world.pods.len()), (4, 3));
+}
+
+#[test]
+fn a_pod_that_is_lost_after_the_role_has_grown_counts_as_any() {
+    let mut world = World::running(rolling(1, Never));
+    resize(&mut world, 2);
+    world.settle();
+    world.vanish("mnist-worker-1");
+    world.settle();
+    assert_eq!(world.phase(), Some(Failed));
+    assert_eq!(world.role("worker").reason.as_deref(), Some("PodMissing"));
+}
+
+#[test]
+fn a_role_that_has_ended_does_not_grow() {
+    let mut world = World::running(custom(&[("worker", 1), ("other", 1)]).rolls());
+    world.succeed("mnist-worker-0");
+    world.settle();
+    resize(&mut world, 3);
+    world.settle();
+    assert_eq!(world.role("worker").phase, RolePhase::Succeeded);
+    assert_eq!(world.log.pods.len(), 2);
+}
+
+#[test]
+fn the_launcher_runs_on_while_workers_come_and_go() {
+    let mut world = World::new(mpi("", 2).rolls());
+    world.settings = with_agent();
+    world.settle();
+    let launcher = world.pod("mnist-launcher-0").uid.clone();
+    resize(&mut world, 3);
+    world.settle();
+    assert_eq!((world.phase(), world.pods.len()), (Some(Running), 4));
+    resize(&mut world, 1);
+    world.settle();
+    assert_eq!((world.phase(), world.pods.len()), (Some(Running), 2));
+    assert_eq!(world.pod("mnist-launcher-0").uid, launcher);
+    world.edit(|spec| role(spec, "launcher").replicas = Some(2));
+    world.reconcile();
+    assert_eq!(world.condition("Accepted"), "False Invalid");
+    assert!(world.message("Accepted").contains("at most 1"));
+}
+
+#[test]
+fn what_pods_were_told_at_their_start_is_not_made_wrong() {
+    let mut world = World::running(pytorch(&[("worker", 2)]).rolls());
+    resize(&mut world, 3);
+    world.settle();
+    assert_eq!(world.condition("Accepted"), "False Invalid");
+    assert_eq!((world.phase(), world.pods.len()), (Some(Running), 2));
+}
+
+#[rstest]
+fn the_operator_dies_while_a_role_grows_and_shrinks(#[values(Never, OnFailure)] policy: RestartPolicy) {
+    let script: Script = |world, operator| {
+        operator(world);
+        world.run_all();
+        operator(world);
+        resize(world, 4);
+        operator(world);
+        world.run_all();
+        operator(world);
+        resize(world, 1);
+        operator(world);
+        resize(world, 2);
+        operator(world);
+        world.kubelets_remove();
+        operator(world);
+        world.run_all();
+        operator(world);
+    };
+    let points = at_every_write(&rolling(2, policy).backoff_limit(0), script, |world| {
+        assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+        assert_eq!(world.pods.len(), 2);
+        assert_eq!(world.status().ready.as_deref(), Some("2/2"));
+    });
+    assert!(points >= 15, "{points}");
+}
