@@ -7,9 +7,6 @@ use trainyard_api::{ConditionType, FieldError, JobPhase, RoleStatus, TrainingJob
 
 use crate::Kind;
 
-/// The type of the condition that says why an object is not run, or a change of it not carried out.
-pub const ACCEPTED: &str = ConditionType::Accepted.as_str();
-
 /// Why an object is not run, or a change of it not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {

@@ -109,13 +109,14 @@ fn told(object: &Value, child: &TrainingJob) -> Value {
     object
 }
 
-fn accepted(object: &Value) -> (String, String) {
+/// Why an object, or a change of it, is not carried out.
+fn refusal(object: &Value) -> (String, String) {
     let conditions = object["status"]["conditions"].as_array().unwrap();
-    let found = conditions
-        .iter()
-        .find(|condition| condition["type"] == "Accepted")
-        .unwrap();
-    assert_eq!(found["status"], "False");
+    let refuses = |condition: &&Value| match condition["type"].as_str().unwrap() {
+        "Accepted" => condition["status"] == "False",
+        kind => kind == "Refused" && condition["status"] == "True",
+    };
+    let found = conditions.iter().find(refuses).unwrap();
     let text = |member: &str| found[member].as_str().unwrap().to_owned();
     (text("reason"), text("message"))
 }
@@ -124,7 +125,7 @@ fn accepted(object: &Value) -> (String, String) {
 fn refused(object: &Value, child: Child<'_>) -> (String, String) {
     let plan = plan(object, child);
     assert_eq!(plan.child, ChildAction::Leave);
-    accepted(&json!({"status": plan.status.unwrap()}))
+    refusal(&json!({"status": plan.status.unwrap()}))
 }
 
 fn conditions(object: &Value) -> Vec<(&str, &str, &str)> {
@@ -259,7 +260,7 @@ fn what_the_engine_says_of_a_child_is_told_with_the_paths_of_the_object() {
         "lastTransitionTime": "2026-02-03T04:00:00Z",
     }]);
     child.status.as_mut().unwrap().conditions = serde_json::from_value(refused).unwrap();
-    let said = accepted(&told(&object, &child));
+    let said = refusal(&told(&object, &child));
     assert_eq!(said.0, "Unsupported");
     assert_eq!(said.1, "spec.workerTemplate.spec.containers[0]: is odd");
 }
@@ -288,7 +289,7 @@ fn names_of_pods_are_host_names(#[case] text: &str, #[case] length: usize, #[cas
     let plan = plan(&object, Child::None);
     assert_eq!(matches!(plan.child, ChildAction::Create(_)), fine.is_some());
     if fine.is_none() {
-        let (_, message) = accepted(&json!({"status": plan.status.unwrap()}));
+        let (_, message) = refusal(&json!({"status": plan.status.unwrap()}));
         assert!(message.starts_with("metadata.name: the pod name"), "{message}");
         assert!(message.ends_with("shorten the name by 1"), "{message}");
     }
@@ -345,7 +346,7 @@ fn what_another_operator_has_begun_is_left_to_it() {
     };
     let plan = kind("kubeflow-mpi").plan(&view);
     assert_eq!(plan.child, ChildAction::Leave);
-    let (reason, message) = accepted(&json!({"status": plan.status.unwrap()}));
+    let (reason, message) = refusal(&json!({"status": plan.status.unwrap()}));
     assert_eq!(reason, "ServedByAnother");
     assert!(message.contains("written by mpi-operator"), "{message}");
 }
@@ -362,7 +363,7 @@ fn what_the_server_says_of_a_child_is_told_and_it_is_tried_again() {
     };
     let plan = kind("kubeflow-mpi").plan(&view);
     assert!(matches!(plan.child, ChildAction::Create(_)));
-    let (reason, message) = accepted(&json!({"status": plan.status.unwrap()}));
+    let (reason, message) = refusal(&json!({"status": plan.status.unwrap()}));
     assert_eq!(reason, "Refused");
     assert!(message.ends_with("exceeded quota"), "{message}");
 }
@@ -412,6 +413,11 @@ fn a_change_that_is_not_possible_is_told_and_the_job_goes_on() {
     );
     assert!(!message.contains("updatePolicy"), "{message}");
     assert!(message.ends_with("The job goes on as it was."), "{message}");
+    let after = json!({"status": plan(&changed, Child::Job(&running)).status.unwrap()});
+    assert_eq!(
+        conditions(&after).pop(),
+        Some(("Running", "True", "MPIJobRunning"))
+    );
     // A job that has ended does not care.
     let ended = at(&before, JobPhase::Succeeded);
     assert_eq!(plan(&changed, Child::Job(&ended)).child, ChildAction::Leave);

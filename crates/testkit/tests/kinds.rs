@@ -31,7 +31,10 @@ fn main() -> ExitCode {
     lab::main_with(
         IMAGES,
         &[
-            ("a_bdap_job_runs_as_it_is", a_bdap_job_runs_as_it_is),
+            (
+                "np_is_honoured_and_a_finished_job_keeps_no_workers",
+                np_is_honoured_and_a_finished_job_keeps_no_workers,
+            ),
             ("a_kubeflow_job_runs_as_it_is", a_kubeflow_job_runs_as_it_is),
             ("what_can_not_be_served_says_why", what_can_not_be_served_says_why),
         ],
@@ -148,8 +151,8 @@ fn names(list: &Value) -> Vec<&str> {
     names
 }
 
-/// Five workers and two ranks; workers that say themselves when they are ready; none is left at the end.
-fn a_bdap_job_runs_as_it_is() {
+/// Bugs of its operator: all workers were used, whatever was asked for, and stayed at the end. Workers here say themselves when they are ready.
+fn np_is_honoured_and_a_finished_job_keeps_no_workers() {
     let (lab, _operator) = Lab::with_kinds("bdap");
     lab.apply_one(bdap("sum", 3)).unwrap();
     let what = format!("{BDAP} sum");
@@ -248,10 +251,8 @@ fn what_can_not_be_served_says_why() {
     let (lab, _operator) = Lab::with_kinds("unserved");
     let message = |object: &Value| {
         let conditions = object["status"]["conditions"].as_array().unwrap();
-        let found = conditions
-            .iter()
-            .find(|condition| condition["type"] == "Accepted")
-            .unwrap();
+        let told = |condition: &&Value| condition["type"] == "Accepted" || condition["type"] == "Refused";
+        let found = conditions.iter().find(told).unwrap();
         (found["reason"].to_string(), found["message"].to_string())
     };
 
@@ -272,12 +273,7 @@ fn what_can_not_be_served_says_why() {
     // Names of pods are host names.
     let long = "a".repeat(55);
     lab.apply_one(kubeflow(&long, &json!({}))).unwrap();
-    let (_, said) = message(&condition(
-        &lab,
-        &format!("{KUBEFLOW} {long}"),
-        "Accepted",
-        "False",
-    ));
+    let (_, said) = message(&condition(&lab, &format!("{KUBEFLOW} {long}"), "Refused", "True"));
     assert!(said.contains("metadata.name: the pod name"), "{said}");
 
     // A job of somebody else is not touched.

@@ -4,7 +4,9 @@ use serde_json::{Map, Value, json};
 use trainyard_api::{ConditionType, RestartCause};
 
 use crate::mpi::WORKER;
-use crate::report::{ACCEPTED, Report};
+use crate::report::Report;
+
+const ACCEPTED: &str = ConditionType::Accepted.as_str();
 
 /// The conditions of the child that are told, in this order.
 const TOLD: [ConditionType; 3] = [

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use trainyard_api::{ConditionType, JobPhase};
 
 use crate::mpi::{LAUNCHER, WORKER};
-use crate::report::{ACCEPTED, Report};
+use crate::report::Report;
 
 const CREATED: &str = "Created";
 const RUNNING: &str = "Running";
@@ -12,6 +12,8 @@ const RESTARTING: &str = "Restarting";
 const SUSPENDED: &str = "Suspended";
 const SUCCEEDED: &str = "Succeeded";
 const FAILED: &str = "Failed";
+/// The job, or a change of it, can't be carried out. The others know nothing like it: they leave such jobs without a word.
+const REFUSED: &str = "Refused";
 
 /// What programs that watch these jobs match on.
 const REASON_CREATED: &str = "MPIJobCreated";
@@ -26,11 +28,12 @@ const EVICTED: &str = "Evicted";
 
 /// The status of an object. What holds now comes last: many read only that.
 pub fn status(report: &Report<'_>) -> Value {
-    let mut conditions: Vec<Value> = past(report).chain(present(report)).collect();
-    conditions.extend(report.refusal().map(|refusal| {
-        let said = report.condition(ACCEPTED, false, &refusal.reason, &refusal.message);
+    let refused = report.refusal().map(|refusal| {
+        let said = report.condition(REFUSED, true, &refusal.reason, &refusal.message);
         updated(report, said)
-    }));
+    });
+    // A job that goes on as it was although a change of it was refused is what it was.
+    let conditions: Vec<Value> = past(report).chain(refused).chain(present(report)).collect();
     let mut status = Map::new();
     status.insert("conditions".to_owned(), conditions.into());
     status.extend(report.times().map(|(field, time)| (field.to_owned(), time)));
