@@ -248,6 +248,17 @@ mod tests {
     }
 
     #[test]
+    fn a_kind_that_is_not_known_is_named() {
+        let options = parse(&["--compat=", "--compat= ,"]);
+        assert!(options.kinds(&[]).unwrap().is_empty());
+        let error = parse(&["--compat=tfjob"])
+            .kinds(&[])
+            .map(|kinds| kinds.len())
+            .unwrap_err();
+        assert!(error.to_string().contains("\"tfjob\" is not a kind"), "{error}");
+    }
+
+    #[test]
     fn somebody_must_work() {
         assert!(
             refused("--concurrency=0").contains("1.."),

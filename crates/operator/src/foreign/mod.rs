@@ -102,6 +102,7 @@ impl Controller {
                 term = leadership.leading() => term,
             };
             let term = shutdown.child_token();
+            let mut tasks = JoinSet::new();
             let over = async {
                 while leadership.term() == Some(led) {
                     leadership.changed().await;
@@ -110,10 +111,12 @@ impl Controller {
             tokio::select! {
                 () = shutdown.cancelled() => {}
                 () = over => {}
-                () = controller.serve(&term) => {}
+                () = controller.serve(&term, &mut tasks) => {}
             }
             term.cancel();
             controller.queue.with(crate::queue::Core::close);
+            // A key is handed out again only once it was given back.
+            while tasks.join_next().await.is_some() {}
         }
         watches.shutdown().await;
     }
@@ -152,7 +155,7 @@ impl Controller {
     }
 
     /// Leads: looks at all objects, and then at each that changes, or whose child does.
-    async fn serve(self: &Arc<Self>, term: &CancellationToken) {
+    async fn serve(self: &Arc<Self>, term: &CancellationToken, tasks: &mut JoinSet<()>) {
         // Without both, children would be created that are there.
         while !self.store.is_listed() {
             self.listed.notified().await;
@@ -162,7 +165,6 @@ impl Controller {
         }
         self.queue.with(|core| core.open(self.store.keys()));
         let places = Arc::new(Semaphore::new(CONCURRENCY));
-        let mut tasks = JoinSet::new();
         loop {
             let Ok(place) = places.clone().acquire_owned().await else {
                 return;

@@ -277,6 +277,29 @@ async fn nothing_is_written_without_the_lead() {
     assert_eq!(server.written(), []);
 }
 
+/// A key that was out when a term ended would otherwise never be looked at again.
+#[tokio::test]
+async fn what_was_under_way_when_a_term_ended_is_looked_at_in_the_next() {
+    let server = Server::default();
+    let controller = Arc::new(controller(&server));
+    controller.store.listed(0, Version(5));
+    show(&controller, 10, &json!({}));
+    for _ in 0..2 {
+        let (term, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        controller
+            .store
+            .remember(&key(), "u", |memory| memory.created = None);
+        tokio::select! {
+            () = controller.serve(&term, &mut tasks) => {}
+            () = async { while server.writes.lock().unwrap().is_empty() { tokio::task::yield_now().await } } => {}
+        }
+        term.cancel();
+        controller.queue.with(crate::queue::Core::close);
+        while tasks.join_next().await.is_some() {}
+        assert_eq!(server.written(), [(Method::POST, JOBS.to_owned())]);
+    }
+}
+
 #[test]
 fn who_else_writes_a_status_is_seen() {
     let controller = controller(&Server::default());
