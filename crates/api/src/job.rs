@@ -81,6 +81,9 @@ use crate::status::TrainingJobStatus;
     validation = Rule::new("has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)")
         .field_path(".managedBy")
         .message("can't be changed: create a new job instead"),
+    validation = Rule::new("(has(self.dialect) ? self.dialect : 'Native') == (has(oldSelf.dialect) ? oldSelf.dialect : 'Native')")
+        .field_path(".dialect")
+        .message("can't be changed: create a new job instead"),
     validation = Rule::new("self.roles.size() == oldSelf.roles.size() && self.roles.all(r, oldSelf.roles.exists(o, o.name == r.name))")
         .field_path(".roles")
         .message("roles can't be added or removed: create a new job instead")
@@ -111,9 +114,38 @@ pub struct TrainingJobSpec {
     #[schemars(length(min = 1, max = 63))]
     pub managed_by: Option<String>,
 
+    /// Whose names, labels and lists of hosts the pods carry: ours, or those of another operator, for its users. The operator
+    /// sets it where it serves kinds of other operators. It can't be changed. Default: Native.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Dialect")]
+    pub dialect: Option<Dialect>,
+
     /// Limits in time and number, and what is left behind at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_policy: Option<RunPolicy>,
+}
+
+/// Whose names, labels and lists of hosts the pods of a job carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Dialect {
+    /// Ours.
+    #[default]
+    Native,
+    /// Those of an MPIJob of `kubeflow.org/v2beta1`.
+    KubeflowMpi,
+    /// Those of an MPIJob of `batch.test.bdap.com/v1`.
+    BdapMpi,
+}
+
+impl Dialect {
+    /// The word used in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Native => "Native",
+            Self::KubeflowMpi => "KubeflowMpi",
+            Self::BdapMpi => "BdapMpi",
+        }
+    }
 }
 
 /// One role: a number of equal pods.

@@ -23,8 +23,8 @@ pub use framework::{
     PytorchOptions,
 };
 pub use job::{
-    CleanPodPolicy, Completion, CreatePolicy, Dependency, DependencyState, NodeDownPolicy, Placement,
-    PodQuorum, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob, TrainingJobSpec,
+    CleanPodPolicy, Completion, CreatePolicy, Dependency, DependencyState, Dialect, NodeDownPolicy,
+    Placement, PodQuorum, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob, TrainingJobSpec,
     UpdatePolicy,
 };
 pub use reason::{ConditionType, Reason};

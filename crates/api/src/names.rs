@@ -23,6 +23,9 @@ pub const START_NOW: &str = "now";
 /// Annotation of a pod: a hash of the template that it was made from, where pods of other templates are replaced.
 pub const ANNOTATION_TEMPLATE: &str = "trainyard.dev/template";
 
+/// Annotation of a job that was made of an object of another operator: the generation of that object's spec that it follows.
+pub const ANNOTATION_GENERATION: &str = "trainyard.dev/generation";
+
 /// The name of a pod: `<job>-<role>-<index>`.
 pub fn pod(job: &str, role: &str, index: i32) -> String {
     format!("{job}-{role}-{index}")

@@ -58,7 +58,8 @@ async fn operate(options: Options) -> Result<()> {
     let client = client::build(config, metrics.clone())?;
     let shutdown = CancellationToken::new();
     stop_on_signals(shutdown.clone())?;
-    trainyard_operator::run(client, options, metrics, shutdown).await?;
+    let known = trainyard_compat::served();
+    trainyard_operator::run(client, options, &known, metrics, shutdown).await?;
     tracing::info!("stopped");
     Ok(())
 }

@@ -1,10 +1,14 @@
 //! `batch.test.bdap.com/v1` MPIJob, of MPI-Operator: a launcher, and workers that it reaches through the exec API.
 
+mod definition;
+mod status;
+
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::{
-    FieldError, FrameworkSpec, MpiAttach, MpiOptions, RestartPolicy, RoleSpec, TrainingJob, TrainingJobSpec,
+    Dialect, FieldError, FrameworkSpec, MpiAttach, MpiOptions, RestartPolicy, RoleSpec, RunPolicy,
+    TrainingJob, TrainingJobSpec, UpdatePolicy,
 };
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
@@ -18,11 +22,27 @@ pub const KIND: Kind = Kind {
     group: "batch.test.bdap.com",
     version: "v1",
     name: "MPIJob",
+    plural: "mpijobs",
+    flag: "bdap-mpi",
+    dialect: Dialect::BdapMpi,
+    managed_by: None,
+    their_operator: None,
+    suspend: None,
+    status: status::status,
+    definition: definition::definition,
     convert,
     paths: &[
         ("spec.roles[0].template", LAUNCHER_TEMPLATE),
+        (
+            "spec.roles[0].restartPolicy",
+            "spec.launcherTemplate.spec.restartPolicy",
+        ),
         ("spec.roles[0]", LAUNCHER_TEMPLATE),
         ("spec.roles[1].template", WORKER_TEMPLATE),
+        (
+            "spec.roles[1].restartPolicy",
+            "spec.workerTemplate.spec.restartPolicy",
+        ),
         ("spec.roles[1].replicas", NUM_WORKERS),
         ("spec.roles[1]", WORKER_TEMPLATE),
         ("spec.roles", NUM_WORKERS),
@@ -59,7 +79,7 @@ fn convert(object: Value) -> Result<Converted, Vec<FieldError>> {
          to pods/exec, and the launcher has the service account of its template"
             .to_owned(),
         "spec: the launcher's pod is named with an index, <job>-launcher-0; workers that still run are deleted when it has \
-         ended; a changed template is accepted only while the job is suspended"
+         ended; changes of workers, and of their number, are carried out while the job runs"
             .to_owned(),
     ]);
     let role = |name: &str, replicas, template, restart_policy| RoleSpec {
@@ -86,6 +106,11 @@ fn convert(object: Value) -> Result<Converted, Vec<FieldError>> {
                 role(LAUNCHER, 1, launcher, launcher_restarts),
                 role(WORKER, num_workers, worker, worker_restarts),
             ],
+            run_policy: Some(RunPolicy {
+                // Its users change workers, and their number, while a job runs.
+                update_policy: Some(UpdatePolicy::Roll),
+                ..RunPolicy::default()
+            }),
             ..TrainingJobSpec::default()
         },
         status: None,

@@ -3,14 +3,17 @@
 //! Its launcher is a Kubernetes Job, its workers are pods with an SSH server. Here processes are started through the
 //! agent: what images have of SSH stays unused.
 
+mod definition;
+mod status;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::{
-    CleanPodPolicy, CreatePolicy, FieldError, FrameworkSpec, MpiAttach, MpiImplementation, MpiOptions,
-    RestartPolicy, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
+    CleanPodPolicy, CreatePolicy, Dialect, FieldError, FrameworkSpec, MpiAttach, MpiImplementation,
+    MpiOptions, RestartPolicy, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
 };
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
@@ -23,12 +26,21 @@ pub const KIND: Kind = Kind {
     group: "kubeflow.org",
     version: "v2beta1",
     name: "MPIJob",
+    plural: "mpijobs",
+    flag: "kubeflow-mpi",
+    dialect: Dialect::KubeflowMpi,
+    managed_by: Some("/spec/runPolicy/managedBy"),
+    their_operator: Some(THEIR_OPERATOR),
+    suspend: Some("spec.runPolicy.suspend"),
+    status: status::status,
+    definition: definition::definition,
     convert,
     paths: &[
         ("spec.roles[0]", "spec.mpiReplicaSpecs.Launcher"),
         ("spec.roles[1]", "spec.mpiReplicaSpecs.Worker"),
         ("spec.roles", ROLES),
         ("spec.framework.mpi.slotsPerWorker", "spec.slotsPerWorker"),
+        ("spec.framework", "spec"),
         ("spec.suspend", "spec.runPolicy.suspend"),
         ("spec.managedBy", "spec.runPolicy.managedBy"),
     ],

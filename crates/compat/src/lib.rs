@@ -5,15 +5,24 @@
 //! counterpart is never dropped silently: each [`Converted`] has notes, and what can't be converted is a [`Refusal`]
 //! with the paths of the fields as the user wrote them.
 //!
+//! The operator serves these kinds in a cluster too: each is a [`ForeignKind`], see [`served`]. An object then owns a TrainingJob,
+//! and gets a status of its own kind.
+//!
 //! One file for each kind, and one line in the table `KINDS`.
 
 mod bdap_mpi_v1;
+mod definition;
 mod kubeflow_mpi_v2beta1;
 mod mpi;
 mod read;
+mod report;
+mod serve;
 
 use serde_json::Value;
-use trainyard_api::{FieldError, TrainingJob};
+use trainyard_api::{Dialect, FieldError, TrainingJob};
+use trainyard_core::foreign::ForeignKind;
+
+use report::Report;
 
 /// Stands for what the API server appends to `generateName`.
 const GENERATED_SUFFIX: &str = "xxxxx";
@@ -23,6 +32,21 @@ struct Kind {
     group: &'static str,
     version: &'static str,
     name: &'static str,
+    plural: &'static str,
+    /// The word by which users ask for it to be served.
+    flag: &'static str,
+    /// Whose names its pods carry where it is served.
+    dialect: Dialect,
+    /// Where its objects name the operator that runs them, as a JSON pointer.
+    managed_by: Option<&'static str>,
+    /// The name that its own operator has there.
+    their_operator: Option<&'static str>,
+    /// What suspends an object.
+    suspend: Option<&'static str>,
+    /// The status of an object.
+    status: fn(&Report<'_>) -> Value,
+    /// Its definition, for clusters that have none.
+    definition: fn(&Kind) -> Value,
     convert: fn(Value) -> Result<Converted, Vec<FieldError>>,
     /// Where users wrote what is somewhere else in a TrainingJob: ours, and theirs. The first that fits counts.
     paths: &'static [(&'static str, &'static str)],
@@ -40,6 +64,11 @@ impl Kind {
 
 /// The kinds that can be converted.
 const KINDS: &[Kind] = &[kubeflow_mpi_v2beta1::KIND, bdap_mpi_v1::KIND];
+
+/// The kinds that the operator can serve, each by its flag.
+pub fn served() -> Vec<&'static dyn ForeignKind> {
+    KINDS.iter().map(|kind| kind as &dyn ForeignKind).collect()
+}
 
 /// A job of another operator, as one of ours.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,8 +155,8 @@ pub fn convert(object: Value) -> Result<Converted, Refusal> {
     if errors.is_empty() {
         return Ok(converted);
     }
-    let theirs = |error: FieldError| FieldError::new(kind.their_path(&error.path), error.message);
-    Err(Refusal::Invalid(errors.into_iter().map(theirs).collect()))
+    let theirs = errors.into_iter().map(|error| kind.theirs(error));
+    Err(Refusal::Invalid(theirs.collect()))
 }
 
 fn names(object: &Value) -> (&str, &str) {

@@ -1,6 +1,6 @@
 //! Reads objects of other operators, and tells what it could not make use of.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -52,6 +52,29 @@ pub fn object<S: DeserializeOwned + Serialize>(mut object: Value) -> Result<Obje
         spec,
         notes,
     })
+}
+
+/// What makes an object that one and no other. What of it can't be read is as if it were not there: the server wrote it.
+pub fn identity(object: &Value) -> ObjectMeta {
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct Identity {
+        name: Option<String>,
+        namespace: Option<String>,
+        uid: Option<String>,
+        generation: Option<i64>,
+        deletion_timestamp: Option<Time>,
+    }
+    let metadata = object.get("metadata").map(Identity::deserialize);
+    let identity = metadata.and_then(Result::ok).unwrap_or_default();
+    ObjectMeta {
+        name: identity.name,
+        namespace: identity.namespace,
+        uid: identity.uid,
+        generation: identity.generation,
+        deletion_timestamp: identity.deletion_timestamp,
+        ..ObjectMeta::default()
+    }
 }
 
 /// The paths of what was given and is not in what was read.

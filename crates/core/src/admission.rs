@@ -2,7 +2,7 @@
 
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobSpec};
 
-use crate::{frameworks, status};
+use crate::{dialect, frameworks, status};
 
 /// Writes into the job what the user left out. Idempotent; nothing that the user wrote is changed.
 pub fn default(job: &mut TrainingJob) {
@@ -37,6 +37,7 @@ pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError>
             frameworks::unknown(&new.spec.framework.name),
         )),
     }
+    errors.extend(dialect::check(new));
     if let Some(old) = old {
         errors.extend(resized(old, new));
         errors.extend(resumed_unseen(old, new));

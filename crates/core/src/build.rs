@@ -19,7 +19,7 @@ use crate::frameworks::{Contribution, ExtraService, Identity};
 use crate::job::Job;
 use crate::plan::{PodKey, ServiceKey};
 use crate::view::Settings;
-use crate::{agent, attach, depends};
+use crate::{agent, attach, depends, dialect};
 
 /// The annotation that tells which container trains. It is ours alone: what the user wants to see by default may be
 /// another one.
@@ -231,6 +231,8 @@ pub fn pod_labels(job: &Job<'_>, key: PodKey) -> BTreeMap<String, String> {
     let role = job.roles.get(key.role).map_or("", |role| role.name);
     labels.insert(LABEL_ROLE.to_owned(), role.to_owned());
     labels.insert(LABEL_INDEX.to_owned(), key.index.to_string());
+    let others = dialect::labels(job, key).into_iter();
+    labels.extend(others.map(|(label, value)| (label.to_owned(), value)));
     labels
 }
 

@@ -14,6 +14,7 @@ use trainyard_api::{
 
 use crate::admission;
 use crate::depends::Awaited;
+use crate::dialect;
 use crate::frameworks::{self, Framework};
 use crate::plan::PodKey;
 
@@ -145,9 +146,10 @@ impl<'a> Job<'a> {
             .collect();
         // A status may have been edited by anybody.
         let name = object.metadata.name.as_deref()?;
+        let dialect = dialect::of(object);
         let mut names_so_far = HashSet::new();
         let mut is_sound = |role: &Role<'a>| {
-            let longest = names::pod(name, role.name, role.replicas - 1);
+            let longest = dialect::pod_name(dialect, name, role.name, role.replicas - 1);
             role.name.len() <= MAX_ROLE && longest.len() <= names::MAX_NAME && names_so_far.insert(role.name)
         };
         if roles.is_empty() || !roles.iter().all(&mut is_sound) {
@@ -228,7 +230,8 @@ impl<'a> Job<'a> {
 
     /// The name of a pod.
     pub fn pod_name(&self, key: PodKey) -> String {
-        names::pod(
+        dialect::pod_name(
+            dialect::of(self.object),
             self.name,
             self.roles.get(key.role).map_or("", |role| role.name),
             key.index,
@@ -238,8 +241,12 @@ impl<'a> Job<'a> {
     /// The key of a pod of that name, if the job has one.
     pub fn key(&self, pod: &str) -> Option<PodKey> {
         let rest = pod.strip_prefix(self.name)?.strip_prefix('-')?;
+        let is_single = |role: &str| dialect::is_single(dialect::of(self.object), role);
+        if is_single(rest) {
+            return self.role(rest).map(|(role, _)| PodKey { role, index: 0 });
+        }
         let (role, index) = rest.rsplit_once('-')?;
-        let (role, r) = self.role(role)?;
+        let (role, r) = self.role(role).filter(|_| !is_single(role))?;
         // Only the one spelling of a number that we use ourselves: not "+1", not "01".
         let key = PodKey {
             role,
@@ -248,15 +255,10 @@ impl<'a> Job<'a> {
         (key.index < r.replicas && index == key.index.to_string()).then_some(key)
     }
 
-    /// The host names of a role's pods, with `{}` for the index.
+    /// The names by which lists of hosts know a role's pods, with `{}` for the index.
     pub fn host_pattern(&self, role: &Role<'_>, domain: &str) -> String {
-        format!(
-            "{}-{}-{{}}.{}.{}.svc.{domain}",
-            self.name,
-            role.name,
-            names::service(self.name),
-            self.namespace
-        )
+        let domain = format!("{}.{}.svc.{domain}", names::service(self.name), self.namespace);
+        dialect::host_pattern(dialect::of(self.object), self.name, role.name, &domain)
     }
 
     /// The host name by which other pods find a pod.

@@ -14,6 +14,8 @@ pub mod attach;
 pub mod build;
 pub mod deduce;
 pub mod depends;
+mod dialect;
+pub mod foreign;
 pub mod frameworks;
 pub mod indices;
 pub mod job;

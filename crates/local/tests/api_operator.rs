@@ -41,7 +41,7 @@ impl Operator {
         let token = shutdown.clone();
         let task = tokio::spawn(async move {
             let metrics = Arc::new(Metrics::new());
-            trainyard_operator::run(client, options, metrics, token)
+            trainyard_operator::run(client, options, &[], metrics, token)
                 .await
                 .unwrap();
         });

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::view::Settings;
 
-use crate::act::Hands;
+use crate::act::{Gate, Hands};
 use crate::clock::{Clock, SystemClock};
 use crate::events::{Recorder, Senders};
 use crate::index::{Index, JobKey};
@@ -161,6 +161,11 @@ impl Engine {
     /// What the engine knows; warm once [`Index::is_listed_since`] says so.
     pub fn index(&self) -> Arc<Index> {
         self.index.clone()
+    }
+
+    /// What limits the number of requests that are under way.
+    pub fn gate(&self) -> Gate {
+        self.reconciler.hands.gate().clone()
     }
 
     /// Runs until `shutdown`, and then until what was begun has ended.

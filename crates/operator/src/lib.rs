@@ -12,7 +12,7 @@
 //!                                                        └──> events
 //! ```
 //!
-//! [`engine`] drives them while [`leader`] lets it; [`observer`] tells pods what the index knows; [`run`] adds what
+//! [`engine`] drives them while [`leader`] lets it; `foreign` does the same for kinds of other operators, beside it; [`observer`] tells pods what the index knows; [`run`] adds what
 //! surrounds them.
 
 pub mod act;
@@ -23,6 +23,7 @@ pub mod client;
 pub mod clock;
 pub mod engine;
 pub mod events;
+mod foreign;
 pub mod http;
 pub mod identity;
 pub mod index;
@@ -41,5 +42,5 @@ pub mod watch;
 mod run;
 
 pub use agent::{AGENT, OBSERVER_PORT};
-pub use options::Options;
+pub use options::{Options, UnknownKind};
 pub use run::{Error, WEBHOOK_SERVICE, run};

@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::index::{Kind, Source};
+use crate::index::Source;
 use crate::queue::{Backoff, jitter};
 use crate::slim::Version;
 use pages::{ListMeta, Splitter};
@@ -41,10 +41,8 @@ const WATCH_SECONDS: u32 = 240;
 /// What is followed.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The kind.
-    pub kind: Kind,
-    /// The scope's number, as the index counts.
-    pub scope: usize,
+    /// The kind, for those who read logs.
+    pub kind: &'static str,
     /// The path of the collection.
     pub path: String,
     /// Labels to select by.
@@ -320,7 +318,7 @@ fn take(line: &[u8], target: &Target, sink: &dyn Sink, version: &mut String) -> 
 /// One object that can't be decoded stalls nobody.
 fn decoded(target: &Target, result: Result<Version, serde_json::Error>) -> Option<Version> {
     if let Err(error) = &result {
-        tracing::error!(kind = target.kind.as_str(), %error, "left out an object that can't be decoded");
+        tracing::error!(kind = target.kind, %error, "left out an object that can't be decoded");
     }
     result.ok()
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use clap::builder::RangedU64ValueParser;
 use trainyard_api::validate::object_name_problem;
+use trainyard_core::foreign::ForeignKind;
 use trainyard_core::view::Settings;
 
 use crate::agent;
@@ -93,6 +94,17 @@ pub struct Options {
     )]
     pub cluster_domain: String,
 
+    /// Serve kinds of other operators too, as they are: kubeflow-mpi, bdap-mpi. May be given several times, or as a list
+    /// with commas. One that the cluster does not know yet is served as soon as it does.
+    #[arg(
+        long,
+        env = "TRAINYARD_COMPAT",
+        value_name = "KIND",
+        value_delimiter = ',',
+        require_equals = true
+    )]
+    pub compat: Vec<String>,
+
     /// How many jobs are worked on at once. Requests to the server are limited apart from this.
     #[arg(
         long,
@@ -113,6 +125,32 @@ impl Options {
         }
     }
 
+    /// The kinds of other operators to serve, each once, of those that are known.
+    pub fn kinds(
+        &self,
+        known: &[&'static dyn ForeignKind],
+    ) -> Result<Vec<&'static dyn ForeignKind>, UnknownKind> {
+        let mut kinds: Vec<&'static dyn ForeignKind> = Vec::new();
+        // A variable that is set to nothing is as good as one that is not set.
+        for wanted in self
+            .compat
+            .iter()
+            .map(|flag| flag.trim())
+            .filter(|flag| !flag.is_empty())
+        {
+            let Some(kind) = known.iter().find(|kind| kind.flag() == wanted) else {
+                return Err(UnknownKind {
+                    wanted: wanted.to_owned(),
+                    known: known.iter().map(|kind| kind.flag()).collect(),
+                });
+            };
+            if kinds.iter().all(|kind| kind.flag() != wanted) {
+                kinds.push(*kind);
+            }
+        }
+        Ok(kinds)
+    }
+
     /// The namespaces to look at, each once.
     pub fn namespaces(&self) -> Vec<String> {
         let mut namespaces: Vec<_> = self
@@ -125,6 +163,14 @@ impl Options {
         namespaces.dedup();
         namespaces
     }
+}
+
+/// A kind of another operator is wanted that is not known.
+#[derive(Debug, thiserror::Error)]
+#[error("--compat: {wanted:?} is not a kind that can be served: give one of {}", known.join(", "))]
+pub struct UnknownKind {
+    wanted: String,
+    known: Vec<&'static str>,
 }
 
 /// Reads the name of a namespace.
@@ -199,6 +245,17 @@ mod tests {
             parse(&["--watch-namespace=", "--watch-namespace= b , a"]).namespaces(),
             ["a", "b"]
         );
+    }
+
+    #[test]
+    fn a_kind_that_is_not_known_is_named() {
+        let options = parse(&["--compat=", "--compat= ,"]);
+        assert!(options.kinds(&[]).unwrap().is_empty());
+        let error = parse(&["--compat=tfjob"])
+            .kinds(&[])
+            .map(|kinds| kinds.len())
+            .unwrap_err();
+        assert!(error.to_string().contains("\"tfjob\" is not a kind"), "{error}");
     }
 
     #[test]

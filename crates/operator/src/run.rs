@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use trainyard_core::foreign::ForeignKind;
 
-use crate::admission::{self, Visitors};
+use crate::admission::{self, Reviewer, Visitors};
 use crate::agent;
 use crate::certs::{CertConfig, Manager, ServingCert};
 use crate::clock::SystemClock;
 use crate::engine::{Config, Engine};
+use crate::foreign::{Controller, Surroundings};
 use crate::http::{self, BindError, Probes};
 use crate::leader::{Elector, LeaderConfig, LeaderConfigError, Leadership, unique_identity};
 use crate::metrics::Metrics;
 use crate::observer::{ClusterKeys, OBSERVER_SERVICE, Observer};
-use crate::options::Options;
+use crate::options::{Options, UnknownKind};
 
 /// An engine that has not moved for so long never will.
 const LIFELESS: Duration = Duration::from_mins(1);
@@ -30,18 +32,24 @@ pub enum Error {
     /// The election is configured so that it can't work.
     #[error(transparent)]
     Leader(#[from] LeaderConfigError),
+    /// A kind of another operator is wanted that is not known.
+    #[error(transparent)]
+    Kind(#[from] UnknownKind),
     /// An address can't be served.
     #[error(transparent)]
     Bind(#[from] BindError),
 }
 
-/// Runs the operator until `shutdown`, and then until what was begun has ended.
+/// Runs the operator until `shutdown`, and then until what was begun has ended. `known` are the kinds of other operators
+/// that it can serve; which of them it does, the options say.
 pub async fn run(
     client: kube::Client,
     options: Options,
+    known: &[&'static dyn ForeignKind],
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
+    let kinds = options.kinds(known)?;
     let namespace = options
         .namespace
         .clone()
@@ -85,9 +93,25 @@ pub async fn run(
     let visitors = webhooks.is_some().then(Visitors::default);
     if let (Some(listener), Some(certificate), Some(visitors)) = (webhooks, &certificate, &visitors) {
         let (certificate, visitors) = (certificate.clone(), visitors.clone());
-        let serve = admission::serve(listener, certificate, metrics.clone(), visitors, serving.clone());
+        let reviewer = Reviewer::new(kinds.clone());
+        let serve = admission::serve(
+            listener,
+            certificate,
+            metrics.clone(),
+            reviewer,
+            visitors,
+            serving.clone(),
+        );
         tokio::spawn(complain("webhooks", serve));
     }
+    let foreign = foreign(
+        &engine,
+        &client,
+        &leadership,
+        options.namespaces(),
+        kinds,
+        &shutdown,
+    );
     if let (Some(listener), Some(certificate)) = (observer, &certificate) {
         let observer = Observer::new(
             engine.index(),
@@ -113,7 +137,7 @@ pub async fn run(
     let probes = probes(&engine, certificate, shutdown.clone());
     let server = tokio::spawn(http::serve(listener, metrics, probes, serving.clone()));
     let work = async {
-        engine.run(shutdown.clone()).await;
+        tokio::join!(engine.run(shutdown.clone()), foreign);
         release.cancel();
         if let Some(elector) = elector {
             // It ends by itself, also if the server can't be reached; a panic in it has been reported already.
@@ -131,6 +155,34 @@ pub async fn run(
     serving.cancel();
     let _ = server.await;
     Ok(())
+}
+
+/// Serves kinds of other operators until `shutdown`.
+fn foreign(
+    engine: &Engine,
+    client: &kube::Client,
+    leadership: &Leadership,
+    namespaces: Vec<String>,
+    kinds: Vec<&'static dyn ForeignKind>,
+    shutdown: &CancellationToken,
+) -> impl Future<Output = ()> + use<> {
+    let around = Surroundings {
+        client: client.clone(),
+        index: engine.index(),
+        leadership: leadership.clone(),
+        gate: engine.gate(),
+        clock: Arc::new(SystemClock),
+        namespaces,
+    };
+    let controllers = kinds
+        .into_iter()
+        .map(|kind| Controller::new(kind, around.clone()));
+    let running: Vec<_> = controllers
+        .map(|controller| controller.run(shutdown.clone()))
+        .collect();
+    async {
+        futures::future::join_all(running).await;
+    }
 }
 
 async fn bind_if(wanted: bool, address: SocketAddr) -> Result<Option<TcpListener>, BindError> {

@@ -38,19 +38,16 @@ impl Watches {
         let (tell, listed) = watch::channel(0);
         let tell = Arc::new(tell);
         let mut tasks = JoinSet::new();
-        for target in targets(namespaces) {
+        for (kind, scope, target) in targets(namespaces) {
             let feeder = Feeder {
-                kind: target.kind,
-                scope: target.scope,
+                kind,
+                scope,
                 index: index.clone(),
                 queue: queue.clone(),
                 metrics: metrics.clone(),
                 listed: tell.clone(),
                 complained: AtomicBool::new(false),
-                namespace: namespaces
-                    .get(target.scope)
-                    .filter(|_| target.kind != Kind::Node)
-                    .cloned(),
+                namespace: namespaces.get(scope).filter(|_| kind != Kind::Node).cloned(),
             };
             let (client, resync) = (client.clone(), resync.subscribe());
             tasks.spawn(async move { follow(client, target, &feeder, resync).await });
@@ -94,7 +91,7 @@ impl Watches {
     }
 }
 
-fn targets(namespaces: &[String]) -> Vec<Target> {
+fn targets(namespaces: &[String]) -> Vec<(Kind, usize, Target)> {
     let scopes: Vec<Option<&str>> = match namespaces {
         [] => vec![None],
         some => some.iter().map(|name| Some(name.as_str())).collect(),
@@ -102,13 +99,15 @@ fn targets(namespaces: &[String]) -> Vec<Target> {
     let children = Some(selector());
     let mut targets = Vec::new();
     for (scope, namespace) in scopes.into_iter().enumerate() {
-        let target = |kind, path, labels, metadata_only| Target {
-            kind,
-            scope,
-            path,
-            labels,
-            metadata_only,
-            page: 500,
+        let target = |kind: Kind, path, labels, metadata_only| {
+            let target = Target {
+                kind: kind.as_str(),
+                path,
+                labels,
+                metadata_only,
+                page: 500,
+            };
+            (kind, scope, target)
         };
         targets.extend([
             target(Kind::Job, TrainingJob::url_path(&(), namespace), None, false),
@@ -121,15 +120,15 @@ fn targets(namespaces: &[String]) -> Vec<Target> {
             ),
         ]);
     }
-    targets.push(Target {
-        kind: Kind::Node,
-        scope: 0,
+    let nodes = Target {
+        kind: Kind::Node.as_str(),
         path: Node::url_path(&(), None),
         labels: None,
         metadata_only: false,
         // A node lists every image it has: it is ten times as large as a pod.
         page: 100,
-    });
+    };
+    targets.push((Kind::Node, 0, nodes));
     targets
 }
 

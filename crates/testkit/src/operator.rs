@@ -47,7 +47,9 @@ pub fn in_process_with(more: &'static [&'static str]) -> Start {
                 let config = kube::Config::infer().await.context("no KUBECONFIG")?;
                 let metrics = Arc::new(Metrics::new());
                 let client = build_with_layer(config, metrics.clone(), &faults)?;
-                trainyard_operator::run(client, options(&namespace, more)?, metrics, shutdown).await?;
+                let known = trainyard_compat::served();
+                trainyard_operator::run(client, options(&namespace, more)?, &known, metrics, shutdown)
+                    .await?;
                 Ok(())
             })
         },
@@ -63,7 +65,8 @@ pub fn with_client(
         let client = client.clone();
         Box::pin(async move {
             let metrics = Arc::new(Metrics::new());
-            trainyard_operator::run(client(), options(&namespace, more)?, metrics, shutdown).await?;
+            let known = trainyard_compat::served();
+            trainyard_operator::run(client(), options(&namespace, more)?, &known, metrics, shutdown).await?;
             Ok(())
         })
     })

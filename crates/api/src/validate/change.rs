@@ -6,7 +6,7 @@
 //! | `backoffLimit`                                              | always upwards                  |
 //! | `replicas` and `template` of a role                         | while suspended; always with `updatePolicy: Roll` |
 //! | all else of a role, `completion`, framework options, `cleanPodPolicy`, `updatePolicy` | while suspended |
-//! | the framework's name, the set of roles, `managedBy`         | never                           |
+//! | the framework's name, the set of roles, `managedBy`, `dialect` | never                           |
 //!
 //! Of a job that has ended, the TTLs are all that may change: of anything else nothing would come.
 
@@ -135,6 +135,12 @@ pub(super) fn check(before: &TrainingJob, new: &TrainingJobSpec) -> Vec<FieldErr
     if old.managed_by != new.managed_by {
         errors.push(FieldError::new(
             "spec.managedBy",
+            "can't be changed: create a new job instead",
+        ));
+    }
+    if old.dialect.unwrap_or_default() != new.dialect.unwrap_or_default() {
+        errors.push(FieldError::new(
+            "spec.dialect",
             "can't be changed: create a new job instead",
         ));
     }

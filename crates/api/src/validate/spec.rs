@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::at::At;
 use super::{FieldError, depends, dns_label_problem, metadata, object_name_problem, pod};
-use crate::job::{Completion, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
+use crate::job::{Completion, Dialect, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
 use crate::names;
 
 /// The most pods one job may have: what the API server, and status lists, carry without harm.
@@ -78,6 +78,8 @@ fn roles(job: &str, spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
             format!("at most {MAX_ROLES} roles are possible"),
         ));
     }
+    // Other dialects name pods in other ways, and `trainyard-core` knows how.
+    let job = (spec.dialect.unwrap_or_default() == Dialect::Native).then_some(job);
     let mut seen = BTreeSet::new();
     let at = At::root("spec.roles");
     for (i, role) in spec.roles.iter().enumerate() {
@@ -104,7 +106,7 @@ fn roles(job: &str, spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn role(job: &str, at: &At<'_>, role: &RoleSpec, errors: &mut Vec<FieldError>) {
+fn role(job: Option<&str>, at: &At<'_>, role: &RoleSpec, errors: &mut Vec<FieldError>) {
     if let Some(problem) = dns_label_problem(&role.name) {
         errors.push(at.field("name").error(format!("the role's name {problem}")));
     }
@@ -113,7 +115,7 @@ fn role(job: &str, at: &At<'_>, role: &RoleSpec, errors: &mut Vec<FieldError>) {
         errors.push(at.field("replicas").error(format!(
             "{replicas} pods: give at least 1, or remove the role; to stop a job, set spec.suspend"
         )));
-    } else {
+    } else if let Some(job) = job {
         let longest = names::pod(job, &role.name, replicas - 1);
         if longest.len() > names::MAX_NAME {
             errors.push(at.field("name").error(format!(

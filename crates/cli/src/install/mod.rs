@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use trainyard_core::foreign::ForeignKind;
 pub use trainyard_operator::options::namespace_name;
 
 use crate::output;
@@ -36,6 +37,10 @@ Examples:
 
   # The definitions alone, for an operator that runs outside of the cluster:
   trainyard install --crds-only | kubectl apply --server-side -f -
+
+  # Serve the MPIJobs of two other operators, too. The second command is for clusters that do not know these kinds:
+  trainyard install --compat=kubeflow-mpi,bdap-mpi | kubectl apply --server-side -f -
+  trainyard install --compat=kubeflow-mpi,bdap-mpi --compat-crds-only | kubectl create -f -
 
   # A base for kustomize:
   trainyard install --output-dir trainyard/base")]
@@ -79,6 +84,20 @@ pub struct Args {
     #[arg(long)]
     no_agent: bool,
 
+    /// Serve this kind of another operator, too; can be given several times, or as a list with commas.
+    ///
+    /// The operator then gets rights on objects of that kind, and its webhooks check them. Their definition is not printed
+    /// with the rest: see --compat-crds-only.
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = foreign_kind)]
+    compat: Vec<&'static dyn ForeignKind>,
+
+    /// Print the definitions of the kinds of --compat and nothing else.
+    ///
+    /// For clusters in which their own operator never was. Give them to `kubectl create`, which leaves alone what is there:
+    /// `kubectl apply` would change a definition that another operator lives by.
+    #[arg(long, requires = "compat", conflicts_with_all = ["crds_only", "output_dir"])]
+    compat_crds_only: bool,
+
     /// Print the custom resource definitions and nothing else.
     #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks", "no_agent"])]
     crds_only: bool,
@@ -102,6 +121,8 @@ pub struct Settings {
     pub webhooks: bool,
     /// Whether pods get an agent, and the observer is served.
     pub agent: bool,
+    /// The kinds of other operators that are served, each once.
+    pub compat: Vec<&'static dyn ForeignKind>,
 }
 
 impl From<&Args> for Settings {
@@ -113,13 +134,25 @@ impl From<&Args> for Settings {
             replicas: args.replicas,
             webhooks: !args.no_webhooks,
             agent: !args.no_agent,
+            compat: {
+                let mut kinds = args.compat.clone();
+                kinds.sort_by_key(|kind| kind.flag());
+                kinds.dedup_by_key(|kind| kind.flag());
+                kinds
+            },
         }
     }
 }
 
 /// Prints the manifests, or writes them to files.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let parts = parts(&Settings::from(args))?;
+    let settings = Settings::from(args);
+    if args.compat_crds_only {
+        let crds: Vec<Value> = settings.compat.iter().map(|kind| kind.definition()).collect();
+        output::print(&output::yaml_documents(&crds)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let parts = parts(&settings)?;
     if let Some(directory) = &args.output_dir {
         write(directory, &parts)?;
     } else {
@@ -187,6 +220,19 @@ pub fn distinct(names: &[String]) -> Vec<String> {
         }
     }
     distinct
+}
+
+/// Reads the flag of a kind of another operator.
+fn foreign_kind(flag: &str) -> Result<&'static dyn ForeignKind, String> {
+    let known = trainyard_compat::served();
+    let found = known.iter().find(|kind| kind.flag() == flag);
+    found.copied().ok_or_else(|| {
+        let known: Vec<&str> = known.iter().map(|kind| kind.flag()).collect();
+        format!(
+            "it is not a kind that can be served: give one of {}",
+            known.join(", ")
+        )
+    })
 }
 
 /// Reads the name of the operator's own namespace from the command line. Those of the cluster would get labels that

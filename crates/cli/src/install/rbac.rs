@@ -34,7 +34,7 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
             role_binding(JOBS, watched, own),
         ]);
     }
-    objects.extend(user_roles());
+    objects.extend(user_roles(settings));
     objects
 }
 
@@ -57,6 +57,19 @@ fn job_rules(settings: &Settings) -> Value {
         // The credentials by which the pods of a job know each other, made once. Whose one is that has its name is asked, and
         // no more: Secrets are neither listed nor watched, changed nor deleted.
         rules.push(rule("", "secrets", None, &["create", "get"]));
+    }
+    if !settings.compat.is_empty() {
+        // Objects of other operators' kinds own jobs, which follow what they say.
+        rules.push(rule(GROUP, "trainingjobs", None, &["create", "update"]));
+    }
+    for kind in &settings.compat {
+        let (group, plural) = (kind.group(), kind.plural());
+        // Deleted when their time after their end is over.
+        rules.extend([
+            rule(group, plural, None, &["get", "list", "watch", "delete"]),
+            rule(group, &format!("{plural}/status"), None, &["update"]),
+            rule(group, &format!("{plural}/finalizers"), None, &["update"]),
+        ]);
     }
     Value::Array(rules)
 }
@@ -113,20 +126,34 @@ fn rule(group: &str, resource: &str, name: Option<&str>, verbs: &[&str]) -> Valu
 
 /// Roles that the cluster's own `view`, `edit` and `admin` take in, so that whoever may see or change pods in a
 /// namespace may see or change its jobs.
-fn user_roles() -> [Value; 2] {
-    let read = json!({
+fn user_roles(settings: &Settings) -> [Value; 2] {
+    let mut read = vec![json!({
         "apiGroups": [GROUP],
         "resources": ["trainingjobs", "trainingjobs/status"],
         "verbs": ["get", "list", "watch"],
-    });
-    let write = json!({
+    })];
+    let mut write = vec![json!({
         "apiGroups": [GROUP],
         "resources": ["trainingjobs"],
         "verbs": ["create", "update", "patch", "delete", "deletecollection"],
-    });
+    })];
+    for kind in &settings.compat {
+        let (group, plural) = (kind.group(), kind.plural());
+        let status = format!("{plural}/status");
+        read.push(
+            json!({"apiGroups": [group], "resources": [plural, status], "verbs": ["get", "list", "watch"]}),
+        );
+        write.push(rule(
+            group,
+            plural,
+            None,
+            &["create", "update", "patch", "delete", "deletecollection"],
+        ));
+    }
+    let all: Vec<Value> = read.iter().chain(&write).cloned().collect();
     [
-        aggregated(VIEW, &["view", "edit", "admin"], &json!([read])),
-        aggregated(EDIT, &["edit", "admin"], &json!([read, write])),
+        aggregated(VIEW, &["view", "edit", "admin"], &read.into()),
+        aggregated(EDIT, &["edit", "admin"], &all.into()),
     ]
 }
 

@@ -22,27 +22,50 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
     if !settings.webhooks {
         return Vec::new();
     }
-    let mut defaulting = webhook(settings, "default", MUTATE_PATH);
+    let jobs = Resource {
+        group: GROUP,
+        version: VERSION,
+        plural: "trainingjobs",
+    };
+    let foreign = settings.compat.iter().map(|kind| Resource {
+        group: kind.group(),
+        version: kind.version(),
+        plural: kind.plural(),
+    });
+    let mut defaulting = webhook(settings, "default", MUTATE_PATH, &jobs);
     defaulting["reinvocationPolicy"] = json!("Never");
-    let validating = webhook(settings, "validate", VALIDATE_PATH);
+    let validating = std::iter::once(jobs).chain(foreign);
+    let validating = validating.map(|resource| webhook(settings, "validate", VALIDATE_PATH, &resource));
     vec![
-        configuration("MutatingWebhookConfiguration", &defaulting),
-        configuration("ValidatingWebhookConfiguration", &validating),
+        configuration("MutatingWebhookConfiguration", &[defaulting]),
+        configuration("ValidatingWebhookConfiguration", &validating.collect::<Vec<_>>()),
     ]
 }
 
-fn configuration(kind: &str, webhook: &Value) -> Value {
+/// What a webhook is about.
+struct Resource {
+    group: &'static str,
+    version: &'static str,
+    plural: &'static str,
+}
+
+fn configuration(kind: &str, webhooks: &[Value]) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
         "metadata": names::cluster_metadata(WEBHOOK_CONFIGURATION),
-        "webhooks": [webhook],
+        "webhooks": webhooks,
     })
 }
 
-fn webhook(settings: &Settings, what: &str, path: &str) -> Value {
+fn webhook(settings: &Settings, what: &str, path: &str, resource: &Resource) -> Value {
+    let Resource {
+        group,
+        version,
+        plural,
+    } = resource;
     let mut webhook = json!({
-        "name": format!("{what}.trainingjobs.{GROUP}"),
+        "name": format!("{what}.{plural}.{group}"),
         "admissionReviewVersions": ["v1"],
         "clientConfig": {
             "service": {
@@ -53,15 +76,16 @@ fn webhook(settings: &Settings, what: &str, path: &str) -> Value {
             },
         },
         "rules": [{
-            "apiGroups": [GROUP],
-            "apiVersions": [VERSION],
+            "apiGroups": [group],
+            "apiVersions": [version],
             "operations": ["CREATE", "UPDATE"],
             // No subresource: writes of status never come here.
-            "resources": ["trainingjobs"],
+            "resources": [plural],
             "scope": "Namespaced",
         }],
         "failurePolicy": "Ignore",
-        "matchPolicy": "Equivalent",
+        // Of another operator's kind only the version that is served is ours to judge.
+        "matchPolicy": if *group == GROUP { "Equivalent" } else { "Exact" },
         "sideEffects": "None",
         "timeoutSeconds": 5,
         "matchConditions": [

@@ -108,6 +108,10 @@ fn args(settings: &Settings) -> Vec<String> {
     if settings.agent {
         args.push("--observer".to_owned());
     }
+    if !settings.compat.is_empty() {
+        let flags: Vec<&str> = settings.compat.iter().map(|kind| kind.flag()).collect();
+        args.push(format!("--compat={}", flags.join(",")));
+    }
     args.extend(
         settings
             .watch_namespaces

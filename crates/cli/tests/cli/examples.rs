@@ -7,11 +7,16 @@ use serde_json::Value;
 
 use super::{printed, repository, text};
 
-/// Every manifest under `examples/`.
+/// Those of other operators, of which there are several in one place.
+const FOREIGN: &str = "compat";
+
+/// Every manifest of ours under `examples/`.
 fn manifests() -> Vec<PathBuf> {
     let entries = fs::read_dir(repository().join("examples")).unwrap();
     let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.unwrap().path().join("job.yaml"))
+        .map(|entry| entry.unwrap().path())
+        .filter(|example| !example.ends_with(FOREIGN))
+        .map(|example| example.join("job.yaml"))
         .collect();
     files.sort();
     assert!(files.len() >= 2);
@@ -22,6 +27,25 @@ fn manifests() -> Vec<PathBuf> {
 fn all_are_valid() {
     for file in manifests() {
         assert!(printed(&format!("validate -f {}", file.display())).contains(": valid\n"));
+    }
+}
+
+#[test]
+fn those_of_other_operators_can_be_served() {
+    let examples = fs::read_dir(repository().join("examples").join(FOREIGN)).unwrap();
+    let files = examples.map(|entry| entry.unwrap().path());
+    let files: Vec<PathBuf> = files
+        .filter(|file| file.extension().is_some_and(|ext| ext == "yaml"))
+        .collect();
+    assert_eq!(files.len(), trainyard_compat::served().len());
+    for file in files {
+        assert!(printed(&format!("validate -f {}", file.display())).contains(": valid"));
+        let object: Value = serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+        let kinds = trainyard_compat::served();
+        let kind = kinds
+            .iter()
+            .find(|kind| text(&object, "/apiVersion").starts_with(kind.group()));
+        assert_eq!(kind.unwrap().review(None, &object), []);
     }
 }
 

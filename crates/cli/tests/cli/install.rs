@@ -16,13 +16,14 @@ use serde_json::{Value, json};
 
 use super::{id, list, objects, printed, text};
 
-pub const VARIANTS: [&str; 6] = [
+pub const VARIANTS: [&str; 7] = [
     "install",
     "install --namespace elsewhere --image registry.example/t:1 --replicas 3",
     "install --watch-namespace team-a --watch-namespace team-b",
     "install --no-webhooks",
     "install --no-webhooks --no-agent",
     "install --namespace team-a --watch-namespace team-a --no-webhooks --replicas 1",
+    "install --compat=kubeflow-mpi,bdap-mpi",
 ];
 
 pub fn find<'a>(objects: &'a [Value], kind: &str, name: &str) -> &'a Value {
@@ -283,5 +284,79 @@ fn names_are_those_of_the_operator() {
         secrets
             .iter()
             .any(|(_, rule)| rule["resourceNames"] == json!([names.secret]))
+    );
+}
+
+/// A definition that is there belongs to another operator.
+#[test]
+fn definitions_of_other_operators_are_printed_apart() {
+    let installed = objects("install --compat=kubeflow-mpi,bdap-mpi,kubeflow-mpi");
+    assert_eq!(of_kind(&installed, "CustomResourceDefinition").len(), 1);
+    let apart = objects("install --compat=kubeflow-mpi,bdap-mpi --compat-crds-only");
+    let names: Vec<_> = apart
+        .iter()
+        .map(|object| text(object, "/metadata/name"))
+        .collect();
+    assert_eq!(names, ["mpijobs.batch.test.bdap.com", "mpijobs.kubeflow.org"]);
+    apart.iter().for_each(round_trip::<CustomResourceDefinition>);
+    let all = json!(installed).to_string();
+    assert!(
+        !all.contains("customresourcedefinitions"),
+        "no right to definitions"
+    );
+}
+
+#[test]
+fn other_operators_kinds_cost_rights_only_where_they_are_served() {
+    let plain = objects("install");
+    let served = objects("install --compat=bdap-mpi");
+    assert!(rules_on(&plain, "ClusterRole", "mpijobs").is_empty());
+    let groups = |objects: &[Value]| {
+        let rules = rules_on(objects, "ClusterRole", "mpijobs/status");
+        let groups = rules
+            .iter()
+            .flat_map(|(_, rule)| list(rule, "/apiGroups").clone());
+        groups.collect::<BTreeSet<_>>()
+    };
+    assert_eq!(groups(&served), BTreeSet::from([json!("batch.test.bdap.com")]));
+    let creates = |objects: &[Value]| {
+        let rules = rules_on(objects, "ClusterRole", "trainingjobs");
+        let ours = rules
+            .iter()
+            .filter(|(role, _)| text(role, "/metadata/name") == "trainyard-jobs");
+        ours.flat_map(|(_, rule)| list(rule, "/verbs").clone())
+            .any(|verb| verb == "create")
+    };
+    assert!(creates(&served) && !creates(&plain));
+    let flags = |objects: &[Value]| {
+        let operator = find(objects, "Deployment", "trainyard-operator");
+        list(operator, "/spec/template/spec/containers/0/args").clone()
+    };
+    assert!(flags(&served).contains(&json!("--compat=bdap-mpi")));
+    assert!(!json!(flags(&plain)).to_string().contains("compat"));
+}
+
+#[test]
+fn objects_of_other_operators_are_checked_by_the_webhook() {
+    let objects = objects("install --compat=kubeflow-mpi");
+    let validating = find(&objects, "ValidatingWebhookConfiguration", "trainyard");
+    let names: Vec<_> = list(validating, "/webhooks")
+        .iter()
+        .map(|hook| text(hook, "/name"))
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "validate.trainingjobs.trainyard.dev",
+            "validate.mpijobs.kubeflow.org"
+        ]
+    );
+    let hook = &list(validating, "/webhooks")[1];
+    assert_eq!(hook["failurePolicy"], "Ignore");
+    let defaulting = find(&objects, "MutatingWebhookConfiguration", "trainyard");
+    assert_eq!(
+        list(defaulting, "/webhooks").len(),
+        1,
+        "what they wrote is not changed"
     );
 }

@@ -4,7 +4,7 @@
 mod claim;
 mod failure;
 mod gate;
-mod request;
+pub(crate) mod request;
 mod status;
 
 use std::sync::{Arc, OnceLock};

@@ -10,26 +10,26 @@ const FIELD_MANAGER: &str = "fieldManager=trainyard";
 
 /// The path of an object or a collection.
 #[derive(Clone, Debug)]
-pub(super) struct Path(String);
+pub(crate) struct Path(String);
 
 impl Path {
-    pub(super) fn pod(namespace: &str, name: &str) -> Self {
+    pub(crate) fn pod(namespace: &str, name: &str) -> Self {
         Self::of("/api/v1", namespace, "pods", name)
     }
 
-    pub(super) fn service(namespace: &str, name: &str) -> Self {
+    pub(crate) fn service(namespace: &str, name: &str) -> Self {
         Self::of("/api/v1", namespace, "services", name)
     }
 
-    pub(super) fn secret(namespace: &str, name: &str) -> Self {
+    pub(crate) fn secret(namespace: &str, name: &str) -> Self {
         Self::of("/api/v1", namespace, "secrets", name)
     }
 
-    pub(super) fn job(namespace: &str, name: &str) -> Self {
+    pub(crate) fn job(namespace: &str, name: &str) -> Self {
         Self::of("/apis/trainyard.dev/v1alpha1", namespace, "trainingjobs", name)
     }
 
-    fn of(group: &str, namespace: &str, plural: &str, name: &str) -> Self {
+    pub(crate) fn of(group: &str, namespace: &str, plural: &str, name: &str) -> Self {
         let mut path = format!("{group}/namespaces/{namespace}/{plural}");
         if !name.is_empty() {
             path.push('/');
@@ -38,12 +38,12 @@ impl Path {
         Self(path)
     }
 
-    pub(super) fn status(mut self) -> Self {
+    pub(crate) fn status(mut self) -> Self {
         self.0.push_str("/status");
         self
     }
 
-    pub(super) fn by_us(mut self) -> Self {
+    pub(crate) fn by_us(mut self) -> Self {
         self.0.push('?');
         self.0.push_str(FIELD_MANAGER);
         self
@@ -52,7 +52,7 @@ impl Path {
 
 /// What is wanted of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Whole,
     /// Only metadata: less for the server to write and for us to read.
     Metadata,
@@ -67,7 +67,7 @@ impl Answer {
     }
 }
 
-pub(super) fn request(
+pub(crate) fn request(
     method: Method,
     path: &Path,
     answer: Answer,
@@ -92,7 +92,7 @@ pub(super) fn request(
 /// Says which object is to be deleted, and how.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct DeleteOptions<'a> {
+pub(crate) struct DeleteOptions<'a> {
     api_version: &'static str,
     kind: &'static str,
     propagation_policy: &'static str,
@@ -104,16 +104,24 @@ pub(super) struct DeleteOptions<'a> {
 #[derive(Serialize)]
 struct Preconditions<'a> {
     uid: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none", rename = "resourceVersion")]
+    version: Option<&'a str>,
 }
 
 impl<'a> DeleteOptions<'a> {
-    pub(super) fn new(uid: &'a str, grace_period_seconds: Option<u32>) -> Self {
+    pub(crate) fn new(uid: &'a str, grace_period_seconds: Option<u32>) -> Self {
         Self {
             api_version: "v1",
             kind: "DeleteOptions",
             propagation_policy: "Background",
-            preconditions: Preconditions { uid },
+            preconditions: Preconditions { uid, version: None },
             grace_period_seconds,
         }
+    }
+
+    /// Only if it is still of this version.
+    pub(crate) fn of_version(mut self, version: &'a str) -> Self {
+        self.preconditions.version = Some(version);
+        self
     }
 }

@@ -1,6 +1,6 @@
 //! The webhooks: jobs are given their defaults and refused where they can't work, before they are stored.
 //!
-//! This is a thin adapter around `trainyard_core::admission`: [`review`] turns a request into an answer without any
+//! This is a thin adapter around `trainyard_core::admission`: [`Reviewer`] turns a request into an answer without any
 //! IO, [`serve`] carries both over HTTPS. The operator does not depend on its webhooks: the engine applies the same
 //! defaults and rules to what it finds.
 
@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-pub use review::{BadReview, Hook, review};
+pub use review::{BadReview, Hook, Reviewer};
 
 use crate::certs::ServingCert;
 use crate::http::{FEW_CLIENTS, serve_connections};
@@ -59,6 +59,7 @@ pub async fn serve(
     listener: TcpListener,
     certificate: Arc<ServingCert>,
     metrics: Arc<Metrics>,
+    reviewer: Reviewer,
     visitors: Visitors,
     shutdown: CancellationToken,
 ) -> Result<(), rustls::Error> {
@@ -66,7 +67,7 @@ pub async fn serve(
     serve_connections(
         listener,
         move |stream| acceptor.accept(stream),
-        router(&metrics, &visitors),
+        router(&metrics, &reviewer, &visitors),
         FEW_CLIENTS,
         shutdown,
     )
@@ -74,16 +75,17 @@ pub async fn serve(
     Ok(())
 }
 
-fn router(metrics: &Arc<Metrics>, visitors: &Visitors) -> Router {
+fn router(metrics: &Arc<Metrics>, reviewer: &Reviewer, visitors: &Visitors) -> Router {
     let slots = Arc::new(Semaphore::new(MAX_REQUESTS));
     let route = |hook| {
         let (slots, metrics, visitors) = (slots.clone(), metrics.clone(), visitors.clone());
+        let reviewer = reviewer.clone();
         post(move |body: Body| async move {
             visitors.0.send_replace(());
             let Ok(_slot) = slots.acquire().await else {
                 return StatusCode::SERVICE_UNAVAILABLE.into_response();
             };
-            let (result, answer) = answer(hook, body).await;
+            let (result, answer) = answer(&reviewer, hook, body).await;
             metrics.reviewed(hook.as_str(), result);
             answer
         })
@@ -93,7 +95,7 @@ fn router(metrics: &Arc<Metrics>, visitors: &Visitors) -> Router {
         .route("/validate", route(Hook::Validate))
 }
 
-async fn answer(hook: Hook, body: Body) -> (Review, Response) {
+async fn answer(reviewer: &Reviewer, hook: Hook, body: Body) -> (Review, Response) {
     let bad = |refusal: (StatusCode, String)| (Review::Unreadable, refusal.into_response());
     let body = match timeout(BODY_TIMEOUT, read(body)).await {
         Ok(Ok(body)) => body,
@@ -103,7 +105,7 @@ async fn answer(hook: Hook, body: Body) -> (Review, Response) {
             return bad((StatusCode::REQUEST_TIMEOUT, sentence.to_owned()));
         }
     };
-    match review(hook, &body) {
+    match reviewer.review(hook, &body) {
         Ok((result, answer)) => {
             let kind = [(header::CONTENT_TYPE, "application/json")];
             (result, (kind, answer).into_response())

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::admission;
+use trainyard_core::foreign::ForeignKind;
 
 use super::fill::fill;
 use crate::metrics;
@@ -120,6 +121,13 @@ struct Cause {
     message: String,
 }
 
+/// What a request is about.
+enum Concern {
+    None,
+    Job,
+    Foreign(&'static dyn ForeignKind),
+}
+
 /// What was decided about an object.
 enum Verdict {
     Allow,
@@ -127,53 +135,84 @@ enum Verdict {
     Deny(Vec<FieldError>),
 }
 
-/// Answers a review; and what became of it.
-pub fn review(hook: Hook, body: &[u8]) -> Result<(metrics::Review, Vec<u8>), BadReview> {
-    let review: Review = serde_json::from_slice(body)?;
-    let request = review.request.ok_or(BadReview::Empty)?;
-    let verdict = match (concerns_us(&request), hook) {
-        (false, _) => Verdict::Allow,
-        (true, Hook::Mutate) => mutate(&request.object),
-        (true, Hook::Validate) => validate(&request.object, &request.old_object),
-    };
-    let mut response = Answer {
-        uid: &request.uid,
-        allowed: true,
-        patch_type: None,
-        patch: None,
-        status: None,
-    };
-    let result = match verdict {
-        Verdict::Allow => metrics::Review::Allowed,
-        Verdict::Patch(patch) => {
-            response.patch_type = Some("JSONPatch");
-            response.patch = Some(ByteString(patch));
-            metrics::Review::Patched
-        }
-        Verdict::Deny(errors) => {
-            response.allowed = false;
-            response.status = Some(refusal(&request, errors));
-            metrics::Review::Denied
-        }
-    };
-    let reply = Reply {
-        api_version: &review.api_version,
-        kind: "AdmissionReview",
-        response,
-    };
-    Ok((result, serde_json::to_vec(&reply)?))
+/// Knows what to answer.
+#[derive(Clone, Default)]
+pub struct Reviewer {
+    /// The kinds of other operators that are looked at, too.
+    kinds: Vec<&'static dyn ForeignKind>,
 }
 
-/// Only what changes the specification of a job that is to stay. A job on its way out is let go whatever is wrong with
-/// it; else its finalizers could not be removed.
-fn concerns_us(request: &Request) -> bool {
-    matches!(request.operation.as_str(), "CREATE" | "UPDATE")
-        && request.sub_resource.as_deref().unwrap_or_default().is_empty()
-        && (request.kind.group.as_str(), request.kind.kind.as_str()) == (trainyard_api::GROUP, "TrainingJob")
-        && request
-            .object
-            .pointer("/metadata/deletionTimestamp")
-            .is_none_or(Value::is_null)
+impl Reviewer {
+    /// One that knows some kinds of other operators, too.
+    pub fn new(kinds: Vec<&'static dyn ForeignKind>) -> Self {
+        Self { kinds }
+    }
+
+    /// Answers a review; and what became of it.
+    pub fn review(&self, hook: Hook, body: &[u8]) -> Result<(metrics::Review, Vec<u8>), BadReview> {
+        let review: Review = serde_json::from_slice(body)?;
+        let request = review.request.ok_or(BadReview::Empty)?;
+        let verdict = match (self.concern(&request), hook) {
+            (Concern::None, _) | (Concern::Foreign(_), Hook::Mutate) => Verdict::Allow,
+            (Concern::Job, Hook::Mutate) => mutate(&request.object),
+            (Concern::Job, Hook::Validate) => validate(&request.object, &request.old_object),
+            (Concern::Foreign(kind), Hook::Validate) => validate_foreign(kind, &request),
+        };
+        let mut response = Answer {
+            uid: &request.uid,
+            allowed: true,
+            patch_type: None,
+            patch: None,
+            status: None,
+        };
+        let result = match verdict {
+            Verdict::Allow => metrics::Review::Allowed,
+            Verdict::Patch(patch) => {
+                response.patch_type = Some("JSONPatch");
+                response.patch = Some(ByteString(patch));
+                metrics::Review::Patched
+            }
+            Verdict::Deny(errors) => {
+                response.allowed = false;
+                response.status = Some(refusal(&request, errors));
+                metrics::Review::Denied
+            }
+        };
+        let reply = Reply {
+            api_version: &review.api_version,
+            kind: "AdmissionReview",
+            response,
+        };
+        Ok((result, serde_json::to_vec(&reply)?))
+    }
+
+    /// Only what changes the specification of an object that is to stay. One on its way out is let go whatever is wrong with
+    /// it; else its finalizers could not be removed.
+    fn concern(&self, request: &Request) -> Concern {
+        let changes = matches!(request.operation.as_str(), "CREATE" | "UPDATE")
+            && request.sub_resource.as_deref().unwrap_or_default().is_empty();
+        let goes = request.object.pointer("/metadata/deletionTimestamp");
+        if !changes || goes.is_some_and(|time| !time.is_null()) {
+            return Concern::None;
+        }
+        let named = (request.kind.group.as_str(), request.kind.kind.as_str());
+        if named == (trainyard_api::GROUP, "TrainingJob") {
+            return Concern::Job;
+        }
+        let mut kinds = self.kinds.iter();
+        let kind = kinds.find(|kind| (kind.group(), kind.kind()) == named);
+        kind.map_or(Concern::None, |kind| Concern::Foreign(*kind))
+    }
+}
+
+fn validate_foreign(kind: &dyn ForeignKind, request: &Request) -> Verdict {
+    let old = Some(&request.old_object).filter(|old| !old.is_null());
+    let errors = kind.review(old, &request.object);
+    if errors.is_empty() {
+        Verdict::Allow
+    } else {
+        Verdict::Deny(errors)
+    }
 }
 
 fn mutate(object: &Value) -> Verdict {

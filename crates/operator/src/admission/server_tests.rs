@@ -39,6 +39,7 @@ async fn start() -> Server {
         listener,
         serving.clone(),
         metrics.clone(),
+        Reviewer::default(),
         visitors.clone(),
         shutdown.clone(),
     ));

@@ -31,8 +31,13 @@ fn request(operation: &str, object: &Value, old: &Value) -> Value {
 }
 
 fn ask(hook: Hook, request: &Value) -> Value {
-    let answer: Value =
-        serde_json::from_slice(&review(hook, request.to_string().as_bytes()).unwrap().1).unwrap();
+    let answer: Value = serde_json::from_slice(
+        &Reviewer::default()
+            .review(hook, request.to_string().as_bytes())
+            .unwrap()
+            .1,
+    )
+    .unwrap();
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(answer["kind"], "AdmissionReview");
     assert_eq!(answer["response"]["uid"], "u-1");
@@ -327,7 +332,10 @@ fn a_name_that_is_still_to_be_generated_is_no_error() {
 fn what_is_no_review_is_an_error(#[case] body: &str) {
     let deep = "[".repeat(100_000);
     for body in [body, deep.as_str()] {
-        let error = review(Hook::Mutate, body.as_bytes()).unwrap_err().to_string();
+        let error = Reviewer::default()
+            .review(Hook::Mutate, body.as_bytes())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("AdmissionReview"), "{error}");
     }
 }

@@ -33,6 +33,14 @@ impl Inner {
         }
     }
 
+    /// Tells all listeners that some jobs have changed.
+    pub(super) fn announce(&mut self, changed: &[JobKey]) {
+        for key in changed {
+            self.listeners
+                .retain(|listener| listener.send(key.clone()).is_ok());
+        }
+    }
+
     pub(super) fn get(&self, key: &JobKey) -> Option<Known> {
         let uid = self.names.get(key)?;
         let owner = self.owners.get(uid)?;

@@ -26,7 +26,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::view::{Conflict, Departed, PodRow, Refusal, ServiceRow};
@@ -125,6 +125,8 @@ struct Inner {
     phases: [i64; JobPhase::ALL.len()],
     /// Those who want to hear of changes to a job.
     followers: HashMap<JobKey, watch::Sender<u64>>,
+    /// Those who want to hear which jobs themselves have changed.
+    listeners: Vec<mpsc::UnboundedSender<JobKey>>,
 }
 
 impl Index {
@@ -138,6 +140,7 @@ impl Index {
                 progress: Progresses::new(namespaces),
                 phases: [0; JobPhase::ALL.len()],
                 followers: HashMap::new(),
+                listeners: Vec::new(),
             }),
         }
     }
@@ -166,6 +169,13 @@ impl Index {
         sender.subscribe()
     }
 
+    /// Tells the keys of all jobs that change from now on. What their pods do changes them only through their status.
+    pub fn listen(&self) -> mpsc::UnboundedReceiver<JobKey> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        self.lock().listeners.push(sender);
+        receiver
+    }
+
     /// Whether a job has this very pod.
     pub fn has_pod(&self, key: &JobKey, name: &str, uid: &str) -> bool {
         let inner = self.lock();
@@ -189,6 +199,7 @@ impl Index {
         let mut inner = self.lock();
         let changed = inner.apply_job(job, source);
         inner.tell(changed.as_slice());
+        inner.announce(changed.as_slice());
         changed
     }
 
@@ -197,6 +208,8 @@ impl Index {
         let mut inner = self.lock();
         inner.apply_status(uid, metadata, status);
         inner.tell_of(uid);
+        let changed = inner.owners.get(uid).map(|owner| owner.key.clone());
+        inner.announce(changed.as_slice());
     }
 
     /// Removes a job. The key to look at, if it was there.
@@ -204,6 +217,7 @@ impl Index {
         let mut inner = self.lock();
         let changed = inner.delete_job(metadata);
         inner.tell(changed.as_slice());
+        inner.announce(changed.as_slice());
         changed
     }
 
@@ -355,6 +369,7 @@ impl Index {
         let mut changed = inner.listed(kind, scope, listed, began);
         changed.extend(inner.back(refused));
         inner.tell(&changed);
+        inner.announce(&changed);
         changed
     }
 

@@ -151,21 +151,15 @@ impl Meta {
             return false;
         };
         let owner = self.job().map(|owner| &*owner.name);
-        let said = [&**job, &**role, &**index];
-        // The name is the three with dashes between them; to compare costs no memory.
-        let mut rest = Some(&*self.name);
-        for (position, part) in said.iter().enumerate() {
-            rest = rest
-                .and_then(|rest| {
-                    if position == 0 {
-                        Some(rest)
-                    } else {
-                        rest.strip_prefix('-')
-                    }
-                })
-                .and_then(|rest| rest.strip_prefix(part));
-        }
-        owner == Some(&**job) && rest == Some("") && self.is_labelled()
+        // The name is the three with dashes between them, or the first two where there is one pod; to compare costs no
+        // memory.
+        let rest = self.name.strip_prefix(&**job);
+        let rest = rest.and_then(|rest| rest.strip_prefix('-')?.strip_prefix(&**role));
+        let fits = rest.is_some_and(|rest| match rest.strip_prefix('-') {
+            Some(number) => *number == **index,
+            None => rest.is_empty() && **index == *"0",
+        });
+        owner == Some(&**job) && fits && self.is_labelled()
     }
 
     /// Whether our watches, which select by label, see the object.

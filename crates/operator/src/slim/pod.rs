@@ -171,6 +171,8 @@ impl SlimPod {
         let told = annotations.and_then(|annotations| annotations.start.as_deref()) == Some(START_NOW);
         let runs = |wait: &Container| wait.state.running.is_some();
         !told && self.wait_container().is_some_and(runs)
+    }
+
     /// The hash of the template that it was made from. A text that is none means nothing.
     fn template(&self) -> Option<NonZeroU64> {
         let text = self.metadata.annotations.as_ref()?.template.as_deref()?;

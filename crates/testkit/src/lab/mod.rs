@@ -28,7 +28,7 @@ use backend::Backend;
 pub use backend::{Image, main, main_with};
 pub use follow::{Change, Follow};
 pub use manifest::{Role, job};
-use objects::{Wanted, resource_of};
+use objects::{Wanted, kind_of, resource_of};
 
 /// How long anything may take before a test gives up; far longer than it should, so that a busy machine fails none.
 const PATIENCE: Duration = Duration::from_mins(4);
@@ -121,6 +121,41 @@ impl Lab {
         (lab, operator, Value::Array(aliases))
     }
 
+    /// The same, with an operator that serves kinds of other operators too, and a cluster that knows these kinds.
+    pub fn with_kinds(name: &str) -> (Self, Operator) {
+        let lab = Self::new(name);
+        for kind in trainyard_compat::served() {
+            lab.define(kind.definition());
+            let all = format!("{}.{}", kind.kind(), kind.group());
+            lab.until("the kind is served", || lab.try_get(&all).map(drop));
+        }
+        let start = lab.backend.operator_with(&[
+            "--agent-image",
+            crate::images::AGENT,
+            "--compat=kubeflow-mpi,bdap-mpi",
+        ]);
+        let operator = Operator::start(&start, &lab.namespace);
+        (lab, operator)
+    }
+
+    /// Gives the cluster a definition, as `kubectl create` does. Whether it had none of that name.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn define(&self, definition: Value) -> bool {
+        let definition: DynamicObject = serde_json::from_value(definition).unwrap();
+        let (resource, _) = resource_of("customresourcedefinition");
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let created = self
+            .runtime
+            .block_on(api.create(&PostParams::default(), &definition));
+        match created {
+            Ok(_) => true,
+            Err(kube::Error::Api(status)) if status.is_already_exists() => false,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
     /// Whether this is the embedded cluster.
     pub fn is_embedded(&self) -> bool {
         matches!(self.backend, Backend::Embedded(_))
@@ -155,7 +190,7 @@ impl Lab {
     /// If it is no object that the lab knows.
     pub fn apply_one(&self, manifest: Value) -> Result<(), kube::Error> {
         let mut object: DynamicObject = serde_json::from_value(manifest).unwrap();
-        let (resource, namespaced) = resource_of(&object.types.as_ref().unwrap().kind);
+        let (resource, namespaced) = resource_of(&kind_of(object.types.as_ref().unwrap()));
         let api: Api<DynamicObject> = if namespaced {
             Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
         } else {

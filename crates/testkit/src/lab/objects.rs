@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret,
     Service, ServiceAccount,
 };
-use kube::api::ApiResource;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, GroupVersionKind, TypeMeta};
 use kube::core::Resource;
 use trainyard_api::TrainingJob;
 
@@ -48,6 +49,30 @@ impl<'a> Wanted<'a> {
     }
 }
 
+/// How tests name the kind of a manifest: kinds of other operators have their group behind them.
+pub(super) fn kind_of(types: &TypeMeta) -> String {
+    let group = types.api_version.split_once('/').map_or("", |(group, _)| group);
+    let is_foreign = trainyard_compat::served()
+        .iter()
+        .any(|kind| (kind.group(), kind.kind()) == (group, &*types.kind));
+    if is_foreign {
+        format!("{}.{group}", types.kind)
+    } else {
+        types.kind.clone()
+    }
+}
+
+/// The resource of a kind of another operator.
+fn foreign(kind: &str) -> ApiResource {
+    let served = trainyard_compat::served();
+    let found = served
+        .iter()
+        .find(|known| format!("{}.{}", known.kind(), known.group()).to_lowercase() == kind);
+    let found = found.unwrap_or_else(|| panic!("no operator serves a {kind}"));
+    let kind = GroupVersionKind::gvk(found.group(), found.version(), found.kind());
+    ApiResource::from_gvk_with_plural(&kind, found.plural())
+}
+
 /// The resource of a kind, and whether its objects are in namespaces.
 pub(super) fn resource_of(kind: &str) -> (ApiResource, bool) {
     fn of<K: Resource<DynamicType = ()>>() -> ApiResource {
@@ -66,6 +91,8 @@ pub(super) fn resource_of(kind: &str) -> (ApiResource, bool) {
         "persistentvolume" => (of::<PersistentVolume>(), false),
         "namespace" => (of::<Namespace>(), false),
         "node" | "nodes" => (of::<Node>(), false),
+        "customresourcedefinition" => (of::<CustomResourceDefinition>(), false),
+        kind if kind.contains('.') => (foreign(kind), true),
         _ => panic!("tests have not asked for a {kind} so far"),
     }
 }

@@ -1,0 +1,146 @@
+//! The status of an MPIJob, in the words that its users know.
+
+use serde_json::{Map, Value, json};
+use trainyard_api::{ConditionType, JobPhase};
+
+use crate::mpi::{LAUNCHER, WORKER};
+use crate::report::Report;
+
+const CREATED: &str = "Created";
+const RUNNING: &str = "Running";
+const RESTARTING: &str = "Restarting";
+const SUSPENDED: &str = "Suspended";
+const SUCCEEDED: &str = "Succeeded";
+const FAILED: &str = "Failed";
+/// The job, or a change of it, can't be carried out. The others know nothing like it: they leave such jobs without a word.
+const REFUSED: &str = "Refused";
+
+/// What programs that watch these jobs match on.
+const REASON_CREATED: &str = "MPIJobCreated";
+const REASON_RUNNING: &str = "MPIJobRunning";
+const REASON_RESTARTING: &str = "MPIJobRestarting";
+const REASON_SUSPENDED: &str = "MPIJobSuspended";
+const REASON_RESUMED: &str = "MPIJobResumed";
+const REASON_SUCCEEDED: &str = "MPIJobSucceeded";
+const REASON_FAILED: &str = "MPIJobFailed";
+const REASON_EVICTED: &str = "MPIJobEvicted";
+const EVICTED: &str = "Evicted";
+
+/// The status of an object. What holds now comes last: many read only that.
+pub fn status(report: &Report<'_>) -> Value {
+    let refused = report.refusal().map(|refusal| {
+        let said = report.condition(REFUSED, true, &refusal.reason, &refusal.message);
+        updated(report, said)
+    });
+    // A job that goes on as it was although a change of it was refused is what it was.
+    let conditions: Vec<Value> = past(report).chain(refused).chain(present(report)).collect();
+    let mut status = Map::new();
+    status.insert("conditions".to_owned(), conditions.into());
+    status.extend(report.times().map(|(field, time)| (field.to_owned(), time)));
+    let roles = [("Launcher", LAUNCHER), ("Worker", WORKER)];
+    let roles = roles.into_iter().filter_map(|(theirs, ours)| {
+        let role = report.role(ours)?;
+        let counts = [
+            ("active", role.active),
+            ("succeeded", role.succeeded),
+            ("failed", role.failed),
+        ];
+        // Theirs leave out what is 0.
+        let counts = counts.into_iter().filter(|(_, count)| *count != 0);
+        let counts: Map<String, Value> = counts
+            .map(|(name, count)| (name.to_owned(), json!(count)))
+            .collect();
+        Some((theirs.to_owned(), counts.into()))
+    });
+    let roles: Map<String, Value> = roles.collect();
+    if !roles.is_empty() {
+        status.insert("replicaStatuses".to_owned(), roles.into());
+    }
+    status.into()
+}
+
+/// What has been, and what held before and does not any more.
+fn past(report: &Report<'_>) -> impl Iterator<Item = Value> {
+    let name = report.name();
+    let phase = report.phase();
+    let created = report.child.is_some() || report.before(CREATED).is_some();
+    let created = created.then(|| {
+        (
+            CREATED,
+            true,
+            REASON_CREATED,
+            format!("MPIJob {name} is created."),
+        )
+    });
+    let now = current(phase);
+    let reason = now.map_or(REASON_RESUMED, |(_, reason)| reason);
+    let over = [
+        (SUSPENDED, REASON_RESUMED, format!("MPIJob {name} is resumed.")),
+        (RUNNING, reason, format!("MPIJob {name} is not running.")),
+        (RESTARTING, reason, format!("MPIJob {name} is not restarting.")),
+    ];
+    let over = over
+        .into_iter()
+        .filter(move |(kind, ..)| now.is_none_or(|(now, _)| now != *kind));
+    let over = over.filter(|(kind, ..)| report.before(kind).is_some());
+    let over = over.map(|(kind, reason, message)| (kind, false, reason, message));
+    let all = created.into_iter().chain(over.collect::<Vec<_>>());
+    let all: Vec<Value> = all
+        .map(|(kind, holds, reason, message)| {
+            updated(report, report.condition(kind, holds, reason, &message))
+        })
+        .collect();
+    all.into_iter()
+}
+
+/// The one condition that says where the job is.
+fn present(report: &Report<'_>) -> Option<Value> {
+    let name = report.name();
+    let phase = report.phase();
+    let (kind, mut reason) = current(phase)?;
+    let message = match phase {
+        JobPhase::Suspended => format!("MPIJob {name} is suspended."),
+        JobPhase::Restarting => format!("MPIJob {name} is restarting: pods that ended are being replaced."),
+        JobPhase::Succeeded => format!("MPIJob {name} successfully completed."),
+        JobPhase::Failed => {
+            let cause = report.status().and_then(|status| status.root_cause.as_ref());
+            if cause.is_some_and(|cause| cause.reason.as_deref() == Some(EVICTED)) {
+                reason = REASON_EVICTED;
+            }
+            let why = report
+                .holds(ConditionType::Failed)
+                .map(|failed| failed.message.as_str());
+            format!("MPIJob {name} has failed: {}", why.unwrap_or_default())
+        }
+        _ => format!("MPIJob {name} is running."),
+    };
+    Some(updated(report, report.condition(kind, true, reason, &message)))
+}
+
+/// The condition of a phase; none while a job is on its way.
+fn current(phase: JobPhase) -> Option<(&'static str, &'static str)> {
+    match phase {
+        JobPhase::Pending | JobPhase::Starting => None,
+        JobPhase::Running | JobPhase::Scaling | JobPhase::Paused => Some((RUNNING, REASON_RUNNING)),
+        JobPhase::Restarting => Some((RESTARTING, REASON_RESTARTING)),
+        JobPhase::Suspended => Some((SUSPENDED, REASON_SUSPENDED)),
+        JobPhase::Succeeded => Some((SUCCEEDED, REASON_SUCCEEDED)),
+        JobPhase::Failed => Some((FAILED, REASON_FAILED)),
+    }
+}
+
+/// The condition with the time at which anything of it was last changed, which these have besides the other.
+fn updated(report: &Report<'_>, mut condition: Map<String, Value>) -> Value {
+    let before = report.before(condition["type"].as_str().unwrap_or_default());
+    let same = before.filter(|before| {
+        ["status", "reason", "message"]
+            .iter()
+            .all(|member| before.get(*member) == condition.get(*member))
+    });
+    let since = same.and_then(|before| before.get("lastUpdateTime").cloned());
+    condition.insert(
+        "lastUpdateTime".to_owned(),
+        since.unwrap_or_else(|| report.time()),
+    );
+    condition.into()
+}

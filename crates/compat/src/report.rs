@@ -1,0 +1,141 @@
+//! What is told on an object of another operator: its status, made of that of its child.
+
+use jiff::{Timestamp, Unit};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde_json::{Map, Value, json};
+use trainyard_api::{ConditionType, FieldError, JobPhase, RoleStatus, TrainingJob, TrainingJobStatus};
+
+use crate::Kind;
+
+/// Why an object is not run, or a change of it not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub reason: String,
+    pub message: String,
+}
+
+impl Problem {
+    pub fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self {
+            reason: reason.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+/// All that a status is made of.
+pub struct Report<'a> {
+    pub kind: &'a Kind,
+    pub object: &'a Value,
+    /// The object's own child, if it has one.
+    pub child: Option<&'a TrainingJob>,
+    pub problem: Option<&'a Problem>,
+    pub now: Timestamp,
+}
+
+impl Report<'_> {
+    /// The object's namespace and name.
+    pub fn name(&self) -> String {
+        let part = |path: &str| {
+            self.object
+                .pointer(path)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        format!("{}/{}", part("/metadata/namespace"), part("/metadata/name"))
+    }
+
+    /// The child's status.
+    pub fn status(&self) -> Option<&TrainingJobStatus> {
+        self.child.and_then(|child| child.status.as_ref())
+    }
+
+    /// Where the child is in its life.
+    pub fn phase(&self) -> JobPhase {
+        self.status()
+            .and_then(|status| status.phase)
+            .unwrap_or(JobPhase::Pending)
+    }
+
+    /// The state of one role.
+    pub fn role(&self, name: &str) -> Option<&RoleStatus> {
+        self.status()?.roles.iter().find(|role| role.name == name)
+    }
+
+    /// The child's condition of a type, if it holds.
+    pub fn holds(&self, kind: ConditionType) -> Option<&Condition> {
+        self.child_condition(kind, "True")
+    }
+
+    fn child_condition(&self, kind: ConditionType, status: &str) -> Option<&Condition> {
+        let mut conditions = self.status()?.conditions.iter();
+        conditions.find(|condition| condition.type_ == kind.as_str() && condition.status == status)
+    }
+
+    /// Why it is not run: what was found here, or what the engine says of the child.
+    pub fn refusal(&self) -> Option<Problem> {
+        self.problem.cloned().or_else(|| {
+            let refused = self.child_condition(ConditionType::Accepted, "False")?;
+            let lines = refused.message.lines().map(|line| match line.split_once(": ") {
+                Some((path, rest)) => self.kind.theirs(FieldError::new(path, rest)).to_string(),
+                None => line.to_owned(),
+            });
+            let lines: Vec<String> = lines.collect();
+            Some(Problem::new(&refused.reason, lines.join("\n")))
+        })
+    }
+
+    /// The condition of a type that the object has so far.
+    pub fn before(&self, kind: &str) -> Option<&Value> {
+        condition(self.object, kind)
+    }
+
+    /// A condition, whose time moves only if its status does.
+    pub fn condition(&self, kind: &str, holds: bool, reason: &str, message: &str) -> Map<String, Value> {
+        let status = if holds { "True" } else { "False" };
+        let before = self.before(kind).filter(|before| before["status"] == status);
+        let since = before.and_then(|before| before.get("lastTransitionTime").cloned());
+        let members = [
+            ("type", kind.into()),
+            ("status", status.into()),
+            ("reason", reason.into()),
+            ("message", message.into()),
+            ("lastTransitionTime", since.unwrap_or_else(|| self.time())),
+        ];
+        members
+            .map(|(name, value): (&str, Value)| (name.to_owned(), value))
+            .into_iter()
+            .collect()
+    }
+
+    /// The time as the API writes it: whole seconds.
+    pub fn time(&self) -> Value {
+        json!(self.now.round(Unit::Second).unwrap_or(self.now).to_string())
+    }
+
+    /// When the child was started and when it ended, where it was and did.
+    pub fn times(&self) -> impl Iterator<Item = (&'static str, Value)> {
+        let status = self.status();
+        let times = [
+            ("startTime", status.and_then(|status| status.start_time.as_ref())),
+            (
+                "completionTime",
+                status.and_then(|status| status.completion_time.as_ref()),
+            ),
+        ];
+        let written = |time: &Time| json!(time.0.to_string());
+        times
+            .into_iter()
+            .filter_map(move |(field, time)| Some((field, written(time?))))
+    }
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    let mut conditions = object.pointer("/status/conditions")?.as_array()?.iter();
+    conditions.find(|condition| condition["type"] == kind)
+}
+
+/// Whether a condition of an object holds.
+pub fn is_true(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|condition| condition["status"] == "True")
+}

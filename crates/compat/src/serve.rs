@@ -1,0 +1,372 @@
+//! What is done about an object of another operator that is served in the cluster: which TrainingJob it owns, how changes of
+//! it become changes of that, and when it is deleted. Pure.
+//!
+//! The child is made once and then follows the object's spec by its generation, so that a newer version of this crate, which
+//! might translate in another way, leaves jobs alone that run. It has no time to live of its own: it would be made anew.
+//! The object is deleted when its time is over, and everything goes with it.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use serde_json::Value;
+use trainyard_api::names::ANNOTATION_GENERATION;
+use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobStatus};
+use trainyard_core::admission;
+use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView};
+
+use crate::report::{Problem, Report, is_true};
+use crate::{Kind, lines, read};
+
+/// What our sentences offer, and users of these kinds can't have.
+const OR_ROLL: &str = ", or create the job with spec.runPolicy.updatePolicy: Roll";
+
+/// What our sentences say of suspension, and what is meant by it where there is none.
+const NO_SUSPENSION: [(&str, &str); 2] = [
+    (
+        "can be changed only while the job is suspended: set spec.suspend to true first",
+        "can't be changed while the job runs: create the job anew",
+    ),
+    ("to stop a job, set spec.suspend", "to stop a job, delete it"),
+];
+
+/// The child that an object should have.
+struct Desired {
+    job: TrainingJob,
+    /// How long the object stays after its end, in seconds.
+    ttl: Option<i64>,
+}
+
+/// What the child of an object is to it.
+enum Kinship<'a> {
+    None,
+    Ours(&'a TrainingJob),
+    /// Ours, but it can't be read.
+    Unreadable(&'a str),
+    /// Of a former object of the same name: it is about to go.
+    Former,
+    Stranger,
+}
+
+impl ForeignKind for Kind {
+    fn flag(&self) -> &'static str {
+        self.flag
+    }
+
+    fn group(&self) -> &'static str {
+        self.group
+    }
+
+    fn version(&self) -> &'static str {
+        self.version
+    }
+
+    fn kind(&self) -> &'static str {
+        self.name
+    }
+
+    fn plural(&self) -> &'static str {
+        self.plural
+    }
+
+    fn definition(&self) -> Value {
+        (self.definition)(self)
+    }
+
+    fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
+        let metadata = read::identity(view.object);
+        if metadata.deletion_timestamp.is_some() || !self.is_ours(view.object) {
+            return ForeignPlan::default();
+        }
+        match self.kinship(&metadata, view.child) {
+            Kinship::None => self.childless(view, &metadata),
+            Kinship::Ours(child) => self.with_child(view, &metadata, child),
+            Kinship::Unreadable(error) => self.told(
+                view,
+                Problem::new("Invalid", format!("its TrainingJob can't be read: {error}: delete it")),
+            ),
+            Kinship::Former => ForeignPlan::default(),
+            Kinship::Stranger => self.told(
+                view,
+                Problem::new(
+                    "OwnershipConflict",
+                    "there is a TrainingJob of this name that is somebody else's, and it is not touched: rename this job, \
+                     or delete that one",
+                ),
+            ),
+        }
+    }
+
+    fn review(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+        if !self.is_ours(new) {
+            return Vec::new();
+        }
+        let desired = match self.desired(new) {
+            Ok(desired) => desired.job,
+            Err(errors) => return errors,
+        };
+        let before = old.and_then(|old| Some((self.desired(old).ok()?.job, ended(old))));
+        let Some((mut before, ended)) = before else {
+            return Vec::new();
+        };
+        before.status = ended.map(|phase| TrainingJobStatus {
+            phase: Some(phase),
+            ..TrainingJobStatus::default()
+        });
+        self.changes(&before, &desired)
+    }
+}
+
+impl Kind {
+    /// Whether it is for this operator to run an object.
+    fn is_ours(&self, object: &Value) -> bool {
+        let by = self.managed_by.and_then(|path| object.pointer(path)?.as_str());
+        by.is_none_or(|by| by == trainyard_api::MANAGED_BY_TRAINYARD || Some(by) == self.their_operator)
+    }
+
+    fn kinship<'a>(&self, object: &ObjectMeta, child: Child<'a>) -> Kinship<'a> {
+        let metadata = match child {
+            Child::None => return Kinship::None,
+            Child::Job(job) => &job.metadata,
+            Child::Malformed(metadata, _) => metadata,
+        };
+        let owners = metadata.owner_references.iter().flatten();
+        let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
+        let is_of_kind = |owner: &OwnerReference| {
+            let group = owner.api_version.split_once('/').map(|(group, _)| group);
+            (group, &*owner.kind, Some(&owner.name)) == (Some(self.group), self.name, object.name.as_ref())
+        };
+        match (owner, child) {
+            (Some(owner), Child::Job(job)) if Some(&owner.uid) == object.uid.as_ref() => Kinship::Ours(job),
+            (Some(owner), Child::Malformed(_, error)) if Some(&owner.uid) == object.uid.as_ref() => {
+                Kinship::Unreadable(error)
+            }
+            (Some(owner), _) if is_of_kind(owner) => Kinship::Former,
+            _ => Kinship::Stranger,
+        }
+    }
+
+    /// There is no child: it is made, unless the object has ended already.
+    fn childless(&self, view: &ForeignView<'_>, metadata: &ObjectMeta) -> ForeignPlan {
+        let desired = self.desired(view.object);
+        if ended(view.object).is_some() {
+            let end = view
+                .object
+                .pointer("/status/completionTime")
+                .and_then(Value::as_str);
+            let end = end.and_then(|end| end.parse().ok());
+            let ttl = desired.ok().and_then(|desired| desired.ttl);
+            return leave_at(end, ttl, view.now, ForeignPlan::default());
+        }
+        if let Some(writer) = view.other_writer {
+            let sentence = format!(
+                "its status is written by {writer}: another operator runs it. Stop that operator, and create this job anew"
+            );
+            return self.told(view, Problem::new("ServedByAnother", sentence));
+        }
+        match desired {
+            Err(errors) => self.told(view, Problem::new("Invalid", lines(&errors))),
+            Ok(desired) => {
+                let problem = view.refusal.map(|words| {
+                    Problem::new(
+                        "Refused",
+                        format!("the server does not take its TrainingJob: {words}"),
+                    )
+                });
+                ForeignPlan {
+                    child: ChildAction::Create(Box::new(adopted(self, desired.job, metadata))),
+                    ..problem.map_or_else(ForeignPlan::default, |problem| self.told(view, problem))
+                }
+            }
+        }
+    }
+
+    fn with_child(&self, view: &ForeignView<'_>, metadata: &ObjectMeta, child: &TrainingJob) -> ForeignPlan {
+        let phase = child.status.as_ref().and_then(|status| status.phase);
+        let has_ended = phase.is_some_and(JobPhase::is_terminal);
+        let mut problem = None;
+        let mut action = ChildAction::Leave;
+        let follows = generation_of(child) == metadata.generation;
+        if !follows && !has_ended && child.metadata.deletion_timestamp.is_none() {
+            match self.changed(view.object, metadata, child) {
+                Ok(job) => {
+                    problem = view.refusal.map(|words| {
+                        Problem::new(
+                            "Refused",
+                            format!(
+                                "the server does not take this change, and the job goes on as it was: {words}"
+                            ),
+                        )
+                    });
+                    action = ChildAction::Replace(Box::new(job));
+                }
+                Err(errors) => {
+                    let sentence = format!("{}\nThe job goes on as it was.", lines(&errors));
+                    problem = Some(Problem::new("ChangeRefused", sentence));
+                }
+            }
+        }
+        let plan = ForeignPlan {
+            child: action,
+            status: self.status(view, Some(child), problem),
+            ..ForeignPlan::default()
+        };
+        if !has_ended {
+            return plan;
+        }
+        let end = child
+            .status
+            .as_ref()
+            .and_then(|status| status.completion_time.as_ref());
+        let ttl = self.desired(view.object).ok().and_then(|desired| desired.ttl);
+        leave_at(end.map(|end| end.0), ttl, view.now, plan)
+    }
+
+    /// The child as it should be now that the object was changed.
+    fn changed(
+        &self,
+        object: &Value,
+        metadata: &ObjectMeta,
+        child: &TrainingJob,
+    ) -> Result<TrainingJob, Vec<FieldError>> {
+        let desired = self.desired(object)?.job;
+        let errors = self.changes(child, &desired);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let mut job = TrainingJob {
+            metadata: child.metadata.clone(),
+            spec: desired.spec,
+            status: None,
+        };
+        note_generation(&mut job, metadata.generation);
+        Ok(job)
+    }
+
+    /// What is wrong with a change from one child to another.
+    fn changes(&self, before: &TrainingJob, after: &TrainingJob) -> Vec<FieldError> {
+        let mut before = before.clone();
+        admission::default(&mut before);
+        if admission::is_always_possible(&before, after) {
+            return Vec::new();
+        }
+        let errors = admission::validate(Some(&before), after);
+        errors.into_iter().map(|error| self.theirs(error)).collect()
+    }
+
+    /// The child that an object should have, without what makes it that object's.
+    fn desired(&self, object: &Value) -> Result<Desired, Vec<FieldError>> {
+        let mut job = (self.convert)(object.clone())?.job;
+        job.metadata = ObjectMeta {
+            name: job.metadata.name,
+            generate_name: job.metadata.generate_name,
+            namespace: job.metadata.namespace,
+            ..ObjectMeta::default()
+        };
+        job.spec.dialect = Some(self.dialect);
+        job.spec.managed_by = None;
+        let run = job.spec.run_policy.as_mut();
+        let ttl = run.and_then(|run| run.ttl_seconds_after_finished.take());
+        admission::default(&mut job);
+        let errors = crate::problems(&job);
+        if errors.is_empty() {
+            Ok(Desired { job, ttl })
+        } else {
+            Err(errors.into_iter().map(|error| self.theirs(error)).collect())
+        }
+    }
+
+    /// An error as users of this kind read it.
+    pub(crate) fn theirs(&self, error: FieldError) -> FieldError {
+        // Sentences name one field of ours, which is somewhere else there, if anywhere.
+        let mut message = error.message.replace(OR_ROLL, "");
+        match self.suspend {
+            Some(theirs) => message = message.replace("spec.suspend", theirs),
+            None => {
+                for (ours, theirs) in NO_SUSPENSION {
+                    message = message.replace(ours, theirs);
+                }
+            }
+        }
+        FieldError::new(self.their_path(&error.path), message)
+    }
+
+    /// A plan that does nothing but tell what is wrong.
+    fn told(&self, view: &ForeignView<'_>, problem: Problem) -> ForeignPlan {
+        ForeignPlan {
+            status: self.status(view, None, Some(problem)),
+            ..ForeignPlan::default()
+        }
+    }
+
+    /// The object's status, if that is not what it should be.
+    fn status(
+        &self,
+        view: &ForeignView<'_>,
+        child: Option<&TrainingJob>,
+        problem: Option<Problem>,
+    ) -> Option<Value> {
+        let status = (self.status)(&Report {
+            kind: self,
+            object: view.object,
+            child,
+            problem: problem.as_ref(),
+            now: view.now,
+        });
+        let before = view.object.get("status").filter(|status| !status.is_null());
+        (before != Some(&status)).then_some(status)
+    }
+}
+
+/// The child, as one that belongs to an object.
+fn adopted(kind: &Kind, mut job: TrainingJob, object: &ObjectMeta) -> TrainingJob {
+    job.metadata.owner_references = Some(vec![OwnerReference {
+        api_version: format!("{}/{}", kind.group, kind.version),
+        kind: kind.name.to_owned(),
+        name: object.name.clone().unwrap_or_default(),
+        uid: object.uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        // Who deletes the object in the foreground waits until its pods are gone.
+        block_owner_deletion: Some(true),
+    }]);
+    note_generation(&mut job, object.generation);
+    job
+}
+
+fn note_generation(job: &mut TrainingJob, generation: Option<i64>) {
+    let annotations = job.metadata.annotations.get_or_insert_default();
+    let generation = generation.unwrap_or_default().to_string();
+    annotations.insert(ANNOTATION_GENERATION.to_owned(), generation);
+}
+
+/// The generation of the object that a child follows.
+fn generation_of(child: &TrainingJob) -> Option<i64> {
+    child
+        .metadata
+        .annotations
+        .as_ref()?
+        .get(ANNOTATION_GENERATION)?
+        .parse()
+        .ok()
+}
+
+/// How an object has ended, as its status says.
+fn ended(object: &Value) -> Option<JobPhase> {
+    [JobPhase::Succeeded, JobPhase::Failed]
+        .into_iter()
+        .find(|phase| is_true(object, phase.as_str()))
+}
+
+/// Has an object deleted when its time after its end is over.
+fn leave_at(end: Option<Timestamp>, ttl: Option<i64>, now: Timestamp, plan: ForeignPlan) -> ForeignPlan {
+    let (Some(end), Some(ttl)) = (end, ttl) else {
+        return plan;
+    };
+    match end.checked_add(SignedDuration::from_secs(ttl)) {
+        // What it has come to is told first.
+        Ok(due) if due <= now && plan.status.is_none() => ForeignPlan { delete: true, ..plan },
+        Ok(due) => ForeignPlan {
+            wake_at: Some(due),
+            ..plan
+        },
+        Err(_) => plan,
+    }
+}

@@ -1,0 +1,155 @@
+//! Whose names, labels and lists of hosts the pods of a job carry. One table: a line for each dialect.
+//!
+//! Users of other operators have scripts that look for a pod of a name, or for pods of a label. Where the operator serves
+//! their kinds, pods are what they know. What Trainyard itself goes by, its labels and its Services, is the same in
+//! every dialect.
+
+use trainyard_api::{Dialect, FieldError, TrainingJob, names};
+
+use crate::job::Job;
+use crate::plan::PodKey;
+
+/// What differs from one dialect to another.
+struct Habits {
+    /// The framework that it is for; none: any.
+    framework: Option<&'static str>,
+    /// The role whose pod has no index in its name, because there is never a second one.
+    single: Option<&'static str>,
+    /// What the lists of hosts call a pod.
+    hosts: HostNames,
+    /// Labels that pods have besides ours.
+    labels: fn(&Job<'_>, PodKey) -> Vec<(&'static str, String)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum HostNames {
+    /// The whole name, with the domain of the cluster.
+    Full,
+    /// The name of the pod.
+    Pod,
+}
+
+const LAUNCHER: &str = "launcher";
+
+const NATIVE: Habits = Habits {
+    framework: None,
+    single: None,
+    hosts: HostNames::Full,
+    labels: |_, _| Vec::new(),
+};
+
+const KUBEFLOW_MPI: Habits = Habits {
+    framework: Some("mpi"),
+    // Theirs is made by a Job, with five random characters. Ours can be told in advance.
+    single: Some(LAUNCHER),
+    hosts: HostNames::Full,
+    labels: kubeflow_labels,
+};
+
+const BDAP_MPI: Habits = Habits {
+    framework: Some("mpi"),
+    single: Some(LAUNCHER),
+    hosts: HostNames::Pod,
+    labels: |_, _| Vec::new(),
+};
+
+const fn habits(dialect: Dialect) -> &'static Habits {
+    match dialect {
+        Dialect::Native => &NATIVE,
+        Dialect::KubeflowMpi => &KUBEFLOW_MPI,
+        Dialect::BdapMpi => &BDAP_MPI,
+    }
+}
+
+/// The dialect of a job.
+pub(crate) fn of(job: &TrainingJob) -> Dialect {
+    job.spec.dialect.unwrap_or_default()
+}
+
+/// Whether the pods of a role have no index in their names.
+pub(crate) fn is_single(dialect: Dialect, role: &str) -> bool {
+    habits(dialect).single == Some(role)
+}
+
+/// The name of a pod.
+pub(crate) fn pod_name(dialect: Dialect, job: &str, role: &str, index: i32) -> String {
+    if is_single(dialect, role) {
+        format!("{job}-{role}")
+    } else {
+        names::pod(job, role, index)
+    }
+}
+
+/// What the lists of hosts call the pods of a role, with `{}` for the index; `domain` is that of the job's pods.
+pub(crate) fn host_pattern(dialect: Dialect, job: &str, role: &str, domain: &str) -> String {
+    let pod = if is_single(dialect, role) {
+        format!("{job}-{role}")
+    } else {
+        format!("{job}-{role}-{{}}")
+    };
+    match habits(dialect).hosts {
+        HostNames::Full => format!("{pod}.{domain}"),
+        HostNames::Pod => pod,
+    }
+}
+
+/// The labels that a pod has besides ours.
+pub(crate) fn labels(job: &Job<'_>, key: PodKey) -> Vec<(&'static str, String)> {
+    (habits(of(job.object)).labels)(job, key)
+}
+
+/// What is wrong with a job because of its dialect.
+pub(crate) fn check(job: &TrainingJob) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let dialect = of(job);
+    let given = &job.spec.framework.name;
+    if let Some(framework) = habits(dialect).framework.filter(|framework| framework != given) {
+        errors.push(FieldError::new(
+            "spec.dialect",
+            format!(
+                "{} is for jobs of {framework}, and this one is of {given}: remove it",
+                dialect.as_str()
+            ),
+        ));
+    }
+    if dialect == Dialect::Native {
+        return errors;
+    }
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    let last = |replicas: Option<i32>| replicas.unwrap_or(1).max(1) - 1;
+    let pods = job.spec.roles.iter();
+    let pods = pods.map(|role| pod_name(dialect, name, &role.name, last(role.replicas)));
+    if let Some(longest) = pods.max_by_key(String::len)
+        && longest.len() > names::MAX_NAME
+    {
+        errors.push(FieldError::new(
+            "metadata.name",
+            format!(
+                "the pod name {longest:?} would have {} characters; at most {} are possible: shorten the name by {}",
+                longest.len(),
+                names::MAX_NAME,
+                longest.len() - names::MAX_NAME
+            ),
+        ));
+    }
+    errors
+}
+
+/// Workers are counted from 0, unless the launcher is one of them: then it is the first.
+fn kubeflow_labels(job: &Job<'_>, key: PodKey) -> Vec<(&'static str, String)> {
+    let role = job.roles.get(key.role).map_or("", |role| role.name);
+    let options = job.object.spec.framework.mpi.as_ref();
+    let launcher_works = options.is_some_and(|options| options.launcher_as_worker == Some(true));
+    let index = match (role == LAUNCHER, launcher_works) {
+        (true, false) => None,
+        (true, true) => Some(0),
+        (false, works) => Some(key.index + i32::from(works)),
+    };
+    let mut labels = vec![
+        ("training.kubeflow.org/job-name", job.name.to_owned()),
+        ("training.kubeflow.org/job-role", role.to_owned()),
+        ("training.kubeflow.org/operator-name", "mpi-operator".to_owned()),
+    ];
+    labels.extend(index.map(|index| ("training.kubeflow.org/replica-index", index.to_string())));
+    labels
+}

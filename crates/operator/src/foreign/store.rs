@@ -1,0 +1,273 @@
+//! The objects of one kind, as the server last showed them, and what this process remembers of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::index::{JobKey, Source};
+use crate::slim::Version;
+
+/// Whose writes of a status are ours.
+const OURS: &str = "trainyard";
+
+/// An object, and what this process remembers of it.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// The object without its `managedFields`.
+    pub object: Arc<Value>,
+    /// Its UID.
+    pub uid: Arc<str>,
+    /// Who else writes its status.
+    pub other_writer: Option<Arc<str>>,
+    /// What is remembered of it.
+    pub memory: Memory,
+    version: Version,
+    scope: usize,
+    epoch: u32,
+}
+
+/// What this process remembers of an object.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Memory {
+    /// When its child was created, if the index does not have it yet.
+    pub created: Option<Instant>,
+    /// Why the server does not take its child.
+    pub refusal: Option<Arc<str>>,
+    /// The status that was last written, and what the server has kept of it.
+    pub told: Option<Arc<(Value, Value)>>,
+    /// It has been asked to go.
+    pub deleted: bool,
+}
+
+#[derive(Debug, Default)]
+struct Scope {
+    epoch: u32,
+    /// The newest version that lists and watches have shown.
+    reached: Version,
+    listed: bool,
+}
+
+/// The objects of one kind.
+#[derive(Debug)]
+pub(super) struct Store {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    entries: HashMap<JobKey, Entry>,
+    scopes: Vec<Scope>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    #[serde(default)]
+    manager: String,
+    #[serde(default)]
+    subresource: Option<String>,
+}
+
+/// What is read of an object's metadata.
+struct Identity {
+    key: JobKey,
+    uid: Arc<str>,
+    version: Version,
+}
+
+impl Identity {
+    fn of(object: &Value) -> Option<Self> {
+        let text = |field: &str| object.get("metadata")?.get(field)?.as_str();
+        Some(Self {
+            key: JobKey::new(text("namespace").unwrap_or_default(), text("name")?),
+            uid: text("uid")?.into(),
+            version: Version::parse(text("resourceVersion").unwrap_or_default()),
+        })
+    }
+}
+
+impl Store {
+    /// An empty store of so many scopes.
+    pub(super) fn new(scopes: usize) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                entries: HashMap::new(),
+                scopes: (0..scopes).map(|_| Scope::default()).collect(),
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn get(&self, key: &JobKey) -> Option<Entry> {
+        self.lock().entries.get(key).cloned()
+    }
+
+    pub(super) fn contains(&self, key: &JobKey) -> bool {
+        self.lock().entries.contains_key(key)
+    }
+
+    pub(super) fn keys(&self) -> Vec<JobKey> {
+        self.lock().entries.keys().cloned().collect()
+    }
+
+    /// Whether all that can be listed has been.
+    pub(super) fn is_listed(&self) -> bool {
+        self.lock().scopes.iter().all(|scope| scope.listed)
+    }
+
+    /// Takes an object in. Its version, and its key if that is news.
+    pub(super) fn apply(
+        &self,
+        json: &str,
+        scope: usize,
+        source: Source,
+    ) -> serde_json::Result<(Version, Option<JobKey>)> {
+        let mut object: Value = serde_json::from_str(json)?;
+        let managed = object.get_mut("metadata").and_then(Value::as_object_mut);
+        let managed = managed.and_then(|metadata| metadata.remove("managedFields"));
+        let written: Vec<Written> = managed
+            .map(serde_json::from_value)
+            .transpose()?
+            .unwrap_or_default();
+        let other_writer = written
+            .into_iter()
+            .find(|written| written.subresource.as_deref() == Some("status") && written.manager != OURS)
+            .map(|written| Arc::from(written.manager));
+        let Some(identity) = Identity::of(&object) else {
+            return Err(serde::de::Error::custom("it has neither name nor UID"));
+        };
+        let version = identity.version;
+        let changed = self.lock().put(identity, object, other_writer, scope, source);
+        Ok((version, changed))
+    }
+
+    /// Takes in the answer to a write of a status, unless something newer is there. What the server has kept of it.
+    pub(super) fn answered(&self, key: &JobKey, mut answer: Value) -> Value {
+        let kept = answer.get("status").cloned().unwrap_or_default();
+        if let Some(metadata) = answer.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.remove("managedFields");
+        }
+        let identity = Identity::of(&answer);
+        if let (Some(identity), Some(entry)) = (identity, self.lock().entries.get_mut(key))
+            && identity.uid == entry.uid
+            && identity.version > entry.version
+        {
+            entry.version = identity.version;
+            entry.object = Arc::new(answer);
+        }
+        kept
+    }
+
+    /// Changes what is remembered of an object.
+    pub(super) fn remember(&self, key: &JobKey, uid: &str, change: impl FnOnce(&mut Memory)) {
+        if let Some(entry) = self
+            .lock()
+            .entries
+            .get_mut(key)
+            .filter(|entry| *entry.uid == *uid)
+        {
+            change(&mut entry.memory);
+        }
+    }
+
+    /// Forgets an object that is gone. Its version.
+    pub(super) fn gone(&self, json: &str, scope: usize) -> serde_json::Result<Version> {
+        let object: Value = serde_json::from_str(json)?;
+        let Some(Identity { key, uid, version }) = Identity::of(&object) else {
+            return Ok(Version::default());
+        };
+        let mut inner = self.lock();
+        inner.reach(scope, version);
+        if inner.entries.get(&key).is_some_and(|entry| entry.uid == uid) {
+            inner.entries.remove(&key);
+        }
+        Ok(version)
+    }
+
+    /// A list of a version begins.
+    pub(super) fn listing(&self, scope: usize, version: Version) {
+        let mut inner = self.lock();
+        let Inner { entries, scopes } = &mut *inner;
+        let Some(state) = scopes.get_mut(scope) else {
+            return;
+        };
+        state.epoch = state.epoch.wrapping_add(1);
+        if version < state.reached {
+            // The cluster was restored from a backup: what is known is of another history.
+            let here = entries.values_mut().filter(|entry| entry.scope == scope);
+            here.for_each(|entry| entry.version = Version(0));
+        }
+        state.reached = version;
+    }
+
+    /// A list is complete: what it did not have is gone.
+    pub(super) fn listed(&self, scope: usize, version: Version) {
+        let mut inner = self.lock();
+        let Inner { entries, scopes } = &mut *inner;
+        let Some(state) = scopes.get_mut(scope) else {
+            return;
+        };
+        state.listed = true;
+        let epoch = state.epoch;
+        entries.retain(|_, entry| entry.scope != scope || entry.epoch == epoch || entry.version > version);
+    }
+
+    /// There is no such list, or none for us: what is not known is left alone.
+    pub(super) fn refused(&self, scope: usize) {
+        let mut inner = self.lock();
+        inner.entries.retain(|_, entry| entry.scope != scope);
+        if let Some(state) = inner.scopes.get_mut(scope) {
+            state.listed = true;
+        }
+    }
+}
+
+impl Inner {
+    fn reach(&mut self, scope: usize, version: Version) {
+        if let Some(scope) = self.scopes.get_mut(scope) {
+            scope.reached = scope.reached.max(version);
+        }
+    }
+
+    fn put(
+        &mut self,
+        identity: Identity,
+        object: Value,
+        other_writer: Option<Arc<str>>,
+        scope: usize,
+        source: Source,
+    ) -> Option<JobKey> {
+        let Identity { key, uid, version } = identity;
+        if source == Source::Watch {
+            self.reach(scope, version);
+        }
+        let epoch = self.scopes.get(scope).map_or(0, |scope| scope.epoch);
+        let memory = match self.entries.get_mut(&key) {
+            Some(known) if known.uid == uid => {
+                known.epoch = epoch;
+                if version <= known.version && version != Version(0) {
+                    return None;
+                }
+                std::mem::take(&mut known.memory)
+            }
+            _ => Memory::default(),
+        };
+        let entry = Entry {
+            object: Arc::new(object),
+            uid,
+            other_writer,
+            memory,
+            version,
+            scope,
+            epoch,
+        };
+        self.entries.insert(key.clone(), entry);
+        Some(key)
+    }
+}

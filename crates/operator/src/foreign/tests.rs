@@ -1,0 +1,340 @@
+//! One kind on a server that is not there.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use kube::client::Body;
+use serde_json::{Value, json};
+use trainyard_api::{FieldError, TrainingJob};
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::index::{Kind, Source};
+use crate::slim::{JobObject, Version};
+
+/// A kind whose objects own a job, and say in their status which phase it is in.
+struct Toy;
+
+impl ForeignKind for Toy {
+    fn flag(&self) -> &'static str {
+        "toy"
+    }
+    fn group(&self) -> &'static str {
+        "toys.example"
+    }
+    fn version(&self) -> &'static str {
+        "v1"
+    }
+    fn kind(&self) -> &'static str {
+        "Toy"
+    }
+    fn plural(&self) -> &'static str {
+        "toys"
+    }
+    fn definition(&self) -> Value {
+        Value::Null
+    }
+    fn review(&self, _: Option<&Value>, _: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+    fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
+        let name = view.object["metadata"]["name"].as_str().unwrap().to_owned();
+        let (child, phase) = match (view.child, view.refusal) {
+            (Child::Job(_), _) => (ChildAction::Leave, Some("there".to_owned())),
+            (_, refusal) => {
+                let mut job = TrainingJob::default();
+                job.metadata.name = Some(name);
+                (ChildAction::Create(Box::new(job)), refusal.map(ToOwned::to_owned))
+            }
+        };
+        let status = phase.map(
+            |phase| json!({"phase": phase, "conditions": [{"lastTransitionTime": view.now.to_string()}]}),
+        );
+        let is = view.object.pointer("/status/phase");
+        let news = status.filter(|status| status.get("phase") != is);
+        let delete = view.object["spec"]["over"] == true;
+        ForeignPlan {
+            child,
+            status: news.filter(|_| !delete),
+            delete,
+            wake_at: None,
+        }
+    }
+}
+
+static TOY: Toy = Toy;
+static VERSION: AtomicUsize = AtomicUsize::new(100);
+
+/// A server that takes every write but those that it is told to refuse.
+#[derive(Clone, Default)]
+struct Server {
+    writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
+    refuses: Arc<Mutex<Option<(Method, u16)>>>,
+    /// Whether it forgets what a status says, as a definition without fields has it.
+    forgets: bool,
+}
+
+impl Server {
+    fn client(&self) -> kube::Client {
+        let server = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                let mut body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let path = parts.uri.path().to_owned();
+                server
+                    .writes
+                    .lock()
+                    .unwrap()
+                    .push((parts.method.clone(), path, body.clone()));
+                let refused = server.refuses.lock().unwrap().filter_method(&parts.method);
+                if let Some(code) = refused {
+                    body =
+                        json!({"kind": "Status", "code": code, "reason": "Forbidden", "message": "not here"});
+                    let body = Full::new(Bytes::from(body.to_string()));
+                    return Ok::<_, std::convert::Infallible>(
+                        Response::builder().status(code).body(body).unwrap(),
+                    );
+                }
+                if server.forgets && body.is_object() {
+                    body["status"] = json!({});
+                }
+                if body.is_object() {
+                    let version = VERSION.fetch_add(1, Ordering::Relaxed);
+                    body["metadata"]["resourceVersion"] = version.to_string().into();
+                }
+                Ok(Response::new(Full::new(Bytes::from(body.to_string()))))
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// What was written since the last time.
+    fn written(&self) -> Vec<(Method, String)> {
+        let mut writes = self.writes.lock().unwrap();
+        writes.drain(..).map(|(method, path, _)| (method, path)).collect()
+    }
+}
+
+trait FilterMethod {
+    fn filter_method(&self, method: &Method) -> Option<u16>;
+}
+
+impl FilterMethod for Option<(Method, u16)> {
+    fn filter_method(&self, method: &Method) -> Option<u16> {
+        self.as_ref()
+            .filter(|(refused, _)| refused == method)
+            .map(|(_, code)| *code)
+    }
+}
+
+fn controller(server: &Server) -> Controller {
+    let index = Arc::new(Index::new(&[]));
+    for kind in [Kind::Job, Kind::Pod, Kind::Service] {
+        index.listing(kind, 0, Version(5));
+        index.listed(kind, 0, Version(5), Instant::now());
+    }
+    let around = Surroundings {
+        client: server.client(),
+        index,
+        leadership: Leadership::always(),
+        gate: Gate::new(4),
+        clock: Arc::new(SystemClock),
+        namespaces: Vec::new(),
+    };
+    Controller::new(&TOY, around)
+}
+
+fn key() -> JobKey {
+    JobKey::new("ns", "a")
+}
+
+fn show(controller: &Controller, version: u64, more: &Value) {
+    let mut object = json!({
+        "apiVersion": "toys.example/v1", "kind": "Toy",
+        "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": version.to_string()},
+    });
+    for (name, value) in more.as_object().unwrap() {
+        object[name] = value.clone();
+    }
+    controller
+        .store
+        .apply(&object.to_string(), 0, Source::Watch)
+        .unwrap();
+}
+
+fn show_child(controller: &Controller) {
+    let job = json!({
+        "metadata": {"name": "a", "namespace": "ns", "uid": "c", "resourceVersion": "50"},
+        "spec": {"framework": {"name": "custom"}, "roles": []},
+    });
+    let job = JobObject::decode(&job.to_string()).unwrap();
+    controller.around.index.apply_job(job, Source::Watch);
+}
+
+async fn look(controller: &Controller) -> Next {
+    controller.reconcile(&key(), &CancellationToken::new()).await
+}
+
+const JOBS: &str = "/apis/trainyard.dev/v1alpha1/namespaces/ns/trainingjobs";
+const STATUS: &str = "/apis/toys.example/v1/namespaces/ns/toys/a/status";
+
+#[tokio::test]
+async fn an_object_costs_one_creation_and_one_status_and_then_nothing() {
+    let server = Server::default();
+    let controller = controller(&server);
+    assert!(matches!(look(&controller).await, Next::Rest), "there is none");
+    show(&controller, 10, &json!({}));
+    assert!(
+        matches!(look(&controller).await, Next::At(_)),
+        "it is looked whether the child comes"
+    );
+    look(&controller).await;
+    assert_eq!(server.written(), [(Method::POST, JOBS.to_owned())], "once");
+    show_child(&controller);
+    assert!(matches!(look(&controller).await, Next::Rest));
+    assert_eq!(server.written(), [(Method::PUT, STATUS.to_owned())]);
+    for _ in 0..3 {
+        assert!(matches!(look(&controller).await, Next::Rest));
+    }
+    assert_eq!(server.written(), []);
+}
+
+#[tokio::test]
+async fn a_status_that_the_server_forgets_is_not_written_over_and_over() {
+    let server = Server {
+        forgets: true,
+        ..Server::default()
+    };
+    let controller = controller(&server);
+    show(&controller, 10, &json!({}));
+    show_child(&controller);
+    look(&controller).await;
+    assert_eq!(server.written().len(), 1);
+    look(&controller).await;
+    look(&controller).await;
+    assert_eq!(server.written(), []);
+    // Somebody else has changed it: it is told again.
+    show(&controller, 10_000, &json!({"status": {"phase": "odd"}}));
+    look(&controller).await;
+    assert_eq!(server.written().len(), 1);
+}
+
+#[tokio::test]
+async fn what_the_server_refuses_is_told_and_tried_again() {
+    let server = Server::default();
+    *server.refuses.lock().unwrap() = Some((Method::POST, 403));
+    let controller = controller(&server);
+    show(&controller, 10, &json!({}));
+    assert!(matches!(look(&controller).await, Next::Retry(None)));
+    let told = server.writes.lock().unwrap().last().unwrap().2["status"]["phase"].clone();
+    assert_eq!(told, "not here");
+    server.written();
+    assert!(matches!(look(&controller).await, Next::Retry(None)));
+    assert_eq!(
+        server.written(),
+        [(Method::POST, JOBS.to_owned())],
+        "what was told is not told again"
+    );
+    *server.refuses.lock().unwrap() = None;
+    assert!(matches!(look(&controller).await, Next::At(_)));
+    show_child(&controller);
+    look(&controller).await;
+    assert_eq!(server.written().len(), 2);
+}
+
+#[tokio::test]
+async fn an_object_is_deleted_as_it_was_seen_and_once() {
+    let server = Server::default();
+    let controller = controller(&server);
+    show(&controller, 10, &json!({"spec": {"over": true}}));
+    show_child(&controller);
+    look(&controller).await;
+    let (method, _, options) = server.writes.lock().unwrap().last().unwrap().clone();
+    assert_eq!(method, Method::DELETE);
+    assert_eq!(
+        options["preconditions"],
+        json!({"uid": "u", "resourceVersion": "10"})
+    );
+    server.written();
+    look(&controller).await;
+    assert_eq!(server.written(), []);
+}
+
+#[tokio::test]
+async fn nothing_is_written_without_the_lead() {
+    let server = Server::default();
+    let controller = controller(&server);
+    show(&controller, 10, &json!({}));
+    let term = CancellationToken::new();
+    term.cancel();
+    assert!(matches!(controller.reconcile(&key(), &term).await, Next::Rest));
+    assert_eq!(server.written(), []);
+}
+
+/// A key that was out when a term ended would otherwise never be looked at again.
+#[tokio::test]
+async fn what_was_under_way_when_a_term_ended_is_looked_at_in_the_next() {
+    let server = Server::default();
+    let controller = Arc::new(controller(&server));
+    controller.store.listed(0, Version(5));
+    show(&controller, 10, &json!({}));
+    for _ in 0..2 {
+        let (term, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        controller
+            .store
+            .remember(&key(), "u", |memory| memory.created = None);
+        tokio::select! {
+            () = controller.serve(&term, &mut tasks) => {}
+            () = async { while server.writes.lock().unwrap().is_empty() { tokio::task::yield_now().await } } => {}
+        }
+        term.cancel();
+        controller.queue.with(crate::queue::Core::close);
+        while tasks.join_next().await.is_some() {}
+        assert_eq!(server.written(), [(Method::POST, JOBS.to_owned())]);
+    }
+}
+
+#[test]
+fn who_else_writes_a_status_is_seen() {
+    let controller = controller(&Server::default());
+    let managed = |manager: &str, subresource: &str| {
+        json!({"metadata": {
+            "name": "a", "namespace": "ns", "uid": "u", "resourceVersion": VERSION.fetch_add(1, Ordering::Relaxed).to_string(),
+            "managedFields": [{"manager": manager, "subresource": subresource, "operation": "Update"}],
+        }})
+    };
+    let writer = |manager: &str, subresource: &str| {
+        show(&controller, 0, &managed(manager, subresource));
+        let entry = controller.store.get(&key()).unwrap();
+        assert!(entry.object["metadata"].get("managedFields").is_none());
+        entry.other_writer
+    };
+    assert_eq!(writer("trainyard", "status"), None);
+    assert_eq!(writer("kubectl", ""), None);
+    assert_eq!(writer("mpi-operator", "status").as_deref(), Some("mpi-operator"));
+}
+
+#[test]
+fn lists_forget_what_is_gone_and_refusals_leave_everything_alone() {
+    let controller = controller(&Server::default());
+    let store = &controller.store;
+    assert!(!store.is_listed());
+    store.listing(0, Version(20));
+    show(&controller, 10, &json!({}));
+    store.listed(0, Version(20));
+    assert!(store.is_listed() && store.contains(&key()));
+    store.listing(0, Version(30));
+    store.listed(0, Version(30));
+    assert!(!store.contains(&key()));
+    show(&controller, 40, &json!({}));
+    show(&controller, 39, &json!({"spec": {"late": true}}));
+    assert!(store.get(&key()).unwrap().object.get("spec").is_none());
+    store.refused(0);
+    assert!(!store.contains(&key()) && store.is_listed());
+}

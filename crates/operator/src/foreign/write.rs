@@ -1,0 +1,153 @@
+//! The writes. Each is allowed by the leadership right before it is sent, and names the version that it was decided on.
+
+use http::Method;
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+use trainyard_api::TrainingJob;
+use trainyard_core::foreign::ForeignKind;
+
+use super::Controller;
+use super::store::Entry;
+use crate::act::request::{Answer, DeleteOptions, Path, request};
+use crate::act::{Class, Failure};
+use crate::index::JobKey;
+
+/// The members of a condition that say when, and not what.
+const TIMES: [&str; 2] = ["lastTransitionTime", "lastUpdateTime"];
+
+fn group(kind: &dyn ForeignKind) -> String {
+    format!("/apis/{}/{}", kind.group(), kind.version())
+}
+
+/// The path of all objects of a kind, in one namespace or in all.
+pub(super) fn collection(kind: &dyn ForeignKind, namespace: Option<&str>) -> String {
+    match namespace {
+        Some(namespace) => format!("{}/namespaces/{namespace}/{}", group(kind), kind.plural()),
+        None => format!("{}/{}", group(kind), kind.plural()),
+    }
+}
+
+impl Controller {
+    fn path(&self, key: &JobKey) -> Path {
+        Path::of(&group(self.kind), &key.namespace, self.kind.plural(), &key.name)
+    }
+
+    /// Creates a child.
+    pub(super) async fn create(
+        &self,
+        key: &JobKey,
+        job: &TrainingJob,
+        term: &CancellationToken,
+    ) -> Result<(), Failure> {
+        let path = Path::job(&key.namespace, "").by_us();
+        let sent = self
+            .send::<IgnoredAny>(Method::POST, &path, Class::Urgent, job, term)
+            .await;
+        sent.map(drop)
+    }
+
+    /// Replaces a child by one of the same name.
+    pub(super) async fn replace(
+        &self,
+        key: &JobKey,
+        job: &TrainingJob,
+        term: &CancellationToken,
+    ) -> Result<(), Failure> {
+        let path = Path::job(&key.namespace, &key.name).by_us();
+        let sent = self
+            .send::<IgnoredAny>(Method::PUT, &path, Class::Urgent, job, term)
+            .await;
+        sent.map(drop)
+    }
+
+    /// Writes the status of an object, unless the server has shown that it does not keep it: a definition that is not ours
+    /// may know less.
+    pub(super) async fn tell(
+        &self,
+        key: &JobKey,
+        entry: &Entry,
+        status: Value,
+        term: &CancellationToken,
+    ) -> Result<(), Failure> {
+        let timeless = timeless(&status);
+        let is = entry.object.get("status").cloned().unwrap_or_default();
+        if entry
+            .memory
+            .told
+            .as_deref()
+            .is_some_and(|(told, kept)| *told == timeless && *kept == is)
+        {
+            return Ok(());
+        }
+        let mut object = (*entry.object).clone();
+        if let Some(members) = object.as_object_mut() {
+            members.insert("status".to_owned(), status);
+        }
+        let path = self.path(key).status().by_us();
+        let sent = self.send(Method::PUT, &path, Class::Status, &object, term).await;
+        let kept = match sent {
+            Ok(answer) => self.store.answered(key, answer),
+            // There is no status in a definition of others. What can't be told is not tried again until there is more to tell.
+            Err(Failure::Gone) => is,
+            Err(failure) => return Err(failure),
+        };
+        let told = Some(Arc::new((timeless, kept)));
+        self.store.remember(key, &entry.uid, |memory| memory.told = told);
+        Ok(())
+    }
+
+    /// Deletes an object, if it is still as it was seen.
+    pub(super) async fn delete(
+        &self,
+        key: &JobKey,
+        entry: &Entry,
+        term: &CancellationToken,
+    ) -> Result<(), Failure> {
+        let version = entry
+            .object
+            .pointer("/metadata/resourceVersion")
+            .and_then(Value::as_str);
+        let options = DeleteOptions::new(&entry.uid, None).of_version(version.unwrap_or_default());
+        let path = self.path(key);
+        let sent = self
+            .send::<IgnoredAny>(Method::DELETE, &path, Class::Urgent, &options, term)
+            .await;
+        match sent {
+            Ok(_) | Err(Failure::Gone | Failure::Replaced) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &Path,
+        class: Class,
+        body: &impl Serialize,
+        term: &CancellationToken,
+    ) -> Result<T, Failure> {
+        let _place = self.around.gate.enter(class).await;
+        let request = request(method, path, Answer::Whole, Some(body))?;
+        if term.is_cancelled() || !self.around.leadership.may_write() {
+            return Err(Failure::NotLeader);
+        }
+        tokio::select! {
+            biased;
+            () = term.cancelled() => Err(Failure::NotLeader),
+            answer = self.around.client.request(request) => answer.map_err(Failure::from),
+        }
+    }
+}
+
+/// A status without the times at which things came to be as they are.
+fn timeless(status: &Value) -> Value {
+    let mut status = status.clone();
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        TIMES.iter().for_each(|time| drop(condition.remove(*time)));
+    }
+    status
+}
