@@ -8,7 +8,7 @@
 //! The way in: [`main`] is the program; [`modes`] the table of what it can do; [`wait`] the mode that waits for other
 //! roles; [`observer`] how the operator is asked; [`install`] what puts this program where other containers find it;
 //! [`shell`] the remote shell, both sides; [`run`] what runs the command of a container; [`children`] the duties of the
-//! first process of a container.
+//! first process of a container, and [`stay`] a program that does nothing else.
 
 pub mod annotations;
 pub mod backoff;
@@ -21,6 +21,7 @@ pub mod run;
 pub mod settings;
 pub mod shell;
 mod signals;
+pub mod stay;
 mod text;
 pub mod wait;
 

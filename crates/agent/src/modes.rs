@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::shell::{client, server};
-use crate::{install, run, wait};
+use crate::{install, run, stay, wait};
 
 /// The name by which the program speaks of itself.
 pub(crate) const PROGRAM: &str = "trainyard-agent";
@@ -25,7 +25,15 @@ pub struct Mode {
 }
 
 /// Everything that the program can do.
-pub const MODES: &[Mode] = &[wait::MODE, install::MODE, server::MODE, client::MODE, run::MODE];
+pub const MODES: &[Mode] = &[
+    wait::MODE,
+    install::MODE,
+    server::MODE,
+    client::MODE,
+    run::MODE,
+    server::attend::MODE,
+    stay::MODE,
+];
 
 /// Does what the program's name says, if it is that of a mode, or else what the words after it say. Returns the exit code.
 pub fn call(name: &OsStr, args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
@@ -116,6 +124,8 @@ mod tests {
     #[case("install --help", "TRAINYARD_INSTALL")]
     #[case("serve --help", "TRAINYARD_IDENTITY")]
     #[case("run --help", "run [--serve] -- command [arguments...]")]
+    #[case("attend --help", "standard input and output")]
+    #[case("stay --help", "first process of a container")]
     #[case("rsh --help", "kubexec.sh [options] host command...")]
     fn answers(#[case] line: &str, #[case] expected: &str) {
         let (code, out, err) = call(line);
@@ -133,6 +143,8 @@ mod tests {
     #[case("run --", "`run` wants a command after `--`")]
     #[case("run sleep", r#"`run` wants `--` before the command, and there is "sleep""#)]
     #[case("serve me", r#"`serve` takes no words after it, and there is "me""#)]
+    #[case("attend me", r#"`attend` takes no words after it, and there is "me""#)]
+    #[case("stay here", r#"`stay` takes no words after it, and there is "here""#)]
     #[case("install now", r#"`install` takes no words after it, and there is "now""#)]
     #[case("wait for me", r#"`wait` takes no words after it, and there is "for""#)]
     fn refuses(#[case] line: &str, #[case] expected: &str) {
