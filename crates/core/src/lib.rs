@@ -14,6 +14,7 @@ pub mod attach;
 pub mod build;
 pub mod deduce;
 pub mod depends;
+pub mod exec;
 pub mod frameworks;
 pub mod indices;
 pub mod job;

@@ -79,8 +79,16 @@ pub struct Args {
     #[arg(long)]
     no_agent: bool,
 
+    /// Let jobs start programs in their workers through the API server (`framework.mpi.attach: Exec`).
+    ///
+    /// The operator then gives each such job an account that may run commands in the workers of this job alone. It can give
+    /// only what it has: it gets the right to run commands in all pods of the namespaces that it watches, and to make service
+    /// accounts, Roles and their bindings there. The default, attach Agent, needs none of this.
+    #[arg(long, conflicts_with = "no_agent")]
+    exec: bool,
+
     /// Print the custom resource definitions and nothing else.
-    #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks", "no_agent"])]
+    #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks", "no_agent", "exec"])]
     crds_only: bool,
 
     /// Write one file for each part, and a kustomization.yaml, into this directory instead.
@@ -102,6 +110,8 @@ pub struct Settings {
     pub webhooks: bool,
     /// Whether pods get an agent, and the observer is served.
     pub agent: bool,
+    /// Whether jobs may have the right to run commands in their workers.
+    pub exec: bool,
 }
 
 impl From<&Args> for Settings {
@@ -113,6 +123,7 @@ impl From<&Args> for Settings {
             replicas: args.replicas,
             webhooks: !args.no_webhooks,
             agent: !args.no_agent,
+            exec: args.exec,
         }
     }
 }

@@ -108,6 +108,9 @@ fn args(settings: &Settings) -> Vec<String> {
     if settings.agent {
         args.push("--observer".to_owned());
     }
+    if settings.exec {
+        args.push("--allow-exec".to_owned());
+    }
     args.extend(
         settings
             .watch_namespaces
