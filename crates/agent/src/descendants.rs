@@ -19,13 +19,25 @@ pub struct Process {
 ///
 /// Where the system does not tell, there are none.
 pub fn descendants() -> Vec<Process> {
+    below(getpid(), all())
+}
+
+/// All that run where this process sees them, but for itself.
+pub fn others() -> Vec<Process> {
+    let myself = getpid();
+    let mut others = all();
+    others.retain(|process| process.pid != myself);
+    others
+}
+
+fn all() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     // Processes come and go meanwhile.
     let all = numbers.filter_map(|number| parse(&fs::read_to_string(format!("/proc/{number}/stat")).ok()?));
-    below(getpid(), all.collect())
+    all.collect()
 }
 
 fn below(root: Pid, mut others: Vec<Process>) -> Vec<Process> {

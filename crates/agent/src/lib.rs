@@ -9,7 +9,7 @@
 //! roles; [`observer`] how the operator is asked; [`install`] what puts this program where other containers find it;
 //! [`hosts`] what keeps lists of hosts current;
 //! [`shell`] the remote shell, both sides; [`run`] what runs the command of a container; [`children`] the duties of the
-//! first process of a container.
+//! first process of a container, and [`stay`] a program that does nothing else.
 
 pub mod annotations;
 pub mod backoff;
@@ -23,6 +23,7 @@ pub mod run;
 pub mod settings;
 pub mod shell;
 mod signals;
+pub mod stay;
 mod text;
 pub mod wait;
 

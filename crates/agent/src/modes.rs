@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::shell::{client, server};
-use crate::{hosts, install, run, wait};
+use crate::{hosts, install, run, stay, wait};
 
 /// The name by which the program speaks of itself.
 pub(crate) const PROGRAM: &str = "trainyard-agent";
@@ -32,6 +32,8 @@ pub const MODES: &[Mode] = &[
     server::MODE,
     client::MODE,
     run::MODE,
+    server::attend::MODE,
+    stay::MODE,
 ];
 
 /// Does what the program's name says, if it is that of a mode, or else what the words after it say. Returns the exit code.
@@ -125,6 +127,8 @@ mod tests {
     #[case("hosts --help", "TRAINYARD_HOSTS")]
     #[case("serve --help", "TRAINYARD_IDENTITY")]
     #[case("run --help", "run [--serve] -- command [arguments...]")]
+    #[case("attend --help", "standard input and output")]
+    #[case("stay --help", "first process of a container")]
     #[case("rsh --help", "kubexec.sh [options] host command...")]
     fn answers(#[case] line: &str, #[case] expected: &str) {
         let (code, out, err) = call(line);
@@ -143,6 +147,8 @@ mod tests {
     #[case("run sleep", r#"`run` wants `--` before the command, and there is "sleep""#)]
     #[case("serve me", r#"`serve` takes no words after it, and there is "me""#)]
     #[case("hosts now", r#"`hosts` takes no words after it, and there is "now""#)]
+    #[case("attend me", r#"`attend` takes no words after it, and there is "me""#)]
+    #[case("stay here", r#"`stay` takes no words after it, and there is "here""#)]
     #[case("install now", r#"`install` takes no words after it, and there is "now""#)]
     #[case("wait for me", r#"`wait` takes no words after it, and there is "for""#)]
     fn refuses(#[case] line: &str, #[case] expected: &str) {

@@ -93,7 +93,9 @@ pub struct MpiOptions {
 
     /// How mpirun starts processes in workers. Agent: through the operator's agent, which is put into the pods, over mutual
     /// TLS with an identity of this job alone; images need neither an SSH server nor keys. Ssh: through the SSH server and
-    /// client of the image, with a key of this job alone. Default: Agent.
+    /// client of the image, with a key of this job alone. Exec: through the API server, as `kubectl exec` would, with an
+    /// account of this job alone that may do that in its workers and nothing else; the operator must be installed with --exec.
+    /// Default: Agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "MpiAttach")]
     pub attach: Option<MpiAttach>,
@@ -136,6 +138,8 @@ pub enum MpiAttach {
     Agent,
     /// Through the image's own SSH.
     Ssh,
+    /// Through the API server.
+    Exec,
 }
 
 /// A file with the hosts of a job.

@@ -41,6 +41,11 @@ pub fn mpi_secret(job: &str) -> String {
     format!("{job}-mpi")
 }
 
+/// The name of the service account, the Role and its binding by which an MPI job starts programs through the API server.
+pub fn mpi_account(job: &str) -> String {
+    format!("{job}-mpi")
+}
+
 /// The name of the Secret with the SSH key of an MPI job.
 pub fn ssh_secret(job: &str) -> String {
     format!("{job}-ssh")

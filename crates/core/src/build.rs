@@ -19,7 +19,7 @@ use crate::frameworks::{Contribution, ExtraService, Identity};
 use crate::job::Job;
 use crate::plan::{PodKey, ServiceKey};
 use crate::view::Settings;
-use crate::{agent, attach, depends, dialect};
+use crate::{agent, attach, depends, dialect, exec};
 
 /// The annotation that tells which container trains. It is ours alone: what the user wants to see by default may be
 /// another one.
@@ -88,8 +88,12 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         }
     }
 
-    if let Some(credentials) = job.framework.credentials(job.object) {
-        attach::identify(job, role, &credentials, &mut spec);
+    let credentials = job.framework.credentials(job.object);
+    if let Some(credentials) = &credentials {
+        attach::identify(job, role, credentials, &mut spec);
+    }
+    exec::allow(job, key.role, role, &mut spec);
+    if credentials.is_some() || job.framework.exec(job).is_some() {
         if spec.host_network == Some(true) {
             // Hosts are listed by names that the DNS of the node does not know.
             spec.dns_policy
@@ -236,13 +240,13 @@ pub fn pod_labels(job: &Job<'_>, key: PodKey) -> BTreeMap<String, String> {
     labels
 }
 
-fn child_labels(job: &Job<'_>) -> BTreeMap<String, String> {
+pub(crate) fn child_labels(job: &Job<'_>) -> BTreeMap<String, String> {
     [(LABEL_MANAGED_BY, MANAGED_BY), (LABEL_JOB, job.name)]
         .map(|(k, v)| (k.to_owned(), v.to_owned()))
         .into()
 }
 
-fn child_metadata(job: &Job<'_>, name: String) -> ObjectMeta {
+pub(crate) fn child_metadata(job: &Job<'_>, name: String) -> ObjectMeta {
     // Who deletes the job in the foreground waits until its children are gone.
     let owner = job.object.controller_owner_ref(&()).map(|owner| OwnerReference {
         block_owner_deletion: Some(true),

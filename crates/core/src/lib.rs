@@ -15,6 +15,7 @@ pub mod build;
 pub mod deduce;
 pub mod depends;
 mod dialect;
+pub mod exec;
 pub mod foreign;
 pub mod frameworks;
 pub mod indices;

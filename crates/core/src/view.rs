@@ -17,6 +17,8 @@ pub struct Settings {
     pub cluster_domain: String,
     /// The agent that works inside of pods; `None` where there is no image that has it.
     pub agent: Option<Agent>,
+    /// Whether jobs may be given the right to start programs in their pods through the API server.
+    pub allows_exec: bool,
 }
 
 /// The agent: a program that is put into pods.
@@ -56,6 +58,7 @@ impl Default for Settings {
         Self {
             cluster_domain: "cluster.local".to_owned(),
             agent: None,
+            allows_exec: false,
         }
     }
 }
@@ -76,6 +79,8 @@ pub struct View<'a> {
     /// By what the job's pods know each other, if the Secret of that is known to exist. It is not watched: whoever looks
     /// keeps in mind what was made, and may forget it.
     pub secret: Option<Identity>,
+    /// For how many pods the job is known to have the right to start programs through the API server. Not watched either.
+    pub granted: Option<i32>,
     /// Why the server does not take a child of this job.
     pub refusal: Option<&'a Refusal>,
     /// What is known of nodes.

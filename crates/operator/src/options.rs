@@ -71,6 +71,13 @@ pub struct Options {
     #[arg(long, env = "TRAINYARD_AGENT_IMAGE", value_name = "IMAGE")]
     pub agent_image: Option<String>,
 
+    /// Give jobs that ask for it (`framework.mpi.attach: Exec`) a right to run commands in their own workers through the API
+    /// server. The operator can give only what it has: it needs `pods/exec` itself, and rights on service accounts, Roles and
+    /// their bindings, as `trainyard install --exec` gives them. Without it such jobs are not accepted.
+    #[arg(long, env = "TRAINYARD_ALLOW_EXEC", value_parser = clap::builder::BoolishValueParser::new(),
+        num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true")]
+    pub allow_exec: bool,
+
     /// Where the observer is served. Pods reach it through the Service trainyard-observer of the operator's namespace.
     #[arg(
         long,
@@ -122,6 +129,7 @@ impl Options {
         Settings {
             cluster_domain: self.cluster_domain.clone(),
             agent: self.agent_image.as_deref().map(agent::agent),
+            allows_exec: self.allow_exec,
         }
     }
 

@@ -153,9 +153,10 @@ impl Reconciler {
             return Ok(Some(Verdict::REST));
         }
         let target = Target { key, uid: &uid, term };
-        if memory.secret.is_some() && job.is_suspended() {
+        if (memory.secret.is_some() || memory.granted.is_some()) && job.is_suspended() {
             // Somebody may remove it while nothing needs it.
-            self.index.remember(&uid, |memory| memory.secret = None);
+            self.index
+                .remember(&uid, |memory| (memory.secret, memory.granted) = (None, None));
         }
         let started = Instant::now();
         let mut progress = Progress {
@@ -178,6 +179,7 @@ impl Reconciler {
             departed: &departed,
             conflicts: &conflicts,
             secret: memory.secret,
+            granted: memory.granted,
             refusal: refusal.as_deref(),
             nodes: &nodes,
             settings: &self.hands.settings(),

@@ -17,7 +17,7 @@ use rustls::ClientConfig;
 pub use address::{Address, AddressError};
 pub use connection::Connection;
 pub use response::{AnswerError, LONGEST_LINE, Lines};
-pub use token::TokenError;
+pub use token::{TokenError, read as read_token};
 pub use trust::{TrustError, authorities};
 
 /// How long each step may take.

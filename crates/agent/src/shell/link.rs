@@ -1,22 +1,18 @@
-//! One connection: TLS on a socket that never blocks, with frames on top.
+//! One connection: something that carries bytes and never blocks, with frames on top.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustls::Connection;
 
 use super::HEARTBEAT;
 use super::frame::{Decoder, Frame, FrameError};
 use super::identity::explain;
+use super::wire::Wire;
 
 /// How much waits at most to be sent before no more is fetched.
 pub const BACKLOG: usize = 64 * 1024;
-
-/// Bytes that are read before somebody else has a turn.
-const AT_ONCE: usize = 256 * 1024;
 
 /// Why a connection is over.
 #[derive(Debug, thiserror::Error)]
@@ -36,13 +32,26 @@ pub enum LinkError {
     /// The other side does not answer.
     #[error("nothing was heard from it for {} s", .0.as_secs())]
     Silent(Duration),
+    /// The Kubernetes API has another answer than a connection.
+    #[error("the server answers {code}: {why}")]
+    Answered {
+        /// The code of HTTP.
+        code: u16,
+        /// What it says.
+        why: String,
+    },
+    /// Who was asked does not speak as it should.
+    #[error("it said no: {0}")]
+    Refused(String),
+    /// The agent in the other container has ended, or was not started.
+    #[error("its agent has ended: {0}")]
+    Ended(String),
 }
 
 /// A connection that both sides have agreed on.
 #[derive(Debug)]
 pub struct Link {
-    tls: Connection,
-    tcp: TcpStream,
+    wire: Box<dyn Wire>,
     incoming: Decoder,
     outgoing: Vec<u8>,
     /// How long the other side may be silent.
@@ -53,20 +62,11 @@ pub struct Link {
 }
 
 impl Link {
-    /// Makes sure who the other side is, before the deadline.
-    pub fn open(
-        tls: Connection,
-        tcp: TcpStream,
-        deadline: Instant,
-        patience: Duration,
-    ) -> Result<Self, LinkError> {
-        tcp.set_nonblocking(true)?;
-        // Keys that are typed and signals must not wait for more.
-        tcp.set_nodelay(true)?;
+    /// Speaks in frames over what was opened a moment ago. The other side may be silent for so long.
+    pub fn new(wire: impl Wire + 'static, patience: Duration) -> Result<Self, LinkError> {
         let now = Instant::now();
         let mut link = Self {
-            tls,
-            tcp,
+            wire: Box::new(wire),
             incoming: Decoder::default(),
             outgoing: Vec::new(),
             patience,
@@ -74,37 +74,9 @@ impl Link {
             heartbeat: now,
             is_closed: false,
         };
-        let result = link.shake_hands(deadline);
-        match result {
-            Ok(()) => Ok(link),
-            Err(error) => {
-                if matches!(error, LinkError::Tls(_)) {
-                    link.leave(Duration::from_secs(1));
-                }
-                Err(error)
-            }
-        }
-    }
-
-    fn shake_hands(&mut self, deadline: Instant) -> Result<(), LinkError> {
-        loop {
-            self.send()?;
-            if !self.tls.is_handshaking() && !self.tls.wants_write() {
-                self.heard = Instant::now();
-                return Ok(());
-            }
-            if self.is_closed {
-                return Err(LinkError::Closed);
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let problem = io::Error::new(ErrorKind::TimedOut, "the handshake took too long");
-                return Err(LinkError::Io(problem));
-            }
-            if self.poll(&[], left)? {
-                self.receive()?;
-            }
-        }
+        // What came with the agreement would not be waited for.
+        link.receive()?;
+        Ok(link)
     }
 
     /// Has a frame sent as soon as there is room.
@@ -119,7 +91,7 @@ impl Link {
 
     /// Whether nothing waits to be sent.
     pub fn is_flushed(&self) -> bool {
-        self.outgoing.is_empty() && !self.tls.wants_write()
+        self.outgoing.is_empty() && self.wire.is_flushed()
     }
 
     /// The next frame that has come.
@@ -171,39 +143,32 @@ impl Link {
     /// If a socket is closed while something is unread in it, the other side may lose what was sent last.
     pub fn leave(&mut self, patience: Duration) {
         let deadline = Instant::now() + patience;
-        let mut has_said_goodbye = false;
         while !self.is_closed && Instant::now() < deadline {
-            if !has_said_goodbye && self.outgoing.is_empty() {
-                self.tls.send_close_notify();
-                has_said_goodbye = true;
-            }
-            if self.send().is_err() {
+            if self.outgoing.is_empty() {
+                self.wire.finish();
+            } else if self.send().is_err() {
                 return;
-            }
-            if has_said_goodbye && !self.tls.wants_write() {
-                let _ = self.tcp.shutdown(std::net::Shutdown::Write);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             match self.poll(&[], left) {
-                Ok(true) if self.discard().is_err() => return,
-                Ok(_) => {}
+                Ok(true) => match self.wire.discard() {
+                    Ok(is_closed) => self.is_closed = is_closed,
+                    Err(_) => return,
+                },
+                Ok(false) => {}
                 Err(_) => return,
             }
         }
     }
 
-    /// Waits for the socket and the others. Returns whether the socket can be read.
+    /// Waits for the other side and the others. Returns whether it can be read.
     fn poll(&self, others: &[(BorrowedFd<'_>, PollFlags)], time: Duration) -> io::Result<bool> {
-        let mut flags = PollFlags::IN;
-        if self.tls.wants_write() || !self.outgoing.is_empty() {
-            flags |= PollFlags::OUT;
-        }
-        let mut all = vec![PollFd::from_borrowed_fd(self.tcp.as_fd(), flags)];
-        all.extend(
-            others
-                .iter()
-                .map(|&(fd, flags)| PollFd::from_borrowed_fd(fd, flags)),
-        );
+        let own = self.wire.awaited(!self.outgoing.is_empty());
+        let mut all: Vec<_> = own
+            .iter()
+            .chain(others)
+            .map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags))
+            .collect();
         wait(&mut all, Some(time))?;
         let is_ready = |fd: &PollFd<'_>| {
             fd.revents()
@@ -213,74 +178,28 @@ impl Link {
     }
 
     fn send(&mut self) -> Result<(), LinkError> {
-        loop {
-            let taken = if self.tls.is_handshaking() {
-                0
-            } else {
-                self.tls.writer().write(&self.outgoing)?
-            };
-            self.outgoing.drain(..taken);
-            if !self.tls.wants_write() {
-                return Ok(());
-            }
-            match self.tls.write_tls(&mut self.tcp) {
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
+        self.wire.send(&mut self.outgoing)
     }
 
     fn receive(&mut self) -> Result<(), LinkError> {
-        let mut buffer = [0; 16 * 1024];
-        let mut total = 0;
-        while total < AT_ONCE && !self.is_closed {
-            match self.tls.read_tls(&mut self.tcp) {
-                Ok(0) => self.is_closed = true,
-                Ok(count) => {
-                    total += count;
+        let mut bytes = Vec::new();
+        let received = self.wire.receive(&mut bytes);
+        self.incoming.push(&bytes);
+        match received {
+            Ok(received) => {
+                self.is_closed |= received.is_closed;
+                if received.heard {
                     self.heard = Instant::now();
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                // What came before counts.
-                Err(_) if self.incoming.has_more() => self.is_closed = true,
-                Err(error) => return Err(error.into()),
+                Ok(())
             }
-            if let Err(error) = self.tls.process_new_packets() {
-                // The other side is told why, if it can be at once.
-                let _ = self.tls.write_tls(&mut self.tcp);
-                return Err(LinkError::Tls(error));
+            // What came before counts.
+            Err(LinkError::Io(_) | LinkError::Ended(_)) if self.incoming.has_more() => {
+                self.is_closed = true;
+                Ok(())
             }
-            loop {
-                match self.tls.reader().read(&mut buffer) {
-                    Ok(0) => {
-                        self.is_closed = true;
-                        break;
-                    }
-                    Ok(count) => self.incoming.push(buffer.get(..count).unwrap_or_default()),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(_) => {
-                        self.is_closed = true;
-                        break;
-                    }
-                }
-            }
+            Err(error) => Err(error),
         }
-        Ok(())
-    }
-
-    /// Reads what nobody wants to know any more.
-    fn discard(&mut self) -> io::Result<()> {
-        let mut buffer = [0; 16 * 1024];
-        match self.tcp.read(&mut buffer) {
-            Ok(0) => self.is_closed = true,
-            Ok(_) => {}
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
     }
 }
 

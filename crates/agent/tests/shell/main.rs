@@ -9,6 +9,7 @@
 
 mod commands;
 mod ends;
+mod exec;
 mod job;
 mod processes;
 mod strangers;

@@ -98,8 +98,16 @@ pub struct Args {
     #[arg(long, requires = "compat", conflicts_with_all = ["crds_only", "output_dir"])]
     compat_crds_only: bool,
 
+    /// Let jobs start programs in their workers through the API server (`framework.mpi.attach: Exec`).
+    ///
+    /// The operator then gives each such job an account that may run commands in the workers of this job alone. It can give
+    /// only what it has: it gets the right to run commands in all pods of the namespaces that it watches, and to make service
+    /// accounts, Roles and their bindings there. The default, attach Agent, needs none of this.
+    #[arg(long, conflicts_with = "no_agent")]
+    exec: bool,
+
     /// Print the custom resource definitions and nothing else.
-    #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks", "no_agent"])]
+    #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks", "no_agent", "exec"])]
     crds_only: bool,
 
     /// Write one file for each part, and a kustomization.yaml, into this directory instead.
@@ -123,6 +131,8 @@ pub struct Settings {
     pub agent: bool,
     /// The kinds of other operators that are served, each once.
     pub compat: Vec<&'static dyn ForeignKind>,
+    /// Whether jobs may have the right to run commands in their workers.
+    pub exec: bool,
 }
 
 impl From<&Args> for Settings {
@@ -140,6 +150,7 @@ impl From<&Args> for Settings {
                 kinds.dedup_by_key(|kind| kind.flag());
                 kinds
             },
+            exec: args.exec,
         }
     }
 }

@@ -71,6 +71,16 @@ fn job_rules(settings: &Settings) -> Value {
             rule(group, &format!("{plural}/finalizers"), None, &["update"]),
         ]);
     }
+    if settings.exec {
+        // What a job is given nobody can give who does not have it.
+        rules.push(rule("", "pods/exec", None, &["create", "get"]));
+        rules.push(rule("", "serviceaccounts", None, &["create", "get"]));
+        rules.push(json!({
+            "apiGroups": ["rbac.authorization.k8s.io"],
+            "resources": ["roles", "rolebindings"],
+            "verbs": ["create", "get", "patch"],
+        }));
+    }
     Value::Array(rules)
 }
 

@@ -112,6 +112,9 @@ fn args(settings: &Settings) -> Vec<String> {
         let flags: Vec<&str> = settings.compat.iter().map(|kind| kind.flag()).collect();
         args.push(format!("--compat={}", flags.join(",")));
     }
+    if settings.exec {
+        args.push("--allow-exec".to_owned());
+    }
     args.extend(
         settings
             .watch_namespaces

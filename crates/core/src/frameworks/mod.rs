@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::Container;
 use serde::Serialize;
 use trainyard_api::{Dependency, FieldError, HostFile, RestartPolicy, RoleSpec, TrainingJob};
 
+use crate::exec::ExecRight;
 use crate::job::{Job, Role};
 use crate::plan::{PodKey, ServiceKey};
 use crate::view::Settings;
@@ -84,6 +85,12 @@ pub trait Framework: Sync {
 
     /// The credentials by which the pods of a job know each other, which must exist before them. Default: none.
     fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
+        let _ = job;
+        None
+    }
+
+    /// The right of some pods to start programs in others through the API server. Default: none.
+    fn exec(&self, job: &Job<'_>) -> Option<ExecRight> {
         let _ = job;
         None
     }

@@ -14,7 +14,8 @@ use super::{
     Attachment, Contribution, Credentials, Framework, Hosts, Identity, RoleRule, accelerators, hostfiles,
     mounts,
 };
-use crate::attach::{DIRECTORY, HOST_FILE, IDENTITY, PORT, ROOT_SSH, SHELL};
+use crate::attach::{DIRECTORY, HOST_FILE, IDENTITY, PORT, PROGRAM, ROOT_SSH, SHELL};
+use crate::exec::{ExecRight, check_account};
 use crate::job::{Job, Role};
 use crate::plan::PodKey;
 use crate::view::Settings;
@@ -81,6 +82,15 @@ fn files(job: &TrainingJob) -> Vec<HostFile> {
     std::iter::once(own).chain(more).collect()
 }
 
+/// What a worker runs whose user gave nothing, where that is not left to the agent.
+fn idle(attach: MpiAttach) -> Option<[&'static str; 2]> {
+    match attach {
+        MpiAttach::Agent => None,
+        MpiAttach::Ssh => Some(SSH_SERVER),
+        MpiAttach::Exec => Some([PROGRAM, "stay"]),
+    }
+}
+
 fn attach(job: &TrainingJob) -> MpiAttach {
     options(job).attach.unwrap_or_default()
 }
@@ -88,7 +98,7 @@ fn attach(job: &TrainingJob) -> MpiAttach {
 /// Where main containers find the job's credentials.
 fn identity_directory(options: &MpiOptions) -> &str {
     match options.attach.unwrap_or_default() {
-        MpiAttach::Agent => IDENTITY,
+        MpiAttach::Agent | MpiAttach::Exec => IDENTITY,
         MpiAttach::Ssh => options.ssh_auth_mount_path.as_deref().unwrap_or(ROOT_SSH),
     }
 }
@@ -109,7 +119,7 @@ fn shell(implementation: MpiImplementation, attach: MpiAttach) -> &'static [(&'s
             ("I_MPI_HYDRA_BOOTSTRAP", "ssh"),
             ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", SSH_ARGS),
         ],
-        (MpiImplementation::OpenMPI, MpiAttach::Agent) => &[
+        (MpiImplementation::OpenMPI, MpiAttach::Agent | MpiAttach::Exec) => &[
             ("OMPI_MCA_plm_rsh_agent", SHELL),
             ("OMPI_MCA_orte_keep_fqdn_hostnames", "true"),
             // Open MPI 5 knows none of the names above, and would start all processes in the launcher.
@@ -117,13 +127,29 @@ fn shell(implementation: MpiImplementation, attach: MpiAttach) -> &'static [(&'s
             ("PRTE_MCA_plm_rsh_agent", SHELL),
             ("PRTE_MCA_prte_keep_fqdn_hostnames", "true"),
         ],
-        (MpiImplementation::MPICH, MpiAttach::Agent) => {
+        (MpiImplementation::MPICH, MpiAttach::Agent | MpiAttach::Exec) => {
             &[("HYDRA_LAUNCHER", "ssh"), ("HYDRA_LAUNCHER_EXEC", SHELL)]
         }
-        (MpiImplementation::Intel, MpiAttach::Agent) => &[
+        (MpiImplementation::Intel, MpiAttach::Agent | MpiAttach::Exec) => &[
             ("I_MPI_HYDRA_BOOTSTRAP", "ssh"),
             ("I_MPI_HYDRA_BOOTSTRAP_EXEC", SHELL),
         ],
+    }
+}
+
+/// Has the launcher itself start something in every worker. Where there are many, it would have some start others, and none
+/// but the launcher may do that through the API server.
+fn flat(implementation: MpiImplementation, workers: i32) -> Vec<(&'static str, String)> {
+    /// What Open MPI starts from one place without being told.
+    const USUAL: i32 = 64;
+    let width = workers.max(USUAL).to_string();
+    match implementation {
+        MpiImplementation::OpenMPI => vec![
+            ("OMPI_MCA_routed_radix", width.clone()),
+            ("PRTE_MCA_rml_base_radix", width),
+        ],
+        MpiImplementation::MPICH => Vec::new(),
+        MpiImplementation::Intel => vec![("I_MPI_HYDRA_BRANCH_COUNT", "-1".to_owned())],
     }
 }
 
@@ -219,6 +245,10 @@ impl Framework for Mpi {
         if is_launcher(job, pod) {
             let slots = job.role(WORKER).map_or(1, |(_, worker)| slots(job, worker));
             env.extend(places(implementation, slots));
+            if attach(job.object) == MpiAttach::Exec {
+                let workers = job.role(WORKER).map_or(0, |(_, worker)| worker.replicas);
+                env.extend(flat(implementation, workers));
+            }
             if !launcher_works(job.object) && accelerators(role.main) == 0 {
                 // Some runtimes show all devices to a container that asks for none.
                 let hidden = ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"];
@@ -230,8 +260,10 @@ impl Framework for Mpi {
                 .into_iter()
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect(),
-            command: (role.name == WORKER && attach(job.object) == MpiAttach::Ssh)
-                .then(|| SSH_SERVER.map(str::to_owned).into()),
+            command: (role.name == WORKER)
+                .then(|| idle(attach(job.object)))
+                .flatten()
+                .map(|words| words.map(str::to_owned).into()),
             ports: Vec::new(),
         }
     }
@@ -250,8 +282,20 @@ impl Framework for Mpi {
                 serves: true,
                 ..Attachment::default()
             }),
+            // Programs are started by the agent that is there, and none waits for them.
+            MpiAttach::Exec => Some(Attachment::default()),
             MpiAttach::Ssh => None,
         }
+    }
+
+    fn exec(&self, job: &Job<'_>) -> Option<ExecRight> {
+        if attach(job.object) != MpiAttach::Exec {
+            return None;
+        }
+        Some(ExecRight {
+            holder: job.role(LAUNCHER)?.0,
+            into: job.role(WORKER)?.0,
+        })
     }
 
     fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
@@ -260,6 +304,7 @@ impl Framework for Mpi {
             identity: match options.attach.unwrap_or_default() {
                 MpiAttach::Agent => Identity::Certificate,
                 MpiAttach::Ssh => Identity::SshKey,
+                MpiAttach::Exec => return None,
             },
             directory: identity_directory(&options).to_owned(),
         })
@@ -286,6 +331,9 @@ impl Framework for Mpi {
             ));
         }
         errors.extend(check_ssh(&options));
+        if options.attach == Some(MpiAttach::Exec) {
+            errors.extend(check_account(job, LAUNCHER));
+        }
         let identity = identity_directory(&options);
         let given = options.host_files.as_deref().unwrap_or_default();
         errors.extend(hostfiles::check(given, identity));
@@ -333,7 +381,7 @@ fn check_worker(job: &TrainingJob, position: usize) -> Vec<FieldError> {
             }
         }
     }
-    // With SSH the worker's program is its own affair.
+    // Otherwise the worker's program is its own affair.
     let Some(pod) = role
         .template
         .spec

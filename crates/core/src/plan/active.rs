@@ -15,6 +15,7 @@ use super::{
 use crate::assess::{Assessment, Attempt, Ended, assess};
 use crate::build;
 use crate::deduce;
+use crate::exec;
 use crate::job::Job;
 use crate::status::{describe, fingerprints, given_up, has_run, root_cause, set_condition, time, write};
 use crate::view::View;
@@ -360,13 +361,15 @@ fn go_on(
         last.append(&mut seen.given_up);
     } else {
         let secret = missing_secret(job, view, plan);
-        if unnamed || secret.is_some() {
-            // Without its Services no pod finds another, without its Secret none can start, and one of them may turn out to
-            // be somebody else's.
+        let grant = missing_grant(job, view, plan);
+        if unnamed || secret.is_some() || grant.is_some() {
+            // Without its Services no pod finds another, without its Secret or account none can start, and one of them may
+            // turn out to be somebody else's.
             plan.actions.retain(|action| !is_pod(action));
             plan.after.retain(|action| !is_pod(action));
         }
         plan.actions.extend(secret);
+        plan.actions.extend(grant);
     }
 }
 
@@ -380,6 +383,13 @@ fn missing_secret(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action>
     let identity = credentials?.identity;
     let needed = plan.actions.iter().chain(&plan.after).any(is_pod);
     (needed && view.secret != Some(identity)).then_some(Action::CreateSecret(identity))
+}
+
+/// The right that pods need which are to be created, or that was given for other pods than there are to be.
+fn missing_grant(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> {
+    let extent = exec::extent(job)?;
+    let needed = view.granted.is_some() || plan.actions.iter().chain(&plan.after).any(is_pod);
+    (needed && view.granted != Some(extent)).then_some(Action::Grant)
 }
 
 /// Pods that ran and are not there.

@@ -84,6 +84,8 @@ pub enum Action {
     /// Create the Secret by which the job's pods know each other, with content made for it, or find that it is there. It is
     /// never made anew: pods that run have the first.
     CreateSecret(Identity),
+    /// Give the job the right to start programs in its pods through the API server, or make it what it should be.
+    Grant,
     /// Delete a pod.
     DeletePod {
         /// Its name.
@@ -109,7 +111,7 @@ impl Action {
     pub fn creates(&self) -> bool {
         matches!(
             self,
-            Self::CreatePod(_) | Self::CreateService(_) | Self::CreateSecret(_)
+            Self::CreatePod(_) | Self::CreateService(_) | Self::CreateSecret(_) | Self::Grant
         )
     }
 }

@@ -1,7 +1,7 @@
 //! A job that is not accepted: it is told why.
 
 use jiff::Timestamp;
-use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason, TrainingJobStatus};
+use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason, TrainingJobStatus, names};
 
 use super::{Action, Note, Objection, Plan, PodKey, finished, note};
 use crate::build;
@@ -75,6 +75,15 @@ pub(super) fn unsupported(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
         job.framework.attachment(job, view.settings, pod).is_some()
     };
     let attached = (0..job.roles.len()).any(attached);
+    if job.framework.exec(job).is_some() && !view.settings.allows_exec {
+        return Some(Objection {
+            reason: Reason::Unsupported,
+            message: "attach Exec takes a right to run commands in pods, which this operator does not have to give: install it \
+                      with --exec, or start it with --allow-exec, or set spec.framework.mpi.attach to Agent. The job goes on by \
+                      itself when there is one."
+                .to_owned(),
+        });
+    }
     (attached && view.settings.agent.is_none()).then(|| Objection {
         reason: Reason::Unsupported,
         message: format!(
@@ -93,6 +102,9 @@ fn needs(job: &Job<'_>, conflict: &Conflict) -> bool {
             .framework
             .credentials(job.object)
             .is_some_and(|credentials| build::secret_name(job.name, credentials.identity) == *name),
+        "ServiceAccount" | "Role" | "RoleBinding" => {
+            job.framework.exec(job).is_some() && names::mpi_account(job.name) == *name
+        }
         "Service" => build::service_keys(job)
             .into_iter()
             .any(|key| build::service_name(job.name, key) == *name),

@@ -18,6 +18,7 @@ use std::num::NonZeroU64;
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
+use trainyard_core::exec;
 use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::{Action, Note, Plan, PodKey, StatusWrite, plan};
@@ -55,6 +56,7 @@ pub struct Log {
     pub services: Vec<String>,
     /// Names of Secrets in the order of their creation.
     pub secrets: Vec<String>,
+    pub grants: Vec<k8s_openapi::api::rbac::v1::Role>,
     /// Pods whose deletion was asked for, and whether by force.
     pub deleted: Vec<(String, bool)>,
     /// Names of pods that were given their labels back.
@@ -81,6 +83,8 @@ pub struct World {
     pub secret: bool,
     /// The operator knows that it does.
     pub has_secret: Option<Identity>,
+    /// For how many pods the operator knows that the job has the right to start programs in.
+    pub granted: Option<i32>,
     /// The server takes no pod, and says why.
     pub refusal: Option<Refusal>,
     pub nodes: NodeTable,
@@ -109,6 +113,7 @@ impl World {
             conflicts: Vec::new(),
             secret: false,
             has_secret: None,
+            granted: None,
             refusal: None,
             nodes: NodeTable::default(),
             settings: Settings::default(),
@@ -147,6 +152,7 @@ impl World {
             departed: &self.departed,
             conflicts: &self.conflicts,
             secret: self.has_secret,
+            granted: self.granted,
             refusal: self.refusal.as_ref(),
             nodes: &self.nodes,
             settings: &self.settings,
@@ -206,6 +212,7 @@ impl World {
         self.departed.clear();
         self.conflicts.clear();
         self.has_secret = self.has_secret.filter(|_| all);
+        self.granted = self.granted.filter(|_| all);
         !all
     }
 
@@ -290,6 +297,11 @@ impl World {
                     uid: uid.into(),
                     terminating: false,
                 });
+            }
+            Action::Grant => {
+                let job = Job::parse(&self.job).unwrap();
+                self.granted = exec::extent(&job);
+                self.log.grants.push(exec::role(&job).unwrap());
             }
             Action::CreateSecret(identity) => {
                 let job = Job::parse(&self.job).unwrap();

@@ -47,6 +47,7 @@ impl World {
             pods,
             services,
             secrets,
+            grants,
             deleted,
             deleted_services,
             labelled,
@@ -56,6 +57,7 @@ impl World {
         pods.len()
             + services.len()
             + secrets.len()
+            + grants.len()
             + deleted.len()
             + deleted_services.len()
             + labelled.len()

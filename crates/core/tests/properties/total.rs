@@ -402,6 +402,7 @@ proptest! {
             departed: &departed,
             conflicts: &[],
             secret: Some(Identity::Certificate),
+            granted: None,
             refusal: None,
             nodes: &Some3,
             settings: &settings,

@@ -14,6 +14,24 @@ use crate::slim::{Meta, SlimPod};
 impl Hands {
     /// An object of the name exists. Whose is it?
     pub(super) async fn exists(&self, target: Target<'_>, child: Child, name: &str) -> Result<(), Failure> {
+        let found = self.claim(target, child, name).await?;
+        // Our own, of a request whose answer was lost, or of a former leader.
+        // Nobody looks by its labels for what is not watched.
+        if found.metadata.is_labelled() || !child.is_watched() {
+            self.see(target, child, found);
+            Ok(())
+        } else {
+            self.show(target, child, name, &found.metadata).await
+        }
+    }
+
+    /// An object of the name, if it is ours. Whoever else's it is, is kept in mind.
+    pub(super) async fn claim(
+        &self,
+        target: Target<'_>,
+        child: Child,
+        name: &str,
+    ) -> Result<SlimPod, Failure> {
         let path = child.path(&target.key.namespace, name);
         let found: SlimPod = match self.read(&path, child.answer()).await {
             Err(Failure::Gone) => {
@@ -22,15 +40,9 @@ impl Hands {
             found => found?,
         };
         match Claim::of(&found.metadata, target) {
-            // Nobody watches a Secret: that it is gone would never be noticed.
-            Claim::Ours if child == Child::Secret && found.metadata.terminating() => Err(Failure::Former),
-            // Our own, of a request whose answer was lost, or of a former leader.
-            // Nobody looks for a Secret by its labels.
-            Claim::Ours if found.metadata.is_labelled() || child == Child::Secret => {
-                self.see(target, child, found);
-                Ok(())
-            }
-            Claim::Ours => self.show(target, child, name, &found.metadata).await,
+            // That one which nobody watches is gone would never be noticed.
+            Claim::Ours if !child.is_watched() && found.metadata.terminating() => Err(Failure::Former),
+            Claim::Ours => Ok(found),
             Claim::Former => Err(Failure::Former),
             Claim::Foreign(owner) => {
                 let conflict = Conflict {
@@ -156,10 +168,25 @@ pub(super) enum Child {
     Pod,
     Service,
     Secret,
+    ServiceAccount,
+    Role,
+    RoleBinding,
 }
 
 impl Child {
-    const ALL: [Self; 3] = [Self::Pod, Self::Service, Self::Secret];
+    const ALL: [Self; 6] = [
+        Self::Pod,
+        Self::Service,
+        Self::Secret,
+        Self::ServiceAccount,
+        Self::Role,
+        Self::RoleBinding,
+    ];
+
+    /// Whether the operator is told of every change.
+    const fn is_watched(self) -> bool {
+        matches!(self, Self::Pod | Self::Service)
+    }
 
     /// The kind of a name.
     fn of(kind: &str) -> Option<Self> {
@@ -170,7 +197,7 @@ impl Child {
     const fn answer(self) -> Answer {
         match self {
             Self::Pod | Self::Service => Answer::Whole,
-            Self::Secret => Answer::Metadata,
+            Self::Secret | Self::ServiceAccount | Self::Role | Self::RoleBinding => Answer::Metadata,
         }
     }
 
@@ -179,6 +206,9 @@ impl Child {
             Self::Pod => "Pod",
             Self::Service => "Service",
             Self::Secret => "Secret",
+            Self::ServiceAccount => "ServiceAccount",
+            Self::Role => "Role",
+            Self::RoleBinding => "RoleBinding",
         }
     }
 
@@ -187,6 +217,9 @@ impl Child {
             Self::Pod => Path::pod(namespace, name),
             Self::Service => Path::service(namespace, name),
             Self::Secret => Path::secret(namespace, name),
+            Self::ServiceAccount => Path::service_account(namespace, name),
+            Self::Role => Path::role(namespace, name),
+            Self::RoleBinding => Path::role_binding(namespace, name),
         }
     }
 }

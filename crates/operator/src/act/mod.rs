@@ -4,6 +4,7 @@
 mod claim;
 mod failure;
 mod gate;
+mod grant;
 pub(crate) mod request;
 mod status;
 
@@ -17,7 +18,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
-use trainyard_api::TrainingJob;
+use trainyard_api::{TrainingJob, names};
 use trainyard_core::build;
 use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
@@ -107,6 +108,7 @@ impl Done {
             (Action::CreateSecret(identity), Some(job)) => {
                 (Child::Secret.kind(), build::secret_name(job.name, *identity))
             }
+            (Action::Grant, Some(job)) => (Child::Role.kind(), names::mpi_account(job.name)),
             _ => return,
         };
         let known = self.failure.as_ref().zip(self.refusal.as_ref());
@@ -245,6 +247,10 @@ impl Hands {
                 drop(secret);
                 self.create(target, create, refused).await
             }
+            Action::Grant => match job {
+                Some(job) => self.grant(target, job, refused).await,
+                None => Ok(()),
+            },
             Action::DeletePod { name, uid, force } => {
                 let path = Path::pod(namespace, &name);
                 self.delete_child(target, Kind::Pod, path, &name, &uid, force.then_some(0))
@@ -297,6 +303,8 @@ impl Hands {
                     .find(|identity| build::secret_name(&target.key.name, *identity) == *name);
                 self.index.remember(target.uid, |memory| memory.secret = identity);
             }
+            // What is known of them is known of all three together.
+            Child::ServiceAccount | Child::Role | Child::RoleBinding => {}
         }
     }
 

@@ -8,6 +8,8 @@ use super::Failure;
 /// Names the fields that we write, for those who share objects with us.
 const FIELD_MANAGER: &str = "fieldManager=trainyard";
 
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+
 /// The path of an object or a collection.
 #[derive(Clone, Debug)]
 pub(crate) struct Path(String);
@@ -23,6 +25,18 @@ impl Path {
 
     pub(crate) fn secret(namespace: &str, name: &str) -> Self {
         Self::of("/api/v1", namespace, "secrets", name)
+    }
+
+    pub(super) fn service_account(namespace: &str, name: &str) -> Self {
+        Self::of("/api/v1", namespace, "serviceaccounts", name)
+    }
+
+    pub(super) fn role(namespace: &str, name: &str) -> Self {
+        Self::of(RBAC, namespace, "roles", name)
+    }
+
+    pub(super) fn role_binding(namespace: &str, name: &str) -> Self {
+        Self::of(RBAC, namespace, "rolebindings", name)
     }
 
     pub(crate) fn job(namespace: &str, name: &str) -> Self {

@@ -147,6 +147,8 @@ pub struct Memory {
     pub probed: Option<Instant>,
     /// By what its pods know each other, if the Secret of that was made, or seen.
     pub secret: Option<Identity>,
+    /// For how many pods it has the right to start programs through the API server, if that was given, or seen.
+    pub granted: Option<i32>,
     /// It has been deleted by us.
     pub deleted: bool,
     /// The generation for which it was reported as malformed.

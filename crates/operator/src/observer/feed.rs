@@ -44,6 +44,7 @@ impl Feeds {
             departed: &known.departed,
             conflicts: &known.conflicts,
             secret: known.memory.secret,
+            granted: known.memory.granted,
             refusal: known.refusal.as_deref(),
             nodes: &known.nodes,
             settings: &self.settings.now(),

@@ -11,6 +11,9 @@ use rustls::{ClientConfig, ClientConnection, Connection};
 use crate::backoff::Backoff;
 use crate::shell::identity::server_name;
 use crate::shell::link::{Link, LinkError};
+use crate::shell::wire::Tls;
+
+use super::api::Api;
 
 /// How long everything may take.
 #[derive(Clone, Debug)]
@@ -64,21 +67,37 @@ pub enum ConnectError {
 impl ConnectError {
     /// Whether it may be gone after a moment. Who is a stranger stays one.
     fn may_pass(&self) -> bool {
-        !matches!(self, Self::Link(LinkError::Tls(_) | LinkError::Frame(_)))
+        !matches!(
+            self,
+            Self::Link(LinkError::Tls(_) | LinkError::Frame(_) | LinkError::Refused(_))
+        )
     }
 }
 
+/// How other pods are reached.
+#[derive(Debug)]
+pub enum Way {
+    /// The agent listens there.
+    Agent {
+        /// On which port.
+        port: u16,
+        /// By what both sides know each other.
+        tls: Arc<ClientConfig>,
+    },
+    /// The Kubernetes API starts the agent there.
+    Exec(Api),
+}
+
 /// Connects, and makes sure that the host is of this job. Pods that are about to start are waited for.
-pub fn connect(
-    host: &str,
-    port: u16,
-    tls: &Arc<ClientConfig>,
-    patience: &Patience,
-) -> Result<Link, ConnectError> {
+pub fn connect(host: &str, way: &Way, patience: &Patience) -> Result<Link, ConnectError> {
     let deadline = Instant::now() + patience.total;
     let mut backoff = Backoff::default();
     loop {
-        let error = match attempt(host, port, tls, patience) {
+        let attempt = match way {
+            Way::Agent { port, tls } => attempt(host, *port, tls, patience),
+            Way::Exec(api) => api.attempt(host, patience),
+        };
+        let error = match attempt {
             Ok(link) => return Ok(link),
             Err(error) if !error.may_pass() => return Err(error),
             Err(error) => error,
@@ -100,6 +119,17 @@ fn attempt(
     tls: &Arc<ClientConfig>,
     patience: &Patience,
 ) -> Result<Link, ConnectError> {
+    let tcp = find(host, port, patience)?;
+    let deadline = Instant::now() + patience.handshake;
+    server_name()
+        .and_then(|name| ClientConnection::new(tls.clone(), name).map_err(LinkError::Tls))
+        .and_then(|tls| Tls::open(Connection::Client(tls), tcp, deadline))
+        .and_then(|tls| Link::new(tls, patience.silence))
+        .map_err(ConnectError::Link)
+}
+
+/// Connects to the first address of a host that answers.
+pub fn find(host: &str, port: u16, patience: &Patience) -> Result<TcpStream, ConnectError> {
     let mut tcp = Err(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
     for address in (host, port).to_socket_addrs().map_err(ConnectError::Unknown)? {
         tcp = TcpStream::connect_timeout(&address, patience.connect);
@@ -107,12 +137,7 @@ fn attempt(
             break;
         }
     }
-    let tcp = tcp.map_err(ConnectError::Refused)?;
-    let deadline = Instant::now() + patience.handshake;
-    server_name()
-        .and_then(|name| ClientConnection::new(tls.clone(), name).map_err(LinkError::Tls))
-        .and_then(|tls| Link::open(Connection::Client(tls), tcp, deadline, patience.silence))
-        .map_err(ConnectError::Link)
+    tcp.map_err(ConnectError::Refused)
 }
 
 #[cfg(test)]
@@ -140,7 +165,8 @@ mod tests {
             ..Patience::default()
         };
         let port = listener.local_addr().unwrap().port();
-        connect(host, port, &nobody(), &patience).unwrap_err().to_string()
+        let way = Way::Agent { port, tls: nobody() };
+        connect(host, &way, &patience).unwrap_err().to_string()
     }
 
     #[test]

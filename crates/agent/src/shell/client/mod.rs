@@ -1,5 +1,6 @@
 //! `trainyard-agent rsh`, also called `kubexec.sh`: runs a command in another pod of the same job.
 
+mod api;
 mod arguments;
 mod connect;
 mod session;
@@ -11,12 +12,13 @@ use std::io::Write;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::modes::{Mode, PROGRAM};
+use crate::settings::Environment;
 use crate::signals::Ending;
 
 use super::identity::Identity;
 
 pub use arguments::{ArgumentError, Call};
-use connect::{Patience, connect};
+use connect::{Patience, Way, connect};
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
@@ -27,8 +29,9 @@ pub const MODE: Mode = Mode {
 };
 
 const HELP: &str = "\
-Runs a command in another pod of the same job, where `trainyard-agent serve` runs: the client of the remote shell.
-It is called by launchers such as mpirun in place of ssh. A program of the name kubexec.sh is this mode, too.
+Runs a command in another pod of the same job: the client of the remote shell. There `trainyard-agent serve` runs, or
+else the Kubernetes API starts `trainyard-agent attend` there. This is called by launchers such as mpirun in place of
+ssh. A program of the name kubexec.sh is this mode, too.
 
 Usage: trainyard-agent rsh [options] host command...
        kubexec.sh [options] host command...
@@ -47,6 +50,11 @@ after 4 s.
 Environment:
   TRAINYARD_IDENTITY    The directory with ca.crt, tls.crt and tls.key [default: /var/run/trainyard-identity]
   TRAINYARD_SHELL_PORT  The port of the server [default: 7522]
+  TRAINYARD_EXEC        The path that the Kubernetes API has for `attend` in a pod, with {} for its name, which is the
+                        first part of the host's. If it is set, pods are reached like this, and TRAINYARD_IDENTITY has
+                        ca.crt and token
+  KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT
+                        The Kubernetes API
 
 Exit codes: that of the command, or 255 if it could not be run or its end is not known.
 ";
@@ -69,11 +77,22 @@ fn call(args: &[OsString]) -> Result<u8, String> {
     let ending = Ending::new(&[SIGTERM, SIGINT, SIGHUP]).map_err(|error| error.to_string())?;
     let call = Call::parse(args).map_err(|error| format!("{error}; see `{PROGRAM} rsh --help`"))?;
     let told = |error: &dyn std::fmt::Display| format!("{}: {error}", call.host);
-    let port = super::port(&environment).map_err(|error| told(&error))?;
-    let tls = Identity::read(&super::identity_directory(&environment))
-        .and_then(Identity::client)
-        .map_err(|error| told(&error))?;
-    let link = connect(&call.host, port, &tls, &Patience::default()).map_err(|error| told(&error))?;
+    let way = way(&environment).map_err(|error| told(&error))?;
+    let link = connect(&call.host, &way, &Patience::default()).map_err(|error| told(&error))?;
     let signals = ending.listen().map_err(|error| told(&error))?;
     session::run(link, &call, signals).map_err(|error| told(&error))
+}
+
+/// How other pods are reached: as the operator has set it.
+fn way(environment: Environment<'_>) -> Result<Way, String> {
+    let directory = super::identity_directory(environment);
+    if let Some(api) = api::Api::read(environment, &directory).map_err(|error| error.to_string())? {
+        return Ok(Way::Exec(api));
+    }
+    Ok(Way::Agent {
+        port: super::port(environment).map_err(|error| error.to_string())?,
+        tls: Identity::read(&directory)
+            .and_then(Identity::client)
+            .map_err(|error| error.to_string())?,
+    })
 }

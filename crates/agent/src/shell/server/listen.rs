@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustls::{Connection, ServerConfig, ServerConnection};
 
 use crate::shell::link::{Link, LinkError};
+use crate::shell::wire::Tls;
 
 use super::commands::Commands;
 use super::{say, session};
@@ -18,7 +19,7 @@ const UNKNOWN: usize = 128;
 /// How long one may be unknown.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long a client may be silent.
-const SILENCE: Duration = Duration::from_secs(10);
+pub const SILENCE: Duration = Duration::from_secs(10);
 /// What to do with connections that can't be accepted, for want of files or memory, is to wait until others have gone.
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// What a thread of a connection needs, with a large margin.
@@ -90,7 +91,8 @@ fn serve(tcp: TcpStream, peer: SocketAddr, tls: Arc<ServerConfig>, slot: Slot, c
     let deadline = Instant::now() + HANDSHAKE;
     let opened = ServerConnection::new(tls)
         .map_err(LinkError::Tls)
-        .and_then(|tls| Link::open(Connection::Server(tls), tcp, deadline, SILENCE));
+        .and_then(|tls| Tls::open(Connection::Server(tls), tcp, deadline))
+        .and_then(|tls| Link::new(tls, SILENCE));
     drop(slot);
     match opened {
         Ok(link) => {

@@ -1,0 +1,187 @@
+//! Programs that are started in other pods through the API server: who may, in which pods, and what the pods have for it.
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapProjection, KeyToPath, PodSpec, ProjectedVolumeSource, ServiceAccount,
+    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role as RbacRole, RoleBinding, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use trainyard_api::{FieldError, TrainingJob, names};
+
+use crate::agent;
+use crate::attach::{IDENTITY, PROGRAM};
+use crate::build::{child_labels, child_metadata};
+use crate::job::{Job, Role};
+use crate::plan::PodKey;
+
+/// These belong to the operator; `trainyard_api::validate` keeps users from names that begin like this.
+const VOLUME: &str = "trainyard-identity";
+/// A kubelet replaces a token when a fifth of its life is left, and the agent reads it for every command.
+const TOKEN_SECONDS: i64 = 3600;
+/// Every namespace has it: the certificates by which the API server is known.
+const AUTHORITY: &str = "kube-root-ca.crt";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// A right to start programs in pods of the same job, through the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExecRight {
+    /// The position of the role whose pods have it.
+    pub holder: usize,
+    /// The position of the role in whose pods programs are started.
+    pub into: usize,
+}
+
+/// How many pods the right of a job is for; `None` if it has none. As names are fixed, this says which they are.
+pub fn extent(job: &Job<'_>) -> Option<i32> {
+    let right = job.framework.exec(job)?;
+    job.roles.get(right.into).map(|role| role.replicas)
+}
+
+/// The account of the pods that have the right. No container finds its token but the one that is given it.
+pub fn account(job: &Job<'_>) -> ServiceAccount {
+    ServiceAccount {
+        metadata: metadata(job),
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    }
+}
+
+/// The right: to run commands in exactly the pods of one role. `None` if the job has no such right.
+pub fn role(job: &Job<'_>) -> Option<RbacRole> {
+    let right = job.framework.exec(job)?;
+    let pods = (0..extent(job)?).map(|index| {
+        job.pod_name(PodKey {
+            role: right.into,
+            index,
+        })
+    });
+    let rule = PolicyRule {
+        api_groups: Some(vec![String::new()]),
+        resources: Some(vec!["pods/exec".to_owned()]),
+        resource_names: Some(pods.collect()),
+        // A WebSocket begins with a GET, and from 1.35 on the server asks for `create` too.
+        verbs: vec!["create".to_owned(), "get".to_owned()],
+        ..PolicyRule::default()
+    };
+    Some(RbacRole {
+        metadata: metadata(job),
+        rules: Some(vec![rule]),
+    })
+}
+
+/// Gives the right to the account.
+pub fn binding(job: &Job<'_>) -> RoleBinding {
+    let name = names::mpi_account(job.name);
+    RoleBinding {
+        metadata: metadata(job),
+        role_ref: RoleRef {
+            api_group: Some(RBAC.to_owned()),
+            kind: "Role".to_owned(),
+            name: name.clone(),
+        },
+        subjects: Some(vec![Subject {
+            kind: "ServiceAccount".to_owned(),
+            name,
+            namespace: Some(job.namespace.to_owned()),
+            api_group: None,
+        }]),
+    }
+}
+
+fn metadata(job: &Job<'_>) -> ObjectMeta {
+    ObjectMeta {
+        labels: Some(child_labels(job)),
+        ..child_metadata(job, names::mpi_account(job.name))
+    }
+}
+
+/// Lets the main container of a pod of this role use the right, if it is one that has it.
+pub(crate) fn allow(job: &Job<'_>, position: usize, role: &Role<'_>, spec: &mut PodSpec) {
+    let Some(right) = job.framework.exec(job).filter(|right| right.holder == position) else {
+        return;
+    };
+    let Some(target) = job.roles.get(right.into) else {
+        return;
+    };
+    spec.service_account_name = Some(names::mpi_account(job.name));
+    spec.volumes.get_or_insert_default().push(volume());
+    let Some(main) = spec.containers.iter_mut().find(|c| c.name == role.main.name) else {
+        return;
+    };
+    main.volume_mounts.get_or_insert_default().push(VolumeMount {
+        name: VOLUME.to_owned(),
+        mount_path: IDENTITY.to_owned(),
+        read_only: Some(true),
+        ..VolumeMount::default()
+    });
+    let path = format!(
+        "/api/v1/namespaces/{}/pods/{{}}/exec?container={}&command={PROGRAM}&command=attend&stdin=true&stdout=true&stderr=true",
+        job.namespace, target.main.name
+    );
+    let env = [("TRAINYARD_EXEC", &*path), ("TRAINYARD_IDENTITY", IDENTITY)];
+    main.env
+        .get_or_insert_default()
+        .splice(0..0, env.map(agent::variable));
+}
+
+fn volume() -> Volume {
+    let token = VolumeProjection {
+        service_account_token: Some(ServiceAccountTokenProjection {
+            audience: None,
+            expiration_seconds: Some(TOKEN_SECONDS),
+            path: "token".to_owned(),
+        }),
+        ..VolumeProjection::default()
+    };
+    let authority = VolumeProjection {
+        config_map: Some(ConfigMapProjection {
+            name: AUTHORITY.to_owned(),
+            items: Some(vec![KeyToPath {
+                key: "ca.crt".to_owned(),
+                path: "ca.crt".to_owned(),
+                mode: None,
+            }]),
+            optional: None,
+        }),
+        ..VolumeProjection::default()
+    };
+    Volume {
+        name: VOLUME.to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(vec![token, authority]),
+            // Programs run as any user.
+            default_mode: Some(0o444),
+        }),
+        ..Volume::default()
+    }
+}
+
+/// What is wrong with the account of a role whose pods get one of the job's own.
+pub(crate) fn check_account(job: &TrainingJob, role: &str) -> Vec<FieldError> {
+    let roles = job.spec.roles.iter().enumerate();
+    let mut errors = Vec::new();
+    for (i, role) in roles.filter(|(_, given)| given.name == role) {
+        let spec = role.template.spec.as_ref();
+        let given = [
+            (
+                "serviceAccountName",
+                spec.and_then(|spec| spec.service_account_name.as_ref()),
+            ),
+            (
+                "serviceAccount",
+                spec.and_then(|spec| spec.service_account.as_ref()),
+            ),
+        ];
+        for (field, _) in given
+            .into_iter()
+            .filter(|(_, name)| name.is_some_and(|name| !name.is_empty()))
+        {
+            errors.push(FieldError::new(
+                format!("spec.roles[{i}].template.spec.{field}"),
+                "with attach Exec the launcher has an account of this job alone, and to give another one the same right would \
+                 be to give it to all who use that: remove it, or set attach to Agent",
+            ));
+        }
+    }
+    errors
+}

@@ -1,0 +1,73 @@
+//! The right of a job to start programs in its pods through the API server: an account, what it may, and that it may.
+
+use http::Method;
+use serde::Serialize;
+use serde_json::{Value, json};
+use trainyard_api::names;
+use trainyard_core::exec;
+use trainyard_core::job::Job;
+
+use super::claim::Child;
+use super::request::{Answer, request};
+use super::{Creation, Failure, Hands, Refused, Target};
+use crate::slim::SlimPod;
+
+impl Hands {
+    /// Gives the right, or makes what was given what it should be. In this order, so that nothing ever names what is not
+    /// there; what is somebody else's is left alone.
+    pub(super) async fn grant(
+        &self,
+        target: Target<'_>,
+        job: &Job<'_>,
+        refused: &Refused,
+    ) -> Result<(), Failure> {
+        let (Some(extent), Some(role)) = (exec::extent(job), exec::role(job)) else {
+            return Ok(());
+        };
+        let account = exec::account(job);
+        self.have(target, Child::ServiceAccount, &account, None, refused)
+            .await?;
+        let rules = json!({"rules": role.rules});
+        self.have(target, Child::Role, &role, Some(rules), refused)
+            .await?;
+        let binding = exec::binding(job);
+        // To what it is bound never changes.
+        let subjects = json!({"subjects": binding.subjects});
+        self.have(target, Child::RoleBinding, &binding, Some(subjects), refused)
+            .await?;
+        self.index
+            .remember(target.uid, |memory| memory.granted = Some(extent));
+        Ok(())
+    }
+
+    /// Creates an object, or gives one of ours that is there the parts that it should have.
+    async fn have(
+        &self,
+        target: Target<'_>,
+        child: Child,
+        object: &impl Serialize,
+        parts: Option<Value>,
+        refused: &Refused,
+    ) -> Result<(), Failure> {
+        let name = names::mpi_account(&target.key.name);
+        let create = Creation::new(target, child, Some(&name), object)?;
+        match self.send::<SlimPod>(target.term, create.request).await {
+            Ok(_) => Ok(()),
+            Err(Failure::Exists) => {
+                let found = self.claim(target, child, &name).await?;
+                let Some(mut patch) = parts else { return Ok(()) };
+                // Another one of this name, made meanwhile, is not touched.
+                patch["metadata"] = json!({"uid": found.metadata.uid});
+                let path = child.path(&target.key.namespace, &name).by_us();
+                let request = request(Method::PATCH, &path, Answer::Metadata, Some(&patch))?;
+                self.send::<SlimPod>(target.term, request).await.map(drop)
+            }
+            Err(failure) => {
+                if matches!(failure, Failure::Refused(_) | Failure::NamespaceEnds) {
+                    let _ = refused.set(());
+                }
+                Err(failure)
+            }
+        }
+    }
+}
