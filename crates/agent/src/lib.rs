@@ -7,7 +7,7 @@
 //!
 //! The way in: [`main`] is the program; [`modes`] the table of what it can do; [`wait`] the mode that waits for other
 //! roles; [`observer`] how the operator is asked; [`install`] what puts this program where other containers find it;
-//! [`shell`] the remote shell, both sides; [`run`] what runs the command of a container; [`children`] the duties of the
+//! [`shell`] the remote shell, both sides; [`pdsh`] the same on many hosts at once; [`run`] what runs the command of a container; [`children`] the duties of the
 //! first process of a container.
 
 pub mod annotations;
@@ -17,6 +17,7 @@ mod descendants;
 pub mod install;
 pub mod modes;
 pub mod observer;
+pub mod pdsh;
 pub mod run;
 pub mod settings;
 pub mod shell;
@@ -40,6 +41,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Whether this is a name by which pods call the agent, so that another program can be the agent for those who do.
 pub fn is_called(name: &OsStr) -> bool {
-    let name = Path::new(name).file_name();
-    name.is_some_and(|name| name == modes::PROGRAM || name == install::REMOTE_SHELL)
+    modes::by_name(name).is_some()
+        || Path::new(name)
+            .file_name()
+            .is_some_and(|name| name == modes::PROGRAM)
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::shell::{client, server};
-use crate::{install, run, wait};
+use crate::{install, pdsh, run, wait};
 
 /// The name by which the program speaks of itself.
 pub(crate) const PROGRAM: &str = "trainyard-agent";
@@ -25,14 +25,29 @@ pub struct Mode {
 }
 
 /// Everything that the program can do.
-pub const MODES: &[Mode] = &[wait::MODE, install::MODE, server::MODE, client::MODE, run::MODE];
+pub const MODES: &[Mode] = &[
+    wait::MODE,
+    install::MODE,
+    server::MODE,
+    client::MODE,
+    pdsh::MODE,
+    run::MODE,
+];
+
+/// The mode that is chosen by the name of the program.
+pub(crate) fn by_name(name: &OsStr) -> Option<Mode> {
+    match Path::new(name).file_name()?.to_str()? {
+        install::REMOTE_SHELL | "ssh" => Some(client::MODE),
+        "pdsh" => Some(pdsh::MODE),
+        _ => None,
+    }
+}
 
 /// Does what the program's name says, if it is that of a mode, or else what the words after it say. Returns the exit code.
 pub fn call(name: &OsStr, args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    if Path::new(name).file_name() == Some(OsStr::new(install::REMOTE_SHELL)) {
-        (client::MODE.run)(args, out, err)
-    } else {
-        dispatch(args, out, err)
+    match by_name(name) {
+        Some(mode) => (mode.run)(args, out, err),
+        None => dispatch(args, out, err),
     }
 }
 
@@ -117,6 +132,7 @@ mod tests {
     #[case("serve --help", "TRAINYARD_IDENTITY")]
     #[case("run --help", "run [--serve] -- command [arguments...]")]
     #[case("rsh --help", "kubexec.sh [options] host command...")]
+    #[case("pdsh --help", "pdsh [options] -w host,host... command...")]
     fn answers(#[case] line: &str, #[case] expected: &str) {
         let (code, out, err) = call(line);
         assert_eq!((code, &*err), (0, ""));

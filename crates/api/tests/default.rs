@@ -166,6 +166,7 @@ fn any_spec() -> impl Strategy<Value = TrainingJobSpec> {
         name,
         pytorch,
         mpi,
+        ..FrameworkSpec::default()
     });
     (
         framework,

@@ -48,6 +48,11 @@ const SSH_FILES: [(&str, &str); 3] = [
     ("ssh-publickey", "authorized_keys"),
 ];
 
+/// The name of a file: all after the last `/`.
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
 /// The directory of a file: all before the last `/`.
 pub(crate) fn directory(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
@@ -117,6 +122,12 @@ pub(crate) fn add(role: &Role<'_>, agent: &Agent, attachment: &Attachment, spec:
             let within = format!("files/{n}");
             mount(directory, Some(within))
         }));
+        mounts.extend(
+            attachment
+                .programs
+                .iter()
+                .map(|path| mount(path, Some(name(path).to_owned()))),
+        );
     }
     let main = spec.containers.iter_mut().find(|c| c.name == role.main.name);
     if let Some(main) = main.filter(|_| attachment.serves) {
@@ -179,6 +190,8 @@ struct Install<'a> {
     directory: &'a str,
     hosts: &'a [Hosts],
     files: Vec<BTreeMap<&'a str, String>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    programs: Vec<&'a str>,
 }
 
 fn install(agent: &Agent, attachment: &Attachment, directories: &[&str], spec: &PodSpec) -> Container {
@@ -192,6 +205,7 @@ fn install(agent: &Agent, attachment: &Attachment, directories: &[&str], spec: &
         directory: DIRECTORY,
         hosts: &attachment.hosts,
         files: attachment.files.iter().map(file).collect(),
+        programs: attachment.programs.iter().map(|path| name(path)).collect(),
     };
     // Strings and numbers can always be written.
     let install = serde_json::to_string(&install).unwrap_or_default();
@@ -205,9 +219,8 @@ fn install(agent: &Agent, attachment: &Attachment, directories: &[&str], spec: &
 
 /// Where the agent writes a file, all of whose places are within its own directory.
 fn inside(path: &str, directories: &[&str]) -> String {
-    let name = path.rsplit('/').next().unwrap_or_default();
     match directories.iter().position(|other| *other == directory(path)) {
-        Some(n) => format!("{FILES}/{n}/{name}"),
+        Some(n) => format!("{FILES}/{n}/{}", name(path)),
         None => path.to_owned(),
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use super::hosts::{Format, Hosts, list};
-use super::{INSTALLED, REMOTE_SHELL};
+use super::{INSTALLED, OTHER_NAMES, REMOTE_SHELL};
 
 /// Why a text is no plan.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,8 @@ pub struct Plan {
     pub directory: PathBuf,
     /// What else is to be written.
     pub files: Vec<File>,
+    /// More names of the program.
+    pub programs: Vec<&'static str>,
 }
 
 /// A file to write.
@@ -50,6 +52,8 @@ struct Written {
     hosts: Vec<Hosts>,
     #[serde(default)]
     files: Vec<WrittenFile>,
+    #[serde(default)]
+    programs: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -89,7 +93,19 @@ impl FromStr for Plan {
                 text: list(&written.hosts, file.format),
             });
         }
-        Ok(Self { directory, files })
+        let mut programs = Vec::new();
+        for (index, name) in written.programs.iter().enumerate() {
+            let Some(known) = OTHER_NAMES.into_iter().find(|known| known == name) else {
+                let problem = format!("must be one of {}; it is {name:?}", OTHER_NAMES.join(", "));
+                return Err(wrong(format!("programs[{index}]"), problem));
+            };
+            programs.push(known);
+        }
+        Ok(Self {
+            directory,
+            files,
+            programs,
+        })
     }
 }
 
@@ -107,6 +123,7 @@ fn inside(directory: &Path, path: &Path) -> Result<PathBuf, String> {
     }
     if [INSTALLED, REMOTE_SHELL]
         .iter()
+        .chain(&OTHER_NAMES)
         .any(|name| rest == Path::new(name))
     {
         return Err("must be another: the program itself is there".to_owned());

@@ -10,6 +10,7 @@
 mod commands;
 mod ends;
 mod job;
+mod pdsh;
 mod processes;
 mod strangers;
 

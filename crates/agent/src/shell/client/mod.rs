@@ -28,7 +28,7 @@ pub const MODE: Mode = Mode {
 
 const HELP: &str = "\
 Runs a command in another pod of the same job, where `trainyard-agent serve` runs: the client of the remote shell.
-It is called by launchers such as mpirun in place of ssh. A program of the name kubexec.sh is this mode, too.
+It is called by launchers such as mpirun in place of ssh. A program of the name kubexec.sh or ssh is this mode, too.
 
 Usage: trainyard-agent rsh [options] host command...
        kubexec.sh [options] host command...
