@@ -7,9 +7,9 @@
 //!
 //! The way in: [`main`] is the program; [`modes`] the table of what it can do; [`wait`] the mode that waits for other
 //! roles; [`observer`] how the operator is asked; [`install`] what puts this program where other containers find it;
-//! [`hosts`] what keeps lists of hosts current;
-//! [`shell`] the remote shell, both sides; [`run`] what runs the command of a container; [`children`] the duties of the
-//! first process of a container, and [`stay`] a program that does nothing else.
+//! [`hosts`] what keeps lists of hosts current; [`shell`] the remote shell, both sides; [`pdsh`] the same on many hosts at
+//! once; [`run`] what runs the command of a container; [`children`] the duties of the first process of a container, and
+//! [`stay`] a program that does nothing else.
 
 pub mod annotations;
 pub mod backoff;
@@ -19,6 +19,7 @@ pub mod hosts;
 pub mod install;
 pub mod modes;
 pub mod observer;
+pub mod pdsh;
 pub mod run;
 pub mod settings;
 pub mod shell;
@@ -43,7 +44,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Whether this is a name by which pods call the agent, so that another program can be the agent for those who do.
 pub fn is_called(name: &OsStr) -> bool {
-    let name = Path::new(name).file_name();
-    let names = [modes::PROGRAM, install::REMOTE_SHELL, install::DISCOVERY];
-    name.is_some_and(|name| names.iter().any(|known| name == *known))
+    modes::by_name(name).is_some()
+        || Path::new(name)
+            .file_name()
+            .is_some_and(|name| name == modes::PROGRAM)
 }

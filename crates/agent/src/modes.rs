@@ -5,12 +5,15 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::shell::{client, server};
-use crate::{hosts, install, run, stay, wait};
+use crate::{hosts, install, pdsh, run, stay, wait};
 
 /// The name by which the program speaks of itself.
 pub(crate) const PROGRAM: &str = "trainyard-agent";
 /// The exit code for a command line or settings that make no sense.
 pub(crate) const UNUSABLE: u8 = 2;
+
+/// Does something with the words of a command line. Returns the exit code.
+pub(crate) type Run = fn(&[OsString], &mut dyn Write, &mut dyn Write) -> u8;
 
 /// One thing that the program can do. A new one is a module of its own and a line in [`MODES`].
 pub struct Mode {
@@ -31,18 +34,27 @@ pub const MODES: &[Mode] = &[
     hosts::MODE,
     server::MODE,
     client::MODE,
+    pdsh::MODE,
     run::MODE,
     server::attend::MODE,
     stay::MODE,
 ];
 
+/// What is done by a program of this name, whatever the words after it say.
+pub(crate) fn by_name(name: &OsStr) -> Option<Run> {
+    match Path::new(name).file_name()?.to_str()? {
+        install::REMOTE_SHELL | "ssh" => Some(client::MODE.run),
+        "pdsh" => Some(pdsh::MODE.run),
+        install::DISCOVERY => Some(|_, out, err| hosts::print(out, err)),
+        _ => None,
+    }
+}
+
 /// Does what the program's name says, if it is that of a mode, or else what the words after it say. Returns the exit code.
 pub fn call(name: &OsStr, args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    let name = Path::new(name).file_name().and_then(OsStr::to_str);
-    match name.unwrap_or_default() {
-        install::REMOTE_SHELL => (client::MODE.run)(args, out, err),
-        install::DISCOVERY => hosts::print(out, err),
-        _ => dispatch(args, out, err),
+    match by_name(name) {
+        Some(run) => run(args, out, err),
+        None => dispatch(args, out, err),
     }
 }
 
@@ -130,6 +142,7 @@ mod tests {
     #[case("attend --help", "standard input and output")]
     #[case("stay --help", "first process of a container")]
     #[case("rsh --help", "kubexec.sh [options] host command...")]
+    #[case("pdsh --help", "pdsh [options] -w host,host... command...")]
     fn answers(#[case] line: &str, #[case] expected: &str) {
         let (code, out, err) = call(line);
         assert_eq!((code, &*err), (0, ""));

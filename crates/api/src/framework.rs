@@ -4,12 +4,14 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::launchers::{DeepspeedOptions, HorovodOptions};
+
 /// The framework that trains. `name` says which; options go into the field of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FrameworkSpec {
-    /// The framework's name: `pytorch`, `mpi` or `custom`. It decides the roles a job may have, the environment its
-    /// containers find, and when the job is done. It can't be changed.
+    /// The framework's name: `pytorch`, `mpi`, `horovod`, `deepspeed` or `custom`. It decides the roles a job may have, the
+    /// environment its containers find, and when the job is done. It can't be changed.
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self == oldSelf").message(Message::Expression(
         r#""can't be changed from \"" + oldSelf + "\": create a new job instead""#.into()
@@ -23,6 +25,14 @@ pub struct FrameworkSpec {
     /// Options of the framework `mpi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mpi: Option<MpiOptions>,
+
+    /// Options of the framework `horovod`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub horovod: Option<HorovodOptions>,
+
+    /// Options of the framework `deepspeed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deepspeed: Option<DeepspeedOptions>,
 }
 
 impl FrameworkSpec {
@@ -33,8 +43,15 @@ impl FrameworkSpec {
             name: _,
             pytorch,
             mpi,
+            horovod,
+            deepspeed,
         } = self;
-        let given = [("pytorch", pytorch.is_some()), ("mpi", mpi.is_some())];
+        let given = [
+            ("pytorch", pytorch.is_some()),
+            ("mpi", mpi.is_some()),
+            ("horovod", horovod.is_some()),
+            ("deepspeed", deepspeed.is_some()),
+        ];
         given
             .into_iter()
             .filter_map(|(name, given)| given.then_some(name))

@@ -98,8 +98,8 @@ pub struct TrainingJobSpec {
     pub roles: Vec<RoleSpec>,
 
     /// When the job as a whole has succeeded or failed, in terms of its roles. Default: what the framework says;
-    /// for `pytorch` and `custom` the job succeeds when all roles did and fails when one did; for `mpi` it succeeds when
-    /// the launcher did.
+    /// for `pytorch` and `custom` the job succeeds when all roles did and fails when one did; for `mpi`, `horovod` and
+    /// `deepspeed` it succeeds when the launcher did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<Completion>,
 
@@ -173,8 +173,8 @@ pub struct RoleSpec {
     /// What happens when a pod of this role ends. Never: it is not replaced, whatever ended it. OnFailure: it is replaced
     /// when it failed, which counts against backoffLimit, and when it was evicted or lost with its node, which does
     /// not. Always: it is replaced however it ended, and the role never succeeds. ExitCode: as OnFailure, but exit codes
-    /// 1 to 127 are permanent errors and stand. Default: what the framework says (pytorch, and the launcher of mpi:
-    /// OnFailure; workers of mpi: Always; custom: Never).
+    /// 1 to 127 are permanent errors and stand. Default: what the framework says (pytorch, and launchers: OnFailure;
+    /// the workers of launchers: Always; custom: Never).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "RestartPolicy")]
     pub restart_policy: Option<RestartPolicy>,

@@ -11,6 +11,7 @@ pub mod crd;
 pub mod default;
 pub mod framework;
 pub mod job;
+pub mod launchers;
 pub mod names;
 pub mod quantity;
 pub mod reason;
@@ -27,6 +28,7 @@ pub use job::{
     Placement, PodQuorum, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob, TrainingJobSpec,
     UpdatePolicy,
 };
+pub use launchers::{DeepspeedOptions, HorovodController, HorovodOptions};
 pub use reason::{ConditionType, Reason};
 pub use status::{
     AcceptedRole, AcceptedRules, Fingerprint, JobPhase, Replacement, RestartCause, RestartRecord, Restarts,

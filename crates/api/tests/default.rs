@@ -167,6 +167,7 @@ fn any_spec() -> impl Strategy<Value = TrainingJobSpec> {
         name,
         pytorch,
         mpi,
+        ..FrameworkSpec::default()
     });
     (
         framework,

@@ -53,6 +53,11 @@ const SSH_FILES: [(&str, &str); 3] = [
     ("ssh-publickey", "authorized_keys"),
 ];
 
+/// The name of a file: all after the last `/`.
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
+}
+
 /// The directory of a file: all before the last `/`.
 pub(crate) fn directory(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
@@ -122,6 +127,12 @@ pub(crate) fn add(role: &Role<'_>, agent: &Agent, attachment: &Attachment, spec:
             let within = format!("files/{n}");
             mount(directory, Some(within))
         }));
+        mounts.extend(
+            attachment
+                .programs
+                .iter()
+                .map(|path| mount(path, Some(name(path).to_owned()))),
+        );
     }
     let main = spec.containers.iter_mut().find(|c| c.name == role.main.name);
     if let Some(main) = main.filter(|_| attachment.serves) {
@@ -184,6 +195,8 @@ struct Install<'a> {
     directory: &'a str,
     hosts: &'a [Hosts],
     files: Vec<BTreeMap<&'a str, String>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    programs: Vec<&'a str>,
 }
 
 fn install(agent: &Agent, attachment: &Attachment, spec: &PodSpec) -> Container {
@@ -222,6 +235,7 @@ fn lists(attachment: &Attachment) -> String {
         directory: DIRECTORY,
         hosts: &attachment.hosts,
         files: attachment.files.iter().map(file).collect(),
+        programs: attachment.programs.iter().map(|path| name(path)).collect(),
     };
     // Strings and numbers can always be written.
     serde_json::to_string(&install).unwrap_or_default()
@@ -229,9 +243,8 @@ fn lists(attachment: &Attachment) -> String {
 
 /// Where the agent writes a file, all of whose places are within its own directory.
 fn inside(path: &str, directories: &[&str]) -> String {
-    let name = path.rsplit('/').next().unwrap_or_default();
     match directories.iter().position(|other| *other == directory(path)) {
-        Some(n) => format!("{FILES}/{n}/{name}"),
+        Some(n) => format!("{FILES}/{n}/{}", name(path)),
         None => path.to_owned(),
     }
 }

@@ -32,7 +32,7 @@ fn an_unknown_framework_is_rejected_with_those_there_are() {
     let mut job = pytorch("", WORKERS);
     job.spec.framework.pytorch = None;
     job.spec.framework.name = "tensorflow".to_owned();
-    let said = "spec.framework.name: there is no framework \"tensorflow\": use one of pytorch, mpi, custom";
+    let said = "spec.framework.name: there is no framework \"tensorflow\": use one of pytorch, mpi, horovod, deepspeed, custom";
     assert_eq!(errors(&job), [said]);
     assert!(frameworks::find("tensorflow").is_none());
 }
@@ -145,5 +145,5 @@ fn every_framework_has_its_own_name() {
         .iter()
         .map(|framework| framework.name())
         .collect();
-    assert_eq!(names, ["pytorch", "mpi", "custom"]);
+    assert_eq!(names, ["pytorch", "mpi", "horovod", "deepspeed", "custom"]);
 }

@@ -30,6 +30,8 @@ pub const MODE: Mode = Mode {
 pub const INSTALLED: &str = "trainyard-agent";
 /// The other name of the same file, by which it is the client of the remote shell. Horovod takes this one only.
 pub const REMOTE_SHELL: &str = "kubexec.sh";
+/// More names of the same file, each made only if it is asked for.
+pub const OTHER_NAMES: [&str; 2] = ["pdsh", "ssh"];
 
 /// Another name of the same file, by which it prints the hosts that can be used now.
 pub const DISCOVERY: &str = "discover_hosts.sh";
@@ -44,11 +46,13 @@ Environment:
   TRAINYARD_INSTALL  What to put where, as JSON:
       {"directory": "/etc/mpi",
        "hosts": [{"pattern": "train-worker-{}.train.ns.svc", "from": 0, "count": 3, "slots": 2}],
-       "files": [{"path": "/etc/mpi/hostfile", "format": "OpenMPI"}]}
+       "files": [{"path": "/etc/mpi/hostfile", "format": "OpenMPI"}],
+       "programs": ["pdsh", "ssh"]}
 
 In the directory, which must be there and writable, it makes
   trainyard-agent  this program
   kubexec.sh       the same file: called by this name it is `trainyard-agent rsh`
+  pdsh, ssh        the same file, if `programs` names them: `trainyard-agent pdsh` and `trainyard-agent rsh`
 and each file, with a line for each host. `{}` in a pattern is the number of the host, `count` of them beginning with
 `from`. Formats: OpenMPI and DeepSpeed write `host slots=2`, MPICH and Intel write `host:2`. Nothing is ever written
 outside of the directory. What an earlier attempt has left is replaced. Where hosts have a `role`, their number may

@@ -34,9 +34,11 @@ pub fn place(plan: &Plan) -> Result<(), PlaceError> {
         fs::copy(THIS_PROGRAM, new).map_err(tell("copy this program to", new))?;
         mode(new, PROGRAM_MODE)
     })?;
-    replace(&directory.join(REMOTE_SHELL), |new| {
-        fs::hard_link(&program, new).map_err(tell("link the program to", new))
-    })?;
+    for name in plan.programs.iter().copied().chain([REMOTE_SHELL]) {
+        replace(&directory.join(name), |new| {
+            fs::hard_link(&program, new).map_err(tell("link the program to", new))
+        })?;
+    }
     for file in &plan.files {
         write(directory, &file.path, &file.text)?;
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 use super::hosts::{Format, Hosts, all, list};
-use super::{DISCOVERY, INSTALLED, REMOTE_SHELL, USABLE};
+use super::{DISCOVERY, INSTALLED, OTHER_NAMES, REMOTE_SHELL, USABLE};
 
 /// Why a text is no plan.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +33,8 @@ pub struct Plan {
     pub hosts: Vec<Hosts>,
     /// What else is to be written.
     pub files: Vec<File>,
+    /// More names of the program.
+    pub programs: Vec<&'static str>,
 }
 
 impl Plan {
@@ -61,6 +63,8 @@ struct Written {
     hosts: Vec<Hosts>,
     #[serde(default)]
     files: Vec<WrittenFile>,
+    #[serde(default)]
+    programs: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -102,10 +106,19 @@ impl FromStr for Plan {
                 text: list(&hosts, file.format),
             });
         }
+        let mut programs = Vec::new();
+        for (index, name) in written.programs.iter().enumerate() {
+            let Some(known) = OTHER_NAMES.into_iter().find(|known| known == name) else {
+                let problem = format!("must be one of {}; it is {name:?}", OTHER_NAMES.join(", "));
+                return Err(wrong(format!("programs[{index}]"), problem));
+            };
+            programs.push(known);
+        }
         Ok(Self {
             directory,
             hosts: written.hosts,
             files,
+            programs,
         })
     }
 }
@@ -124,6 +137,7 @@ fn inside(directory: &Path, path: &Path) -> Result<PathBuf, String> {
     }
     if [INSTALLED, REMOTE_SHELL, DISCOVERY, USABLE]
         .iter()
+        .chain(&OTHER_NAMES)
         .any(|name| rest == Path::new(name))
     {
         return Err("must be another: the program itself is there".to_owned());

@@ -109,6 +109,27 @@ fn puts_everything_in_place_also_twice(#[case] format: &str, #[case] list: &str)
 }
 
 #[test]
+fn more_names_are_made_if_they_are_asked_for() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path().display();
+    let plan = |name: &str| format!(r#"{{"directory": "{at}", "programs": ["ssh", "{name}"]}}"#);
+    for _ in 0..2 {
+        succeeds(&install(&plan("pdsh")));
+        assert_eq!(
+            names(directory.path()),
+            ["kubexec.sh", "pdsh", "ssh", "trainyard-agent"]
+        );
+    }
+    let output = Command::new(directory.path().join("pdsh")).output().unwrap();
+    fails(&output, 2, "say on which hosts to run what");
+    fails(
+        &install(&plan("../x")),
+        2,
+        r#"programs[1] must be one of pdsh, ssh; it is "../x""#,
+    );
+}
+
+#[test]
 fn what_an_earlier_attempt_left_is_replaced() {
     let directory = TempDir::new().unwrap();
     let at = |name: &str| directory.path().join(name);

@@ -11,6 +11,7 @@ mod commands;
 mod ends;
 mod exec;
 mod job;
+mod pdsh;
 mod processes;
 mod strangers;
 

@@ -16,22 +16,19 @@ const NEEDED: &[&str] = &[
 /// Below these nothing can be put.
 const KERNEL: &[&str] = &["/dev", "/proc", "/sys"];
 
-/// What is wrong with the places of host files.
-pub(super) fn check(files: &[HostFile], identity: &str) -> Vec<FieldError> {
+/// What is wrong with the places of host files that are given in a field.
+pub(super) fn check(at: &str, files: &[HostFile], identity: &str) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if files.len() > MAX_FILES {
         errors.push(FieldError::new(
-            "spec.framework.mpi.hostFiles",
+            at,
             format!("at most {MAX_FILES} files are possible"),
         ));
     }
     for (i, file) in files.iter().enumerate() {
         let before = files.get(..i).unwrap_or_default();
         if let Some(problem) = problem(&file.path, identity).or_else(|| clash(&file.path, before)) {
-            errors.push(FieldError::new(
-                format!("spec.framework.mpi.hostFiles[{i}].path"),
-                problem,
-            ));
+            errors.push(FieldError::new(format!("{at}[{i}].path"), problem));
         }
     }
     errors
@@ -91,7 +88,7 @@ fn problem(path: &str, identity: &str) -> Option<String> {
 }
 
 /// What is wrong with a path beside others.
-fn clash(path: &str, others: &[HostFile]) -> Option<String> {
+pub(super) fn clash(path: &str, others: &[HostFile]) -> Option<String> {
     let within = |one: &str, other: &str| one != other && is_within(one, other);
     others.iter().find_map(|other| {
         let (this, that) = (directory(path), directory(&other.path));

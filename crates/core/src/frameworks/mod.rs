@@ -5,7 +5,10 @@
 
 mod accelerators;
 mod custom;
+mod deepspeed;
+mod horovod;
 mod hostfiles;
+mod launching;
 mod mounts;
 mod mpi;
 mod pytorch;
@@ -22,7 +25,13 @@ use crate::view::Settings;
 pub use accelerators::accelerators;
 
 /// Every framework, in the order in which they are listed to users.
-pub static FRAMEWORKS: &[&dyn Framework] = &[&pytorch::Pytorch, &mpi::Mpi, &custom::Custom];
+pub static FRAMEWORKS: &[&dyn Framework] = &[
+    &pytorch::Pytorch,
+    &mpi::Mpi,
+    &horovod::Horovod,
+    &deepspeed::Deepspeed,
+    &custom::Custom,
+];
 
 /// The framework that says the least.
 pub(crate) static ANY: &dyn Framework = &custom::Custom;
@@ -147,6 +156,8 @@ pub struct Attachment {
     pub serves: bool,
     /// Whether the lists follow the pods that the job has while it runs.
     pub follows: bool,
+    /// Programs that are the agent under another name, where the pod's containers find them.
+    pub programs: &'static [&'static str],
 }
 
 /// Hosts of one role.

@@ -2,8 +2,8 @@
 
 use trainyard_api::{FieldError, HostFile, TrainingJob};
 
-use super::containers;
 use super::hostfiles::is_within;
+use super::{containers, launching};
 use crate::attach::{DIRECTORY, directory};
 
 /// What is wrong with where volumes of users are mounted, in a job whose `listing` role has these host files and
@@ -14,9 +14,30 @@ pub(super) fn check(job: &TrainingJob, files: &[HostFile], listing: &str, identi
         let files = if role.name == listing { files } else { &[] };
         for (m, mount) in container.volume_mounts.iter().flatten().enumerate() {
             let path = &*normal(&mount.mount_path);
-            let problem = reserved(path, identity).or_else(|| holds_a_file(path, files));
+            let problem = reserved(path, identity)
+                .or_else(|| holds_a_file(path, &launching::field(job, "hostFiles"), files));
             let error = |problem| FieldError::new(format!("{at}.volumeMounts[{m}].mountPath"), problem);
             errors.extend(problem.map(error));
+        }
+    }
+    errors
+}
+
+/// What is wrong with where volumes of users are mounted beside files that the operator puts into pods of a role.
+pub(super) fn check_beside(job: &TrainingJob, taken: &[&str], role: &str) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (at, _, container) in containers(job).filter(|(_, of, _)| of.name == role) {
+        for (m, mount) in container.volume_mounts.iter().flatten().enumerate() {
+            let path = &*normal(&mount.mount_path);
+            let file = taken
+                .iter()
+                .find(|file| is_within(file, path) || is_within(path, file));
+            errors.extend(file.map(|file| {
+                FieldError::new(
+                    format!("{at}.volumeMounts[{m}].mountPath"),
+                    format!("{file} is put there by the operator: mount the volume somewhere else"),
+                )
+            }));
         }
     }
     errors
@@ -45,13 +66,13 @@ fn reserved(path: &str, identity: &str) -> Option<String> {
 }
 
 /// A volume and a directory of host files in each other's place.
-fn holds_a_file(path: &str, files: &[HostFile]) -> Option<String> {
+fn holds_a_file(path: &str, field: &str, files: &[HostFile]) -> Option<String> {
     let (i, file) = files.iter().enumerate().find(|(_, file)| {
         let directory = directory(&file.path);
         directory != DIRECTORY && (is_within(directory, path) || is_within(path, directory))
     })?;
     Some(format!(
-        "the host file {} (spec.framework.mpi.hostFiles[{i}]) would be in the same place: mount the volume somewhere else, \
+        "the host file {} ({field}[{i}]) would be in the same place: mount the volume somewhere else, \
          or give the file another path",
         file.path
     ))

@@ -10,6 +10,7 @@ use trainyard_api::{
 };
 
 use super::hostfiles::{is_within, misspelt};
+use super::launching::{LAUNCHER, WORKER, field, options};
 use super::{
     Attachment, Contribution, Credentials, Framework, Hosts, Identity, RoleRule, accelerators, hostfiles,
     mounts,
@@ -20,18 +21,11 @@ use crate::job::{Job, Role};
 use crate::plan::PodKey;
 use crate::view::Settings;
 
-const LAUNCHER: &str = "launcher";
-const WORKER: &str = "worker";
-
 /// A worker's SSH server may start a moment after the worker is ready.
 const SSH_ARGS: &str = "-o ConnectionAttempts=10";
 const SSH_SERVER: [&str; 2] = ["/usr/sbin/sshd", "-De"];
 
 pub(super) struct Mpi;
-
-fn options(job: &TrainingJob) -> MpiOptions {
-    job.spec.framework.mpi.clone().unwrap_or_default()
-}
 
 fn implementation(job: &TrainingJob) -> MpiImplementation {
     options(job).implementation.unwrap_or_default()
@@ -41,7 +35,7 @@ fn launcher_works(job: &TrainingJob) -> bool {
     options(job).launcher_as_worker == Some(true)
 }
 
-fn is_launcher(job: &Job<'_>, pod: PodKey) -> bool {
+pub(super) fn is_launcher(job: &Job<'_>, pod: PodKey) -> bool {
     job.roles.get(pod.role).is_some_and(|role| role.name == LAUNCHER)
 }
 
@@ -53,7 +47,7 @@ fn slots(job: &Job<'_>, role: &Role<'_>) -> i32 {
 }
 
 /// The hosts in which mpirun starts processes, in order.
-fn hosts(job: &Job<'_>, settings: &Settings) -> Vec<Hosts> {
+pub(super) fn hosts(job: &Job<'_>, settings: &Settings) -> Vec<Hosts> {
     let launcher = job.role(LAUNCHER).filter(|_| launcher_works(job.object));
     let roles = launcher.into_iter().chain(job.role(WORKER));
     roles
@@ -91,7 +85,7 @@ fn idle(attach: MpiAttach) -> Option<[&'static str; 2]> {
     }
 }
 
-fn attach(job: &TrainingJob) -> MpiAttach {
+pub(super) fn attach(job: &TrainingJob) -> MpiAttach {
     options(job).attach.unwrap_or_default()
 }
 
@@ -104,7 +98,10 @@ fn identity_directory(options: &MpiOptions) -> &str {
 }
 
 /// How processes are started in other pods. Workers are told too: with many of them mpirun has some start others.
-fn shell(implementation: MpiImplementation, attach: MpiAttach) -> &'static [(&'static str, &'static str)] {
+pub(super) fn shell(
+    implementation: MpiImplementation,
+    attach: MpiAttach,
+) -> &'static [(&'static str, &'static str)] {
     match (implementation, attach) {
         (MpiImplementation::OpenMPI, MpiAttach::Ssh) => &[
             ("OMPI_MCA_plm_rsh_args", SSH_ARGS),
@@ -273,8 +270,8 @@ impl Framework for Mpi {
             return Some(Attachment {
                 hosts: hosts(job, settings),
                 files: files(job.object),
-                serves: false,
                 follows: job.object.rolls(),
+                ..Attachment::default()
             });
         }
         match attach(job.object) {
@@ -315,7 +312,7 @@ impl Framework for Mpi {
         let options = options(job);
         if let Some(slots) = options.slots_per_worker.filter(|slots| *slots < 1) {
             errors.push(FieldError::new(
-                "spec.framework.mpi.slotsPerWorker",
+                field(job, "slotsPerWorker"),
                 format!("{slots} processes can't train: give at least 1, or leave it out"),
             ));
         }
@@ -330,13 +327,13 @@ impl Framework for Mpi {
                 ),
             ));
         }
-        errors.extend(check_ssh(&options));
+        errors.extend(check_ssh(job, &options));
         if options.attach == Some(MpiAttach::Exec) {
             errors.extend(check_account(job, LAUNCHER));
         }
         let identity = identity_directory(&options);
         let given = options.host_files.as_deref().unwrap_or_default();
-        errors.extend(hostfiles::check(given, identity));
+        errors.extend(hostfiles::check(&field(job, "hostFiles"), given, identity));
         errors.extend(mounts::check(job, given, LAUNCHER, identity));
         for (i, role) in job.spec.roles.iter().enumerate() {
             if role.name == WORKER {
@@ -348,7 +345,7 @@ impl Framework for Mpi {
 }
 
 /// What is wrong with where the SSH key is to be.
-fn check_ssh(options: &MpiOptions) -> Option<FieldError> {
+fn check_ssh(job: &TrainingJob, options: &MpiOptions) -> Option<FieldError> {
     let path = options.ssh_auth_mount_path.as_deref()?;
     let problem = if options.attach != Some(MpiAttach::Ssh) {
         Some("there is a key only with attach Ssh: remove this, or set attach to Ssh".to_owned())
@@ -359,7 +356,7 @@ fn check_ssh(options: &MpiOptions) -> Option<FieldError> {
     } else {
         misspelt(path)
     };
-    problem.map(|problem| FieldError::new("spec.framework.mpi.sshAuthMountPath", problem))
+    problem.map(|problem| FieldError::new(field(job, "sshAuthMountPath"), problem))
 }
 
 /// What is wrong with the workers.
@@ -401,7 +398,7 @@ fn check_worker(job: &TrainingJob, position: usize) -> Vec<FieldError> {
             errors.push(FieldError::new(
                 format!("{at}.args"),
                 "the agent starts the worker's program, and can't know the command that is in its image: give command \
-                 too, or remove args, and the worker only waits for what mpirun starts in it",
+                 too, or remove args, and the worker only waits for what is started in it",
             ));
         }
         for (p, port) in container.ports.iter().flatten().enumerate() {

@@ -190,8 +190,8 @@ fn other_variables_are_the_users() {
 fn args_alone_can_not_be_wrapped() {
     let job = with_main(mpi("", 1), "worker", |main| main.args = Some(words(&["x"])));
     let said = "spec.roles[1].template.spec.containers[0].args: the agent starts the worker's program, and can't know the \
-                command that is in its image: give command too, or remove args, and the worker only waits for what mpirun \
-                starts in it";
+                command that is in its image: give command too, or remove args, and the worker only waits for what is \
+                started in it";
     assert_eq!(errors(&job), [said]);
     // What is beside it is not wrapped.
     let job = with_pod(mpi("", 1), "worker", |pod| {

@@ -23,6 +23,18 @@ const DOCUMENTS: [&str; 7] = [
 
 /// Unpacks packages and all that they need, but for those that are `unused`, with a shell and small tools.
 pub(super) fn make_root(root: &Path, debs: &Path, packages: &[&str], unused: &[&str]) -> Result<()> {
+    make_whole_root(root, debs, packages, unused)?;
+    for name in DOCUMENTS {
+        let path = root.join(name);
+        if path.exists() {
+            fs::remove_dir_all(&path)?;
+        }
+    }
+    Ok(fs::create_dir_all(root.join("var/tmp"))?)
+}
+
+/// The same, with all that only a compiler reads.
+pub(super) fn make_whole_root(root: &Path, debs: &Path, packages: &[&str], unused: &[&str]) -> Result<()> {
     fs::create_dir_all(debs)?;
     download(debs, &with_dependencies(packages, unused)?)?;
     for name in ["bin", "lib", "lib64", "sbin"] {
@@ -31,12 +43,6 @@ pub(super) fn make_root(root: &Path, debs: &Path, packages: &[&str], unused: &[&
     }
     unpack(debs, root)?;
     fs::remove_dir_all(debs)?;
-    for name in DOCUMENTS {
-        let path = root.join(name);
-        if path.exists() {
-            fs::remove_dir_all(&path)?;
-        }
-    }
     for name in ["tmp", "proc", "sys", "dev", "var/tmp", "usr/local/bin"] {
         fs::create_dir_all(root.join(name))?;
     }
@@ -57,6 +63,24 @@ pub(super) fn inside(root: &Path, arguments: &[&str]) -> Result<String> {
     run(command
         .env("HOME", "/tmp")
         .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))
+}
+
+/// Compiles all of Python: a user who can't write there would do it at every start.
+pub(super) fn compile_python(root: &Path) {
+    let compile = [
+        "python3",
+        "-m",
+        "compileall",
+        "-q",
+        "-j",
+        "2",
+        "--invalidation-mode",
+        "unchecked-hash",
+        "/usr/lib/python3",
+        "/usr/lib/python3.11",
+    ];
+    // Some packages have files that are for other versions of Python.
+    let _ = inside(root, &compile);
 }
 
 /// Where the libraries of this machine's architecture are.

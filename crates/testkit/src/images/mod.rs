@@ -2,6 +2,7 @@
 
 pub mod archive;
 mod debian;
+mod horovod;
 mod mpi;
 mod torch;
 
@@ -13,6 +14,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 pub use archive::{ImageConfig, Layer, docker_archive};
+pub use horovod::{horovod, horovod_root};
 pub use mpi::{mpi, mpi_root};
 pub use torch::torch;
 
@@ -26,6 +28,8 @@ pub const BUSYBOX: &str = "example/busybox:1";
 pub const AGENT: &str = "example/trainyard-agent:1";
 /// Three implementations of MPI.
 pub const MPI: &str = "example/mpi:1";
+/// Python with `PyTorch`, Horovod over MPI and Gloo, and `DeepSpeed`.
+pub const HOROVOD: &str = "example/horovod:1";
 /// Python with `PyTorch`.
 pub const TORCH: &str = "example/torch:1.13";
 

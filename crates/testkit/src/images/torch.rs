@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use super::{ImageConfig, Layer, NOBODY, TORCH, debian, docker_archive, image};
 
 /// What the packages want and training on processors does not use: display drivers, fonts, maps, compilers' tests.
-const UNUSED: [&str; 15] = [
+pub(super) const UNUSED: [&str; 15] = [
     "adduser",
     "fonts-dejavu-core",
     "gdal-data",
@@ -65,19 +65,7 @@ fn make_root(root: &Path, debs: &Path) -> Result<()> {
     choose_algebra(root)?;
     let inside = |arguments: &[&str]| debian::inside(root, arguments);
     inside(&["ldconfig"])?;
-    // A user who can't write there would compile all of it at every start.
-    let compile = [
-        "python3",
-        "-m",
-        "compileall",
-        "-q",
-        "-j",
-        "2",
-        "--invalidation-mode",
-        "unchecked-hash",
-    ];
-    // Some packages have files that are for other versions of Python.
-    let _ = inside(&[&compile[..], &["/usr/lib/python3", "/usr/lib/python3.11"]].concat());
+    debian::compile_python(root);
     let version = inside(&[
         "python3",
         "-c",
@@ -94,7 +82,7 @@ fn make_root(root: &Path, debs: &Path) -> Result<()> {
 }
 
 /// Packages bring tests of their own, a tenth of everything.
-fn remove_tests(dir: &Path) -> Result<()> {
+pub(super) fn remove_tests(dir: &Path) -> Result<()> {
     for item in fs::read_dir(dir)? {
         let item = item?;
         let name = item.file_name();
@@ -112,7 +100,7 @@ fn remove_tests(dir: &Path) -> Result<()> {
 }
 
 /// Debian links one of several implementations when a package is configured, which is not done here.
-fn choose_algebra(root: &Path) -> Result<()> {
+pub(super) fn choose_algebra(root: &Path) -> Result<()> {
     let libraries = debian::libraries(root)?;
     for (name, places) in [
         ("libblas.so.3", ["openblas-pthread", "blas"]),

@@ -31,7 +31,7 @@ pub const MODE: Mode = Mode {
 const HELP: &str = "\
 Runs a command in another pod of the same job: the client of the remote shell. There `trainyard-agent serve` runs, or
 else the Kubernetes API starts `trainyard-agent attend` there. This is called by launchers such as mpirun in place of
-ssh. A program of the name kubexec.sh is this mode, too.
+ssh. A program of the name kubexec.sh or ssh is this mode, too.
 
 Usage: trainyard-agent rsh [options] host command...
        kubexec.sh [options] host command...

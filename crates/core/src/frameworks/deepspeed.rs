@@ -1,0 +1,142 @@
+//! `deepspeed`: a launcher that calls deepspeed, and workers in which it starts processes.
+//!
+//! deepspeed reads the hosts from `/job/hostfile`, asks the first of them for its address by `ssh`, and has `pdsh` start one
+//! process on each, which starts the others there. Both are the agent, in a directory that is on the path of images. With
+//! `--launcher openmpi`, `mpich` or `impi` it calls mpirun, which finds the agent as it does with `mpi`.
+
+use trainyard_api::{
+    Dependency, FieldError, HostFile, HostFileFormat, MpiAttach, MpiImplementation, RestartPolicy, RoleSpec,
+    TrainingJob,
+};
+
+use super::launching::{LAUNCHER, WORKER, field, options};
+use super::mpi::{self, Mpi};
+use super::{Attachment, Contribution, Credentials, Framework, RoleRule, hostfiles, mounts};
+use crate::job::{Job, Role};
+use crate::plan::PodKey;
+use crate::view::Settings;
+
+/// Where deepspeed looks for hosts.
+const HOST_FILE: &str = "/job/hostfile";
+
+/// What deepspeed calls. Images have this directory on their path, before that of their own programs of these names.
+const PROGRAMS: &[&str] = &["/usr/local/bin/pdsh", "/usr/local/bin/ssh"];
+
+pub(super) struct Deepspeed;
+
+fn host_file() -> HostFile {
+    HostFile {
+        path: HOST_FILE.to_owned(),
+        format: HostFileFormat::DeepSpeed,
+    }
+}
+
+/// What the operator puts into the launcher besides what every launcher has.
+fn programs(job: &TrainingJob) -> &'static [&'static str] {
+    if mpi::attach(job) == MpiAttach::Ssh {
+        &[]
+    } else {
+        PROGRAMS
+    }
+}
+
+impl Framework for Deepspeed {
+    fn name(&self) -> &'static str {
+        "deepspeed"
+    }
+
+    fn roles(&self) -> Option<&'static [RoleRule]> {
+        Mpi.roles()
+    }
+
+    fn restart_policy(&self, role: &str) -> RestartPolicy {
+        Mpi.restart_policy(role)
+    }
+
+    fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
+        Mpi.succeeded_when(roles)
+    }
+
+    fn dependencies(&self, role: &str, roles: &[&str]) -> Vec<Dependency> {
+        Mpi.dependencies(role, roles)
+    }
+
+    fn reserved_env(&self) -> &'static [&'static str] {
+        Mpi.reserved_env()
+    }
+
+    fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution {
+        let mut given = Mpi.contribution(job, settings, pod);
+        // Whose mpirun it is, if any, is said on the command line of deepspeed, and so are the hosts.
+        let of_devices = |name: &str| name.starts_with("NVIDIA_");
+        given.env.retain(|(name, _)| of_devices(name));
+        let implementations = [
+            MpiImplementation::OpenMPI,
+            MpiImplementation::MPICH,
+            MpiImplementation::Intel,
+        ];
+        let shells =
+            implementations.map(|implementation| mpi::shell(implementation, mpi::attach(job.object)));
+        let shells = shells.into_iter().flatten();
+        given
+            .env
+            .extend(shells.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        given
+    }
+
+    fn attachment(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<Attachment> {
+        let mut attachment = Mpi.attachment(job, settings, pod)?;
+        if mpi::is_launcher(job, pod) {
+            attachment.files.push(host_file());
+            attachment.programs = programs(job.object);
+        }
+        Some(attachment)
+    }
+
+    fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
+        Mpi.credentials(job)
+    }
+
+    fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
+        let mut errors = Mpi.check(job);
+        let given = options(job).host_files.unwrap_or_default();
+        for (i, file) in given.iter().enumerate() {
+            let problem = hostfiles::clash(&file.path, &[host_file()]);
+            let at = format!("{}[{i}].path", field(job, "hostFiles"));
+            errors.extend(problem.map(|problem| FieldError::new(at, problem)));
+        }
+        let taken: Vec<&str> = programs(job).iter().copied().chain(["/job"]).collect();
+        errors.extend(mounts::check_beside(job, &taken, LAUNCHER));
+        errors.extend(check_one_worker(job));
+        errors
+    }
+}
+
+/// deepspeed starts everything where it is called itself if its list has one host.
+fn check_one_worker(job: &TrainingJob) -> Option<FieldError> {
+    let role = |name| {
+        job.spec
+            .roles
+            .iter()
+            .position(|role: &RoleSpec| role.name == name)
+    };
+    let (launcher, worker) = (role(LAUNCHER)?, role(WORKER)?);
+    if job.spec.roles.get(worker)?.replicas.unwrap_or(1) != 1 {
+        return None;
+    }
+    let role = job.spec.roles.get(launcher)?;
+    let mut containers = role.template.spec.iter().flat_map(|pod| &pod.containers);
+    let main = match &role.container {
+        Some(main) => containers.find(|container| container.name == *main),
+        None => containers.next(),
+    }?;
+    let mut words = main.command.iter().chain(&main.args).flatten();
+    let calls = words.clone().any(|word| word.contains("deepspeed"));
+    if !calls || words.any(|word| word.contains("--force_multi")) {
+        return None;
+    }
+    Some(FieldError::new(
+        format!("spec.roles[{worker}].replicas"),
+        "deepspeed trains in the launcher itself when there is one worker: call it with --force_multi, or have more workers",
+    ))
+}

@@ -1,0 +1,133 @@
+//! `horovod`: a launcher that calls horovodrun, and workers in which it starts processes, over MPI or over Gloo.
+//!
+//! All is as with `mpi`, whose remote shell horovodrun takes too: it looks at `OMPI_MCA_plm_rsh_agent`, and only if that is
+//! `/etc/mpi/kubexec.sh` does it use it, for its own checks and for Gloo as well; with any other value it calls ssh.
+
+use trainyard_api::{
+    Dependency, FieldError, HorovodController, HorovodOptions, MpiAttach, RestartPolicy, TrainingJob,
+};
+
+use super::launching::field;
+use super::mpi::{self, Mpi};
+use super::{Attachment, Contribution, Credentials, Framework, RoleRule, containers};
+use crate::attach::SHELL;
+use crate::job::{Job, Role};
+use crate::plan::PodKey;
+use crate::view::Settings;
+
+/// By this horovodrun knows the agent, also where there is no MPI.
+const REMOTE_SHELL: &str = "OMPI_MCA_plm_rsh_agent";
+
+/// What else pods find that has nothing to do with MPI.
+const WITHOUT_MPI: [&str; 4] = [
+    "K_MPI_JOB_ROLE",
+    REMOTE_SHELL,
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+];
+
+/// Seconds in which all workers must have answered horovodrun. Its own 30 are few for many workers that all load Python at once;
+/// one that is lost is told at once by the remote shell.
+const START_TIMEOUT: &str = "300";
+
+/// What horovodrun gives each process. Its own values come before those of the launcher's environment, which would win.
+const OF_PROCESSES: [&str; 10] = [
+    "HOROVOD_CONTROLLER",
+    "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE",
+    "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+    "HOROVOD_GLOO_RENDEZVOUS_PORT",
+    "HOROVOD_HOSTNAME",
+    "HOROVOD_LOCAL_RANK",
+    "HOROVOD_LOCAL_SIZE",
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+];
+
+pub(super) struct Horovod;
+
+fn options(job: &TrainingJob) -> HorovodOptions {
+    job.spec.framework.horovod.clone().unwrap_or_default()
+}
+
+impl Framework for Horovod {
+    fn name(&self) -> &'static str {
+        "horovod"
+    }
+
+    fn roles(&self) -> Option<&'static [RoleRule]> {
+        Mpi.roles()
+    }
+
+    fn restart_policy(&self, role: &str) -> RestartPolicy {
+        Mpi.restart_policy(role)
+    }
+
+    fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
+        Mpi.succeeded_when(roles)
+    }
+
+    fn dependencies(&self, role: &str, roles: &[&str]) -> Vec<Dependency> {
+        Mpi.dependencies(role, roles)
+    }
+
+    fn reserved_env(&self) -> &'static [&'static str] {
+        Mpi.reserved_env()
+    }
+
+    fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution {
+        let mut given = Mpi.contribution(job, settings, pod);
+        if options(job.object).controller == Some(HorovodController::Gloo) {
+            given.env.retain(|(name, _)| WITHOUT_MPI.contains(&&**name));
+        }
+        let mut add = |name: &str, value: String| given.env.push((name.to_owned(), value));
+        let is_open_mpi = options(job.object).implementation.unwrap_or_default() == Default::default();
+        if !is_open_mpi && mpi::attach(job.object) != MpiAttach::Ssh {
+            add(REMOTE_SHELL, SHELL.to_owned());
+        }
+        if mpi::is_launcher(job, pod) {
+            let hosts = mpi::hosts(job, settings);
+            let processes = hosts.iter().map(|some| some.count.saturating_mul(some.slots));
+            add(
+                "TRAINYARD_PROCESSES",
+                processes.fold(0, i32::saturating_add).to_string(),
+            );
+            add("HOROVOD_START_TIMEOUT", START_TIMEOUT.to_owned());
+        }
+        given
+    }
+
+    fn attachment(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<Attachment> {
+        Mpi.attachment(job, settings, pod)
+    }
+
+    fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
+        Mpi.credentials(job)
+    }
+
+    fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
+        let mut errors = Mpi.check(job);
+        let options = options(job);
+        if options.implementation.is_some() && options.controller == Some(HorovodController::Gloo) {
+            errors.push(FieldError::new(
+                field(job, "implementation"),
+                "there is no MPI with the controller Gloo: remove this, or set controller to MPI",
+            ));
+        }
+        for (path, _, container) in containers(job) {
+            for (e, var) in container.env.iter().flatten().enumerate() {
+                if OF_PROCESSES.contains(&&*var.name) {
+                    errors.push(FieldError::new(
+                        format!("{path}.env[{e}].name"),
+                        format!(
+                            "{} is what horovodrun gives each process, and with one value for all they would train each for \
+                             itself: remove it",
+                            var.name
+                        ),
+                    ));
+                }
+            }
+        }
+        errors
+    }
+}

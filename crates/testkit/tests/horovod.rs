@@ -1,0 +1,139 @@
+//! Real trainings with Horovod and `DeepSpeed` between pods, on real nodes and on the embedded cluster.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "all of this is a test, which Clippy can not see without the usual harness"
+)]
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use trainyard_testkit::images;
+use trainyard_testkit::lab::{self, Image, Lab, Role, job};
+
+const IMAGES: &[Image] = &[
+    Image {
+        name: images::AGENT,
+        archive: images::agent,
+        root: images::agent_root,
+    },
+    Image {
+        name: images::HOROVOD,
+        archive: images::horovod,
+        root: images::horovod_root,
+    },
+];
+
+fn main() -> ExitCode {
+    lab::main_with(
+        IMAGES,
+        &[
+            ("horovod_over_gloo", horovod_over_gloo),
+            ("horovod_over_mpi", horovod_over_mpi),
+            ("deepspeed_by_pdsh_and_by_mpirun", deepspeed_by_pdsh_and_by_mpirun),
+        ],
+    )
+}
+
+/// A job whose launcher runs a script, with three workers that do nothing by themselves.
+fn launch(framework: &str, options: &Value, script: &str) -> Value {
+    let launcher = Role {
+        name: "launcher",
+        replicas: 1,
+        script,
+        more: r#"{"restartPolicy": "Never"}"#,
+    };
+    let worker = Role {
+        more: r#"{"restartPolicy": "Never", "placement": {"spread": "Preferred"}}"#,
+        ..Role::worker(3, "")
+    };
+    // Workers stay when all is over, to be looked at.
+    let keep = r#"{"runPolicy": {"cleanPodPolicy": "None"}}"#;
+    let mut manifest: Value =
+        serde_json::from_str(&job("fit", framework, &[launcher, worker], keep)).unwrap();
+    let spec = &mut manifest["spec"];
+    spec["framework"][framework] = options.clone();
+    for role in spec["roles"].as_array_mut().unwrap() {
+        let is_worker = role["name"] == "worker";
+        let container = &mut role["template"]["spec"]["containers"][0];
+        container["image"] = images::HOROVOD.into();
+        if is_worker {
+            container.as_object_mut().unwrap().remove("command");
+        }
+    }
+    manifest
+}
+
+/// Where the processes that have learnt it have run, in the order of ranks. Each says so in a line of its own, after whatever
+/// its launcher puts before it.
+fn hosts(log: &str, of: usize, how: &str) -> Vec<String> {
+    let said = |rank: usize| {
+        let begin = format!("rank {rank} of {of} on ");
+        let (_, line) = log.lines().find_map(|line| line.split_once(&*begin))?;
+        let (host, loss) = line.split_once(&format!("{how}: loss "))?;
+        (loss.parse::<f64>().ok()? < 0.001).then(|| host.to_owned())
+    };
+    (0..of).map_while(said).collect()
+}
+
+/// Runs the job to its end. Returns what the launcher has logged.
+fn run(lab: &Lab, manifest: &Value) -> String {
+    lab.apply(&manifest.to_string()).unwrap();
+    let job = lab.ends("fit", "Succeeded");
+    let log = lab.logs("fit-launcher-0");
+    let nodes: BTreeSet<String> = lab.get("pods")["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pod| pod["spec"]["nodeName"].to_string())
+        .collect();
+    assert_eq!(nodes.len(), 2, "{nodes:?} {job:#}");
+    log
+}
+
+const WORKERS: [&str; 3] = ["fit-worker-0", "fit-worker-1", "fit-worker-2"];
+
+fn horovod_over_gloo() {
+    let (lab, _operator) = Lab::with_agent("gloo");
+    let script = "horovodrun --gloo -np $TRAINYARD_PROCESSES --hostfile /etc/mpi/hostfile python3 /usr/local/train-horovod.py";
+    let log = run(&lab, &launch("horovod", &json!({"controller": "Gloo"}), script));
+    assert_eq!(hosts(&log, 3, " over gloo"), WORKERS, "{log}");
+}
+
+/// By horovodrun, with fewer processes than there is room for, and by mpirun itself.
+fn horovod_over_mpi() {
+    let (lab, _operator) = Lab::with_agent("hvd-mpi");
+    let script = "horovodrun -np 4 --hostfile /etc/mpi/hostfile python3 /usr/local/train-horovod.py
+        echo and by mpirun
+        mpirun -np 3 --map-by node -bind-to none -mca pml ob1 python3 /usr/local/train-horovod.py";
+    let script = format!("set -e; {script}");
+    let options = json!({"slotsPerWorker": 2, "launcherAsWorker": true});
+    let log = run(&lab, &launch("horovod", &options, &script));
+    let (by_horovodrun, by_mpirun) = log.split_once("and by mpirun").unwrap();
+    assert_eq!(
+        hosts(by_horovodrun, 4, " over mpi"),
+        ["fit-launcher-0", "fit-launcher-0", "fit-worker-0", "fit-worker-0"],
+        "{log}"
+    );
+    assert_eq!(
+        hosts(by_mpirun, 3, " over mpi"),
+        ["fit-launcher-0", "fit-worker-0", "fit-worker-1"],
+        "{log}"
+    );
+}
+
+fn deepspeed_by_pdsh_and_by_mpirun() {
+    let (lab, _operator) = Lab::with_agent("deepspeed");
+    let script = "set -e; deepspeed /usr/local/train-deepspeed.py
+        echo and by mpirun
+        deepspeed --launcher openmpi --launcher_args='--bind-to none' /usr/local/train-deepspeed.py";
+    let log = run(&lab, &launch("deepspeed", &json!({}), script));
+    let (by_pdsh, by_mpirun) = log.split_once("and by mpirun").unwrap();
+    assert_eq!(hosts(by_pdsh, 3, ""), WORKERS, "{log}");
+    assert!(
+        by_pdsh.lines().any(|line| line.starts_with("fit-worker-2: ")),
+        "{log}"
+    );
+    assert_eq!(hosts(by_mpirun, 3, ""), WORKERS, "{log}");
+}
