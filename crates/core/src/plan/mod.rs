@@ -53,8 +53,8 @@ pub enum StatusWrite {
     Unchanged,
     /// Only counters or messages differ: write it when the last write is some seconds old.
     Soon(Box<TrainingJobStatus>),
-    /// Pods have succeeded, which an operator that starts anew could not know if they were removed: write it when the
-    /// last write is a second old, so that many that succeed together cost one write.
+    /// Pods have succeeded, which an operator that starts anew could not know if they were removed: write it a second after
+    /// the first of them, so that many that succeed together cost one write.
     Early(Box<TrainingJobStatus>),
     /// Something that users or decisions depend on differs: write it now.
     Now(Box<TrainingJobStatus>),

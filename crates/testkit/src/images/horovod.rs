@@ -127,12 +127,10 @@ pub fn horovod_root() -> Result<PathBuf> {
 
 /// Horovod, compiled: the directory with its wheel.
 fn wheel() -> Result<PathBuf> {
-    let home = cache_root()?
-        .join("images")
-        .join(format!(
-            "horovod-wheel-{}",
-            key([BUILD, HOROVOD_SOURCE, &COMPILE.concat()])
-        ));
+    let home = cache_root()?.join("images").join(format!(
+        "horovod-wheel-{}",
+        key([BUILD, HOROVOD_SOURCE, &COMPILE.concat()])
+    ));
     publish(&home, "Horovod, which takes some minutes", |place| {
         let root = place.join("root");
         let packages = [&RUN[..], &COMPILE].concat();
