@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 pub use archive::{ImageConfig, Layer, docker_archive};
-pub use mpi::{mpi, mpi_root};
+pub use mpi::{SSH_KEYS, SSH_PORT, mpi, mpi_root};
 pub use torch::torch;
 
 use crate::cluster::{Programs, cache_root, key, publish, run};
