@@ -31,15 +31,16 @@ fn place(target: &Path, backend: &str) -> PathBuf {
     target.join(format!("mpi-seen-{backend}.jsonl"))
 }
 
-/// The directory that this program was built in.
+/// The directory that this program was built in, which tests are one below.
 fn target() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
-    let built = program
-        .ancestors()
-        .find(|place| place.join("CACHEDIR.TAG").exists());
-    built
-        .map(Path::to_owned)
-        .context("this program is not in a directory of cargo's")
+    let place = program.parent().context("a program is in a directory")?;
+    let place = if place.ends_with("deps") {
+        place.parent()
+    } else {
+        Some(place)
+    };
+    place.map(Path::to_owned).context("a test is not at the root")
 }
 
 /// Writes down that a run ended as it should. The first of a program begins anew.

@@ -1,5 +1,5 @@
-//! An image with four implementations of MPI and, for each, a small program: Open MPI 4 from Debian's packages, with
-//! Python too, Open MPI 5, MPICH and Intel MPI from the Python package index; and an SSH server, which any user can run. Debian's MPICH now and then hangs in `MPI_Finalize` over TCP.
+//! An image with implementations of MPI and, for each, a small program: Open MPI 4 from Debian's packages, with
+//! Python too, Open MPI 5 and MPICH from the Python package index, and of Intel MPI what starts processes; and an SSH server, which any user can run. Debian's MPICH now and then hangs in `MPI_Finalize` over TCP.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -24,12 +24,11 @@ const MPICH: &str = "mpich==5.0.2";
 
 /// The same.
 const INTEL: &str = "impi-rt==2021.19.0";
-/// What of it starts programs, and what they use; the rest is 200 MB. It takes the libfabric of Debian's Open MPI.
-const OF_INTEL: [&str; 4] = [
+/// What of it starts programs. Its library needs a newer libfabric than there is a package of.
+const OF_INTEL: [&str; 3] = [
     "bin/mpiexec.hydra",
     "bin/hydra_bstrap_proxy",
     "bin/hydra_pmi_proxy",
-    "lib/libmpi.so.12",
 ];
 /// Where the SSH of the image looks for the keys of a job.
 pub const SSH_KEYS: &str = "/ssh-keys";
@@ -37,7 +36,7 @@ pub const SSH_KEYS: &str = "/ssh-keys";
 pub const SSH_PORT: u16 = 2222;
 
 /// The recipe's number: another one makes another image.
-const RECIPE: &str = "4";
+const RECIPE: &str = "5";
 
 /// The archive of [`MPI`].
 pub fn mpi() -> Result<PathBuf> {
@@ -176,13 +175,6 @@ fn add_programs(place: &Path, root: &Path) -> Result<()> {
             local.join("mpich/include"),
             local.join("mpich/lib/libmpi.so.12"),
             Some("/usr/local/mpich/lib"),
-        ),
-        // Its headers are in another package; to programs the two are the same.
-        (
-            "intel",
-            local.join("mpich/include"),
-            local.join("impi/lib/libmpi.so.12"),
-            Some("/usr/local/impi/lib"),
         ),
     ];
     for (kind, include, library, found_in) in kinds {
