@@ -19,7 +19,7 @@ use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::PodKey;
 use trainyard_core::view::Settings;
-use trainyard_core::{admission, build};
+use trainyard_core::{admission, build, exec};
 
 const LAUNCHER: usize = 0;
 const WORKER: usize = 1;
@@ -117,6 +117,58 @@ fn pods(#[case] implementation: &str) {
     let job = mpi(&format!("implementation: {implementation}, slotsPerWorker: 2"), 3);
     let pods = [LAUNCHER, WORKER].map(|role| serde_saphyr::to_string(&pod(&job, role)).unwrap());
     insta::assert_snapshot!(implementation, pods.join("---\n"));
+}
+
+#[rstest]
+#[case::openmpi("OpenMPI")]
+#[case::intel("Intel")]
+fn pods_that_start_programs_through_the_api_server(#[case] implementation: &str) {
+    let job = mpi(
+        &format!("attach: Exec, implementation: {implementation}, slotsPerWorker: 2"),
+        3,
+    );
+    let job = with_main(job, "worker", |main| main.command = None);
+    let mut objects = [LAUNCHER, WORKER]
+        .map(|role| serde_saphyr::to_string(&pod(&job, role)).unwrap())
+        .to_vec();
+    let job = Job::parse(&job).unwrap();
+    objects.push(serde_saphyr::to_string(&exec::account(&job)).unwrap());
+    objects.push(serde_saphyr::to_string(&exec::role(&job).unwrap()).unwrap());
+    objects.push(serde_saphyr::to_string(&exec::binding(&job)).unwrap());
+    insta::assert_snapshot!(format!("exec_{implementation}"), objects.join("---\n"));
+}
+
+#[rstest]
+#[case::neither(None, None, Some(&["/etc/mpi/trainyard-agent", "stay"][..]))]
+#[case::command(Some("serve"), None, Some(&["serve"][..]))]
+#[case::arguments(None, Some("--all"), None)]
+fn with_exec_a_workers_program_is_its_own(
+    #[case] command: Option<&str>,
+    #[case] args: Option<&str>,
+    #[case] expected: Option<&[&str]>,
+) {
+    let job = with_main(mpi("attach: Exec", 1), "worker", |main| {
+        main.command = command.map(|word| words(&[word]));
+        main.args = args.map(|word| words(&[word]));
+    });
+    assert_eq!(errors(&job), [""; 0]);
+    let main = main_of(&job, WORKER);
+    assert_eq!(main.command, expected.map(words));
+    assert_eq!((main.readiness_probe, main.ports), (None, None));
+}
+
+#[test]
+fn with_exec_the_launcher_alone_starts_programs_however_many_workers_there_are() {
+    let width = |workers| {
+        let main = main_of(&mpi("attach: Exec", workers), LAUNCHER);
+        ["OMPI_MCA_routed_radix", "PRTE_MCA_rml_base_radix"].map(|name| variable(&main, name).unwrap())
+    };
+    assert_eq!(width(3), ["64", "64"]);
+    assert_eq!(width(200), ["200", "200"]);
+    assert_eq!(
+        variable(&main_of(&mpi("", 200), LAUNCHER), "OMPI_MCA_routed_radix"),
+        None
+    );
 }
 
 #[test]

@@ -7,9 +7,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::api::{PostParams, Request};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use crate::api::Api;
 use crate::env::Environment;
@@ -23,6 +27,9 @@ use crate::yard::{Isolation, Yard};
 
 /// The namespace in which things are where nobody says otherwise.
 pub const NAMESPACE: &str = "default";
+
+/// The port of the API, as pods see it.
+const API_PORT: u16 = 443;
 
 /// What a cluster is told.
 #[derive(Clone, Debug)]
@@ -76,6 +83,8 @@ pub enum Error {
 pub struct Cluster {
     api: Api,
     node: Node,
+    /// Serves pods, where they have a network on which nobody else is.
+    door: JoinSet<()>,
     notes: Vec<String>,
     // Last, so that what is in it is no longer used when it is removed.
     _state: StateDirectory,
@@ -122,12 +131,14 @@ impl Cluster {
             },
         )
         .await?;
+        let door = open_door(&api, &node).await?;
         for name in node.names() {
             api.attach_node(name, node.access());
         }
         Ok(Self {
             api,
             node,
+            door,
             notes,
             _state: state,
         })
@@ -138,15 +149,82 @@ impl Cluster {
         self.api.client(NAMESPACE)
     }
 
+    /// Whether pods can reach the API.
+    pub fn serves_pods(&self) -> bool {
+        !self.door.is_empty()
+    }
+
     /// What differs from a real cluster here, as sentences for the user.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
     /// Ends all pods at once, and the cluster.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
+        self.door.shutdown().await;
         self.node.stop().await;
     }
+}
+
+/// Serves the API to pods at the address of the Service that every cluster has for it. Only in a yard with a network of its
+/// own: elsewhere other users of the machine could reach it.
+#[cfg(target_os = "linux")]
+async fn open_door(api: &Api, node: &Node) -> Result<JoinSet<()>, Error> {
+    let mut door = JoinSet::new();
+    let Some(bridge) = node.bridge() else {
+        return Ok(door);
+    };
+    let services = kube::Api::<Service>::namespaced(api.client(NAMESPACE), NAMESPACE);
+    let service = Service {
+        metadata: ObjectMeta {
+            name: Some("kubernetes".to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ServiceSpec {
+            ports: Some(vec![ServicePort {
+                name: Some("https".to_owned()),
+                port: i32::from(API_PORT),
+                ..ServicePort::default()
+            }]),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    };
+    let made = services.create(&PostParams::default(), &service).await?;
+    let address = made.spec.and_then(|spec| spec.cluster_ip?.parse().ok());
+    let unreachable = |error: &dyn std::fmt::Display| {
+        tracing::warn!(%error, "pods can not reach the API");
+    };
+    let Some(address) = address else {
+        unreachable(&"its Service has no address");
+        return Ok(door);
+    };
+    if let Err(error) = bridge.add_address(address).await {
+        unreachable(&error);
+        return Ok(door);
+    }
+    match TcpListener::bind((address, API_PORT)).await {
+        Ok(listener) => {
+            let api = api.clone();
+            door.spawn(async move {
+                if let Err(error) = api.serve_pods(listener, address).await {
+                    tracing::warn!(%error, "pods can not reach the API");
+                }
+            });
+        }
+        Err(error) => unreachable(&error),
+    }
+    Ok(door)
+}
+
+#[cfg(not(target_os = "linux"))]
+#[allow(
+    clippy::unused_async,
+    clippy::unnecessary_wraps,
+    reason = "as where there is something to do"
+)]
+async fn open_door(_: &Api, _: &Node) -> Result<JoinSet<()>, Error> {
+    Ok(JoinSet::new())
 }
 
 fn name(number: usize, nodes: usize) -> String {

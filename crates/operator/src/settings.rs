@@ -26,6 +26,13 @@ impl SharedSettings {
             .send_modify(|settings| Arc::make_mut(settings).agent = agent);
     }
 
+    /// Jobs may have the right to start programs through the API server from now on.
+    #[cfg(test)]
+    pub(crate) fn allow_exec(&self) {
+        self.0
+            .send_modify(|settings| Arc::make_mut(settings).allows_exec = true);
+    }
+
     /// The settings from now on.
     pub fn follow(&self) -> watch::Receiver<Arc<Settings>> {
         self.0.subscribe()

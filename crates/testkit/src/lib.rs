@@ -8,3 +8,4 @@ pub mod lab;
 pub mod load;
 pub mod namespace;
 pub mod operator;
+pub mod seen;

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use trainyard_testkit::images;
 use trainyard_testkit::lab::{self, Image, Lab, Role, job};
+use trainyard_testkit::{images, seen};
 
 const IMAGES: &[Image] = &[
     Image {
@@ -29,14 +29,19 @@ fn main() -> ExitCode {
     lab::main_with(
         IMAGES,
         &[
-            ("open_mpi_4_over_the_agent", || over_the_agent(&OPEN_MPI_4)),
-            ("open_mpi_5_over_the_agent", || over_the_agent(&OPEN_MPI_5)),
-            ("mpich_over_the_agent", || over_the_agent(&MPICH)),
+            ("open_mpi_4", || over_every_way(&OPEN_MPI_4)),
+            ("open_mpi_5", || over_every_way(&OPEN_MPI_5)),
+            ("mpich", || over_every_way(&MPICH)),
+            ("intel_mpi", || over_every_way(&INTEL)),
             ("slots_and_np_are_honoured", slots_and_np_are_honoured),
             ("host_files_follow_the_workers", host_files_follow_the_workers),
             (
                 "a_worker_that_fails_ends_the_run_and_is_the_root_cause",
                 a_worker_that_fails_ends_the_run_and_is_the_root_cause,
+            ),
+            (
+                "the_right_of_a_job_is_for_its_own_workers_alone",
+                the_right_of_a_job_is_for_its_own_workers_alone,
             ),
         ],
     )
@@ -46,33 +51,52 @@ fn main() -> ExitCode {
 struct Implementation {
     /// The beginning of a namespace's name.
     lab: &'static str,
+    /// As people know it.
+    called: &'static str,
     /// As jobs name it.
     name: &'static str,
     /// Starts ranks.
     mpirun: &'static str,
     /// What each rank runs.
     program: &'static str,
+    /// Whether ranks add up what all have: the library is there too.
+    exchanges: bool,
 }
 
 const OPEN_MPI_4: Implementation = Implementation {
     lab: "open-mpi-4",
+    called: "Open MPI 4.1",
     name: "OpenMPI",
     mpirun: "mpirun.openmpi",
     program: "/usr/local/bin/allreduce-openmpi4",
+    exchanges: true,
 };
 
 const OPEN_MPI_5: Implementation = Implementation {
     lab: "open-mpi-5",
+    called: "Open MPI 5.0",
     name: "OpenMPI",
     mpirun: "/usr/local/openmpi5/bin/mpirun",
     program: "/usr/local/bin/allreduce-openmpi5",
+    exchanges: true,
 };
 
 const MPICH: Implementation = Implementation {
     lab: "mpich",
+    called: "MPICH 5.0",
     name: "MPICH",
     mpirun: "/usr/local/mpich/bin/mpirun",
     program: "/usr/local/bin/allreduce-mpich",
+    exchanges: true,
+};
+
+const INTEL: Implementation = Implementation {
+    lab: "intel",
+    called: "Intel MPI 2021.19, starting processes only",
+    name: "Intel",
+    mpirun: "/usr/local/impi/bin/mpiexec.hydra",
+    program: r#"sh -c 'echo "rank $PMI_RANK of $PMI_SIZE on $(hostname): started"'"#,
+    exchanges: false,
 };
 
 /// Workers stay when all is over, to be looked at.
@@ -127,25 +151,60 @@ fn result(ranks: usize) -> String {
     (ranks * (ranks + 1) / 2 * (1..=81).sum::<usize>()).to_string()
 }
 
-fn over_the_agent(implementation: &Implementation) {
+/// The ways in which mpirun reaches workers.
+const WAYS: [&str; 3] = ["Agent", "Exec", "Ssh"];
+
+fn over_every_way(implementation: &Implementation) {
     let (lab, _operator) = Lab::with_agent(implementation.lab);
     let script = format!("{} -np 3 {}", implementation.mpirun, implementation.program);
-    let manifest = mpi_job("sum", implementation, 3, &script, &json!({}));
-    lab.apply(&manifest.to_string()).unwrap();
-    lab.ends("sum", "Succeeded");
-    let log = lab.logs("sum-launcher-0");
-    let expected: Vec<_> = (0..3).map(|i| (format!("sum-worker-{i}"), result(3))).collect();
-    let mut found = ranks(&log, 3);
-    // Which rank is where is the implementation's choice.
-    found.sort();
-    assert_eq!(found, expected, "{log}");
-    let nodes: BTreeSet<String> = lab.get("pods")["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|pod| pod["spec"]["nodeName"].to_string())
-        .collect();
-    assert_eq!(nodes.len(), 2, "{nodes:?}");
+    for way in WAYS {
+        let name = way.to_lowercase();
+        let mut manifest = mpi_job(&name, implementation, 3, &script, &json!({"attach": way}));
+        if way == "Ssh" {
+            with_ssh(&mut manifest);
+        }
+        lab.apply(&manifest.to_string()).unwrap();
+    }
+    let got = if implementation.exchanges {
+        result(3)
+    } else {
+        "started".to_owned()
+    };
+    for way in WAYS {
+        let name = way.to_lowercase();
+        lab.ends(&name, "Succeeded");
+        let log = lab.logs(&format!("{name}-launcher-0"));
+        let expected: Vec<_> = (0..3)
+            .map(|i| (format!("{name}-worker-{i}"), got.clone()))
+            .collect();
+        let mut found = ranks(&log, 3);
+        // Which rank is where is the implementation's choice.
+        found.sort();
+        assert_eq!(found, expected, "{way}: {log}");
+        let nodes: BTreeSet<String> = lab.get(&format!("pods -l trainyard.dev/job={name}"))["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|pod| pod["spec"]["nodeName"].to_string())
+            .collect();
+        assert_eq!(nodes.len(), 2, "{way}: {nodes:?}");
+        seen::record(implementation.called, way, lab.is_embedded());
+    }
+}
+
+/// Has the SSH of the image find its keys, and a user whom it knows.
+fn with_ssh(manifest: &mut Value) {
+    let spec = &mut manifest["spec"];
+    spec["framework"]["mpi"]["sshAuthMountPath"] = images::SSH_KEYS.into();
+    for role in spec["roles"].as_array_mut().unwrap() {
+        let is_worker = role["name"] == "worker";
+        let pod = &mut role["template"]["spec"];
+        pod["securityContext"]["runAsUser"] = 65532.into();
+        if is_worker {
+            pod["containers"][0]["readinessProbe"] =
+                json!({"tcpSocket": {"port": images::SSH_PORT}, "periodSeconds": 1});
+        }
+    }
 }
 
 fn slots_and_np_are_honoured() {
@@ -224,31 +283,75 @@ fn host_files_follow_the_workers() {
 
 fn a_worker_that_fails_ends_the_run_and_is_the_root_cause() {
     let (lab, _operator) = Lab::with_agent("lost");
-    let script = format!("{} -np 2 {} forever", OPEN_MPI_4.mpirun, OPEN_MPI_4.program);
-    let mut manifest = mpi_job("lost", &OPEN_MPI_4, 2, &script, &json!({}));
-    let worker = &mut manifest["spec"]["roles"][1]["template"]["spec"];
-    worker["volumes"] = json!([{"name": "signs", "emptyDir": {}}]);
-    worker["containers"][0]["volumeMounts"] = json!([{"name": "signs", "mountPath": "/signs"}]);
-    worker["containers"][0]["command"] = json!([
-        "sh",
-        "-c",
-        "until [ -e /signs/fail ]; do sleep 0.1; done; echo the disk is full; exit 9"
-    ]);
-    lab.apply(&manifest.to_string()).unwrap();
-    lab.until("the ranks run", || {
-        let log = lab.try_logs("lost-launcher-0")?;
-        if ranks(&log, 2).len() == 2 {
-            Ok(())
-        } else {
-            Err(log)
-        }
-    });
-    let told = lab
-        .exec("lost-worker-1", None, &["touch", "/signs/fail"], "")
-        .unwrap();
-    assert_eq!(told.code, 0, "{}", told.stderr);
-    let status = lab.ends("lost", "Failed")["status"].clone();
-    let cause = &status["rootCause"];
-    assert_eq!(cause["pod"], "lost-worker-1", "{status:#}");
-    assert_eq!(cause["exitCode"], 9, "{status:#}");
+    // With `exec`, so that the launcher ends as its remote shells do.
+    let script = format!("exec {} -np 2 {} forever", OPEN_MPI_4.mpirun, OPEN_MPI_4.program);
+    let ways = ["Agent", "Exec"];
+    for way in ways {
+        let mut manifest = mpi_job(
+            &way.to_lowercase(),
+            &OPEN_MPI_4,
+            2,
+            &script,
+            &json!({"attach": way}),
+        );
+        let worker = &mut manifest["spec"]["roles"][1]["template"]["spec"];
+        worker["volumes"] = json!([{"name": "signs", "emptyDir": {}}]);
+        worker["containers"][0]["volumeMounts"] = json!([{"name": "signs", "mountPath": "/signs"}]);
+        worker["containers"][0]["command"] = json!([
+            "sh",
+            "-c",
+            "until [ -e /signs/fail ]; do sleep 0.1; done; echo the disk is full; exit 9"
+        ]);
+        lab.apply(&manifest.to_string()).unwrap();
+    }
+    for way in ways.map(str::to_lowercase) {
+        let launcher = format!("{way}-launcher-0");
+        lab.until("the ranks run", || {
+            let log = lab.try_logs(&launcher)?;
+            if ranks(&log, 2).len() == 2 {
+                Ok(())
+            } else {
+                Err(log)
+            }
+        });
+        let victim = format!("{way}-worker-1");
+        let told = lab.exec(&victim, None, &["touch", "/signs/fail"], "").unwrap();
+        assert_eq!(told.code, 0, "{}", told.stderr);
+        let status = lab.ends(&way, "Failed")["status"].clone();
+        let cause = &status["rootCause"];
+        assert_eq!(cause["pod"], *victim, "{status:#}");
+        assert_eq!(cause["exitCode"], 9, "{status:#}");
+    }
+}
+
+/// What the account of one job may not: other jobs, other pods, other verbs. Also when the launcher asks, and not only
+/// when somebody reads the rules.
+fn the_right_of_a_job_is_for_its_own_workers_alone() {
+    let (lab, _operator) = Lab::with_agent("right");
+    let shell = "/etc/mpi/kubexec.sh";
+    let domain = format!("{}.svc.cluster.local", lab.namespace);
+    // The second is refused again and again until it is given up.
+    let script = format!(
+        "{shell} mine-worker-1.mine.{domain} 'echo in $(hostname); exit 7'; echo code $?; \
+         {shell} other-worker-0.other.{domain} 'echo in $(hostname)' 2>&1; echo code $?"
+    );
+    for (name, script) in [("mine", &*script), ("other", "sleep 300")] {
+        let manifest = mpi_job(name, &OPEN_MPI_4, 2, script, &json!({"attach": "Exec"}));
+        lab.apply(&manifest.to_string()).unwrap();
+    }
+    lab.ends("mine", "Succeeded");
+    let log = lab.logs("mine-launcher-0");
+    assert!(log.contains("in mine-worker-1\ncode 7\n"), "{log}");
+    assert!(!log.contains("in other-worker-0"), "{log}");
+    assert!(
+        log.contains("the server answers 403: pods \"other-worker-0\" is forbidden"),
+        "{log}"
+    );
+    assert!(log.ends_with("code 255\n"), "{log}");
+    let rules = lab.get("role mine-mpi")["rules"].clone();
+    let expected = json!([{
+        "apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create", "get"],
+        "resourceNames": ["mine-worker-0", "mine-worker-1"],
+    }]);
+    assert_eq!(rules, expected);
 }

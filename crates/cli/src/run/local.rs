@@ -59,7 +59,7 @@ impl Local {
             settings: Settings {
                 cluster_domain: "cluster.local".to_owned(),
                 agent: agent::of(yard),
-                allows_exec: false,
+                allows_exec: cluster.serves_pods(),
             },
             concurrency: CONCURRENCY,
             instance: "trainyard-run".to_owned(),

@@ -17,6 +17,27 @@ fn where_the_key_is_is_checked(#[case] options: &str, #[case] said: &str) {
 }
 
 #[test]
+fn with_exec_the_launcher_has_no_account_of_somebody_else() {
+    let said = "with attach Exec the launcher has an account of this job alone, and to give another one the same right would be to \
+                give it to all who use that: remove it, or set attach to Agent";
+    let name = |pod: &mut PodSpec| pod.service_account_name = Some("mine".to_owned());
+    let job = with_pod(mpi("attach: Exec", 1), "launcher", name);
+    assert_eq!(
+        errors(&job),
+        [format!("spec.roles[0].template.spec.serviceAccountName: {said}")]
+    );
+    let job = with_pod(mpi("attach: Exec", 1), "launcher", |pod| {
+        pod.service_account = Some("mine".to_owned());
+    });
+    assert_eq!(
+        errors(&job),
+        [format!("spec.roles[0].template.spec.serviceAccount: {said}")]
+    );
+    assert_eq!(errors(&with_pod(mpi("attach: Exec", 1), "worker", name)), [""; 0]);
+    assert_eq!(errors(&with_pod(mpi("", 1), "launcher", name)), [""; 0]);
+}
+
+#[test]
 fn a_job_needs_both_roles_and_no_other() {
     let role = |name: &str, replicas: i32| {
         let container = "{name: m, image: i}";

@@ -54,6 +54,56 @@ fn the_secret_and_the_service_come_before_all_pods() {
     assert_eq!(world.writes(), 3 + 1 + 1 + 1, "pods, Service, Secret, status");
 }
 
+fn with_exec(job: TrainingJob) -> World {
+    let mut world = world(job);
+    world.settings.allows_exec = true;
+    world
+}
+
+#[test]
+fn the_right_to_start_programs_comes_before_all_pods() {
+    let mut world = with_exec(mpi("attach: Exec", 2));
+    let first = world.plan().actions;
+    assert!(
+        first.contains(&Action::Grant) && first.iter().all(|action| !matches!(action, Action::CreatePod(_))),
+        "{first:?}"
+    );
+    world.settle();
+    assert_eq!(world.phase(), Some(JobPhase::Running));
+    let rules = world.log.grants[0].rules.as_ref().unwrap();
+    let named = rules[0].resource_names.as_ref().unwrap();
+    assert_eq!((world.log.grants.len(), named.join(" ")), (1, WORKERS.join(" ")));
+    assert_eq!(world.log.secrets, [""; 0]);
+    assert!(world.plan().actions.is_empty());
+}
+
+#[test]
+fn a_right_for_other_pods_than_there_are_is_made_right() {
+    let mut world = with_exec(mpi("attach: Exec", 2));
+    world.settle();
+    world.granted = Some(5);
+    assert_eq!(world.plan().actions, [Action::Grant]);
+    world.settle();
+    assert_eq!((world.log.grants.len(), world.granted), (2, Some(2)));
+    // Who has forgotten asks again only if pods are to be made.
+    world.granted = None;
+    assert!(world.plan().actions.is_empty());
+}
+
+#[test]
+fn without_the_right_to_give_it_the_job_says_so_and_goes_on_by_itself() {
+    let mut world = world(mpi("attach: Exec", 2));
+    world.settle();
+    assert_eq!(world.condition("Accepted"), "False Unsupported");
+    let said = world.message("Accepted");
+    let expected = "install it with --exec, or start it with --allow-exec";
+    assert!(said.contains(expected), "{said}");
+    assert_eq!(world.all(), names(&[]));
+    world.settings.allows_exec = true;
+    world.settle();
+    assert_eq!(world.phase(), Some(JobPhase::Running));
+}
+
 #[rstest]
 #[case::inside_where_somebody_tells_it(with_agent(), ALL)]
 #[case::outside_where_nobody_does(with_silent_agent(), WORKERS)]

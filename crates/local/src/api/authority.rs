@@ -1,17 +1,37 @@
 //! The authority that pods are told to trust.
 
-use std::sync::OnceLock;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, OnceLock};
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
 
-/// The authority of one cluster. Nothing listens, so that it has nothing to sign, and its key is not kept; programs that
-/// read it at their start find a certificate.
+/// The authority of one cluster. It signs one certificate, that of the door for pods, and is gone with the process.
 #[derive(Default)]
-pub(crate) struct Authority(OnceLock<Option<String>>);
+pub(crate) struct Authority(OnceLock<Option<Made>>);
+
+struct Made {
+    certificate: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// Why the API can't be served to pods.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoServer {
+    #[error("there is no authority to sign for it")]
+    Authority,
+    #[error("no certificate can be made: {0}")]
+    Certificate(#[from] rcgen::Error),
+    #[error("the certificate can't be used: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("its key can't be used: {0}")]
+    Key(&'static str),
+}
 
 impl Authority {
-    /// Its certificate; none if none can be made here.
-    pub(crate) fn certificate(&self) -> Option<&str> {
+    fn made(&self) -> Option<&Made> {
         let made = self.0.get_or_init(|| {
             let made = make();
             if let Err(error) = &made {
@@ -19,11 +39,30 @@ impl Authority {
             }
             made.ok()
         });
-        made.as_deref()
+        made.as_ref()
+    }
+
+    /// Its certificate; none if none can be made here.
+    pub(crate) fn certificate(&self) -> Option<&str> {
+        self.made().map(|made| &*made.certificate)
+    }
+
+    /// What a server at this address, which it has signed for, says.
+    pub(crate) fn server(&self, address: Ipv4Addr) -> Result<Arc<ServerConfig>, NoServer> {
+        let made = self.made().ok_or(NoServer::Authority)?;
+        let key = KeyPair::generate()?;
+        let names = ["kubernetes.default.svc".to_owned(), address.to_string()];
+        let certificate = CertificateParams::new(names)?.signed_by(&key, &made.issuer)?;
+        let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(NoServer::Key)?;
+        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.der().clone()], key)?;
+        Ok(Arc::new(config))
     }
 }
 
-fn make() -> Result<String, rcgen::Error> {
+fn make() -> Result<Made, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut parameters = CertificateParams::default();
     parameters
@@ -31,5 +70,9 @@ fn make() -> Result<String, rcgen::Error> {
         .push(DnType::CommonName, "trainyard-embedded");
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    Ok(parameters.self_signed(&key)?.pem())
+    let certificate = parameters.self_signed(&key)?.pem();
+    Ok(Made {
+        certificate,
+        issuer: Issuer::new(parameters, key),
+    })
 }

@@ -115,6 +115,11 @@ pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Refusal {
     with(refusal(403, "Forbidden", message), about(kind, name))
 }
 
+/// It is not known who asks.
+pub(crate) fn unauthorized() -> Refusal {
+    refusal(401, "Unauthorized", "Unauthorized")
+}
+
 /// The namespace is on its way out and takes nothing new.
 pub(crate) fn namespace_terminates(kind: &Kind, name: &str, namespace: &str) -> Refusal {
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");

@@ -6,7 +6,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -66,6 +68,18 @@ impl Signer {
             .sign(&key.random, signed.as_bytes())
             .map_err(|_| Unsigned)?;
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+
+    /// What a token says, if this cluster has signed it.
+    pub(crate) fn verify(&self, token: &str) -> Option<Vec<u8>> {
+        let key = self.key().ok()?;
+        let (signed, signature) = token.rsplit_once('.')?;
+        let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key.pair.public_key())
+            .verify(signed.as_bytes(), &signature)
+            .ok()?;
+        let (_, claims) = signed.split_once('.')?;
+        URL_SAFE_NO_PAD.decode(claims).ok()
     }
 
     /// The key with which tokens can be checked, as a JSON Web Key Set.

@@ -129,6 +129,12 @@ impl Node {
         &self.names
     }
 
+    /// The bridge that pods are on.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn bridge(&self) -> Option<crate::yard::link::Bridge> {
+        self.kubelet.bridge()
+    }
+
     /// What the API asks nodes for.
     pub fn access(&self) -> Arc<dyn NodeAccess> {
         Arc::new(self.kubelet.clone())

@@ -93,6 +93,15 @@ enum Action {
         #[arg(long = "file", value_parser = parse_file)]
         files: Vec<(PathBuf, PathBuf)>,
     },
+    /// Check the table of what was seen to work, in the documentation, against what the last runs have shown.
+    Seen {
+        /// Write it from that instead.
+        #[arg(long)]
+        write: bool,
+        /// The page.
+        #[arg(long, default_value = "docs/frameworks/mpi.md")]
+        page: PathBuf,
+    },
     #[command(hide = true)]
     Init(Inside),
     #[command(hide = true)]
@@ -249,6 +258,7 @@ fn act(action: Action) -> Result<ExitCode> {
             output,
             files,
         } => images::binary(&binary, &files, &tag, &output)?,
+        Action::Seen { write, page } => trainyard_testkit::seen::table(&page, write)?,
         Action::Init(inside) => return cluster::init(&inside.dir, inside.tied),
         Action::Supervise(inside) => cluster::supervise(&inside.dir, inside.tied)?,
     }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 
 pub use archive::{ImageConfig, Layer, docker_archive};
 pub use horovod::{horovod, horovod_root};
-pub use mpi::{mpi, mpi_root};
+pub use mpi::{SSH_KEYS, SSH_PORT, mpi, mpi_root};
 pub use torch::torch;
 
 use crate::cluster::{Programs, cache_root, key, publish, run};

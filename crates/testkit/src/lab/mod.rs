@@ -87,12 +87,12 @@ impl Lab {
         (lab, operator)
     }
 
-    /// The same, with an agent that the operator can put into pods: [`crate::images::AGENT`].
+    /// The same, with an agent that the operator can put into pods: [`crate::images::AGENT`], and with `--allow-exec`.
     pub fn with_agent(name: &str) -> (Self, Operator) {
         let lab = Self::new(name);
         let start = lab
             .backend
-            .operator_with(&["--agent-image", crate::images::AGENT]);
+            .operator_with(&["--agent-image", crate::images::AGENT, "--allow-exec"]);
         let operator = Operator::start(&start, &lab.namespace);
         (lab, operator)
     }

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Event, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Secret,
     Service, ServiceAccount,
 };
+use k8s_openapi::api::rbac::v1::Role;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, GroupVersionKind, TypeMeta};
 use kube::core::Resource;
@@ -82,6 +83,7 @@ pub(super) fn resource_of(kind: &str) -> (ApiResource, bool) {
         "tj" | "trainingjob" => (of::<TrainingJob>(), true),
         "pod" | "pods" => (of::<Pod>(), true),
         "service" | "services" => (of::<Service>(), true),
+        "role" => (of::<Role>(), true),
         "secret" => (of::<Secret>(), true),
         "configmap" => (of::<ConfigMap>(), true),
         "serviceaccount" => (of::<ServiceAccount>(), true),

@@ -1,6 +1,7 @@
 //! Requests and answers: paths and methods become verbs, objects become bodies.
 
 mod discovery;
+mod door;
 mod encode;
 mod exec;
 mod list;

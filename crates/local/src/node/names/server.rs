@@ -108,6 +108,10 @@ async fn forward(directory: &Shared, bridge: &Bridge, forwarders: &mut Forwarder
         let Some(address) = cluster_address(service) else {
             continue;
         };
+        // Behind one that selects nobody there is nobody, or somebody who listens there.
+        if service.spec.as_ref().is_none_or(|spec| spec.selector.is_none()) {
+            continue;
+        }
         for port in service.spec.iter().flat_map(|spec| spec.ports.iter().flatten()) {
             let is_tcp = port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP");
             if let (true, Ok(port)) = (is_tcp, u16::try_from(port.port)) {

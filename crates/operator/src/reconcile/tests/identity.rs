@@ -30,6 +30,87 @@ fn with_agent(server: Server) -> Operator {
     operator
 }
 
+fn with_exec(server: Server) -> (Operator, Value) {
+    let operator = with_agent(server);
+    operator.settings.allow_exec();
+    let mut job = mpi(2);
+    job["spec"]["framework"]["mpi"] = json!({"attach": "Exec"});
+    (operator, job)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_goes_through_the_api_server_costs_three_objects_more_and_no_secret() {
+    let (operator, job) = with_exec(Server::default());
+    operator.apply(&job);
+    run(&operator, 2).await;
+    let server = &operator.server;
+    assert_eq!(server.status()["phase"], "Running");
+    let kinds = ["serviceaccounts", "roles", "rolebindings", "secrets"];
+    assert_eq!(
+        kinds.map(|kind| server.count(&format!("POST {kind}"))),
+        [1, 1, 1, 0]
+    );
+    let writes = server.writes.lock().unwrap().clone();
+    let position = |end: &str| {
+        writes
+            .iter()
+            .position(|(_, path, _)| path.ends_with(end))
+            .unwrap()
+    };
+    let order = ["/serviceaccounts", "/roles", "/rolebindings", "/pods"].map(position);
+    assert!(order.is_sorted(), "{order:?}");
+    for kind in ["/serviceaccounts", "/roles", "/rolebindings"] {
+        let object = &writes[position(kind)].2["metadata"];
+        assert_eq!(object["name"], "a-mpi");
+        assert_eq!(object["ownerReferences"][0]["uid"], "u1");
+        assert_eq!(object["ownerReferences"][0]["controller"], true);
+    }
+    assert_eq!(
+        writes[position("/roles")].2["rules"][0]["resourceNames"],
+        json!(["a-worker-0", "a-worker-1"])
+    );
+    let (before, _) = (server.total(), operator.settle().await);
+    assert_eq!(
+        (server.total(), server.reads()),
+        (before, 0),
+        "a job at rest costs nothing"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_there_is_made_what_it_should_be() {
+    let (operator, job) = with_exec(Server::default());
+    operator.server.has_a_secret();
+    operator.apply(&job);
+    operator.settle().await;
+    assert_eq!(
+        operator.server.count("PATCH a-mpi"),
+        2,
+        "the Role and its binding"
+    );
+    assert_eq!(operator.server.count("POST pods"), 2, "workers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_of_somebody_else_is_told_and_never_touched() {
+    let (operator, job) = with_exec(Server::default());
+    *operator.server.taken.lock().unwrap() = Some("a-mpi".to_owned());
+    operator.apply(&job);
+    operator.settle().await;
+    let accepted = operator.server.status()["conditions"][0].clone();
+    assert_eq!(accepted["reason"], "OwnershipConflict");
+    let said = accepted["message"].as_str().unwrap();
+    assert!(
+        said.starts_with("ServiceAccount \"a-mpi\" exists and belongs to nobody"),
+        "{said}"
+    );
+    let server = &operator.server;
+    assert_eq!(
+        ["POST roles", "POST pods", "PATCH a-mpi"].map(|what| server.count(what)),
+        [0, 0, 0]
+    );
+}
+
 /// The watch says that a pod is in a phase, and ready if it runs.
 fn pod_is(operator: &Operator, name: &str, phase: &str) {
     let mut pod = operator.server.pod_of(name, phase);

@@ -1,0 +1,109 @@
+//! What a caller may do: what a Role says that is bound to it, and nothing else.
+
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::super::super::Shared;
+use super::super::super::store::key;
+use super::who::Caller;
+
+const API: &str = "rbac.authorization.k8s.io/v1";
+const ANY: &str = "*";
+
+/// What somebody wants to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wish<'a> {
+    pub(super) verb: &'a str,
+    pub(super) group: &'a str,
+    /// With the subresource, if it is about one.
+    pub(super) resource: &'a str,
+    /// Empty where it is about none, or about all.
+    pub(super) namespace: &'a str,
+    pub(super) name: Option<&'a str>,
+}
+
+/// Whether somebody may do what is wanted. There are no roles for the whole cluster here: nobody may anything in all
+/// namespaces.
+pub(super) fn does(shared: &Shared, caller: &Caller, wish: &Wish<'_>) -> bool {
+    if wish.namespace.is_empty() {
+        return false;
+    }
+    let bindings = shared.kinds.get(API, "rolebindings");
+    let bindings = bindings.and_then(|kind| shared.store.list(kind.table, wish.namespace, None, None).ok());
+    let bindings = bindings.into_iter().flat_map(|page| page.objects);
+    bindings
+        .filter_map(|stored| typed::<RoleBinding>(stored.object()))
+        .filter(|binding| binds(binding, caller, wish.namespace))
+        .filter_map(|binding| role(shared, &binding, wish.namespace))
+        .flat_map(|role| role.rules.unwrap_or_default())
+        .any(|rule| permits(&rule, wish))
+}
+
+fn typed<T: DeserializeOwned>(object: serde_json::Map<String, Value>) -> Option<T> {
+    serde_json::from_value(Value::Object(object)).ok()
+}
+
+fn binds(binding: &RoleBinding, caller: &Caller, namespace: &str) -> bool {
+    let subjects = binding.subjects.iter().flatten();
+    subjects
+        .filter(|subject| subject.kind == "ServiceAccount")
+        .any(|subject| {
+            subject.name == caller.account
+                && subject.namespace.as_deref().unwrap_or(namespace) == caller.namespace
+        })
+}
+
+fn role(shared: &Shared, binding: &RoleBinding, namespace: &str) -> Option<Role> {
+    let named = Some(&binding.role_ref).filter(|named| named.kind == "Role")?;
+    let kind = shared.kinds.get(API, "roles")?;
+    let stored = shared.store.get(kind.table, &key(namespace, &named.name))?;
+    typed(stored.object())
+}
+
+fn permits(rule: &PolicyRule, wish: &Wish<'_>) -> bool {
+    let has = |list: &[String], wanted: &str| list.iter().any(|item| item == wanted || item == ANY);
+    let listed = |list: &Option<Vec<String>>, wanted: &str| has(list.as_deref().unwrap_or_default(), wanted);
+    let names = rule.resource_names.as_deref().unwrap_or_default();
+    has(&rule.verbs, wish.verb)
+        && listed(&rule.api_groups, wish.group)
+        && listed(&rule.resources, wish.resource)
+        && (names.is_empty()
+            || wish
+                .name
+                .is_some_and(|name| names.iter().any(|known| known == name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case(json!({}), true)]
+    #[case(json!({"verbs": ["get"]}), false)]
+    #[case(json!({"verbs": ["*"]}), true)]
+    #[case(json!({"apiGroups": ["apps"]}), false)]
+    #[case(json!({"resources": ["pods"]}), false)]
+    #[case(json!({"resourceNames": ["w-1"]}), false)]
+    #[case(json!({"resourceNames": []}), true)]
+    fn a_rule_permits_what_it_names(#[case] change: Value, #[case] expected: bool) {
+        let mut rule = json!({
+            "verbs": ["create", "get"], "apiGroups": [""], "resources": ["pods/exec"], "resourceNames": ["w-0", "w-2"],
+        });
+        for (field, value) in change.as_object().unwrap() {
+            rule[field] = value.clone();
+        }
+        let wish = Wish {
+            verb: "create",
+            group: "",
+            resource: "pods/exec",
+            namespace: "ns",
+            name: Some("w-0"),
+        };
+        let rule = serde_json::from_value(rule).unwrap();
+        assert_eq!(permits(&rule, &wish), expected);
+    }
+}

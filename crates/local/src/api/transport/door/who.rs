@@ -1,0 +1,75 @@
+//! Who calls: the account whose token it is.
+
+use std::fmt;
+
+use http::{HeaderMap, header};
+use serde::Deserialize;
+
+use super::super::super::Shared;
+use super::super::super::store::key;
+use super::super::super::tokens::ISSUER;
+
+/// A service account.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Caller {
+    pub(super) namespace: String,
+    pub(super) account: String,
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "system:serviceaccount:{}:{}", self.namespace, self.account)
+    }
+}
+
+/// What a token says.
+#[derive(Deserialize)]
+struct Claims {
+    iss: String,
+    aud: Vec<String>,
+    exp: i64,
+    nbf: i64,
+    #[serde(rename = "kubernetes.io")]
+    holder: Holder,
+}
+
+#[derive(Deserialize)]
+struct Holder {
+    namespace: String,
+    serviceaccount: Named,
+    pod: Option<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+    uid: String,
+}
+
+/// Who has sent a request with these headers; `None` if that is not known.
+pub(super) fn calls(shared: &Shared, headers: &HeaderMap) -> Option<Caller> {
+    let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let token = given.strip_prefix("Bearer ")?.trim();
+    let claims: Claims = serde_json::from_slice(&shared.signer.verify(token)?).ok()?;
+    let now = shared.environment.now().as_second();
+    let is_for_us = claims.iss == ISSUER && claims.aud.iter().any(|audience| audience == ISSUER);
+    if !is_for_us || now < claims.nbf || now >= claims.exp {
+        return None;
+    }
+    let Holder {
+        namespace,
+        serviceaccount,
+        pod,
+    } = claims.holder;
+    // It lives and dies with what it was made for.
+    let exists = |plural: &str, named: &Named| {
+        let kind = shared.kinds.get("v1", plural);
+        let found = kind.and_then(|kind| shared.store.get(kind.table, &key(&namespace, &named.name)));
+        found.is_some_and(|found| *found.head.uid == *named.uid)
+    };
+    let is_alive = exists("serviceaccounts", &serviceaccount) && pod.is_none_or(|pod| exists("pods", &pod));
+    is_alive.then_some(Caller {
+        namespace,
+        account: serviceaccount.name,
+    })
+}

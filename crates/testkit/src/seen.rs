@@ -1,0 +1,202 @@
+//! What runs of MPI have shown, and the table in the documentation that tells it: written from what was seen, and checked, so
+//! that it claims nothing else.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+const BEGIN: &str = "<!-- seen: begin; written by `testcluster seen --write` -->";
+const END: &str = "<!-- seen: end -->";
+const YES: &str = "yes";
+const NO: &str = "no";
+/// The columns of the table, and what their results are called.
+const BACKENDS: [(&str, &str); 2] = [("Kubernetes", "real"), ("`trainyard run`", "embedded")];
+
+static BEGUN: Once = Once::new();
+
+/// One run that ended as it should.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Run {
+    implementation: String,
+    attach: String,
+}
+
+/// Where the results of a back end are.
+fn place(target: &Path, backend: &str) -> PathBuf {
+    target.join(format!("mpi-seen-{backend}.jsonl"))
+}
+
+/// The directory that this program was built in, which tests are one below.
+fn target() -> Result<PathBuf> {
+    let program = std::env::current_exe()?;
+    let place = program.parent().context("a program is in a directory")?;
+    let place = if place.ends_with("deps") {
+        place.parent()
+    } else {
+        Some(place)
+    };
+    place.map(Path::to_owned).context("a test is not at the root")
+}
+
+/// Writes down that a run ended as it should. The first of a program begins anew.
+///
+/// # Panics
+/// If that is not possible.
+#[allow(
+    clippy::expect_used,
+    reason = "this is the vocabulary of tests, which fail by panicking"
+)]
+pub fn record(implementation: &str, attach: &str, is_embedded: bool) {
+    let backend = if is_embedded { "embedded" } else { "real" };
+    let file = place(&target().expect("a target directory"), backend);
+    BEGUN.call_once(|| drop(File::create(&file).expect("a file for results")));
+    let run = Run {
+        implementation: implementation.to_owned(),
+        attach: attach.to_owned(),
+    };
+    let mut line = serde_json::to_string(&run).expect("JSON");
+    line.push('\n');
+    let mut file = File::options().append(true).open(file).expect("the results");
+    // In one piece, as others write, too.
+    file.write_all(line.as_bytes()).expect("the results");
+}
+
+/// What the last run on a back end has shown; `None` if there was none.
+fn shown(target: &Path, backend: &str) -> Result<Option<BTreeSet<Run>>> {
+    let Ok(text) = fs::read_to_string(place(target, backend)) else {
+        return Ok(None);
+    };
+    let runs: Result<_, _> = text.lines().map(serde_json::from_str).collect();
+    runs.map(Some).context("the results of a run can't be read")
+}
+
+/// A row of the table: a run, and what is said of it for each back end.
+type Row = (Run, [String; 2]);
+
+fn rows(page: &str) -> Result<Vec<Row>> {
+    let (_, rest) = page.split_once(BEGIN).context("the page has no table of runs")?;
+    let (table, _) = rest.split_once(END).context("the table of runs does not end")?;
+    let lines = table.lines().filter(|line| line.starts_with('|')).skip(2);
+    lines
+        .map(|line| {
+            let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+            let [implementation, attach, real, embedded] = cells[..] else {
+                bail!("a line of the table has not four cells: {line}");
+            };
+            let run = Run {
+                implementation: implementation.to_owned(),
+                attach: attach.trim_matches('`').to_owned(),
+            };
+            Ok((run, [real.to_owned(), embedded.to_owned()]))
+        })
+        .collect()
+}
+
+/// What the table claims for back ends that ran, and was not seen there.
+fn unfounded(rows: &[Row], shown: &[Option<BTreeSet<Run>>; 2]) -> Vec<String> {
+    let mut claims = Vec::new();
+    for (run, cells) in rows {
+        for ((cell, shown), (backend, _)) in cells.iter().zip(shown).zip(BACKENDS) {
+            if cell == YES && shown.as_ref().is_some_and(|shown| !shown.contains(run)) {
+                claims.push(format!("{} with {} on {backend}", run.implementation, run.attach));
+            }
+        }
+    }
+    claims
+}
+
+/// The page with a table of what was seen. Back ends that did not run keep what is said of them.
+fn written(page: &str, shown: &[Option<BTreeSet<Run>>; 2]) -> Result<String> {
+    let mut rows = rows(page)?;
+    for run in shown.iter().flatten().flatten() {
+        if rows.iter().all(|(known, _)| known != run) {
+            rows.push((run.clone(), [NO.to_owned(), NO.to_owned()]));
+        }
+    }
+    rows.sort();
+    let mut table = format!(
+        "| Implementation | `attach` | {} | {} |\n|---|---|---|---|\n",
+        BACKENDS[0].0, BACKENDS[1].0
+    );
+    for (run, cells) in &mut rows {
+        for (cell, shown) in cells.iter_mut().zip(shown) {
+            if let Some(shown) = shown {
+                (if shown.contains(run) { YES } else { NO }).clone_into(cell);
+            }
+        }
+        let Run {
+            implementation,
+            attach,
+        } = run;
+        let [real, embedded] = cells;
+        table.push_str(&format!(
+            "| {implementation} | `{attach}` | {real} | {embedded} |\n"
+        ));
+    }
+    let (before, rest) = page.split_once(BEGIN).context("the page has no table of runs")?;
+    let (_, after) = rest.split_once(END).context("the table of runs does not end")?;
+    Ok(format!("{before}{BEGIN}\n{table}{END}{after}"))
+}
+
+/// Writes the table of a page from what the last runs have shown, or fails if it claims what they have not.
+pub fn table(page: &Path, write: bool) -> Result<()> {
+    let target = target()?;
+    let shown = [shown(&target, BACKENDS[0].1)?, shown(&target, BACKENDS[1].1)?];
+    let text = fs::read_to_string(page).with_context(|| format!("can't read {}", page.display()))?;
+    if write {
+        return Ok(fs::write(page, written(&text, &shown)?)?);
+    }
+    let claims = unfounded(&rows(&text)?, &shown);
+    if !claims.is_empty() {
+        bail!(
+            "{} claims what the last run did not show: {}; run the suite as a whole, and then `testcluster seen --write`",
+            page.display(),
+            claims.join(", ")
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(implementation: &str, attach: &str) -> Run {
+        Run {
+            implementation: implementation.to_owned(),
+            attach: attach.to_owned(),
+        }
+    }
+
+    fn page(rows: &str) -> String {
+        format!("# x\n\n{BEGIN}\n| a | b | c | d |\n|---|---|---|---|\n{rows}{END}\n\nmore\n")
+    }
+
+    #[test]
+    fn claims_that_were_not_seen_are_told_for_back_ends_that_ran() {
+        let page = page("| A | `Agent` | yes | yes |\n| B | `Exec` | yes | no |\n");
+        let shown = [Some(BTreeSet::from([run("A", "Agent")])), None];
+        let claims = unfounded(&rows(&page).unwrap(), &shown);
+        assert_eq!(claims, ["B with Exec on Kubernetes"]);
+        assert_eq!(unfounded(&rows(&page).unwrap(), &[None, None]), [""; 0]);
+    }
+
+    #[test]
+    fn the_table_is_what_was_seen() {
+        let page = page("| A | `Agent` | yes | yes |\n");
+        let shown = [Some(BTreeSet::from([run("B", "Ssh")])), None];
+        let written = written(&page, &shown).unwrap();
+        assert!(
+            written.contains(
+                "\n| A | `Agent` | no | yes |\n| B | `Ssh` | yes | no |\n<!-- seen: end -->\n\nmore\n"
+            ),
+            "{written}"
+        );
+        assert_eq!(unfounded(&rows(&written).unwrap(), &shown), [""; 0]);
+    }
+}
