@@ -58,6 +58,13 @@ fn launch(framework: &str, options: &Value, script: &str) -> Value {
         let is_worker = role["name"] == "worker";
         let container = &mut role["template"]["spec"]["containers"][0];
         container["image"] = images::HOROVOD.into();
+        container["env"] = json!([
+            {"name": "HOME", "value": "/tmp"},
+            {"name": "PYTHONUNBUFFERED", "value": "1"},
+            // Two small processors are shared by everything in a test.
+            {"name": "OMP_NUM_THREADS", "value": "1"},
+            {"name": "DS_ACCELERATOR", "value": "cpu"},
+        ]);
         if is_worker {
             container.as_object_mut().unwrap().remove("command");
         }

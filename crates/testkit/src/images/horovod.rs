@@ -93,16 +93,7 @@ pub fn horovod() -> Result<PathBuf> {
         let layer = Layer::new().tree(&root)?.directory("tmp", 0o1777);
         let config = ImageConfig {
             entrypoint: Vec::new(),
-            env: [
-                "PATH=/usr/local/bin:/usr/sbin:/usr/bin",
-                "HOME=/tmp",
-                "PYTHONUNBUFFERED=1",
-                // Two small processors are shared by everything in a test.
-                "OMP_NUM_THREADS=1",
-                "DS_ACCELERATOR=cpu",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
+            env: vec!["PATH=/usr/local/bin:/usr/sbin:/usr/bin".to_owned()],
             user: NOBODY.to_owned(),
             workdir: "/tmp".to_owned(),
         };
@@ -127,12 +118,10 @@ pub fn horovod_root() -> Result<PathBuf> {
 
 /// Horovod, compiled: the directory with its wheel.
 fn wheel() -> Result<PathBuf> {
-    let home = cache_root()?
-        .join("images")
-        .join(format!(
-            "horovod-wheel-{}",
-            key([BUILD, HOROVOD_SOURCE, &COMPILE.concat()])
-        ));
+    let home = cache_root()?.join("images").join(format!(
+        "horovod-wheel-{}",
+        key([BUILD, HOROVOD_SOURCE, &COMPILE.concat()])
+    ));
     publish(&home, "Horovod, which takes some minutes", |place| {
         let root = place.join("root");
         let packages = [&RUN[..], &COMPILE].concat();
