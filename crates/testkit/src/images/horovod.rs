@@ -25,8 +25,9 @@ const DEEPSPEED_SOURCE: &str = "deepspeed==0.14.4";
 /// What `DeepSpeed` needs and Debian does not have.
 const HJSON: &str = "hjson==3.1.0";
 
-/// What both need when they run.
-const RUN: [&str; 12] = [
+/// What both need when they run. The shell of busybox would take its own `hostname`, which does not know what is asked of it.
+const RUN: [&str; 13] = [
+    "dash",
     "hostname",
     "numactl",
     "openmpi-bin",
@@ -66,8 +67,12 @@ python3 setup.py -q bdist_wheel
 "#;
 
 /// The program that the package's installer would make.
-const HOROVODRUN: &str =
-    "#!/usr/bin/python3\nfrom horovod.runner.launch import run_commandline\nrun_commandline()\n";
+const HOROVODRUN: &str = "\
+#!/usr/bin/python3
+from horovod.runner.launch import run_commandline
+if __name__ == '__main__':
+    run_commandline()
+";
 
 /// There is no compiler in the image, by which `DeepSpeed` would make a shortcut for processes on one machine.
 const WITHOUT_SHORTCUT: &str = "\nbuild_shm_op = lambda: None\n";
@@ -148,6 +153,9 @@ fn make_root(place: &Path, root: &Path, wheel: &Path) -> Result<()> {
     run(Command::new("sh").args(["-ec", unzip]).arg(wheel).arg(&packages))?;
     let local = root.join("usr/local");
     symlink("/usr/bin/mpirun.openmpi", local.join("bin/mpirun"))?;
+    let shell = root.join("usr/bin/sh");
+    fs::remove_file(&shell)?;
+    symlink("dash", &shell)?;
     let deepspeed = place.join("deepspeed");
     source(place, DEEPSPEED_SOURCE, &deepspeed)?;
     fs::rename(deepspeed.join("deepspeed"), packages.join("deepspeed"))?;
