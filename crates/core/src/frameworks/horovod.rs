@@ -98,7 +98,14 @@ impl Framework for Horovod {
     }
 
     fn attachment(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<Attachment> {
-        Mpi.attachment(job, settings, pod)
+        let mut attachment = Mpi.attachment(job, settings, pod)?;
+        for hosts in &mut attachment.hosts {
+            // horovodrun tells mpirun the hosts in its own words, and Open MPI then takes no other names than those by which
+            // the hosts call themselves. Pods search the domain of the job.
+            let name = hosts.pattern.split('.').next().unwrap_or_default();
+            hosts.pattern = name.to_owned();
+        }
+        Some(attachment)
     }
 
     fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {

@@ -25,14 +25,16 @@ const DEEPSPEED_SOURCE: &str = "deepspeed==0.14.4";
 /// What `DeepSpeed` needs and Debian does not have.
 const HJSON: &str = "hjson==3.1.0";
 
-/// What both need when they run.
-const RUN: [&str; 12] = [
+/// What both need when they run. The shell of busybox would take its own `hostname`, which does not know what is asked of it.
+const RUN: [&str; 14] = [
+    "dash",
     "hostname",
     "numactl",
     "openmpi-bin",
     "python3-cffi-backend",
     "python3-cloudpickle",
     "python3-cpuinfo",
+    "python3-mpi4py",
     "python3-packaging",
     "python3-psutil",
     "python3-pydantic",
@@ -66,8 +68,12 @@ python3 setup.py -q bdist_wheel
 "#;
 
 /// The program that the package's installer would make.
-const HOROVODRUN: &str =
-    "#!/usr/bin/python3\nfrom horovod.runner.launch import run_commandline\nrun_commandline()\n";
+const HOROVODRUN: &str = "\
+#!/usr/bin/python3
+from horovod.runner.launch import run_commandline
+if __name__ == '__main__':
+    run_commandline()
+";
 
 /// There is no compiler in the image, by which `DeepSpeed` would make a shortcut for processes on one machine.
 const WITHOUT_SHORTCUT: &str = "\nbuild_shm_op = lambda: None\n";
@@ -93,16 +99,7 @@ pub fn horovod() -> Result<PathBuf> {
         let layer = Layer::new().tree(&root)?.directory("tmp", 0o1777);
         let config = ImageConfig {
             entrypoint: Vec::new(),
-            env: [
-                "PATH=/usr/local/bin:/usr/sbin:/usr/bin",
-                "HOME=/tmp",
-                "PYTHONUNBUFFERED=1",
-                // Two small processors are shared by everything in a test.
-                "OMP_NUM_THREADS=1",
-                "DS_ACCELERATOR=cpu",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
+            env: vec!["PATH=/usr/local/bin:/usr/sbin:/usr/bin".to_owned()],
             user: NOBODY.to_owned(),
             workdir: "/tmp".to_owned(),
         };
@@ -157,6 +154,9 @@ fn make_root(place: &Path, root: &Path, wheel: &Path) -> Result<()> {
     run(Command::new("sh").args(["-ec", unzip]).arg(wheel).arg(&packages))?;
     let local = root.join("usr/local");
     symlink("/usr/bin/mpirun.openmpi", local.join("bin/mpirun"))?;
+    let shell = root.join("usr/bin/sh");
+    fs::remove_file(&shell)?;
+    symlink("dash", &shell)?;
     let deepspeed = place.join("deepspeed");
     source(place, DEEPSPEED_SOURCE, &deepspeed)?;
     fs::rename(deepspeed.join("deepspeed"), packages.join("deepspeed"))?;
