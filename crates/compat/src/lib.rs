@@ -155,7 +155,7 @@ pub fn convert(object: Value) -> Result<Converted, Refusal> {
     if errors.is_empty() {
         return Ok(converted);
     }
-    let theirs = errors.into_iter().map(|error| kind.theirs(error));
+    let theirs = errors.into_iter().map(|error| kind.theirs(&error));
     Err(Refusal::Invalid(theirs.collect()))
 }
 

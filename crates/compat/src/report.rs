@@ -77,7 +77,7 @@ impl Report<'_> {
         self.problem.cloned().or_else(|| {
             let refused = self.child_condition(ConditionType::Accepted, "False")?;
             let lines = refused.message.lines().map(|line| match line.split_once(": ") {
-                Some((path, rest)) => self.kind.theirs(FieldError::new(path, rest)).to_string(),
+                Some((path, rest)) => self.kind.theirs(&FieldError::new(path, rest)).to_string(),
                 None => line.to_owned(),
             });
             let lines: Vec<String> = lines.collect();

@@ -81,12 +81,12 @@ impl ForeignKind for Kind {
             Kinship::Ours(child) => self.with_child(view, &metadata, child),
             Kinship::Unreadable(error) => self.told(
                 view,
-                Problem::new("Invalid", format!("its TrainingJob can't be read: {error}: delete it")),
+                &Problem::new("Invalid", format!("its TrainingJob can't be read: {error}: delete it")),
             ),
             Kinship::Former => ForeignPlan::default(),
             Kinship::Stranger => self.told(
                 view,
-                Problem::new(
+                &Problem::new(
                     "OwnershipConflict",
                     "there is a TrainingJob of this name that is somebody else's, and it is not touched: rename this job, \
                      or delete that one",
@@ -160,10 +160,10 @@ impl Kind {
             let sentence = format!(
                 "its status is written by {writer}: another operator runs it. Stop that operator, and create this job anew"
             );
-            return self.told(view, Problem::new("ServedByAnother", sentence));
+            return self.told(view, &Problem::new("ServedByAnother", sentence));
         }
         match desired {
-            Err(errors) => self.told(view, Problem::new("Invalid", lines(&errors))),
+            Err(errors) => self.told(view, &Problem::new("Invalid", lines(&errors))),
             Ok(desired) => {
                 let problem = view.refusal.map(|words| {
                     Problem::new(
@@ -173,7 +173,7 @@ impl Kind {
                 });
                 ForeignPlan {
                     child: ChildAction::Create(Box::new(adopted(self, desired.job, metadata))),
-                    ..problem.map_or_else(ForeignPlan::default, |problem| self.told(view, problem))
+                    ..problem.map_or_else(ForeignPlan::default, |problem| self.told(view, &problem))
                 }
             }
         }
@@ -206,7 +206,7 @@ impl Kind {
         }
         let plan = ForeignPlan {
             child: action,
-            status: self.status(view, Some(child), problem),
+            status: self.status(view, Some(child), problem.as_ref()),
             ..ForeignPlan::default()
         };
         if !has_ended {
@@ -249,7 +249,7 @@ impl Kind {
             return Vec::new();
         }
         let errors = admission::validate(Some(&before), after);
-        errors.into_iter().map(|error| self.theirs(error)).collect()
+        errors.into_iter().map(|error| self.theirs(&error)).collect()
     }
 
     /// The child that an object should have, without what makes it that object's.
@@ -270,12 +270,12 @@ impl Kind {
         if errors.is_empty() {
             Ok(Desired { job, ttl })
         } else {
-            Err(errors.into_iter().map(|error| self.theirs(error)).collect())
+            Err(errors.into_iter().map(|error| self.theirs(&error)).collect())
         }
     }
 
     /// An error as users of this kind read it.
-    pub(crate) fn theirs(&self, error: FieldError) -> FieldError {
+    pub(crate) fn theirs(&self, error: &FieldError) -> FieldError {
         // Sentences name one field of ours, which is somewhere else there, if anywhere.
         let mut message = error.message.replace(OR_ROLL, "");
         match self.suspend {
@@ -290,7 +290,7 @@ impl Kind {
     }
 
     /// A plan that does nothing but tell what is wrong.
-    fn told(&self, view: &ForeignView<'_>, problem: Problem) -> ForeignPlan {
+    fn told(&self, view: &ForeignView<'_>, problem: &Problem) -> ForeignPlan {
         ForeignPlan {
             status: self.status(view, None, Some(problem)),
             ..ForeignPlan::default()
@@ -302,13 +302,13 @@ impl Kind {
         &self,
         view: &ForeignView<'_>,
         child: Option<&TrainingJob>,
-        problem: Option<Problem>,
+        problem: Option<&Problem>,
     ) -> Option<Value> {
         let status = (self.status)(&Report {
             kind: self,
             object: view.object,
             child,
-            problem: problem.as_ref(),
+            problem,
             now: view.now,
         });
         let before = view.object.get("status").filter(|status| !status.is_null());

@@ -54,10 +54,7 @@ pub async fn run(
         .namespace
         .clone()
         .unwrap_or_else(|| client.default_namespace().to_owned());
-    let host = ["POD_NAME", "HOSTNAME"]
-        .into_iter()
-        .find_map(|name| std::env::var(name).ok());
-    let identity = unique_identity(host.as_deref().unwrap_or("trainyard"));
+    let identity = identity();
 
     let listener = http::bind(options.http_address).await?;
 
@@ -155,6 +152,14 @@ pub async fn run(
     serving.cancel();
     let _ = server.await;
     Ok(())
+}
+
+/// A name that no other replica has.
+fn identity() -> String {
+    let host = ["POD_NAME", "HOSTNAME"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok());
+    unique_identity(host.as_deref().unwrap_or("trainyard"))
 }
 
 /// Serves kinds of other operators until `shutdown`.

@@ -36,6 +36,10 @@ fn main() -> ExitCode {
                 np_is_honoured_and_a_finished_job_keeps_no_workers,
             ),
             ("a_kubeflow_job_runs_as_it_is", a_kubeflow_job_runs_as_it_is),
+            (
+                "editing_num_workers_changes_workers",
+                editing_num_workers_changes_workers,
+            ),
             ("what_can_not_be_served_says_why", what_can_not_be_served_says_why),
         ],
     )
@@ -245,6 +249,30 @@ fn a_kubeflow_job_runs_as_it_is() {
     for kind in [KUBEFLOW, "tj", "pods", "services"] {
         lab.none(kind);
     }
+}
+
+/// Bug of its operator: a changed number of workers changed nothing.
+fn editing_num_workers_changes_workers() {
+    let (lab, _operator) = Lab::with_kinds("edited");
+    let mut job = bdap("grows", 1);
+    job["spec"]["launcherTemplate"]["spec"]["containers"][0]["args"] = json!(["exec sleep infinity"]);
+    lab.apply_one(job).unwrap();
+    let what = format!("{BDAP} grows");
+    condition(&lab, &what, "Running", "True");
+    for (workers, wanted) in [(2, "2/2"), (1, "1/1")] {
+        lab.merge(&what, &json!({"spec": {"numWorkers": workers}}));
+        lab.until("the workers are as many as wanted", || {
+            let pods = lab.get("pods -l trainyard.dev/role=worker");
+            let ready = lab.get(&what)["status"]["readyWorkers"].clone();
+            if names(&pods).len() == workers && ready == wanted {
+                Ok(())
+            } else {
+                Err(format!("{:?} {ready}", names(&pods)))
+            }
+        });
+    }
+    lab.delete(&what);
+    lab.none("pods");
 }
 
 fn what_can_not_be_served_says_why() {

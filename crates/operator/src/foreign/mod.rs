@@ -31,7 +31,7 @@ use store::{Entry, Store};
 /// The pause after a failure.
 const RETRY: Backoff = Backoff {
     base: Duration::from_millis(100),
-    max: Duration::from_secs(60),
+    max: Duration::from_mins(1),
 };
 /// How long the index may take to have a child that was created.
 const SEEN: Duration = Duration::from_secs(10);
@@ -64,6 +64,7 @@ pub(crate) struct Controller {
 }
 
 /// When to look at an object again.
+#[derive(Clone, Copy, Debug)]
 enum Next {
     Rest,
     At(Instant),

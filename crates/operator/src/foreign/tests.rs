@@ -300,8 +300,8 @@ async fn what_was_under_way_when_a_term_ended_is_looked_at_in_the_next() {
     }
 }
 
-#[test]
-fn who_else_writes_a_status_is_seen() {
+#[tokio::test]
+async fn who_else_writes_a_status_is_seen() {
     let controller = controller(&Server::default());
     let managed = |manager: &str, subresource: &str| {
         json!({"metadata": {
@@ -320,8 +320,8 @@ fn who_else_writes_a_status_is_seen() {
     assert_eq!(writer("mpi-operator", "status").as_deref(), Some("mpi-operator"));
 }
 
-#[test]
-fn lists_forget_what_is_gone_and_refusals_leave_everything_alone() {
+#[tokio::test]
+async fn lists_forget_what_is_gone_and_refusals_leave_everything_alone() {
     let controller = controller(&Server::default());
     let store = &controller.store;
     assert!(!store.is_listed());

@@ -1,10 +1,11 @@
 //! The writes. Each is allowed by the leadership right before it is sent, and names the version that it was decided on.
 
+use std::sync::Arc;
+
 use http::Method;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
-use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::TrainingJob;
 use trainyard_core::foreign::ForeignKind;
@@ -147,7 +148,7 @@ fn timeless(status: &Value) -> Value {
     let mut status = status.clone();
     let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
-        TIMES.iter().for_each(|time| drop(condition.remove(*time)));
+        condition.retain(|member, _| !TIMES.contains(&member.as_str()));
     }
     status
 }

@@ -64,7 +64,7 @@ impl Server {
         let sink = Notes::default();
         let (_resync, receiver) = watch::channel(0);
         let target = Target {
-            kind: Kind::Pod.as_str(),
+            kind: "pod",
             path: "/api/v1/pods".into(),
             labels: None,
             metadata_only: false,
@@ -317,7 +317,7 @@ async fn who_asks_for_it_gets_a_new_list() {
     let answers = server.answers.clone();
     let second = answers.lock().unwrap().pop_back();
     let target = Target {
-        kind: Kind::Pod.as_str(),
+        kind: "pod",
         path: "/p".into(),
         labels: None,
         metadata_only: false,
