@@ -319,7 +319,7 @@ fn other_operators_kinds_cost_rights_only_where_they_are_served() {
         let ours = rules
             .iter()
             .filter(|(role, _)| text(role, "/metadata/name") == "trainyard-jobs");
-        ours.flat_map(|(_, rule)| list(rule, "/verbs").clone())
+        ours.flat_map(|(_, rule)| list(rule, "/verbs"))
             .any(|verb| verb == "create")
     };
     assert!(creates(&served) && !creates(&plain));
