@@ -60,8 +60,8 @@ pub fn template(description: &str) -> Value {
     template
 }
 
-/// A whole number.
-pub fn integer(description: &str, minimum: i64) -> Value {
+/// A whole number. The least is written as Kubernetes' own types write it.
+pub fn integer(description: &str, minimum: f64) -> Value {
     json!({"type": "integer", "format": "int32", "minimum": minimum, "description": description})
 }
 

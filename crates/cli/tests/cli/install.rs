@@ -311,26 +311,21 @@ fn other_operators_kinds_cost_rights_only_where_they_are_served() {
     let plain = objects("install");
     let served = objects("install --compat=bdap-mpi");
     assert!(rules_on(&plain, "ClusterRole", "mpijobs").is_empty());
-    let groups = |objects: &[Value]| {
-        let rules = rules_on(objects, "ClusterRole", "mpijobs/status");
-        let groups = rules
-            .iter()
-            .flat_map(|(_, rule)| list(rule, "/apiGroups").clone());
-        groups.collect::<BTreeSet<_>>()
-    };
-    assert_eq!(groups(&served), BTreeSet::from([json!("batch.test.bdap.com")]));
+    let rules = rules_on(&served, "ClusterRole", "mpijobs/status");
+    let mut groups = rules.iter().flat_map(|(_, rule)| list(rule, "/apiGroups"));
+    assert!(!rules.is_empty() && groups.all(|group| group == "batch.test.bdap.com"));
     let creates = |objects: &[Value]| {
         let rules = rules_on(objects, "ClusterRole", "trainingjobs");
         let ours = rules
             .iter()
             .filter(|(role, _)| text(role, "/metadata/name") == "trainyard-jobs");
-        ours.flat_map(|(_, rule)| list(rule, "/verbs").clone())
+        ours.flat_map(|(_, rule)| list(rule, "/verbs"))
             .any(|verb| verb == "create")
     };
     assert!(creates(&served) && !creates(&plain));
     let flags = |objects: &[Value]| {
         let operator = find(objects, "Deployment", "trainyard-operator");
-        list(operator, "/spec/template/spec/containers/0/args").clone()
+        list(operator, "/spec/template/spec/containers/0/args").to_vec()
     };
     assert!(flags(&served).contains(&json!("--compat=bdap-mpi")));
     assert!(!json!(flags(&plain)).to_string().contains("compat"));

@@ -11,7 +11,7 @@ pub fn definition(kind: &Kind) -> Value {
         "type": "object",
         "required": ["numWorkers", "launcherTemplate", "workerTemplate"],
         "properties": {
-            "numWorkers": integer("How many workers there are.", 1),
+            "numWorkers": integer("How many workers there are.", 1.0),
             "launcherTemplate": template("The one pod that calls mpirun. It starts when the workers are ready."),
             "workerTemplate": template("The pods in which mpirun starts processes, one in each."),
         },

@@ -13,7 +13,7 @@ pub fn definition(kind: &Kind) -> Value {
             "description": what,
             "required": ["template"],
             "properties": {
-                "replicas": integer("How many pods there are.", 0),
+                "replicas": integer("How many pods there are.", 0.0),
                 "restartPolicy": choice("What happens when a pod has failed.", &["Never", "OnFailure"]),
                 "template": template("The pod. Its restartPolicy is set by the operator."),
             },
@@ -24,14 +24,14 @@ pub fn definition(kind: &Kind) -> Value {
         "description": "Limits in time and number, and what is left behind at the end.",
         "properties": {
             "cleanPodPolicy": choice("Which pods are deleted at the end.", &["None", "Running", "All"]),
-            "ttlSecondsAfterFinished": integer("Seconds after its end at which the job is deleted.", 0),
+            "ttlSecondsAfterFinished": integer("Seconds after its end at which the job is deleted.", 0.0),
             "activeDeadlineSeconds": {
                 "type": "integer",
                 "format": "int64",
-                "minimum": 1,
+                "minimum": 1.0,
                 "description": "Seconds after its start at which a job fails that has not ended.",
             },
-            "backoffLimit": integer("How many failed pods are replaced before the job fails.", 0),
+            "backoffLimit": integer("How many failed pods are replaced before the job fails.", 0.0),
             "suspend": {"type": "boolean", "description": "Whether the job holds no pods."},
             "managedBy": {"type": "string", "description": "The controller that runs the job."},
             "schedulingPolicy": {
@@ -45,7 +45,7 @@ pub fn definition(kind: &Kind) -> Value {
         "type": "object",
         "required": ["mpiReplicaSpecs"],
         "properties": {
-            "slotsPerWorker": integer("Processes in each worker; 1 if left out.", 1),
+            "slotsPerWorker": integer("Processes in each worker; 1 if left out.", 1.0),
             "runLauncherAsWorker": {"type": "boolean", "description": "Whether processes run in the launcher, too."},
             "runPolicy": run_policy,
             "launcherCreationPolicy": choice("When the launcher's pod is created.", &["AtStartup", "WaitForWorkersReady"]),

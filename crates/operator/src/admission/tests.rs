@@ -1,8 +1,10 @@
 use k8s_openapi::ByteString;
 use rstest::rstest;
 use serde_json::{Value, json};
+use trainyard_core::foreign::ForeignKind;
 
 use super::*;
+use crate::foreign::tests::TOY;
 
 fn job(spec: &Value) -> Value {
     json!({
@@ -356,4 +358,23 @@ fn a_job_that_has_ended_is_not_changed_in_vain() {
         ask(Hook::Validate, &request("UPDATE", &new, &old))["allowed"],
         true
     );
+}
+
+#[test]
+fn objects_of_other_operators_are_refused_with_their_own_fields_where_they_are_served() {
+    let review = |kinds: Vec<&'static dyn ForeignKind>, operation: &str, old: Value| {
+        let request = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "r", "operation": operation, "kind": {"group": "toys.example", "version": "v1", "kind": "Toy"},
+            "object": {"metadata": {"name": "a"}, "spec": {"bad": true}}, "oldObject": old,
+        }});
+        let answer = Reviewer::new(kinds).review(Hook::Validate, request.to_string().as_bytes());
+        let answer: Value = serde_json::from_slice(&answer.unwrap().1).unwrap();
+        answer["response"].clone()
+    };
+    assert_eq!(review(Vec::new(), "CREATE", Value::Null)["allowed"], true);
+    let refused = review(vec![&TOY], "CREATE", Value::Null);
+    assert_eq!(refused["allowed"], false);
+    assert_eq!(refused["status"]["details"]["causes"][0]["field"], "spec.bad");
+    assert_eq!(review(vec![&TOY], "UPDATE", json!({"spec": {}}))["allowed"], true);
+    assert_eq!(review(vec![&TOY], "DELETE", Value::Null)["allowed"], true);
 }

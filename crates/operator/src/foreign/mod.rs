@@ -317,4 +317,4 @@ impl Controller {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

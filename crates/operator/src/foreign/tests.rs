@@ -16,7 +16,7 @@ use crate::index::{Kind, Source};
 use crate::slim::{JobObject, Version};
 
 /// A kind whose objects own a job, and say in their status which phase it is in.
-struct Toy;
+pub(crate) struct Toy;
 
 impl ForeignKind for Toy {
     fn flag(&self) -> &'static str {
@@ -37,8 +37,11 @@ impl ForeignKind for Toy {
     fn definition(&self) -> Value {
         Value::Null
     }
-    fn review(&self, _: Option<&Value>, _: &Value) -> Vec<FieldError> {
-        Vec::new()
+    fn review(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+        let bad = new["spec"]["bad"] == true && old.is_none();
+        bad.then(|| FieldError::new("spec.bad", "is true: remove it"))
+            .into_iter()
+            .collect()
     }
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
         let name = view.object["metadata"]["name"].as_str().unwrap().to_owned();
@@ -65,7 +68,7 @@ impl ForeignKind for Toy {
     }
 }
 
-static TOY: Toy = Toy;
+pub(crate) static TOY: Toy = Toy;
 static VERSION: AtomicUsize = AtomicUsize::new(100);
 
 /// A server that takes every write but those that it is told to refuse.

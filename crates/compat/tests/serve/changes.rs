@@ -1,0 +1,147 @@
+//! Changes of objects that are served, and their end.
+
+use serde_json::{Value, json};
+use trainyard_api::JobPhase;
+use trainyard_core::foreign::{Child, ChildAction, ForeignPlan, ForeignView};
+use trainyard_core::job::Job;
+use trainyard_core::plan::PodKey;
+use trainyard_core::view::Settings;
+
+use super::{HOROVOD, PI, at, conditions, kind, object, plan, refused, told};
+
+/// Changes the spec as a user does.
+pub fn change(object: &Value, pointer: &str, value: Value) -> Value {
+    let mut object = object.clone();
+    *object.pointer_mut(pointer).unwrap() = value;
+    object["metadata"]["generation"] = 2.into();
+    object
+}
+
+#[test]
+fn changes_of_an_object_become_changes_of_its_child() {
+    let before = object(PI);
+    let running = at(&before, JobPhase::Running);
+    let mut suspended = before.clone();
+    suspended["spec"]["runPolicy"]["suspend"] = true.into();
+    suspended["metadata"]["generation"] = 2.into();
+    let ChildAction::Replace(job) = plan(&suspended, Child::Job(&running)).child else {
+        panic!("it is suspended")
+    };
+    assert_eq!(job.spec.suspend, Some(true));
+    assert_eq!(
+        job.metadata.annotations.as_ref().unwrap()["trainyard.dev/generation"],
+        "2"
+    );
+    assert_eq!(job.metadata.owner_references, running.metadata.owner_references);
+    // Nothing was changed, whatever a newer version would make of it.
+    let mut older = running.clone();
+    older.spec.run_policy.as_mut().unwrap().backoff_limit = Some(99);
+    assert_eq!(plan(&before, Child::Job(&older)).child, ChildAction::Leave);
+}
+
+#[test]
+fn a_change_that_is_not_possible_is_told_and_the_job_goes_on() {
+    let before = object(PI);
+    let running = at(&before, JobPhase::Running);
+    let changed = change(&before, "/spec/mpiReplicaSpecs/Worker/replicas", 3.into());
+    let (reason, message) = refused(&changed, Child::Job(&running));
+    assert_eq!(reason, "ChangeRefused");
+    let (path, _) = message.split_once(": ").unwrap();
+    assert_eq!(path, "spec.mpiReplicaSpecs.Worker.replicas", "{message}");
+    assert!(
+        message.contains("set spec.runPolicy.suspend to true first"),
+        "{message}"
+    );
+    assert!(!message.contains("updatePolicy"), "{message}");
+    assert!(message.ends_with("The job goes on as it was."), "{message}");
+    let after = json!({"status": plan(&changed, Child::Job(&running)).status.unwrap()});
+    assert_eq!(
+        conditions(&after).pop(),
+        Some(("Running", "True", "MPIJobRunning"))
+    );
+    // A job that has ended does not care.
+    let ended = at(&before, JobPhase::Succeeded);
+    assert_eq!(plan(&changed, Child::Job(&ended)).child, ChildAction::Leave);
+}
+
+#[test]
+fn an_object_is_deleted_when_its_time_is_over_and_not_before() {
+    let object = object(PI);
+    let child = at(&object, JobPhase::Succeeded);
+    let ended = told(&object, &child);
+    let plan_at = |object: &Value, child, time: &str| {
+        kind("kubeflow-mpi").plan(&ForeignView {
+            object,
+            child,
+            refusal: None,
+            other_writer: None,
+            now: time.parse().unwrap(),
+        })
+    };
+    for child in [Child::Job(&child), Child::None] {
+        let early = plan_at(&ended, child, "2026-02-03T04:14:00Z");
+        assert_eq!(
+            (early.delete, early.wake_at),
+            (false, Some("2026-02-03T04:14:01Z".parse().unwrap()))
+        );
+        assert_eq!(
+            early.child,
+            ChildAction::Leave,
+            "an object that has ended gets no other child"
+        );
+        assert!(plan_at(&ended, child, "2026-02-03T04:14:01Z").delete);
+    }
+    // What it has come to is told first.
+    let late = plan_at(&object, Child::Job(&child), "2026-02-03T05:00:00Z");
+    assert!(!late.delete && late.status.is_some());
+    // Without a time it stays.
+    let mut forever = ended.clone();
+    forever["spec"]["runPolicy"]
+        .as_object_mut()
+        .unwrap()
+        .remove("ttlSecondsAfterFinished");
+    assert_eq!(
+        plan_at(&forever, Child::None, "2036-01-01T00:00:00Z"),
+        ForeignPlan::default()
+    );
+}
+
+/// Bug: a changed number of workers changed nothing.
+#[test]
+fn editing_num_workers_changes_workers_and_host_file() {
+    let before = object(HOROVOD);
+    let changed = change(&before, "/spec/numWorkers", 3.into());
+    let plan = plan(&changed, Child::Job(&at(&before, JobPhase::Running)));
+    let ChildAction::Replace(job) = plan.child else {
+        panic!("{plan:?}")
+    };
+    let job = Job::parse(&job).unwrap();
+    assert_eq!(job.roles[1].replicas, 3);
+    let launcher = PodKey { role: 0, index: 0 };
+    let hosts = job
+        .framework
+        .attachment(&job, &Settings::default(), launcher)
+        .unwrap()
+        .hosts;
+    assert_eq!((hosts[0].count, hosts[0].slots), (3, 1));
+    assert_eq!(kind("bdap-mpi").review(Some(&before), &changed), []);
+}
+
+#[test]
+fn a_change_of_a_job_that_can_not_be_suspended_says_what_to_do() {
+    let before = object(HOROVOD);
+    let changed = change(
+        &before,
+        "/spec/launcherTemplate/spec/restartPolicy",
+        "OnFailure".into(),
+    );
+    let (_, message) = refused(&changed, Child::Job(&at(&before, JobPhase::Running)));
+    assert!(
+        message.starts_with("spec.launcherTemplate.spec.restartPolicy: "),
+        "{message}"
+    );
+    assert!(
+        message.contains("create the job anew") && !message.contains("suspend"),
+        "{message}"
+    );
+}
