@@ -126,7 +126,11 @@ fn mpi_job(
     spec["framework"]["mpi"]["implementation"] = implementation.name.into();
     for role in spec["roles"].as_array_mut().unwrap() {
         let is_worker = role["name"] == "worker";
-        let container = &mut role["template"]["spec"]["containers"][0];
+        let pod = &mut role["template"]["spec"];
+        // On the embedded cluster it would be that of the machine, with what pods of other users have left there.
+        pod["volumes"] = json!([{"name": "tmp", "emptyDir": {}}]);
+        let container = &mut pod["containers"][0];
+        container["volumeMounts"] = json!([{"name": "tmp", "mountPath": "/tmp"}]);
         container["image"] = images::MPI.into();
         if is_worker {
             container.as_object_mut().unwrap().remove("command");
@@ -238,12 +242,10 @@ fn a_worker_that_fails_ends_the_run_and_is_the_root_cause() {
             &json!({"attach": way}),
         );
         let worker = &mut manifest["spec"]["roles"][1]["template"]["spec"];
-        worker["volumes"] = json!([{"name": "signs", "emptyDir": {}}]);
-        worker["containers"][0]["volumeMounts"] = json!([{"name": "signs", "mountPath": "/signs"}]);
         worker["containers"][0]["command"] = json!([
             "sh",
             "-c",
-            "until [ -e /signs/fail ]; do sleep 0.1; done; echo the disk is full; exit 9"
+            "until [ -e /tmp/fail ]; do sleep 0.1; done; echo the disk is full; exit 9"
         ]);
         lab.apply(&manifest.to_string()).unwrap();
     }
@@ -258,7 +260,7 @@ fn a_worker_that_fails_ends_the_run_and_is_the_root_cause() {
             }
         });
         let victim = format!("{way}-worker-1");
-        let told = lab.exec(&victim, None, &["touch", "/signs/fail"], "").unwrap();
+        let told = lab.exec(&victim, None, &["touch", "/tmp/fail"], "").unwrap();
         assert_eq!(told.code, 0, "{}", told.stderr);
         let status = lab.ends(&way, "Failed")["status"].clone();
         let cause = &status["rootCause"];
