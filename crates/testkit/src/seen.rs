@@ -27,23 +27,20 @@ pub struct Run {
 }
 
 /// Where the results of a back end are.
-fn place(target: &Path, backend: &str) -> PathBuf {
-    target.join(format!("mpi-seen-{backend}.jsonl"))
+fn place(kept: &Path, backend: &str) -> PathBuf {
+    kept.join(format!("mpi-seen-{backend}.jsonl"))
 }
 
-/// The directory that this program was built in, which tests are one below.
-fn target() -> Result<PathBuf> {
+/// Where cargo has tests keep files, seen from a program that was built beside them.
+fn kept() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
-    let place = program.parent().context("a program is in a directory")?;
-    let place = if place.ends_with("deps") {
-        place.parent()
-    } else {
-        Some(place)
-    };
-    place.map(Path::to_owned).context("a test is not at the root")
+    let target = program.parent().and_then(Path::parent);
+    Ok(target
+        .context("this program is not where cargo builds")?
+        .join("tmp"))
 }
 
-/// Writes down that a run ended as it should. The first of a program begins anew.
+/// Writes down, where cargo has tests keep files, that a run ended as it should. The first of a program begins anew.
 ///
 /// # Panics
 /// If that is not possible.
@@ -51,9 +48,9 @@ fn target() -> Result<PathBuf> {
     clippy::expect_used,
     reason = "this is the vocabulary of tests, which fail by panicking"
 )]
-pub fn record(implementation: &str, attach: &str, is_embedded: bool) {
+pub fn record(kept: &Path, implementation: &str, attach: &str, is_embedded: bool) {
     let backend = if is_embedded { "embedded" } else { "real" };
-    let file = place(&target().expect("a target directory"), backend);
+    let file = place(kept, backend);
     BEGUN.call_once(|| drop(File::create(&file).expect("a file for results")));
     let run = Run {
         implementation: implementation.to_owned(),
@@ -67,8 +64,8 @@ pub fn record(implementation: &str, attach: &str, is_embedded: bool) {
 }
 
 /// What the last run on a back end has shown; `None` if there was none.
-fn shown(target: &Path, backend: &str) -> Result<Option<BTreeSet<Run>>> {
-    let Ok(text) = fs::read_to_string(place(target, backend)) else {
+fn shown(kept: &Path, backend: &str) -> Result<Option<BTreeSet<Run>>> {
+    let Ok(text) = fs::read_to_string(place(kept, backend)) else {
         return Ok(None);
     };
     let runs: Result<_, _> = text.lines().map(serde_json::from_str).collect();
@@ -145,8 +142,8 @@ fn written(page: &str, shown: &[Option<BTreeSet<Run>>; 2]) -> Result<String> {
 
 /// Writes the table of a page from what the last runs have shown, or fails if it claims what they have not.
 pub fn table(page: &Path, write: bool) -> Result<()> {
-    let target = target()?;
-    let shown = [shown(&target, BACKENDS[0].1)?, shown(&target, BACKENDS[1].1)?];
+    let kept = kept()?;
+    let shown = [shown(&kept, BACKENDS[0].1)?, shown(&kept, BACKENDS[1].1)?];
     let text = fs::read_to_string(page).with_context(|| format!("can't read {}", page.display()))?;
     if write {
         return Ok(fs::write(page, written(&text, &shown)?)?);
