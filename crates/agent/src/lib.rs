@@ -7,7 +7,7 @@
 //!
 //! The way in: [`main`] is the program; [`modes`] the table of what it can do; [`wait`] the mode that waits for other
 //! roles; [`observer`] how the operator is asked; [`install`] what puts this program where other containers find it;
-//! [`hosts`] what keeps lists of hosts current;
+//! [`hosts`] what keeps lists of hosts current; [`progress`] what reports how far programs are;
 //! [`shell`] the remote shell, both sides; [`run`] what runs the command of a container; [`children`] the duties of the
 //! first process of a container.
 
@@ -19,6 +19,7 @@ pub mod hosts;
 pub mod install;
 pub mod modes;
 pub mod observer;
+pub mod progress;
 pub mod run;
 pub mod settings;
 pub mod shell;

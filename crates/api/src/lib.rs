@@ -24,13 +24,13 @@ pub use framework::{
 };
 pub use job::{
     CleanPodPolicy, Completion, CreatePolicy, Dependency, DependencyState, NodeDownPolicy, Placement,
-    PodQuorum, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob, TrainingJobSpec,
-    UpdatePolicy,
+    PodQuorum, ProgressPolicy, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob,
+    TrainingJobSpec, UpdatePolicy,
 };
 pub use reason::{ConditionType, Reason};
 pub use status::{
-    AcceptedRole, AcceptedRules, Fingerprint, JobPhase, Replacement, RestartCause, RestartRecord, Restarts,
-    RolePhase, RoleStatus, RootCause, TrainingJobStatus,
+    AcceptedRole, AcceptedRules, Fingerprint, JobPhase, Progress, Replacement, RestartCause, RestartRecord,
+    Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
 };
 pub use validate::{FieldError, validate};
 

@@ -144,6 +144,7 @@ impl Reconciler {
             conflicts,
             refusal,
             pauses,
+            progress: progress_said,
             nodes,
             memory,
         } = known;
@@ -151,9 +152,8 @@ impl Reconciler {
             return Ok(Some(Verdict::REST));
         }
         let target = Target { key, uid: &uid, term };
-        if memory.secret.is_some() && job.is_suspended() {
-            // Somebody may remove it while nothing needs it.
-            self.index.remember(&uid, |memory| memory.secret = None);
+        if job.is_suspended() {
+            self.forget(&uid, memory, progress_said.is_some());
         }
         let started = Instant::now();
         let mut progress = Progress {
@@ -177,6 +177,7 @@ impl Reconciler {
             conflicts: &conflicts,
             secret: memory.secret,
             refusal: refusal.as_deref(),
+            progress: progress_said.as_deref(),
             nodes: &nodes,
             settings: &self.hands.settings(),
             now,
@@ -234,6 +235,18 @@ impl Reconciler {
             self.index.forget_departed(&uid, &departed);
         }
         verdict.map(Some)
+    }
+
+    /// Forgets what is of no use once a job is suspended.
+    fn forget(&self, uid: &str, memory: Memory, has_progress: bool) {
+        if memory.secret.is_some() {
+            // Somebody may remove it while nothing needs it.
+            self.index.remember(uid, |memory| memory.secret = None);
+        }
+        if has_progress {
+            // Resuming starts afresh.
+            self.index.forget_progress(uid);
+        }
     }
 
     /// Looks, from time to time, whether what was in a job's way still is. Whether that has changed, and when to look

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
 
 use jiff::{SignedDuration, Timestamp};
-use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus, names};
+use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
 use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
@@ -81,6 +81,8 @@ pub struct World {
     pub secret: bool,
     /// The operator knows that it does.
     pub has_secret: Option<Identity>,
+    /// What programs last said of their progress.
+    pub progress: Option<Progress>,
     /// The server takes no pod, and says why.
     pub refusal: Option<Refusal>,
     pub nodes: NodeTable,
@@ -109,6 +111,7 @@ impl World {
             conflicts: Vec::new(),
             secret: false,
             has_secret: None,
+            progress: None,
             refusal: None,
             nodes: NodeTable::default(),
             settings: Settings::default(),
@@ -148,6 +151,7 @@ impl World {
             conflicts: &self.conflicts,
             secret: self.has_secret,
             refusal: self.refusal.as_ref(),
+            progress: self.progress.as_ref(),
             nodes: &self.nodes,
             settings: &self.settings,
             now: self.now,

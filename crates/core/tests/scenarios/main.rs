@@ -21,6 +21,7 @@ mod failures;
 mod life;
 mod mpi;
 mod nodes;
+mod progress;
 mod refused;
 mod resuming;
 mod rolling;

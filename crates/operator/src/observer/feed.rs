@@ -45,6 +45,7 @@ impl Feeds {
             conflicts: &known.conflicts,
             secret: known.memory.secret,
             refusal: known.refusal.as_deref(),
+            progress: known.progress.as_deref(),
             nodes: &known.nodes,
             settings: &self.settings.now(),
             now: self.clock.now(),
