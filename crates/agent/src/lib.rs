@@ -7,9 +7,9 @@
 //!
 //! The way in: [`main`] is the program; [`modes`] the table of what it can do; [`wait`] the mode that waits for other
 //! roles; [`observer`] how the operator is asked; [`install`] what puts this program where other containers find it;
-//! [`hosts`] what keeps lists of hosts current; [`shell`] the remote shell, both sides; [`pdsh`] the same on many hosts at
-//! once; [`run`] what runs the command of a container; [`children`] the duties of the first process of a container, and
-//! [`stay`] a program that does nothing else.
+//! [`hosts`] what keeps lists of hosts current; [`progress`] what reports how far programs are; [`shell`] the remote shell,
+//! both sides; [`pdsh`] the same on many hosts at once; [`run`] what runs the command of a container; [`children`] the
+//! duties of the first process of a container, and [`stay`] a program that does nothing else.
 
 pub mod annotations;
 pub mod backoff;
@@ -20,6 +20,7 @@ pub mod install;
 pub mod modes;
 pub mod observer;
 pub mod pdsh;
+pub mod progress;
 pub mod run;
 pub mod settings;
 pub mod shell;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::shell::{client, server};
-use crate::{hosts, install, pdsh, run, stay, wait};
+use crate::{hosts, install, pdsh, progress, run, stay, wait};
 
 /// The name by which the program speaks of itself.
 pub(crate) const PROGRAM: &str = "trainyard-agent";
@@ -32,6 +32,7 @@ pub const MODES: &[Mode] = &[
     wait::MODE,
     install::MODE,
     hosts::MODE,
+    progress::MODE,
     server::MODE,
     client::MODE,
     pdsh::MODE,
@@ -137,6 +138,7 @@ mod tests {
     #[case("wait -h", "Exit codes")]
     #[case("install --help", "TRAINYARD_INSTALL")]
     #[case("hosts --help", "TRAINYARD_HOSTS")]
+    #[case("progress --help", "TRAINYARD_PROGRESS_FILE")]
     #[case("serve --help", "TRAINYARD_IDENTITY")]
     #[case("run --help", "run [--serve] -- command [arguments...]")]
     #[case("attend --help", "standard input and output")]

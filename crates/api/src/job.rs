@@ -123,6 +123,23 @@ pub struct TrainingJobSpec {
     /// Limits in time and number, and what is left behind at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_policy: Option<RunPolicy>,
+
+    /// What becomes of the lines that programs append to the file which `TRAINYARD_PROGRESS` names. Ignore: there is no
+    /// such file on a cluster. Report: the main containers find it, and the latest values come into `status.progress`, at most
+    /// once a minute and at the end. It can be changed only while the job is suspended. Default: Ignore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ProgressPolicy")]
+    pub progress: Option<ProgressPolicy>,
+}
+
+/// What becomes of what programs say of their progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ProgressPolicy {
+    /// Nothing.
+    #[default]
+    Ignore,
+    /// It comes into the status of the job.
+    Report,
 }
 
 /// Whose names, labels and lists of hosts the pods of a job carry.
@@ -416,6 +433,11 @@ impl TrainingJob {
     /// Whether pods are added, removed and replaced while the job runs.
     pub fn rolls(&self) -> bool {
         self.spec.update_policy() == UpdatePolicy::Roll
+    }
+
+    /// Whether what programs say of their progress comes into the status of the job.
+    pub fn reports_progress(&self) -> bool {
+        self.spec.progress == Some(ProgressPolicy::Report)
     }
 
     /// Whether the user has asked for the job to hold no pods.

@@ -25,14 +25,14 @@ pub use framework::{
 };
 pub use job::{
     CleanPodPolicy, Completion, CreatePolicy, Dependency, DependencyState, Dialect, NodeDownPolicy,
-    Placement, PodQuorum, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob, TrainingJobSpec,
+    Placement, PodQuorum, ProgressPolicy, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob, TrainingJobSpec,
     UpdatePolicy,
 };
 pub use launchers::{DeepspeedOptions, HorovodController, HorovodOptions};
 pub use reason::{ConditionType, Reason};
 pub use status::{
-    AcceptedRole, AcceptedRules, Fingerprint, JobPhase, Replacement, RestartCause, RestartRecord, Restarts,
-    RolePhase, RoleStatus, RootCause, TrainingJobStatus,
+    AcceptedRole, AcceptedRules, Fingerprint, JobPhase, Progress, Replacement, RestartCause, RestartRecord,
+    Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
 };
 pub use validate::{FieldError, validate};
 

@@ -1,5 +1,7 @@
 //! `TrainingJob.status`: what the operator answers.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -54,6 +56,10 @@ pub struct TrainingJobStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_cause: Option<RootCause>,
 
+    /// How far the programs are, as they say themselves, with `spec.progress: Report`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+
     /// Fingerprints of the parts of the spec that the running pods were made from, so that a change that is possible
     /// only while the job is suspended is noticed also where admission did not see it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -64,6 +70,27 @@ pub struct TrainingJobStatus {
     /// The rules that the running pods are counted by: those of the spec when it was last accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_rules: Option<AcceptedRules>,
+}
+
+/// How far the programs of a job are, as the first of its pods says that says anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// The step that is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub step: Option<i64>,
+    /// The step at which the training ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub total: Option<i64>,
+    /// The latest of every other number, as text: `loss: "0.3"`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 32}))]
+    pub metrics: BTreeMap<String, String>,
+    /// When these values were written here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<Time>,
 }
 
 /// The rules of a job as they were when its spec was last accepted, with every default written down. While a change is

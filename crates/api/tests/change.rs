@@ -110,6 +110,7 @@ fn always(#[case] edit: Edit) {
     job.spec.roles[1].template.metadata.get_or_insert_default().labels =
         Some([("kueue.x-k8s.io/podset".to_owned(), "worker".to_owned())].into());
 })]
+#[case::progress("spec.progress", "this", |job: &mut J| job.spec.progress = Some(trainyard_api::ProgressPolicy::Report))]
 #[case::update_policy(
     "spec.runPolicy.updatePolicy", "this",
     run!(update_policy, Some(trainyard_api::UpdatePolicy::Roll))

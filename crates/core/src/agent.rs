@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, DownwardAPIProjection, DownwardAPIVolumeFile, EnvVar, ObjectFieldSelector,
-    PodSpec, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecurityContext,
-    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
+    Capabilities, Container, DownwardAPIProjection, DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar,
+    ObjectFieldSelector, PodSpec, ProjectedVolumeSource, ResourceRequirements, SeccompProfile,
+    SecurityContext, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -116,6 +116,50 @@ pub(crate) fn container(
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         ..Container::default()
     }
+}
+
+/// The container that reports progress.
+pub const PROGRESS_CONTAINER: &str = "trainyard-progress";
+const PROGRESS_VOLUME: &str = "trainyard-progress";
+const PROGRESS_DIRECTORY: &str = "/var/run/trainyard-progress";
+/// The file to which programs append lines.
+const PROGRESS_FILE: &str = "/var/run/trainyard-progress/lines";
+
+/// The container that reports what the main one says of its progress, which finds a file for that.
+pub(crate) fn add_progress(
+    job: &Job<'_>,
+    role: &Role<'_>,
+    told: (&Agent, &Observer),
+    spec: &mut PodSpec,
+) -> Container {
+    let mount = |read_only: Option<bool>| VolumeMount {
+        name: PROGRESS_VOLUME.to_owned(),
+        mount_path: PROGRESS_DIRECTORY.to_owned(),
+        read_only,
+        ..VolumeMount::default()
+    };
+    spec.volumes.get_or_insert_default().push(Volume {
+        name: PROGRESS_VOLUME.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    });
+    if let Some(main) = spec.containers.iter_mut().find(|c| c.name == role.main.name) {
+        main.volume_mounts.get_or_insert_default().push(mount(None));
+        let env = main.env.get_or_insert_default();
+        if !env.iter().any(|given| given.name == "TRAINYARD_PROGRESS") {
+            env.insert(0, variable(("TRAINYARD_PROGRESS", PROGRESS_FILE)));
+        }
+    }
+    let env = [("TRAINYARD_PROGRESS_FILE", PROGRESS_FILE)];
+    beside(
+        job,
+        told,
+        PROGRESS_CONTAINER,
+        "progress",
+        &env,
+        mount(Some(true)),
+        spec,
+    )
 }
 
 pub(crate) fn variable((name, value): (&str, &str)) -> EnvVar {

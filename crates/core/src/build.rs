@@ -121,10 +121,14 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     {
         first.push(agent::add_wait(job, role, agent, observer, &mut spec));
     }
-    if let Some(told) = settings.told_agent().filter(|_| agent::can_be_reached(&spec))
+    let told = settings.told_agent().filter(|_| agent::can_be_reached(&spec));
+    if let Some(told) = told
         && let Some(attachment) = attachment.as_ref().filter(|attachment| attachment.follows)
     {
         first.push(attach::follow(job, told, attachment, &mut spec));
+    }
+    if let Some(told) = told.filter(|_| job.object.reports_progress()) {
+        first.push(agent::add_progress(job, role, told, &mut spec));
     }
     if !first.is_empty() {
         spec.init_containers.get_or_insert_default().splice(0..0, first);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde::Serialize;
-use trainyard_api::{JobPhase, RolePhase, TrainingJobStatus};
+use trainyard_api::{JobPhase, Progress, RolePhase, TrainingJob, TrainingJobStatus};
 
 use crate::assess::{Assessment, Attempt, assess};
 use crate::depends::{self, Awaited, Outlook};
@@ -24,6 +24,19 @@ pub struct Observed {
     pub phase: Option<JobPhase>,
     /// Its roles; none, if the job was never accepted.
     pub roles: Vec<ObservedRole>,
+    /// What its programs last said of their progress, as far as this replica knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+}
+
+/// The place of a pod among those of a job: whoever comes first speaks for the job. `None` if it is none of them.
+pub fn place(job: &TrainingJob, pod: &str) -> Option<(usize, i32)> {
+    let rest = pod
+        .strip_prefix(job.metadata.name.as_deref()?)?
+        .strip_prefix('-')?;
+    let (role, index) = rest.rsplit_once('-')?;
+    let position = job.spec.roles.iter().position(|known| known.name == role)?;
+    Some((position, index.parse().ok()?))
 }
 
 /// A role at one moment.
@@ -93,6 +106,10 @@ pub fn observe(view: &View<'_>) -> Observed {
         name: object.metadata.name.clone().unwrap_or_default(),
         phase,
         roles,
+        progress: view
+            .progress
+            .or_else(|| object.status.as_ref()?.progress.as_ref())
+            .cloned(),
     }
 }
 

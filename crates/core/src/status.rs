@@ -4,7 +4,7 @@ use jiff::{Timestamp, Unit};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use sha2::{Digest, Sha256};
-use trainyard_api::validate::{SectionContent, UPDATE_POLICY, sections};
+use trainyard_api::validate::{PROGRESS, SectionContent, UPDATE_POLICY, sections};
 use trainyard_api::{
     ConditionType, FieldError, Fingerprint, JobPhase, Reason, RoleStatus, RootCause, TrainingJob,
     TrainingJobStatus, names,
@@ -120,6 +120,7 @@ fn successes(status: &TrainingJobStatus) -> Vec<(&str, Option<&str>)> {
 fn weighty(status: &TrainingJobStatus) -> TrainingJobStatus {
     let mut status = status.clone();
     status.ready = None;
+    status.progress = None;
     let ended = status.roles.iter().filter(|role| role.phase.is_terminal());
     let ended = ended.map(|role| RoleStatus {
         name: role.name.clone(),
@@ -166,6 +167,7 @@ pub(crate) fn fingerprints(job: &TrainingJob) -> Vec<Fingerprint> {
             SectionContent::Completion(completion) => serde_json::to_vec(completion),
             SectionContent::CleanPodPolicy(policy) => serde_json::to_vec(policy),
             SectionContent::UpdatePolicy(policy) => serde_json::to_vec(policy),
+            SectionContent::Progress(policy) => serde_json::to_vec(policy),
         };
         let digest = Sha256::digest(json.unwrap_or_default());
         digest
@@ -196,11 +198,14 @@ fn forget_what_rolls(job: &mut TrainingJob) {
 /// What changed in the spec since the running pods were made from it.
 pub(crate) fn forbidden_changes(accepted: &[Fingerprint], job: &TrainingJob) -> Vec<FieldError> {
     let now = fingerprints(job);
-    let policy = |all: &[Fingerprint]| all.iter().find(|part| part.field == UPDATE_POLICY).cloned();
-    if !accepted.is_empty() && policy(accepted) != policy(&now) {
-        // By another policy the roles have other fingerprints, whether they were changed or not.
+    let changed = |field: &&str| {
+        let policy = |all: &[Fingerprint]| all.iter().find(|part| part.field == **field).cloned();
+        !accepted.is_empty() && policy(accepted) != policy(&now)
+    };
+    if let Some(field) = [UPDATE_POLICY, PROGRESS].into_iter().find(changed) {
+        // By another policy the roles have other fingerprints, or there are more, whether they were changed or not.
         return vec![FieldError::new(
-            UPDATE_POLICY,
+            field,
             "was changed while the job runs: change it back, or set spec.suspend to true first",
         )];
     }

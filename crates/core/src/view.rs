@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use trainyard_api::TrainingJob;
+use trainyard_api::{Progress, TrainingJob};
 
 use crate::frameworks::Identity;
 
@@ -83,6 +83,8 @@ pub struct View<'a> {
     pub granted: Option<i32>,
     /// Why the server does not take a child of this job.
     pub refusal: Option<&'a Refusal>,
+    /// What its programs last said of their progress.
+    pub progress: Option<&'a Progress>,
     /// What is known of nodes.
     pub nodes: &'a dyn Nodes,
     /// Settings of the operator.

@@ -158,6 +158,12 @@ impl Engine {
         self.settings.clone()
     }
 
+    /// Has a job looked at, while the engine leads.
+    pub fn wake(&self) -> Arc<dyn Fn(JobKey) + Send + Sync> {
+        let queue = self.queue.clone();
+        Arc::new(move |key| queue.with(|core| core.add(key)))
+    }
+
     /// What the engine knows; warm once [`Index::is_listed_since`] says so.
     pub fn index(&self) -> Arc<Index> {
         self.index.clone()

@@ -146,6 +146,7 @@ impl Reconciler {
             conflicts,
             refusal,
             pauses,
+            progress: progress_said,
             nodes,
             memory,
         } = known;
@@ -153,10 +154,8 @@ impl Reconciler {
             return Ok(Some(Verdict::REST));
         }
         let target = Target { key, uid: &uid, term };
-        if (memory.secret.is_some() || memory.granted.is_some()) && job.is_suspended() {
-            // Somebody may remove it while nothing needs it.
-            self.index
-                .remember(&uid, |memory| (memory.secret, memory.granted) = (None, None));
+        if job.is_suspended() {
+            self.forget(&uid, memory, progress_said.is_some());
         }
         let started = Instant::now();
         let mut progress = Progress {
@@ -181,6 +180,7 @@ impl Reconciler {
             secret: memory.secret,
             granted: memory.granted,
             refusal: refusal.as_deref(),
+            progress: progress_said.as_deref(),
             nodes: &nodes,
             settings: &self.hands.settings(),
             now,
@@ -286,6 +286,19 @@ impl Reconciler {
                 (Some(status), since + EARLY_INTERVAL)
             }
             StatusWrite::Soon(status) => (Some(status), after(STATUS_INTERVAL)),
+        }
+    }
+
+    /// Forgets what is of no use once a job is suspended.
+    fn forget(&self, uid: &str, memory: Memory, has_progress: bool) {
+        if memory.secret.is_some() || memory.granted.is_some() {
+            // Somebody may remove it while nothing needs it.
+            self.index
+                .remember(uid, |memory| (memory.secret, memory.granted) = (None, None));
+        }
+        if has_progress {
+            // Resuming starts afresh.
+            self.index.forget_progress(uid);
         }
     }
 

@@ -116,7 +116,8 @@ pub async fn run(
             Arc::new(ClusterKeys::new(client.clone())),
             Arc::new(SystemClock),
             serving.clone(),
-        );
+        )
+        .taking_progress(leadership.clone(), engine.wake());
         tokio::spawn(complain(
             "observer",
             observer.serve(listener, certificate.clone()),

@@ -35,7 +35,10 @@ fn main() -> ExitCode {
             ("mpich", || over_every_way(&MPICH)),
             ("intel_mpi", || over_every_way(&INTEL)),
             ("slots_and_np_are_honoured", slots_and_np_are_honoured),
-            ("host_files_follow_the_workers", host_files_follow_the_workers),
+            (
+                "host_files_follow_the_workers_and_progress_is_told",
+                host_files_follow_the_workers_and_progress_is_told,
+            ),
             (
                 "a_worker_that_fails_ends_the_run_and_is_the_root_cause",
                 a_worker_that_fails_ends_the_run_and_is_the_root_cause,
@@ -239,14 +242,19 @@ sees() {
 sees 2; sees 3; sees 2
 "#;
 
-fn host_files_follow_the_workers() {
+fn host_files_follow_the_workers_and_progress_is_told() {
     let (lab, _operator, aliases) = Lab::with_observer("follow");
-    let script = format!("{WATCH}\n{} -np 2 {}", OPEN_MPI_4.mpirun, OPEN_MPI_4.program);
+    let script = format!(
+        "echo step=1 total=7 >>$TRAINYARD_PROGRESS\n{WATCH}\n{} -np 2 {} && echo step=7 loss=0.25 >>$TRAINYARD_PROGRESS",
+        OPEN_MPI_4.mpirun, OPEN_MPI_4.program
+    );
     let options = json!({"hostFiles": [{"path": "/job/hosts", "format": "DeepSpeed"}]});
     let mut manifest = mpi_job("grow", &OPEN_MPI_4, 2, &script, &options);
     manifest["spec"]["runPolicy"]["updatePolicy"] = "Roll".into();
+    manifest["spec"]["progress"] = "Report".into();
     for role in manifest["spec"]["roles"].as_array_mut().unwrap() {
         role["template"]["spec"]["hostAliases"] = aliases.clone();
+        role["template"]["spec"]["terminationGracePeriodSeconds"] = 20.into();
     }
     lab.apply(&manifest.to_string()).unwrap();
     let launcher = "grow-launcher-0";
@@ -267,6 +275,14 @@ fn host_files_follow_the_workers() {
     };
     let two = "sees 2: grow-worker-0 slots=1 grow-worker-1 slots=1 and grow-worker-0:1 grow-worker-1:1 ";
     sees(two);
+    lab.until("the first values are in the status", || {
+        let progress = lab.get("tj grow")["status"]["progress"].clone();
+        if progress["step"] == 1 {
+            Ok(())
+        } else {
+            Err(progress.to_string())
+        }
+    });
     resize(3);
     sees(
         "sees 3: grow-worker-0 slots=1 grow-worker-1 slots=1 grow-worker-2 slots=1 and \
@@ -275,6 +291,16 @@ fn host_files_follow_the_workers() {
     lab.phase("grow", "Running");
     resize(2);
     let status = lab.ends("grow", "Succeeded")["status"].clone();
+    lab.until("the last values are in the status", || {
+        let progress = lab.get("tj grow")["status"]["progress"].clone();
+        let is_last =
+            progress["step"] == 7 && progress["total"] == 7 && progress["metrics"]["loss"] == "0.25";
+        if is_last {
+            Ok(())
+        } else {
+            Err(progress.to_string())
+        }
+    });
     let log = lab.logs(launcher);
     assert_eq!(log.lines().filter(|line| *line == two).count(), 2, "{log}");
     assert_eq!(ranks(&log, 2).len(), 2, "{log}");

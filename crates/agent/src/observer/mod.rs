@@ -138,6 +138,10 @@ pub struct Answer<'a> {
 impl Observer {
     /// Asks for a path, which must need no escapes. The answer is lines.
     pub fn ask(&self, path: &str) -> Result<Answer<'_>, Failure> {
+        self.send("GET", path, "", "")
+    }
+
+    fn send(&self, method: &str, path: &str, head: &str, body: &str) -> Result<Answer<'_>, Failure> {
         let token = token::read(&self.token_file).map_err(|problem| Failure::Token {
             file: self.token_file.clone(),
             problem,
@@ -145,7 +149,8 @@ impl Observer {
         let mut connection = Connection::open(&self.address, &self.tls, &self.patience)?;
         connection.allow(self.patience.silence);
         let failed = |problem| self.failed(problem);
-        let sent = connection.write_all(self.request(path, &token).as_bytes());
+        let request = self.request(method, path, &token, head) + body;
+        let sent = connection.write_all(request.as_bytes());
         sent.and_then(|()| connection.flush())
             .map_err(|error| failed(error.into()))?;
         let lines = Lines::begin(connection).map_err(failed)?;
@@ -155,14 +160,23 @@ impl Observer {
         })
     }
 
-    fn request(&self, path: &str, token: &str) -> String {
+    /// Sends a JSON body to a path, which must need no escapes, and is done when it is taken.
+    pub fn put(&self, path: &str, body: &str) -> Result<(), Failure> {
+        let head = format!(
+            "Content-Type: application/json\r\nContent-Length: {}\r\n",
+            body.len()
+        );
+        self.send("PUT", path, &head, body).map(drop)
+    }
+
+    fn request(&self, method: &str, path: &str, token: &str, more: &str) -> String {
         format!(
-            "GET {path} HTTP/1.0\r\n\
+            "{method} {path} HTTP/1.0\r\n\
              Host: {host}\r\n\
              Authorization: Bearer {token}\r\n\
              Accept: application/x-ndjson\r\n\
              User-Agent: trainyard-agent/{version}\r\n\
-             \r\n",
+             {more}\r\n",
             host = self.address.authority(),
             version = env!("CARGO_PKG_VERSION"),
         )

@@ -5,13 +5,13 @@
 //! | `suspend`, the two TTLs, `activeDeadlineSeconds`            | always                          |
 //! | `backoffLimit`                                              | always upwards                  |
 //! | `replicas` and `template` of a role                         | while suspended; always with `updatePolicy: Roll` |
-//! | all else of a role, `completion`, framework options, `cleanPodPolicy`, `updatePolicy` | while suspended |
+//! | all else of a role, `completion`, framework options, `cleanPodPolicy`, `updatePolicy`, `progress` | while suspended |
 //! | the framework's name, the set of roles, `managedBy`, `dialect` | never                           |
 //!
 //! Of a job that has ended, the TTLs are all that may change: of anything else nothing would come.
 
 use super::FieldError;
-use crate::job::{RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec, UpdatePolicy};
+use crate::job::{ProgressPolicy, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec, UpdatePolicy};
 use crate::status::JobPhase;
 
 /// A part of the spec that may change only while the job is suspended.
@@ -39,6 +39,8 @@ pub enum SectionContent<'a> {
     CleanPodPolicy(Option<crate::CleanPodPolicy>),
     /// What becomes of changes.
     UpdatePolicy(UpdatePolicy),
+    /// What becomes of progress.
+    Progress(ProgressPolicy),
 }
 
 /// The parts of a spec that may change only while the job is suspended.
@@ -65,7 +67,11 @@ pub fn sections(spec: &TrainingJobSpec) -> Vec<Section<'_>> {
         path: format!("spec.roles[{i}]"),
         content: SectionContent::Role(role),
     });
-    fixed.chain(rolled(spec)).chain(roles).collect()
+    fixed
+        .chain(rolled(spec))
+        .chain(reported(spec))
+        .chain(roles)
+        .collect()
 }
 
 /// The section of the update policy. Only a policy that is not the default has one, so that jobs that were accepted before
@@ -79,6 +85,18 @@ fn rolled(spec: &TrainingJobSpec) -> Option<Section<'_>> {
     })
 }
 
+/// The section of the progress policy, as that of the update policy.
+fn reported(spec: &TrainingJobSpec) -> Option<Section<'_>> {
+    let policy = spec.progress.unwrap_or_default();
+    (policy != ProgressPolicy::default()).then(|| Section {
+        key: PROGRESS.to_owned(),
+        path: PROGRESS.to_owned(),
+        content: SectionContent::Progress(policy),
+    })
+}
+
+/// The path of the progress policy.
+pub const PROGRESS: &str = "spec.progress";
 /// The path of the update policy.
 pub const UPDATE_POLICY: &str = "spec.runPolicy.updatePolicy";
 
@@ -148,6 +166,10 @@ pub(super) fn check(before: &TrainingJob, new: &TrainingJobSpec) -> Vec<FieldErr
     if old.completion != new.completion {
         let problem = stage.problem("completion rules");
         errors.extend(problem.map(|problem| FieldError::new("spec.completion", problem)));
+    }
+    if old.progress.unwrap_or_default() != new.progress.unwrap_or_default() {
+        let problem = stage.problem("this");
+        errors.extend(problem.map(|problem| FieldError::new(PROGRESS, problem)));
     }
     run_policy(old, new, stage, &mut errors);
     if stage == Stage::Ended && suspended(old) != suspended(new) {

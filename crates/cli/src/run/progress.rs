@@ -1,120 +1,9 @@
-//! How a program says how far it is: lines that it appends to the file named by `TRAINYARD_PROGRESS`.
-//!
-//! A line is a JSON object, `{"step": 10, "total": 100, "loss": 0.3}`, or the same as words,
-//! `step=10 total=100 loss=0.3`. `step` and `total` are whole numbers; every other number is a metric. A later line
-//! replaces what it names and leaves the rest. See docs/progress.md.
+//! How far a program is, and how fast, by what it says itself. What it says is read by the agent's parser, here as in a cluster;
+//! see docs/progress.md.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::Value;
-
-/// Longer lines are not read: they are no report.
-const MAX_LINE: usize = 4096;
-/// More metrics than this are not kept.
-const MAX_METRICS: usize = 32;
-
-/// What a program has said so far.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Report {
-    /// The step it has finished.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub step: Option<u64>,
-    /// The step at which it ends.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub total: Option<u64>,
-    /// All other numbers.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub metrics: BTreeMap<String, f64>,
-}
-
-/// Reads one line. Nothing for a blank one; otherwise a sentence that says what is wrong with it.
-pub fn parse(line: &str) -> Result<Option<Report>, String> {
-    let line = line.trim();
-    if line.is_empty() {
-        return Ok(None);
-    }
-    if line.len() > MAX_LINE {
-        return Err(format!("the line is longer than {MAX_LINE} bytes"));
-    }
-    let report = if line.starts_with('{') {
-        from_json(line)?
-    } else {
-        from_words(line)?
-    };
-    if report == Report::default() {
-        return Err("there is no number in it".to_owned());
-    }
-    Ok(Some(report))
-}
-
-fn from_json(line: &str) -> Result<Report, String> {
-    let value: Value = serde_json::from_str(line).map_err(|error| format!("it is no JSON: {error}"))?;
-    let mut report = Report::default();
-    for (name, value) in value.as_object().into_iter().flatten() {
-        // Text and the like may be meant for somebody else who reads the same file.
-        if let Some(number) = value.as_f64() {
-            report.put(name, number)?;
-        }
-    }
-    Ok(report)
-}
-
-fn from_words(line: &str) -> Result<Report, String> {
-    let mut report = Report::default();
-    let words = line.split(|c: char| c.is_whitespace() || c == ',');
-    for word in words.filter(|word| !word.is_empty()) {
-        let Some((name, value)) = word.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            return Err(format!("{word:?} is not of the form name=number"));
-        };
-        let number: f64 = value
-            .parse()
-            .map_err(|_| format!("{name} is {value:?}, which is no number"))?;
-        report.put(name, number)?;
-    }
-    Ok(report)
-}
-
-impl Report {
-    fn put(&mut self, name: &str, number: f64) -> Result<(), String> {
-        match name {
-            "step" => self.step = Some(whole(name, number)?),
-            "total" => self.total = Some(whole(name, number)?),
-            _ if self.metrics.len() < MAX_METRICS => {
-                self.metrics.insert(name.to_owned(), number);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Replaces what a later line names.
-    fn merge(&mut self, later: Report) {
-        self.step = later.step.or(self.step);
-        self.total = later.total.or(self.total);
-        for (name, number) in later.metrics {
-            if self.metrics.len() < MAX_METRICS || self.metrics.contains_key(&name) {
-                self.metrics.insert(name, number);
-            }
-        }
-    }
-}
-
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "what is outside of the range has been refused"
-)]
-fn whole(name: &str, number: f64) -> Result<u64, String> {
-    // Beyond this, not every whole number is one in floating point.
-    const MOST: f64 = 9_007_199_254_740_992.0;
-    if number.fract() == 0.0 && (0.0..=MOST).contains(&number) {
-        Ok(number as u64)
-    } else {
-        Err(format!("{name} is {number}, and must be a whole number"))
-    }
-}
+pub use trainyard_agent::progress::report::{Report, parse};
 
 /// How far a program is, and how fast.
 #[derive(Clone, Debug, PartialEq)]
@@ -179,6 +68,8 @@ fn to_f64(steps: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use trainyard_agent::progress::report::MAX_METRICS;
+
     use super::*;
 
     fn read(line: &str) -> Report {
@@ -187,41 +78,6 @@ mod tests {
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
-    }
-
-    #[test]
-    fn json_and_words_say_the_same() {
-        let report = read(r#"{"step": 10, "total": 100, "loss": 0.3, "lr": 1e-4}"#);
-        assert_eq!((report.step, report.total), (Some(10), Some(100)));
-        assert_eq!(report.metrics["loss"].to_string(), "0.3");
-        assert_eq!(read("step=10 total=100 loss=0.3 lr=1e-4"), report);
-        assert_eq!(read("  step=10, total=100,\tloss=0.3, lr=0.0001\r"), report);
-    }
-
-    #[test]
-    fn a_training_that_diverges_is_seen() {
-        assert!(read("step=3 loss=nan").metrics["loss"].is_nan());
-        assert!(read("step=3 loss=inf").metrics["loss"].is_infinite());
-    }
-
-    #[test]
-    fn text_in_json_is_for_somebody_else() {
-        let report = read(r#"{"step": 1.0, "host": "a", "ok": true, "nested": {"x": 1}, "none": null}"#);
-        assert_eq!((report.step, report.metrics.len()), (Some(1), 0));
-    }
-
-    #[test]
-    fn what_cannot_be_read_says_why() {
-        let refused = |line: &str| parse(line).unwrap_err();
-        assert!(refused("{\"step\": 1").starts_with("it is no JSON"));
-        assert_eq!(refused("hello"), "\"hello\" is not of the form name=number");
-        assert_eq!(refused("loss=low"), "loss is \"low\", which is no number");
-        assert_eq!(refused("step=1.5"), "step is 1.5, and must be a whole number");
-        assert_eq!(refused("step=-1"), "step is -1, and must be a whole number");
-        assert_eq!(refused("step=nan"), "step is NaN, and must be a whole number");
-        assert_eq!(refused("{}"), "there is no number in it");
-        assert!(refused(&"x".repeat(5000)).contains("longer than"));
-        assert_eq!(parse("  \t"), Ok(None));
     }
 
     #[test]

@@ -124,6 +124,7 @@ fn started(view: &View<'_>) -> TrainingJobStatus {
             view.now,
         );
         status.roles.clear();
+        status.progress = None;
         status.phase = None;
     }
     if status.start_time.is_none() {

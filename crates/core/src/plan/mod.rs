@@ -4,6 +4,7 @@ mod active;
 mod counting;
 mod dependent;
 mod finished;
+mod progress;
 mod refused;
 pub(crate) mod roles;
 mod roll;
@@ -153,10 +154,16 @@ pub struct Note {
 /// A job that was accepted before and has a spec that is not goes on by the rules it was accepted with, as far as that
 /// is possible without making anything.
 pub fn plan(view: &View<'_>) -> Plan {
-    let job = view.job;
-    if !job.is_ours() || job.metadata.deletion_timestamp.is_some() {
+    if !view.job.is_ours() || view.job.metadata.deletion_timestamp.is_some() {
         return Plan::default();
     }
+    let mut plan = decide(view);
+    progress::report(view, &mut plan);
+    plan
+}
+
+fn decide(view: &View<'_>) -> Plan {
+    let job = view.job;
     if job
         .status
         .as_ref()

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
 
 use jiff::{SignedDuration, Timestamp};
-use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus, names};
+use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
 use trainyard_core::exec;
 use trainyard_core::frameworks::Identity;
@@ -85,6 +85,8 @@ pub struct World {
     pub has_secret: Option<Identity>,
     /// For how many pods the operator knows that the job has the right to start programs in.
     pub granted: Option<i32>,
+    /// What programs last said of their progress.
+    pub progress: Option<Progress>,
     /// The server takes no pod, and says why.
     pub refusal: Option<Refusal>,
     pub nodes: NodeTable,
@@ -114,6 +116,7 @@ impl World {
             secret: false,
             has_secret: None,
             granted: None,
+            progress: None,
             refusal: None,
             nodes: NodeTable::default(),
             settings: Settings::default(),
@@ -154,6 +157,7 @@ impl World {
             secret: self.has_secret,
             granted: self.granted,
             refusal: self.refusal.as_ref(),
+            progress: self.progress.as_ref(),
             nodes: &self.nodes,
             settings: &self.settings,
             now: self.now,

@@ -73,7 +73,8 @@ fn check(schema: &Value, value: &Value, path: &str, errors: &mut Vec<String>) {
         check(&schema["items"], item, &format!("{path}[{i}]"), errors);
     }
     for (name, field) in value.as_object().into_iter().flatten() {
-        match schema["properties"].get(name) {
+        let any = schema.get("additionalProperties");
+        match schema["properties"].get(name).or(any) {
             Some(property) => check(property, field, &format!("{path}.{name}"), errors),
             None => errors.push(format!("{path}.{name}: unknown field")),
         }

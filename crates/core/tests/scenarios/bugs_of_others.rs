@@ -30,6 +30,7 @@ fn start(world: &World, role: &str) -> Start {
         secret: None,
         granted: None,
         refusal: None,
+        progress: None,
         nodes: &AllUp,
         settings: &world.settings,
         now: world.now,

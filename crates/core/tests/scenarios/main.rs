@@ -22,6 +22,7 @@ mod failures;
 mod life;
 mod mpi;
 mod nodes;
+mod progress;
 mod refused;
 mod resuming;
 mod rolling;

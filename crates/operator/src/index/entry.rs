@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use trainyard_api::{JobPhase, TrainingJob};
+use trainyard_api::{JobPhase, Progress, TrainingJob};
 use trainyard_core::frameworks::Identity;
 use trainyard_core::view::{Conflict, Departed, PodPhase, PodRow, Refusal, ServiceRow};
 
@@ -33,6 +33,17 @@ pub(super) struct Owner {
     pub(super) conflicts: Vec<Conflict>,
     pub(super) refusal: Option<Arc<Refusal>>,
     pub(super) pauses: Pauses,
+    pub(super) said: Option<Said>,
+}
+
+/// What the pod says that speaks for its job.
+#[derive(Debug)]
+pub(super) struct Said {
+    /// Its place among the pods of the job.
+    pub(super) by: (usize, i32),
+    /// When it said it.
+    pub(super) at: Instant,
+    pub(super) progress: Arc<Progress>,
 }
 
 impl Owner {
@@ -46,6 +57,7 @@ impl Owner {
             conflicts: Vec::new(),
             refusal: None,
             pauses: Pauses::default(),
+            said: None,
         }
     }
 

@@ -55,6 +55,7 @@ impl Inner {
                 conflicts: owner.conflicts.clone(),
                 refusal: owner.refusal.clone(),
                 pauses: owner.pauses.clone(),
+                progress: owner.said.as_ref().map(|said| said.progress.clone()),
                 nodes: self.nodes.facts(owner.pods.iter()),
                 memory: entry.memory,
             })),

@@ -24,18 +24,20 @@ mod rows;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
-use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus};
+use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus};
+use trainyard_core::observe;
 use trainyard_core::view::{Conflict, Departed, PodRow, Refusal, ServiceRow};
 
 use crate::nodes::{NodeFacts, NodeTable};
 use crate::slim::{JobObject, Malformed, Meta, SlimMeta, SlimNode, SlimPod, Version};
 
 pub use entry::{Hold, Memory};
-use entry::{Owner, Uid};
+use entry::{Owner, Said, Uid};
 pub use pauses::{Pause, Pauses};
 pub use progress::Kind;
 use progress::Progresses;
@@ -93,11 +95,20 @@ pub struct Snapshot {
     pub refusal: Option<Arc<Refusal>>,
     /// Writes for it that wait.
     pub pauses: Pauses,
+    /// What its programs last said of their progress.
+    pub progress: Option<Arc<Progress>>,
     /// The nodes of its pods.
     pub nodes: NodeFacts,
     /// What this process remembers of it.
     pub memory: Memory,
 }
+
+/// A pod has spoken a moment ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooOften;
+
+/// A pod is not listened to more often than this.
+const SHORTEST_SAYING: Duration = Duration::from_millis(500);
 
 /// Where an object comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,6 +328,51 @@ impl Index {
             .and_then(|owner| owner.job.as_mut())
         {
             change(&mut entry.memory);
+        }
+    }
+
+    /// Takes in what a pod of a job says of its progress; what another pod says that comes before it in the job stands. The key
+    /// to look at, if that is news.
+    pub fn say(&self, key: &JobKey, pod: &str, progress: Progress) -> Result<Option<JobKey>, TooOften> {
+        let mut inner = self.lock();
+        let Some(owner) = inner
+            .names
+            .get(key)
+            .cloned()
+            .and_then(|uid| inner.owners.get_mut(&uid))
+        else {
+            return Ok(None);
+        };
+        let Some(entry::Job::Ok(job)) = owner.job.as_ref().map(|entry| &entry.job) else {
+            return Ok(None);
+        };
+        let Some(by) = observe::place(job, pod).filter(|_| job.reports_progress()) else {
+            return Ok(None);
+        };
+        let now = Instant::now();
+        if let Some(said) = &owner.said {
+            if said.by < by {
+                return Ok(None);
+            }
+            if said.by == by && now.duration_since(said.at) < SHORTEST_SAYING {
+                return Err(TooOften);
+            }
+        }
+        let is_new = owner.said.as_ref().is_none_or(|said| *said.progress != progress);
+        owner.said = Some(Said {
+            by,
+            at: now,
+            progress: Arc::new(progress),
+        });
+        let changed = is_new.then(|| key.clone());
+        inner.tell(changed.as_slice());
+        Ok(changed)
+    }
+
+    /// Forgets what programs of a job said.
+    pub fn forget_progress(&self, uid: &str) {
+        if let Some(owner) = self.lock().owners.get_mut(uid) {
+            owner.said = None;
         }
     }
 

@@ -46,6 +46,7 @@ impl Feeds {
             secret: known.memory.secret,
             granted: known.memory.granted,
             refusal: known.refusal.as_deref(),
+            progress: known.progress.as_deref(),
             nodes: &known.nodes,
             settings: &self.settings.now(),
             now: self.clock.now(),

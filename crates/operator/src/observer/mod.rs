@@ -10,22 +10,28 @@
 //! | `GET /v1/jobs/{namespace}/{name}?watch=true` | The same, a line for each change. |
 //! | `GET /v1/jobs/{namespace}/{name}/start?role={role}` | Lines that say whether programs of the role may start, until they may, or never will. |
 //! | `GET /v1/jobs/{namespace}/{name}/hosts` | Lines that say how many pods each role has, and which of them are ready. |
+//! | `PUT /v1/jobs/{namespace}/{name}/progress` | Takes what programs of the caller say of their progress. |
+//!
+//! Progress is taken by the replica that leads, which writes the status: another answers 421, and the caller asks again on another
+//! connection, which leads to another replica. That needs neither a connection between replicas nor their addresses, and
+//! what was taken is where it is written. A leader that dies takes the latest values with it, and they are said again.
 //!
 //! Empty lines are signs of life.
 
 mod feed;
 mod follow;
 mod keys;
+mod progress;
 mod token;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, put};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -35,6 +41,7 @@ use crate::certs::ServingCert;
 use crate::clock::Clock;
 use crate::http::{ALL_AGENTS, serve_connections};
 use crate::index::{Index, JobKey};
+use crate::leader::Leadership;
 use crate::settings::SharedSettings;
 
 use feed::Feeds;
@@ -51,7 +58,11 @@ pub struct Observer {
     keys: Arc<dyn Keys>,
     clock: Arc<dyn Clock>,
     shutdown: CancellationToken,
+    leader: Option<(Leadership, Wake)>,
 }
+
+/// Has a job looked at.
+pub type Wake = Arc<dyn Fn(JobKey) + Send + Sync>;
 
 impl Observer {
     /// An observer of what an index knows, for those whose tokens were signed with some keys.
@@ -69,7 +80,15 @@ impl Observer {
             keys,
             clock,
             shutdown,
+            leader: None,
         }
+    }
+
+    /// The same, which takes progress while it leads.
+    #[must_use]
+    pub fn taking_progress(mut self, leadership: Leadership, wake: Wake) -> Self {
+        self.leader = Some((leadership, wake));
+        self
     }
 
     /// Serves over TLS until the shutdown, with whatever certificate is loaded.
@@ -102,11 +121,13 @@ impl Observer {
             .route("/v1/jobs/{namespace}/{name}", get(job))
             .route("/v1/jobs/{namespace}/{name}/start", get(start))
             .route("/v1/jobs/{namespace}/{name}/hosts", get(hosts))
+            .route("/v1/jobs/{namespace}/{name}/progress", put(progress::take))
+            .layer(DefaultBodyLimit::max(progress::LARGEST))
             .with_state(Arc::new(self))
     }
 
-    /// Whether whoever sends these headers is a pod of a job.
-    async fn admit(&self, headers: &HeaderMap, key: &JobKey) -> Result<(), Refused> {
+    /// The pod of a job that sends these headers.
+    async fn admit(&self, headers: &HeaderMap, key: &JobKey) -> Result<Holder, Refused> {
         let bearer = headers
             .get(header::AUTHORIZATION)
             .and_then(|value| value.to_str().ok());
@@ -128,7 +149,7 @@ impl Observer {
         let belongs =
             *holder.namespace == *key.namespace && self.index.has_pod(key, &holder.pod, &holder.uid);
         if belongs {
-            Ok(())
+            Ok(holder)
         } else {
             Err(Refused(
                 StatusCode::FORBIDDEN,
@@ -204,7 +225,7 @@ async fn start(
 ) -> Response {
     let key = JobKey::new(&namespace, &name);
     match observer.admit(&headers, &key).await {
-        Ok(()) => lines(follow::start(
+        Ok(_) => lines(follow::start(
             observer.feeds.follow(&key),
             role,
             observer.shutdown.clone(),
@@ -220,7 +241,7 @@ async fn hosts(
 ) -> Response {
     let key = JobKey::new(&namespace, &name);
     match observer.admit(&headers, &key).await {
-        Ok(()) => lines(follow::hosts(
+        Ok(_) => lines(follow::hosts(
             observer.feeds.follow(&key),
             observer.shutdown.clone(),
         )),

@@ -1,3 +1,6 @@
+mod saying;
+
+use std::sync::Mutex;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -70,6 +73,8 @@ struct World {
     signer: Signer,
     router: Router,
     shutdown: CancellationToken,
+    /// Jobs that were to be looked at.
+    woken: Arc<Mutex<Vec<String>>>,
 }
 
 impl World {
@@ -78,6 +83,10 @@ impl World {
     }
 
     fn listed(listed: bool) -> Self {
+        Self::led(listed, true)
+    }
+
+    fn led(listed: bool, leads: bool) -> Self {
         let index = Arc::new(Index::new(&[]));
         for kind in [Kind::Job, Kind::Pod, Kind::Service] {
             index.listing(kind, 0, Version(1));
@@ -94,11 +103,20 @@ impl World {
             Arc::new(SystemClock),
             shutdown.clone(),
         );
+        let woken: Arc<Mutex<Vec<String>>> = Arc::default();
+        let waking = woken.clone();
+        let wake: Wake = Arc::new(move |key| waking.lock().unwrap().push(key.to_string()));
+        let observer = if leads {
+            observer.taking_progress(Leadership::always(), wake)
+        } else {
+            observer
+        };
         let world = Self {
             index,
             signer,
             router: observer.router(),
             shutdown,
+            woken,
         };
         for job in ["a", "b"] {
             world.job(job, &json!({"phase": "Starting"}), 10);
@@ -114,7 +132,7 @@ impl World {
         let job = json!({
             "metadata": {"name": name, "namespace": "ns", "uid": format!("{name}-uid"), "generation": 1,
                 "resourceVersion": version.to_string()},
-            "spec": {"framework": {"name": "custom"}, "roles": [
+            "spec": {"framework": {"name": "custom"}, "progress": "Report", "roles": [
                 {"name": "launcher", "template": template, "dependsOn": [{"role": "worker", "state": "Running"}]},
                 {"name": "worker", "replicas": 2, "template": template},
             ]},

@@ -1,0 +1,320 @@
+//! `trainyard-agent progress`: reports what the program beside it says of its progress.
+//!
+//! The program appends lines to a file; what they add up to is sent to the operator from time to time, and once more when the
+//! program has ended, which is when this one is told to end.
+
+mod reader;
+pub mod report;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::backoff::Backoff;
+use crate::modes::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::observer::{AnswerError, Failure, Observer};
+use crate::settings::{self, Environment, SettingError};
+
+use reader::Reader;
+use report::Report;
+
+/// The line of this mode in the table of modes.
+pub const MODE: Mode = Mode {
+    name: "progress",
+    summary: "Report what the programs of this pod say of their progress",
+    help: HELP,
+    run: main,
+};
+
+const HELP: &str = "\
+Reports what the program of this pod appends to a file: JSON objects or words, `step=10 total=100 loss=0.3`.
+
+Usage: trainyard-agent progress
+
+Environment:
+  TRAINYARD_PROGRESS_FILE  The file
+  TRAINYARD_OBSERVER, TRAINYARD_AUTHORITY, TRAINYARD_NAMESPACE, TRAINYARD_JOB, TRAINYARD_TOKEN_FILE
+                           As for `trainyard-agent wait`
+
+The latest values are sent when they have changed, at most every 5 s, and once more when this program is told to end. A
+program that says nothing costs nothing. The first line that can't be read makes a note.
+
+Exit codes: 0 ended by a signal, 1 the system does not let it work, 2 a variable is missing or makes no sense.
+";
+
+const FAILED: u8 = 1;
+/// How often the file is looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// What has changed is not sent more often than this.
+const SHORTEST: Duration = Duration::from_secs(5);
+/// What has not changed is sent again after this: the operator that had it may be gone.
+const LONGEST: Duration = Duration::from_mins(1);
+/// How long the last values are tried to be sent. A pod that is taken away has no more time by default.
+const LAST: Duration = Duration::from_secs(25);
+
+/// What is sent: numbers as text, which may also say that there is none.
+fn body(report: &Report) -> String {
+    let metrics: Map<String, Value> = report
+        .metrics
+        .iter()
+        .filter(|(name, _)| name.len() <= 64)
+        .map(|(name, number)| (name.clone(), number.to_string().into()))
+        .collect();
+    let mut body = json!({"metrics": metrics});
+    for (name, number) in [("step", report.step), ("total", report.total)] {
+        if let (Some(number), Some(object)) = (number, body.as_object_mut()) {
+            object.insert(name.to_owned(), number.into());
+        }
+    }
+    body.to_string()
+}
+
+/// Whether another replica is to be asked, which another connection leads to.
+fn is_elsewhere(failure: &Failure) -> bool {
+    let misdirected = |problem: &AnswerError| matches!(problem, AnswerError::Refused { status: 421, .. });
+    matches!(failure, Failure::Answer { problem, .. } if misdirected(problem))
+}
+
+/// When to send what.
+struct Sender<S> {
+    send: S,
+    sent: Option<(Report, Instant)>,
+    backoff: Backoff,
+    not_before: Option<Instant>,
+    told: String,
+}
+
+impl<S: FnMut(&str) -> Result<(), Failure>> Sender<S> {
+    fn new(send: S) -> Self {
+        Self {
+            send,
+            sent: None,
+            backoff: Backoff::default(),
+            not_before: None,
+            told: String::new(),
+        }
+    }
+
+    /// Sends what is due. Whether the operator has the latest.
+    fn attend(&mut self, report: &Report, now: Instant, last: bool, err: &mut dyn Write) -> bool {
+        let (is_news, since) = match &self.sent {
+            Some((sent, at)) => (sent != report, now.duration_since(*at)),
+            None => (*report != Report::default(), LONGEST),
+        };
+        let pace = if is_news { SHORTEST } else { LONGEST };
+        let is_due = if last {
+            is_news
+        } else {
+            since >= pace && *report != Report::default()
+        };
+        if !is_due {
+            return !is_news;
+        }
+        if self.not_before.is_some_and(|at| at > now) {
+            return false;
+        }
+        match (self.send)(&body(report)) {
+            Ok(()) => {
+                self.sent = Some((report.clone(), now));
+                self.backoff.reset();
+                self.not_before = None;
+                true
+            }
+            Err(failure) => {
+                let trouble = failure.to_string();
+                let elsewhere = is_elsewhere(&failure);
+                if !elsewhere && trouble != self.told {
+                    let _ = writeln!(err, "{PROGRAM}: {trouble}; trying again");
+                    self.told = trouble;
+                }
+                if elsewhere {
+                    self.backoff.reset();
+                }
+                self.not_before = Some(now + self.backoff.pause(failure.longest_pause(), fastrand::f64()));
+                false
+            }
+        }
+    }
+}
+
+struct Config {
+    observer: Observer,
+    path: String,
+    file: PathBuf,
+}
+
+fn read(environment: Environment<'_>) -> Result<Config, SettingError> {
+    let observer = settings::observer(environment)?;
+    let name = |variable| settings::object_name(environment, variable);
+    let (namespace, job) = (name("TRAINYARD_NAMESPACE")?, name("TRAINYARD_JOB")?);
+    Ok(Config {
+        observer,
+        path: format!("/v1/jobs/{namespace}/{job}/progress"),
+        file: settings::required(environment, "TRAINYARD_PROGRESS_FILE")?.into(),
+    })
+}
+
+/// Reports until it is told to end, and then what was last said.
+fn run(config: &Config, ends: &AtomicBool, err: &mut dyn Write) {
+    let mut reader = Reader::default();
+    let mut report = Report::default();
+    let mut noted = false;
+    let mut sender = Sender::new(|body: &str| config.observer.put(&config.path, body));
+    let mut end: Option<Instant> = None;
+    loop {
+        let last = ends.load(Ordering::SeqCst);
+        // A program that has said nothing yet has no file; one that can't be read now may be later.
+        for line in reader.read(&config.file, last).unwrap_or_default() {
+            match report::parse(&line) {
+                Ok(said) => report.merge(said.unwrap_or_default()),
+                Err(problem) if !noted => {
+                    noted = true;
+                    let _ = writeln!(
+                        err,
+                        "{PROGRAM}: a line of {} is passed over: {problem}",
+                        config.file.display()
+                    );
+                }
+                Err(_) => {}
+            }
+        }
+        let now = Instant::now();
+        let done = sender.attend(&report, now, last, err);
+        if last {
+            let end = *end.get_or_insert(now + LAST);
+            if done || now > end {
+                return;
+            }
+        }
+        thread::sleep(if last { LOOK / 4 } else { LOOK });
+    }
+}
+
+fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    if let Some(word) = args.first() {
+        let word = word.to_string_lossy();
+        return misused(
+            err,
+            &format!("`progress` takes no words after it, and there is {word:?}"),
+        );
+    }
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        if let Err(error) = signal_hook::flag::register(signal, ends.clone()) {
+            let _ = writeln!(err, "{PROGRAM}: {error}");
+            return FAILED;
+        }
+    }
+    match read(&|name| std::env::var_os(name)) {
+        Ok(config) => {
+            run(&config, &ends, err);
+            0
+        }
+        Err(error) => {
+            let _ = writeln!(err, "{PROGRAM}: {error}");
+            UNUSABLE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(line: &str) -> Report {
+        report::parse(line).unwrap().unwrap()
+    }
+
+    fn refused(status: u16) -> Failure {
+        Failure::Answer {
+            address: "https://a:1".parse().unwrap(),
+            problem: AnswerError::Refused {
+                status,
+                sentence: "no".to_owned(),
+            },
+        }
+    }
+
+    #[test]
+    fn numbers_are_sent_as_text() {
+        let body: Value = serde_json::from_str(&body(&said("step=3 total=9 loss=nan lr=0.1"))).unwrap();
+        assert_eq!(
+            body,
+            json!({"step": 3, "total": 9, "metrics": {"loss": "NaN", "lr": "0.1"}})
+        );
+    }
+
+    #[test]
+    fn the_latest_is_sent_at_its_pace_and_at_the_end() {
+        let sent = std::cell::RefCell::new(Vec::new());
+        let mut sender = Sender::new(|body: &str| {
+            sent.borrow_mut().push(body.len());
+            Ok(())
+        });
+        let start = Instant::now();
+        let mut at = |seconds: u64, line: Option<&str>, last: bool| {
+            let report = line.map(said).unwrap_or_default();
+            let done = sender.attend(
+                &report,
+                start + Duration::from_secs(seconds),
+                last,
+                &mut Vec::new(),
+            );
+            (done, sent.borrow().len())
+        };
+        assert_eq!(at(0, None, false), (true, 0), "nothing was said");
+        assert_eq!(at(1, Some("step=1"), false), (true, 1), "the first at once");
+        assert_eq!(at(2, Some("step=2"), false), (false, 1));
+        assert_eq!(at(6, Some("step=3"), false), (true, 2));
+        assert_eq!(at(30, Some("step=3"), false), (true, 2), "it is there already");
+        assert_eq!(at(66, Some("step=3"), false), (true, 3), "who had it may be gone");
+        assert_eq!(at(67, Some("step=4"), true), (true, 4), "the last at once");
+        assert_eq!(at(68, Some("step=4"), true), (true, 4));
+    }
+
+    #[test]
+    fn another_replica_is_asked_soon_and_silently() {
+        let mut tries = 0;
+        let mut sender = Sender::new(|_: &str| {
+            tries += 1;
+            if tries < 4 { Err(refused(421)) } else { Ok(()) }
+        });
+        let (mut now, mut err) = (Instant::now(), Vec::new());
+        let mut rounds = 0;
+        while !sender.attend(&said("step=1"), now, true, &mut err) {
+            now += Duration::from_millis(50);
+            rounds += 1;
+        }
+        assert!(rounds <= 4, "{rounds}");
+        assert_eq!(String::from_utf8(err).unwrap(), "");
+    }
+
+    #[test]
+    fn a_trouble_is_told_once_and_tried_again_later() {
+        let mut tries = 0;
+        let mut sender = Sender::new(|_: &str| {
+            tries += 1;
+            Err(refused(403))
+        });
+        let (start, mut err) = (Instant::now(), Vec::new());
+        for tenth in 0..100 {
+            sender.attend(
+                &said("step=1"),
+                start + Duration::from_millis(100 * tenth),
+                false,
+                &mut err,
+            );
+        }
+        drop(sender);
+        assert!(tries < 12, "{tries}");
+        let err = String::from_utf8(err).unwrap();
+        assert_eq!(err.lines().count(), 1, "{err}");
+    }
+}

@@ -1,0 +1,104 @@
+//! Jobs whose programs say how far they are.
+
+use trainyard_api::JobPhase::{Running, Succeeded};
+use trainyard_api::RestartPolicy::Never;
+use trainyard_api::{Progress, ProgressPolicy, TrainingJob};
+use trainyard_core::observe;
+
+use crate::common::World;
+use crate::common::jobs::{Change, custom, workers};
+
+fn reporting() -> TrainingJob {
+    workers(1, Never).spec(|spec| spec.progress = Some(ProgressPolicy::Report))
+}
+
+fn step(step: i64) -> Progress {
+    Progress {
+        step: Some(step),
+        metrics: [("loss".to_owned(), "0.5".to_owned())].into(),
+        ..Progress::default()
+    }
+}
+
+fn written(world: &World) -> Option<i64> {
+    world.status().progress.and_then(|progress| progress.step)
+}
+
+#[test]
+fn it_is_written_once_a_minute_and_at_the_end() {
+    let mut world = World::running(reporting());
+    world.tick(10);
+    let before = world.log.statuses;
+    for second in 0..170 {
+        world.progress = Some(step(second));
+        world.reconcile();
+        world.tick(1);
+    }
+    assert_eq!(world.log.statuses - before, 3);
+    assert_eq!(written(&world), Some(120));
+    let plan = world.plan();
+    assert!(plan.wake_at.is_some(), "the rest is not forgotten");
+    world.settle();
+    assert_eq!(written(&world), Some(169));
+    world.progress = Some(step(200));
+    world.succeed_all();
+    world.reconcile();
+    assert_eq!((world.phase(), written(&world)), (Some(Succeeded), Some(200)));
+}
+
+#[test]
+fn last_words_that_come_after_the_end_are_heard() {
+    let mut world = World::running(reporting());
+    world.progress = Some(step(1));
+    world.tick(10);
+    world.reconcile();
+    world.succeed_all();
+    world.reconcile();
+    assert_eq!((world.phase(), written(&world)), (Some(Succeeded), Some(1)));
+    world.progress = Some(step(2));
+    world.tick(10);
+    world.settle();
+    assert_eq!(written(&world), Some(2));
+    let statuses = world.log.statuses;
+    world.tick(100);
+    world.settle();
+    assert_eq!(world.log.statuses, statuses, "and then it is quiet");
+}
+
+#[test]
+fn a_job_that_did_not_ask_for_it_is_left_alone() {
+    let mut world = World::running(workers(1, Never));
+    world.progress = Some(step(1));
+    let statuses = world.log.statuses;
+    world.tick(100);
+    world.settle();
+    assert_eq!((world.log.statuses, written(&world)), (statuses, None));
+    assert_eq!(world.phase(), Some(Running));
+}
+
+#[test]
+fn a_job_that_is_resumed_begins_anew() {
+    let mut world = World::running(reporting());
+    world.progress = Some(step(5));
+    world.tick(10);
+    world.settle();
+    world.suspend(true);
+    world.settle();
+    assert_eq!(written(&world), Some(5), "it is still of interest");
+    world.progress = None;
+    world.suspend(false);
+    world.settle();
+    assert_eq!((world.phase(), written(&world)), (Some(Running), None));
+}
+
+#[test]
+fn the_first_pod_by_role_and_index_speaks() {
+    let job = custom(&[("chief", 1), ("a-worker", 12)]);
+    let place = |pod: &str| observe::place(&job, pod);
+    assert!(place("mnist-chief-0") < place("mnist-a-worker-0"));
+    assert!(place("mnist-a-worker-2") < place("mnist-a-worker-10"));
+    assert_eq!(place("mnist-chief-0"), Some((0, 0)));
+    for stranger in ["mnist-other-0", "mnist-chief-x", "chief-0", "mnist"] {
+        assert_eq!(place(stranger), None, "{stranger}");
+    }
+}

@@ -1,0 +1,117 @@
+//! What programs say of their progress, taken in.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use trainyard_api::Progress;
+
+use super::{Observer, Place, Refused};
+use crate::index::{JobKey, TooOften};
+
+/// The largest body that is read.
+pub(super) const LARGEST: usize = 8 * 1024;
+const MOST_METRICS: usize = 32;
+const LONGEST_NAME: usize = 64;
+const LONGEST_NUMBER: usize = 32;
+
+pub(super) async fn take(
+    State(observer): State<Arc<Observer>>,
+    Path(Place { namespace, name }): Path<Place>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let key = JobKey::new(&namespace, &name);
+    let holder = match observer.admit(&headers, &key).await {
+        Ok(holder) => holder,
+        Err(refused) => return refused.into_response(),
+    };
+    let Some((_, wake)) = observer.leader.as_ref().filter(|(leader, _)| leader.may_write()) else {
+        let other = "another replica leads: ask again on another connection".to_owned();
+        return Refused(StatusCode::MISDIRECTED_REQUEST, other).into_response();
+    };
+    let progress = match read(&body) {
+        Ok(progress) => progress,
+        Err(problem) => return Refused(StatusCode::BAD_REQUEST, problem).into_response(),
+    };
+    match observer.index.say(&key, &holder.pod, progress) {
+        Ok(news) => {
+            if let Some(key) = news {
+                wake(key);
+            }
+            "\n".into_response()
+        }
+        Err(TooOften) => Refused(
+            StatusCode::TOO_MANY_REQUESTS,
+            "this pod has spoken a moment ago: wait a second".to_owned(),
+        )
+        .into_response(),
+    }
+}
+
+/// What a body says, within the limits of the status.
+fn read(body: &[u8]) -> Result<Progress, String> {
+    let said: Progress =
+        serde_json::from_slice(body).map_err(|error| format!("that is no progress: {error}"))?;
+    let negative = [said.step, said.total]
+        .into_iter()
+        .flatten()
+        .any(|number| number < 0);
+    let is_number = |text: &String| text.len() <= LONGEST_NUMBER && text.parse::<f64>().is_ok();
+    let is_name =
+        |name: &String| (1..=LONGEST_NAME).contains(&name.len()) && !name.chars().any(char::is_control);
+    if negative {
+        Err("step and total must not be negative".to_owned())
+    } else if said.metrics.len() > MOST_METRICS {
+        Err(format!("there are more than {MOST_METRICS} metrics"))
+    } else if !said
+        .metrics
+        .iter()
+        .all(|(name, number)| is_name(name) && is_number(number))
+    {
+        Err(format!(
+            "metrics must have names of at most {LONGEST_NAME} bytes, and numbers of at most {LONGEST_NUMBER}, as text"
+        ))
+    } else {
+        Ok(Progress { time: None, ..said })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_taken_but_for_the_time() {
+        let said = r#"{"step": 3, "metrics": {"loss": "NaN", "lr": "0.1"}, "time": "2026-01-01T00:00:00Z", "more": 1}"#;
+        let said = read(said.as_bytes()).unwrap();
+        assert_eq!((said.step, said.total, said.time), (Some(3), None, None));
+        assert_eq!(said.metrics["loss"], "NaN");
+    }
+
+    #[rstest]
+    #[case("", "no progress")]
+    #[case("[1]", "no progress")]
+    #[case(r#"{"step": 1.5}"#, "no progress")]
+    #[case(r#"{"step": -1}"#, "negative")]
+    #[case(r#"{"metrics": {"loss": "low"}}"#, "numbers")]
+    #[case(r#"{"metrics": {"": "1"}}"#, "names")]
+    #[case(&format!(r#"{{"metrics": {{"{}": "1"}}}}"#, "x".repeat(65)), "names")]
+    #[case(&format!(r#"{{"metrics": {{"a": "{}"}}}}"#, "1".repeat(33)), "numbers")]
+    fn what_does_not_fit_is_refused(#[case] body: &str, #[case] problem: &str) {
+        let said = read(body.as_bytes()).unwrap_err();
+        assert!(said.contains(problem), "{said}");
+    }
+
+    #[test]
+    fn there_are_not_too_many_metrics() {
+        let many: std::collections::BTreeMap<String, &str> =
+            (0..33).map(|i| (format!("m{i}"), "1")).collect();
+        let body = serde_json::json!({"metrics": many}).to_string();
+        assert!(read(body.as_bytes()).unwrap_err().contains("more than 32"));
+    }
+}
