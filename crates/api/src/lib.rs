@@ -25,8 +25,8 @@ pub use framework::{
 };
 pub use job::{
     CleanPodPolicy, Completion, CreatePolicy, Dependency, DependencyState, Dialect, NodeDownPolicy,
-    Placement, PodQuorum, ProgressPolicy, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob, TrainingJobSpec,
-    UpdatePolicy,
+    Placement, PodQuorum, ProgressPolicy, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob,
+    TrainingJobSpec, UpdatePolicy,
 };
 pub use launchers::{DeepspeedOptions, HorovodController, HorovodOptions};
 pub use reason::{ConditionType, Reason};
