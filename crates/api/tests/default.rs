@@ -180,6 +180,7 @@ fn any_spec() -> impl Strategy<Value = TrainingJobSpec> {
         .prop_map(
             |(framework, roles, completion, suspend, managed_by, run_policy)| TrainingJobSpec {
                 dialect: None,
+                progress: None,
                 framework,
                 roles,
                 completion,

@@ -28,6 +28,9 @@ pub const MAIN_CONTAINER: &str = names::ANNOTATION_CONTAINER;
 /// The annotation that tells `kubectl logs` which container to show.
 const SHOWN_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
+/// The most domains that the server takes in which names are looked for.
+const MOST_SEARCHED: usize = 32;
+
 /// The pod of a key. `None` if the job has no such pod, or if it takes an agent and there is none.
 pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     let role = job
@@ -94,20 +97,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     }
     exec::allow(job, key.role, role, &mut spec);
     if credentials.is_some() || job.framework.exec(job).is_some() {
-        if spec.host_network == Some(true) {
-            // Hosts are listed by names that the DNS of the node does not know.
-            spec.dns_policy
-                .get_or_insert_with(|| "ClusterFirstWithHostNet".to_owned());
-        }
-        // Hydra tells its proxies to call back at the name that the launcher has for itself, which is without a domain.
-        let domain = format!(
-            "{}.{}.svc.{}",
-            names::service(job.name),
-            job.namespace,
-            settings.cluster_domain
-        );
-        let config = spec.dns_config.get_or_insert_default();
-        config.searches.get_or_insert_default().push(domain);
+        find_each_other(job, settings, &mut spec);
     }
 
     let mut first = Vec::new();
@@ -144,6 +134,27 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         spec: Some(spec),
         status: None,
     })
+}
+
+/// Has a pod find others by the names that programs started in pods have for each other.
+fn find_each_other(job: &Job<'_>, settings: &Settings, spec: &mut PodSpec) {
+    if spec.host_network == Some(true) {
+        // Hosts are listed by names that the DNS of the node does not know.
+        spec.dns_policy
+            .get_or_insert_with(|| "ClusterFirstWithHostNet".to_owned());
+    }
+    // Hydra tells its proxies to call back at the name that the launcher has for itself, which is without a domain.
+    let domain = format!(
+        "{}.{}.svc.{}",
+        names::service(job.name),
+        job.namespace,
+        settings.cluster_domain
+    );
+    let config = spec.dns_config.get_or_insert_default();
+    let searched = config.searches.get_or_insert_default();
+    if searched.len() < MOST_SEARCHED {
+        searched.push(domain);
+    }
 }
 
 /// The Service of a key. `None` if the job has no such Service.

@@ -11,6 +11,10 @@ use crate::agent;
 
 /// Options of the operator.
 #[derive(Clone, Debug, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "flags, each of which is given or not"
+)]
 pub struct Options {
     /// Look only at this namespace. May be given several times, or as a list with commas; without it, all
     /// namespaces.

@@ -2,6 +2,7 @@
 //! that it claims nothing else.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -131,9 +132,7 @@ fn written(page: &str, shown: &[Option<BTreeSet<Run>>; 2]) -> Result<String> {
             attach,
         } = run;
         let [real, embedded] = cells;
-        table.push_str(&format!(
-            "| {implementation} | `{attach}` | {real} | {embedded} |\n"
-        ));
+        let _ = writeln!(table, "| {implementation} | `{attach}` | {real} | {embedded} |");
     }
     let (before, rest) = page.split_once(BEGIN).context("the page has no table of runs")?;
     let (_, after) = rest.split_once(END).context("the table of runs does not end")?;

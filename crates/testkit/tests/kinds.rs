@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 }
 
 /// A pod template within the restricted profile.
-fn template(container: Value) -> Value {
+fn template(container: &Value) -> Value {
     let mut template = json!({"spec": {
         "terminationGracePeriodSeconds": 1,
         "securityContext": {
@@ -67,10 +67,10 @@ fn template(container: Value) -> Value {
 fn bdap(name: &str, workers: u32) -> Value {
     let script = "cat $OMPI_MCA_orte_default_hostfile && exec mpirun.openmpi -np 2 --hostfile \
                   $OMPI_MCA_orte_default_hostfile /usr/local/bin/allreduce-openmpi4";
-    let mut launcher = template(json!({"command": ["/bin/sh", "-c"], "args": [script]}));
+    let mut launcher = template(&json!({"command": ["/bin/sh", "-c"], "args": [script]}));
     launcher["spec"]["restartPolicy"] = "Never".into();
     launcher["metadata"] = json!({"labels": {"course": "ml"}});
-    let worker = template(json!({
+    let worker = template(&json!({
         "command": ["/bin/sh", "-c"],
         "args": ["touch /tmp/ready.txt && exec sleep infinity"],
         "readinessProbe": {"exec": {"command": ["cat", "/tmp/ready.txt"]}, "periodSeconds": 1},
@@ -94,10 +94,10 @@ fn kubeflow(name: &str, run_policy: &Value) -> Value {
             "runPolicy": run_policy,
             "sshAuthMountPath": "/home/mpiuser/.ssh",
             "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "template": template(json!({"command": command}))},
+                "Launcher": {"replicas": 1, "template": template(&json!({"command": command}))},
                 "Worker": {
                     "replicas": 2,
-                    "template": template(json!({
+                    "template": template(&json!({
                         "command": ["/usr/sbin/sshd"],
                         "args": ["-De"],
                         "readinessProbe": {"tcpSocket": {"port": 2222}},
@@ -123,9 +123,8 @@ fn condition(lab: &Lab, what: &str, kind: &str, wanted: &str) -> Value {
         let pods = lab.get("pods");
         let pods = pods["items"].as_array().into_iter().flatten();
         let names = pods.filter_map(|pod| pod["metadata"]["name"].as_str());
-        let logs: String = names
-            .map(|pod| format!("{pod}: {}\n", lab.try_logs(pod).unwrap_or_default()))
-            .collect();
+        let logs = names.map(|pod| format!("{pod}: {}", lab.try_logs(pod).unwrap_or_default()));
+        let logs = logs.collect::<Vec<_>>().join("\n");
         let child = lab.get("tj");
         Err(format!(
             "{:#}\n{:#}\n{logs}",

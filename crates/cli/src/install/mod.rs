@@ -44,6 +44,10 @@ Examples:
 
   # A base for kustomize:
   trainyard install --output-dir trainyard/base")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "flags, each of which is given or not"
+)]
 pub struct Args {
     /// The namespace of the operator.
     ///

@@ -4,7 +4,8 @@
 //! `/etc/mpi/kubexec.sh` does it use it, for its own checks and for Gloo as well; with any other value it calls ssh.
 
 use trainyard_api::{
-    Dependency, FieldError, HorovodController, HorovodOptions, MpiAttach, RestartPolicy, TrainingJob,
+    Dependency, FieldError, HorovodController, HorovodOptions, MpiAttach, MpiImplementation, RestartPolicy,
+    TrainingJob,
 };
 
 use super::launching::field;
@@ -81,7 +82,8 @@ impl Framework for Horovod {
             given.env.retain(|(name, _)| WITHOUT_MPI.contains(&&**name));
         }
         let mut add = |name: &str, value: String| given.env.push((name.to_owned(), value));
-        let is_open_mpi = options(job.object).implementation.unwrap_or_default() == Default::default();
+        let is_open_mpi =
+            options(job.object).implementation.unwrap_or_default() == MpiImplementation::OpenMPI;
         if !is_open_mpi && mpi::attach(job.object) != MpiAttach::Ssh {
             add(REMOTE_SHELL, SHELL.to_owned());
         }

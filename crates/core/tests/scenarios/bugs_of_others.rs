@@ -41,7 +41,8 @@ fn start(world: &World, role: &str) -> Start {
 
 fn problems(job: &TrainingJob) -> String {
     let errors = Job::parse(job).err().unwrap_or_default();
-    errors.iter().map(|error| format!("{error}\n")).collect()
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    errors.join("\n")
 }
 
 #[test]

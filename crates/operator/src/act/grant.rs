@@ -55,11 +55,11 @@ impl Hands {
             Ok(_) => Ok(()),
             Err(Failure::Exists) => {
                 let found = self.claim(target, child, &name).await?;
-                let Some(mut patch) = parts else { return Ok(()) };
+                let Some(mut changes) = parts else { return Ok(()) };
                 // Another one of this name, made meanwhile, is not touched.
-                patch["metadata"] = json!({"uid": found.metadata.uid});
+                changes["metadata"] = json!({"uid": found.metadata.uid});
                 let path = child.path(&target.key.namespace, &name).by_us();
-                let request = request(Method::PATCH, &path, Answer::Metadata, Some(&patch))?;
+                let request = request(Method::PATCH, &path, Answer::Metadata, Some(&changes))?;
                 self.send::<SlimPod>(target.term, request).await.map(drop)
             }
             Err(failure) => {
