@@ -335,7 +335,7 @@ fn names_in_the_rules_of_completion_are_bounded_and_unique() {
 #[case("spec.roles[].placement.spread", "enum", json!(["Required", "Preferred"]))]
 #[case("spec.framework.pytorch.masterService", "enum", json!(["Headless", "ClusterIP"]))]
 #[case("spec.framework.mpi.implementation", "enum", json!(["OpenMPI", "MPICH", "Intel"]))]
-#[case("spec.framework.mpi.attach", "enum", json!(["Agent", "Ssh"]))]
+#[case("spec.framework.mpi.attach", "enum", json!(["Agent", "Ssh", "Exec"]))]
 #[case("spec.framework.mpi.slotsPerWorker", "minimum", json!(1.0))]
 #[case("spec.framework.mpi.hostFiles", "maxItems", json!(8))]
 #[case("spec.framework.mpi.hostFiles", "x-kubernetes-list-map-keys", json!(["path"]))]

@@ -65,7 +65,7 @@ fn pods(
 #[case::one_failed_before_it_ran(        RolePhase::Pending,   [0, 0, 1, 2, 0, 0, 0], RolePhase::Failed,    RoleWhy::PodFailed)]
 #[case::one_is_replaced(                 RolePhase::Running,   [2, 0, 0, 0, 1, 0, 0], RolePhase::Starting,  RoleWhy::Plain)]
 #[case::one_is_being_removed(            RolePhase::Running,   [2, 0, 0, 0, 0, 1, 0], RolePhase::Starting,  RoleWhy::Plain)]
-#[case::one_is_missing(                  RolePhase::Running,   [2, 0, 0, 0, 0, 0, 1], RolePhase::Running,   RoleWhy::Plain)]
+#[case::one_is_missing(                  RolePhase::Running,   [2, 0, 0, 0, 0, 0, 1], RolePhase::Starting,  RoleWhy::Plain)]
 #[case::failed_stays(                    RolePhase::Failed,    [0, 3, 0, 0, 0, 0, 0], RolePhase::Failed,    RoleWhy::Plain)]
 #[case::succeeded_stays(                 RolePhase::Succeeded, [0, 0, 3, 0, 0, 0, 0], RolePhase::Succeeded, RoleWhy::Plain)]
 fn a_role_that_restarts_on_failure(

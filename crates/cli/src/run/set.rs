@@ -315,7 +315,7 @@ mod tests {
         );
         let found = refused("zzz.a");
         assert!(
-            found.contains("no \"zzz\" in spec: there are completion, framework, "),
+            found.contains("no \"zzz\" in spec: there are completion, dialect, framework, "),
             "{found}"
         );
         assert!(

@@ -6,6 +6,7 @@ use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde_json::Value;
 use trainyard_api::Progress;
 
 use super::{Observer, Place, Refused};
@@ -53,8 +54,10 @@ pub(super) async fn take(
 
 /// What a body says, within the limits of the status.
 fn read(body: &[u8]) -> Result<Progress, String> {
-    let said: Progress =
-        serde_json::from_slice(body).map_err(|error| format!("that is no progress: {error}"))?;
+    let no_progress = |error: serde_json::Error| format!("that is no progress: {error}");
+    // As an object alone: serde would take a list for the fields in their order, too.
+    let said: serde_json::Map<String, Value> = serde_json::from_slice(body).map_err(no_progress)?;
+    let said: Progress = serde_json::from_value(Value::Object(said)).map_err(no_progress)?;
     let negative = [said.step, said.total]
         .into_iter()
         .flatten()
