@@ -1,6 +1,6 @@
 //! The operator as a platform engineer meets it: its own image, installed by kubectl, webhooks called by the API server.
 //!
-//! One installation serves all tests of this file, in the order of their names, one at a time: run it by
+//! One installation serves all tests, in the order of their names, one at a time: run it by
 //! `make test-install`, which sets `TRAINYARD_BIN` and `TRAINYARD_IMAGE`.
 
 #![allow(
@@ -8,6 +8,8 @@
     clippy::panic,
     reason = "helpers of tests are tests, which clippy.toml lets unwrap"
 )]
+
+mod t5_launchers;
 
 use std::process::Command;
 use std::thread;
@@ -127,7 +129,15 @@ fn t1_applies_by_client_and_by_server_twice_and_becomes_ready() {
     cluster()
         .load_image(variable("TRAINYARD_IMAGE").as_ref())
         .unwrap();
-    let manifests = trainyard(&["install", "--image", IMAGE]);
+    let kinds = "--compat=kubeflow-mpi,bdap-mpi";
+    let manifests = trainyard(&["install", "--image", IMAGE, "--exec", kinds]);
+    let definitions = trainyard(&["install", kinds, "--compat-crds-only"]);
+    cluster()
+        .kubectl(&["create", "-f", "-"], Some(&definitions))
+        .unwrap();
+    // A definition that is there is left alone.
+    let again = cluster().kubectl(&["create", "-f", "-"], Some(&definitions));
+    assert!(format!("{:#}", again.unwrap_err()).contains("already exists"));
     for options in [
         &["apply", "-f", "-"][..],
         &["apply", "--server-side", "--force-conflicts", "-f", "-"],
@@ -266,23 +276,6 @@ fn t5_pytorch_trains_on_two_nodes() {
     assert!(final_loss(&log) < 1e-2, "{log}");
     assert!(log.contains("rank 0 of 2"), "{log}");
     kubectl("delete tj -n users pytorch-ddp");
-}
-
-#[test]
-fn t5_mpi_adds_up_on_two_nodes() {
-    cluster().load_image(&images::mpi().unwrap()).unwrap();
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/mpi/job.yaml");
-    let example = std::fs::read_to_string(example).unwrap();
-    let manifest = example
-        .replace("  name: mpi\nspec", "  name: mpi\n  namespace: users\nspec")
-        .replace("example/openmpi:1", images::MPI);
-    apply(&manifest).unwrap();
-    phase("users", "mpi", "Succeeded");
-    let log = kubectl("logs -n users mpi-launcher-0");
-    assert!(log.contains("4 processes on 2 hosts: the sum is 10"), "{log}");
-    let secret = json("get secret -n users mpi-mpi");
-    assert_eq!(secret["metadata"]["ownerReferences"][0]["name"], "mpi");
-    kubectl("delete tj -n users mpi");
 }
 
 /// A job of a launcher that waits, inside of its pod, until the workers are ready; these are when they are told so.
