@@ -26,7 +26,7 @@ const DEEPSPEED_SOURCE: &str = "deepspeed==0.14.4";
 const HJSON: &str = "hjson==3.1.0";
 
 /// What both need when they run. The shell of busybox would take its own `hostname`, which does not know what is asked of it.
-const RUN: [&str; 14] = [
+const RUN: [&str; 16] = [
     "dash",
     "hostname",
     "numactl",
@@ -34,10 +34,12 @@ const RUN: [&str; 14] = [
     "python3-cffi-backend",
     "python3-cloudpickle",
     "python3-cpuinfo",
+    "python3-distutils",
     "python3-mpi4py",
     "python3-packaging",
     "python3-psutil",
     "python3-pydantic",
+    "python3-setuptools",
     "python3-torch",
     "python3-tqdm",
     "python3-yaml",
