@@ -1,6 +1,7 @@
 """Fits y = x w with DeepSpeed. A process sees only some of the inputs at work, so that no process finds w without the others."""
 
 import argparse
+import os
 import socket
 
 import deepspeed
@@ -36,3 +37,5 @@ for step in range(60):
 loss = torch.nn.functional.mse_loss(engine(inputs), inputs @ truth).item()
 print(f"rank {rank} of {size} on {socket.gethostname()}: loss {loss:.6f}", flush=True)
 assert loss < 0.001
+# All work is done. PyTorch 1.13 now and then aborts while it takes the process group apart: leave without.
+os._exit(0)
