@@ -72,13 +72,15 @@ fn launch(framework: &str, options: &Value, script: &str) -> Value {
     manifest
 }
 
-/// Where the processes that have learnt it have run, in the order of ranks. Each says so in a line of its own, after whatever
-/// its launcher puts before it.
+/// Where the processes that have learnt it have run, in the order of ranks. Each says so in one sentence, after whatever its
+/// launcher puts before it; mpirun may put what another says after it.
 fn hosts(log: &str, of: usize, how: &str) -> Vec<String> {
     let said = |rank: usize| {
         let begin = format!("rank {rank} of {of} on ");
-        let (_, line) = log.lines().find_map(|line| line.split_once(&*begin))?;
-        let (host, loss) = line.split_once(&format!("{how}: loss "))?;
+        let (_, rest) = log.split_once(&*begin)?;
+        let (host, rest) = rest.split_once(&format!("{how}: loss "))?;
+        let end = rest.find(|c: char| c != '.' && !c.is_ascii_digit());
+        let loss = rest.get(..end.unwrap_or(rest.len()))?;
         (loss.parse::<f64>().ok()? < 0.001).then(|| host.to_owned())
     };
     (0..of).map_while(said).collect()
