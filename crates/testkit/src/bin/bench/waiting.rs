@@ -41,6 +41,9 @@ const OBSERVER: &str = "127.77.0.1";
 const NAMESPACE: &str = "bench-observer";
 /// How long the operator is away.
 const OUTAGE: Duration = Duration::from_secs(5);
+/// How often a connection is tried, and how long after the last try.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(500);
 /// How many connections or tokens are asked for at once.
 const AT_ONCE: usize = 32;
 
@@ -151,7 +154,7 @@ impl Session {
         let alone = operator.current_memory()?;
         let begun = Instant::now();
         let connections: Vec<Result<TlsStream<TcpStream>>> = futures::stream::iter(0..more)
-            .map(|number| listen(&tls, host, patient[number % patient.len()]))
+            .map(|number| insist(&tls, host, patient[number % patient.len()]))
             .buffer_unordered(AT_ONCE)
             .collect()
             .await;
@@ -374,6 +377,18 @@ fn follow(mut child: tokio::process::Child, told: mpsc::UnboundedSender<()>) -> 
         Ok(())
     });
     Agent { ended, task }
+}
+
+/// Asks until it is answered: an agent, too, comes again where a crowd pushes it out.
+async fn insist(tls: &TlsConnector, host: &str, waiter: &Waiter) -> Result<TlsStream<TcpStream>> {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        match listen(tls, host, waiter).await {
+            Err(_) if attempts < ATTEMPTS => tokio::time::sleep(PAUSE).await,
+            answered => return answered,
+        }
+    }
 }
 
 /// Asks as an agent does, and returns when the first line has come.
