@@ -12,18 +12,7 @@ use serde_json::{Value, json};
 use trainyard_testkit::images;
 use trainyard_testkit::lab::{self, Image, Lab, Role, job};
 
-const IMAGES: &[Image] = &[
-    Image {
-        name: images::AGENT,
-        archive: images::agent,
-        root: images::agent_root,
-    },
-    Image {
-        name: images::HOROVOD,
-        archive: images::horovod,
-        root: images::horovod_root,
-    },
-];
+const IMAGES: &[Image] = &[Image::AGENT, Image::HOROVOD];
 
 fn main() -> ExitCode {
     lab::main_with(

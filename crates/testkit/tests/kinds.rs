@@ -11,18 +11,7 @@ use serde_json::{Value, json};
 use trainyard_testkit::images;
 use trainyard_testkit::lab::{self, Image, Lab};
 
-const IMAGES: &[Image] = &[
-    Image {
-        name: images::AGENT,
-        archive: images::agent,
-        root: images::agent_root,
-    },
-    Image {
-        name: images::MPI,
-        archive: images::mpi,
-        root: images::mpi_root,
-    },
-];
+const IMAGES: &[Image] = &[Image::AGENT, Image::MPI];
 
 const BDAP: &str = "mpijob.batch.test.bdap.com";
 const KUBEFLOW: &str = "mpijob.kubeflow.org";
@@ -45,22 +34,8 @@ fn main() -> ExitCode {
     )
 }
 
-/// A pod template within the restricted profile.
 fn template(container: &Value) -> Value {
-    let mut template = json!({"spec": {
-        "terminationGracePeriodSeconds": 1,
-        "securityContext": {
-            "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [{
-            "name": "main",
-            "image": images::MPI,
-            "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
-        }],
-    }});
-    let main = template["spec"]["containers"][0].as_object_mut().unwrap();
-    main.extend(container.as_object().unwrap().clone());
-    template
+    lab::template(images::MPI, container)
 }
 
 /// A job of a launcher that runs two ranks and says which hosts it was given.

@@ -13,18 +13,7 @@ use serde_json::{Value, json};
 use trainyard_testkit::lab::{self, Image, Lab, Role, job};
 use trainyard_testkit::{images, seen};
 
-const IMAGES: &[Image] = &[
-    Image {
-        name: images::AGENT,
-        archive: images::agent,
-        root: images::agent_root,
-    },
-    Image {
-        name: images::MPI,
-        archive: images::mpi,
-        root: images::mpi_root,
-    },
-];
+const IMAGES: &[Image] = &[Image::AGENT, Image::MPI];
 
 fn main() -> ExitCode {
     lab::main_with(

@@ -38,6 +38,27 @@ pub struct Image {
     pub root: fn() -> Result<PathBuf>,
 }
 
+impl Image {
+    /// The agent.
+    pub const AGENT: Self = Self {
+        name: images::AGENT,
+        archive: images::agent,
+        root: images::agent_root,
+    };
+    /// With implementations of MPI.
+    pub const MPI: Self = Self {
+        name: images::MPI,
+        archive: images::mpi,
+        root: images::mpi_root,
+    };
+    /// With Horovod and `DeepSpeed`.
+    pub const HOROVOD: Self = Self {
+        name: images::HOROVOD,
+        archive: images::horovod,
+        root: images::horovod_root,
+    };
+}
+
 /// The embedded cluster that the scenarios of this process share.
 pub struct Embedded {
     cluster: local::Cluster,

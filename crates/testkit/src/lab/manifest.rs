@@ -32,6 +32,27 @@ impl<'a> Role<'a> {
     }
 }
 
+/// A pod template within the restricted profile, with one container of an image and these further fields.
+///
+/// # Panics
+/// If the fields are no object.
+pub fn template(image: &str, container: &Value) -> Value {
+    let mut template = serde_json::json!({"spec": {
+        "terminationGracePeriodSeconds": 1,
+        "securityContext": {
+            "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [{
+            "name": "main",
+            "image": image,
+            "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
+        }],
+    }});
+    let main = template["spec"]["containers"][0].as_object_mut().unwrap();
+    main.extend(container.as_object().unwrap().clone());
+    template
+}
+
 /// A manifest of a job whose pods run shell scripts, within the restricted profile. `more` are further fields of the
 /// spec, as YAML in braces.
 ///
@@ -42,18 +63,7 @@ pub fn job(name: &str, framework: &str, roles: &[Role<'_>], more: &str) -> Strin
         let mut value = serde_json::json!({
             "name": role.name,
             "replicas": role.replicas,
-            "template": {"spec": {
-                "terminationGracePeriodSeconds": 1,
-                "securityContext": {
-                    "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"},
-                },
-                "containers": [{
-                    "name": "main",
-                    "image": crate::images::BUSYBOX,
-                    "command": ["sh", "-c", role.script],
-                    "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
-                }],
-            }},
+            "template": template(crate::images::BUSYBOX, &serde_json::json!({"command": ["sh", "-c", role.script]})),
         });
         merge(&mut value, role.more);
         value

@@ -27,7 +27,7 @@ use crate::operator::Operator;
 use backend::Backend;
 pub use backend::{Image, main, main_with};
 pub use follow::{Change, Follow};
-pub use manifest::{Role, job};
+pub use manifest::{Role, job, template};
 use objects::{Wanted, kind_of, resource_of};
 
 /// How long anything may take before a test gives up; far longer than it should, so that a busy machine fails none.

@@ -1,7 +1,7 @@
 //! Launchers and workers, with an operator that has the rights which were installed and no more.
 
 use serde_json::{Value, json};
-use trainyard_testkit::images;
+use trainyard_testkit::{images, lab};
 
 use super::{apply, cluster, eventually, json, kubectl, phase};
 
@@ -41,19 +41,7 @@ fn mpi_adds_up_over_exec_with_rights_that_the_operator_may_give() {
 }
 
 fn template(container: &Value) -> Value {
-    let mut template = json!({"spec": {
-        "terminationGracePeriodSeconds": 1,
-        "securityContext": {"runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
-        "containers": [{
-            "name": "main",
-            "image": images::MPI,
-            "imagePullPolicy": "IfNotPresent",
-            "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
-        }],
-    }});
-    let main = template["spec"]["containers"][0].as_object_mut().unwrap();
-    main.extend(container.as_object().unwrap().clone());
-    template
+    lab::template(images::MPI, container)
 }
 
 #[test]
