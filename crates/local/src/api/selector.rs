@@ -106,6 +106,13 @@ impl Selector {
     }
 }
 
+/// The name that a selector of fields asks for, if it asks for one.
+pub(crate) fn name_in(fields: &str) -> Result<Option<String>, Refusal> {
+    let mut fields = parse_fields(fields)?.into_iter();
+    let named = fields.find(|(field, equal, _)| field == "metadata.name" && *equal);
+    Ok(named.map(|(_, _, name)| name))
+}
+
 /// `name=value`, `name==value`, `name!=value`, with commas between them; a backslash takes a sign as it is.
 fn parse_fields(text: &str) -> Result<Vec<(String, bool, String)>, Refusal> {
     let mut terms = vec![String::new()];

@@ -115,6 +115,15 @@ pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Refusal {
     with(refusal(403, "Forbidden", message), about(kind, name))
 }
 
+/// The same, of an object or of all of a kind.
+pub(crate) fn forbidden_to(kind: &Kind, name: Option<&str>, why: &str) -> Refusal {
+    let Some(name) = name else {
+        let message = format!("{} is forbidden: {why}", kind.qualified());
+        return with(refusal(403, "Forbidden", message), about(kind, ""));
+    };
+    forbidden(kind, name, why)
+}
+
 /// It is not known who asks.
 pub(crate) fn unauthorized() -> Refusal {
     refusal(401, "Unauthorized", "Unauthorized")

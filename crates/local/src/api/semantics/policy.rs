@@ -11,7 +11,7 @@ use super::super::store::Object;
 use super::meta;
 use super::rules::{Rules, Source, through};
 
-/// The rules of RoleBindings. Who may do what is written down and not enforced: there is one user.
+/// The rules of RoleBindings. What they say holds for pods, at their door; who is in this process may do everything.
 pub(crate) struct RoleBindings;
 
 impl Rules for RoleBindings {

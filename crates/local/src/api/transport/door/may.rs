@@ -23,8 +23,8 @@ pub(super) struct Wish<'a> {
     pub(super) name: Option<&'a str>,
 }
 
-/// Whether somebody may do what is wanted. There are no roles for the whole cluster here: nobody may anything in all
-/// namespaces.
+/// Whether somebody may do what is wanted. There are no roles of the whole cluster here: nobody may anything in all
+/// namespaces, and a binding to such a role gives nothing.
 pub(super) fn does(shared: &Shared, caller: &Caller, wish: &Wish<'_>) -> bool {
     if wish.namespace.is_empty() {
         return false;
@@ -45,13 +45,17 @@ fn typed<T: DeserializeOwned>(object: serde_json::Map<String, Value>) -> Option<
 }
 
 fn binds(binding: &RoleBinding, caller: &Caller, namespace: &str) -> bool {
-    let subjects = binding.subjects.iter().flatten();
-    subjects
-        .filter(|subject| subject.kind == "ServiceAccount")
-        .any(|subject| {
-            subject.name == caller.account
-                && subject.namespace.as_deref().unwrap_or(namespace) == caller.namespace
-        })
+    let mut subjects = binding.subjects.iter().flatten();
+    subjects.any(|subject| match &*subject.kind {
+        "ServiceAccount" => {
+            let of = subject.namespace.as_deref().filter(|of| !of.is_empty());
+            subject.name == caller.account && of.unwrap_or(namespace) == caller.namespace
+        }
+        // These belong to no namespace, whatever is written.
+        "User" => subject.name == caller.to_string(),
+        "Group" => caller.is_in(&subject.name),
+        _ => false,
+    })
 }
 
 fn role(shared: &Shared, binding: &RoleBinding, namespace: &str) -> Option<Role> {
@@ -64,10 +68,12 @@ fn role(shared: &Shared, binding: &RoleBinding, namespace: &str) -> Option<Role>
 fn permits(rule: &PolicyRule, wish: &Wish<'_>) -> bool {
     let has = |list: &[String], wanted: &str| list.iter().any(|item| item == wanted || item == ANY);
     let listed = |list: &Option<Vec<String>>, wanted: &str| has(list.as_deref().unwrap_or_default(), wanted);
+    // Rules may be for one subresource of whatever has it.
+    let part = wish.resource.split_once('/').map(|(_, part)| format!("*/{part}"));
     let names = rule.resource_names.as_deref().unwrap_or_default();
     has(&rule.verbs, wish.verb)
         && listed(&rule.api_groups, wish.group)
-        && listed(&rule.resources, wish.resource)
+        && (listed(&rule.resources, wish.resource) || part.is_some_and(|part| listed(&rule.resources, &part)))
         && (names.is_empty()
             || wish
                 .name
@@ -87,6 +93,10 @@ mod tests {
     #[case(json!({"verbs": ["*"]}), true)]
     #[case(json!({"apiGroups": ["apps"]}), false)]
     #[case(json!({"resources": ["pods"]}), false)]
+    #[case(json!({"resources": ["*"]}), true)]
+    #[case(json!({"resources": ["*/exec"]}), true)]
+    #[case(json!({"resources": ["*/log"]}), false)]
+    #[case(json!({"resources": ["pods/*"]}), false)]
     #[case(json!({"resourceNames": ["w-1"]}), false)]
     #[case(json!({"resourceNames": []}), true)]
     fn a_rule_permits_what_it_names(#[case] change: Value, #[case] expected: bool) {

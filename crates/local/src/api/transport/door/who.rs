@@ -22,6 +22,15 @@ impl fmt::Display for Caller {
     }
 }
 
+impl Caller {
+    /// Whether it belongs to a group of users. Service accounts belong to a few, always.
+    pub(super) fn is_in(&self, group: &str) -> bool {
+        let accounts = "system:serviceaccounts";
+        let of_namespace = || group.strip_prefix(accounts)?.strip_prefix(':');
+        group == "system:authenticated" || group == accounts || of_namespace() == Some(&self.namespace)
+    }
+}
+
 /// What a token says.
 #[derive(Deserialize)]
 struct Claims {
@@ -38,6 +47,7 @@ struct Holder {
     namespace: String,
     serviceaccount: Named,
     pod: Option<Named>,
+    secret: Option<Named>,
 }
 
 #[derive(Deserialize)]
@@ -49,7 +59,8 @@ struct Named {
 /// Who has sent a request with these headers; `None` if that is not known.
 pub(super) fn calls(shared: &Shared, headers: &HeaderMap) -> Option<Caller> {
     let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-    let token = given.strip_prefix("Bearer ")?.trim();
+    let (scheme, token) = given.split_once(' ')?;
+    let token = Some(token.trim()).filter(|_| scheme.eq_ignore_ascii_case("Bearer"))?;
     let claims: Claims = serde_json::from_slice(&shared.signer.verify(token)?).ok()?;
     let now = shared.environment.now().as_second();
     let is_for_us = claims.iss == ISSUER && claims.aud.iter().any(|audience| audience == ISSUER);
@@ -60,6 +71,7 @@ pub(super) fn calls(shared: &Shared, headers: &HeaderMap) -> Option<Caller> {
         namespace,
         serviceaccount,
         pod,
+        secret,
     } = claims.holder;
     // It lives and dies with what it was made for.
     let exists = |plural: &str, named: &Named| {
@@ -67,7 +79,9 @@ pub(super) fn calls(shared: &Shared, headers: &HeaderMap) -> Option<Caller> {
         let found = kind.and_then(|kind| shared.store.get(kind.table, &key(&namespace, &named.name)));
         found.is_some_and(|found| *found.head.uid == *named.uid)
     };
-    let is_alive = exists("serviceaccounts", &serviceaccount) && pod.is_none_or(|pod| exists("pods", &pod));
+    let is_alive = exists("serviceaccounts", &serviceaccount)
+        && pod.is_none_or(|pod| exists("pods", &pod))
+        && secret.is_none_or(|secret| exists("secrets", &secret));
     is_alive.then_some(Caller {
         namespace,
         account: serviceaccount.name,
