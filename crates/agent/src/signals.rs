@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,8 +11,9 @@ use signal_hook::consts::{
     SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGTERM, SIGTSTP, SIGURG, SIGUSR1,
     SIGUSR2, SIGVTALRM, SIGWINCH, SIGXCPU, SIGXFSZ,
 };
-use signal_hook::flag::register_conditional_shutdown;
+use signal_hook::flag::{self, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::pipe;
 
 /// What a shell adds to the number of the signal that ended a program.
 pub const ENDED_BY_SIGNAL: i32 = 128;
@@ -64,12 +66,40 @@ impl Ending {
         })
     }
 
+    /// From now on they do not, but ring a bell.
+    pub fn ring(self, bell: &UnixStream) -> io::Result<Told> {
+        let mut flags = Vec::with_capacity(self.signals.len());
+        for &signal in self.signals {
+            let flag = Arc::new(AtomicBool::new(false));
+            flag::register(signal, flag.clone())?;
+            // After the flag: whoever hears it looks at that.
+            pipe::register(signal, bell.try_clone()?)?;
+            flags.push((signal, flag));
+        }
+        // A signal that came in between has ended the process, as one a moment before would have done.
+        self.ends.store(false, Ordering::SeqCst);
+        Ok(Told(flags))
+    }
+
     /// From now on they do not.
     pub fn listen(self) -> io::Result<Signals> {
         // A signal that comes in between ends the process, as one a moment ago would have done.
         let signals = Signals::new(self.signals)?;
         self.ends.store(false, Ordering::SeqCst);
         Ok(signals)
+    }
+}
+
+/// Signals that have come and were not looked at.
+#[derive(Debug)]
+pub struct Told(Vec<(c_int, Arc<AtomicBool>)>);
+
+impl Told {
+    /// One of them, if there is any.
+    pub fn take(&self) -> Option<c_int> {
+        let mut flags = self.0.iter();
+        let told = flags.find(|(_, flag)| flag.swap(false, Ordering::SeqCst));
+        told.map(|(signal, _)| *signal)
     }
 }
 

@@ -137,11 +137,15 @@ pub struct Answer<'a> {
 
 impl Observer {
     /// Asks for a path, which must need no escapes. The answer is lines.
+    ///
+    /// It asks for an upgrade to nothing but lines, which spares the observer the buffers of a connection that may last for
+    /// hours, of which it has thousands.
     pub fn ask(&self, path: &str) -> Result<Answer<'_>, Failure> {
-        self.send("GET", path, "", "")
+        let line = format!("GET {path} HTTP/1.1");
+        self.send(&line, "Connection: Upgrade\r\nUpgrade: trainyard-lines\r\n", "")
     }
 
-    fn send(&self, method: &str, path: &str, head: &str, body: &str) -> Result<Answer<'_>, Failure> {
+    fn send(&self, line: &str, head: &str, body: &str) -> Result<Answer<'_>, Failure> {
         let token = token::read(&self.token_file).map_err(|problem| Failure::Token {
             file: self.token_file.clone(),
             problem,
@@ -149,7 +153,7 @@ impl Observer {
         let mut connection = Connection::open(&self.address, &self.tls, &self.patience)?;
         connection.allow(self.patience.silence);
         let failed = |problem| self.failed(problem);
-        let request = self.request(method, path, &token, head) + body;
+        let request = self.request(line, &token, head) + body;
         let sent = connection.write_all(request.as_bytes());
         sent.and_then(|()| connection.flush())
             .map_err(|error| failed(error.into()))?;
@@ -166,12 +170,12 @@ impl Observer {
             "Content-Type: application/json\r\nContent-Length: {}\r\n",
             body.len()
         );
-        self.send("PUT", path, &head, body).map(drop)
+        self.send(&format!("PUT {path} HTTP/1.0"), &head, body).map(drop)
     }
 
-    fn request(&self, method: &str, path: &str, token: &str, more: &str) -> String {
+    fn request(&self, line: &str, token: &str, more: &str) -> String {
         format!(
-            "{method} {path} HTTP/1.0\r\n\
+            "{line}\r\n\
              Host: {host}\r\n\
              Authorization: Bearer {token}\r\n\
              Accept: application/x-ndjson\r\n\

@@ -31,9 +31,7 @@ pub enum AnswerError {
     #[error("answers with a head of more than {LONGEST_HEAD} bytes")]
     LongHead,
     /// The answer is wrapped in a way that was not asked for.
-    #[error(
-        "answers with a transfer encoding, which HTTP/1.0 does not have; reach it without a proxy in between"
-    )]
+    #[error("answers with a transfer encoding instead of lines alone; reach it without a proxy in between")]
     Encoded,
     /// It does not do what it was asked to.
     #[error("answers {status}: {sentence}")]
@@ -69,7 +67,7 @@ pub struct Lines<R> {
 }
 
 impl<R: Read> Lines<R> {
-    /// Reads the head of the answer. Anything but 200 is an error that says what the server says.
+    /// Reads the head of the answer. Anything but 200 or an upgrade is an error that says what the server says.
     pub fn begin(source: R) -> Result<Self, AnswerError> {
         let mut lines = Self {
             source,
@@ -89,7 +87,7 @@ impl<R: Read> Lines<R> {
         if head.encoded {
             return Err(AnswerError::Encoded);
         }
-        if head.status == 200 {
+        if matches!(head.status, 101 | 200) {
             Ok(lines)
         } else {
             Err(lines.refusal(head))

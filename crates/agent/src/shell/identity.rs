@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::Resumption;
+use rustls::crypto::ring::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
-use rustls::{AlertDescription, ClientConfig, RootCertStore, ServerConfig};
+use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
 use super::link::LinkError;
 
@@ -127,6 +128,19 @@ pub(super) fn server_name() -> Result<ServerName<'static>, LinkError> {
     ServerName::try_from(NAME).map_err(|error| LinkError::Io(io::Error::other(error)))
 }
 
+/// Whether the other side has shown a certificate, and it is not of this job: of another one, or of a former one of the same
+/// name. One of this job that is not valid at this time is what this side has, too.
+pub(super) fn is_of_another_job(error: &rustls::Error) -> bool {
+    use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
+    match error {
+        rustls::Error::InvalidCertificate(problem) => !matches!(
+            problem,
+            Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. }
+        ),
+        _ => false,
+    }
+}
+
 /// What a failure of TLS means here, said of the other side.
 pub(super) fn explain(error: &rustls::Error) -> String {
     use AlertDescription as Alert;
@@ -149,8 +163,13 @@ pub(super) fn explain(error: &rustls::Error) -> String {
     }
 }
 
+/// As the library has it, but for the order of suites: the first that a client names is taken, and to agree on keys costs least with
+/// the hash that processors know.
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
+    let mut provider = ring::default_provider();
+    let first = TLS13_AES_128_GCM_SHA256.suite();
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != first);
+    Arc::new(provider)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, IdentityError> {

@@ -125,10 +125,11 @@ impl Link {
                 Err(error)
             };
         }
-        let now = Instant::now();
-        let heartbeat = (self.heartbeat + HEARTBEAT).saturating_duration_since(now);
-        let until = until.map_or(HEARTBEAT, |until| until.saturating_duration_since(now));
-        if self.poll(others, heartbeat.min(until))? {
+        // Silence is noticed when it is due, and not only at the heartbeat after that.
+        let due = [self.heartbeat + HEARTBEAT, self.heard + self.patience];
+        let due = due.into_iter().chain(until).min();
+        let left = due.map_or(HEARTBEAT, |due| due.saturating_duration_since(Instant::now()));
+        if self.poll(others, left)? {
             self.receive()
         } else if self.heard.elapsed() >= self.patience {
             // Only when there was nothing to read: it may be this side that was stopped for a while.

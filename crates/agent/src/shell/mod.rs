@@ -12,6 +12,7 @@ mod link;
 pub mod server;
 mod wire;
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,12 +33,51 @@ const DEFAULT_IDENTITY: &str = "/var/run/trainyard-identity";
 const CHUNK: usize = 16 * 1024 - 64;
 
 const PORT: &str = "TRAINYARD_SHELL_PORT";
+const SILENCE: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
+/// Within less than two heartbeats nobody can be missed; more than a day is as good as never.
+const SILENCES: RangeInclusive<u64> = 2..=86_400;
 
 fn port(environment: Environment<'_>) -> Result<u16, SettingError> {
     let port = settings::optional(environment, PORT, "a port from 0 to 65535")?;
     Ok(port.unwrap_or(DEFAULT_PORT))
 }
 
+/// How long the other side may be silent, if somebody has said so.
+fn silence(environment: Environment<'_>) -> Result<Option<Duration>, SettingError> {
+    let (least, most) = (SILENCES.start(), SILENCES.end());
+    let what = format!("a whole number of seconds from {least} to {most}");
+    match settings::optional(environment, SILENCE, &what)? {
+        Some(seconds) if !SILENCES.contains(&seconds) => Err(SettingError::Senseless {
+            name: SILENCE,
+            problem: format!("must be {what}; it is {seconds}"),
+        }),
+        seconds => Ok(seconds.map(Duration::from_secs)),
+    }
+}
+
 fn identity_directory(environment: Environment<'_>) -> PathBuf {
     settings::file(environment, "TRAINYARD_IDENTITY", DEFAULT_IDENTITY)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("", Ok(None))]
+    #[case("2", Ok(Some(2)))]
+    #[case("86400", Ok(Some(86_400)))]
+    #[case("1", Err("it is 1"))]
+    #[case("86401", Err("it is 86401"))]
+    #[case("-3", Err("it is \"-3\""))]
+    #[case("4s", Err("it is \"4s\""))]
+    fn silence_has_bounds(#[case] value: &str, #[case] expected: Result<Option<u64>, &str>) {
+        let found = silence(&|name| (name == SILENCE).then(|| value.into()));
+        let found = found.map(|time| time.map(|time| time.as_secs()));
+        let begin = "TRAINYARD_SHELL_SILENCE_SECONDS must be a whole number of seconds from 2 to 86400; ";
+        let expected = expected.map_err(|end| format!("{begin}{end}"));
+        assert_eq!(found.map_err(|error| error.to_string()), expected);
+    }
 }

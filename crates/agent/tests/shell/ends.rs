@@ -3,12 +3,15 @@
 use std::fs::File;
 use std::io::Read;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rstest::rstest;
 use rustix::process::Signal;
 
 use crate::job::{AGENT, Client, Job, Lines, Process, Server};
 use crate::processes::Other;
+
+const SILENCE: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
 
 /// A command with a child and a grandchild, whose shells all have this trap.
 fn family(job: &Job, server: &Server, trap: &str) -> (Client, Vec<Other>) {
@@ -124,8 +127,9 @@ fn an_output_that_is_lost_after_the_end_of_the_command_is_told() {
     let output = client.0.stdout.take();
     let myself = Other::of(&server.process);
     myself.waits_until("has not begun", |_| file.exists());
-    // The thread of the connection ends when the client has closed it.
-    myself.waits_until("serves", |server| server.field("Threads").as_deref() == Some("2"));
+    // The thread of the connection ends when the client has closed it. Others wait for signals, for clients and for what is to
+    // be started.
+    myself.waits_until("serves", |server| server.field("Threads").as_deref() == Some("3"));
     drop(output);
     let told = Lines::of(client.0.stderr.take().unwrap()).rest();
     assert_eq!(client.ends(), Some(255));
@@ -147,14 +151,43 @@ fn a_server_that_is_killed_is_missed_at_once() {
     drop(input);
 }
 
-#[test]
-fn a_server_that_falls_silent_is_given_up() {
+#[rstest]
+#[case("", 4)]
+#[case("2", 2)]
+#[case("6", 6)]
+fn a_server_that_falls_silent_is_given_up(#[case] asked: &str, #[case] seconds: u64) {
     let job = Job::new();
     let server = job.serve();
-    let client = job.sh(&server, "echo ready; sleep 1000");
+    let mut command = Command::new(AGENT);
+    command.args(["rsh", "-n", "localhost", "echo ready; sleep 1000"]);
+    command.env(SILENCE, asked);
+    let client = Client::start(job.configure(command, server.port));
     assert_eq!(client.out.next(), "ready");
+    let begun = Instant::now();
     server.process.signal(Signal::STOP);
-    client.fails("trainyard-agent: localhost: nothing was heard from it for 4 s");
+    client.fails(&format!(
+        "trainyard-agent: localhost: nothing was heard from it for {seconds} s"
+    ));
+    // It was heard of a second ago at most.
+    assert!(begun.elapsed() >= Duration::from_secs(seconds - 1));
+}
+
+#[test]
+fn a_time_that_makes_no_sense_is_told_by_both_sides() {
+    let job = Job::new();
+    let server = job.serve();
+    let why = "TRAINYARD_SHELL_SILENCE_SECONDS must be a whole number of seconds from 2 to 86400; it is 1";
+    let mut command = Command::new(AGENT);
+    command.args(["rsh", "-n", "localhost", "true"]).env(SILENCE, "1");
+    let client = Client::start(job.configure(command, server.port));
+    client.fails(&format!("trainyard-agent: localhost: {why}"));
+    for mode in ["serve", "attend"] {
+        let mut command = Command::new(AGENT);
+        command.arg(mode).env(SILENCE, "1");
+        let (code, out, err) = Client::start(job.configure(command, 0)).ends();
+        assert_eq!((code, &*out), (Some(2), &[][..]), "{mode}: {err:?}");
+        assert_eq!(err, [format!("trainyard-agent: {why}")]);
+    }
 }
 
 #[rstest]

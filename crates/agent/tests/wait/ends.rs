@@ -16,7 +16,7 @@ fn goes_when_the_observer_says_so() {
     let mut agent = pod.start(&port.url(), &authority.pem);
     let mut guest = server.guest().welcomed();
     let head = format!(
-        "GET /v1/jobs/vision/mnist/start?role=worker HTTP/1.0\r\nHost: 127.0.0.1:{}\r\n\
+        "GET /v1/jobs/vision/mnist/start?role=worker HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n\
          Authorization: Bearer first-token\r\nAccept: application/x-ndjson\r\n",
         port.number()
     );

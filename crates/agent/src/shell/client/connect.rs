@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustls::{ClientConfig, ClientConnection, Connection};
 
 use crate::backoff::Backoff;
-use crate::shell::identity::server_name;
+use crate::shell::identity::{is_of_another_job, server_name};
 use crate::shell::link::{Link, LinkError};
 use crate::shell::wire::Tls;
 
@@ -24,6 +24,8 @@ pub struct Patience {
     pub connect: Duration,
     /// One attempt to agree with who answers.
     pub handshake: Duration,
+    /// Being told by the Kubernetes API that this side may not.
+    pub refusal: Duration,
     /// The silence of who has answered.
     pub silence: Duration,
 }
@@ -34,6 +36,8 @@ impl Default for Patience {
             total: Duration::from_secs(30),
             connect: Duration::from_secs(5),
             handshake: Duration::from_secs(10),
+            // The right is given before the pods are made, and the API server hears of it within a moment.
+            refusal: Duration::from_secs(10),
             silence: Duration::from_secs(4),
         }
     }
@@ -55,7 +59,7 @@ pub enum ConnectError {
     #[error("{0}")]
     Link(LinkError),
     /// All of this for too long.
-    #[error("{last}; given up after {} s", .total.as_secs())]
+    #[error("{last}; given up after {} s", .total.as_secs_f64())]
     TooLong {
         /// What was wrong at last.
         last: Box<ConnectError>,
@@ -65,12 +69,22 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether it may be gone after a moment. Who is a stranger stays one.
+    /// Whether it may be gone after a moment. A name may lead to who had its address before, or to the last pod of that name:
+    /// who is a stranger now need not be one later. What is wrong with this side stays so.
     fn may_pass(&self) -> bool {
-        !matches!(
-            self,
-            Self::Link(LinkError::Tls(_) | LinkError::Frame(_) | LinkError::Refused(_))
-        )
+        match self {
+            Self::Link(LinkError::Tls(error)) => is_of_another_job(error),
+            Self::Link(LinkError::Frame(_) | LinkError::Refused(_)) => false,
+            _ => true,
+        }
+    }
+
+    /// What the Kubernetes API has said of it, if it has: whether this side may.
+    fn permission(&self) -> Option<bool> {
+        match self {
+            Self::Link(LinkError::Answered { code, .. }) => Some(!matches!(code, 401 | 403)),
+            _ => None,
+        }
     }
 }
 
@@ -90,26 +104,49 @@ pub enum Way {
 
 /// Connects, and makes sure that the host is of this job. Pods that are about to start are waited for.
 pub fn connect(host: &str, way: &Way, patience: &Patience) -> Result<Link, ConnectError> {
-    let deadline = Instant::now() + patience.total;
+    persist(patience, || match way {
+        Way::Agent { port, tls } => attempt(host, *port, tls, patience),
+        Way::Exec(api) => api.attempt(host, patience),
+    })
+}
+
+/// Tries again until something is there, or it is hopeless.
+///
+/// Who may not is told so, whatever else has gone wrong before or since: that the network had failed in the end would be no
+/// help.
+fn persist<T>(
+    patience: &Patience,
+    mut attempt: impl FnMut() -> Result<T, ConnectError>,
+) -> Result<T, ConnectError> {
+    let begun = Instant::now();
     let mut backoff = Backoff::default();
+    let mut refused: Option<(Instant, ConnectError)> = None;
     loop {
-        let attempt = match way {
-            Way::Agent { port, tls } => attempt(host, *port, tls, patience),
-            Way::Exec(api) => api.attempt(host, patience),
-        };
-        let error = match attempt {
-            Ok(link) => return Ok(link),
+        let error = match attempt() {
+            Ok(found) => return Ok(found),
             Err(error) if !error.may_pass() => return Err(error),
             Err(error) => error,
         };
-        let pause = backoff.pause(PAUSE, fastrand::f64());
-        if Instant::now() + pause >= deadline {
-            return Err(ConnectError::TooLong {
-                last: Box::new(error),
-                total: patience.total,
-            });
+        let next = Instant::now() + backoff.pause(PAUSE, fastrand::f64());
+        let (last, since) = match (error.permission(), refused.take()) {
+            (Some(true), _) | (None, None) => (error, None),
+            (Some(false), earlier) => (error, Some(earlier.map_or_else(Instant::now, |(since, _)| since))),
+            (None, Some((since, refusal))) => (refusal, Some(since)),
+        };
+        let ends = [
+            Some((begun, patience.total)),
+            since.map(|since| (since, patience.refusal)),
+        ];
+        if let Some((_, total)) = ends
+            .into_iter()
+            .flatten()
+            .find(|(from, time)| next >= *from + *time)
+        {
+            let last = Box::new(last);
+            return Err(ConnectError::TooLong { last, total });
         }
-        thread::sleep(pause);
+        refused = since.map(|since| (since, last));
+        thread::sleep(next.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -144,8 +181,9 @@ pub fn find(host: &str, port: u16, patience: &Patience) -> Result<TcpStream, Con
 mod tests {
     use std::net::TcpListener;
 
-    use rustls::RootCertStore;
+    use rstest::rstest;
     use rustls::crypto::ring;
+    use rustls::{AlertDescription, CertificateError, RootCertStore};
 
     use super::*;
 
@@ -188,5 +226,67 @@ mod tests {
             problem,
             "the connection failed: the handshake took too long; given up after 1 s"
         );
+    }
+
+    /// What the API answers; 0 if it can't be reached.
+    fn answered(code: u16) -> ConnectError {
+        let why = "of course".to_owned();
+        match code {
+            0 => ConnectError::Refused(io::ErrorKind::TimedOut.into()),
+            code => ConnectError::Link(LinkError::Answered { code, why }),
+        }
+    }
+
+    /// After how many attempts it is given up if one after the other fails like this, and with which words.
+    fn given_up(mut error: impl FnMut(usize) -> ConnectError) -> (usize, String) {
+        let patience = Patience {
+            total: Duration::from_millis(600),
+            refusal: Duration::from_millis(200),
+            ..Patience::default()
+        };
+        let mut attempts = 0;
+        let fail = || {
+            attempts += 1;
+            Err::<(), _>(error(attempts))
+        };
+        let problem = persist(&patience, fail).unwrap_err().to_string();
+        (attempts, problem)
+    }
+
+    #[rstest]
+    #[case(&[403], "the server answers 403: of course; given up after 0.2 s")]
+    #[case(&[401], "the server answers 401: of course; given up after 0.2 s")]
+    #[case::where_the_network_is_bad(&[0, 403, 0], "the server answers 403: of course; given up after 0.2 s")]
+    #[case::who_may_after_a_moment(&[403, 404], "the server answers 404: of course; given up after 0.6 s")]
+    #[case(&[0], "it can't be connected to: timed out; given up after 0.6 s")]
+    fn who_may_not_is_told_so(#[case] answers: &[u16], #[case] expected: &str) {
+        let answer = |attempt: usize| answers.get(attempt - 1).or(answers.last()).copied();
+        let (_, problem) = given_up(|attempt| answered(answer(attempt).unwrap()));
+        assert_eq!(problem, expected);
+    }
+
+    fn shown(problem: CertificateError) -> LinkError {
+        LinkError::Tls(rustls::Error::InvalidCertificate(problem))
+    }
+
+    fn alert(alert: AlertDescription) -> LinkError {
+        LinkError::Tls(rustls::Error::AlertReceived(alert))
+    }
+
+    #[rstest]
+    #[case::of_another_job(|| shown(CertificateError::UnknownIssuer), true)]
+    #[case::of_a_former_job(|| shown(CertificateError::BadSignature), true)]
+    #[case::of_somebody_else(|| shown(CertificateError::NotValidForName), true)]
+    #[case::too_old(|| shown(CertificateError::Expired), false)]
+    #[case::too_new(|| shown(CertificateError::NotValidYet), false)]
+    #[case::this_side_is_not_known(|| alert(AlertDescription::UnknownCA), false)]
+    #[case::this_side_is_too_old(|| alert(AlertDescription::CertificateExpired), false)]
+    #[case::nonsense(|| LinkError::Tls(rustls::Error::DecryptError), false)]
+    #[case::without_a_token(|| LinkError::Refused("no token".to_owned()), false)]
+    #[case::closed(|| LinkError::Closed, true)]
+    fn a_stranger_may_give_way_to_who_is_meant(#[case] error: fn() -> LinkError, #[case] passes: bool) {
+        let (attempts, problem) = given_up(|_| ConnectError::Link(error()));
+        assert_eq!(attempts > 1, passes, "{problem}");
+        assert_eq!(problem.contains("given up after"), passes, "{problem}");
     }
 }

@@ -12,7 +12,7 @@ use std::io::Write;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::modes::{Mode, PROGRAM};
-use crate::settings::Environment;
+use crate::settings::{Environment, SettingError};
 use crate::signals::Ending;
 
 use super::identity::Identity;
@@ -44,12 +44,15 @@ Input, output and errors are passed as they are, and so is the exit code; 128 an
 command. SIGTERM, SIGINT and SIGHUP are passed to the process group of the command. If this program ends in another
 way, the command gets SIGTERM, and after 2 s SIGKILL.
 
-A host that is not known yet, or takes no connections, is tried again for 30 s. A host that falls silent is given up
-after 4 s.
+A host that is not known yet, takes no connections, or is of another job, is tried again for 30 s; if the Kubernetes API
+says that this pod may not run commands there, for 10 s. A host that falls silent is given up after 4 s, or as the
+environment says.
 
 Environment:
   TRAINYARD_IDENTITY    The directory with ca.crt, tls.crt and tls.key [default: /var/run/trainyard-identity]
   TRAINYARD_SHELL_PORT  The port of the server [default: 7522]
+  TRAINYARD_SHELL_SILENCE_SECONDS
+                        After how many seconds a host that falls silent is given up, at least 2 [default: 4]
   TRAINYARD_EXEC        The path that the Kubernetes API has for `attend` in a pod, with {} for its name, which is the
                         first part of the host's. If it is set, pods are reached like this, and TRAINYARD_IDENTITY has
                         ca.crt and token
@@ -78,9 +81,18 @@ fn call(args: &[OsString]) -> Result<u8, String> {
     let call = Call::parse(args).map_err(|error| format!("{error}; see `{PROGRAM} rsh --help`"))?;
     let told = |error: &dyn std::fmt::Display| format!("{}: {error}", call.host);
     let way = way(&environment).map_err(|error| told(&error))?;
-    let link = connect(&call.host, &way, &Patience::default()).map_err(|error| told(&error))?;
-    let signals = ending.listen().map_err(|error| told(&error))?;
-    session::run(link, &call, signals).map_err(|error| told(&error))
+    let patience = patience(&environment).map_err(|error| told(&error))?;
+    let link = connect(&call.host, &way, &patience).map_err(|error| told(&error))?;
+    session::run(link, &call, ending).map_err(|error| told(&error))
+}
+
+/// How long everything may take.
+fn patience(environment: Environment<'_>) -> Result<Patience, SettingError> {
+    let usual = Patience::default();
+    Ok(Patience {
+        silence: super::silence(environment)?.unwrap_or(usual.silence),
+        ..usual
+    })
 }
 
 /// How other pods are reached: as the operator has set it.

@@ -3,15 +3,14 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender};
-use std::thread;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
-use signal_hook::iterator::Signals;
 
 use crate::shell::frame::{Frame, FrameError, PROTOCOL, Stream, WINDOW};
 use crate::shell::link::{Link, LinkError};
+use crate::signals::{Ending, Told};
 use crate::text::one_line;
 
 use super::arguments::Call;
@@ -49,9 +48,8 @@ pub enum SessionError {
 }
 
 /// Runs the command. Returns its exit code when all of its outputs are written.
-pub fn run(mut link: Link, call: &Call, signals: Signals) -> Result<u8, SessionError> {
-    let (mailbox, events) = mailbox().map_err(SessionError::System)?;
-    let mut session = Session::start(call, &mailbox, events, signals).map_err(SessionError::System)?;
+pub fn run(mut link: Link, call: &Call, signals: Ending) -> Result<u8, SessionError> {
+    let mut session = Session::start(call, signals).map_err(SessionError::System)?;
     link.queue(&Frame::hello());
     link.queue(&Frame::Command {
         has_input: call.has_input,
@@ -64,7 +62,9 @@ pub fn run(mut link: Link, call: &Call, signals: Signals) -> Result<u8, SessionE
 }
 
 struct Session {
+    mailbox: Mailbox,
     events: Events,
+    signals: Told,
     room: Arc<Room>,
     outputs: [Output; 2],
     /// The other side has said who it is.
@@ -74,7 +74,8 @@ struct Session {
 
 struct Output {
     stream: Stream,
-    writer: Sender<Vec<u8>>,
+    /// Who writes, once there is something to write. Most commands of launchers say nothing.
+    writer: Option<Sender<Vec<u8>>>,
     /// What is yet to be written.
     waiting: usize,
     /// What was written, and was not told.
@@ -82,30 +83,25 @@ struct Output {
 }
 
 impl Session {
-    fn start(call: &Call, mailbox: &Mailbox, events: Events, mut signals: Signals) -> io::Result<Self> {
+    fn start(call: &Call, signals: Ending) -> io::Result<Self> {
+        let (mailbox, events) = mailbox()?;
+        let signals = signals.ring(mailbox.bell())?;
         let room = Arc::new(Room::default());
         if call.has_input {
             read_input(room.clone(), mailbox.clone())?;
         }
-        let output = |stream| {
-            write_output(stream, mailbox.clone()).map(|writer| Output {
-                stream,
-                writer,
-                waiting: 0,
-                taken: 0,
-            })
+        let output = |stream| Output {
+            stream,
+            writer: None,
+            waiting: 0,
+            taken: 0,
         };
-        let outputs = [output(Stream::Out)?, output(Stream::Err)?];
-        let mailbox = mailbox.clone();
-        thread::Builder::new().spawn(move || {
-            for signal in signals.forever() {
-                mailbox.post(Event::Signal(signal));
-            }
-        })?;
         Ok(Self {
+            mailbox,
             events,
+            signals,
             room,
-            outputs,
+            outputs: [output(Stream::Out), output(Stream::Err)],
             is_known: false,
             was_signalled: false,
         })
@@ -119,10 +115,14 @@ impl Session {
                     return Ok(code);
                 }
             }
-            while let Ok(event) = self.events.receiver.try_recv() {
+            while let Some(event) = self.events.next() {
                 self.tell(event, link)?;
             }
-            link.turn(&[(self.events.bell.as_fd(), PollFlags::IN)], None)?;
+            while let Some(signal) = self.signals.take() {
+                self.was_signalled = true;
+                link.queue(&Frame::Signal(u8::try_from(signal).unwrap_or(0)));
+            }
+            link.turn(&[(self.events.as_fd(), PollFlags::IN)], None)?;
             self.events.silence();
         }
     }
@@ -147,8 +147,7 @@ impl Session {
                 if output.waiting + output.taken > WINDOW {
                     return Err(out_of_turn("output"));
                 }
-                // A writer that has failed has said so.
-                let _ = output.writer.send(data);
+                output.write(data, &self.mailbox).map_err(SessionError::System)?;
             }
             Frame::Taken(Stream::In, count) if self.is_known => self.room.give(count as usize),
             Frame::Exit(code) if self.is_known => return Ok(Some(code)),
@@ -162,10 +161,6 @@ impl Session {
         match event {
             Event::Input(data) => link.queue(&Frame::Data(Stream::In, data)),
             Event::InputEnd => link.queue(&Frame::End(Stream::In)),
-            Event::Signal(signal) => {
-                self.was_signalled = true;
-                link.queue(&Frame::Signal(u8::try_from(signal).unwrap_or(0)));
-            }
             Event::Wrote(stream, count) => {
                 let outputs = self.outputs.iter_mut();
                 for output in outputs.filter(|output| output.stream == stream) {
@@ -186,26 +181,40 @@ impl Session {
 
     /// Waits until all outputs are written.
     fn finish(self, is_in_haste: bool) -> Result<(), SessionError> {
-        let Self { events, outputs, .. } = self;
-        let mut deadline = is_in_haste.then(|| Instant::now() + LAST_WORDS);
-        let mut left = outputs.len();
+        let Self {
+            mut events,
+            signals,
+            outputs,
+            ..
+        } = self;
+        let deadline = is_in_haste.then(|| Instant::now() + LAST_WORDS);
+        let mut left = outputs.iter().filter(|output| output.writer.is_some()).count();
         drop(outputs);
-        while left > 0 {
-            let event = match deadline {
-                None => events.receiver.recv().map_err(|_| RecvTimeoutError::Disconnected),
-                Some(deadline) => {
-                    let time = deadline.saturating_duration_since(Instant::now());
-                    events.receiver.recv_timeout(time)
+        loop {
+            while let Some(event) = events.next() {
+                match event {
+                    Event::Finished => left -= 1,
+                    Event::Broken(error) => return Err(SessionError::Output(error)),
+                    _ => {}
                 }
-            };
-            match event {
-                Ok(Event::Finished) => left -= 1,
-                Ok(Event::Broken(error)) => return Err(SessionError::Output(error)),
-                Ok(Event::Signal(_)) => deadline = Some(Instant::now()),
-                Ok(_) => {}
-                Err(_) => break,
             }
+            let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            // Whoever is told twice does not wait.
+            if left == 0 || time.is_some_and(|time| time.is_zero()) || signals.take().is_some() {
+                return Ok(());
+            }
+            events.wait(time).map_err(SessionError::System)?;
         }
+    }
+}
+
+impl Output {
+    fn write(&mut self, data: Vec<u8>, mailbox: &Mailbox) -> io::Result<()> {
+        if self.writer.is_none() {
+            self.writer = Some(write_output(self.stream, mailbox.clone())?);
+        }
+        // A writer that has failed has said so.
+        drop(self.writer.as_ref().map(|writer| writer.send(data)));
         Ok(())
     }
 }

@@ -1,13 +1,15 @@
 //! Input and outputs of this program. They may be shared with others and must stay as they are, that is, they may block:
 //! each has a thread of its own.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
@@ -28,8 +30,6 @@ pub enum Event {
     Broken(io::Error),
     /// An output is not written to any more.
     Finished,
-    /// A signal came.
-    Signal(i32),
 }
 
 /// Where events go.
@@ -42,10 +42,8 @@ pub struct Mailbox {
 /// Where events come from.
 #[derive(Debug)]
 pub struct Events {
-    /// The events themselves.
-    pub receiver: Receiver<Event>,
-    /// Something to poll: it can be read when there may be events.
-    pub bell: UnixStream,
+    receiver: Receiver<Event>,
+    bell: UnixStream,
 }
 
 /// A mailbox and its other end.
@@ -62,6 +60,11 @@ pub fn mailbox() -> io::Result<(Mailbox, Events)> {
 }
 
 impl Mailbox {
+    /// What is to be written to have somebody look, besides events.
+    pub fn bell(&self) -> &UnixStream {
+        &self.bell
+    }
+
     /// Tells what has happened.
     pub fn post(&self, event: Event) {
         // At the end of the program nobody wants to know. If there is no room, it rings already.
@@ -71,10 +74,32 @@ impl Mailbox {
 }
 
 impl Events {
+    /// The next event, if there is one.
+    pub fn next(&self) -> Option<Event> {
+        self.receiver.try_recv().ok()
+    }
+
     /// From now on it rings for what has not come yet.
     pub fn silence(&mut self) {
         let mut rings = [0; 64];
         while matches!(self.bell.read(&mut rings), Ok(count) if count == rings.len()) {}
+    }
+
+    /// Waits until it rings, or for some time.
+    pub fn wait(&mut self, time: Option<Duration>) -> io::Result<()> {
+        wait(
+            &mut [PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)],
+            time,
+        )?;
+        self.silence();
+        Ok(())
+    }
+}
+
+impl AsFd for Events {
+    /// Something to poll: it can be read when there may be events.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
     }
 }
 
@@ -116,6 +141,11 @@ impl Room {
 /// Reads the input of this program, as fast as there is room for it.
 pub fn read_input(room: Arc<Room>, mailbox: Mailbox) -> io::Result<()> {
     let input = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    if input.metadata().is_ok_and(|input| is_null(&input)) {
+        // As launchers have it. It is not worth a thread.
+        mailbox.post(Event::InputEnd);
+        return Ok(());
+    }
     let read = move || {
         loop {
             let mut data = vec![0; room.take(CHUNK)];
@@ -130,6 +160,13 @@ pub fn read_input(room: Arc<Room>, mailbox: Mailbox) -> io::Result<()> {
     };
     thread::Builder::new().spawn(read)?;
     Ok(())
+}
+
+/// Whether a file is `/dev/null`, by whatever name.
+fn is_null(file: &Metadata) -> bool {
+    const NULL: (u64, u64) = (1, 3);
+    let device = file.rdev();
+    file.file_type().is_char_device() && (device >> 8, device & 0xff) == NULL
 }
 
 /// Writes what comes to an output of this program, until there is no more to come.

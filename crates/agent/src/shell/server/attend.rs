@@ -8,14 +8,14 @@ use std::thread;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
 use crate::children::Children;
-use crate::modes::{Mode, misused};
+use crate::modes::{Mode, UNUSABLE, misused};
 use crate::shell::link::Link;
 use crate::shell::wire::Pipes;
 use crate::signals;
 
 use super::commands::Commands;
-use super::listen::{SILENCE, STACK};
-use super::{FAILED, say, session};
+use super::listen::STACK;
+use super::{FAILED, say, session, silence};
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
@@ -34,10 +34,12 @@ Usage: trainyard-agent attend
 What is said is as between `rsh` and `serve`, and so is what becomes of the command: it is run by /bin/sh, in the
 environment and the working directory of this container, in a process group of its own. When the input ends, or nothing
 comes for 10 s, the group gets SIGTERM, and after 2 s SIGKILL. Processes that the command leaves in the background stay.
+If TRAINYARD_SHELL_SILENCE_SECONDS is more than 10, it is that.
 
 SIGTERM and SIGINT end it: all processes below it get SIGTERM, and what is left of them after 2 s SIGKILL.
 
-Exit codes: 0 all is said, 1 the other side went before, 130 and 143 it was ended by SIGINT or SIGTERM.
+Exit codes: 0 all is said, 1 the other side went before, 2 a variable makes no sense, 130 and 143 it was ended by SIGINT
+or SIGTERM.
 ";
 
 fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
@@ -57,11 +59,18 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
             return FAILED;
         }
     };
+    let silence = match silence(&|name| std::env::var_os(name)) {
+        Ok(silence) => silence,
+        Err(error) => {
+            say(&error.to_string());
+            return UNUSABLE;
+        }
+    };
     let commands = Arc::new(Commands::new(children.clone()));
     let attending = {
         let (commands, done) = (commands.clone(), signals.handle());
         let attend = move || {
-            let result = Link::new(pipes, SILENCE)
+            let result = Link::new(pipes, silence)
                 .map_err(session::SessionError::from)
                 .and_then(|link| session::serve(link, &commands));
             done.close();

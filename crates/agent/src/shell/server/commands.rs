@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, PipeReader, PipeWriter};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 use crate::children::{Children, Started};
 use crate::descendants::descendants;
 
+use super::listen::STACK;
 use super::words::split;
 
 const SHELL: &str = "/bin/sh";
@@ -31,6 +34,25 @@ pub struct Commands {
     children: Arc<Children>,
     shell: &'static str,
     state: Mutex<State>,
+    starter: Mutex<Option<Sender<Order>>>,
+}
+
+/// A command that is to be started.
+#[derive(Debug)]
+struct Order {
+    line: Vec<u8>,
+    has_input: bool,
+    /// What became of it.
+    answer: SyncSender<Result<(Group, Started), StartError>>,
+    /// It rings when it is closed.
+    ring: PipeWriter,
+}
+
+/// A command that is being started.
+#[derive(Debug)]
+pub struct Starting {
+    answer: Receiver<Result<(Group, Started), StartError>>,
+    bell: PipeReader,
 }
 
 #[derive(Debug, Default)]
@@ -62,11 +84,32 @@ impl Commands {
             children,
             shell: SHELL,
             state: Mutex::default(),
+            starter: Mutex::default(),
         }
     }
 
+    /// Has a line run, by a thread that does so for all: who asks must not be held up by a program whose file is slow to come. They
+    /// would wait for each other anyway.
+    pub fn order(self: &Arc<Self>, line: Vec<u8>, has_input: bool) -> io::Result<Starting> {
+        let (bell, ring) = io::pipe()?;
+        let (sender, answer) = sync_channel(1);
+        let order = Order {
+            line,
+            has_input,
+            answer: sender,
+            ring,
+        };
+        let mut starter = self.starter.lock().unwrap_or_else(PoisonError::into_inner);
+        if starter.is_none() {
+            *starter = Some(starter_of(Arc::downgrade(self))?);
+        }
+        // If it has died, nobody answers, which is told there.
+        drop(starter.as_ref().map(|starter| starter.send(order)));
+        Ok(Starting { answer, bell })
+    }
+
     /// Runs a line, in a shell if there is one.
-    pub fn start(self: &Arc<Self>, line: &[u8], has_input: bool) -> Result<(Group, Started), StartError> {
+    fn start(self: &Arc<Self>, line: &[u8], has_input: bool) -> Result<(Group, Started), StartError> {
         // Held until the group is known, so that the end of all finds it.
         let mut state = self.lock();
         if state.is_ending {
@@ -150,6 +193,50 @@ impl Commands {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts commands until nobody is left to ask for any.
+fn starter_of(commands: Weak<Commands>) -> io::Result<Sender<Order>> {
+    let (sender, orders) = channel::<Order>();
+    let work = move || {
+        for order in orders {
+            let Some(commands) = commands.upgrade() else {
+                return;
+            };
+            let started = commands.start(&order.line, order.has_input);
+            // Who has asked waits for the answer, whatever happens.
+            drop(order.answer.send(started));
+            drop(order.ring);
+        }
+    };
+    thread::Builder::new().stack_size(STACK).spawn(work)?;
+    Ok(sender)
+}
+
+impl Starting {
+    /// What became of it, if that is known, or else when it is.
+    pub fn end(&self, waits: bool) -> Option<Result<(Group, Started), StartError>> {
+        let answer = if waits {
+            self.answer.recv().map_err(TryRecvError::from)
+        } else {
+            self.answer.try_recv()
+        };
+        match answer {
+            Ok(answer) => Some(answer),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(StartError {
+                problem: "can't start the command: the thread that starts it has died".to_owned(),
+                code: u8::MAX,
+            })),
+        }
+    }
+}
+
+impl AsFd for Starting {
+    /// Something to poll: it can be read when it is over.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
     }
 }
 

@@ -18,25 +18,23 @@ use super::{say, session};
 const UNKNOWN: usize = 128;
 /// How long one may be unknown.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How long a client may be silent.
-pub const SILENCE: Duration = Duration::from_secs(10);
 /// What to do with connections that can't be accepted, for want of files or memory, is to wait until others have gone.
 const NO_ROOM: Duration = Duration::from_millis(100);
 /// What a thread of a connection needs, with a large margin.
 pub const STACK: usize = 512 * 1024;
 
-/// Listens on a port, in a thread.
+/// Listens at an address and a port, in a thread. Clients may be silent for so long.
 pub fn listen(
-    address: Option<IpAddr>,
-    port: u16,
+    (address, port): (Option<IpAddr>, u16),
     tls: &Arc<ServerConfig>,
+    silence: Duration,
     commands: &Arc<Commands>,
 ) -> io::Result<()> {
     let slots = Arc::new(Slots::default());
     for listener in bind(address, port)? {
         say(&format!("listening on {}", listener.local_addr()?));
         let (tls, commands, slots) = (tls.clone(), commands.clone(), slots.clone());
-        let accept = move || accept(&listener, &tls, &commands, &slots);
+        let accept = move || accept(&listener, &tls, silence, &commands, &slots);
         thread::Builder::new().stack_size(STACK).spawn(accept)?;
     }
     Ok(())
@@ -59,7 +57,13 @@ fn bind(address: Option<IpAddr>, port: u16) -> io::Result<Vec<TcpListener>> {
     }
 }
 
-fn accept(listener: &TcpListener, tls: &Arc<ServerConfig>, commands: &Arc<Commands>, slots: &Arc<Slots>) {
+fn accept(
+    listener: &TcpListener,
+    tls: &Arc<ServerConfig>,
+    silence: Duration,
+    commands: &Arc<Commands>,
+    slots: &Arc<Slots>,
+) {
     loop {
         let (tcp, peer) = match listener.accept() {
             Ok(accepted) => accepted,
@@ -78,32 +82,43 @@ fn accept(listener: &TcpListener, tls: &Arc<ServerConfig>, commands: &Arc<Comman
         };
         let slot = Slots::take(slots);
         let (tls, commands) = (tls.clone(), commands.clone());
-        let serve = move || serve(tcp, peer, tls, slot, &commands);
+        let serve = move || {
+            let peer = peer.ip().to_canonical();
+            match open(tcp, tls, silence, slot) {
+                Ok(link) => serve(link, peer, &commands),
+                Err(error) => refuse(&error, peer),
+            }
+        };
         if let Err(error) = thread::Builder::new().stack_size(STACK).spawn(serve) {
             say(&format!("can't serve {}: {error}", peer.ip()));
         }
     }
 }
 
-/// Serves one connection. Whatever goes wrong ends this one only.
-fn serve(tcp: TcpStream, peer: SocketAddr, tls: Arc<ServerConfig>, slot: Slot, commands: &Arc<Commands>) {
-    let peer = peer.ip().to_canonical();
+/// Finds out who it is.
+fn open(tcp: TcpStream, tls: Arc<ServerConfig>, silence: Duration, slot: Slot) -> Result<Link, LinkError> {
     let deadline = Instant::now() + HANDSHAKE;
     let opened = ServerConnection::new(tls)
         .map_err(LinkError::Tls)
         .and_then(|tls| Tls::open(Connection::Server(tls), tcp, deadline))
-        .and_then(|tls| Link::new(tls, SILENCE));
+        .and_then(|tls| Link::new(tls, silence));
     drop(slot);
-    match opened {
-        Ok(link) => {
-            if let Err(error) = session::serve(link, commands) {
-                say(&format!("ended what {peer} had asked for: {error}"));
-            }
-        }
+    opened
+}
+
+/// Serves one connection. Whatever goes wrong ends this one only.
+fn serve(link: Link, peer: IpAddr, commands: &Arc<Commands>) {
+    if let Err(error) = session::serve(link, commands) {
+        say(&format!("ended what {peer} had asked for: {error}"));
+    }
+}
+
+fn refuse(error: &LinkError, peer: IpAddr) {
+    match error {
         // A probe of the kubelet connects and says nothing.
-        Err(LinkError::Closed) => {}
-        Err(LinkError::Io(error)) if error.kind() == ErrorKind::ConnectionReset => {}
-        Err(error) => say(&format!("refused {peer}: {error}")),
+        LinkError::Closed => {}
+        LinkError::Io(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        error => say(&format!("refused {peer}: {error}")),
     }
 }
 

@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::io::{self, Write, stderr};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
@@ -50,11 +51,15 @@ Environment:
   TRAINYARD_IDENTITY       The directory with ca.crt, tls.crt and tls.key [default: /var/run/trainyard-identity]
   TRAINYARD_SHELL_PORT     The port to listen on; 0 is any that is free [default: 7522]
   TRAINYARD_SHELL_ADDRESS  The address to listen on [default: all]
+  TRAINYARD_SHELL_SILENCE_SECONDS
+                           For how many seconds a client may be silent, if they are more than 10
 
 Exit codes: 130 and 143 it was ended by SIGINT or SIGTERM, 1 it can't listen, 2 a variable or a file makes no sense.
 ";
 
 const FAILED: u8 = 1;
+/// How long a client may be silent.
+const SILENCE: Duration = Duration::from_secs(10);
 const ADDRESS: &str = "TRAINYARD_SHELL_ADDRESS";
 
 /// All that the server has to know.
@@ -63,6 +68,7 @@ pub struct Config {
     identity: Identity,
     port: u16,
     address: Option<IpAddr>,
+    silence: Duration,
 }
 
 /// Why there is no server.
@@ -100,9 +106,16 @@ impl Config {
         Ok(Self {
             port: super::port(environment)?,
             address: settings::optional(environment, ADDRESS, "an IP address")?,
+            silence: silence(environment)?,
             identity: Identity::read(&super::identity_directory(environment))?,
         })
     }
+}
+
+/// How long a client may be silent. Never less than usual: a client that is only slow would lose its command.
+fn silence(environment: Environment<'_>) -> Result<Duration, SettingError> {
+    let asked = super::silence(environment)?;
+    Ok(asked.map_or(SILENCE, |asked| asked.max(SILENCE)))
 }
 
 /// A server that listens.
@@ -117,11 +130,10 @@ impl Server {
         let tls = config.identity.server()?;
         children.have_many_files();
         let commands = Arc::new(Commands::new(children));
-        listen::listen(config.address, config.port, &tls, &commands).map_err(|source| {
-            ServeError::Listen {
-                port: config.port,
-                source,
-            }
+        let place = (config.address, config.port);
+        listen::listen(place, &tls, config.silence, &commands).map_err(|source| ServeError::Listen {
+            port: config.port,
+            source,
         })?;
         Ok(Self { commands })
     }
@@ -173,4 +185,20 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     // Whoever is taken away is not done: to a pod that ends well nobody would give a successor.
     told.and_then(|signal| u8::try_from(signals::ENDED_BY_SIGNAL + signal).ok())
         .unwrap_or(FAILED)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("", 10)]
+    #[case("2", 10)]
+    #[case("11", 11)]
+    fn a_client_may_be_silent_for_as_long_as_usual_at_least(#[case] value: &str, #[case] seconds: u64) {
+        let found = silence(&|_| Some(value.into())).unwrap();
+        assert_eq!(found, Duration::from_secs(seconds));
+    }
 }

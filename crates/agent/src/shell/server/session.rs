@@ -2,9 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
@@ -14,7 +12,6 @@ use crate::shell::frame::{Frame, FrameError, PROTOCOL, Stream};
 use crate::shell::link::{Link, LinkError};
 
 use super::commands::{Commands, StartError};
-use super::listen::STACK;
 use super::running::Running;
 
 /// How long a client may take to go when all is said.
@@ -56,7 +53,7 @@ pub fn serve(mut link: Link, commands: &Arc<Commands>) -> Result<(), SessionErro
             return Err(error);
         }
     };
-    let (started, result) = start(&mut link, commands, &command, has_input);
+    let (started, result) = start(&mut link, commands, command, has_input);
     let mut running = match started {
         Ok(running) => running,
         Err(error) => {
@@ -108,39 +105,27 @@ fn greet(link: &mut Link) -> Result<(Vec<u8>, bool), SessionError> {
 fn start(
     link: &mut Link,
     commands: &Arc<Commands>,
-    command: &[u8],
+    command: Vec<u8>,
     has_input: bool,
 ) -> (Result<Running, StartError>, Result<(), SessionError>) {
     let system = |error: io::Error| StartError {
         problem: format!("can't start the command: {error}"),
         code: u8::MAX,
     };
-    let (bell, ring) = match UnixStream::pair() {
-        Ok(pair) => pair,
+    let starting = match commands.order(command, has_input) {
+        Ok(starting) => starting,
         Err(error) => return (Err(system(error)), Ok(())),
     };
-    thread::scope(|scope| {
-        let start = move || {
-            let (group, started) = commands.start(command, has_input)?;
-            // It rings when the other end is closed.
-            drop(ring);
-            Running::new(group, started).map_err(system)
-        };
-        let starting = match thread::Builder::new()
-            .stack_size(STACK)
-            .spawn_scoped(scope, start)
-        {
-            Ok(starting) => starting,
-            Err(error) => return (Err(system(error)), Ok(())),
-        };
-        let mut result = Ok(());
-        while result.is_ok() && !starting.is_finished() {
-            result = link.turn(&[(bell.as_fd(), PollFlags::IN)], None);
+    let mut result = Ok(());
+    let started = loop {
+        // Who has gone is not waited for, but what was started must be ended.
+        if let Some(started) = starting.end(result.is_err()) {
+            break started;
         }
-        let died = |_| system(io::Error::other("the thread that starts it has died"));
-        let started = starting.join().map_err(died).flatten();
-        (started, result.map_err(SessionError::from))
-    })
+        result = link.turn(&[(starting.as_fd(), PollFlags::IN)], None);
+    };
+    let running = started.and_then(|(group, started)| Running::new(group, started).map_err(system));
+    (running, result.map_err(SessionError::from))
 }
 
 /// Carries everything to and fro until the client has all of it.
