@@ -65,6 +65,8 @@ reasons! {
     Unsupported,
     /// An object that the job needs to create exists and belongs to somebody else.
     OwnershipConflict,
+    /// The Secret by which the job's pods know each other was deleted, and pods are to be replaced.
+    SecretMissing,
     /// Pods are created or not yet all running.
     Starting,
     /// All roles run.

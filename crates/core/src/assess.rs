@@ -73,19 +73,22 @@ pub(crate) struct Assessment<'a> {
     pub replacing: Vec<Replacement>,
     /// What can be done now.
     pub actions: Vec<Action>,
-    /// Pods that go because the start of the job is given up.
+    /// Pods that go because all are given up.
     pub given_up: Vec<Action>,
     /// When the next replacement is due.
     pub next: Option<Timestamp>,
 }
 
-/// Whether the job goes on, or its start was given up because a name it needs is taken.
+/// Whether the job goes on, or its pods are given up because a name it needs is taken, or because those that would be made now
+/// could not talk to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
     /// It goes on.
     GoesOn,
     /// Its start is given up: pods that have not ended go, and how they end means nothing.
     GivenUp,
+    /// The same of a job that has run. What has begun and must not be tried again has ended, then.
+    StartsAnew,
 }
 
 pub(crate) fn assess<'a>(
@@ -281,14 +284,20 @@ impl<'a> Look<'a, '_> {
         match end {
             // A pod that has done its work and lingers may end in any way.
             _ if self.this.done.contains(&key.index) => self.this.tally.succeeded += 1,
-            _ if row.terminating && self.attempt == Attempt::GivenUp => self.this.tally.terminating += 1,
+            _ if row.terminating && self.attempt != Attempt::GoesOn => self.this.tally.terminating += 1,
             _ if row.terminating && key.index >= self.size => self.returning(row),
             // Its agent says so: there is no use in another one.
             Some(End::Failure(_)) if let Some(awaited) = self.gave_up_waiting(row) => {
                 self.unmet(key, Some(row), awaited);
             }
             Some(end) => self.ended(key, row, end),
-            None if self.attempt == Attempt::GivenUp => {
+            None if self.attempt == Attempt::StartsAnew
+                && self.role.restart_policy == RestartPolicy::Never
+                && row.phase != PodPhase::Pending =>
+            {
+                self.ended(key, row, End::Estranged);
+            }
+            None if self.attempt != Attempt::GoesOn => {
                 self.this.tally.terminating += 1;
                 self.all.given_up.extend(removal(row, node));
             }

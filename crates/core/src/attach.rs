@@ -2,6 +2,7 @@
 //! the credentials by which both sides know each other.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, KeyToPath, PodSpec, Probe, SecretVolumeSource, TCPSocketAction, Volume,
@@ -33,6 +34,11 @@ pub const IDENTITY: &str = "/var/run/trainyard-identity";
 pub const ROOT_SSH: &str = "/root/.ssh";
 /// The port on which programs are started from elsewhere.
 pub const PORT: i32 = 7522;
+
+/// After how much silence of the other side a program that was started from elsewhere is given up: users may say so.
+pub(crate) const SILENCE: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
+/// What it may be, as the agent has it.
+pub(crate) const SILENCES: RangeInclusive<u64> = 2..=86_400;
 
 /// What else is in [`DIRECTORY`].
 pub(crate) const PROGRAM: &str = "/etc/mpi/trainyard-agent";

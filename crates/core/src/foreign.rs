@@ -25,6 +25,9 @@ pub trait ForeignKind: Send + Sync {
     fn definition(&self) -> Value;
     /// What should be done about an object. Total: what is wrong with it is told on itself.
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan;
+    /// What its users are told of a change of an object's status, once that has been written. Without `before`, which is what
+    /// they were told last, it is not known what they know: then only what is wrong is told.
+    fn notes(&self, before: Option<&Value>, after: &Value) -> Vec<ForeignNote>;
     /// All that is wrong with an object, and with the way it was changed where `old` is given, with the paths of its own
     /// fields.
     fn review(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError>;
@@ -79,4 +82,15 @@ pub enum ChildAction {
     Create(Box<TrainingJob>),
     /// It is replaced by this, if it is still of the version that this names.
     Replace(Box<TrainingJob>),
+}
+
+/// What to tell users of an object: an event, in the words that they know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignNote {
+    /// Whether something is wrong.
+    pub warning: bool,
+    /// One word.
+    pub reason: String,
+    /// A sentence.
+    pub message: String,
 }

@@ -1,5 +1,7 @@
 //! What the observer tells of a job: the same deductions as in [`crate::plan`], from one view, without doing anything.
 
+pub mod ares;
+
 use std::net::IpAddr;
 
 use serde::Serialize;

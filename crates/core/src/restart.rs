@@ -20,6 +20,8 @@ pub enum End {
     Unmet(usize),
     /// It was made from another template than its role has.
     Outdated,
+    /// The Secret by which it knows the others is gone, and pods that are made now have another.
+    Estranged,
 }
 
 /// The signals by which Kubernetes ends a pod that is being removed: 128 + SIGKILL and 128 + SIGTERM.
@@ -57,7 +59,7 @@ pub fn replacement(policy: RestartPolicy, end: End) -> Option<RestartCause> {
         (RestartPolicy::Never, _) | (_, End::Unmet(_)) => None,
         (RestartPolicy::Always, End::Success) => Some(Completion),
         (_, End::Success) => None,
-        (_, End::Disruption | End::NodeDown) => Some(Disruption),
+        (_, End::Disruption | End::NodeDown | End::Estranged) => Some(Disruption),
         (RestartPolicy::ExitCode, End::Failure(code))
             if code.is_none_or(|code| code < FIRST_RETRYABLE_CODE) =>
         {

@@ -94,10 +94,12 @@ pub(crate) fn write(old: Option<&TrainingJobStatus>, new: TrainingJobStatus) -> 
     }
 }
 
-/// What was said when the start of a job that has not run was given up, because a name it needs was taken.
-pub(crate) fn given_up(status: &TrainingJobStatus) -> Option<&Condition> {
-    condition(status, ConditionType::Accepted, false)
-        .filter(|said| said.reason == Reason::OwnershipConflict.as_str() && !has_run(status))
+/// What was said when all pods of a job were given up, because a name that it needs to start was taken, or because they could not
+/// talk to others.
+pub(crate) fn given_up(status: &TrainingJobStatus) -> Option<(Reason, &Condition)> {
+    let said = condition(status, ConditionType::Accepted, false).filter(|_| !has_run(status))?;
+    let reason = Reason::parse(&said.reason)?;
+    matches!(reason, Reason::OwnershipConflict | Reason::SecretMissing).then_some((reason, said))
 }
 
 /// Whether a job that has not ended runs as a whole, or did before. Until then it costs no more writes than it must.
@@ -266,6 +268,7 @@ pub(crate) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
         End::Failure(_) => end.and_then(|end| end.reason.as_deref()),
         End::Unmet(_) => Some(Reason::DependencyFailed.as_str()),
         End::Outdated => Some(Reason::TemplateChanged.as_str()),
+        End::Estranged => Some(Reason::SecretMissing.as_str()),
     };
     RootCause {
         role: job
@@ -328,6 +331,10 @@ pub(crate) fn describe(job: &Job<'_>, ended: &Ended<'_>) -> String {
         ),
         End::NodeDown => format!("{pod}: its node{} is down", place(row).replacen(" on", "", 1)),
         End::Outdated => format!("{pod}{} was made from another template", place(row)),
+        End::Estranged => format!(
+            "{pod}{} has a Secret that is gone: pods that are made now could not talk to it",
+            place(row)
+        ),
         End::Disruption if row.terminating => format!("{pod}{} is being removed{why}", place(row)),
         End::Disruption | End::Unmet(_) => format!("{pod}{} was taken away{why}", place(row)),
     }

@@ -76,9 +76,9 @@ pub struct View<'a> {
     pub departed: &'a [Departed],
     /// Objects of somebody else that have a name this job needs.
     pub conflicts: &'a [Conflict],
-    /// By what the job's pods know each other, if the Secret of that is known to exist. It is not watched: whoever looks
-    /// keeps in mind what was made, and may forget it.
-    pub secret: Option<Identity>,
+    /// What is known of the Secret by which the job's pods know each other. It is not watched: whoever looks keeps in mind what
+    /// was made or found, and forgets that it is there once pods were made with it.
+    pub secret: SecretState,
     /// For how many pods the job is known to have the right to start programs through the API server. Not watched either.
     pub granted: Option<i32>,
     /// Why the server does not take a child of this job.
@@ -100,6 +100,18 @@ impl View<'_> {
             .as_deref()
             .map_or(NodeState::Up, |node| self.nodes.state(node))
     }
+}
+
+/// What is known of the Secret by which the pods of a job know each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SecretState {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It is there.
+    There(Identity),
+    /// It was looked for, because pods were there that have it, and it is gone.
+    Gone(Identity),
 }
 
 /// What is known of nodes.

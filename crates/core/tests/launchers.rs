@@ -14,7 +14,7 @@ use trainyard_api::{RestartPolicy, TrainingJob};
 use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::PodKey;
-use trainyard_core::{admission, build};
+use trainyard_core::{admission, build, exec};
 
 const LAUNCHER: usize = 0;
 const WORKER: usize = 1;
@@ -99,6 +99,46 @@ fn the_launcher_decides_and_waits_for_workers(#[case] object: TrainingJob) {
     let credentials = framework.credentials(&object).unwrap();
     assert_eq!(credentials.identity, Identity::Certificate);
     assert!(framework.services(&job).is_empty());
+}
+
+/// Bug: the launcher had no account and no right, and reached no worker.
+#[rstest]
+#[case::horovod(horovod("attach: Exec"), 3)]
+#[case::gloo(horovod("attach: Exec, controller: Gloo"), 3)]
+#[case::deepspeed(deepspeed("attach: Exec"), 2)]
+fn with_exec_the_launcher_has_the_right_to_it(#[case] object: TrainingJob, #[case] workers: i32) {
+    assert_eq!(errors(&object), [""; 0]);
+    let job = Job::parse(&object).unwrap();
+    assert_eq!(exec::extent(&job), Some(workers));
+    assert!(job.framework.credentials(&object).is_none());
+    let account = |role| pod(&object, role).spec.unwrap().service_account_name;
+    assert_eq!(account(LAUNCHER).as_deref(), Some("mnist-mpi"));
+    assert_eq!(account(WORKER), None);
+    assert!(variables(&object, LAUNCHER).contains(&"TRAINYARD_EXEC".to_owned()));
+    let mut own = object;
+    own.spec.roles[LAUNCHER]
+        .template
+        .spec
+        .as_mut()
+        .unwrap()
+        .service_account_name = Some("mine".to_owned());
+    assert!(
+        errors(&own)[0].contains("serviceAccountName"),
+        "{:?}",
+        errors(&own)
+    );
+}
+
+/// Workers have no right to start anything in others.
+#[rstest]
+#[case::horovod(horovod("attach: Exec"), &["OMPI_MCA_routed_radix"])]
+#[case::deepspeed(deepspeed("attach: Exec"), &["OMPI_MCA_routed_radix", "I_MPI_HYDRA_BRANCH_COUNT"])]
+fn with_exec_the_launcher_starts_everything_by_itself(#[case] job: TrainingJob, #[case] told: &[&str]) {
+    let flat = |role| {
+        let of_width = |name: &String| told.contains(&name.as_str());
+        variables(&job, role).into_iter().filter(of_width).count()
+    };
+    assert_eq!((flat(LAUNCHER), flat(WORKER)), (told.len(), 0));
 }
 
 /// What horovodrun looks for is there with every implementation, but not where SSH is to be used.

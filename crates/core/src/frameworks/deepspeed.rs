@@ -5,14 +5,13 @@
 //! `--launcher openmpi`, `mpich` or `impi` it calls mpirun, which finds the agent as it does with `mpi`.
 
 use trainyard_api::{
-    Dependency, FieldError, HostFile, HostFileFormat, MpiAttach, MpiImplementation, RestartPolicy, RoleSpec,
-    TrainingJob,
+    FieldError, HostFile, HostFileFormat, MpiAttach, MpiImplementation, RestartPolicy, RoleSpec, TrainingJob,
 };
 
 use super::launching::{LAUNCHER, WORKER, field, options};
 use super::mpi::{self, Mpi};
-use super::{Attachment, Contribution, Credentials, Framework, RoleRule, hostfiles, mounts};
-use crate::job::{Job, Role};
+use super::{Attachment, Contribution, Framework, hostfiles, mounts};
+use crate::job::Job;
 use crate::plan::PodKey;
 use crate::view::Settings;
 
@@ -45,24 +44,12 @@ impl Framework for Deepspeed {
         "deepspeed"
     }
 
-    fn roles(&self) -> Option<&'static [RoleRule]> {
-        Mpi.roles()
+    fn base(&self) -> Option<&'static dyn Framework> {
+        Some(&Mpi)
     }
 
     fn restart_policy(&self, role: &str) -> RestartPolicy {
         Mpi.restart_policy(role)
-    }
-
-    fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
-        Mpi.succeeded_when(roles)
-    }
-
-    fn dependencies(&self, role: &str, roles: &[&str]) -> Vec<Dependency> {
-        Mpi.dependencies(role, roles)
-    }
-
-    fn reserved_env(&self) -> &'static [&'static str] {
-        Mpi.reserved_env()
     }
 
     fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution {
@@ -81,6 +68,15 @@ impl Framework for Deepspeed {
         given
             .env
             .extend(shells.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        if mpi::attach(job.object) == MpiAttach::Exec && mpi::is_launcher(job, pod) {
+            let workers = job.role(WORKER).map_or(0, |(_, worker)| worker.replicas);
+            let flat = implementations
+                .into_iter()
+                .flat_map(|one| mpi::flat(one, workers));
+            given
+                .env
+                .extend(flat.map(|(name, value)| (name.to_owned(), value)));
+        }
         given
     }
 
@@ -91,10 +87,6 @@ impl Framework for Deepspeed {
             attachment.programs = programs(job.object);
         }
         Some(attachment)
-    }
-
-    fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
-        Mpi.credentials(job)
     }
 
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {

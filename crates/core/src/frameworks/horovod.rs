@@ -4,15 +4,14 @@
 //! `/etc/mpi/kubexec.sh` does it use it, for its own checks and for Gloo as well; with any other value it calls ssh.
 
 use trainyard_api::{
-    Dependency, FieldError, HorovodController, HorovodOptions, MpiAttach, MpiImplementation, RestartPolicy,
-    TrainingJob,
+    FieldError, HorovodController, HorovodOptions, MpiAttach, MpiImplementation, RestartPolicy, TrainingJob,
 };
 
 use super::launching::field;
 use super::mpi::{self, Mpi};
-use super::{Attachment, Contribution, Credentials, Framework, RoleRule, containers};
+use super::{Attachment, Contribution, Framework, containers};
 use crate::attach::SHELL;
-use crate::job::{Job, Role};
+use crate::job::Job;
 use crate::plan::PodKey;
 use crate::view::Settings;
 
@@ -56,24 +55,12 @@ impl Framework for Horovod {
         "horovod"
     }
 
-    fn roles(&self) -> Option<&'static [RoleRule]> {
-        Mpi.roles()
+    fn base(&self) -> Option<&'static dyn Framework> {
+        Some(&Mpi)
     }
 
     fn restart_policy(&self, role: &str) -> RestartPolicy {
         Mpi.restart_policy(role)
-    }
-
-    fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
-        Mpi.succeeded_when(roles)
-    }
-
-    fn dependencies(&self, role: &str, roles: &[&str]) -> Vec<Dependency> {
-        Mpi.dependencies(role, roles)
-    }
-
-    fn reserved_env(&self) -> &'static [&'static str] {
-        Mpi.reserved_env()
     }
 
     fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution {
@@ -108,10 +95,6 @@ impl Framework for Horovod {
             hosts.pattern = name.to_owned();
         }
         Some(attachment)
-    }
-
-    fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
-        Mpi.credentials(job)
     }
 
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {

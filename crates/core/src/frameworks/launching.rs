@@ -23,7 +23,7 @@ pub(super) fn field(job: &TrainingJob, name: &str) -> String {
     format!("spec.framework.{}.{name}", job.spec.framework.name)
 }
 
-// Both are taken apart, so that a new field can't be forgotten here.
+// Both are taken apart, and what is made of them is given field by field, so that a new field can't be forgotten here.
 
 fn of_horovod(options: HorovodOptions) -> MpiOptions {
     let HorovodOptions {
@@ -53,10 +53,12 @@ fn of_deepspeed(options: DeepspeedOptions) -> MpiOptions {
         host_files,
     } = options;
     MpiOptions {
+        // Whose mpirun is called, if any, is said on the command line of deepspeed.
+        implementation: None,
         slots_per_worker,
         attach,
         ssh_auth_mount_path,
+        launcher_as_worker: None,
         host_files,
-        ..MpiOptions::default()
     }
 }

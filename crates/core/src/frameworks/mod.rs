@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::Container;
 use serde::Serialize;
 use trainyard_api::{Dependency, FieldError, HostFile, RestartPolicy, RoleSpec, TrainingJob};
 
+use crate::attach::{SILENCE, SILENCES};
 use crate::exec::ExecRight;
 use crate::job::{Job, Role};
 use crate::plan::{PodKey, ServiceKey};
@@ -41,9 +42,14 @@ pub trait Framework: Sync {
     /// Its name in `spec.framework.name`.
     fn name(&self) -> &'static str;
 
+    /// The framework that says all that this one does not. Default: none.
+    fn base(&self) -> Option<&'static dyn Framework> {
+        None
+    }
+
     /// The roles a job of this framework may have; `None`: any.
     fn roles(&self) -> Option<&'static [RoleRule]> {
-        None
+        self.base()?.roles()
     }
 
     /// The restart policy of a role whose user gave none.
@@ -51,24 +57,31 @@ pub trait Framework: Sync {
 
     /// The sets of roles, by position, any of which makes the job succeed. Default: all roles.
     fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
-        vec![(0..roles.len()).collect()]
+        match self.base() {
+            Some(base) => base.succeeded_when(roles),
+            None => vec![(0..roles.len()).collect()],
+        }
     }
 
     /// The sets of roles, by position, any of which makes the job fail. Default: any role.
     fn failed_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
-        (0..roles.len()).map(|role| vec![role]).collect()
+        match self.base() {
+            Some(base) => base.failed_when(roles),
+            None => (0..roles.len()).map(|role| vec![role]).collect(),
+        }
     }
 
     /// What a role waits for whose user says nothing; `roles` are the names of all roles of the job. Default: nothing.
     fn dependencies(&self, role: &str, roles: &[&str]) -> Vec<Dependency> {
-        let _ = (role, roles);
-        Vec::new()
+        let base = self.base();
+        base.map(|base| base.dependencies(role, roles))
+            .unwrap_or_default()
     }
 
     /// Variables that users must not set, because a wrong value keeps the pods from finding each other. One that ends in
     /// `*` stands for all that begin so.
     fn reserved_env(&self) -> &'static [&'static str] {
-        &[]
+        self.base().map_or(&[], Framework::reserved_env)
     }
 
     /// What a pod finds in its containers.
@@ -76,38 +89,33 @@ pub trait Framework: Sync {
 
     /// The Services a job needs besides its headless one.
     fn services(&self, job: &Job<'_>) -> Vec<ExtraService> {
-        let _ = job;
-        Vec::new()
+        self.base().map(|base| base.services(job)).unwrap_or_default()
     }
 
     /// What the agent does in a pod besides waiting; its pods can't be made without. Default: nothing.
     fn attachment(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<Attachment> {
-        let _ = (job, settings, pod);
-        None
+        self.base()?.attachment(job, settings, pod)
     }
 
     /// Whether pods that run go on when the number of pods of a role changes: what they were told at their start still holds
     /// then, or is kept current. Default: they do.
     fn resizes(&self) -> bool {
-        true
+        self.base().is_none_or(Framework::resizes)
     }
 
     /// The credentials by which the pods of a job know each other, which must exist before them. Default: none.
     fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
-        let _ = job;
-        None
+        self.base()?.credentials(job)
     }
 
     /// The right of some pods to start programs in others through the API server. Default: none.
     fn exec(&self, job: &Job<'_>) -> Option<ExecRight> {
-        let _ = job;
-        None
+        self.base()?.exec(job)
     }
 
     /// What is wrong with a job beyond the rules of every job, [`Framework::roles`] and [`Framework::reserved_env`].
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
-        let _ = job;
-        Vec::new()
+        self.base().map(|base| base.check(job)).unwrap_or_default()
     }
 
     /// All that is wrong with a job as far as the framework can tell.
@@ -183,6 +191,8 @@ pub struct Credentials {
     pub identity: Identity,
     /// The directory in which they are.
     pub directory: String,
+    /// The role that starts programs in the others: as long as its pods run, the job may come to its end.
+    pub caller: &'static str,
 }
 
 /// By what the pods of a job know each other.
@@ -273,7 +283,18 @@ fn is_reserved(name: &str, reserved: &[&str]) -> bool {
 fn check_env(framework: &str, reserved: &[&str], job: &TrainingJob, errors: &mut Vec<FieldError>) {
     for (path, _, container) in containers(job) {
         for (e, var) in container.env.iter().flatten().enumerate() {
-            if is_reserved(&var.name, reserved) {
+            if var.name == SILENCE {
+                let value = var.value.as_deref().unwrap_or_default();
+                let is_one = value.parse().is_ok_and(|seconds| SILENCES.contains(&seconds));
+                // What is not written here is read, and checked, by the agent.
+                if var.value_from.is_none() && !value.is_empty() && !is_one {
+                    let (least, most) = (SILENCES.start(), SILENCES.end());
+                    errors.push(FieldError::new(
+                        format!("{path}.env[{e}].value"),
+                        format!("{SILENCE} must be a whole number of seconds from {least} to {most}"),
+                    ));
+                }
+            } else if is_reserved(&var.name, reserved) {
                 errors.push(FieldError::new(
                     format!("{path}.env[{e}].name"),
                     format!(

@@ -21,8 +21,9 @@ use crate::job::{Job, Role};
 use crate::plan::PodKey;
 use crate::view::Settings;
 
-/// A worker's SSH server may start a moment after the worker is ready.
-const SSH_ARGS: &str = "-o ConnectionAttempts=10";
+/// A worker's SSH server may start a moment after the worker is ready. A worker that is lost without a word would be waited
+/// for as long as TCP does, which can be for ever; like this it is given up after a minute. No sooner: SSH gives the other side no more time to agree on keys, and a machine may be busy.
+const SSH_ARGS: &str = "-o ConnectionAttempts=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=3";
 const SSH_SERVER: [&str; 2] = ["/usr/sbin/sshd", "-De"];
 
 pub(super) struct Mpi;
@@ -136,7 +137,7 @@ pub(super) fn shell(
 
 /// Has the launcher itself start something in every worker. Where there are many, it would have some start others, and none
 /// but the launcher may do that through the API server.
-fn flat(implementation: MpiImplementation, workers: i32) -> Vec<(&'static str, String)> {
+pub(super) fn flat(implementation: MpiImplementation, workers: i32) -> Vec<(&'static str, String)> {
     /// What Open MPI starts from one place without being told.
     const USUAL: i32 = 64;
     let width = workers.max(USUAL).to_string();
@@ -304,6 +305,7 @@ impl Framework for Mpi {
                 MpiAttach::Exec => return None,
             },
             directory: identity_directory(&options).to_owned(),
+            caller: LAUNCHER,
         })
     }
 

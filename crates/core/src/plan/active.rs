@@ -1,24 +1,23 @@
 //! A job that should run: its children are made, its ends are counted, its state is deduced. Where something stands
 //! against its spec, nothing is made and no pod is replaced; all the rest goes on.
 
-use jiff::Timestamp;
 use trainyard_api::{
     CleanPodPolicy, ConditionType, JobPhase, Reason, RestartCause, RolePhase, TrainingJobStatus,
 };
 
 use super::counting::count;
 use super::dependent::{hold_back, unreached};
-use super::roles::{self, first};
+use super::verdict::{Verdict, deadline, verdict};
 use super::{
-    Action, Note, Objection, Plan, PodKey, StatusWrite, after, earliest, finished, note, refused, roll,
+    Action, Note, Objection, Plan, PodKey, StatusWrite, cause, earliest, finished, note, refused, roles, roll,
 };
 use crate::assess::{Assessment, Attempt, Ended, assess};
 use crate::build;
 use crate::deduce;
 use crate::exec;
 use crate::job::Job;
-use crate::status::{describe, fingerprints, given_up, has_run, root_cause, set_condition, time, write};
-use crate::view::View;
+use crate::status::{fingerprints, given_up, has_run, root_cause, set_condition, time, write};
+use crate::view::{SecretState, View};
 
 pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Plan {
     let old = view.job.status.as_ref();
@@ -28,8 +27,8 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         None => accept(job, view, &mut status),
     };
     let before = status.phase;
-    let attempt = attempt(view, objection);
-    if attempt == Attempt::GivenUp {
+    let attempt = attempt(job, view, objection);
+    if attempt != Attempt::GoesOn {
         let open = status.roles.iter_mut().filter(|role| !role.phase.is_terminal());
         open.for_each(|role| role.phase = RolePhase::Pending);
     }
@@ -49,11 +48,26 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         &job.failed_when,
         &job.succeeded_when,
     );
-    if attempt == Attempt::GivenUp && !phase.is_terminal() {
+    if attempt != Attempt::GoesOn && !phase.is_terminal() {
         phase = JobPhase::Pending;
     }
     let deadline = deadline(job, &status);
-    let verdict = verdict(job, view, &seen, &status, phase, deadline, &ends);
+    let mut verdict = verdict(job, view, &seen, &status, phase, deadline, &ends);
+    if let Some(verdict) = &mut verdict {
+        let written = status.root_cause.as_ref();
+        verdict.cause = verdict
+            .cause
+            .filter(|cause| !cause::is_known(job, written, cause));
+        let held = verdict
+            .cause
+            .and_then(|cause| cause::held_until(job, view, &seen, &cause));
+        if held.is_some() {
+            return Plan {
+                wake_at: earliest([held, deadline]),
+                ..Plan::default()
+            };
+        }
+    }
 
     let mut plan = Plan {
         wake_at: earliest([deadline, seen.next]),
@@ -95,13 +109,18 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
 
 /// A job that has never run as a whole does not start in part: what has a name it needs may stay for ever, and its pods
 /// would wait for each other, and hold what others could use, as long.
-fn attempt(view: &View<'_>, objection: Option<&Objection>) -> Attempt {
-    let hopeless = objection.is_some_and(|objection| match objection.reason {
-        Reason::OwnershipConflict => true,
+///
+/// One whose pods could not talk to those that are made now starts anew, unless what they do may yet come to its end.
+fn attempt(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Attempt {
+    let hopeless = match objection.map(|objection| objection.reason) {
+        Some(Reason::OwnershipConflict) => true,
         // An operator that is just starting may not know its agent yet: what another has begun is not undone.
-        Reason::Unsupported => view.pods.is_empty(),
+        Some(Reason::Unsupported) => view.pods.is_empty(),
+        Some(Reason::SecretMissing) if refused::running_caller(job, view).is_none() => {
+            return Attempt::StartsAnew;
+        }
         _ => false,
-    });
+    };
     if hopeless && !view.job.status.as_ref().is_some_and(has_run) {
         Attempt::GivenUp
     } else {
@@ -155,98 +174,6 @@ fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) -> Opt
         view.now,
     );
     None
-}
-
-fn deadline(job: &Job<'_>, status: &TrainingJobStatus) -> Option<Timestamp> {
-    after(status.start_time.as_ref()?.0, job.active_deadline_seconds?)
-}
-
-/// How a job ends.
-struct Verdict<'a> {
-    phase: JobPhase,
-    reason: Reason,
-    message: String,
-    cause: Option<Ended<'a>>,
-}
-
-fn verdict<'a>(
-    job: &Job<'a>,
-    view: &View<'_>,
-    seen: &Assessment<'a>,
-    status: &TrainingJobStatus,
-    phase: JobPhase,
-    deadline: Option<Timestamp>,
-    ends: &[Ended<'a>],
-) -> Option<Verdict<'a>> {
-    if phase == JobPhase::Succeeded {
-        let message = "The job's rule for success holds.".to_owned();
-        return Some(Verdict {
-            phase,
-            reason: Reason::RolesSucceeded,
-            message,
-            cause: None,
-        });
-    }
-    if phase == JobPhase::Failed {
-        let cause = first(ends);
-        let roles = status.roles.iter().filter(|role| role.phase == RolePhase::Failed);
-        let why = roles.map(|role| format!("{}: {}", role.name, role.message.as_deref().unwrap_or("failed")));
-        let message = why.collect::<Vec<_>>().join("; ");
-        return Some(Verdict {
-            phase,
-            reason: Reason::RolesFailed,
-            message,
-            cause,
-        });
-    }
-    let failed = |reason, message, cause| {
-        Some(Verdict {
-            phase: JobPhase::Failed,
-            reason,
-            message,
-            cause,
-        })
-    };
-    if deadline.is_some_and(|deadline| deadline <= view.now) {
-        let seconds = job.active_deadline_seconds.unwrap_or_default();
-        return failed(
-            Reason::DeadlineExceeded,
-            format!(
-                "The job has not ended within {seconds} seconds (spec.runPolicy.activeDeadlineSeconds).{}",
-                unfinished(status)
-            ),
-            None,
-        );
-    }
-    let failures: Vec<Ended<'a>> = seen
-        .uncounted
-        .iter()
-        .filter(|(_, cause)| *cause == RestartCause::Failure)
-        .map(|(end, _)| *end)
-        .collect();
-    let spent = status.restarts.as_ref().map_or(0, |restarts| restarts.failures);
-    let new = i32::try_from(failures.len()).unwrap_or(i32::MAX);
-    if let Some(cause) = first(&failures).filter(|_| spent.saturating_add(new) > job.backoff_limit) {
-        let before = match spent {
-            1 => "1 pod was".to_owned(),
-            spent => format!("{spent} pods were"),
-        };
-        let message = format!(
-            "{}; {before} replaced before, and spec.runPolicy.backoffLimit is {}.",
-            describe(job, &cause),
-            job.backoff_limit
-        );
-        return failed(Reason::BackoffLimitExceeded, message, Some(cause));
-    }
-    None
-}
-
-/// What keeps roles from running, as the rest of a message.
-fn unfinished(status: &TrainingJobStatus) -> String {
-    let starts = |phase| matches!(phase, RolePhase::Pending | RolePhase::Starting);
-    let roles = status.roles.iter().filter(|role| starts(role.phase));
-    let why = roles.filter_map(|role| Some(format!(" {}: {}", role.name, role.message.as_deref()?)));
-    why.collect()
 }
 
 fn finish(
@@ -329,6 +256,13 @@ fn go_on(
         JobPhase::Pending if objection.is_some_and(|objection| objection.reason == Reason::Unsupported) => {
             (false, Reason::Unsupported, "The job needs what is not there.")
         }
+        JobPhase::Pending if objection.is_some_and(|objection| objection.reason == Reason::SecretMissing) => {
+            (
+                false,
+                Reason::SecretMissing,
+                "All pods start anew with another Secret.",
+            )
+        }
         JobPhase::Pending => (
             false,
             Reason::OwnershipConflict,
@@ -378,12 +312,19 @@ fn is_pod(action: &Action) -> bool {
     matches!(action, Action::CreatePod(_))
 }
 
-/// The Secret that pods need which are to be created. While there are none to create, nobody asks for it.
+/// Sees to the Secret that pods need which are to be created. While there are none to create, nobody asks for it.
 fn missing_secret(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> {
     let credentials = job.framework.credentials(job.object);
     let identity = credentials?.identity;
     let needed = plan.actions.iter().chain(&plan.after).any(is_pod);
-    (needed && view.secret != Some(identity)).then_some(Action::CreateSecret(identity))
+    (needed && view.secret != SecretState::There(identity)).then(|| {
+        if refused::is_held(view) {
+            // Made anew, it would not be the one that they have.
+            Action::FindSecret(identity)
+        } else {
+            Action::CreateSecret(identity)
+        }
+    })
 }
 
 /// The right that pods need which are to be created, or that was given for other pods than there are to be.

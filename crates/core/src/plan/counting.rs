@@ -4,8 +4,8 @@ use trainyard_api::{
     JobPhase, Reason, Replacement, RestartCause, RestartRecord, Restarts, RootCause, TrainingJobStatus,
 };
 
-use super::roles::{first, others, replacement};
-use super::{Action, Note, Plan, earliest, note};
+use super::roles::{others, replacement};
+use super::{Action, Note, Plan, cause, earliest, note};
 use crate::assess::{Assessment, Ended, removal};
 use crate::job::Job;
 use crate::replacements;
@@ -90,12 +90,14 @@ pub(super) fn count(
         expected.retain(|ended| ended.end != End::Outdated);
     }
     let warning = !ends.is_empty();
-    if let Some(first) = first(&ends) {
-        status.root_cause = Some(root_cause(job, &first));
+    if let Some(first) = cause::of(job, &ends, &[]) {
+        if !cause::is_known(job, status.root_cause.as_ref(), &first) {
+            status.root_cause = Some(root_cause(job, &first));
+        }
     } else {
         ends = expected;
     }
-    if let Some(first) = first(&ends) {
+    if let Some(first) = cause::of(job, &ends, &[]) {
         let pod = job.pod_name(first.key);
         let due = replacing.iter().find(|entry| entry.pod == pod);
         let due = due.and_then(|entry| entry.not_before.as_ref()).map(|due| due.0);

@@ -1,6 +1,7 @@
 //! One reconcile, decided: [`plan`] says all that should be done now.
 
 mod active;
+mod cause;
 mod counting;
 mod dependent;
 mod finished;
@@ -9,6 +10,7 @@ mod refused;
 pub(crate) mod roles;
 mod roll;
 mod suspended;
+mod verdict;
 
 use jiff::Timestamp;
 use trainyard_api::{JobPhase, Reason, TrainingJobStatus};
@@ -82,9 +84,11 @@ pub enum Action {
     },
     /// Create a Service.
     CreateService(ServiceKey),
-    /// Create the Secret by which the job's pods know each other, with content made for it, or find that it is there. It is
-    /// never made anew: pods that run have the first.
+    /// Create the Secret by which the job's pods know each other, with content made for it, or find that it is there. Only while
+    /// no pod runs that has another.
     CreateSecret(Identity),
+    /// Find out whether that Secret is still there, which pods that run have.
+    FindSecret(Identity),
     /// Give the job the right to start programs in its pods through the API server, or make it what it should be.
     Grant,
     /// Delete a pod.
@@ -108,11 +112,15 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it creates a child.
+    /// Whether it creates a child, or is for those that are to be created.
     pub fn creates(&self) -> bool {
         matches!(
             self,
-            Self::CreatePod(_) | Self::CreateService(_) | Self::CreateSecret(_) | Self::Grant
+            Self::CreatePod(_)
+                | Self::CreateService(_)
+                | Self::CreateSecret(_)
+                | Self::FindSecret(_)
+                | Self::Grant
         )
     }
 }
@@ -150,7 +158,7 @@ pub struct Note {
 ///
 /// In this order, and the first that applies decides: the job is somebody else's or on its way out; it has ended; it is
 /// suspended, whatever is wrong with it; it is not valid, or was changed as it may not be; its names are taken; pods are to be made
-/// and what they need is not there; it runs.
+/// and what they need is not there, or they would be strangers to those that run; it runs.
 /// A job that was accepted before and has a spec that is not goes on by the rules it was accepted with, as far as that
 /// is possible without making anything.
 pub fn plan(view: &View<'_>) -> Plan {
@@ -195,7 +203,8 @@ fn decide(view: &View<'_>) -> Plan {
     let conflict = refused::conflict(&parsed, view);
     let plan = active::plan(&parsed, view, conflict.as_ref());
     // A job whose pods are all there goes on whatever they took to make.
-    match refused::unsupported(&parsed, view).filter(|_| plan.creates()) {
+    let objection = refused::unsupported(&parsed, view).or_else(|| refused::estranged(&parsed, view));
+    match objection.filter(|_| plan.creates()) {
         Some(objection) => active::plan(&parsed, view, Some(&objection)),
         None => plan,
     }

@@ -5,9 +5,11 @@ use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason,
 
 use super::{Action, Note, Objection, Plan, PodKey, finished, note};
 use crate::build;
+use crate::frameworks::Credentials;
 use crate::job::Job;
+use crate::restart;
 use crate::status::{condition, forbidden_changes, given_up, set_condition, write};
-use crate::view::{Conflict, View};
+use crate::view::{Conflict, PodPhase, PodRow, SecretState, View};
 
 /// A job that was never accepted: it holds no pods.
 pub(super) fn plan(view: &View<'_>, objection: &Objection) -> Plan {
@@ -54,18 +56,59 @@ pub(super) fn unchanged(view: &View<'_>) -> Result<(), Vec<FieldError>> {
 /// Names that are taken. Where they are free again, and pods of the start that was given up are still on their way out,
 /// it is as if they were not: how those pods end must not count for the next start.
 pub(super) fn conflict(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
-    let reason = Reason::OwnershipConflict;
     let taken: Vec<_> = view.conflicts.iter().filter(|c| needs(job, c)).collect();
     if !taken.is_empty() {
-        let message = conflicts(&taken);
-        return Some(Objection { reason, message });
+        return Some(Objection {
+            reason: Reason::OwnershipConflict,
+            message: conflicts(&taken),
+        });
     }
-    let said = given_up(view.job.status.as_ref()?)?;
+    let (reason, said) = given_up(view.job.status.as_ref()?)?;
     let leaving = view.pods.iter().any(|row| row.terminating);
     leaving.then(|| Objection {
         reason,
         message: said.message.clone(),
     })
+}
+
+/// Pods that run have a Secret that is gone: those that are made now, with another, could not talk to them.
+pub(super) fn estranged(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
+    let Credentials { identity, caller, .. } = job.framework.credentials(job.object)?;
+    if view.secret != SecretState::Gone(identity) || !is_held(view) {
+        return None;
+    }
+    let name = build::secret_name(job.name, identity);
+    let then = match running_caller(job, view) {
+        Some(pod) => format!(
+            "nothing is replaced as long as the {caller} runs. When it has ended, all pods start anew with another Secret; to \
+             have that now, delete the pod {pod}."
+        ),
+        None => "all pods start anew with another Secret.".to_owned(),
+    };
+    Some(Objection {
+        reason: Reason::SecretMissing,
+        message: format!(
+            "Secret {name:?} is gone, and pods that are made now could not talk to those that have it: {then}"
+        ),
+    })
+}
+
+/// Whether pods run, or are about to, which have the Secret that was there when they were made.
+pub(super) fn is_held(view: &View<'_>) -> bool {
+    let ended = |row: &PodRow| matches!(row.phase, PodPhase::Succeeded | PodPhase::Failed);
+    view.pods.iter().any(|row| !ended(row))
+}
+
+/// The pod that runs and starts programs in others. As long as it does, the job may well come to its end.
+pub(super) fn running_caller(job: &Job<'_>, view: &View<'_>) -> Option<String> {
+    let caller = job.framework.credentials(job.object)?.caller;
+    let (position, role) = job.role(caller)?;
+    let runs = |row: &&PodRow| {
+        let is_it = job.key(&row.name).is_some_and(|key| key.role == position);
+        let runs = matches!(row.phase, PodPhase::Running | PodPhase::Unknown) && !row.terminating;
+        is_it && runs && restart::end(row, view.node(row), role.node_down_policy).is_none()
+    };
+    view.pods.iter().find(runs).map(|row| row.name.to_string())
 }
 
 /// What the job's pods can't be made without and this operator does not have.
@@ -78,10 +121,12 @@ pub(super) fn unsupported(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
     if job.framework.exec(job).is_some() && !view.settings.allows_exec {
         return Some(Objection {
             reason: Reason::Unsupported,
-            message: "attach Exec takes a right to run commands in pods, which this operator does not have to give: install it \
-                      with --exec, or start it with --allow-exec, or set spec.framework.mpi.attach to Agent. The job goes on by \
-                      itself when there is one."
-                .to_owned(),
+            message: format!(
+                "attach Exec takes a right to run commands in pods, which this operator does not have to give: install it with \
+                 --exec, or start it with --allow-exec, or set spec.framework.{}.attach to Agent. The job goes on by itself \
+                 when there is one.",
+                job.framework.name()
+            ),
         });
     }
     (attached && view.settings.agent.is_none()).then(|| Objection {

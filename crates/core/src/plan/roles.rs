@@ -166,6 +166,7 @@ fn explain(
             End::NodeDown => Reason::PossibleNodeDown,
             End::Disruption => Reason::PodDisrupted,
             End::Unmet(_) => Reason::DependencyFailed,
+            End::Estranged => Reason::SecretMissing,
             _ => Reason::PodFailed,
         };
         return said(

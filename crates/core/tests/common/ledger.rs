@@ -43,15 +43,20 @@ impl Ledger {
             if known.contains(&(&entry.pod, &entry.uid)) || entry.uid.is_empty() {
                 continue;
             }
+            let row = pods
+                .iter()
+                .find(|row| *row.uid == *entry.uid)
+                .expect("counts a pod that is not there");
+            // How a pod ends that went because its role was made smaller means nothing.
+            if row.terminating && !had(old, job, &row.name) {
+                self.counted.insert(entry.uid.clone());
+                continue;
+            }
             assert!(
                 self.counted.insert(entry.uid.clone()),
                 "{} is counted twice",
                 entry.pod
             );
-            let row = pods
-                .iter()
-                .find(|row| *row.uid == *entry.uid)
-                .expect("counts a pod that is not there");
             let end = restart::end(row, NodeState::Up, NodeDownPolicy::Wait);
             if matches!(end, Some(End::Failure(_))) {
                 failures += 1;
@@ -77,6 +82,19 @@ impl Ledger {
             "{name} is deleted and its end not counted"
         );
     }
+}
+
+/// Whether a job had such a pod when its spec was last accepted.
+fn had(status: &TrainingJobStatus, job: &TrainingJob, pod: &str) -> bool {
+    let (Some(accepted), Ok(job)) = (&status.accepted_rules, Job::parse(job)) else {
+        return true;
+    };
+    let Some(key) = job.key(pod) else { return true };
+    let before = accepted
+        .roles
+        .iter()
+        .find(|role| role.name == job.roles[key.role].name);
+    before.is_none_or(|before| key.index < before.replicas)
 }
 
 fn final_states(old: &TrainingJobStatus, new: &TrainingJobStatus) {

@@ -19,11 +19,10 @@ use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
 use trainyard_core::exec;
-use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::{Action, Note, Plan, PodKey, StatusWrite, plan};
 use trainyard_core::view::{
-    Conflict, Departed, NodeState, Nodes, PodPhase, PodRow, Refusal, ServiceRow, Settings, View,
+    Conflict, Departed, NodeState, Nodes, PodPhase, PodRow, Refusal, SecretState, ServiceRow, Settings, View,
 };
 
 use ledger::Ledger;
@@ -36,6 +35,11 @@ const EARLY: SignedDuration = SignedDuration::from_secs(1);
 
 /// More rounds than any job may need until nothing is left to do.
 const ROUNDS: usize = 40;
+
+/// Whether a pod runs or may yet run.
+fn is_alive(row: &PodRow) -> bool {
+    !matches!(row.phase, PodPhase::Succeeded | PodPhase::Failed)
+}
 
 /// The states of nodes; a node that nobody spoke of is up.
 #[derive(Default)]
@@ -56,6 +60,8 @@ pub struct Log {
     pub services: Vec<String>,
     /// Names of Secrets in the order of their creation.
     pub secrets: Vec<String>,
+    /// How often it was looked whether the Secret is there.
+    pub found: usize,
     pub grants: Vec<k8s_openapi::api::rbac::v1::Role>,
     /// Pods whose deletion was asked for, and whether by force.
     pub deleted: Vec<(String, bool)>,
@@ -81,8 +87,8 @@ pub struct World {
     pub conflicts: Vec<Conflict>,
     /// The job's Secret exists.
     pub secret: bool,
-    /// The operator knows that it does.
-    pub has_secret: Option<Identity>,
+    /// What the operator knows of it.
+    pub known_secret: SecretState,
     /// For how many pods the operator knows that the job has the right to start programs in.
     pub granted: Option<i32>,
     /// What programs last said of their progress.
@@ -97,6 +103,8 @@ pub struct World {
     pub gone: bool,
     /// The image each pod was made from, by UID.
     images: HashMap<String, String>,
+    /// Which of the job's Secrets each pod has, by UID.
+    secrets: HashMap<String, usize>,
     ledger: Ledger,
     uids: u32,
     /// Ends that were told.
@@ -114,7 +122,7 @@ impl World {
             taken: Vec::new(),
             conflicts: Vec::new(),
             secret: false,
-            has_secret: None,
+            known_secret: SecretState::Unknown,
             granted: None,
             progress: None,
             refusal: None,
@@ -124,6 +132,7 @@ impl World {
             log: Log::default(),
             gone: false,
             images: HashMap::new(),
+            secrets: HashMap::new(),
             ledger: Ledger::default(),
             uids: 0,
             told: 0,
@@ -154,7 +163,7 @@ impl World {
             services: &self.services,
             departed: &self.departed,
             conflicts: &self.conflicts,
-            secret: self.has_secret,
+            secret: self.known_secret,
             granted: self.granted,
             refusal: self.refusal.as_ref(),
             progress: self.progress.as_ref(),
@@ -201,6 +210,10 @@ impl World {
                     assert_eq!(plan.events, [], "says again what it has said");
                     self.departed.clear();
                 }
+                if matches!(self.known_secret, SecretState::There(_)) {
+                    // That does not hold for long.
+                    self.known_secret = SecretState::Unknown;
+                }
                 return plan;
             }
             self.apply(&plan, usize::MAX);
@@ -215,7 +228,9 @@ impl World {
         // What only that process knew is forgotten.
         self.departed.clear();
         self.conflicts.clear();
-        self.has_secret = self.has_secret.filter(|_| all);
+        if !all {
+            self.known_secret = SecretState::Unknown;
+        }
         self.granted = self.granted.filter(|_| all);
         !all
     }
@@ -318,7 +333,15 @@ impl World {
                 if !self.secret {
                     self.log.secrets.push(name);
                 }
-                (self.secret, self.has_secret) = (true, Some(*identity));
+                (self.secret, self.known_secret) = (true, SecretState::There(*identity));
+            }
+            Action::FindSecret(identity) => {
+                self.log.found += 1;
+                self.known_secret = if self.secret {
+                    SecretState::There(*identity)
+                } else {
+                    SecretState::Gone(*identity)
+                };
             }
             Action::DeletePod { name, uid, force } => {
                 self.ledger.deletes(&self.job, name, uid);
@@ -353,7 +376,17 @@ impl World {
         let pod = build::pod(&job, &self.settings, key).unwrap();
         let needed = pod.spec.as_ref().unwrap().volumes.iter().flatten();
         let mut needed = needed.filter_map(|volume| volume.secret.as_ref());
-        assert!(self.secret || needed.next().is_none(), "a pod before its Secret");
+        if needed.next().is_some() {
+            assert!(self.secret, "a pod before its Secret");
+            let others = self.pods.iter().filter(|row| is_alive(row));
+            let theirs = others.filter_map(|row| self.secrets.get(&*row.uid));
+            assert!(
+                theirs.copied().all(|one| one == self.log.secrets.len()),
+                "{:?}: a stranger to others",
+                self.pods
+            );
+            self.secrets.insert(uid.clone(), self.log.secrets.len());
+        }
         let name = pod.metadata.name.unwrap();
         if self.meets_another("Pod", &name) {
             return;

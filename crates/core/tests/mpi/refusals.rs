@@ -207,6 +207,30 @@ fn other_variables_are_the_users() {
     );
 }
 
+#[rstest]
+#[case("2", true)]
+#[case("60", true)]
+#[case("", true)]
+#[case("1", false)]
+#[case("1m", false)]
+fn how_long_a_pod_may_be_silent_is_the_users(#[case] seconds: &str, #[case] is_taken: bool) {
+    let job = with_main(mpi("", 1), "launcher", |main| {
+        let env = format!("[{{name: TRAINYARD_SHELL_SILENCE_SECONDS, value: {seconds:?}}}]");
+        main.env = Some(serde_saphyr::from_str(&env).unwrap());
+    });
+    if is_taken {
+        let main = main_of(&job, LAUNCHER);
+        assert_eq!(
+            variable(&main, "TRAINYARD_SHELL_SILENCE_SECONDS").as_deref(),
+            Some(seconds)
+        );
+    } else {
+        let said = "spec.roles[0].template.spec.containers[0].env[0].value: TRAINYARD_SHELL_SILENCE_SECONDS must be a whole \
+                    number of seconds from 2 to 86400";
+        assert_eq!(errors(&job), [said]);
+    }
+}
+
 #[test]
 fn args_alone_can_not_be_wrapped() {
     let job = with_main(mpi("", 1), "worker", |main| main.args = Some(words(&["x"])));

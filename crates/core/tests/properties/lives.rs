@@ -259,8 +259,18 @@ fn check(world: &World) {
             assert!(role.phase.is_terminal() || there == replicas, "{role:#?}");
         }
     }
-    // What its user changed has come.
-    if status.phase == Some(trainyard_api::JobPhase::Running) && world.condition("Accepted") == "True Valid" {
+    // What its user changed has come. Not of a job that does not roll: pods that were made of a template which was changed before
+    // the job was first accepted stay, if the operator died before it had written that down.
+    let rolls = world
+        .job
+        .spec
+        .run_policy
+        .as_ref()
+        .is_some_and(|run| run.update_policy == Some(UpdatePolicy::Roll));
+    if rolls
+        && status.phase == Some(trainyard_api::JobPhase::Running)
+        && world.condition("Accepted") == "True Valid"
+    {
         let containers = |role: &trainyard_api::RoleSpec| role.template.spec.clone().unwrap().containers;
         let image = |role: &str| {
             let role = world.job.spec.roles.iter().find(|r| r.name == role).unwrap();

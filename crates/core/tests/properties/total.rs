@@ -18,7 +18,7 @@ use trainyard_core::admission;
 use trainyard_core::frameworks::Identity;
 use trainyard_core::plan::{Action, StatusWrite, plan};
 use trainyard_core::view::{
-    Departed, NodeState, Nodes, PodEnd, PodPhase, PodRow, ServiceRow, Settings, Trouble, View,
+    Departed, NodeState, Nodes, PodEnd, PodPhase, PodRow, SecretState, ServiceRow, Settings, Trouble, View,
 };
 
 use crate::common::jobs::{custom, mpi, pytorch, with_agent};
@@ -381,6 +381,12 @@ proptest! {
         mut pods in vec(row(), 0..8),
         services in vec(name(), 0..3),
         departed in vec((name(), 0..9u8), 0..3),
+        secret in select(vec![
+            SecretState::Unknown,
+            SecretState::There(Identity::Certificate),
+            SecretState::Gone(Identity::Certificate),
+            SecretState::Gone(Identity::SshKey),
+        ]),
         now in time(),
     ) {
         for (i, row) in pods.iter_mut().enumerate() {
@@ -402,7 +408,7 @@ proptest! {
             services: &services,
             departed: &departed,
             conflicts: &[],
-            secret: Some(Identity::Certificate),
+            secret,
             granted: None,
             refusal: None,
             progress: None,

@@ -6,9 +6,10 @@ use trainyard_api::RestartPolicy::{Never, OnFailure};
 use trainyard_api::{JobPhase, TrainingJob};
 use trainyard_core::build;
 use trainyard_core::job::Job;
-use trainyard_core::observe::{Start, observe};
+use trainyard_core::observe::ares::{Phase, Role, roles};
+use trainyard_core::observe::{Observed, Start, observe};
 use trainyard_core::plan::PodKey;
-use trainyard_core::view::{AllUp, NodeState, View};
+use trainyard_core::view::{AllUp, NodeState, SecretState, View};
 
 use crate::common::World;
 use crate::common::jobs::{self, Change, custom, mpi, workers};
@@ -19,24 +20,27 @@ fn with_agent(job: TrainingJob) -> World {
     world
 }
 
-/// What the agents of a role are told.
-fn start(world: &World, role: &str) -> Start {
-    let observed = observe(&View {
+fn observed(world: &World) -> Observed {
+    observe(&View {
         job: &world.job,
         pods: &world.pods,
         services: &world.services,
         departed: &[],
         conflicts: &[],
-        secret: None,
+        secret: SecretState::Unknown,
         granted: None,
         refusal: None,
         progress: None,
         nodes: &AllUp,
         settings: &world.settings,
         now: world.now,
-    });
-    let role = observed.roles.into_iter().find(|known| known.name == role);
-    role.unwrap().start
+    })
+}
+
+/// What the agents of a role are told.
+fn start(world: &World, role: &str) -> Start {
+    let mut roles = observed(world).roles.into_iter();
+    roles.find(|known| known.name == role).unwrap().start
 }
 
 fn problems(job: &TrainingJob) -> String {
@@ -94,6 +98,42 @@ fn ares_lists_some_of_the_hosts() {
     let text = serde_json::to_string(&launcher).unwrap();
     let listed = r#"\"pattern\":\"mnist-worker-{}.mnist.team.svc.cluster.local\",\"from\":0,\"count\":3"#;
     assert!(text.contains(listed), "{text}");
+}
+
+/// Also where a program asks for them as it asked Ares.
+#[test]
+fn ares_tells_some_of_the_addresses() {
+    let mut world = World::new(custom(&[("b", 2)]));
+    world.reconcile();
+    let told = |world: &World| -> Role { roles(&observed(world)).remove("b").unwrap() };
+    let none = |phase| Role {
+        phase,
+        running: false,
+        ips: Vec::new(),
+    };
+    let address = |world: &mut World, pod: &str, address: &str| {
+        world.pod_mut(pod).address = Some(address.parse().unwrap());
+    };
+    assert_eq!(told(&world), none(Phase::Starting));
+    world.run_on("mnist-b-1", "node-0");
+    address(&mut world, "mnist-b-1", "10.0.0.1");
+    assert_eq!(told(&world), none(Phase::Starting));
+    // It runs, and its address is not known yet.
+    world.run_on("mnist-b-0", "node-1");
+    world.pod_mut("mnist-b-0").address = None;
+    assert_eq!(told(&world), none(Phase::Starting));
+    address(&mut world, "mnist-b-0", "10.0.0.2");
+    world.reconcile();
+    let all = Role {
+        phase: Phase::Running,
+        running: true,
+        ips: vec!["10.0.0.2".parse().unwrap(), "10.0.0.1".parse().unwrap()],
+    };
+    assert_eq!(told(&world), all);
+    // It is going, and its address with it, although the status still says that all run.
+    world.pod_mut("mnist-b-0").terminating = true;
+    assert_eq!(world.role("b").phase, trainyard_api::RolePhase::Running);
+    assert_eq!(told(&world), none(Phase::Starting));
 }
 
 #[test]

@@ -27,6 +27,7 @@ mod refused;
 mod resuming;
 mod rolling;
 mod scaling;
+mod secrets;
 mod suspension;
 mod taken;
 mod upgrades;

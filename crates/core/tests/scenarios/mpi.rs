@@ -9,17 +9,17 @@ use trainyard_core::attach::INSTALL_CONTAINER;
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::plan::{Action, PodKey};
-use trainyard_core::view::Settings;
+use trainyard_core::view::{SecretState, Settings};
 
 use crate::common::World;
 use crate::common::jobs::{Change, mpi, with_agent, with_silent_agent};
 use crate::crashes::at_every_write;
 
-const LAUNCHER: &str = "mnist-launcher-0";
+pub const LAUNCHER: &str = "mnist-launcher-0";
 const WORKERS: &[&str] = &["mnist-worker-0", "mnist-worker-1"];
-const ALL: &[&str] = &[LAUNCHER, "mnist-worker-0", "mnist-worker-1"];
+pub const ALL: &[&str] = &[LAUNCHER, "mnist-worker-0", "mnist-worker-1"];
 
-fn names(names: &[&str]) -> BTreeSet<String> {
+pub fn names(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
@@ -29,7 +29,7 @@ fn world(job: TrainingJob) -> World {
     world
 }
 
-fn running(job: TrainingJob) -> World {
+pub fn running(job: TrainingJob) -> World {
     let mut world = world(job);
     world.settle();
     assert_eq!(world.phase(), Some(JobPhase::Running));
@@ -215,7 +215,7 @@ fn the_secret_outlives_a_suspension() {
     world.settle();
     assert_eq!((world.all(), world.secret), (names(&[]), true));
     // It is forgotten meanwhile, and found again.
-    world.has_secret = None;
+    world.known_secret = SecretState::Unknown;
     world.suspend(false);
     world.settle();
     assert_eq!(world.phase(), Some(JobPhase::Running));

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use trainyard_api::JobPhase::{Failed, Restarting, Running};
 use trainyard_api::RestartPolicy::{self, Always, Never, OnFailure};
-use trainyard_api::{RestartCause, TrainingJob, UpdatePolicy};
+use trainyard_api::{PodQuorum, RestartCause, TrainingJob, UpdatePolicy};
 use trainyard_core::view::PodPhase;
 
 use crate::common::World;
@@ -268,4 +268,25 @@ fn the_operator_dies_while_pods_are_replaced(#[values(Never, OnFailure)] policy:
         assert!(world.pods.iter().all(|row| row.phase == PodPhase::Running));
     });
     assert!(points >= 10, "{points}");
+}
+
+#[test]
+fn how_a_pod_ended_that_went_with_a_smaller_role_means_nothing_when_it_comes_back() {
+    let job = rolling(3, Never)
+        .backoff_limit(0)
+        .role("worker", |role| role.failed_when = Some(PodQuorum::AllPods));
+    let mut world = World::running(job);
+    let resize = |world: &mut World, replicas| {
+        world.edit(|spec| role(spec, "worker").replicas = Some(replicas));
+        world.reconcile();
+    };
+    world.fail("mnist-worker-1", 1);
+    resize(&mut world, 1);
+    resize(&mut world, 2);
+    world.kubelets_remove();
+    world.reconcile();
+    world.run_all();
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert_eq!(world.all().len(), 2);
 }
