@@ -29,6 +29,7 @@ pub const KIND: Kind = Kind {
     their_operator: None,
     suspend: None,
     status: status::status,
+    tell: status::tell,
     definition: definition::definition,
     convert,
     paths: &[

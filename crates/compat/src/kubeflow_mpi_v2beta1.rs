@@ -33,6 +33,7 @@ pub const KIND: Kind = Kind {
     their_operator: Some(THEIR_OPERATOR),
     suspend: Some("spec.runPolicy.suspend"),
     status: status::status,
+    tell: status::tell,
     definition: definition::definition,
     convert,
     paths: &[

@@ -14,6 +14,7 @@ mod bdap_mpi_v1;
 mod definition;
 mod kubeflow_mpi_v2beta1;
 mod mpi;
+mod notes;
 mod read;
 mod report;
 mod serve;
@@ -22,6 +23,7 @@ use serde_json::Value;
 use trainyard_api::{Dialect, FieldError, TrainingJob};
 use trainyard_core::foreign::ForeignKind;
 
+use notes::{Said, Tone};
 use report::Report;
 
 /// Stands for what the API server appends to `generateName`.
@@ -45,6 +47,8 @@ struct Kind {
     suspend: Option<&'static str>,
     /// The status of an object.
     status: fn(&Report<'_>) -> Value,
+    /// How what a condition says is told as an event, if it is, and by which reason.
+    tell: for<'a> fn(&Said<'a>) -> Option<(Tone, &'a str)>,
     /// Its definition, for clusters that have none.
     definition: fn(&Kind) -> Value,
     convert: fn(Value) -> Result<Converted, Vec<FieldError>>,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use trainyard_api::names::ANNOTATION_GENERATION;
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::admission;
-use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView};
+use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignNote, ForeignPlan, ForeignView};
 
 use crate::report::{Problem, Report, is_true};
 use crate::{Kind, lines, read};
@@ -93,6 +93,10 @@ impl ForeignKind for Kind {
                 ),
             ),
         }
+    }
+
+    fn notes(&self, before: Option<&Value>, after: &Value) -> Vec<ForeignNote> {
+        crate::notes::notes(before, after, self.tell)
     }
 
     fn review(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {

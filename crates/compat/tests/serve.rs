@@ -10,6 +10,8 @@
 
 #[path = "serve/changes.rs"]
 mod changes;
+#[path = "serve/events.rs"]
+mod events;
 
 use changes::change;
 use jiff::Timestamp;

@@ -1,9 +1,10 @@
 //! The status of an MPIJob, which it never had.
 
 use serde_json::{Map, Value, json};
-use trainyard_api::{ConditionType, RestartCause};
+use trainyard_api::{ConditionType, Reason, RestartCause};
 
 use crate::mpi::WORKER;
+use crate::notes::{Said, Tone};
 use crate::report::Report;
 
 const ACCEPTED: &str = ConditionType::Accepted.as_str();
@@ -53,6 +54,20 @@ pub fn status(report: &Report<'_>) -> Value {
     );
     status.extend(report.times().map(|(field, time)| (field.to_owned(), time)));
     status.into()
+}
+
+/// What is told as an event, by the reasons that its TrainingJob has.
+pub fn tell<'a>(said: &Said<'a>) -> Option<(Tone, &'a str)> {
+    let kinds = [ConditionType::Accepted].into_iter().chain(TOLD);
+    let kind = kinds.into_iter().find(|kind| kind.as_str() == said.kind)?;
+    let tone = match (kind, said.holds) {
+        (ConditionType::Accepted, false) => Tone::Refusal,
+        (ConditionType::Failed, true) => Tone::Warning,
+        (ConditionType::Running, false) if said.reason == Reason::Restarting.as_str() => Tone::Warning,
+        (_, true) => Tone::Normal,
+        (_, false) => return None,
+    };
+    Some((tone, said.reason))
 }
 
 /// What there is to say in one sentence.

@@ -1,9 +1,10 @@
 //! The status of an MPIJob, in the words that its users know.
 
 use serde_json::{Map, Value, json};
-use trainyard_api::{ConditionType, JobPhase};
+use trainyard_api::{ConditionType, JobPhase, Reason};
 
 use crate::mpi::{LAUNCHER, WORKER};
+use crate::notes::{Said, Tone};
 use crate::report::Report;
 
 const CREATED: &str = "Created";
@@ -25,6 +26,12 @@ const REASON_SUCCEEDED: &str = "MPIJobSucceeded";
 const REASON_FAILED: &str = "MPIJobFailed";
 const REASON_EVICTED: &str = "MPIJobEvicted";
 const EVICTED: &str = "Evicted";
+
+/// What events are called there that say why a job can't be carried out.
+const REFUSALS: [(Reason, &str); 2] = [
+    (Reason::Invalid, "ValidationError"),
+    (Reason::OwnershipConflict, "ErrResourceExists"),
+];
 
 /// The status of an object. What holds now comes last: many read only that.
 pub fn status(report: &Report<'_>) -> Value {
@@ -57,6 +64,18 @@ pub fn status(report: &Report<'_>) -> Value {
         status.insert("replicaStatuses".to_owned(), roles.into());
     }
     status.into()
+}
+
+/// What is told as an event: what comes to hold, and that a job is resumed.
+pub fn tell<'a>(said: &Said<'a>) -> Option<(Tone, &'a str)> {
+    let tone = match (said.kind, said.holds) {
+        (CREATED | RUNNING | SUSPENDED | SUCCEEDED, true) | (SUSPENDED, false) => Tone::Normal,
+        (RESTARTING | FAILED, true) => Tone::Warning,
+        (REFUSED, true) => Tone::Refusal,
+        _ => return None,
+    };
+    let known = REFUSALS.iter().find(|(ours, _)| ours.as_str() == said.reason);
+    Some((tone, known.map_or(said.reason, |(_, theirs)| theirs)))
 }
 
 /// What has been, and what held before and does not any more.
