@@ -148,6 +148,11 @@ impl Engine {
         }
     }
 
+    /// What takes events for this engine's senders, which end when the last of these is gone.
+    pub(crate) fn recorder(&self) -> Recorder {
+        self.reconciler.recorder.clone()
+    }
+
     /// Whether the engine lives.
     pub fn pulse(&self) -> Arc<Pulse> {
         self.pulse.clone()

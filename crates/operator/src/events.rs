@@ -15,6 +15,7 @@ use serde::de::IgnoredAny;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use trainyard_api::{GROUP, MANAGED_BY_TRAINYARD, VERSION};
+use trainyard_core::foreign::{ForeignKind, ForeignNote};
 use trainyard_core::plan::Note;
 
 use crate::act::{Class, Gate};
@@ -27,6 +28,8 @@ const CAPACITY: usize = 10_000;
 const SENDERS: usize = 4;
 /// What the server takes of a note.
 const NOTE_LIMIT: usize = 1024;
+/// What the server takes of a reason.
+const REASON_LIMIT: usize = 128;
 /// What the server takes of a name.
 const NAME_LIMIT: usize = 253;
 /// How long the rest may take at the end.
@@ -67,14 +70,24 @@ impl Recorder {
                 receiver.clone(),
             ));
         }
-        let recorder = Self {
+        (Self::new(notes, instance), Senders { tasks })
+    }
+
+    fn new(notes: mpsc::Sender<Event>, instance: &str) -> Self {
+        Self {
             notes,
             instance: instance.into(),
             dropped: Arc::default(),
             metrics: None,
             number: Arc::default(),
-        };
-        (recorder, Senders { tasks })
+        }
+    }
+
+    /// A recorder whose events are not sent but handed over.
+    #[cfg(test)]
+    pub(crate) fn unsent() -> (Self, mpsc::Receiver<Event>) {
+        let (notes, taken) = mpsc::channel(CAPACITY);
+        (Self::new(notes, "operator-1"), taken)
     }
 
     /// The same, and what is dropped is counted.
@@ -88,8 +101,35 @@ impl Recorder {
 
     /// Takes a note about a job. Never waits: where too many wait already, it is dropped.
     pub fn note(&self, job: &ObjectMeta, note: &Note, now: Timestamp) {
+        let words = Words {
+            warning: note.warning,
+            reason: note.reason.as_str(),
+            message: &note.message,
+        };
+        let regarding = reference(format!("{GROUP}/{VERSION}"), "TrainingJob", job);
+        self.take(regarding, words, now);
+    }
+
+    /// The same about an object of another operator's kind.
+    pub fn note_foreign(
+        &self,
+        kind: &dyn ForeignKind,
+        object: &ObjectMeta,
+        note: &ForeignNote,
+        now: Timestamp,
+    ) {
+        let words = Words {
+            warning: note.warning,
+            reason: &note.reason,
+            message: &note.message,
+        };
+        let api_version = format!("{}/{}", kind.group(), kind.version());
+        self.take(reference(api_version, kind.kind(), object), words, now);
+    }
+
+    fn take(&self, regarding: ObjectReference, words: Words<'_>, now: Timestamp) {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
-        let event = event(job, note, now, &self.instance, number);
+        let event = event(regarding, words, now, &self.instance, number);
         if self.notes.try_send(event).is_err() {
             if let Some(metrics) = &self.metrics {
                 metrics.event_dropped();
@@ -149,33 +189,45 @@ async fn send(
     }
 }
 
-fn event(job: &ObjectMeta, note: &Note, now: Timestamp, instance: &str, number: u64) -> Event {
-    let name = job.name.as_deref().unwrap_or_default();
+/// What an event says.
+#[derive(Clone, Copy)]
+struct Words<'a> {
+    warning: bool,
+    reason: &'a str,
+    message: &'a str,
+}
+
+fn reference(api_version: String, kind: &str, object: &ObjectMeta) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(api_version),
+        kind: Some(kind.to_owned()),
+        name: object.name.clone(),
+        namespace: object.namespace.clone(),
+        uid: object.uid.clone(),
+        resource_version: object.resource_version.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+fn event(regarding: ObjectReference, words: Words<'_>, now: Timestamp, instance: &str, number: u64) -> Event {
+    let name = regarding.name.as_deref().unwrap_or_default();
     // As other components name theirs: the object and a time, here made unique by a count.
     let unique = format!(".{:x}{:x}", now.as_microsecond(), number & 0xff);
     let event_name = format!("{}{unique}", cut(name, NAME_LIMIT - unique.len()));
     Event {
         metadata: ObjectMeta {
             name: Some(event_name),
-            namespace: job.namespace.clone(),
+            namespace: regarding.namespace.clone(),
             ..ObjectMeta::default()
         },
         action: Some("Reconcile".to_owned()),
         event_time: Some(MicroTime(now)),
-        note: Some(cut(&note.message, NOTE_LIMIT).to_owned()),
-        reason: Some(note.reason.as_str().to_owned()),
-        regarding: Some(ObjectReference {
-            api_version: Some(format!("{GROUP}/{VERSION}")),
-            kind: Some("TrainingJob".to_owned()),
-            name: job.name.clone(),
-            namespace: job.namespace.clone(),
-            uid: job.uid.clone(),
-            resource_version: job.resource_version.clone(),
-            ..ObjectReference::default()
-        }),
+        note: Some(cut(words.message, NOTE_LIMIT).to_owned()),
+        reason: Some(cut(words.reason, REASON_LIMIT).to_owned()),
+        regarding: Some(regarding),
         reporting_controller: Some(MANAGED_BY_TRAINYARD.to_owned()),
         reporting_instance: Some(cut(instance, 128).to_owned()),
-        type_: Some(if note.warning { "Warning" } else { "Normal" }.to_owned()),
+        type_: Some(if words.warning { "Warning" } else { "Normal" }.to_owned()),
         ..Event::default()
     }
 }
@@ -199,14 +251,7 @@ mod tests {
     fn what_is_dropped_is_counted() {
         let (notes, _waiting) = mpsc::channel(1);
         let metrics = Arc::new(Metrics::new());
-        let recorder = Recorder {
-            notes,
-            instance: "operator-1".into(),
-            dropped: Arc::default(),
-            metrics: None,
-            number: Arc::default(),
-        };
-        let recorder = recorder.with_metrics(metrics.clone());
+        let recorder = Recorder::new(notes, "operator-1").with_metrics(metrics.clone());
         let note = Note {
             warning: false,
             reason: Reason::PodFailed,
@@ -233,7 +278,11 @@ mod tests {
             reason: Reason::PodFailed,
             message: "ü".repeat(1000),
         };
-        let event = event(&job, &note, Timestamp::UNIX_EPOCH, "operator-1", 7);
+        let (notes, mut taken) = mpsc::channel(1);
+        let recorder = Recorder::new(notes, "operator-1");
+        recorder.number.store(7, Ordering::Relaxed);
+        recorder.note(&job, &note, Timestamp::UNIX_EPOCH);
+        let event = taken.try_recv().unwrap();
         assert_eq!(event.metadata.name.as_deref(), Some("mnist.07"));
         assert_eq!(event.note.as_deref().map(str::len), Some(NOTE_LIMIT));
         assert_eq!(event.type_.as_deref(), Some("Warning"));

@@ -1,6 +1,7 @@
 //! Serving HTTP: the loop that all of the operator's servers share, and the one for metrics and probes.
 
 mod newcomers;
+mod quiet;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{self, Metrics};
 use newcomers::Newcomers;
+pub(crate) use quiet::QuietTls;
 
 /// How long a client may take to be let in (TLS).
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,11 +37,42 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long requests under way may take once the server is asked to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many connections a server keeps at a time; more wait in the kernel's queue, unless some that have asked nothing yet
-/// make room.
-pub(crate) const FEW_CLIENTS: usize = 512;
-/// The same for a server to which every pod that waits is connected.
-pub(crate) const ALL_AGENTS: usize = 50_000;
+/// How many clients are let in at the same time: while keys are agreed on a client takes ten times the memory that it
+/// takes afterwards, and when an operator is replaced all agents come at once.
+const AT_THE_DOOR: usize = 1024;
+
+/// What a server is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Probes and metrics: few clients, none of which needs HTTP/2, whose idle connections could not be told from those
+    /// that wait for an answer.
+    Plain,
+    /// API servers, which ask for many reviews on one connection.
+    Webhooks,
+    /// Every pod that waits, each with one request that lasts.
+    Agents,
+}
+
+impl Purpose {
+    /// How many connections are kept at a time; more wait in the kernel's queue, unless some that have asked nothing yet
+    /// make room.
+    pub(crate) const fn most(self) -> usize {
+        match self {
+            Self::Plain | Self::Webhooks => 512,
+            Self::Agents => 50_000,
+        }
+    }
+}
+
+/// A place among the connections that a server keeps. Every request carries it; who goes on with the connection after the
+/// answer to an upgrade holds it until the end.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    _slot: Arc<OwnedSemaphorePermit>,
+}
+
+/// What is left of a connection that another protocol goes on with.
+pub(crate) type Upgraded<S> = TokioIo<BufReader<S>>;
 
 /// Why a server can't start.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +110,7 @@ pub async fn serve(
     probes: Probes,
     shutdown: CancellationToken,
 ) {
-    serve_connections(listener, plain, router(metrics, probes), FEW_CLIENTS, shutdown).await;
+    serve_connections(listener, plain, router(metrics, probes), Purpose::Plain, shutdown).await;
 }
 
 fn router(metrics: Arc<Metrics>, probes: Probes) -> Router {
@@ -101,14 +134,14 @@ async fn plain(stream: TcpStream) -> std::io::Result<TcpStream> {
 
 /// Serves connections until `shutdown`, then lets requests under way end.
 ///
-/// At most `most` connections are kept at a time; when one more comes, the one that has asked nothing for the longest time
+/// Not more connections are kept at a time than the purpose allows; when one more comes, the one that has asked nothing for the longest time
 /// is shown out, so that clients that are silent or slow keep nobody out. `handshake` makes a stream out of a connection, in
 /// a task of its own: neither its slowness nor its failure holds up other connections.
 pub(crate) async fn serve_connections<H, F, S>(
     listener: TcpListener,
     handshake: H,
     router: Router,
-    most: usize,
+    purpose: Purpose,
     shutdown: CancellationToken,
 ) where
     H: Fn(TcpStream) -> F + Clone + Send + 'static,
@@ -116,7 +149,8 @@ pub(crate) async fn serve_connections<H, F, S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let graceful = GracefulShutdown::new();
-    let slots = Arc::new(Semaphore::new(most));
+    let slots = Arc::new(Semaphore::new(purpose.most()));
+    let door = Arc::new(Semaphore::new(AT_THE_DOOR));
     let newcomers = Newcomers::default();
     loop {
         let accepted = tokio::select! {
@@ -127,11 +161,13 @@ pub(crate) async fn serve_connections<H, F, S>(
             continue;
         };
         let (handshake, router, watcher) = (handshake.clone(), router.clone(), graceful.watcher());
-        let (newcomer, shutdown) = (newcomers.add(), shutdown.clone());
+        let (newcomer, door, shutdown) = (newcomers.add(), door.clone(), shutdown.clone());
         tokio::spawn(async move {
-            let _slot = slot;
+            let place = Place {
+                _slot: Arc::new(slot),
+            };
             let stream = tokio::select! {
-                stream = first_words(handshake, stream) => stream,
+                stream = first_words(handshake, stream, &door) => stream,
                 () = newcomer.leave.cancelled() => return tracing::debug!(%peer, "a silent client made room for another"),
                 () = shutdown.cancelled() => return,
             };
@@ -144,7 +180,9 @@ pub(crate) async fn serve_connections<H, F, S>(
             server
                 .http1()
                 .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT);
+                .header_read_timeout(HEAD_TIMEOUT)
+                // Simple clients say that they have no more to ask before they hear the answer.
+                .half_close(purpose == Purpose::Plain);
             // A peer that is gone without a word does not keep its connection for ever.
             let (interval, patience) = (Duration::from_secs(30), Duration::from_secs(20));
             server
@@ -152,12 +190,16 @@ pub(crate) async fn serve_connections<H, F, S>(
                 .timer(TokioTimer::new())
                 .keep_alive_interval(interval)
                 .keep_alive_timeout(patience);
+            if purpose != Purpose::Webhooks {
+                server = server.http1_only();
+            }
             let (asked, router) = (newcomer.asked.clone(), TowerToHyperService::new(router));
-            let service = service_fn(move |request| {
+            let service = service_fn(move |mut request: axum::http::Request<hyper::body::Incoming>| {
                 asked.cancel();
+                request.extensions_mut().insert(place.clone());
                 router.call(request)
             });
-            let connection = server.serve_connection(TokioIo::new(stream), service);
+            let connection = server.serve_connection_with_upgrades(Upgraded::new(stream), service);
             tokio::select! {
                 ended = watcher.watch(connection.into_owned()) => if let Err(error) = ended {
                     tracing::debug!(%peer, %error, "a connection ended early");
@@ -173,13 +215,23 @@ pub(crate) async fn serve_connections<H, F, S>(
 }
 
 /// Lets a client in and waits for its first words, which are kept: the server that is to read them would wait for ever.
-async fn first_words<H, F, S>(handshake: H, stream: TcpStream) -> std::io::Result<BufReader<S>>
+async fn first_words<H, F, S>(
+    handshake: H,
+    stream: TcpStream,
+    door: &Semaphore,
+) -> std::io::Result<BufReader<S>>
 where
     H: Fn(TcpStream) -> F,
     F: Future<Output = std::io::Result<S>>,
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let stream = timeout(HANDSHAKE_TIMEOUT, handshake(stream)).await??;
+    // Who says nothing at all does not stand in the door.
+    timeout(SILENCE_TIMEOUT, stream.readable()).await??;
+    let stream = {
+        // It is never closed; and without a door everybody may come in.
+        let _held = door.acquire().await;
+        timeout(HANDSHAKE_TIMEOUT, handshake(stream)).await??
+    };
     let mut stream = BufReader::with_capacity(1024, stream);
     if timeout(SILENCE_TIMEOUT, stream.fill_buf()).await??.is_empty() {
         return Err(std::io::ErrorKind::UnexpectedEof.into());

@@ -91,6 +91,12 @@ pub struct Options {
     )]
     pub observer_address: SocketAddr,
 
+    /// Serve what the observer of AresOperator serves, too, and where: `/cache/ping` and `/cache/keys/{namespace}.{job}`, for
+    /// programs that were written to ask that one. It has no TLS and no authentication, as there: whoever reaches this address is
+    /// told the phases and the addresses of any job that the operator watches. Without this option it is not served.
+    #[arg(long, env = "TRAINYARD_ARES_OBSERVER_ADDRESS", value_name = "ADDRESS")]
+    pub ares_observer_address: Option<SocketAddr>,
+
     /// The operator's own namespace, for the lease and the certificates. Without it, that of the kubeconfig or of the
     /// pod.
     #[arg(long, env = "TRAINYARD_NAMESPACE", value_name = "NAME", value_parser = namespace_name)]
@@ -223,6 +229,7 @@ mod tests {
     fn nothing_needs_to_be_said() {
         let options = parse(&[]);
         assert!(!options.leader_elect && !options.webhooks && options.namespaces().is_empty());
+        assert_eq!(options.ares_observer_address, None, "it has no authentication");
     }
 
     #[test]

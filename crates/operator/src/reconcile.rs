@@ -6,8 +6,8 @@ mod pause;
 mod refusal;
 mod told;
 mod verdict;
+mod work;
 
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::{TrainingJob, TrainingJobStatus};
 use trainyard_core::plan::{Action, Plan, StatusWrite, plan};
-use trainyard_core::view::{Conflict, View};
+use trainyard_core::view::{Conflict, SecretState, View};
 
-use crate::act::{Class, Failure, Hands, Place, Target};
+use crate::act::{Class, Failure, Hands, Target};
 use crate::clock::Clock;
 use crate::events::Recorder;
 use crate::index::{Index, JobKey, Known, Memory, Snapshot};
@@ -29,6 +29,7 @@ use pause::hold_back;
 use refusal::held;
 use told::Told;
 pub use verdict::{Next, Verdict};
+use work::{Progress, Work};
 
 /// A status in which only counters or messages differ is not written more often than this.
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
@@ -57,50 +58,6 @@ pub struct Reconciler {
     pub clock: Arc<dyn Clock>,
 }
 
-/// What a reconcile has done so far.
-#[derive(Default)]
-struct Work {
-    rounds: u32,
-    acted: bool,
-    cost: Duration,
-    /// It has been made sure that pods are gone that are not there.
-    searched: bool,
-    /// A fingerprint of what was last done.
-    did: Option<u64>,
-    /// How it ends, if something failed on the way.
-    outcome: Option<Outcome>,
-    /// The place from which the status is written.
-    place: Option<Place>,
-}
-
-impl Work {
-    /// Whether the same was done the last time.
-    fn did_just(&mut self, actions: &[Action]) -> bool {
-        let did = BuildHasherDefault::<DefaultHasher>::default().hash_one(actions);
-        self.did.replace(did) == Some(did)
-    }
-}
-
-/// What one look has come to so far.
-struct Progress {
-    acted: bool,
-    next: Option<Instant>,
-}
-
-impl Progress {
-    fn at(&mut self, when: Instant) {
-        self.next = Some(self.next.map_or(when, |next| next.min(when)));
-    }
-
-    fn verdict(self) -> Verdict {
-        match (self.acted, self.next) {
-            (true, _) => Verdict::new(Outcome::Acted, Next::Again),
-            (false, Some(at)) => Verdict::new(Outcome::Quiet, Next::At(at)),
-            (false, None) => Verdict::REST,
-        }
-    }
-}
-
 impl Reconciler {
     /// Looks at a job and does what is to be done.
     pub async fn reconcile(&self, key: &JobKey, term: &CancellationToken) -> Verdict {
@@ -121,6 +78,11 @@ impl Reconciler {
             }
         };
         let verdict = result.unwrap_or_else(|failure| self.failed(key, &failure));
+        if let Some(uid) = work.has_secret.filter(|_| verdict.next != Next::Again) {
+            // It is not watched: the next pods may come too late for it.
+            self.index
+                .remember(&uid, |memory| memory.secret = SecretState::Unknown);
+        }
         Verdict {
             cost: work.cost,
             outcome: work.outcome.unwrap_or(verdict.outcome),
@@ -154,6 +116,7 @@ impl Reconciler {
             return Ok(Some(Verdict::REST));
         }
         let target = Target { key, uid: &uid, term };
+        work.note_secret(memory.secret, &uid);
         if job.is_suspended() {
             self.forget(&uid, memory, progress_said.is_some());
         }
@@ -291,10 +254,11 @@ impl Reconciler {
 
     /// Forgets what is of no use once a job is suspended.
     fn forget(&self, uid: &str, memory: Memory, has_progress: bool) {
-        if memory.secret.is_some() || memory.granted.is_some() {
+        if memory.secret != SecretState::Unknown || memory.granted.is_some() {
             // Somebody may remove it while nothing needs it.
-            self.index
-                .remember(uid, |memory| (memory.secret, memory.granted) = (None, None));
+            self.index.remember(uid, |memory| {
+                (memory.secret, memory.granted) = (SecretState::Unknown, None);
+            });
         }
         if has_progress {
             // Resuming starts afresh.

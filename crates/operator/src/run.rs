@@ -17,7 +17,7 @@ use crate::foreign::{Controller, Surroundings};
 use crate::http::{self, BindError, Probes};
 use crate::leader::{Elector, LeaderConfig, LeaderConfigError, Leadership, unique_identity};
 use crate::metrics::Metrics;
-use crate::observer::{ClusterKeys, OBSERVER_SERVICE, Observer};
+use crate::observer::{AresObserver, ClusterKeys, OBSERVER_SERVICE, Observer};
 use crate::options::{Options, UnknownKind};
 
 /// An engine that has not moved for so long never will.
@@ -58,14 +58,10 @@ pub async fn run(
 
     let listener = http::bind(options.http_address).await?;
 
-    let (leadership, elector) = if options.leader_elect {
-        let config = LeaderConfig::new(&namespace, &options.lease_name, &identity);
-        let elector = Elector::new(client.clone(), config)?.with_metrics(metrics.clone());
-        (elector.leadership(), Some(elector))
-    } else {
-        metrics.set_leader(true);
-        (Leadership::always(), None)
-    };
+    let election = options
+        .leader_elect
+        .then(|| LeaderConfig::new(&namespace, &options.lease_name, &identity));
+    let (leadership, elector) = candidate(&client, election, &metrics)?;
     // The lease is given back only when the last write has been answered.
     let release = CancellationToken::new();
     let elector = elector.map(|elector| tokio::spawn(elector.run(release.clone())));
@@ -82,6 +78,7 @@ pub async fn run(
     let webhooks = bind_if(options.webhooks, options.webhook_address).await?;
     let observer = bind_if(options.observer, options.observer_address).await?;
     let engine = Engine::new(client.clone(), config, leadership.clone(), metrics.clone());
+    serve_ares(options.ares_observer_address, &engine, &serving).await?;
     let certificate = (webhooks.is_some() || observer.is_some()).then(|| {
         let config = cert_config(&namespace, webhooks.is_some(), observer.is_some());
         let certificate = Arc::new(ServingCert::with_metrics(metrics.clone()));
@@ -105,6 +102,7 @@ pub async fn run(
         &engine,
         &client,
         &leadership,
+        &metrics,
         options.namespaces(),
         kinds,
         &shutdown,
@@ -155,6 +153,20 @@ pub async fn run(
     Ok(())
 }
 
+/// Who may write, and who sees to it where several replicas could.
+fn candidate(
+    client: &kube::Client,
+    election: Option<LeaderConfig>,
+    metrics: &Arc<Metrics>,
+) -> Result<(Leadership, Option<Elector>), LeaderConfigError> {
+    let Some(config) = election else {
+        metrics.set_leader(true);
+        return Ok((Leadership::always(), None));
+    };
+    let elector = Elector::new(client.clone(), config)?.with_metrics(metrics.clone());
+    Ok((elector.leadership(), Some(elector)))
+}
+
 /// A name that no other replica has.
 fn identity() -> String {
     let host = ["POD_NAME", "HOSTNAME"]
@@ -168,6 +180,7 @@ fn foreign(
     engine: &Engine,
     client: &kube::Client,
     leadership: &Leadership,
+    metrics: &Arc<Metrics>,
     namespaces: Vec<String>,
     kinds: Vec<&'static dyn ForeignKind>,
     shutdown: &CancellationToken,
@@ -177,6 +190,8 @@ fn foreign(
         index: engine.index(),
         leadership: leadership.clone(),
         gate: engine.gate(),
+        recorder: engine.recorder(),
+        metrics: metrics.clone(),
         clock: Arc::new(SystemClock),
         namespaces,
     };
@@ -189,6 +204,20 @@ fn foreign(
     async {
         futures::future::join_all(running).await;
     }
+}
+
+/// Serves what AresOperator's observer serves, if there is an address for it.
+async fn serve_ares(
+    address: Option<SocketAddr>,
+    engine: &Engine,
+    serving: &CancellationToken,
+) -> Result<(), BindError> {
+    let Some(address) = address else { return Ok(()) };
+    let listener = http::bind(address).await?;
+    tracing::warn!(%address, "AresOperator's observer is served, without TLS and without authentication");
+    let observer = AresObserver::new(engine.index(), engine.settings(), Arc::new(SystemClock));
+    tokio::spawn(observer.serve(listener, serving.clone()));
+    Ok(())
 }
 
 async fn bind_if(wanted: bool, address: SocketAddr) -> Result<Option<TcpListener>, BindError> {

@@ -3,9 +3,10 @@
 use http::Method;
 use trainyard_api::names::{ANNOTATION_START, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY, START_NOW};
 use trainyard_core::build;
+use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::PodKey;
-use trainyard_core::view::Conflict;
+use trainyard_core::view::{Conflict, SecretState};
 
 use super::request::{Answer, Path, request};
 use super::{Failure, Hands, Target};
@@ -25,6 +26,26 @@ impl Hands {
         }
     }
 
+    /// Looks whether the Secret that pods of a job have is still there.
+    pub(super) async fn find_secret(&self, target: Target<'_>, identity: Identity) -> Result<(), Failure> {
+        let name = build::secret_name(&target.key.name, identity);
+        let path = Child::Secret.path(&target.key.namespace, &name);
+        match self.read::<SlimPod>(&path, Child::Secret.answer()).await {
+            Err(Failure::Gone) => {
+                tracing::warn!(job = %target.key, secret = name, "the Secret that the job's pods have is gone");
+                self.index
+                    .remember(target.uid, |memory| memory.secret = SecretState::Gone(identity));
+                Ok(())
+            }
+            Ok(found) => {
+                let found = self.whose(target, Child::Secret, &name, found)?;
+                self.see(target, Child::Secret, found);
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// An object of the name, if it is ours. Whoever else's it is, is kept in mind.
     pub(super) async fn claim(
         &self,
@@ -39,6 +60,17 @@ impl Hands {
             }
             found => found?,
         };
+        self.whose(target, child, name, found)
+    }
+
+    /// An object that was found, if it is ours.
+    fn whose(
+        &self,
+        target: Target<'_>,
+        child: Child,
+        name: &str,
+        found: SlimPod,
+    ) -> Result<SlimPod, Failure> {
         match Claim::of(&found.metadata, target) {
             // That one which nobody watches is gone would never be noticed.
             Claim::Ours if !child.is_watched() && found.metadata.terminating() => Err(Failure::Former),

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use kube::core::Status;
 
+use crate::metrics::Outcome;
+
 /// Why a write was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -39,6 +41,15 @@ impl Failure {
         match one {
             Some(one) if one.gravity() >= other.gravity() => one,
             _ => other,
+        }
+    }
+
+    /// How a reconcile ends that ends with it.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self {
+            Self::NotLeader | Self::Refused(_) | Self::Transient(..) => Outcome::Error,
+            Self::Former | Self::NamespaceEnds => Outcome::Waiting,
+            _ => Outcome::Conflict,
         }
     }
 

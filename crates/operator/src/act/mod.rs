@@ -23,7 +23,7 @@ use trainyard_core::build;
 use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::Action;
-use trainyard_core::view::{Refusal, Settings};
+use trainyard_core::view::{Refusal, SecretState, Settings};
 
 use crate::identity;
 use crate::index::{Index, JobKey, Kind, Source};
@@ -105,7 +105,7 @@ impl Done {
             (Action::CreateService(key), Some(job)) => {
                 (Child::Service.kind(), build::service_name(job.name, *key))
             }
-            (Action::CreateSecret(identity), Some(job)) => {
+            (Action::CreateSecret(identity) | Action::FindSecret(identity), Some(job)) => {
                 (Child::Secret.kind(), build::secret_name(job.name, *identity))
             }
             (Action::Grant, Some(job)) => (Child::Role.kind(), names::mpi_account(job.name)),
@@ -247,6 +247,7 @@ impl Hands {
                 drop(secret);
                 self.create(target, create, refused).await
             }
+            Action::FindSecret(identity) => self.find_secret(target, identity).await,
             Action::Grant => match job {
                 Some(job) => self.grant(target, job, refused).await,
                 None => Ok(()),
@@ -301,7 +302,8 @@ impl Hands {
                 let identity = Identity::ALL
                     .into_iter()
                     .find(|identity| build::secret_name(&target.key.name, *identity) == *name);
-                self.index.remember(target.uid, |memory| memory.secret = identity);
+                let state = identity.map_or(SecretState::Unknown, SecretState::There);
+                self.index.remember(target.uid, |memory| memory.secret = state);
             }
             // What is known of them is known of all three together.
             Child::ServiceAccount | Child::Role | Child::RoleBinding => {}

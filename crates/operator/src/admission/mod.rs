@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub use review::{BadReview, Hook, Reviewer};
 
 use crate::certs::ServingCert;
-use crate::http::{FEW_CLIENTS, serve_connections};
+use crate::http::{Purpose, serve_connections};
 use crate::metrics::{Metrics, Review};
 
 /// The largest request that is read. An API server accepts objects of 3 MiB, and a review holds two of them.
@@ -68,7 +68,7 @@ pub async fn serve(
         listener,
         move |stream| acceptor.accept(stream),
         router(&metrics, &reviewer, &visitors),
-        FEW_CLIENTS,
+        Purpose::Webhooks,
         shutdown,
     )
     .await;

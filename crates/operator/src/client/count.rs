@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use http::{Method, Request, Response, Uri};
 use tower::{Layer, Service};
 
-use crate::metrics::{Kind, Metrics, Verb};
+use crate::metrics::{Foreign, Kind, Metrics, Subject, Verb};
 
 /// Counts every request that passes into a [`Metrics`].
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let (verb, kind) = classify(request.method(), request.uri());
+        let (verb, kind) = classify(request.method(), request.uri(), self.metrics.foreign());
         let counted = Counted {
             metrics: self.metrics.clone(),
             verb,
@@ -75,7 +75,7 @@ where
 struct Counted {
     metrics: Arc<Metrics>,
     verb: Verb,
-    kind: Kind,
+    kind: Subject,
     code: Option<u16>,
 }
 
@@ -85,8 +85,8 @@ impl Drop for Counted {
     }
 }
 
-/// What a request does, and to what, as its method and path say.
-pub fn classify(method: &Method, uri: &Uri) -> (Verb, Kind) {
+/// What a request does, and to what, as its method and path say. Of other operators' kinds, `foreign` are known.
+pub fn classify(method: &Method, uri: &Uri, foreign: &[Foreign]) -> (Verb, Subject) {
     let Some(target) = Target::parse(uri.path()) else {
         return (
             if method == Method::GET {
@@ -94,7 +94,7 @@ pub fn classify(method: &Method, uri: &Uri) -> (Verb, Kind) {
             } else {
                 Verb::Other
             },
-            Kind::Other,
+            Kind::Other.into(),
         );
     };
     let watching = || {
@@ -113,7 +113,7 @@ pub fn classify(method: &Method, uri: &Uri) -> (Verb, Kind) {
         Method::DELETE => Verb::DeleteCollection,
         _ => Verb::Other,
     };
-    (verb, target.kind())
+    (verb, target.subject(foreign))
 }
 
 /// The parts of an API path that tell what it is about.
@@ -151,6 +151,15 @@ impl<'a> Target<'a> {
             named: name.is_some(),
             subresource: parts.next(),
         })
+    }
+
+    fn subject(&self, foreign: &[Foreign]) -> Subject {
+        let known = self.kind();
+        let mut foreign = foreign.iter().copied();
+        let found = (known == Kind::Other)
+            .then(|| foreign.find_map(|kind| kind.find(self.group, self.resource, self.subresource)))
+            .flatten();
+        found.map_or(Subject::Known(known), Subject::Foreign)
     }
 
     fn kind(&self) -> Kind {

@@ -8,7 +8,8 @@ use kube::api::{Api, ListParams, PostParams};
 use rstest::rstest;
 
 use super::*;
-use crate::metrics::{Kind, Verb};
+use crate::foreign::tests::TOY;
+use crate::metrics::{Foreign, Kind, Verb};
 
 #[rstest]
 #[case::list("GET", "/api/v1/namespaces/a/pods", Verb::List, Kind::Pod)]
@@ -69,7 +70,41 @@ use crate::metrics::{Kind, Verb};
 )]
 fn requests_are_classified(#[case] method: &str, #[case] uri: &str, #[case] verb: Verb, #[case] kind: Kind) {
     let method = Method::from_bytes(method.as_bytes()).unwrap();
-    assert_eq!(classify(&method, &uri.parse::<Uri>().unwrap()), (verb, kind));
+    let foreign = [Foreign::new(&TOY)];
+    let found = classify(&method, &uri.parse::<Uri>().unwrap(), &foreign);
+    assert_eq!(found, (verb, kind.into()));
+}
+
+#[rstest]
+#[case::list("GET", "toys", "list", "Toy.toys.example")]
+#[case::watch("GET", "toys?watch=true", "watch", "Toy.toys.example")]
+#[case::status("PUT", "namespaces/a/toys/b/status", "update", "Toy.toys.example/status")]
+#[case::delete("DELETE", "namespaces/a/toys/b", "delete", "Toy.toys.example")]
+#[case::other_subresource("PUT", "namespaces/a/toys/b/scale", "update", "other")]
+#[case::other_resource("GET", "dolls", "list", "other")]
+#[tokio::test]
+async fn requests_about_kinds_of_other_operators_are_told_apart(
+    #[case] method: &str,
+    #[case] path: &str,
+    #[case] verb: &str,
+    #[case] kind: &str,
+) {
+    let metrics = Arc::new(Metrics::new().with_kinds(&[&TOY]));
+    let answer = tower::service_fn(|_: Request<()>| async { Ok::<_, BoxError>(Response::new(())) });
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("/apis/toys.example/v1/{path}"))
+        .body(())
+        .unwrap();
+    CountLayer::new(metrics.clone())
+        .layer(answer)
+        .oneshot(request)
+        .await
+        .unwrap();
+    let line = format!("trainyard_api_requests_total{{verb=\"{verb}\",kind=\"{kind}\",code=\"200\"}} 1\n");
+    let text = metrics.render();
+    assert!(text.contains(&line), "no {line} in\n{text}");
+    assert_eq!(metrics.writes(), u64::from(method != "GET"));
 }
 
 /// An API server that answers what it is told, then 200.

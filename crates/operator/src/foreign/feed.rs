@@ -10,6 +10,7 @@ use trainyard_core::foreign::ForeignKind;
 use super::store::Store;
 use crate::index::{JobKey, Source};
 use crate::listwatch::{Error, Sink};
+use crate::metrics::{Foreign, Metrics};
 use crate::queue::Queue;
 use crate::slim::Version;
 
@@ -21,6 +22,7 @@ pub(super) struct Feeder {
     pub queue: Arc<Queue<JobKey>>,
     /// Told of every list.
     pub listed: Arc<Notify>,
+    pub metrics: Arc<Metrics>,
     pub complained: AtomicBool,
 }
 
@@ -57,6 +59,7 @@ impl Sink for Feeder {
     }
 
     fn interrupted(&self, error: Option<&Error>) {
+        self.metrics.watch_restarted(Foreign::new(self.kind));
         let Some(error) = error else { return };
         let kind = self.kind.flag();
         let first = !self.complained.swap(true, Ordering::Relaxed);

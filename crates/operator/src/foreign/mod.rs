@@ -21,9 +21,11 @@ use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, Fore
 
 use crate::act::{Failure, Gate};
 use crate::clock::Clock;
+use crate::events::Recorder;
 use crate::index::{Index, JobKey, Known};
 use crate::leader::Leadership;
 use crate::listwatch::{Target, follow};
+use crate::metrics::{Foreign, Metrics, Outcome};
 use crate::queue::{Backoff, Queue, jitter};
 use feed::Feeder;
 use store::{Entry, Store};
@@ -49,6 +51,8 @@ pub(crate) struct Surroundings {
     pub index: Arc<Index>,
     pub leadership: Leadership,
     pub gate: Gate,
+    pub recorder: Recorder,
+    pub metrics: Arc<Metrics>,
     pub clock: Arc<dyn Clock>,
     /// The namespaces to look at; all, if empty.
     pub namespaces: Vec<String>,
@@ -143,6 +147,7 @@ impl Controller {
                 store: self.store.clone(),
                 queue: self.queue.clone(),
                 listed: self.listed.clone(),
+                metrics: self.around.metrics.clone(),
                 complained: AtomicBool::new(false),
             };
             let client = self.around.client.clone();
@@ -200,15 +205,26 @@ impl Controller {
 
     /// Looks at an object and does what is to be done.
     async fn reconcile(&self, key: &JobKey, term: &CancellationToken) -> Next {
+        let mut outcome = Outcome::Quiet;
+        let next = self.step(key, term, &mut outcome).await;
+        let kind = Foreign::new(self.kind);
+        self.around.metrics.foreign_reconciled(kind, outcome);
+        next
+    }
+
+    async fn step(&self, key: &JobKey, term: &CancellationToken, outcome: &mut Outcome) -> Next {
         let Some(entry) = self.store.get(key).filter(|entry| !entry.memory.deleted) else {
             return Next::Rest;
         };
         let mut plan = self.plan(key, &entry);
         let action = std::mem::take(&mut plan.child);
-        let next = match self.child(key, &entry, action, term).await {
+        let next = match self.child(key, &entry, action, term, outcome).await {
             Ok(at) => at.map_or(Next::Rest, Next::At),
-            Err(Failure::NotLeader | Failure::NamespaceEnds) => return Next::Rest,
             Err(failure) => {
+                *outcome = failure.outcome();
+                if matches!(failure, Failure::NotLeader | Failure::NamespaceEnds) {
+                    return Next::Rest;
+                }
                 let refusal = match &failure {
                     Failure::Refused(words) => Some(Arc::from(&**words)),
                     _ => entry.memory.refusal.clone(),
@@ -229,15 +245,21 @@ impl Controller {
                 })
             }
         };
-        match self.conclude(key, &entry, plan, term).await {
-            Ok(at) => match (next, at) {
-                (Next::Rest, Some(at)) => Next::At(at),
-                (Next::At(one), Some(at)) => Next::At(one.min(at)),
-                (next, _) => next,
-            },
-            Err(Failure::NotLeader | Failure::NamespaceEnds | Failure::Gone) => Next::Rest,
-            Err(Failure::Transient(_, asked)) => Next::Retry(asked),
-            Err(failure) => {
+        let failure = match self.conclude(key, &entry, plan, term, outcome).await {
+            Ok(at) => {
+                return match (next, at) {
+                    (Next::Rest, Some(at)) => Next::At(at),
+                    (Next::At(one), Some(at)) => Next::At(one.min(at)),
+                    (next, _) => next,
+                };
+            }
+            Err(failure) => failure,
+        };
+        *outcome = failure.outcome();
+        match failure {
+            Failure::NotLeader | Failure::NamespaceEnds | Failure::Gone => Next::Rest,
+            Failure::Transient(_, asked) => Next::Retry(asked),
+            failure => {
                 tracing::debug!(kind = self.kind.flag(), object = %key, error = failure.words(), "a write failed");
                 Next::Retry(None)
             }
@@ -267,6 +289,7 @@ impl Controller {
         entry: &Entry,
         action: ChildAction,
         term: &CancellationToken,
+        outcome: &mut Outcome,
     ) -> Result<Option<Instant>, Failure> {
         let job = match action {
             ChildAction::Leave => return Ok(None),
@@ -275,9 +298,11 @@ impl Controller {
                 // The index will tell of it.
                 let seen_by = entry.memory.created.map(|created| created + SEEN);
                 if let Some(seen_by) = seen_by.filter(|seen_by| *seen_by > now) {
+                    *outcome = Outcome::Waiting;
                     return Ok(Some(seen_by));
                 }
                 self.create(key, &job, term).await?;
+                *outcome = Outcome::Acted;
                 self.store.remember(key, &entry.uid, |memory| {
                     memory.created = Some(now);
                     memory.refusal = None;
@@ -287,6 +312,7 @@ impl Controller {
             ChildAction::Replace(job) => job,
         };
         self.replace(key, &job, term).await?;
+        *outcome = Outcome::Acted;
         self.store
             .remember(key, &entry.uid, |memory| memory.refusal = None);
         Ok(None)
@@ -299,12 +325,16 @@ impl Controller {
         entry: &Entry,
         plan: ForeignPlan,
         term: &CancellationToken,
+        outcome: &mut Outcome,
     ) -> Result<Option<Instant>, Failure> {
-        if let Some(status) = plan.status {
-            self.tell(key, entry, status, term).await?;
+        if let Some(status) = plan.status
+            && self.tell(key, entry, status, term).await?
+        {
+            *outcome = Outcome::Acted;
         }
         if plan.delete {
             self.delete(key, entry, term).await?;
+            *outcome = Outcome::Acted;
             self.store
                 .remember(key, &entry.uid, |memory| memory.deleted = true);
             return Ok(None);

@@ -6,9 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use k8s_openapi::api::events::v1::Event;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use trainyard_api::{FieldError, TrainingJob};
+use trainyard_core::foreign::ForeignNote;
 
 use super::*;
 use crate::clock::SystemClock;
@@ -42,6 +45,18 @@ impl ForeignKind for Toy {
         bad.then(|| FieldError::new("spec.bad", "is true: remove it"))
             .into_iter()
             .collect()
+    }
+    fn notes(&self, before: Option<&Value>, after: &Value) -> Vec<ForeignNote> {
+        let phase = |status: &Value| status["phase"].as_str().unwrap_or("nothing").to_owned();
+        let message = match before {
+            None => format!("perhaps again: {}", phase(after)),
+            Some(before) => format!("{} -> {}", phase(before), phase(after)),
+        };
+        vec![ForeignNote {
+            warning: before.is_none(),
+            reason: "ToyChanged".to_owned(),
+            message,
+        }]
     }
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
         let name = view.object["metadata"]["name"].as_str().unwrap().to_owned();
@@ -137,6 +152,11 @@ impl FilterMethod for Option<(Method, u16)> {
 }
 
 fn controller(server: &Server) -> Controller {
+    controller_with_events(server).0
+}
+
+fn controller_with_events(server: &Server) -> (Controller, mpsc::Receiver<Event>) {
+    let (recorder, events) = Recorder::unsent();
     let index = Arc::new(Index::new(&[]));
     for kind in [Kind::Job, Kind::Pod, Kind::Service] {
         index.listing(kind, 0, Version(5));
@@ -147,10 +167,34 @@ fn controller(server: &Server) -> Controller {
         index,
         leadership: Leadership::always(),
         gate: Gate::new(4),
+        recorder,
+        metrics: Arc::default(),
         clock: Arc::new(SystemClock),
         namespaces: Vec::new(),
     };
-    Controller::new(&TOY, around)
+    (Controller::new(&TOY, around), events)
+}
+
+/// What was told since the last time.
+fn told(events: &mut mpsc::Receiver<Event>) -> Vec<String> {
+    let mut told = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        told.push(event.note.unwrap());
+    }
+    told
+}
+
+/// How reconciles have ended, as the metrics say.
+fn outcomes(controller: &Controller) -> Vec<String> {
+    let text = controller.around.metrics.render();
+    let begin = "trainyard_reconciles_total{kind=\"Toy.toys.example\",outcome=";
+    let mut lines: Vec<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(begin))
+        .map(|line| line.replace(['"', '}'], ""))
+        .collect();
+    lines.sort();
+    lines
 }
 
 fn key() -> JobKey {
@@ -190,7 +234,7 @@ const STATUS: &str = "/apis/toys.example/v1/namespaces/ns/toys/a/status";
 #[tokio::test]
 async fn an_object_costs_one_creation_and_one_status_and_then_nothing() {
     let server = Server::default();
-    let controller = controller(&server);
+    let (controller, mut events) = controller_with_events(&server);
     assert!(matches!(look(&controller).await, Next::Rest), "there is none");
     show(&controller, 10, &json!({}));
     assert!(
@@ -202,10 +246,91 @@ async fn an_object_costs_one_creation_and_one_status_and_then_nothing() {
     show_child(&controller);
     assert!(matches!(look(&controller).await, Next::Rest));
     assert_eq!(server.written(), [(Method::PUT, STATUS.to_owned())]);
+    assert_eq!(told(&mut events), ["nothing -> there"]);
     for _ in 0..3 {
         assert!(matches!(look(&controller).await, Next::Rest));
     }
     assert_eq!(server.written(), []);
+    assert_eq!(told(&mut events), [""; 0]);
+    assert_eq!(outcomes(&controller), ["acted 2", "quiet 4", "waiting 1"]);
+}
+
+#[tokio::test]
+async fn users_are_told_on_the_object_once_its_status_says_so() {
+    let server = Server::default();
+    *server.refuses.lock().unwrap() = Some((Method::PUT, 409));
+    let (controller, mut events) = controller_with_events(&server);
+    show(&controller, 10, &json!({"status": {"phase": "before"}}));
+    show_child(&controller);
+    assert!(matches!(look(&controller).await, Next::Retry(_)));
+    assert_eq!(told(&mut events), [""; 0], "it was not written");
+    assert_eq!(outcomes(&controller), ["conflict 1"]);
+    *server.refuses.lock().unwrap() = None;
+    look(&controller).await;
+    let event = events.try_recv().unwrap();
+    assert_eq!(event.note.as_deref(), Some("before -> there"));
+    assert_eq!(event.reason.as_deref(), Some("ToyChanged"));
+    assert_eq!(event.type_.as_deref(), Some("Normal"));
+    let regarding = serde_json::to_value(event.regarding.unwrap()).unwrap();
+    assert_eq!(
+        regarding,
+        json!({
+            "apiVersion": "toys.example/v1", "kind": "Toy", "namespace": "ns", "name": "a", "uid": "u",
+            "resourceVersion": "10",
+        })
+    );
+    // There is no such thing as a status.
+    *server.refuses.lock().unwrap() = Some((Method::PUT, 404));
+    show(&controller, 10_000, &json!({}));
+    look(&controller).await;
+    assert_eq!(told(&mut events), [""; 0]);
+}
+
+/// Otherwise every start of an operator would tell again what has been told.
+#[tokio::test]
+async fn of_a_status_that_is_not_kept_only_what_this_process_saw_is_told() {
+    let server = Server {
+        forgets: true,
+        ..Server::default()
+    };
+    let (found, mut events) = controller_with_events(&server);
+    show(&found, 10, &json!({}));
+    show_child(&found);
+    look(&found).await;
+    assert_eq!(told(&mut events), ["perhaps again: there"]);
+
+    let (made, mut events) = controller_with_events(&server);
+    show(&made, 10, &json!({}));
+    look(&made).await;
+    show_child(&made);
+    look(&made).await;
+    assert_eq!(told(&mut events), ["nothing -> there"]);
+    // The child is gone and may not be made anew: what is told follows on what was told before.
+    *server.refuses.lock().unwrap() = Some((Method::POST, 403));
+    made.around
+        .index
+        .delete_job(&serde_json::from_value(json!({"name": "a", "namespace": "ns", "uid": "c"})).unwrap());
+    made.store.remember(&key(), "u", |memory| memory.created = None);
+    look(&made).await;
+    assert_eq!(told(&mut events), ["there -> not here"]);
+}
+
+#[tokio::test]
+async fn a_watch_that_begins_anew_is_counted_by_its_kind() {
+    let controller = controller(&Server::default());
+    let feeder = Feeder {
+        kind: &TOY,
+        scope: 0,
+        store: controller.store.clone(),
+        queue: controller.queue.clone(),
+        listed: controller.listed.clone(),
+        metrics: controller.around.metrics.clone(),
+        complained: AtomicBool::new(false),
+    };
+    crate::listwatch::Sink::interrupted(&feeder, None);
+    let text = controller.around.metrics.render();
+    let line = "trainyard_watch_restarts_total{kind=\"Toy.toys.example\"} 1\n";
+    assert!(text.contains(line), "{text}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::Method;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
@@ -64,24 +65,22 @@ impl Controller {
         sent.map(drop)
     }
 
-    /// Writes the status of an object, unless the server has shown that it does not keep it: a definition that is not ours
-    /// may know less.
+    /// Writes the status of an object and tells its users what has changed, unless the server has shown that it does not keep
+    /// it: a definition that is not ours may know less. Whether it was written.
     pub(super) async fn tell(
         &self,
         key: &JobKey,
         entry: &Entry,
         status: Value,
         term: &CancellationToken,
-    ) -> Result<(), Failure> {
+    ) -> Result<bool, Failure> {
         let timeless = timeless(&status);
         let is = entry.object.get("status").cloned().unwrap_or_default();
-        if entry
-            .memory
-            .told
-            .as_deref()
-            .is_some_and(|(told, kept)| *told == timeless && *kept == is)
-        {
-            return Ok(());
+        let told = entry.memory.told.as_deref();
+        // What the server showed last is what it has kept of that.
+        let told = told.filter(|(_, kept)| *kept == is).map(|(told, _)| told);
+        if told == Some(&timeless) {
+            return Ok(false);
         }
         let mut object = (*entry.object).clone();
         if let Some(members) = object.as_object_mut() {
@@ -90,14 +89,42 @@ impl Controller {
         let path = self.path(key).status().by_us();
         let sent = self.send(Method::PUT, &path, Class::Status, &object, term).await;
         let kept = match sent {
-            Ok(answer) => self.store.answered(key, answer),
+            Ok(answer) => {
+                let kept = self.store.answered(key, answer);
+                let keeps = self::timeless(&kept) == timeless;
+                // Of an object that was there before this process, and whose status is not kept, nobody knows what was told.
+                let before = told.or_else(|| (keeps || entry.memory.created.is_some()).then_some(&is));
+                self.note(entry, before, &timeless);
+                kept
+            }
             // There is no status in a definition of others. What can't be told is not tried again until there is more to tell.
             Err(Failure::Gone) => is,
             Err(failure) => return Err(failure),
         };
         let told = Some(Arc::new((timeless, kept)));
         self.store.remember(key, &entry.uid, |memory| memory.told = told);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Tells users of an object what a status that was written says, and the one before did not.
+    fn note(&self, entry: &Entry, before: Option<&Value>, after: &Value) {
+        let notes = self.kind.notes(before, after);
+        if notes.is_empty() {
+            return;
+        }
+        let text = |field: &str| Some(entry.object.get("metadata")?.get(field)?.as_str()?.to_owned());
+        let metadata = ObjectMeta {
+            name: text("name"),
+            namespace: text("namespace"),
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+            ..ObjectMeta::default()
+        };
+        let now = self.around.clock.now();
+        let recorder = &self.around.recorder;
+        for note in &notes {
+            recorder.note_foreign(self.kind, &metadata, note, now);
+        }
     }
 
     /// Deletes an object, if it is still as it was seen.

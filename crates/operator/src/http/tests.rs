@@ -59,10 +59,24 @@ async fn serves_metrics_and_probes_until_told_to_stop() {
 }
 
 #[tokio::test]
+async fn who_says_that_it_has_no_more_to_ask_is_answered() {
+    let (address, shutdown) = server().await;
+    for _ in 0..50 {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.0 200"), "{answer:?}");
+    }
+    shutdown.cancel();
+}
+
+#[tokio::test]
 async fn silent_clients_keep_no_probe_out() {
     let (address, shutdown) = server().await;
     let mut silent = Vec::new();
-    for _ in 0..FEW_CLIENTS {
+    for _ in 0..Purpose::Plain.most() {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
     for _ in 0..3 {
@@ -103,7 +117,7 @@ async fn slow_clients_keep_no_probe_out() {
     // Both protocols begin with these.
     for first in [b"P", b"G"] {
         let mut slow = Vec::new();
-        for _ in 0..FEW_CLIENTS {
+        for _ in 0..Purpose::Plain.most() {
             let mut client = TcpStream::connect(address).await.unwrap();
             client.write_all(first).await.unwrap();
             slow.push(client);
@@ -133,7 +147,7 @@ async fn a_client_that_says_nothing_is_shown_out() {
     let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();
-    let error = first_words(plain, stream).await.unwrap_err();
+    let error = first_words(plain, stream, &Semaphore::new(1)).await.unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
     assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
 }

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, Progress, TrainingJob};
-use trainyard_core::frameworks::Identity;
-use trainyard_core::view::{Conflict, Departed, PodPhase, PodRow, Refusal, ServiceRow};
+use trainyard_core::view::{Conflict, Departed, PodPhase, PodRow, Refusal, SecretState, ServiceRow};
 
 use super::pauses::Pauses;
 use super::rows::Rows;
@@ -157,8 +156,8 @@ pub struct Memory {
     pub warned: Option<u64>,
     /// When it was last looked whether what is in its way still is.
     pub probed: Option<Instant>,
-    /// By what its pods know each other, if the Secret of that was made, or seen.
-    pub secret: Option<Identity>,
+    /// What is known of the Secret by which its pods know each other. That it is there holds for one reconcile.
+    pub secret: SecretState,
     /// For how many pods it has the right to start programs through the API server, if that was given, or seen.
     pub granted: Option<i32>,
     /// It has been deleted by us.

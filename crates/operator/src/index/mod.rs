@@ -180,6 +180,15 @@ impl Index {
         sender.subscribe()
     }
 
+    /// Whether somebody follows a job.
+    #[cfg(test)]
+    pub(crate) fn is_followed(&self, key: &JobKey) -> bool {
+        let followers = &self.lock().followers;
+        followers
+            .get(key)
+            .is_some_and(|followers| followers.receiver_count() > 0)
+    }
+
     /// Tells the keys of all jobs that change from now on. What their pods do changes them only through their status.
     pub fn listen(&self) -> mpsc::UnboundedReceiver<JobKey> {
         let (sender, receiver) = mpsc::unbounded_channel();

@@ -3,130 +3,26 @@
 //! Every label takes its values from a fixed list, so that the number of series does not grow with the cluster; in
 //! particular no name of a job, pod or namespace is ever a label.
 
+mod labels;
+mod subject;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text};
+use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use trainyard_api::{JobPhase, RestartCause};
+use trainyard_core::foreign::ForeignKind;
+
+pub use labels::{Kind, Outcome, Review, Verb};
+pub use subject::{Foreign, Subject};
 
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// An enum whose variants are the only values of a label.
-macro_rules! label {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name { $($(#[$variant_doc])* $variant),+ }
-
-        impl $name {
-            /// All values.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// The value as it appears in the output.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $text),+ }
-            }
-        }
-
-        impl EncodeLabelValue for $name {
-            fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
-                EncodeLabelValue::encode(&self.as_str(), encoder)
-            }
-        }
-    };
-}
-
-label! {
-    /// What a request does, in the words of the API.
-    Verb {
-        /// Read one object.
-        Get = "get",
-        /// Read all objects of a kind.
-        List = "list",
-        /// Follow the changes of a kind.
-        Watch = "watch",
-        /// Create an object.
-        Create = "create",
-        /// Replace an object.
-        Update = "update",
-        /// Change part of an object.
-        Patch = "patch",
-        /// Delete an object.
-        Delete = "delete",
-        /// Delete all objects of a kind.
-        DeleteCollection = "deletecollection",
-        /// Anything else.
-        Other = "other",
-    }
-}
-
-label! {
-    /// What a request is about. Status is told apart, because its writes are counted against a budget.
-    Kind {
-        /// A job.
-        TrainingJob = "TrainingJob",
-        /// A job's status.
-        TrainingJobStatus = "TrainingJob/status",
-        /// A pod.
-        Pod = "Pod",
-        /// A Service.
-        Service = "Service",
-        /// A `ConfigMap`.
-        ConfigMap = "ConfigMap",
-        /// A Secret.
-        Secret = "Secret",
-        /// A node.
-        Node = "Node",
-        /// An event, of either group.
-        Event = "Event",
-        /// A lease.
-        Lease = "Lease",
-        /// A configuration of mutating webhooks.
-        MutatingWebhookConfiguration = "MutatingWebhookConfiguration",
-        /// A configuration of validating webhooks.
-        ValidatingWebhookConfiguration = "ValidatingWebhookConfiguration",
-        /// A definition of a kind.
-        CustomResourceDefinition = "CustomResourceDefinition",
-        /// Anything else: other kinds, other subresources, discovery, health.
-        Other = "other",
-    }
-}
-
-label! {
-    /// How a reconcile ended.
-    Outcome {
-        /// There was nothing to do.
-        Quiet = "quiet",
-        /// Something was written.
-        Acted = "acted",
-        /// It waited until its own earlier writes are seen.
-        Waiting = "waiting",
-        /// Somebody else was faster; it will look again.
-        Conflict = "conflict",
-        /// A request failed; it will be tried again.
-        Error = "error",
-    }
-}
-
-label! {
-    /// What became of a request for admission.
-    Review {
-        /// Let through as it was.
-        Allowed = "allowed",
-        /// Let through with defaults.
-        Patched = "patched",
-        /// Refused.
-        Denied = "denied",
-        /// It was no such request, or did not arrive as a whole.
-        Unreadable = "unreadable",
-    }
-}
 
 /// All phases, for gauges that must go back to zero. `phase_name` fails to compile when one is missing there; a test
 /// compares both.
@@ -168,12 +64,13 @@ const fn cause_name(cause: RestartCause) -> &'static str {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
     verb: Verb,
-    kind: Kind,
+    kind: Subject,
     code: u16,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OutcomeLabels {
+    kind: Subject,
     outcome: Outcome,
 }
 
@@ -189,7 +86,7 @@ struct CauseLabels {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {
-    kind: Kind,
+    kind: Subject,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -210,6 +107,8 @@ const KINDS: usize = Kind::ALL.len();
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
+    /// Kinds of other operators whose requests are told apart.
+    foreign: Vec<Foreign>,
     reconcile_seconds: Histogram,
     reconciles: Family<OutcomeLabels, Counter>,
     queue_depth: Gauge,
@@ -254,6 +153,7 @@ impl Metrics {
             reviews: Family::default(),
             certificate_expiry: Family::default(),
             events_dropped: Counter::default(),
+            foreign: Vec::new(),
             registry: Registry::default(),
         };
         registry.register(
@@ -263,7 +163,7 @@ impl Metrics {
         );
         registry.register(
             "reconciles",
-            "Reconciles by how they ended",
+            "Reconciles by kind and by how they ended",
             metrics.reconciles.clone(),
         );
         registry.register(
@@ -303,6 +203,20 @@ impl Metrics {
         Self { registry, ..metrics }
     }
 
+    /// The same, and requests about kinds of other operators are told apart.
+    #[must_use]
+    pub fn with_kinds(self, kinds: &[&'static dyn ForeignKind]) -> Self {
+        Self {
+            foreign: kinds.iter().map(|kind| Foreign::new(*kind)).collect(),
+            ..self
+        }
+    }
+
+    /// The kinds of other operators whose requests are told apart.
+    pub(crate) fn foreign(&self) -> &[Foreign] {
+        &self.foreign
+    }
+
     /// All metrics in the text format of `OpenMetrics`; its media type is [`CONTENT_TYPE`].
     pub fn render(&self) -> String {
         let mut out = String::new();
@@ -311,10 +225,21 @@ impl Metrics {
         out
     }
 
-    /// A reconcile has ended.
+    /// A reconcile of a job has ended.
     pub fn reconciled(&self, outcome: Outcome, took: Duration) {
         self.reconcile_seconds.observe(took.as_secs_f64());
-        self.reconciles.get_or_create(&OutcomeLabels { outcome }).inc();
+        self.ended(Kind::TrainingJob.into(), outcome);
+    }
+
+    /// A reconcile of an object of another operator's kind has ended.
+    pub fn foreign_reconciled(&self, kind: Foreign, outcome: Outcome) {
+        self.ended(kind.into(), outcome);
+    }
+
+    fn ended(&self, kind: Subject, outcome: Outcome) {
+        self.reconciles
+            .get_or_create(&OutcomeLabels { kind, outcome })
+            .inc();
     }
 
     /// So many jobs wait to be reconciled.
@@ -323,8 +248,9 @@ impl Metrics {
     }
 
     /// A request has been answered with this code, or not at all.
-    pub fn requested(&self, verb: Verb, kind: Kind, code: Option<u16>) {
-        self.request_counts[verb as usize][kind as usize].fetch_add(1, Ordering::Relaxed);
+    pub fn requested(&self, verb: Verb, kind: impl Into<Subject>, code: Option<u16>) {
+        let kind = kind.into();
+        self.request_counts[verb as usize][kind.known() as usize].fetch_add(1, Ordering::Relaxed);
         let labels = RequestLabels {
             verb,
             kind,
@@ -375,7 +301,8 @@ impl Metrics {
     }
 
     /// A watch had to start anew.
-    pub fn watch_restarted(&self, kind: Kind) {
+    pub fn watch_restarted(&self, kind: impl Into<Subject>) {
+        let kind = kind.into();
         self.watch_restarts.get_or_create(&KindLabels { kind }).inc();
     }
 

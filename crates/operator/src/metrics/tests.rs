@@ -22,7 +22,7 @@ fn renders_what_was_counted() {
     let text = metrics.render();
     for line in [
         "trainyard_reconcile_seconds_bucket{le=\"0.005\"} 1",
-        "trainyard_reconciles_total{outcome=\"acted\"} 1",
+        "trainyard_reconciles_total{kind=\"TrainingJob\",outcome=\"acted\"} 1",
         "trainyard_queue_depth 7",
         "trainyard_api_requests_total{verb=\"create\",kind=\"Pod\",code=\"201\"} 1",
         "trainyard_api_requests_total{verb=\"create\",kind=\"Pod\",code=\"409\"} 1",

@@ -16,8 +16,11 @@
 //! connection, which leads to another replica. That needs neither a connection between replicas nor their addresses, and
 //! what was taken is where it is written. A leader that dies takes the latest values with it, and they are said again.
 //!
-//! Empty lines are signs of life.
+//! Empty lines are signs of life. Who asks for lines may ask for an upgrade of its connection to `trainyard-lines`, as agents
+//! do: then nothing follows the head of the answer but lines.
 
+mod ares;
+mod channel;
 mod feed;
 mod follow;
 mod keys;
@@ -27,23 +30,23 @@ mod token;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use serde::Deserialize;
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::certs::ServingCert;
 use crate::clock::Clock;
-use crate::http::{ALL_AGENTS, serve_connections};
+use crate::http::{Purpose, QuietTls, serve_connections};
 use crate::index::{Index, JobKey};
 use crate::leader::Leadership;
 use crate::settings::SharedSettings;
 
+pub use ares::{ARES_OBSERVER_PORT, ARES_OBSERVER_SERVICE, AresObserver};
+use channel::Channel;
 use feed::Feeds;
 pub use keys::{ClusterKeys, KeyError, Keys};
 pub use token::{Holder, TokenError};
@@ -103,13 +106,13 @@ impl Observer {
         // A client that comes back makes its keys anew; remembering each would cost more than that.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let config = Arc::new(config);
         let shutdown = self.shutdown.clone();
         serve_connections(
             listener,
-            move |stream| acceptor.accept(stream),
+            move |stream| QuietTls::accept(config.clone(), stream),
             self.router(),
-            ALL_AGENTS,
+            Purpose::Agents,
             shutdown,
         )
         .await;
@@ -200,13 +203,14 @@ async fn job(
     Path(Place { namespace, name }): Path<Place>,
     Query(Wanted { watch }): Query<Wanted>,
     headers: HeaderMap,
+    channel: Channel,
 ) -> Response {
     let key = JobKey::new(&namespace, &name);
     if let Err(refused) = observer.admit(&headers, &key).await {
         return refused.into_response();
     }
     if watch {
-        return lines(follow::changes(
+        return channel.send(follow::changes(
             observer.feeds.follow(&key),
             observer.shutdown.clone(),
         ));
@@ -222,10 +226,11 @@ async fn start(
     Path(Place { namespace, name }): Path<Place>,
     Query(Starting { role }): Query<Starting>,
     headers: HeaderMap,
+    channel: Channel,
 ) -> Response {
     let key = JobKey::new(&namespace, &name);
     match observer.admit(&headers, &key).await {
-        Ok(_) => lines(follow::start(
+        Ok(_) => channel.send(follow::start(
             observer.feeds.follow(&key),
             role,
             observer.shutdown.clone(),
@@ -238,23 +243,16 @@ async fn hosts(
     State(observer): State<Arc<Observer>>,
     Path(Place { namespace, name }): Path<Place>,
     headers: HeaderMap,
+    channel: Channel,
 ) -> Response {
     let key = JobKey::new(&namespace, &name);
     match observer.admit(&headers, &key).await {
-        Ok(_) => lines(follow::hosts(
+        Ok(_) => channel.send(follow::hosts(
             observer.feeds.follow(&key),
             observer.shutdown.clone(),
         )),
         Err(refused) => refused.into_response(),
     }
-}
-
-fn lines(stream: impl futures::Stream<Item = follow::Line> + Send + 'static) -> Response {
-    (
-        [(header::CONTENT_TYPE, "application/x-ndjson")],
-        Body::from_stream(stream),
-    )
-        .into_response()
 }
 
 #[cfg(test)]

@@ -1,8 +1,11 @@
+mod ares;
+mod lines;
 mod saying;
 
 use std::sync::Mutex;
 use std::time::Duration;
 
+use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::future::BoxFuture;
@@ -142,8 +145,10 @@ impl World {
             .apply_job(JobObject::decode(&job.to_string()).unwrap(), Source::Watch);
     }
 
+    /// A pod, whose address goes with its index.
     fn pod(&self, job: &str, pod: &str, phase: &str, version: u64) {
         let name = format!("{job}-{pod}");
+        let index: u8 = pod.rsplit('-').next().unwrap().parse().unwrap();
         let pod: SlimPod = serde_json::from_str(
             &json!({
                 "metadata": {"name": name, "namespace": "ns", "uid": format!("{name}-uid"),
@@ -151,7 +156,7 @@ impl World {
                     "labels": {"app.kubernetes.io/managed-by": "trainyard", "trainyard.dev/job": job},
                     "ownerReferences": [{"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "name": job,
                         "uid": format!("{job}-uid"), "controller": true}]},
-                "status": {"phase": phase, "podIP": "10.1.2.3"},
+                "status": {"phase": phase, "podIP": format!("10.1.2.{}", index + 2)},
             })
             .to_string(),
         )

@@ -45,7 +45,7 @@ impl Reconciler {
         match done.failure {
             Some(failure) => {
                 if !matches!(failure, Failure::Refused(_)) {
-                    work.outcome = Some(outcome(&failure));
+                    work.outcome = Some(failure.outcome());
                 }
                 self.hold(target, job, memory, failure, done.refusal)?;
             }
@@ -73,7 +73,7 @@ impl Reconciler {
                 Next::Retry(*pause)
             }
         };
-        Verdict::new(outcome(failure), next)
+        Verdict::new(failure.outcome(), next)
     }
 }
 
@@ -85,13 +85,5 @@ pub(super) fn ineffective(actions: Vec<Action>) -> Done {
         failure,
         tried: tried.map(|action| (action, None)).collect(),
         ..Done::default()
-    }
-}
-
-fn outcome(failure: &Failure) -> Outcome {
-    match failure {
-        Failure::NotLeader | Failure::Refused(_) | Failure::Transient(..) => Outcome::Error,
-        Failure::Former | Failure::NamespaceEnds => Outcome::Waiting,
-        _ => Outcome::Conflict,
     }
 }

@@ -142,7 +142,11 @@ async fn a_job_costs_one_secret_more_than_any_other() {
         server.total() - server.count("POST events"),
         counts.iter().sum::<usize>()
     );
-    assert_eq!(server.reads(), 0);
+    assert_eq!(
+        server.reads(),
+        1,
+        "the launcher is made when the workers are ready"
+    );
     let (before, _) = (server.total(), operator.settle().await);
     assert_eq!(server.total(), before, "a job at rest costs nothing");
 }
@@ -197,11 +201,11 @@ async fn an_operator_that_is_new_asks_for_the_secret_only_if_pods_are_to_be_made
     for name in ["a-worker-0", "a-worker-1", "a-launcher-0"] {
         pod_is(&second, name, "Running");
     }
-    let before = second.server.total();
+    let before = (second.server.total(), second.server.reads());
     second.settle().await;
     assert_eq!(
         (second.server.total(), second.server.reads()),
-        (before, 0),
+        before,
         "nothing to do"
     );
 
@@ -215,10 +219,102 @@ async fn an_operator_that_is_new_asks_for_the_secret_only_if_pods_are_to_be_made
     assert_eq!(second.server.count("POST pods"), 4, "the replacement");
     assert_eq!(
         (second.server.count("POST secrets"), second.server.reads()),
-        (2, 1),
-        "refused, and found to be ours"
+        (1, before.1 + 1),
+        "looked for, and found to be ours"
     );
     assert_eq!(second.server.count("PATCH a-mpi"), 0);
+}
+
+/// The pod is gone, and the watch says so.
+fn goes(operator: &Operator, name: &str) {
+    let gone: SlimMeta = serde_json::from_value(operator.server.pod_of(name, "")).unwrap();
+    operator.reconciler.index.delete_child(Kind::Pod, &gone.metadata);
+}
+
+/// A pod fails and is replaced, if it can be.
+async fn fails(operator: &Operator, name: &str) {
+    pod_is(operator, name, "Failed");
+    operator.settle().await;
+    goes(operator, name);
+    tokio::time::advance(Duration::from_mins(1)).await;
+    operator.settle().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_looked_for_once_for_all_pods_that_are_made_together() {
+    let operator = with_agent(Server::default());
+    operator.apply(&mpi(3));
+    run(&operator, 3).await;
+    let server = &operator.server;
+    assert_eq!(server.reads(), 1, "for the launcher");
+    for name in ["a-worker-0", "a-worker-1"] {
+        pod_is(&operator, name, "Failed");
+    }
+    operator.settle().await;
+    for name in ["a-worker-0", "a-worker-1"] {
+        goes(&operator, name);
+    }
+    operator.settle().await;
+    assert_eq!(
+        (server.count("POST pods"), server.reads()),
+        (4 + 2, 2),
+        "for both"
+    );
+    pod_is(&operator, "a-worker-2", "Failed");
+    operator.settle().await;
+    goes(&operator, "a-worker-2");
+    operator.settle().await;
+    assert_eq!(
+        (server.count("POST pods"), server.reads()),
+        (4 + 3, 3),
+        "and again"
+    );
+    assert_eq!(server.count("POST secrets"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_whose_secret_is_gone_says_so_and_starts_anew_when_it_may() {
+    let operator = with_agent(Server::default());
+    operator.apply(&mpi(2));
+    run(&operator, 2).await;
+    let server = &operator.server;
+    let reads = server.reads() + 1;
+    *server.taken.lock().unwrap() = Some("another".to_owned());
+    fails(&operator, "a-worker-1").await;
+    let accepted = server.status()["conditions"][0].clone();
+    assert_eq!(
+        (&accepted["status"], &accepted["reason"]),
+        (&json!("False"), &json!("SecretMissing")),
+        "{accepted}"
+    );
+    let said = accepted["message"].as_str().unwrap();
+    assert!(said.starts_with("Secret \"a-mpi\" is gone"), "{said}");
+    let counts = || ["POST pods", "POST secrets"].map(|what| server.count(what));
+    assert_eq!((counts(), server.reads()), ([3, 1], reads));
+    let mut totals = Vec::new();
+    for _ in 0..3 {
+        tokio::time::advance(Duration::from_mins(10)).await;
+        operator.settle().await;
+        totals.push((server.total(), server.reads()));
+    }
+    // The first has the counters that changed last.
+    assert_eq!(totals[1..], [(totals[0].0, reads); 2], "it costs nothing to wait");
+
+    fails(&operator, "a-launcher-0").await;
+    assert_eq!(server.count("DELETE a-worker-0"), 1);
+    assert_eq!(counts(), [3, 1], "the worker has not gone yet");
+    goes(&operator, "a-worker-0");
+    operator.settle().await;
+    assert_eq!(counts(), [3 + 2, 2], "workers");
+    *server.taken.lock().unwrap() = None;
+    for name in ["a-worker-0", "a-worker-1"] {
+        pod_is(&operator, name, "Running");
+    }
+    operator.settle().await;
+    pod_is(&operator, "a-launcher-0", "Running");
+    operator.settle().await;
+    assert_eq!(server.status()["phase"], "Running");
+    assert_eq!(server.status()["conditions"][0]["reason"], "Valid");
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,8 +386,9 @@ async fn a_resumed_job_finds_its_secret_again() {
         operator.server.has_a_secret();
         operator.settle().await;
         for name in ["a-worker-0", "a-launcher-0"] {
-            let gone: SlimMeta = serde_json::from_value(operator.server.pod_of(name, "")).unwrap();
-            operator.reconciler.index.delete_child(Kind::Pod, &gone.metadata);
+            if suspend {
+                goes(&operator, name);
+            }
         }
         operator.settle().await;
     }
@@ -299,7 +396,8 @@ async fn a_resumed_job_finds_its_secret_again() {
     assert_eq!(operator.server.status()["phase"], "Running");
     assert_eq!(
         (operator.server.count("POST secrets"), operator.server.reads()),
-        (2, 1)
+        (2, 3),
+        "refused, and found to be ours; and looked for before each launcher"
     );
     assert_eq!(operator.server.count("DELETE a-mpi"), 0);
 }

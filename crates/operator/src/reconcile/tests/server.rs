@@ -44,6 +44,37 @@ pub(super) fn left_by_a_former_job(name: &str) -> Value {
     }})
 }
 
+/// The UID of the last object of a name: each has one of its own.
+fn uid_of(writes: &[(Method, String, Value)], name: &str) -> String {
+    let created = |(method, _, body): &&(Method, String, Value)| {
+        *method == Method::POST && body["metadata"]["name"] == name
+    };
+    match writes.iter().filter(created).count() {
+        0 | 1 => format!("uid-of-{name}"),
+        number => format!("uid-of-{name}-{number}"),
+    }
+}
+
+/// A Secret that was made at this path.
+fn made_secret(writes: &[(Method, String, Value)], path: &str) -> Option<Value> {
+    let made = |(_, collection, body): &&(Method, String, Value)| {
+        let name = body["metadata"]["name"].as_str().unwrap_or_default();
+        collection.ends_with("/secrets") && path == format!("{collection}/{name}")
+    };
+    let mut secret = writes.iter().rfind(made)?.2.clone();
+    secret["metadata"]["uid"] = json!("uid-of-a-secret");
+    secret["metadata"]["resourceVersion"] = json!("7");
+    Some(secret)
+}
+
+/// Refuses to create what is there already.
+fn already_exists() -> (u16, Value) {
+    (
+        409,
+        json!({"kind": "Status", "code": 409, "reason": "AlreadyExists"}),
+    )
+}
+
 pub(super) type Happening = Box<dyn FnOnce() + Send>;
 
 impl Server {
@@ -71,10 +102,7 @@ impl Server {
             }
             if method == Method::POST && body["metadata"]["name"] == **name {
                 writes.push((method, path.to_owned(), json!({"refused": true})));
-                return (
-                    409,
-                    json!({"kind": "Status", "code": 409, "reason": "AlreadyExists"}),
-                );
+                return already_exists();
             }
         }
         if let Some(found) = &*self.found.lock().unwrap() {
@@ -102,10 +130,7 @@ impl Server {
                 return if found { (200, other) } else { (404, nothing) };
             }
             if method == Method::POST && body["metadata"]["name"] == **name {
-                return (
-                    409,
-                    json!({"kind": "Status", "code": 409, "reason": "AlreadyExists"}),
-                );
+                return already_exists();
             }
         }
         if let Some((name, owner)) = &*self.owned.lock().unwrap() {
@@ -117,11 +142,13 @@ impl Server {
             }
             if method == Method::POST && body["metadata"]["name"] == **name {
                 writes.push((method, path.to_owned(), json!({"refused": true})));
-                return (
-                    409,
-                    json!({"kind": "Status", "code": 409, "reason": "AlreadyExists"}),
-                );
+                return already_exists();
             }
+        }
+        if method == Method::GET
+            && let Some(secret) = made_secret(&writes, path)
+        {
+            return (200, secret);
         }
         let of_pods = |path: &str| path.ends_with("/pods");
         if let Some(quota) = *self.quota.lock().unwrap()
@@ -144,7 +171,7 @@ impl Server {
         body["metadata"]["resourceVersion"] = json!(version.to_string());
         if body["metadata"]["uid"].is_null() {
             let name = body["metadata"]["name"].as_str().unwrap_or_default();
-            body["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+            body["metadata"]["uid"] = json!(uid_of(&writes, name));
         }
         (200, body)
     }
@@ -186,7 +213,7 @@ impl Server {
             path.ends_with("/pods") && body["metadata"]["name"] == name
         };
         let mut pod = writes.iter().rfind(created).unwrap().2.clone();
-        pod["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        pod["metadata"]["uid"] = json!(uid_of(&writes, name));
         let version = VERSION.fetch_add(1, Ordering::Relaxed);
         pod["metadata"]["resourceVersion"] = json!(version.to_string());
         pod["status"] = json!({"phase": phase});

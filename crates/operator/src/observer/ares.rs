@@ -1,0 +1,126 @@
+//! What AresOperator's observer serves, for programs that were written to ask that one.
+//!
+//! | Request | Answer |
+//! |---|---|
+//! | `GET /cache/ping` | `"pong"` |
+//! | `GET /cache/keys/{namespace}.{job}` | The roles of the job: `{"worker":{"phase":"Running","running":true,"ips":["10.0.0.1"]}}`. |
+//!
+//! It asks nobody who they are, and has no TLS: so it was there, and so those programs ask. Therefore it is served only where
+//! somebody wants it, on an address of its own. Every replica serves it from its warm index, leader or not.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use trainyard_core::observe::ares;
+
+use super::feed::Feeds;
+use crate::clock::Clock;
+use crate::http::{Purpose, serve_connections};
+use crate::index::{Index, JobKey};
+use crate::settings::SharedSettings;
+
+/// The Service through which programs reach it, as AresOperator and our manifests name it.
+pub const ARES_OBSERVER_SERVICE: &str = "ares-observer";
+/// The port at which an installation serves it.
+pub const ARES_OBSERVER_PORT: u16 = 8081;
+
+/// Answers like AresOperator's observer.
+pub struct AresObserver {
+    index: Arc<Index>,
+    feeds: Feeds,
+}
+
+impl AresObserver {
+    /// One that tells what an index knows.
+    pub fn new(index: Arc<Index>, settings: SharedSettings, clock: Arc<dyn Clock>) -> Self {
+        let feeds = Feeds::new(index.clone(), settings, clock);
+        Self { index, feeds }
+    }
+
+    /// Serves, without TLS, until the shutdown.
+    pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) {
+        let plain = |stream| std::future::ready(std::io::Result::Ok(stream));
+        serve_connections(listener, plain, self.router(), Purpose::Plain, shutdown).await;
+    }
+
+    pub(super) fn router(self) -> Router {
+        Router::new()
+            .route("/cache/ping", get(|| async { Json("pong") }))
+            .route("/cache/keys/{key}", get(job))
+            .fallback(|| async {
+                Refused::new(&UNKNOWN, "ask for /cache/ping or /cache/keys/{namespace}.{job}")
+            })
+            .with_state(Arc::new(self))
+            .layer(map_response(last))
+    }
+}
+
+async fn job(State(observer): State<Arc<AresObserver>>, Path(key): Path<String>) -> Response {
+    let Some((namespace, name)) = ares::job_of(&key) else {
+        let why = format!("{key:?} is no job: give its namespace, a dot, and its name");
+        return Refused::new(&INVALID, why).into_response();
+    };
+    if !observer.index.is_listed_since(None) {
+        return Refused::new(&LATER, "jobs and pods have not been listed yet: ask again").into_response();
+    }
+    let key = JobKey::new(namespace, name);
+    match observer.feeds.look(&key) {
+        Some(seen) => Json(ares::roles(&seen)).into_response(),
+        None => Refused::new(
+            &UNKNOWN,
+            format!("there is no job {key} where this operator looks"),
+        )
+        .into_response(),
+    }
+}
+
+/// Who asks comes back in half a minute, and would keep a connection from others until then.
+async fn last(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// A kind of refusal: its status, and what the programs that ask know it by.
+struct Refusal(StatusCode, &'static str, &'static str);
+
+const INVALID: Refusal = Refusal(StatusCode::BAD_REQUEST, "230400", "InvalidParam");
+const UNKNOWN: Refusal = Refusal(StatusCode::NOT_FOUND, "230404", "NotFound");
+const LATER: Refusal = Refusal(StatusCode::SERVICE_UNAVAILABLE, "230503", "Unavailable");
+
+/// Why somebody is not told anything.
+#[derive(Serialize)]
+struct Refused {
+    #[serde(skip)]
+    status: StatusCode,
+    code: &'static str,
+    message: &'static str,
+    error: String,
+}
+
+impl Refused {
+    fn new(refusal: &Refusal, why: impl Into<String>) -> Self {
+        let Refusal(status, code, message) = *refusal;
+        let error = why.into();
+        Self {
+            status,
+            code,
+            message,
+            error,
+        }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        (self.status, Json(self)).into_response()
+    }
+}
