@@ -54,11 +54,11 @@ async fn operate(options: Options) -> Result<()> {
         .await
         .context("no cluster: neither a kubeconfig nor a pod's own account")?;
     tracing::info!(server = %config.cluster_url, version = env!("CARGO_PKG_VERSION"), "starting");
-    let metrics = Arc::new(Metrics::new());
+    let known = trainyard_compat::served();
+    let metrics = Arc::new(Metrics::new().with_kinds(&known));
     let client = client::build(config, metrics.clone())?;
     let shutdown = CancellationToken::new();
     stop_on_signals(shutdown.clone())?;
-    let known = trainyard_compat::served();
     trainyard_operator::run(client, options, &known, metrics, shutdown).await?;
     tracing::info!("stopped");
     Ok(())

@@ -6,8 +6,8 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::install::names::{
-    EDIT, JOBS, NAMESPACE, OBSERVER_SERVICE, OPERATOR, VIEW, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET,
-    WEBHOOK_SERVICE,
+    ARES_OBSERVER_SERVICE, EDIT, JOBS, NAMESPACE, OBSERVER_SERVICE, OPERATOR, VIEW, WEBHOOK_CONFIGURATION,
+    WEBHOOK_SECRET, WEBHOOK_SERVICE,
 };
 use crate::install::{distinct, namespace_name};
 use crate::output;
@@ -35,6 +35,11 @@ pub struct Args {
     /// A namespace that the operator was told to watch; give the same as to install.
     #[arg(long = "watch-namespace", value_name = "NAME", value_parser = namespace_name)]
     watch_namespaces: Vec<String>,
+
+    /// Delete the Service ares-observer, too; give it if you gave it to install. Without it, one that AresOperator brought to the
+    /// same namespace is left alone.
+    #[arg(long)]
+    ares_observer: bool,
 
     /// Delete the custom resource definitions too. This deletes every job in the cluster, and the jobs' pods.
     #[arg(long)]
@@ -92,6 +97,11 @@ fn objects(args: &Args) -> Vec<Value> {
         object("policy/v1", "PodDisruptionBudget", OPERATOR, own),
         object("v1", "Service", WEBHOOK_SERVICE, own),
         object("v1", "Service", OBSERVER_SERVICE, own),
+    ]);
+    if args.ares_observer {
+        objects.push(object("v1", "Service", ARES_OBSERVER_SERVICE, own));
+    }
+    objects.extend([
         // The operator itself made these two.
         object("v1", "Secret", WEBHOOK_SECRET, own),
         object("coordination.k8s.io/v1", "Lease", OPERATOR, own),

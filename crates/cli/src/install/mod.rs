@@ -42,6 +42,9 @@ Examples:
   trainyard install --compat=kubeflow-mpi,bdap-mpi | kubectl apply --server-side -f -
   trainyard install --compat=kubeflow-mpi,bdap-mpi --compat-crds-only | kubectl create -f -
 
+  # Answer programs that ask AresOperator's observer, too, in the namespace where they look for it:
+  trainyard install --ares-observer --namespace ares | kubectl apply --server-side -f -
+
   # A base for kustomize:
   trainyard install --output-dir trainyard/base")]
 #[expect(
@@ -110,8 +113,16 @@ pub struct Args {
     #[arg(long, conflicts_with = "no_agent")]
     exec: bool,
 
+    /// Serve what the observer of AresOperator serves, too, behind a Service ares-observer in the operator's namespace.
+    ///
+    /// For programs that were written to ask that one: GET /cache/ping and GET /cache/keys/{namespace}.{job}. It has no TLS and no
+    /// authentication: every pod of the cluster that reaches the Service is told the phases and the addresses of any job that
+    /// the operator watches. docs/operations.md has a network policy that limits it to pods of jobs. It needs no agent.
+    #[arg(long)]
+    ares_observer: bool,
+
     /// Print the custom resource definitions and nothing else.
-    #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks", "no_agent", "exec"])]
+    #[arg(long, conflicts_with_all = ["watch_namespaces", "no_webhooks", "no_agent", "exec", "ares_observer"])]
     crds_only: bool,
 
     /// Write one file for each part, and a kustomization.yaml, into this directory instead.
@@ -120,6 +131,10 @@ pub struct Args {
 }
 
 /// What makes one installation differ from another.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what there is or is not, each apart from the others"
+)]
 pub struct Settings {
     /// The operator's namespace.
     pub namespace: String,
@@ -137,6 +152,8 @@ pub struct Settings {
     pub compat: Vec<&'static dyn ForeignKind>,
     /// Whether jobs may have the right to run commands in their workers.
     pub exec: bool,
+    /// Whether AresOperator's observer is served, too.
+    pub ares_observer: bool,
 }
 
 impl From<&Args> for Settings {
@@ -155,6 +172,7 @@ impl From<&Args> for Settings {
                 kinds
             },
             exec: args.exec,
+            ares_observer: args.ares_observer,
         }
     }
 }

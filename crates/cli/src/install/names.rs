@@ -13,6 +13,8 @@ pub const JOBS: &str = "trainyard-jobs";
 pub const WEBHOOK_SERVICE: &str = "trainyard-webhook";
 /// The Service through which pods reach the observer.
 pub const OBSERVER_SERVICE: &str = trainyard_operator::observer::OBSERVER_SERVICE;
+/// The Service through which programs reach what AresOperator's observer serves. They look for this name.
+pub const ARES_OBSERVER_SERVICE: &str = trainyard_operator::observer::ARES_OBSERVER_SERVICE;
 /// The Secret in which the operator keeps its certificates.
 pub const WEBHOOK_SECRET: &str = "trainyard-webhook-tls";
 /// Both webhook configurations.

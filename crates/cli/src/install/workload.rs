@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Settings;
-use super::names::{self, OBSERVER_SERVICE, OPERATOR, WEBHOOK_SERVICE};
+use super::names::{self, ARES_OBSERVER_SERVICE, OBSERVER_SERVICE, OPERATOR, WEBHOOK_SERVICE};
 
 /// The port of `/healthz`, `/readyz` and `/metrics`.
 const HTTP_PORT: u16 = 8080;
@@ -11,6 +11,9 @@ const HTTP_PORT: u16 = 8080;
 const WEBHOOK_PORT: u16 = 9443;
 /// The port of the observer.
 const OBSERVER_PORT: u16 = trainyard_operator::OBSERVER_PORT;
+/// The port of AresOperator's observer, and its name.
+const ARES_OBSERVER_PORT: u16 = trainyard_operator::observer::ARES_OBSERVER_PORT;
+const ARES_OBSERVER: &str = "ares-observer";
 /// The user and group of the process: any that is not root, and the same in every cluster.
 const USER: u32 = 65_532;
 
@@ -23,7 +26,7 @@ pub fn namespace(settings: &Settings) -> Value {
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 }
 
-/// The Deployment, its disruption budget, and the Services for its webhooks and its observer.
+/// The Deployment, its disruption budget, and the Services for its webhooks and its observers.
 pub fn objects(settings: &Settings) -> Vec<Value> {
     let mut objects = vec![deployment(settings), disruption_budget(settings)];
     if settings.webhooks {
@@ -31,6 +34,9 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
     }
     if settings.agent {
         objects.push(observer_service(settings));
+    }
+    if settings.ares_observer {
+        objects.push(ares_observer_service(settings));
     }
     objects
 }
@@ -80,6 +86,9 @@ fn container(settings: &Settings) -> Value {
     if settings.agent {
         ports.push(json!({"name": "observer", "containerPort": OBSERVER_PORT, "protocol": "TCP"}));
     }
+    if settings.ares_observer {
+        ports.push(json!({"name": ARES_OBSERVER, "containerPort": ARES_OBSERVER_PORT, "protocol": "TCP"}));
+    }
     json!({
         "name": "operator",
         "image": settings.image,
@@ -107,6 +116,9 @@ fn args(settings: &Settings) -> Vec<String> {
     }
     if settings.agent {
         args.push("--observer".to_owned());
+    }
+    if settings.ares_observer {
+        args.push(format!("--ares-observer-address=0.0.0.0:{ARES_OBSERVER_PORT}"));
     }
     if !settings.compat.is_empty() {
         let flags: Vec<&str> = settings.compat.iter().map(|kind| kind.flag()).collect();
@@ -156,6 +168,11 @@ fn webhook_service(settings: &Settings) -> Value {
 
 fn observer_service(settings: &Settings) -> Value {
     service(settings, OBSERVER_SERVICE, "observer", OBSERVER_PORT)
+}
+
+/// At the port where programs look for it: they are told a name and no port.
+fn ares_observer_service(settings: &Settings) -> Value {
+    service(settings, ARES_OBSERVER_SERVICE, ARES_OBSERVER, 80)
 }
 
 fn service(settings: &Settings, name: &str, port_name: &str, port: u16) -> Value {

@@ -6,6 +6,7 @@
     reason = "helpers of tests are tests, which clippy.toml lets unwrap"
 )]
 
+mod ares;
 mod convert;
 mod deploy;
 mod doctor;
@@ -160,6 +161,7 @@ fn a_wrong_command_line_is_no_answer() {
         "install --replicas 0",
         "install --watch-namespace a..b",
         "install --crds-only --no-webhooks",
+        "install --crds-only --ares-observer",
         "validate",
         "convert",
         "convert /nonexistent.yaml",

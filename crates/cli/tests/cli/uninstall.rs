@@ -10,6 +10,7 @@ fn everything_that_install_makes_is_deleted() {
         "",
         "--namespace elsewhere",
         "--watch-namespace team-a --watch-namespace team-b",
+        "--ares-observer",
     ] {
         let made = objects(&format!("install {flags}"));
         let made: BTreeSet<_> = made.iter().map(id).collect();

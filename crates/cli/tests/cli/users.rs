@@ -38,7 +38,7 @@ fn without_a_home_files_are_in_a_directory_of_ones_own() {
 fn a_container_is_the_user_that_it_asks_for() {
     let note = "see themselves as that user and group, and are you";
     for home in Home::each() {
-        let probe = "readinessProbe: {periodSeconds: 1, exec: {command: [sh, -c, 'id -u > probed; id -g >> probed']}}";
+        let probe = "readinessProbe: {periodSeconds: 1, exec: {command: [sh, -c, '(id -u; id -g) > part; mv part probed']}}";
         let script = "until test -s probed; do sleep 0.05; done; cat probed; id -u; id -g";
         let context = "securityContext: {runAsNonRoot: true, runAsUser: 1000, runAsGroup: 1001}";
         // Who is a user of this machine can write only where that user may.
