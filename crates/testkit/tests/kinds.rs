@@ -213,6 +213,14 @@ fn a_kubeflow_job_runs_as_it_is() {
         status["startTime"].is_string() && status["completionTime"].is_string(),
         "{status:#}"
     );
+    for reason in [
+        "MPIJobCreated",
+        "MPIJobSuspended",
+        "MPIJobResumed",
+        "MPIJobSucceeded",
+    ] {
+        lab.told("pi", reason);
+    }
     let log = lab.logs("pi-launcher");
     assert_eq!(ranks(&log, 2), ["pi-worker-0", "pi-worker-1"], "{log}");
 
@@ -272,11 +280,14 @@ fn what_can_not_be_served_says_why() {
         "{said}"
     );
 
+    lab.told("bad", "Invalid");
+
     // Names of pods are host names.
     let long = "a".repeat(55);
     lab.apply_one(kubeflow(&long, &json!({}))).unwrap();
     let (_, said) = message(&condition(&lab, &format!("{KUBEFLOW} {long}"), "Refused", "True"));
     assert!(said.contains("metadata.name: the pod name"), "{said}");
+    lab.told(&long, "ValidationError");
 
     // A job of somebody else is not touched.
     let theirs = lab::job(

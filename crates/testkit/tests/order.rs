@@ -24,6 +24,10 @@ fn main() -> ExitCode {
             "the_order_is_kept_when_a_job_is_resumed",
             the_order_is_kept_when_a_job_is_resumed,
         ),
+        (
+            "an_init_container_that_asks_ares_observer_hears_all_addresses_at_once",
+            an_init_container_that_asks_ares_observer_hears_all_addresses_at_once,
+        ),
     ])
 }
 
@@ -142,4 +146,50 @@ fn the_order_is_kept_when_a_job_is_resumed() {
     lab.none("pods");
     lab.merge("tj again", &json!({"spec": {"suspend": false}}));
     run();
+}
+
+/// As the init containers of AresOperator do: it asks until the role runs, and writes what it heard for the program. The input of `nc`
+/// ends late, because it tells the server of that, which takes it for the end of the connection.
+const ASK: &str = r#"
+ask() { (printf 'GET /cache/%s HTTP/1.0\r\n\r\n' $1; sleep 1) | nc -w 5 $2 8081 | tail -n 1; }
+while true; do
+    for observer in OBSERVERS; do
+        [ "$(ask ping $observer)" = '"pong"' ] || continue
+        heard=$(ask keys/NAMESPACE.asks $observer)
+        echo "heard $heard"
+        case $heard in *'"running":true'*) echo "$heard" >/heard/roles; exit 0 ;; esac
+    done
+done
+"#;
+
+fn an_init_container_that_asks_ares_observer_hears_all_addresses_at_once() {
+    let (lab, _operator, observers) = Lab::with_ares_observer("ares");
+    // Nothing but the init container holds the launcher back.
+    let worker = Role {
+        replicas: 2,
+        ..role("worker", SERVER, "")
+    };
+    let roles = [role("launcher", "cat /heard/roles", ""), worker];
+    let completion = r#"{"completion": {"succeededWhen": [{"allOf": ["launcher"]}]}, "runPolicy": {"cleanPodPolicy": "None"}}"#;
+    let mut manifest: Value = serde_json::from_str(&job("asks", "custom", &roles, completion)).unwrap();
+    let launcher = &mut manifest["spec"]["roles"][0]["template"]["spec"];
+    launcher["volumes"] = json!([{"name": "heard", "emptyDir": {}}]);
+    let mount = json!([{"name": "heard", "mountPath": "/heard"}]);
+    launcher["containers"][0]["volumeMounts"] = mount;
+    let mut initializer = launcher["containers"][0].clone();
+    let script = ASK
+        .replace("OBSERVERS", &observers.join(" "))
+        .replace("NAMESPACE", &lab.namespace);
+    initializer["name"] = "initializer".into();
+    initializer["command"] = json!(["sh", "-c", script]);
+    launcher["initContainers"] = json!([initializer]);
+    lab.apply(&manifest.to_string()).unwrap();
+    lab.ends("asks", "Succeeded");
+    let address = |pod: &str| lab.get(&format!("pod {pod}"))["status"]["podIP"].clone();
+    let heard: Value = serde_json::from_str(&lab.logs("asks-launcher-0")).unwrap();
+    assert_eq!(
+        heard["worker"],
+        json!({"phase": "Running", "running": true, "ips": [address("asks-worker-0"), address("asks-worker-1")]})
+    );
+    assert_eq!(heard["launcher"], json!({"phase": "Starting", "running": false}));
 }

@@ -13,6 +13,7 @@ mod command;
 mod follow;
 mod manifest;
 mod objects;
+mod processes;
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,6 +30,7 @@ pub use backend::{Image, main, main_with};
 pub use follow::{Change, Follow};
 pub use manifest::{Role, job, template};
 use objects::{Wanted, kind_of, resource_of};
+pub use processes::{Stopped, uptime};
 
 /// How long anything may take before a test gives up; far longer than it should, so that a busy machine fails none.
 const PATIENCE: Duration = Duration::from_mins(4);
@@ -119,6 +121,18 @@ impl Lab {
         let alias = |address: &String| json!({"ip": address, "hostnames": [host]});
         let aliases = addresses.iter().map(alias).collect();
         (lab, operator, Value::Array(aliases))
+    }
+
+    /// The same, with an operator that answers like AresOperator's observer, at port 8081, and has no agent; and the addresses
+    /// where pods may find it. One at a time can have its port.
+    pub fn with_ares_observer(name: &str) -> (Self, Operator, Vec<String>) {
+        let lab = Self::new(name);
+        let start = lab
+            .backend
+            .operator_with(&["--ares-observer-address=0.0.0.0:8081"]);
+        let operator = Operator::start(&start, &lab.namespace);
+        let addresses = lab.backend.own_addresses();
+        (lab, operator, addresses)
     }
 
     /// The same, with an operator that serves kinds of other operators too, and a cluster that knows these kinds.

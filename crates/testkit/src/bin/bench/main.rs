@@ -2,6 +2,7 @@
 //!
 //! Run by `make bench`, under `testcluster run --no-nodes --`.
 
+mod delay;
 mod embedded;
 mod jobs;
 mod machine;

@@ -284,8 +284,8 @@ mod tests {
              trainyard_api_requests_total{verb=\"create\",kind=\"Event\",code=\"201\"} 2\n\
              trainyard_api_requests_total{verb=\"update\",kind=\"Lease\",code=\"200\"} 9\n\
              trainyard_api_requests_total{verb=\"watch\",kind=\"Pod\",code=\"200\"} 1\n\
-             trainyard_reconciles_total{outcome=\"acted\"} 3\n\
-             trainyard_reconciles_total{outcome=\"quiet\"} 4\n\
+             trainyard_reconciles_total{kind=\"TrainingJob\",outcome=\"acted\"} 3\n\
+             trainyard_reconciles_total{kind=\"TrainingJob\",outcome=\"quiet\"} 4\n\
              trainyard_queue_depth 2\n\
              trainyard_leader 1\n# EOF\n",
         );

@@ -399,7 +399,8 @@ async fn listen(tls: &TlsConnector, host: &str, waiter: &Waiter) -> Result<TlsSt
         .await?;
     let of = |variable: &str| waiter.env.get(variable).cloned().unwrap_or_default();
     let request = format!(
-        "GET /v1/jobs/{}/{}/start?role={} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n\r\n",
+        "GET /v1/jobs/{}/{}/start?role={} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n\
+         Connection: Upgrade\r\nUpgrade: trainyard-lines\r\n\r\n",
         of("TRAINYARD_NAMESPACE"),
         of("TRAINYARD_JOB"),
         of("TRAINYARD_ROLE"),

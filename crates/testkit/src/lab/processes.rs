@@ -1,0 +1,147 @@
+//! What befalls the processes of a pod from outside: they are killed, or stopped, as no command in the pod could do it.
+//!
+//! Both back ends run pods on this machine, each container in a process namespace of its own. Its number is the same seen from
+//! inside and from here, so no process of anybody else can be meant.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "this is the vocabulary of tests, which fail by panicking"
+)]
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::Lab;
+
+/// Processes that were stopped, until this is dropped.
+pub struct Stopped {
+    /// When, as [`uptime`] has it.
+    pub at: Duration,
+    processes: Vec<Process>,
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        for process in &self.processes {
+            process.signal(Signal::CONT);
+        }
+    }
+}
+
+/// A process of a container. Its number is not given to another as long as this is.
+struct Process {
+    pid: Pid,
+    handle: OwnedFd,
+}
+
+impl Process {
+    fn signal(&self, signal: Signal) {
+        // It may have ended.
+        let _ = pidfd_send_signal(&self.handle, signal);
+    }
+
+    fn status(&self, field: &str) -> Option<String> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid.as_raw_pid())).ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        Some(line?.trim().to_owned())
+    }
+
+    /// Whether the kernel ends all others of the container with it.
+    fn is_first(&self) -> bool {
+        self.status("NSpid")
+            .is_some_and(|pids| pids.split_whitespace().next_back() == Some("1"))
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.status("State")
+            .is_none_or(|state| state.starts_with(['T', 'Z', 'X']))
+    }
+}
+
+impl Lab {
+    /// Kills the first process of a pod's container, and with it all others. Returns when that was, as [`uptime`] has it.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn kill(&self, pod: &str) -> Duration {
+        let all = self.processes(pod);
+        let first = all.iter().find(|process| process.is_first()).unwrap();
+        let at = uptime();
+        pidfd_send_signal(&first.handle, Signal::KILL).unwrap();
+        at
+    }
+
+    /// Stops all processes of a pod's container: nothing is closed, and nothing is said any more.
+    pub fn stop(&self, pod: &str) -> Stopped {
+        let namespace = self.process_namespace(pod);
+        let mut stopped = Stopped {
+            at: uptime(),
+            processes: Vec::new(),
+        };
+        self.until("all processes are stopped", || {
+            // Those that are stopped start no others.
+            stopped.processes = processes_in(&namespace);
+            stopped
+                .processes
+                .iter()
+                .for_each(|process| process.signal(Signal::STOP));
+            if !stopped.processes.is_empty() && stopped.processes.iter().all(Process::is_at_rest) {
+                Ok(())
+            } else {
+                Err(format!("{} processes", stopped.processes.len()))
+            }
+        });
+        stopped.at = uptime();
+        stopped
+    }
+
+    fn processes(&self, pod: &str) -> Vec<Process> {
+        processes_in(&self.process_namespace(pod))
+    }
+
+    /// The process namespace of a pod's container, as the kernel names it.
+    ///
+    /// # Panics
+    /// If it is that of this process: then the container has none of its own.
+    fn process_namespace(&self, pod: &str) -> String {
+        let link = "/proc/self/ns/pid";
+        let found = self.exec(pod, None, &["readlink", link], "").unwrap();
+        let namespace = found.stdout.trim().to_owned();
+        assert!(namespace.starts_with("pid:["), "{found:?}");
+        assert_ne!(Path::new(&namespace), fs::read_link(link).unwrap(), "{pod}");
+        namespace
+    }
+}
+
+/// How long this machine has been up: a clock that pods can read, too.
+///
+/// # Panics
+/// If there is none.
+pub fn uptime() -> Duration {
+    let uptime = fs::read_to_string("/proc/uptime").unwrap();
+    let seconds = uptime.split_whitespace().next().unwrap();
+    Duration::from_secs_f64(seconds.parse().unwrap())
+}
+
+fn processes_in(namespace: &str) -> Vec<Process> {
+    let numbers = fs::read_dir("/proc").unwrap().filter_map(|item| {
+        let name = item.ok()?.file_name();
+        Pid::from_raw(name.to_str()?.parse().ok()?)
+    });
+    let in_it = |pid: &Pid| {
+        let link = fs::read_link(format!("/proc/{}/ns/pid", pid.as_raw_pid()));
+        link.is_ok_and(|link| link == Path::new(namespace))
+    };
+    let hold = |pid: Pid| {
+        let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // Looked at again: before it was held, the number may have been given to another.
+        in_it(&pid).then_some(Process { pid, handle })
+    };
+    numbers.filter(in_it).filter_map(hold).collect()
+}

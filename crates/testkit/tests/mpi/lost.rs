@@ -1,0 +1,173 @@
+//! Workers that are lost while the launcher needs them.
+
+use std::time::Duration;
+
+use serde_json::json;
+use trainyard_testkit::lab::Lab;
+
+use crate::{OPEN_MPI_4, WAYS, mpi_job, ranks, with_ssh};
+
+/// How long a remote shell may take to notice that its worker is gone.
+const NOTICED: Duration = Duration::from_secs(5);
+/// The same, where it is the SSH of the image, and nothing was closed.
+const NOTICED_BY_SSH: Duration = Duration::from_secs(100);
+
+/// What the launcher calls to run a command in a worker: what mpirun calls.
+fn remote_shell(way: &str) -> &'static str {
+    match way {
+        "Ssh" => "ssh $OMPI_MCA_plm_rsh_args",
+        _ => "/etc/mpi/kubexec.sh",
+    }
+}
+
+/// The name by which the launcher of a job finds a worker.
+fn host(lab: &Lab, job: &str) -> String {
+    format!("{job}-worker-1.{job}.{}.svc.cluster.local", lab.namespace)
+}
+
+/// A line of a script that says when a remote shell begins and ends, and what it says.
+fn watched(lab: &Lab, way: &str, job: &str) -> String {
+    let (shell, host) = (remote_shell(way), host(lab, job));
+    format!(
+        "{shell} {host} 'echo shell in $(hostname); sleep 1000' 2>&1; code=$?; \
+         echo shell ended with $code at $(cut -d ' ' -f 1 /proc/uptime)"
+    )
+}
+
+/// A job of two workers, one for each way, of which only the scripts differ.
+fn start(lab: &Lab, script: impl Fn(&str, &str) -> String) {
+    for way in WAYS {
+        let name = way.to_lowercase();
+        let script = script(way, &name);
+        let mut manifest = mpi_job(&name, &OPEN_MPI_4, 2, &script, &json!({"attach": way}));
+        if way == "Ssh" {
+            with_ssh(&mut manifest);
+        }
+        lab.apply(&manifest.to_string()).unwrap();
+    }
+}
+
+/// Waits until the launcher of a job has said all of it. All that it has said.
+fn says(lab: &Lab, job: &str, what: impl Fn(&str) -> bool) -> String {
+    lab.until("all of it is said", || {
+        let log = lab.try_logs(&format!("{job}-launcher-0"))?;
+        if what(&log) { Ok(log) } else { Err(log) }
+    })
+}
+
+/// With which code the watched shell ended, how long that was after a moment of this machine, and all that was said.
+///
+/// The job may have failed for want of the worker before.
+fn ended(lab: &Lab, job: &str, since: Duration) -> (String, Duration, String) {
+    let end = |log: &str| {
+        let (told, _) = log.split("shell ended with ").nth(1)?.split_once('\n')?;
+        let (code, at) = told.split_once(" at ")?;
+        Some((code.to_owned(), Duration::from_secs_f64(at.parse().ok()?)))
+    };
+    let log = says(lab, job, |log| end(log).is_some());
+    let (code, at) = end(&log).unwrap();
+    (code, at.saturating_sub(since), log)
+}
+
+pub fn a_worker_that_fails_ends_the_run_and_is_the_root_cause() {
+    let (lab, _operator) = Lab::with_agent("lost");
+    // With `exec`, so that the launcher ends as its remote shells do.
+    let script = format!("exec {} -np 2 {} forever", OPEN_MPI_4.mpirun, OPEN_MPI_4.program);
+    let ways = ["Agent", "Exec"];
+    for way in ways {
+        let mut manifest = mpi_job(
+            &way.to_lowercase(),
+            &OPEN_MPI_4,
+            2,
+            &script,
+            &json!({"attach": way}),
+        );
+        let worker = &mut manifest["spec"]["roles"][1]["template"]["spec"];
+        worker["containers"][0]["command"] = json!([
+            "sh",
+            "-c",
+            "until [ -e /tmp/fail ]; do sleep 0.1; done; echo the disk is full; exit 9"
+        ]);
+        lab.apply(&manifest.to_string()).unwrap();
+    }
+    for way in ways.map(str::to_lowercase) {
+        says(&lab, &way, |log| ranks(log, 2).len() == 2);
+        let victim = format!("{way}-worker-1");
+        let told = lab.exec(&victim, None, &["touch", "/tmp/fail"], "").unwrap();
+        assert_eq!(told.code, 0, "{}", told.stderr);
+        let status = lab.ends(&way, "Failed")["status"].clone();
+        let cause = &status["rootCause"];
+        assert_eq!(cause["pod"], *victim, "{status:#}");
+        assert_eq!(cause["exitCode"], 9, "{status:#}");
+    }
+}
+
+/// As a machine that kills for want of memory does it: nobody in the worker can say goodbye.
+pub fn a_worker_that_is_killed_ends_its_shells_at_once_and_is_the_root_cause() {
+    let (lab, _operator) = Lab::with_agent("killed");
+    start(&lab, |way, job| {
+        format!(
+            "({}) &\n{} -np 2 {} forever; code=$?; wait; exit $code",
+            watched(&lab, way, job),
+            OPEN_MPI_4.mpirun,
+            OPEN_MPI_4.program
+        )
+    });
+    for way in WAYS {
+        let job = way.to_lowercase();
+        let victim = format!("{job}-worker-1");
+        let shell = format!("shell in {victim}");
+        says(&lab, &job, |log| ranks(log, 2).len() == 2 && log.contains(&shell));
+        let killed = lab.kill(&victim);
+        let status = lab.ends(&job, "Failed")["status"].clone();
+        let (code, after, log) = ended(&lab, &job, killed);
+        let cause = &status["rootCause"];
+        assert_eq!(cause["pod"], *victim, "{status:#}\n{log}");
+        assert_eq!(cause["exitCode"], 137, "{status:#}\n{log}");
+        assert_eq!(code, "255", "{way}: {log}");
+        assert!(after < NOTICED, "{way}: after {after:?}: {log}");
+        eprintln!("{way}: the remote shell ended {after:?} after the worker was killed");
+        if way != "Ssh" {
+            assert!(
+                log.contains(&format!("trainyard-agent: {}: ", host(&lab, &job))),
+                "{log}"
+            );
+        }
+    }
+}
+
+/// As a worker whose node is lost: nothing is closed, and nothing comes any more.
+pub fn a_worker_that_falls_silent_is_given_up() {
+    let (lab, _operator) = Lab::with_agent("silent");
+    start(&lab, |way, job| {
+        format!("{}; exit $code", watched(&lab, way, job))
+    });
+    let stopped = WAYS.map(|way| {
+        let job = way.to_lowercase();
+        let shell = format!("shell in {job}-worker-1");
+        says(&lab, &job, |log| log.contains(&shell));
+        lab.stop(&format!("{job}-worker-1"))
+    });
+    for (way, stopped) in WAYS.iter().zip(&stopped) {
+        let job = way.to_lowercase();
+        let status = lab.ends(&job, "Failed")["status"].clone();
+        let (code, after, log) = ended(&lab, &job, stopped.at);
+        assert_eq!(code, "255", "{way}: {log}");
+        eprintln!("{way}: the remote shell ended {after:?} after the worker was stopped");
+        let cause = &status["rootCause"];
+        if *way == "Ssh" {
+            // What it says, and to whom, is the image's business.
+            assert!(after < NOTICED_BY_SSH, "{way}: after {after:?}: {log}");
+        } else {
+            assert!(after < NOTICED, "{way}: after {after:?}: {log}");
+            // Who reads the status alone learns which worker it was.
+            let said = format!(
+                "trainyard-agent: {}: nothing was heard from it for 4 s\n",
+                host(&lab, &job)
+            );
+            let words = cause["message"].as_str().unwrap_or_default();
+            assert!(words.contains(&said), "{way}: {status:#}\n{log}");
+        }
+        assert_eq!(cause["pod"], format!("{job}-launcher-0"), "{status:#}");
+    }
+}
