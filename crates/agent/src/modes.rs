@@ -35,6 +35,7 @@ pub const MODES: &[Mode] = &[
     progress::MODE,
     server::MODE,
     client::MODE,
+    client::ssh::MODE,
     pdsh::MODE,
     run::MODE,
     server::attend::MODE,
@@ -144,6 +145,7 @@ mod tests {
     #[case("attend --help", "standard input and output")]
     #[case("stay --help", "first process of a container")]
     #[case("rsh --help", "kubexec.sh [options] host command...")]
+    #[case("connect --help", "ProxyUseFdpass")]
     #[case("pdsh --help", "pdsh [options] -w host,host... command...")]
     fn answers(#[case] line: &str, #[case] expected: &str) {
         let (code, out, err) = call(line);
@@ -163,6 +165,8 @@ mod tests {
     #[case("serve me", r#"`serve` takes no words after it, and there is "me""#)]
     #[case("hosts now", r#"`hosts` takes no words after it, and there is "now""#)]
     #[case("attend me", r#"`attend` takes no words after it, and there is "me""#)]
+    #[case("connect w-0", "`connect` wants a host and a port")]
+    #[case("connect w-0 ssh", r#"`connect` wants a port, and there is "ssh""#)]
     #[case("stay here", r#"`stay` takes no words after it, and there is "here""#)]
     #[case("install now", r#"`install` takes no words after it, and there is "now""#)]
     #[case("wait for me", r#"`wait` takes no words after it, and there is "for""#)]

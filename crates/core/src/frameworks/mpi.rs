@@ -21,10 +21,14 @@ use crate::job::{Job, Role};
 use crate::plan::PodKey;
 use crate::view::Settings;
 
-/// A worker's SSH server may start a moment after the worker is ready. A worker that is lost without a word would be waited
-/// for as long as TCP does, which can be for ever; like this it is given up after a minute. No sooner: SSH gives the other side no more time to agree on keys, and a machine may be busy.
+/// A worker's SSH server may start a moment after the worker is ready. One that hangs, on a host that is still there, would be
+/// waited for for ever; like this it is given up after a minute. No sooner: SSH gives the other side no more time to agree on
+/// keys, and a machine may be busy. That a host is lost is noticed by the connection, which the agent opens.
 const SSH_ARGS: &str = "-o ConnectionAttempts=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=3";
 const SSH_SERVER: [&str; 2] = ["/usr/sbin/sshd", "-De"];
+/// Tells the agent whom to leave remote commands to.
+const SSH_CLIENT: &str = "TRAINYARD_SSH";
+const SSH: &str = "ssh";
 
 pub(super) struct Mpi;
 
@@ -135,8 +139,22 @@ pub(super) fn shell(
     }
 }
 
+/// By what the launcher calls the SSH of its image: the agent opens the connection for it. Workers have no agent.
+pub(super) fn ssh_client(implementation: MpiImplementation) -> &'static [(&'static str, &'static str)] {
+    match implementation {
+        MpiImplementation::OpenMPI => &[
+            (SSH_CLIENT, SSH),
+            ("OMPI_MCA_plm_rsh_agent", SHELL),
+            ("PRTE_MCA_plm_ssh_agent", SHELL),
+            ("PRTE_MCA_plm_rsh_agent", SHELL),
+        ],
+        MpiImplementation::MPICH => &[(SSH_CLIENT, SSH), ("HYDRA_LAUNCHER_EXEC", SHELL)],
+        MpiImplementation::Intel => &[(SSH_CLIENT, SSH), ("I_MPI_HYDRA_BOOTSTRAP_EXEC", SHELL)],
+    }
+}
+
 /// Has the launcher itself start something in every worker. Where there are many, it would have some start others, and none
-/// but the launcher may do that through the API server.
+/// but the launcher may do that through the API server, or has an agent for its SSH.
 pub(super) fn flat(implementation: MpiImplementation, workers: i32) -> Vec<(&'static str, String)> {
     /// What Open MPI starts from one place without being told.
     const USUAL: i32 = 64;
@@ -243,7 +261,11 @@ impl Framework for Mpi {
         if is_launcher(job, pod) {
             let slots = job.role(WORKER).map_or(1, |(_, worker)| slots(job, worker));
             env.extend(places(implementation, slots));
-            if attach(job.object) == MpiAttach::Exec {
+            if attach(job.object) == MpiAttach::Ssh {
+                let client = ssh_client(implementation).iter();
+                env.extend(client.map(|(name, value)| (*name, (*value).to_owned())));
+            }
+            if attach(job.object) != MpiAttach::Agent {
                 let workers = job.role(WORKER).map_or(0, |(_, worker)| worker.replicas);
                 env.extend(flat(implementation, workers));
             }

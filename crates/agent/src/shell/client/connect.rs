@@ -58,6 +58,12 @@ pub enum ConnectError {
     /// It does not agree.
     #[error("{0}")]
     Link(LinkError),
+    /// It takes connections, and says nothing.
+    #[error("nothing was heard from it for {} s", .0.as_secs_f64())]
+    Silent(Duration),
+    /// It does not speak as SSH servers do, which may be because it has too much to do.
+    #[error("it is no SSH server yet: {0:?}")]
+    NoServer(String),
     /// All of this for too long.
     #[error("{last}; given up after {} s", .total.as_secs_f64())]
     TooLong {
@@ -114,7 +120,7 @@ pub fn connect(host: &str, way: &Way, patience: &Patience) -> Result<Link, Conne
 ///
 /// Who may not is told so, whatever else has gone wrong before or since: that the network had failed in the end would be no
 /// help.
-fn persist<T>(
+pub fn persist<T>(
     patience: &Patience,
     mut attempt: impl FnMut() -> Result<T, ConnectError>,
 ) -> Result<T, ConnectError> {

@@ -4,6 +4,7 @@ mod api;
 mod arguments;
 mod connect;
 mod session;
+pub mod ssh;
 mod stdio;
 
 use std::ffi::OsString;
@@ -58,6 +59,8 @@ Environment:
                         ca.crt and token
   KUBERNETES_SERVICE_HOST, KUBERNETES_SERVICE_PORT
                         The Kubernetes API
+  TRAINYARD_SSH         The SSH client of the image. If it is set, all of this is left to it, with the same options,
+                        which then mean what they mean to it; see `trainyard-agent connect --help`
 
 Exit codes: that of the command, or 255 if it could not be run or its end is not known.
 ";
@@ -77,6 +80,9 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
 
 fn call(args: &[OsString]) -> Result<u8, String> {
     let environment = |name: &str| std::env::var_os(name);
+    if let Some(client) = ssh::client(&environment) {
+        return Err(ssh::become_client(&client, args));
+    }
     let ending = Ending::new(&[SIGTERM, SIGINT, SIGHUP]).map_err(|error| error.to_string())?;
     let call = Call::parse(args).map_err(|error| format!("{error}; see `{PROGRAM} rsh --help`"))?;
     let told = |error: &dyn std::fmt::Display| format!("{}: {error}", call.host);
