@@ -38,6 +38,7 @@ enum LogFormat {
 /// Runs until it is told to stop.
 pub fn run(args: Args) -> Result<ExitCode> {
     log(args.log_format, args.log.as_deref())?;
+    trainyard_operator::allow_many_connections();
     // Fails only if one was installed before, which is as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     // The work is waiting for the API server: a second thread would cost a fifth more in handing work over.

@@ -1,5 +1,6 @@
 //! Serving HTTP: the loop that all of the operator's servers share, and the one for metrics and probes.
 
+mod connection;
 mod newcomers;
 mod quiet;
 
@@ -11,11 +12,8 @@ use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use hyper::service::{Service, service_fn};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -49,7 +47,7 @@ pub(crate) enum Purpose {
     Plain,
     /// API servers, which ask for many reviews on one connection.
     Webhooks,
-    /// Every pod that waits, each with one request that lasts.
+    /// Every pod that waits, each with one request that lasts. Who is nobody's pod must make room: anybody can reach it.
     Agents,
 }
 
@@ -69,6 +67,14 @@ impl Purpose {
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     _slot: Arc<OwnedSemaphorePermit>,
+    asked: CancellationToken,
+}
+
+impl Place {
+    /// From now on it need not make room for others, nor leave because it has not asked for anything.
+    pub(crate) fn keep(&self) {
+        self.asked.cancel();
+    }
 }
 
 /// What is left of a connection that another protocol goes on with.
@@ -148,8 +154,23 @@ pub(crate) async fn serve_connections<H, F, S>(
     F: Future<Output = std::io::Result<S>> + Send + 'static,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    serve_some_connections(listener, handshake, router, (purpose, purpose.most()), shutdown).await;
+}
+
+/// The same, with so many connections at a time.
+pub(crate) async fn serve_some_connections<H, F, S>(
+    listener: TcpListener,
+    handshake: H,
+    router: Router,
+    (purpose, most): (Purpose, usize),
+    shutdown: CancellationToken,
+) where
+    H: Fn(TcpStream) -> F + Clone + Send + 'static,
+    F: Future<Output = std::io::Result<S>> + Send + 'static,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let graceful = GracefulShutdown::new();
-    let slots = Arc::new(Semaphore::new(purpose.most()));
+    let slots = Arc::new(Semaphore::new(most));
     let door = Arc::new(Semaphore::new(AT_THE_DOOR));
     let newcomers = Newcomers::default();
     loop {
@@ -165,9 +186,10 @@ pub(crate) async fn serve_connections<H, F, S>(
         tokio::spawn(async move {
             let place = Place {
                 _slot: Arc::new(slot),
+                asked: newcomer.asked.clone(),
             };
             let stream = tokio::select! {
-                stream = first_words(handshake, stream, &door) => stream,
+                stream = Box::pin(first_words(handshake, stream, &door)) => stream,
                 () = newcomer.leave.cancelled() => return tracing::debug!(%peer, "a silent client made room for another"),
                 () = shutdown.cancelled() => return,
             };
@@ -176,35 +198,10 @@ pub(crate) async fn serve_connections<H, F, S>(
                 // Port scanners and clients with an old certificate do this all day.
                 Err(error) => return tracing::debug!(%peer, %error, "a client did not come to a request"),
             };
-            let mut server = auto::Builder::new(TokioExecutor::new());
-            server
-                .http1()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD_TIMEOUT)
-                // Simple clients say that they have no more to ask before they hear the answer.
-                .half_close(purpose == Purpose::Plain);
-            // A peer that is gone without a word does not keep its connection for ever.
-            let (interval, patience) = (Duration::from_secs(30), Duration::from_secs(20));
-            server
-                .http2()
-                .timer(TokioTimer::new())
-                .keep_alive_interval(interval)
-                .keep_alive_timeout(patience);
-            if purpose != Purpose::Webhooks {
-                server = server.http1_only();
-            }
-            let (asked, router) = (newcomer.asked.clone(), TowerToHyperService::new(router));
-            let service = service_fn(move |mut request: axum::http::Request<hyper::body::Incoming>| {
-                asked.cancel();
-                request.extensions_mut().insert(place.clone());
-                router.call(request)
-            });
-            let connection = server.serve_connection_with_upgrades(Upgraded::new(stream), service);
-            tokio::select! {
-                ended = watcher.watch(connection.into_owned()) => if let Err(error) = ended {
-                    tracing::debug!(%peer, %error, "a connection ended early");
-                },
-                () = newcomer.has_to_leave() => tracing::debug!(%peer, "a client was too slow to ask for anything"),
+            let served = connection::serve(stream, router, place, purpose, &newcomer, watcher, shutdown);
+            // In a box, as above: what is not needed yet takes no memory, when all agents come at once.
+            if let Err(error) = Box::pin(served).await {
+                tracing::debug!(%peer, error, "a connection ended early");
             }
         });
     }
@@ -228,8 +225,9 @@ where
     // Who says nothing at all does not stand in the door.
     timeout(SILENCE_TIMEOUT, stream.readable()).await??;
     let stream = {
-        // It is never closed; and without a door everybody may come in.
-        let _held = door.acquire().await;
+        // Who would have to wait longer than clients do has gone, or will come again. It is never closed; and without a door
+        // everybody may come in.
+        let _held = timeout(HANDSHAKE_TIMEOUT, door.acquire()).await?;
         timeout(HANDSHAKE_TIMEOUT, handshake(stream)).await??
     };
     let mut stream = BufReader::with_capacity(1024, stream);

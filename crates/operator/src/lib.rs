@@ -28,6 +28,7 @@ pub mod http;
 pub mod identity;
 pub mod index;
 pub mod leader;
+mod limits;
 pub mod listwatch;
 pub mod metrics;
 pub mod nodes;
@@ -42,5 +43,6 @@ pub mod watch;
 mod run;
 
 pub use agent::{AGENT, OBSERVER_PORT};
+pub use limits::allow_many_connections;
 pub use options::{Options, UnknownKind};
 pub use run::{Error, WEBHOOK_SERVICE, run};

@@ -4,10 +4,19 @@ use std::process::{Command, Output};
 
 /// Starts an operator that can't start: its kubeconfig is the given text, and its address is nobody's.
 fn start(kubeconfig: &str, arguments: &[&str]) -> Output {
+    start_by(
+        Command::new(env!("CARGO_BIN_EXE_trainyard")),
+        kubeconfig,
+        arguments,
+    )
+}
+
+/// The same, with what calls it.
+fn start_by(mut program: Command, kubeconfig: &str, arguments: &[&str]) -> Output {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kubeconfig");
     std::fs::write(&file, kubeconfig).unwrap();
-    Command::new(env!("CARGO_BIN_EXE_trainyard"))
+    program
         .args(["operator", "--http-address", "192.0.2.1:80"])
         .args(arguments)
         .env("KUBECONFIG", file)
@@ -50,6 +59,25 @@ fn logs_in_a_file_have_no_colours() {
         assert!(said.contains("starting"), "{said}");
         assert!(!said.contains('\u{1b}'), "{said}");
     }
+}
+
+/// As container runtimes start programs.
+#[test]
+fn as_many_files_are_open_as_the_system_allows() {
+    let mut program = Command::new("sh");
+    let few = "ulimit -Sn 256; exec \"$0\" \"$@\"";
+    program.args(["-c", few, env!("CARGO_BIN_EXE_trainyard")]);
+    let said = stderr(&start_by(
+        program,
+        NOWHERE,
+        &["--log", "debug", "--log-format", "text"],
+    ));
+    let line = said.lines().find(|line| line.contains("more open files"));
+    let line = line.unwrap_or_else(|| panic!("{said}"));
+    assert!(
+        line.contains("before=Some(256)") && !line.contains("now=Some(256)"),
+        "{line}"
+    );
 }
 
 #[test]

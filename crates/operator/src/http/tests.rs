@@ -130,6 +130,41 @@ async fn slow_clients_keep_no_probe_out() {
     shutdown.cancel();
 }
 
+#[tokio::test]
+async fn nobody_is_spoken_to_in_http_2() {
+    let (address, shutdown) = server().await;
+    let mut client = TcpStream::connect(address).await.unwrap();
+    // The preface, and settings without any.
+    let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
+    client.write_all(begin).await.unwrap();
+    let mut answer = Vec::new();
+    let ended = timeout(Duration::from_secs(20), client.read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "it was taken for somebody who asks");
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 400"),
+        "{answer:?}"
+    );
+    shutdown.cancel();
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_end_is_not_kept() {
+    let (address, shutdown) = server().await;
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+    let line = format!("x: {}\r\n", "y".repeat(1000));
+    let mut refused = false;
+    for _ in 0..400 {
+        refused |= client.write_all(line.as_bytes()).await.is_err();
+    }
+    let mut answer = Vec::new();
+    let read = timeout(Duration::from_secs(20), client.read_to_end(&mut answer)).await;
+    refused |= read.unwrap().is_err() || answer.starts_with(b"HTTP/1.1 431");
+    assert!(refused, "{}", String::from_utf8_lossy(&answer));
+    shutdown.cancel();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_client_that_asks_for_nothing_is_shown_out() {
     let (address, shutdown) = server().await;

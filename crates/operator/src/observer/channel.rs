@@ -14,7 +14,6 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures::{Stream, StreamExt};
 use hyper::upgrade::OnUpgrade;
-use hyper_util::server::conn::auto::upgrade::downcast;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -70,8 +69,9 @@ impl Channel {
 /// What is below HTTP, without the buffers around it: the client has said all that it had to say.
 async fn connection(upgrade: OnUpgrade) -> Result<Box<QuietTls>, String> {
     let upgraded = upgrade.await.map_err(|error| error.to_string())?;
-    let parts =
-        downcast::<Upgraded<QuietTls>>(upgraded).map_err(|_| "it is no connection of the observer")?;
+    let parts = upgraded
+        .downcast::<Upgraded<QuietTls>>()
+        .map_err(|_| "it is no connection of the observer")?;
     Ok(Box::new(parts.io.into_inner().into_inner()))
 }
 

@@ -8,7 +8,7 @@ use futures::stream::unfold;
 use hyper::body::Bytes;
 use serde::Serialize;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use trainyard_core::indices;
 use trainyard_core::observe::{Observed, ObservedRole, Start};
@@ -113,6 +113,8 @@ struct Follower<F> {
     shutdown: CancellationToken,
     line: F,
     last: String,
+    /// When somebody who has heard nothing since is to be told that this side is there.
+    due: Instant,
     over: bool,
 }
 
@@ -131,16 +133,23 @@ impl<F: FnMut(Option<&Observed>) -> Told> Follower<F> {
             };
             if line != self.last {
                 self.last.clone_from(&line);
+                self.due = Instant::now() + SIGN_OF_LIFE;
                 return Some(Bytes::from(line));
             }
+            // Thousands wait here, and none of them needs it.
+            drop(line);
             let changed = tokio::select! {
                 () = self.shutdown.cancelled() => return None,
-                changed = timeout(SIGN_OF_LIFE, self.feed.changed()) => changed,
+                // Changes that are of no interest to this one are no sign of life to it.
+                changed = timeout_at(self.due, self.feed.changed()) => changed,
             };
             match changed {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return None,
-                Err(_) => return Some(Bytes::from_static(b"\n")),
+                Err(_) => {
+                    self.due = Instant::now() + SIGN_OF_LIFE;
+                    return Some(Bytes::from_static(b"\n"));
+                }
             }
         }
         None
@@ -160,10 +169,56 @@ where
         shutdown,
         line,
         last: String::new(),
+        due: Instant::now() + SIGN_OF_LIFE,
         over: false,
     };
     unfold(follower, |mut follower| async move {
         let line = follower.next().await?;
         Some((Ok(line), follower))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+
+    use futures::StreamExt;
+    use tokio::time::sleep;
+    use trainyard_api::Progress;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn there_are_signs_of_life_while_a_job_changes_in_other_ways() {
+        let seen = |step| {
+            Some(Arc::new(Observed {
+                namespace: "ns".to_owned(),
+                name: "job".to_owned(),
+                phase: None,
+                roles: Vec::new(),
+                progress: Some(Progress {
+                    step: Some(step),
+                    ..Progress::default()
+                }),
+            }))
+        };
+        let (feed, receiver) = watch::channel(seen(0));
+        tokio::spawn(async move {
+            for step in 1.. {
+                sleep(SIGN_OF_LIFE / 2 - Duration::from_secs(1)).await;
+                if feed.send(seen(step)).is_err() {
+                    return;
+                }
+            }
+        });
+        let mut lines = pin!(start(receiver, "worker".to_owned(), CancellationToken::new()));
+        let first = lines.next().await.unwrap().unwrap();
+        assert!(first.starts_with(b"{\"state\":\"Wait\""), "{first:?}");
+        for _ in 0..3 {
+            let begun = Instant::now();
+            assert_eq!(lines.next().await.unwrap().unwrap(), "\n");
+            assert!(begun.elapsed() <= SIGN_OF_LIFE + Duration::from_secs(1));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The keys with which the cluster signs tokens, as it publishes them.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use base64::Engine;
@@ -11,7 +11,7 @@ use ring::signature::{
     RSA_PKCS1_2048_8192_SHA512, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey,
 };
 use serde::Deserialize;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Where every API server publishes them.
 const PATH: &str = "/openid/v1/jwks";
@@ -19,6 +19,8 @@ const PATH: &str = "/openid/v1/jwks";
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// A key that the cluster has given up is forgotten after this time.
 const FRESH: Duration = Duration::from_mins(10);
+/// How long the API server may take: callers wait for it, and would go away themselves.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why the keys are not known.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -159,7 +161,22 @@ pub struct ClusterKeys {
 #[derive(Default)]
 struct Known {
     keys: Arc<Vec<Key>>,
+    /// When they were read.
+    read: Option<Instant>,
+    /// When they were last asked for, or an answer came or was given up.
     asked: Option<Instant>,
+    /// Why they could not be read, if the last attempt failed.
+    failure: Option<KeyError>,
+}
+
+/// What is known of a key.
+struct Found {
+    keys: Vec<Key>,
+    /// Whether the API server need not be asked.
+    is_settled: bool,
+    /// Whether it is being asked, or was a moment ago.
+    is_asked: bool,
+    failure: Option<KeyError>,
 }
 
 impl ClusterKeys {
@@ -172,25 +189,50 @@ impl ClusterKeys {
         }
     }
 
-    /// What is known under a name, and how old it is.
-    fn find(&self, id: Option<&str>) -> (Vec<Key>, Option<Duration>) {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known under a name.
+    fn find(&self, id: Option<&str>) -> Found {
+        let known = self.known();
         let wanted = |key: &&Key| id.is_none_or(|id| key.id.as_deref() == Some(id));
-        let found = known.keys.iter().filter(wanted).cloned().collect();
-        (found, known.asked.map(|asked| asked.elapsed()))
+        let keys: Vec<Key> = known.keys.iter().filter(wanted).cloned().collect();
+        let within = |since: Option<Instant>, time| since.is_some_and(|since| since.elapsed() < time);
+        Found {
+            is_settled: within(known.read, if keys.is_empty() { ASK_AGAIN } else { FRESH }),
+            is_asked: within(known.asked, ASK_AGAIN),
+            failure: known.failure.clone(),
+            keys,
+        }
     }
 
     async fn ask(&self) -> Result<(), KeyError> {
+        self.known().asked = Some(Instant::now());
+        let answer = timeout(PATIENCE, self.fetch()).await;
+        let answer = answer.unwrap_or_else(|_| Err(KeyError("the API server does not answer".to_owned())));
+        let mut known = self.known();
+        let now = Some(Instant::now());
+        known.asked = now;
+        match answer {
+            Ok(keys) => {
+                known.keys = Arc::new(keys);
+                known.read = now;
+                known.failure = None;
+                Ok(())
+            }
+            Err(error) => {
+                known.failure = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    async fn fetch(&self) -> Result<Vec<Key>, KeyError> {
         let request = http::Request::get(PATH).body(Vec::new());
         let request = request.map_err(|error| KeyError(error.to_string()))?;
         let text = self.client.request_text(request).await;
-        let keys = read(&text.map_err(|error| KeyError(error.to_string()))?)?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        *known = Known {
-            keys: Arc::new(keys),
-            asked: Some(Instant::now()),
-        };
-        Ok(())
+        read(&text.map_err(|error| KeyError(error.to_string()))?)
     }
 }
 
@@ -199,26 +241,30 @@ impl Keys for ClusterKeys {
         let id = id.map(str::to_owned);
         Box::pin(async move {
             let id = id.as_deref();
-            let settled = |(found, age): &(Vec<Key>, Option<Duration>)| match age {
-                None => false,
-                Some(age) if found.is_empty() => *age < ASK_AGAIN,
-                Some(age) => *age < FRESH,
-            };
             let now = self.find(id);
-            if settled(&now) {
-                return Ok(now.0);
+            // While the server is away, or somebody asks it, what it said last still holds.
+            if now.is_settled || (now.is_asked && !now.keys.is_empty()) {
+                return Ok(now.keys);
             }
             let _turn = self.asking.lock().await;
             let now = self.find(id);
-            if settled(&now) {
-                return Ok(now.0);
+            if now.is_settled {
+                return Ok(now.keys);
             }
-            match self.ask().await {
-                Ok(()) => Ok(self.find(id).0),
-                // The server is away: what it said last still holds.
-                Err(_) if !now.0.is_empty() => Ok(now.0),
+            // Anybody can make up names: that the server is away is not found out anew for each of them.
+            let lately = now.failure.filter(|_| now.is_asked);
+            let asked = match lately {
+                Some(failure) => Err(failure),
+                None => self.ask().await,
+            };
+            match asked {
+                Ok(()) => Ok(self.find(id).keys),
+                Err(_) if !now.keys.is_empty() => Ok(now.keys),
                 Err(error) => Err(error),
             }
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

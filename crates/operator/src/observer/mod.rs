@@ -20,6 +20,7 @@
 //! do: then nothing follows the head of the answer but lines.
 
 mod ares;
+mod caller;
 mod channel;
 mod feed;
 mod follow;
@@ -30,8 +31,8 @@ mod token;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Path, Query, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use serde::Deserialize;
@@ -46,6 +47,7 @@ use crate::leader::Leadership;
 use crate::settings::SharedSettings;
 
 pub use ares::{ARES_OBSERVER_PORT, ARES_OBSERVER_SERVICE, AresObserver};
+use caller::Caller;
 use channel::Channel;
 use feed::Feeds;
 pub use keys::{ClusterKeys, KeyError, Keys};
@@ -125,20 +127,12 @@ impl Observer {
             .route("/v1/jobs/{namespace}/{name}/start", get(start))
             .route("/v1/jobs/{namespace}/{name}/hosts", get(hosts))
             .route("/v1/jobs/{namespace}/{name}/progress", put(progress::take))
-            .layer(DefaultBodyLimit::max(progress::LARGEST))
             .with_state(Arc::new(self))
     }
 
-    /// The pod of a job that sends these headers.
-    async fn admit(&self, headers: &HeaderMap, key: &JobKey) -> Result<Holder, Refused> {
-        let bearer = headers
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok());
-        let token = bearer
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .map(|(_, token)| token.trim());
-        let Some(token) = token else {
+    /// The pod of a job that calls.
+    async fn admit(&self, caller: &Caller, key: &JobKey) -> Result<Holder, Refused> {
+        let Some(token) = caller.token() else {
             return Err(Refused::unknown(&"show the token of your service account"));
         };
         let holder = match token::holder(token, &*self.keys, self.clock.now()).await {
@@ -152,6 +146,7 @@ impl Observer {
         let belongs =
             *holder.namespace == *key.namespace && self.index.has_pod(key, &holder.pod, &holder.uid);
         if belongs {
+            caller.keep();
             Ok(holder)
         } else {
             Err(Refused(
@@ -177,12 +172,13 @@ impl Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        (self.0, self.1 + "\n").into_response()
+        // Who is not known has no use for the connection, and others may have.
+        (self.0, [(header::CONNECTION, "close")], self.1 + "\n").into_response()
     }
 }
 
 #[derive(Deserialize)]
-struct Place {
+struct Named {
     namespace: String,
     name: String,
 }
@@ -200,13 +196,13 @@ struct Starting {
 
 async fn job(
     State(observer): State<Arc<Observer>>,
-    Path(Place { namespace, name }): Path<Place>,
+    Path(Named { namespace, name }): Path<Named>,
     Query(Wanted { watch }): Query<Wanted>,
-    headers: HeaderMap,
+    caller: Caller,
     channel: Channel,
 ) -> Response {
     let key = JobKey::new(&namespace, &name);
-    if let Err(refused) = observer.admit(&headers, &key).await {
+    if let Err(refused) = observer.admit(&caller, &key).await {
         return refused.into_response();
     }
     if watch {
@@ -223,13 +219,13 @@ async fn job(
 
 async fn start(
     State(observer): State<Arc<Observer>>,
-    Path(Place { namespace, name }): Path<Place>,
+    Path(Named { namespace, name }): Path<Named>,
     Query(Starting { role }): Query<Starting>,
-    headers: HeaderMap,
+    caller: Caller,
     channel: Channel,
 ) -> Response {
     let key = JobKey::new(&namespace, &name);
-    match observer.admit(&headers, &key).await {
+    match observer.admit(&caller, &key).await {
         Ok(_) => channel.send(follow::start(
             observer.feeds.follow(&key),
             role,
@@ -241,12 +237,12 @@ async fn start(
 
 async fn hosts(
     State(observer): State<Arc<Observer>>,
-    Path(Place { namespace, name }): Path<Place>,
-    headers: HeaderMap,
+    Path(Named { namespace, name }): Path<Named>,
+    caller: Caller,
     channel: Channel,
 ) -> Response {
     let key = JobKey::new(&namespace, &name);
-    match observer.admit(&headers, &key).await {
+    match observer.admit(&caller, &key).await {
         Ok(_) => channel.send(follow::hosts(
             observer.feeds.follow(&key),
             observer.shutdown.clone(),

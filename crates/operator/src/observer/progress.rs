@@ -1,31 +1,36 @@
 //! What programs say of their progress, taken in.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
+use tokio::time::timeout;
 use trainyard_api::Progress;
 
-use super::{Observer, Place, Refused};
+use super::caller::Caller;
+use super::{Named, Observer, Refused};
 use crate::index::{JobKey, TooOften};
 
 /// The largest body that is read.
-pub(super) const LARGEST: usize = 8 * 1024;
+const LARGEST: usize = 8 * 1024;
+/// How long it may take to come.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const MOST_METRICS: usize = 32;
 const LONGEST_NAME: usize = 64;
 const LONGEST_NUMBER: usize = 32;
 
 pub(super) async fn take(
     State(observer): State<Arc<Observer>>,
-    Path(Place { namespace, name }): Path<Place>,
-    headers: HeaderMap,
-    body: Bytes,
+    Path(Named { namespace, name }): Path<Named>,
+    caller: Caller,
+    body: Body,
 ) -> Response {
     let key = JobKey::new(&namespace, &name);
-    let holder = match observer.admit(&headers, &key).await {
+    let holder = match observer.admit(&caller, &key).await {
         Ok(holder) => holder,
         Err(refused) => return refused.into_response(),
     };
@@ -33,9 +38,9 @@ pub(super) async fn take(
         let other = "another replica leads: ask again on another connection".to_owned();
         return Refused(StatusCode::MISDIRECTED_REQUEST, other).into_response();
     };
-    let progress = match read(&body) {
+    let progress = match receive(body).await {
         Ok(progress) => progress,
-        Err(problem) => return Refused(StatusCode::BAD_REQUEST, problem).into_response(),
+        Err(refused) => return refused.into_response(),
     };
     match observer.index.say(&key, &holder.pod, progress) {
         Ok(news) => {
@@ -50,6 +55,22 @@ pub(super) async fn take(
         )
         .into_response(),
     }
+}
+
+/// What a body says. It is read only now: whoever is nobody's pod could have this side wait for it.
+async fn receive(body: Body) -> Result<Progress, Refused> {
+    let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, LARGEST)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => {
+            let problem = format!("the body can't be read: {error}; it may have {LARGEST} bytes");
+            return Err(Refused(StatusCode::PAYLOAD_TOO_LARGE, problem));
+        }
+        Err(_) => {
+            let problem = "the body did not come in time".to_owned();
+            return Err(Refused(StatusCode::REQUEST_TIMEOUT, problem));
+        }
+    };
+    read(&body).map_err(|problem| Refused(StatusCode::BAD_REQUEST, problem))
 }
 
 /// What a body says, within the limits of the status.

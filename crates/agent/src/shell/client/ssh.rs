@@ -83,7 +83,10 @@ pub fn become_client(client: &OsString, args: &[OsString]) -> String {
 
 /// The option by which SSH calls this program. A shell reads it, after SSH has replaced what begins with `%`.
 fn proxy_command(program: &Path) -> String {
-    let program = program.to_string_lossy().replace('%', "%%").replace('\'', r"'\''");
+    let program = program
+        .to_string_lossy()
+        .replace('%', "%%")
+        .replace('\'', r"'\''");
     format!("ProxyCommand='{program}' {} '%h' '%p'", MODE.name)
 }
 
@@ -178,7 +181,10 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case("/etc/mpi/trainyard-agent", "ProxyCommand='/etc/mpi/trainyard-agent' connect '%h' '%p'")]
+    #[case(
+        "/etc/mpi/trainyard-agent",
+        "ProxyCommand='/etc/mpi/trainyard-agent' connect '%h' '%p'"
+    )]
     #[case("/a b/100%/it's", r"ProxyCommand='/a b/100%%/it'\''s' connect '%h' '%p'")]
     fn a_shell_reads_the_path_as_it_is(#[case] path: &str, #[case] expected: &str) {
         assert_eq!(proxy_command(Path::new(path)), expected);

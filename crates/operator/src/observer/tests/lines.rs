@@ -12,6 +12,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::*;
+use crate::http::serve_some_connections;
 
 /// An observer that listens, and what its clients have to know.
 struct Served {
@@ -22,6 +23,11 @@ struct Served {
 
 impl Served {
     async fn new() -> Self {
+        Self::with(Purpose::Agents.most()).await
+    }
+
+    /// One that keeps so many connections.
+    async fn with(most: usize) -> Self {
         let world = World::new();
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(vec!["observer".to_owned()]).unwrap();
@@ -43,11 +49,11 @@ impl Served {
             .with_no_client_auth();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve_connections(
+        tokio::spawn(serve_some_connections(
             listener,
             move |stream| QuietTls::accept(config.clone(), stream),
             world.router.clone(),
-            Purpose::Agents,
+            (Purpose::Agents, most),
             world.shutdown.clone(),
         ));
         Self {
@@ -57,11 +63,15 @@ impl Served {
         }
     }
 
-    /// Asks as the launcher of the first job does; the head of the answer, and what comes after it.
-    async fn ask(&self, more: &str) -> (String, BufReader<TlsStream<TcpStream>>) {
+    async fn connect(&self) -> TlsStream<TcpStream> {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from("observer").unwrap();
-        let mut stream = self.tls.connect(name, stream).await.unwrap();
+        self.tls.connect(name, stream).await.unwrap()
+    }
+
+    /// Asks as the launcher of the first job does; the head of the answer, and what comes after it.
+    async fn ask(&self, more: &str) -> (String, BufReader<TlsStream<TcpStream>>) {
+        let mut stream = self.connect().await;
         let token = self.world.token("a-launcher-0");
         let request =
             format!("GET {START} HTTP/1.1\r\nHost: observer\r\nAuthorization: Bearer {token}\r\n{more}\r\n");
@@ -119,9 +129,7 @@ async fn a_refusal_stays_an_answer() {
         .ask(&format!("{UPGRADE}Authorization: Bearer other\r\n"))
         .await;
     assert!(head.starts_with("HTTP/1.1 101 "), "the first one counts: {head}");
-    let stream = TcpStream::connect(served.address).await.unwrap();
-    let name = ServerName::try_from("observer").unwrap();
-    let mut stream = served.tls.connect(name, stream).await.unwrap();
+    let mut stream = served.connect().await;
     let request = format!("GET {START} HTTP/1.1\r\nHost: observer\r\n{UPGRADE}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = [0; 12];
@@ -143,4 +151,54 @@ async fn who_leaves_is_forgotten_at_once() {
     };
     // Far sooner than the next sign of life.
     timeout(Duration::from_secs(8), forgotten).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_is_not_known_is_refused_at_once_and_does_not_stay() {
+    let served = Served::new().await;
+    let said = [
+        format!("GET {START} HTTP/1.1\r\nHost: observer\r\n\r\n"),
+        // What it promises to say is not waited for.
+        "PUT /v1/jobs/ns/a/progress HTTP/1.1\r\nHost: observer\r\nContent-Length: 8000\r\n\r\n".to_owned(),
+    ];
+    for said in said {
+        let mut stream = served.connect().await;
+        stream.write_all(said.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // The server may close before all was read.
+        let ended = timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
+        assert!(ended.is_ok(), "{said}: it stays");
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+        assert!(answer.contains("connection: close\r\n"), "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn strangers_make_room_for_agents() {
+    let served = Served::with(2).await;
+    let mut strangers = Vec::new();
+    for _ in 0..2 {
+        let mut stranger = served.connect().await;
+        stranger
+            .write_all(b"GET /nothing HTTP/1.1\r\nHost: observer\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = [0; 12];
+        stranger.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 404");
+        strangers.push(stranger);
+    }
+    let agents = async {
+        let mut agents = Vec::new();
+        for _ in 0..2 {
+            let (head, stream) = served.ask(UPGRADE).await;
+            assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+            agents.push(stream);
+        }
+        agents
+    };
+    let agents = timeout(Duration::from_secs(20), agents).await;
+    assert_eq!(agents.map(|agents| agents.len()), Ok(2));
+    drop(strangers);
 }
