@@ -59,13 +59,27 @@ const LONGEST: Duration = Duration::from_mins(1);
 /// How long the last values are tried to be sent. A pod that is taken away has no more time by default.
 const LAST: Duration = Duration::from_secs(25);
 
-/// What is sent: numbers as text, which may also say that there is none.
+/// The longest text of a number that the observer takes.
+const LONGEST_NUMBER: usize = 32;
+
+/// A number as text, which may also say that there is none: `NaN`, `inf`.
+///
+/// As it is mostly written, unless that is too long: a small one would be all zeros.
+fn text(number: f64) -> String {
+    let plain = number.to_string();
+    if plain.len() <= LONGEST_NUMBER {
+        return plain;
+    }
+    format!("{number:e}")
+}
+
+/// What is sent. What the observer would refuse is not in it: one such value would hold up all others, for as long as it is the
+/// latest.
 fn body(report: &Report) -> String {
     let metrics: Map<String, Value> = report
         .metrics
         .iter()
-        .filter(|(name, _)| name.len() <= 64)
-        .map(|(name, number)| (name.clone(), number.to_string().into()))
+        .map(|(name, number)| (name.clone(), text(*number).into()))
         .collect();
     let mut body = json!({"metrics": metrics});
     for (name, number) in [("step", report.step), ("total", report.total)] {
@@ -249,6 +263,31 @@ mod tests {
             body,
             json!({"step": 3, "total": 9, "metrics": {"loss": "NaN", "lr": "0.1"}})
         );
+    }
+
+    #[test]
+    fn every_number_has_a_text_that_is_not_too_long() {
+        for (number, expected) in [
+            (f64::EPSILON, "2.220446049250313e-16"),
+            (-1.234_567_890_123_456_8e-300, "-1.2345678901234568e-300"),
+            (3.4e38, "3.4e38"),
+            (f64::MIN, "-1.7976931348623157e308"),
+            (f64::from_bits(1), "5e-324"),
+            (0.000_012_345_678_901_234_567, "0.000012345678901234568"),
+            (1e31, "10000000000000000000000000000000"),
+            (-1e31, "-1e31"),
+            (-0.0, "-0"),
+            (f64::NAN, "NaN"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            let text = text(number);
+            assert_eq!(text, expected);
+            assert!(text.len() <= LONGEST_NUMBER);
+            let read: f64 = text.parse().unwrap();
+            assert!(read == number || number.is_nan() && read.is_nan(), "{text}");
+        }
+        let body: Value = serde_json::from_str(&body(&said("step=1 loss=2.220446049250313e-16"))).unwrap();
+        assert_eq!(body["metrics"]["loss"], "2.220446049250313e-16");
     }
 
     #[test]

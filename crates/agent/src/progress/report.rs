@@ -13,6 +13,8 @@ use serde_json::Value;
 const MAX_LINE: usize = 4096;
 /// More metrics than this are not kept.
 pub const MAX_METRICS: usize = 32;
+/// Metrics of longer names are not kept: the observer refuses them, and all that comes with them.
+const MAX_NAME: usize = 64;
 
 /// What a program has said so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -43,9 +45,16 @@ pub fn parse(line: &str) -> Result<Option<Report>, String> {
         from_words(line)?
     };
     if report == Report::default() {
-        return Err("there is no number in it".to_owned());
+        return Err(format!(
+            "there is no number in it whose name has 1 to {MAX_NAME} bytes and no control characters"
+        ));
     }
     Ok(Some(report))
+}
+
+/// Whether a metric may have this name, as the observer sees it. It may also be shown on a terminal.
+fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
 fn from_json(line: &str) -> Result<Report, String> {
@@ -80,7 +89,8 @@ impl Report {
         match name {
             "step" => self.step = Some(whole(name, number)?),
             "total" => self.total = Some(whole(name, number)?),
-            _ if self.metrics.len() < MAX_METRICS => {
+            // The others of the line count all the same.
+            _ if self.metrics.len() < MAX_METRICS && is_name(name) => {
                 self.metrics.insert(name.to_owned(), number);
             }
             _ => {}
@@ -145,6 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_nobody_takes_is_left_out_and_in_nobodys_way() {
+        let long = "x".repeat(65);
+        for name in ["", "a\\nb", "\\u001b[31m", "\\u007f", "\\u009b", &*long] {
+            let report = read(&format!(r#"{{"{name}": 1, "step": 2, "loss": 3}}"#));
+            assert_eq!(report, read("step=2 loss=3"), "{name:?}");
+            let alone = parse(&format!(r#"{{"{name}": 1}}"#)).unwrap_err();
+            assert!(alone.contains("1 to 64 bytes"), "{alone}");
+        }
+        let fits = "x".repeat(64);
+        assert!(read(&format!("{fits}=1")).metrics.contains_key(&fits));
+        let many: String = (0..MAX_METRICS).map(|i| format!("{i}{long}=1 ")).collect();
+        assert_eq!(read(&format!("{many} loss=1")), read("loss=1"));
+    }
+
+    #[test]
     fn what_cannot_be_read_says_why() {
         let refused = |line: &str| parse(line).unwrap_err();
         assert!(refused("{\"step\": 1").starts_with("it is no JSON"));
@@ -153,7 +178,7 @@ mod tests {
         assert_eq!(refused("step=1.5"), "step is 1.5, and must be a whole number");
         assert_eq!(refused("step=-1"), "step is -1, and must be a whole number");
         assert_eq!(refused("step=nan"), "step is NaN, and must be a whole number");
-        assert_eq!(refused("{}"), "there is no number in it");
+        assert!(refused("{}").starts_with("there is no number in it whose name"));
         assert!(refused(&"x".repeat(5000)).contains("longer than"));
         assert_eq!(parse("  \t"), Ok(None));
     }
