@@ -271,7 +271,7 @@ fn unusable(program: &str, error: &io::Error) -> StartError {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::io::Read;
     use std::sync::LazyLock;
 
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     /// All tests are one process, in which there must be only one who waits.
-    static CHILDREN: LazyLock<Arc<Children>> = LazyLock::new(|| Arc::new(Children::new().unwrap()));
+    pub static CHILDREN: LazyLock<Arc<Children>> = LazyLock::new(|| Arc::new(Children::new().unwrap()));
 
     fn without_shell() -> Arc<Commands> {
         Arc::new(Commands {

@@ -179,9 +179,10 @@ impl Running {
         let mut deadline = Some(Instant::now() + GRACE);
         loop {
             self.look_for_end();
-            // A process that can't get rid of its output does not end.
+            // A process that can't get rid of its output does not end. Not all that is there is read at once: there may be no
+            // end of it. What is left is there when it is waited for.
             for output in &mut self.outputs {
-                while output.read(CHUNK).is_some() {}
+                output.read(CHUNK);
             }
             if self.ended.is_some() && !self.group.exists() {
                 return;
@@ -294,4 +295,34 @@ fn pipe(end: Option<impl Into<OwnedFd>>) -> io::Result<Option<File>> {
         Ok(file)
     })
     .transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::thread;
+
+    use super::*;
+    use crate::shell::server::commands::Commands;
+    use crate::shell::server::commands::tests::CHILDREN;
+
+    #[test]
+    fn who_ignores_the_end_and_never_stops_writing_is_killed() {
+        let commands = Arc::new(Commands::new(CHILDREN.clone()));
+        let line = b"trap '' TERM; echo ready; exec sleep 1000".to_vec();
+        let (group, started) = commands.order(line, false).unwrap().end(true).unwrap().unwrap();
+        let mut running = Running::new(group, started).unwrap();
+        while running.outputs[0].read(CHUNK).is_none() {
+            running.wait(None);
+        }
+        // There is always more of it, however fast it is read.
+        running.outputs[0].pipe = Some(File::open("/dev/zero").unwrap());
+        let deadline = Instant::now() + Duration::from_mins(1);
+        let abandoned = thread::spawn(move || running.abandon());
+        while !abandoned.is_finished() {
+            assert!(Instant::now() < deadline, "it is there");
+            CHILDREN.reap();
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
 }
