@@ -10,6 +10,7 @@ use std::time::Instant;
 use rustix::event::PollFlags;
 use serde::Deserialize;
 
+use super::body::Extent;
 use super::websocket::{self, Decoder, Message};
 use super::{Received, Tls, Wire};
 use crate::shell::link::LinkError;
@@ -26,6 +27,8 @@ const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 const CHUNK: usize = 16 * 1024;
 /// The longest head of an answer that is read, and the longest refusal.
 const LONGEST_ANSWER: usize = 64 * 1024;
+/// What is told of a refusal that is not in the words of Kubernetes, as of a proxy.
+const LONGEST_WHY: usize = 200;
 /// What is kept of the errors of a command that did not begin.
 const LONGEST_ERRORS: usize = 1024;
 
@@ -104,17 +107,22 @@ impl Exec {
         let mut answer = Vec::new();
         loop {
             self.tls.send(&mut asked)?;
-            if self.tls.wait(deadline)? {
-                self.is_closed |= self.tls.receive(&mut answer)?.is_closed;
-            }
-            if let Some(head) = read_answer(&answer, &key, self.is_closed)? {
+            let received = match self.tls.wait(deadline) {
+                Ok(true) => self.tls.receive(&mut answer).map(|received| received.is_closed),
+                other => other,
+            };
+            // A refusal is one, also if its end does not come.
+            let is_all = !matches!(received, Ok(false)) || answer.len() > LONGEST_ANSWER;
+            let head = read_answer(&answer, &key, is_all)?;
+            self.is_closed |= received?;
+            if let Some(head) = head {
                 self.incoming.push(answer.get(head..).unwrap_or_default());
                 return Ok(());
             }
             if self.is_closed {
                 return Err(LinkError::Closed);
             }
-            if answer.len() > LONGEST_ANSWER {
+            if is_all {
                 return Err(LinkError::Refused("an answer that does not end".to_owned()));
             }
         }
@@ -163,7 +171,8 @@ impl Exec {
     }
 }
 
-/// Reads an answer that lets the connection become a WebSocket. Returns how long it is, once all of it has come.
+/// Reads an answer that lets the connection become a WebSocket. Returns how long it is, once all of it has come. Any other answer
+/// is an error once all of it has come, or if no more will.
 fn read_answer(bytes: &[u8], key: &str, is_all: bool) -> Result<Option<usize>, LinkError> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut answer = httparse::Response::new(&mut headers);
@@ -184,17 +193,19 @@ fn read_answer(bytes: &[u8], key: &str, is_all: bool) -> Result<Option<usize>, L
     match answer.code {
         Some(101) => {}
         code => {
-            let body = bytes.get(head..).unwrap_or_default();
-            let length = header("content-length").and_then(|length| length.parse().ok());
-            if !is_all
-                && length.is_none_or(|length: usize| body.len() < length)
-                && body.len() < LONGEST_ANSWER
-            {
+            let rest = bytes.get(head..).unwrap_or_default();
+            let (body, is_complete) = Extent::of(answer.headers).read(rest);
+            if !is_complete && !is_all {
                 return Ok(None);
             }
             let code = code.unwrap_or_default();
-            let why = serde_json::from_slice(body)
-                .map_or_else(|_| String::new(), |Status { message, .. }| one_line(&message));
+            let why = match serde_json::from_slice(&body) {
+                Ok(Status { message, .. }) => one_line(&message),
+                Err(_) => one_line(&String::from_utf8_lossy(&body))
+                    .chars()
+                    .take(LONGEST_WHY)
+                    .collect(),
+            };
             return Err(LinkError::Answered { code, why });
         }
     }
@@ -256,9 +267,18 @@ impl Wire for Exec {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::thread;
+    use std::time::Duration;
+
     use rstest::rstest;
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ClientConnection, Connection, ServerConfig, ServerConnection};
 
     use super::*;
+    use crate::observer::authorities;
 
     const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
     const GOOD: &str = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
@@ -279,19 +299,90 @@ mod tests {
     #[case(GOOD.replace("v4.channel", "channel"), "it said no: another protocol than was asked for")]
     #[case("SSH-2.0-OpenSSH_9.2\r\n\r\n".to_owned(), "it said no: an answer that is not HTTP (invalid HTTP version)")]
     #[case(
-        "HTTP/1.1 403 Forbidden\r\nContent-Length: 43\r\n\r\n{\"kind\":\"Status\",\"message\":\"you\\n may not \"}".to_owned(),
+        "HTTP/1.1 403 Forbidden\r\nContent-Length: 44\r\n\r\n{\"kind\":\"Status\",\"message\":\"you\\n may not \"}".to_owned(),
         "the server answers 403: you may not"
     )]
-    #[case("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nnope".to_owned(), "the server answers 502")]
+    #[case("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\nnope".to_owned(), "the server answers 502: nope")]
+    #[case("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n".to_owned(), "the server answers 502")]
+    #[case(
+        "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{\"message\r\n7\r\n\":\"no\"}\r\n0\r\n\r\n".to_owned(),
+        "the server answers 403: no"
+    )]
     fn any_other_answer_is_told(#[case] answer: String, #[case] expected: &str) {
         let error = read_answer(answer.as_bytes(), KEY, false).unwrap_err();
         assert_eq!(error.to_string().trim_end_matches(": "), expected);
     }
 
-    #[test]
-    fn a_refusal_is_read_to_its_end() {
-        let begin = b"HTTP/1.1 404 Not Found\r\nContent-Length: 100\r\n\r\n{";
-        assert_eq!(read_answer(begin, KEY, false).unwrap(), None);
-        assert!(read_answer(begin, KEY, true).is_err());
+    #[rstest]
+    #[case("Content-Length: 100\r\n\r\nnot", "not")]
+    #[case("Transfer-Encoding: chunked\r\n\r\n3\r\nnot\r\n4\r\n he", "not he")]
+    #[case("\r\nnot here", "not here")]
+    #[case("\r\n", "")]
+    fn a_refusal_is_read_to_its_end(#[case] rest: &str, #[case] expected: &str) {
+        let begin = format!("HTTP/1.1 404 Not Found\r\n{rest}");
+        assert_eq!(read_answer(begin.as_bytes(), KEY, false).unwrap(), None);
+        let error = read_answer(begin.as_bytes(), KEY, true).unwrap_err();
+        assert!(
+            matches!(&error, LinkError::Answered { code: 404, why } if why == expected),
+            "{error}"
+        );
+    }
+
+    /// A server that says something to whoever comes, and nothing more; and who has come.
+    fn told(said: &'static str) -> (Tls, thread::JoinHandle<TcpStream>) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate = rcgen::CertificateParams::new(vec!["localhost".to_owned()])
+            .unwrap()
+            .self_signed(&key)
+            .unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let server = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+            )
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = thread::spawn(move || {
+            let mut session = ServerConnection::new(Arc::new(server)).unwrap();
+            let mut tcp = listener.accept().unwrap().0;
+            while session.is_handshaking() {
+                session.complete_io(&mut tcp).unwrap();
+            }
+            session.writer().write_all(said.as_bytes()).unwrap();
+            session.complete_io(&mut tcp).unwrap();
+            tcp
+        });
+        let client = authorities(&certificate.pem()).unwrap();
+        let client = ClientConnection::new(client, "localhost".try_into().unwrap()).unwrap();
+        let tcp = TcpStream::connect(address).unwrap();
+        let deadline = Instant::now() + Duration::from_mins(1);
+        let tls = Tls::open(Connection::Client(client), tcp, deadline).unwrap();
+        (tls, server)
+    }
+
+    #[rstest]
+    #[case(
+        "HTTP/1.1 403 Forbidden\r\n\r\nyou may not",
+        "the server answers 403: you may not"
+    )]
+    #[case(
+        "HTTP/1.1 101 Switching",
+        "the connection failed: the handshake took too long"
+    )]
+    fn what_was_said_until_it_was_too_late_is_told(#[case] said: &'static str, #[case] expected: &str) {
+        let (tls, server) = told(said);
+        let _open = server.join().unwrap();
+        let request = Request {
+            path: "/",
+            host: "localhost",
+            token: "t",
+        };
+        let error = Exec::open(tls, &request, Instant::now() + Duration::from_secs(2)).unwrap_err();
+        assert_eq!(error.to_string(), expected);
     }
 }

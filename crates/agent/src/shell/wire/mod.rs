@@ -1,5 +1,6 @@
 //! What carries the bytes of a connection: TLS on a socket, two pipes, or a stream of the Kubernetes exec API.
 
+mod body;
 mod exec;
 mod pipes;
 mod tls;
