@@ -459,6 +459,39 @@ async fn what_is_no_request_is_refused_and_harms_nobody(#[case] said: &str) {
     assert_eq!(yard.ask("nobody", "GET", POD).await.0, 401);
 }
 
+/// A connection of that version can't change, so that there is no use in looking for one that can.
+#[rstest]
+#[case("GET", POD, 200)]
+#[case("GET", "/api/v1/namespaces/default/pods/none", 404)]
+#[case(
+    "POST",
+    "/api/v1/namespaces/default/pods/w-0/exec?command=ls&stdout=true",
+    400
+)]
+#[tokio::test]
+async fn who_speaks_an_old_http_is_not_asked_to_another_protocol(
+    #[case] method: &str,
+    #[case] path: &str,
+    #[case] code: u16,
+) {
+    let yard = Yard::open().await;
+    yard.permit(
+        "default",
+        json!([rule("pods", &["get"]), rule("pods/exec", &["create"])]),
+    )
+    .await;
+    let token = yard.token().await;
+    let mut stream = yard.knock().await;
+    let request = format!(
+        "{method} {path} HTTP/1.0\r\nAuthorization: Bearer {token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+         Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let said = within("an answer", rest(&mut stream)).await;
+    assert!(said.starts_with(&format!("HTTP/1.0 {code} ")), "{said}");
+}
+
 #[tokio::test]
 async fn a_head_without_end_is_refused() {
     let yard = Yard::open().await;

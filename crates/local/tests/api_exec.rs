@@ -278,3 +278,22 @@ async fn only_websockets_are_spoken(
     let body: Value = serde_json::from_slice(&body).unwrap();
     assert!(body["message"].as_str().unwrap().contains(word), "{body}");
 }
+
+/// A command that nobody could talk to is not begun.
+#[tokio::test]
+async fn an_old_http_can_not_change_to_websockets() {
+    let (_, client, stage) = stage().await;
+    let request = http::Request::builder()
+        .uri(format!("{PODS}/a/exec?command=ls&stdout=true"))
+        .version(http::Version::HTTP_10)
+        .header("connection", "Upgrade")
+        .header("upgrade", "websocket")
+        .header("sec-websocket-version", "13")
+        .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+        .header("sec-websocket-protocol", "v5.channel.k8s.io")
+        .body(kube::client::Body::empty())
+        .unwrap();
+    let answer = within("an answer", client.send(request)).await.unwrap();
+    assert_eq!(answer.status(), 400);
+    assert!(stage.started.lock().unwrap().is_empty());
+}

@@ -4,37 +4,41 @@
 //! a connection goes through hyper, over a connection in memory; what is served is the same as on a socket.
 
 use bytes::Bytes;
-use http::{Request, header};
+use http::{Request, Version, header};
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{client, server};
 use hyper_util::rt::TokioIo;
-use kube::client::Body;
-use tower::{BoxError, Service};
+use tower::BoxError;
 
 use super::super::Api;
-use super::Answer;
+use super::{Answer, encode};
 
 /// How much is on its way in memory.
 const BUFFER: usize = 64 * 1024;
 
 /// Whether a request wants another protocol and has no connection that could change to it.
+///
+/// A wish in HTTP/1.0 does not count, as the standard says: no connection of that version can change.
 pub(super) fn needs_connection(request: &http::request::Parts) -> bool {
-    request.headers.contains_key(header::UPGRADE) && request.extensions.get::<OnUpgrade>().is_none()
+    request.version == Version::HTTP_11
+        && request.headers.contains_key(header::UPGRADE)
+        && request.extensions.get::<OnUpgrade>().is_none()
 }
 
 /// Has a request answered over a connection in memory.
 pub(super) async fn over_memory(api: Api, request: Request<Bytes>) -> Result<Answer, hyper::Error> {
     let (near, far) = tokio::io::duplex(BUFFER);
     let answer = service_fn(move |request: Request<Incoming>| {
-        let mut api = api.clone();
+        let api = api.clone();
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
-            let Ok(answer) = api.call(Request::from_parts(head, Body::from(body))).await;
-            Ok::<_, hyper::Error>(answer)
+            // Whatever hyper made of it, it does not get another connection.
+            let answer = api.answer(&head, &body);
+            Ok::<_, hyper::Error>(answer.unwrap_or_else(|refusal| encode::refusal(&refusal)))
         }
     });
     let serving = server::conn::http1::Builder::new()
