@@ -58,15 +58,50 @@ fn is_name(name: &str) -> bool {
 }
 
 fn from_json(line: &str) -> Result<Report, String> {
-    let value: Value = serde_json::from_str(line).map_err(|error| format!("it is no JSON: {error}"))?;
+    let value: Value = serde_json::from_str(line)
+        .or_else(|error| serde_json::from_str(&marked(line)).map_err(|_| error))
+        .map_err(|error| format!("it is no JSON: {error}"))?;
     let mut report = Report::default();
     for (name, value) in value.as_object().into_iter().flatten() {
+        let no_number = || value.as_str()?.strip_prefix(MARK)?.parse().ok();
         // Text and the like may be meant for somebody else who reads the same file.
-        if let Some(number) = value.as_f64() {
+        if let Some(number) = value.as_f64().or_else(no_number) {
             report.put(name, number)?;
         }
     }
     Ok(report)
+}
+
+/// How Python and others write what JSON has no number for.
+const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
+/// Begins the text that stands for one of them.
+const MARK: char = '\0';
+/// The same, as JSON has it.
+const QUOTED_MARK: &str = r#""\u0000"#;
+
+/// A line in which what is no number of JSON is a text that begins with the mark. What is in quotes is left as it is.
+fn marked(line: &str) -> String {
+    let mut marked = String::with_capacity(line.len() + 16);
+    let mut rest = line;
+    let mut is_quoted = false;
+    while let Some(first) = rest.chars().next() {
+        let found = NO_NUMBERS.iter().find(|word| rest.starts_with(**word));
+        let taken = if let Some(word) = found.filter(|_| !is_quoted) {
+            marked.extend([QUOTED_MARK, word, "\""]);
+            word.len()
+        } else {
+            is_quoted ^= first == '"';
+            // A quote behind a backslash ends nothing.
+            let escape = (is_quoted && first == '\\')
+                .then(|| rest.chars().nth(1))
+                .flatten();
+            let taken = first.len_utf8() + escape.map_or(0, char::len_utf8);
+            marked.push_str(rest.get(..taken).unwrap_or_default());
+            taken
+        };
+        rest = rest.get(taken..).unwrap_or_default();
+    }
+    marked
 }
 
 fn from_words(line: &str) -> Result<Report, String> {
@@ -148,6 +183,35 @@ mod tests {
         assert!(read("step=3 loss=inf").metrics["loss"].is_infinite());
     }
 
+    /// `json.dumps` of Python writes them so.
+    #[test]
+    fn a_training_that_diverges_is_seen_in_json_too() {
+        let line = r#"{"a NaN \"": "x", "step": 3, "loss": NaN, "up": Infinity, "down":-Infinity, "say": "\\\"NaN"}"#;
+        let report = read(line);
+        assert_eq!((report.step, report.metrics.len()), (Some(3), 3), "{report:?}");
+        assert!(report.metrics["loss"].is_nan());
+        let ends = ["up", "down"].map(|name| report.metrics[name].to_string());
+        assert_eq!(ends, ["inf", "-inf"]);
+        let odd = read(r#"{"loss": NaN, "NaN": 1, "ö\\": 2}"#);
+        assert_eq!(
+            (odd.metrics["NaN"].to_string(), odd.metrics.len()),
+            ("1".to_owned(), 3)
+        );
+        for line in [
+            r#"{"loss": NaN"#,
+            r#"{"loss": aNaN}"#,
+            r#"{"loss": NaNs}"#,
+            r#"{"loss": "\"#,
+        ] {
+            let problem = parse(line).unwrap_err();
+            assert!(problem.starts_with("it is no JSON"), "{problem}");
+        }
+        assert_eq!(
+            parse(r#"{"step": NaN}"#).unwrap_err(),
+            "step is NaN, and must be a whole number"
+        );
+    }
+
     #[test]
     fn text_in_json_is_for_somebody_else() {
         let report = read(r#"{"step": 1.0, "host": "a", "ok": true, "nested": {"x": 1}, "none": null}"#);
@@ -165,8 +229,8 @@ mod tests {
         }
         let fits = "x".repeat(64);
         assert!(read(&format!("{fits}=1")).metrics.contains_key(&fits));
-        let many: String = (0..MAX_METRICS).map(|i| format!("{i}{long}=1 ")).collect();
-        assert_eq!(read(&format!("{many} loss=1")), read("loss=1"));
+        let many: Vec<String> = (0..MAX_METRICS).map(|i| format!("{i}{long}=1")).collect();
+        assert_eq!(read(&format!("{} loss=1", many.join(" "))), read("loss=1"));
     }
 
     #[test]
