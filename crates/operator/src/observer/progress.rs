@@ -117,6 +117,21 @@ mod tests {
         assert_eq!(said.metrics["loss"], "NaN");
     }
 
+    /// The agent writes them so when they would be too long.
+    #[test]
+    fn numbers_may_have_exponents_and_be_none() {
+        for text in [
+            "2.220446049250313e-16",
+            "-1.7976931348623157e308",
+            "inf",
+            "-inf",
+            "NaN",
+        ] {
+            let said = serde_json::json!({"metrics": {"loss": text}}).to_string();
+            assert_eq!(read(said.as_bytes()).unwrap().metrics["loss"], text);
+        }
+    }
+
     #[rstest]
     #[case("", "no progress")]
     #[case("[1]", "no progress")]
