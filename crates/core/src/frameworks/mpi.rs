@@ -261,11 +261,13 @@ impl Framework for Mpi {
         if is_launcher(job, pod) {
             let slots = job.role(WORKER).map_or(1, |(_, worker)| slots(job, worker));
             env.extend(places(implementation, slots));
-            if attach(job.object) == MpiAttach::Ssh {
+            // horovodrun would take the agent for all that it does itself, and would not tell SSH what it tells it otherwise.
+            let opens = attach(job.object) == MpiAttach::Ssh && job.object.spec.framework.name == self.name();
+            if opens {
                 let client = ssh_client(implementation).iter();
                 env.extend(client.map(|(name, value)| (*name, (*value).to_owned())));
             }
-            if attach(job.object) != MpiAttach::Agent {
+            if opens || attach(job.object) == MpiAttach::Exec {
                 let workers = job.role(WORKER).map_or(0, |(_, worker)| worker.replicas);
                 env.extend(flat(implementation, workers));
             }
