@@ -13,6 +13,7 @@ mod exec;
 mod job;
 mod pdsh;
 mod processes;
+mod ssh;
 mod strangers;
 
 use std::time::Duration;

@@ -16,11 +16,12 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
 
 use crate::modes::{Mode, PROGRAM, misused};
 use crate::settings::Environment;
-use crate::shell::link::LinkError;
+use crate::shell::link::{LinkError, wait};
 
 use super::connect::{ConnectError, Patience, find, persist};
 use super::{FAILED, patience};
@@ -57,8 +58,10 @@ Exit codes: 0 the connection was handed over, 2 the command line makes no sense,
 pub const CLIENT: &str = "TRAINYARD_SSH";
 /// With this every SSH server begins.
 const GREETING: &[u8] = b"SSH-";
-/// Between looks at a greeting that has begun.
+/// Between looks at a server that has begun to speak.
 const MOMENT: Duration = Duration::from_millis(10);
+/// How much a server may say before its greeting.
+const LONGEST: usize = 4096;
 /// How much is shown of what is said instead.
 const SHOWN: usize = 200;
 
@@ -120,35 +123,59 @@ fn attempt(host: &str, port: u16, patience: &Patience) -> Result<TcpStream, Conn
     Ok(tcp)
 }
 
-/// Waits until the server has spoken, and leaves what it has said for the client.
+/// Waits until the server has greeted, and leaves what it has said for the client.
 fn greeted(tcp: &TcpStream, patience: Duration) -> Result<(), ConnectError> {
     let failed = |error: io::Error| ConnectError::Link(LinkError::Io(error));
     let deadline = Instant::now() + patience;
-    let mut said = [0; SHOWN];
+    let mut buffer = [0; LONGEST];
+    let mut length = 0;
     let result = loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break Err(ConnectError::Silent(patience));
         }
         tcp.set_read_timeout(Some(left)).map_err(failed)?;
-        let said = match tcp.peek(&mut said) {
+        // Before the look: what comes after it will not be waited for.
+        let is_closed = is_closed(tcp).map_err(failed)?;
+        length = match tcp.peek(&mut buffer) {
             Ok(0) => break Err(ConnectError::Link(LinkError::Closed)),
-            Ok(length) => said.get(..length).unwrap_or_default(),
+            Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => break Err(failed(error)),
         };
-        if said.starts_with(GREETING) {
+        if greets(buffer.get(..length).unwrap_or_default()) {
             break Ok(());
         }
-        if !GREETING.starts_with(said) {
-            let said = String::from_utf8_lossy(said).trim().to_owned();
-            break Err(ConnectError::NoServer(said));
+        if is_closed || length == LONGEST {
+            break Err(ConnectError::Link(LinkError::Closed));
         }
         thread::sleep(MOMENT);
     };
     tcp.set_read_timeout(None).map_err(failed)?;
-    result
+    let said = buffer.get(..length.min(SHOWN)).unwrap_or_default();
+    let said = String::from_utf8_lossy(said).trim().to_owned();
+    // What it says tells more than that it says no more.
+    result.map_err(|error| {
+        if said.is_empty() {
+            error
+        } else {
+            ConnectError::NoServer(said)
+        }
+    })
+}
+
+/// Whether this is the beginning of what an SSH server says: its greeting, which other lines may come before.
+fn greets(said: &[u8]) -> bool {
+    said.split(|byte| *byte == b'\n')
+        .any(|line| line.starts_with(GREETING))
+}
+
+/// Whether the server will say no more. What it has said, as long as it is not read, hides that.
+fn is_closed(tcp: &TcpStream) -> io::Result<bool> {
+    let mut fds = [PollFd::new(tcp, PollFlags::RDHUP)];
+    wait(&mut fds, Some(Duration::ZERO))?;
+    Ok(fds.iter().any(|fd| !fd.revents().is_empty()))
 }
 
 /// Has the system notice that the host is lost: it must acknowledge what is sent, and if nothing is sent it is asked.
@@ -217,7 +244,8 @@ mod tests {
     #[case::one_that_has_too_much_to_do(&["Exceeded MaxStartups\r\n"], Err("it is no SSH server yet: \"Exceeded MaxStartups\""))]
     #[case::another(&["HTTP/1.1 400 Bad Request\r\n"], Err("it is no SSH server yet: \"HTTP/1.1 400 Bad Request\""))]
     #[case::one_that_goes(&[""], Err("the connection was closed"))]
-    #[case::one_that_stops(&["SS"], Err("nothing was heard from it for 0.2 s"))]
+    #[case::one_that_stops(&["SS"], Err("it is no SSH server yet: \"SS\""))]
+    #[case::one_with_a_preface(&["Welcome.\r\n", "SSH is spoken here\r\nSSH", "-2.0-x\r\n"], Ok(()))]
     #[case::silence(&[], Err("nothing was heard from it for 0.2 s"))]
     fn a_server_is_known_by_its_greeting(#[case] said: &[&str], #[case] expected: Result<(), &str>) {
         assert_eq!(taken_for(said), expected.map_err(str::to_owned));
