@@ -3,7 +3,21 @@
 
 use std::time::Duration;
 
+use trainyard_agent::progress::report::MAX_METRICS;
 pub use trainyard_agent::progress::report::{Report, parse};
+
+/// What the operator has written into the status of a job, if that says anything.
+pub fn written(status: &trainyard_api::Progress) -> Option<Report> {
+    let steps = |steps: Option<i64>| steps.and_then(|steps| u64::try_from(steps).ok());
+    let metrics = status.metrics.iter();
+    let metrics = metrics.filter_map(|(name, number)| Some((name.clone(), number.parse().ok()?)));
+    let report = Report {
+        step: steps(status.step),
+        total: steps(status.total),
+        metrics: metrics.take(MAX_METRICS).collect(),
+    };
+    Some(report).filter(|report| *report != Report::default())
+}
 
 /// How far a program is, and how fast.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +54,12 @@ impl Progress {
         self.report.merge(report);
     }
 
+    /// What is known of it now, as a whole.
+    pub fn replace(&mut self, at: Duration, report: Report) {
+        self.update(at, report.clone());
+        self.report = report;
+    }
+
     /// The part that is done, from 0 to 1.
     pub fn fraction(&self) -> Option<f64> {
         let (step, total) = (self.report.step?, self.report.total.filter(|total| *total > 0)?);
@@ -68,8 +88,6 @@ fn to_f64(steps: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use trainyard_agent::progress::report::MAX_METRICS;
-
     use super::*;
 
     fn read(line: &str) -> Report {
@@ -96,6 +114,26 @@ mod tests {
         progress.update(seconds(2), read("step=25"));
         assert_eq!(progress.report, read("step=25 total=100 loss=0.5"));
         assert_eq!(progress.fraction(), Some(0.25));
+    }
+
+    #[test]
+    fn what_the_operator_has_written_is_read_as_far_as_it_makes_sense() {
+        let status = |step, metrics: &[(&str, &str)]| {
+            let metrics = metrics
+                .iter()
+                .map(|(name, number)| ((*name).to_owned(), (*number).to_owned()));
+            written(&trainyard_api::Progress {
+                step,
+                total: Some(10),
+                metrics: metrics.collect(),
+                time: None,
+            })
+        };
+        let said = status(Some(3), &[("loss", "0.5"), ("lr", "1e-4"), ("host", "a")]);
+        assert_eq!(said, Some(read("step=3 total=10 loss=0.5 lr=1e-4")));
+        assert!(status(None, &[("loss", "NaN")]).unwrap().metrics["loss"].is_nan());
+        assert_eq!(status(Some(-3), &[]), Some(read("total=10")));
+        assert_eq!(written(&trainyard_api::Progress::default()), None);
     }
 
     #[test]

@@ -44,7 +44,13 @@ pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
                 progress,
                 ..old.cloned().unwrap_or_default()
             };
-            *unchanged = StatusWrite::Soon(Box::new(status));
+            // Nothing else follows that it could be written with, and somebody may wait for it.
+            let write = if ended {
+                StatusWrite::Now
+            } else {
+                StatusWrite::Soon
+            };
+            *unchanged = write(Box::new(status));
         }
     }
 }

@@ -4,6 +4,7 @@ use trainyard_api::JobPhase::{Running, Succeeded};
 use trainyard_api::RestartPolicy::Never;
 use trainyard_api::{Progress, ProgressPolicy, TrainingJob};
 use trainyard_core::observe;
+use trainyard_core::plan::StatusWrite;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, workers};
@@ -56,7 +57,12 @@ fn last_words_that_come_after_the_end_are_heard() {
     world.reconcile();
     assert_eq!((world.phase(), written(&world)), (Some(Succeeded), Some(1)));
     world.progress = Some(step(2));
-    world.tick(10);
+    let plan = world.plan();
+    assert!(
+        matches!(plan.status, StatusWrite::Now(_)),
+        "who follows the job to its end does not wait: {:?}",
+        plan.status
+    );
     world.settle();
     assert_eq!(written(&world), Some(2));
     let statuses = world.log.statuses;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use kube::ResourceExt;
 use kube::api::ListParams;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::logs::Key;
 use super::{NEVER, Run, State, watch};
@@ -17,6 +18,8 @@ const LAST_LINES: Duration = Duration::from_secs(2);
 /// How long the log of a container that has ended may bring nothing and not end. What its program has left behind may
 /// hold it open for ever.
 const SILENCE: Duration = Duration::from_secs(10);
+/// How long the cluster may take to say once more how the job is.
+const LOOK: Duration = Duration::from_secs(5);
 /// How much longer than its grace period a pod may take to end.
 const SLACK: Duration = Duration::from_secs(10);
 
@@ -170,6 +173,21 @@ impl Run<'_> {
             names.join(", ")
         );
         self.tell(Event::Note(note));
+    }
+
+    /// Looks at a job that has ended once more. What its programs said last came to the operator before their pods were over,
+    /// and it writes that when it has written that the job has ended; the watch may not have told it yet.
+    pub(super) async fn look(&mut self) {
+        if !self.reports || !matches!(self.state, State::Draining(_)) {
+            return;
+        }
+        let Ok(Ok(job)) = timeout(LOOK, self.jobs.get(&self.name)).await else {
+            return;
+        };
+        // Somebody may have created another of the same name.
+        if job.uid() == self.uid {
+            self.tell(Event::Job(Box::new(job)));
+        }
     }
 
     /// Says which logs were not read to their end.

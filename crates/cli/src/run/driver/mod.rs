@@ -104,6 +104,8 @@ pub async fn drive(
         jobs: Api::namespaced(client.clone(), &namespace),
         pods: Api::namespaced(client, &namespace),
         name: job.name_any(),
+        uid: job.uid(),
+        reports: job.reports_progress(),
         view,
         show,
         start,
@@ -143,12 +145,16 @@ pub async fn drive(
                 run.ask();
             }
             Some(()) = run.followers.ended() => {}
-            () = sleep_until(last_call) => break,
+            () = sleep_until(last_call) => {
+                run.look().await;
+                break;
+            }
             () = sleep_until(tells.unwrap_or(last_call)), if tells.is_some() => run.tell_leaving(),
             Some(line) = lines.recv() => run.say(line, &mut lines),
             _ = redraw.tick(), if run.show.is_live() => {}
         }
         if run.is_over() {
+            run.look().await;
             // The nodes have told all of it before they told that the pods have ended.
             while let Some(Some((pod, line))) = progress.next().now_or_never() {
                 run.tell(Event::Progress { pod, line });
@@ -182,6 +188,9 @@ struct Run<'a> {
     jobs: Api<TrainingJob>,
     pods: Api<Pod>,
     name: String,
+    uid: Option<String>,
+    /// Whether its programs say how far they are, and the operator writes it down.
+    reports: bool,
     view: View,
     show: &'a mut dyn Show,
     start: Instant,

@@ -1,6 +1,7 @@
 //! Runs on the embedded API. The operator and the nodes are played by the test, which says what happens when.
 
 mod drain;
+mod progress;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -108,6 +109,11 @@ fn plan(timeout: Option<Duration>) -> Plan {
 impl Stage {
     /// The driver has been started, and the job is there.
     async fn new(timeout: Option<Duration>) -> Self {
+        Self::start(plan(timeout), |client| client).await
+    }
+
+    /// The same, with a driver that reaches the cluster in some way.
+    async fn start(plan: Plan, reach: impl FnOnce(Client) -> Client) -> Self {
         let server = Server::new(Environment::seeded(1));
         let client = server.client("default");
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
@@ -121,10 +127,10 @@ impl Stage {
         let shown = Memory::default();
         let ((interrupt, interrupts), (progress, reports)) = (unbounded(), unbounded());
         let run = tokio::spawn({
-            let (client, mut shown) = (client.clone(), shown.clone());
+            let (client, mut shown) = (reach(client.clone()), shown.clone());
             async move {
                 let start = Instant::now();
-                drive(client, plan(timeout), start, &mut shown, interrupts, reports).await
+                drive(client, plan, start, &mut shown, interrupts, reports).await
             }
         });
         let stage = Self {

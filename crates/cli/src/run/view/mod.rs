@@ -52,6 +52,8 @@ pub struct View {
     tails: BTreeMap<(String, String), VecDeque<String>>,
     /// What each pod has reported, by its place in the job.
     progress: BTreeMap<(usize, i32), Progress>,
+    /// What the operator has written of that into the status, on clusters whose pods are not heard themselves.
+    written: Option<Progress>,
     told_progress: Option<Duration>,
     notes: Vec<String>,
     stopping: Option<Stop>,
@@ -76,6 +78,7 @@ impl View {
             names: BTreeMap::new(),
             tails: BTreeMap::new(),
             progress: BTreeMap::new(),
+            written: None,
             told_progress: None,
             notes: Vec::new(),
             stopping: None,
@@ -139,12 +142,35 @@ impl View {
             return Vec::new();
         };
         let phase = status.phase.unwrap_or(JobPhase::Pending);
-        self.status = status;
-        if phase == self.phase() {
-            return Vec::new();
+        let before = std::mem::replace(&mut self.status, status);
+        let mut items = if before.progress == self.status.progress {
+            Vec::new()
+        } else {
+            self.written(at)
+        };
+        if phase != self.phase() {
+            self.phases.push((phase, at));
+            items.push(Item::Phase { phase, at });
         }
-        self.phases.push((phase, at));
-        vec![Item::Phase { phase, at }]
+        items
+    }
+
+    /// The operator has written what programs say of their progress, or has begun anew.
+    fn written(&mut self, at: Duration) -> Vec<Item> {
+        let Some(report) = self.status.progress.as_ref().and_then(progress::written) else {
+            self.written = None;
+            return Vec::new();
+        };
+        match &mut self.written {
+            Some(progress) => progress.replace(at, report),
+            None => self.written = Some(Progress::new(at, report)),
+        }
+        // Programs that are heard themselves have said it before.
+        if self.progress.is_empty() {
+            self.tell_progress(at)
+        } else {
+            Vec::new()
+        }
     }
 
     fn pod(&mut self, pod: PodSeen) -> Vec<Item> {
@@ -237,18 +263,27 @@ impl View {
                 self.progress.insert(key, Progress::new(at, report));
             }
         }
-        let shown = self.progress.first_key_value();
-        let due = self
-            .told_progress
-            .is_none_or(|told| at.saturating_sub(told) >= TELL_PROGRESS_EVERY);
-        match shown {
-            Some((first, progress)) if due && *first == key => {
-                let text = bar(progress, at).text();
-                self.told_progress = Some(at);
-                vec![Item::Progress(text)]
-            }
+        match self.progress.first_key_value() {
+            Some((first, _)) if *first == key => self.tell_progress(at),
             _ => Vec::new(),
         }
+    }
+
+    /// How far the job is, by who speaks for it.
+    fn job_progress(&self) -> Option<&Progress> {
+        self.progress.values().next().or(self.written.as_ref())
+    }
+
+    /// Says how far the job is, if that was not said a moment ago.
+    fn tell_progress(&mut self, at: Duration) -> Vec<Item> {
+        let told = self.told_progress;
+        let is_due = told.is_none_or(|told| at.saturating_sub(told) >= TELL_PROGRESS_EVERY);
+        let Some(progress) = self.job_progress().filter(|_| is_due) else {
+            return Vec::new();
+        };
+        let text = bar(progress, at).text();
+        self.told_progress = Some(at);
+        vec![Item::Progress(text)]
     }
 
     /// All pods that were ever seen, in the order of their appearance.

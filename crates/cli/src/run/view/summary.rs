@@ -143,11 +143,7 @@ impl View {
                 .restarts
                 .as_ref()
                 .map_or(0, |restarts| restarts.disruptions),
-            progress: self
-                .progress
-                .values()
-                .next()
-                .map(|progress| progress.report.clone()),
+            progress: self.job_progress().map(|progress| progress.report.clone()),
             root_cause: cause,
             notes: self.notes.clone(),
             kept: None,

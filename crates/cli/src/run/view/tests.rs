@@ -335,6 +335,55 @@ fn progress_is_told_now_and_then() {
 }
 
 #[test]
+fn progress_that_the_operator_has_written_is_shown_as_if_it_were_heard() {
+    let mut run = Run::new();
+    run.phase("Running");
+    run.running(0, "a");
+    let written = |phase: &str, progress: &Value| {
+        let status = json!({"phase": phase, "progress": progress});
+        Event::Job(Box::new(job(&status)))
+    };
+    let first =
+        json!({"step": 100, "total": 1000, "metrics": {"loss": "2.5"}, "time": "2026-01-01T00:00:00Z"});
+    let told = run.then(written("Running", &first));
+    assert_eq!(told, [Item::Progress("step 100/1000  loss 2.500".to_owned())]);
+    assert_eq!(run.then(written("Running", &first)), [], "it is no news");
+    run.now += Duration::from_secs(58);
+    let second =
+        json!({"step": 160, "total": 1000, "metrics": {"accuracy": "NaN"}, "time": "2026-01-01T00:01:00Z"});
+    let told = run.then(written("Running", &second));
+    let expected = "step 160/1000  accuracy nan  ETA 14 min 0 s";
+    assert_eq!(told, [Item::Progress(expected.to_owned())]);
+    let bar = run.picture().progress.unwrap();
+    assert_eq!(
+        (bar.fraction, bar.eta),
+        (Some(0.16), Some(Duration::from_secs(840)))
+    );
+    let last = json!({"step": 1000, "total": 1000});
+    let items = run.then(written("Succeeded", &last));
+    assert!(
+        matches!(items[..], [Item::Phase { .. }]),
+        "it was told a moment ago: {items:?}"
+    );
+    let summary = run.view.summary(run.now, Outcome::Succeeded, None);
+    let progress = summary.progress.unwrap();
+    assert_eq!((progress.step, progress.metrics.len()), (Some(1000), 0));
+    run.then(written("Starting", &Value::Null));
+    assert_eq!(run.picture().progress, None, "it has begun anew");
+}
+
+#[test]
+fn programs_that_are_heard_themselves_know_it_best() {
+    let mut run = Run::new();
+    run.running(0, "a");
+    run.reports(0, "step=5 total=10");
+    run.now += TELL_PROGRESS_EVERY;
+    let status = json!({"phase": "Pending", "progress": {"step": 1, "total": 10}});
+    assert_eq!(run.then(Event::Job(Box::new(job(&status)))), []);
+    assert_eq!(run.picture().progress.unwrap().facts, ["step 5/10"]);
+}
+
+#[test]
 fn progress_that_cannot_be_read_is_told_once() {
     let mut run = Run::new();
     run.running(0, "a");
