@@ -25,6 +25,8 @@ const GREETING: &str = "SSH-2.0-test\r\n";
 fn nobody() -> (OwnedFd, SocketAddr) {
     let server = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&server, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    // Nobody who comes is waited for for ever.
+    sockopt::set_socket_timeout(&server, sockopt::Timeout::Recv, Some(LONG)).unwrap();
     let address = getsockname(&server).unwrap().try_into().unwrap();
     (server, address)
 }

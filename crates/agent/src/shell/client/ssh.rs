@@ -250,4 +250,16 @@ mod tests {
     fn a_server_is_known_by_its_greeting(#[case] said: &[&str], #[case] expected: Result<(), &str>) {
         assert_eq!(taken_for(said), expected.map_err(str::to_owned));
     }
+
+    #[test]
+    fn who_says_something_else_and_goes_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(b"Exceeded MaxStartups\r\n").unwrap();
+        drop(server);
+        let begun = Instant::now();
+        greeted(&client, Duration::from_mins(1)).unwrap_err();
+        assert!(begun.elapsed() < Duration::from_secs(30));
+    }
 }
