@@ -357,7 +357,7 @@ fn progress_that_the_operator_has_written_is_shown_as_if_it_were_heard() {
     let bar = run.picture().progress.unwrap();
     assert_eq!(
         (bar.fraction, bar.eta),
-        (Some(0.16), Some(Duration::from_secs(840)))
+        (Some(0.16), Some(Duration::from_mins(14)))
     );
     let last = json!({"step": 1000, "total": 1000});
     let items = run.then(written("Succeeded", &last));
