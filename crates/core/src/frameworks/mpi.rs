@@ -261,13 +261,11 @@ impl Framework for Mpi {
         if is_launcher(job, pod) {
             let slots = job.role(WORKER).map_or(1, |(_, worker)| slots(job, worker));
             env.extend(places(implementation, slots));
-            // horovodrun would take the agent for all that it does itself, and would not tell SSH what it tells it otherwise.
-            let opens = attach(job.object) == MpiAttach::Ssh && job.object.spec.framework.name == self.name();
-            if opens {
+            if attach(job.object) == MpiAttach::Ssh {
                 let client = ssh_client(implementation).iter();
                 env.extend(client.map(|(name, value)| (*name, (*value).to_owned())));
             }
-            if opens || attach(job.object) == MpiAttach::Exec {
+            if attach(job.object) != MpiAttach::Agent {
                 let workers = job.role(WORKER).map_or(0, |(_, worker)| worker.replicas);
                 env.extend(flat(implementation, workers));
             }
