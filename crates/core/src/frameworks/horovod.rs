@@ -65,13 +65,20 @@ impl Framework for Horovod {
 
     fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution {
         let mut given = Mpi.contribution(job, settings, pod);
+        let implementation = options(job.object).implementation.unwrap_or_default();
+        if mpi::attach(job.object) == MpiAttach::Ssh {
+            // horovodrun calls the SSH of the image by itself, with options for ports, keys and host names that it gives to
+            // nothing else. Where it finds the agent it takes that for a cluster without SSH, and gives it none of them. So
+            // mpirun is to call SSH as horovodrun does, and workers can then start something in others, too.
+            given
+                .env
+                .retain(|(name, _)| !mpi::is_of_ssh_client(implementation, name));
+        }
         if options(job.object).controller == Some(HorovodController::Gloo) {
             given.env.retain(|(name, _)| WITHOUT_MPI.contains(&&**name));
         }
         let mut add = |name: &str, value: String| given.env.push((name.to_owned(), value));
-        let is_open_mpi =
-            options(job.object).implementation.unwrap_or_default() == MpiImplementation::OpenMPI;
-        if !is_open_mpi && mpi::attach(job.object) != MpiAttach::Ssh {
+        if implementation != MpiImplementation::OpenMPI && mpi::attach(job.object) != MpiAttach::Ssh {
             add(REMOTE_SHELL, SHELL.to_owned());
         }
         if mpi::is_launcher(job, pod) {

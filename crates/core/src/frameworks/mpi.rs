@@ -169,6 +169,13 @@ pub(super) fn flat(implementation: MpiImplementation, workers: i32) -> Vec<(&'st
     }
 }
 
+/// Whether a variable has the launcher reach workers through the agent, with the SSH of its image.
+pub(super) fn is_of_ssh_client(implementation: MpiImplementation, name: &str) -> bool {
+    let client = ssh_client(implementation).iter().map(|(name, _)| *name);
+    let flat = flat(implementation, 0).into_iter().map(|(name, _)| name);
+    client.chain(flat).any(|one| one == name)
+}
+
 /// Where processes are started.
 fn places(implementation: MpiImplementation, slots: i32) -> Vec<(&'static str, String)> {
     let file = HOST_FILE.to_owned();
