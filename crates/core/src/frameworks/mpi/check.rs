@@ -1,0 +1,116 @@
+//! Which MPI jobs are refused.
+
+use trainyard_api::{FieldError, MpiAttach, MpiOptions, TrainingJob, names};
+
+use super::{attach, identity_directory};
+use crate::attach::{DIRECTORY, PORT};
+use crate::exec::check_account;
+use crate::frameworks::hostfiles::{self, is_within, misspelt};
+use crate::frameworks::launching::{LAUNCHER, WORKER, field, options};
+use crate::frameworks::mounts;
+
+/// What is wrong with a job.
+pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let options = options(job);
+    if let Some(slots) = options.slots_per_worker.filter(|slots| *slots < 1) {
+        errors.push(FieldError::new(
+            field(job, "slotsPerWorker"),
+            format!("{slots} processes can't train: give at least 1, or leave it out"),
+        ));
+    }
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    let secret = names::mpi_secret(name);
+    if secret.len() > names::MAX_NAME {
+        errors.push(FieldError::new(
+            "metadata.name",
+            format!(
+                "the Secret name {secret:?} is longer than {} characters: shorten it",
+                names::MAX_NAME
+            ),
+        ));
+    }
+    errors.extend(check_ssh(job, &options));
+    if options.attach == Some(MpiAttach::Exec) {
+        errors.extend(check_account(job, LAUNCHER));
+    }
+    let identity = identity_directory(&options);
+    let given = options.host_files.as_deref().unwrap_or_default();
+    errors.extend(hostfiles::check(&field(job, "hostFiles"), given, identity));
+    errors.extend(mounts::check(job, given, LAUNCHER, identity));
+    for (i, role) in job.spec.roles.iter().enumerate() {
+        if role.name == WORKER {
+            errors.extend(check_worker(job, i));
+        }
+    }
+    errors
+}
+
+/// What is wrong with where the SSH key is to be.
+fn check_ssh(job: &TrainingJob, options: &MpiOptions) -> Option<FieldError> {
+    let path = options.ssh_auth_mount_path.as_deref()?;
+    let problem = if options.attach != Some(MpiAttach::Ssh) {
+        Some("there is a key only with attach Ssh: remove this, or set attach to Ssh".to_owned())
+    } else if is_within(path, DIRECTORY) || is_within(DIRECTORY, path) {
+        Some(format!(
+            "{DIRECTORY} is for what MPI needs: give the directory .ssh of a user"
+        ))
+    } else {
+        misspelt(path)
+    };
+    problem.map(|problem| FieldError::new(field(job, "sshAuthMountPath"), problem))
+}
+
+/// What is wrong with the workers.
+fn check_worker(job: &TrainingJob, position: usize) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let Some(role) = job.spec.roles.get(position) else {
+        return errors;
+    };
+    let at = format!("spec.roles[{position}]");
+    let launcher = job.spec.roles.iter().find(|role| role.name == LAUNCHER);
+    if launcher.is_some_and(|launcher| launcher.depends_on.is_none()) {
+        for (d, on) in role.depends_on.iter().flatten().enumerate() {
+            if on.role == LAUNCHER {
+                errors.push(FieldError::new(
+                    format!("{at}.dependsOn[{d}].role"),
+                    "the launcher waits for the workers, and they would wait for each other for ever: remove it, or give \
+                     the launcher an empty dependsOn",
+                ));
+            }
+        }
+    }
+    // Otherwise the worker's program is its own affair.
+    let Some(pod) = role
+        .template
+        .spec
+        .as_ref()
+        .filter(|_| attach(job) == MpiAttach::Agent)
+    else {
+        return errors;
+    };
+    for (c, container) in pod.containers.iter().enumerate() {
+        let at = format!("{at}.template.spec.containers[{c}]");
+        let is_main = match &role.container {
+            Some(main) => *main == container.name,
+            None => c == 0,
+        };
+        let given = |words: &Option<Vec<String>>| words.as_ref().is_some_and(|words| !words.is_empty());
+        if is_main && given(&container.args) && !given(&container.command) {
+            errors.push(FieldError::new(
+                format!("{at}.args"),
+                "the agent starts the worker's program, and can't know the command that is in its image: give command \
+                 too, or remove args, and the worker only waits for what is started in it",
+            ));
+        }
+        for (p, port) in container.ports.iter().flatten().enumerate() {
+            if port.container_port == PORT && port.protocol.as_deref().unwrap_or("TCP") == "TCP" {
+                errors.push(FieldError::new(
+                    format!("{at}.ports[{p}].containerPort"),
+                    format!("the agent listens on port {PORT}: give another one"),
+                ));
+            }
+        }
+    }
+    errors
+}
