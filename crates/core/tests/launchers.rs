@@ -323,6 +323,34 @@ fn env_that_would_break_a_job_is_refused(#[case] framework: &str, #[case] name: 
     );
 }
 
+/// They are ours where the launcher is told to reach all workers itself, and elsewhere the user's.
+#[rstest]
+#[case::horovod(horovod("attach: Exec"), true)]
+#[case::deepspeed(deepspeed("attach: Exec"), true)]
+#[case::horovod_with_ssh(horovod("attach: Ssh"), false)]
+#[case::deepspeed_with_ssh(deepspeed("attach: Ssh"), false)]
+#[case::horovod_with_the_agent(horovod(""), false)]
+#[case::deepspeed_with_the_agent(deepspeed(""), false)]
+fn how_many_workers_are_reached_from_the_launcher_may_be_said(
+    #[case] job: TrainingJob,
+    #[case] is_ours: bool,
+) {
+    let told = variables(&job, LAUNCHER).contains(&"OMPI_MCA_routed_radix".to_owned());
+    assert_eq!(told, is_ours);
+    let command = "command: [deepspeed, train.py], env: [{name: OMPI_MCA_routed_radix, value: \"8\"}]";
+    let job = with_main(job, LAUNCHER, &format!("{{name: main, image: i, {command}}}"));
+    let errors = errors(&job);
+    let refused = "env[0].name: OMPI_MCA_routed_radix is set by the operator";
+    assert_eq!(
+        (
+            errors.len(),
+            errors.iter().filter(|error| error.contains(refused)).count()
+        ),
+        (usize::from(is_ours), usize::from(is_ours)),
+        "{errors:?}"
+    );
+}
+
 #[rstest]
 #[case::the_programs("/usr/local/bin", "/usr/local/bin/pdsh")]
 #[case::around_them("/usr/local/", "/usr/local/bin/pdsh")]

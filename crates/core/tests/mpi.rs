@@ -157,10 +157,11 @@ fn with_exec_a_workers_program_is_its_own(
     assert_eq!((main.readiness_probe, main.ports), (None, None));
 }
 
-#[test]
-fn with_exec_the_launcher_alone_starts_programs_however_many_workers_there_are() {
+/// None of the workers may reach others through the API server, or has an agent for its SSH.
+#[rstest]
+fn the_launcher_alone_starts_programs_however_many_workers_there_are(#[values("Exec", "Ssh")] attach: &str) {
     let width = |workers| {
-        let main = main_of(&mpi("attach: Exec", workers), LAUNCHER);
+        let main = main_of(&mpi(&format!("attach: {attach}"), workers), LAUNCHER);
         ["OMPI_MCA_routed_radix", "PRTE_MCA_rml_base_radix"].map(|name| variable(&main, name).unwrap())
     };
     assert_eq!(width(3), ["64", "64"]);

@@ -4,9 +4,7 @@
 //! process on each, which starts the others there. Both are the agent, in a directory that is on the path of images. With
 //! `--launcher openmpi`, `mpich` or `impi` it calls mpirun, which finds the agent as it does with `mpi`.
 
-use trainyard_api::{
-    FieldError, HostFile, HostFileFormat, MpiAttach, MpiImplementation, RestartPolicy, RoleSpec, TrainingJob,
-};
+use trainyard_api::{FieldError, HostFile, HostFileFormat, MpiAttach, RestartPolicy, RoleSpec, TrainingJob};
 
 use super::launching::{LAUNCHER, WORKER, field, options};
 use super::mpi::{self, Mpi};
@@ -52,25 +50,23 @@ impl Framework for Deepspeed {
         Mpi.restart_policy(role)
     }
 
+    fn reserved_env(&self, job: &TrainingJob) -> Vec<&'static str> {
+        mpi::reserved(mpi::attach(job) == MpiAttach::Exec)
+    }
+
     fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution {
         let mut given = Mpi.contribution(job, settings, pod);
         // Whose mpirun it is, if any, is said on the command line of deepspeed, and so are the hosts.
         let of_devices = |name: &str| name.starts_with("NVIDIA_");
         given.env.retain(|(name, _)| of_devices(name));
-        let implementations = [
-            MpiImplementation::OpenMPI,
-            MpiImplementation::MPICH,
-            MpiImplementation::Intel,
-        ];
-        let shells =
-            implementations.map(|implementation| mpi::shell(implementation, mpi::attach(job.object)));
+        let shells = mpi::IMPLEMENTATIONS.map(|one| mpi::shell(one, mpi::attach(job.object)));
         let shells = shells.into_iter().flatten();
         given
             .env
             .extend(shells.map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
         if mpi::attach(job.object) == MpiAttach::Exec && mpi::is_launcher(job, pod) {
             let workers = job.role(WORKER).map_or(0, |(_, worker)| worker.replicas);
-            let flat = implementations
+            let flat = mpi::IMPLEMENTATIONS
                 .into_iter()
                 .flat_map(|one| mpi::flat(one, workers));
             given

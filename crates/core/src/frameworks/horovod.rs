@@ -63,6 +63,10 @@ impl Framework for Horovod {
         Mpi.restart_policy(role)
     }
 
+    fn reserved_env(&self, job: &TrainingJob) -> Vec<&'static str> {
+        mpi::reserved(mpi::attach(job) == MpiAttach::Exec)
+    }
+
     fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution {
         let mut given = Mpi.contribution(job, settings, pod);
         let implementation = options(job.object).implementation.unwrap_or_default();

@@ -80,8 +80,8 @@ pub trait Framework: Sync {
 
     /// Variables that users must not set, because a wrong value keeps the pods from finding each other. One that ends in
     /// `*` stands for all that begin so.
-    fn reserved_env(&self) -> &'static [&'static str] {
-        self.base().map_or(&[], Framework::reserved_env)
+    fn reserved_env(&self, job: &TrainingJob) -> Vec<&'static str> {
+        self.base().map(|base| base.reserved_env(job)).unwrap_or_default()
     }
 
     /// What a pod finds in its containers.
@@ -124,7 +124,7 @@ pub trait Framework: Sync {
         if let Some(rules) = self.roles() {
             check_roles(self.name(), rules, job, &mut errors);
         }
-        check_env(self.name(), self.reserved_env(), job, &mut errors);
+        check_env(self.name(), &self.reserved_env(job), job, &mut errors);
         errors.extend(self.check(job));
         errors
     }

@@ -80,8 +80,8 @@ impl Framework for Pytorch {
         RestartPolicy::OnFailure
     }
 
-    fn reserved_env(&self) -> &'static [&'static str] {
-        &[
+    fn reserved_env(&self, _: &TrainingJob) -> Vec<&'static str> {
+        vec![
             "MASTER_ADDR",
             "MASTER_PORT",
             "WORLD_SIZE",

@@ -194,6 +194,33 @@ fn env_that_would_break_rendezvous_is_refused(#[case] name: &str) {
     assert_eq!(errors(&job), [said]);
 }
 
+/// The variables by which the launcher starts something in every worker itself, which users may set elsewhere.
+#[rstest]
+#[case::exec("attach: Exec", true)]
+#[case::ssh("attach: Ssh", true)]
+#[case::agent("attach: Agent", false)]
+#[case::nothing_said("", false)]
+fn how_many_workers_are_reached_from_the_launcher_is_ours_where_it_must_be_all(
+    #[case] options: &str,
+    #[case] is_ours: bool,
+    #[values(
+        "OMPI_MCA_routed_radix",
+        "PRTE_MCA_rml_base_radix",
+        "I_MPI_HYDRA_BRANCH_COUNT"
+    )]
+    name: &str,
+) {
+    let job = with_main(mpi(options, 100), "launcher", |main| {
+        main.env = Some(serde_saphyr::from_str(&format!("[{{name: {name}, value: \"8\"}}]")).unwrap());
+    });
+    let said = format!(
+        "spec.roles[0].template.spec.containers[0].env[0].name: {name} is set by the operator for mpi; another value would \
+         keep the pods from finding each other: remove it"
+    );
+    let said: Vec<String> = is_ours.then_some(said).into_iter().collect();
+    assert_eq!(errors(&job), said);
+}
+
 #[test]
 fn other_variables_are_the_users() {
     let job = with_main(mpi("", 1), "launcher", |main| {

@@ -12,6 +12,39 @@ const SSH_ARGS: &str = "-o ConnectionAttempts=10 -o ServerAliveInterval=15 -o Se
 const SSH_CLIENT: &str = "TRAINYARD_SSH";
 const SSH: &str = "ssh";
 
+/// All there are.
+pub(in crate::frameworks) const IMPLEMENTATIONS: [MpiImplementation; 3] = [
+    MpiImplementation::OpenMPI,
+    MpiImplementation::MPICH,
+    MpiImplementation::Intel,
+];
+
+/// By these mpirun finds the hosts, and what it is to call there.
+const RESERVED: [&str; 14] = [
+    "OMPI_MCA_plm_rsh_agent",
+    "OMPI_MCA_orte_default_hostfile",
+    "OMPI_MCA_orte_keep_fqdn_hostnames",
+    "PRTE_MCA_plm_ssh_agent",
+    "PRTE_MCA_plm_rsh_agent",
+    "PRTE_MCA_prte_default_hostfile",
+    "PRTE_MCA_prte_keep_fqdn_hostnames",
+    "HYDRA_HOST_FILE",
+    "HYDRA_LAUNCHER",
+    "HYDRA_LAUNCHER_EXEC",
+    "I_MPI_HYDRA_HOST_FILE",
+    "I_MPI_HYDRA_BOOTSTRAP",
+    "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+    "TRAINYARD_*",
+];
+
+/// Variables that users must not set, whichever implementation it is; in jobs in which the launcher itself starts something in
+/// every worker, [`flat`], also those by which it is told to.
+pub(in crate::frameworks) fn reserved(is_flat: bool) -> Vec<&'static str> {
+    let flat = IMPLEMENTATIONS.into_iter().flat_map(|one| flat(one, 0));
+    let flat = flat.map(|(name, _)| name).filter(|_| is_flat);
+    RESERVED.into_iter().chain(flat).collect()
+}
+
 /// How processes are started in other pods. Workers are told too: with many of them mpirun has some start others.
 pub(in crate::frameworks) fn shell(
     implementation: MpiImplementation,

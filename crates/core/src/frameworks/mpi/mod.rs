@@ -20,7 +20,7 @@ use crate::job::{Job, Role};
 use crate::plan::PodKey;
 use crate::view::Settings;
 
-pub(super) use env::{flat, is_of_ssh_client, shell};
+pub(super) use env::{IMPLEMENTATIONS, flat, is_of_ssh_client, reserved, shell};
 
 const SSH_SERVER: [&str; 2] = ["/usr/sbin/sshd", "-De"];
 
@@ -141,23 +141,8 @@ impl Framework for Mpi {
         }]
     }
 
-    fn reserved_env(&self) -> &'static [&'static str] {
-        &[
-            "OMPI_MCA_plm_rsh_agent",
-            "OMPI_MCA_orte_default_hostfile",
-            "OMPI_MCA_orte_keep_fqdn_hostnames",
-            "PRTE_MCA_plm_ssh_agent",
-            "PRTE_MCA_plm_rsh_agent",
-            "PRTE_MCA_prte_default_hostfile",
-            "PRTE_MCA_prte_keep_fqdn_hostnames",
-            "HYDRA_HOST_FILE",
-            "HYDRA_LAUNCHER",
-            "HYDRA_LAUNCHER_EXEC",
-            "I_MPI_HYDRA_HOST_FILE",
-            "I_MPI_HYDRA_BOOTSTRAP",
-            "I_MPI_HYDRA_BOOTSTRAP_EXEC",
-            "TRAINYARD_*",
-        ]
+    fn reserved_env(&self, job: &TrainingJob) -> Vec<&'static str> {
+        env::reserved(attach(job) != MpiAttach::Agent)
     }
 
     fn contribution(&self, job: &Job<'_>, _: &Settings, pod: PodKey) -> Contribution {
