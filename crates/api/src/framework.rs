@@ -167,7 +167,8 @@ pub struct HostFile {
     #[schemars(length(min = 2, max = 255))]
     pub path: String,
 
-    /// How hosts are written. OpenMPI and DeepSpeed: `host slots=N`. MPICH and Intel: `host:N`.
+    /// How hosts are written. OpenMPI and DeepSpeed: `host slots=N`. MPICH and Intel: `host:N`. Hosts: `host` alone, on as many
+    /// lines as it may have processes.
     pub format: HostFileFormat,
 }
 
@@ -183,6 +184,8 @@ pub enum HostFileFormat {
     Intel,
     /// `host slots=N`.
     DeepSpeed,
+    /// `host`, N times, each on a line of its own.
+    Hosts,
 }
 
 impl HostFileFormat {
@@ -193,6 +196,7 @@ impl HostFileFormat {
             Self::MPICH => "MPICH",
             Self::Intel => "Intel",
             Self::DeepSpeed => "DeepSpeed",
+            Self::Hosts => "Hosts",
         }
     }
 }

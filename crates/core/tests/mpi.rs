@@ -187,6 +187,7 @@ spec:
       - {path: /etc/mpi/hosts.mpich, format: MPICH}
       - {path: /job/hosts, format: Intel}
       - {path: /opt/lists/hosts, format: OpenMPI}
+      - {path: /opt/lists/processes, format: Hosts}
   roles:
   - name: launcher
     container: main

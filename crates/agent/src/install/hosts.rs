@@ -16,6 +16,8 @@ pub enum Format {
     MPICH,
     /// `host:2`
     Intel,
+    /// `host`, on two lines
+    Hosts,
 }
 
 /// Hosts whose names differ by a number.
@@ -97,12 +99,12 @@ impl Hosts {
 pub(crate) fn list(hosts: &[Host], format: Format) -> String {
     let mut text = String::new();
     for Host { name, slots } in hosts {
-        let separator = match format {
-            Format::OpenMPI | Format::DeepSpeed => " slots=",
-            Format::MPICH | Format::Intel => ":",
-        };
         // Writing to a String does not fail.
-        let _ = writeln!(text, "{name}{separator}{slots}");
+        let _ = match format {
+            Format::OpenMPI | Format::DeepSpeed => writeln!(text, "{name} slots={slots}"),
+            Format::MPICH | Format::Intel => writeln!(text, "{name}:{slots}"),
+            Format::Hosts => (0..*slots).try_for_each(|_| writeln!(text, "{name}")),
+        };
     }
     text
 }
@@ -134,7 +136,8 @@ mod tests {
     #[case(Format::DeepSpeed, "l slots=1\nw-9.x slots=2\nw-10.x slots=2\n")]
     #[case(Format::MPICH, "l:1\nw-9.x:2\nw-10.x:2\n")]
     #[case(Format::Intel, "l:1\nw-9.x:2\nw-10.x:2\n")]
-    fn lists_have_a_line_for_each_host(#[case] format: Format, #[case] expected: &str) {
+    #[case(Format::Hosts, "l\nw-9.x\nw-9.x\nw-10.x\nw-10.x\n")]
+    fn lists_have_all_hosts_in_order(#[case] format: Format, #[case] expected: &str) {
         let all = [
             hosts("l", 0, 1, 1),
             hosts("none-{}", 3, 0, 1),

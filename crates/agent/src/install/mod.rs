@@ -53,11 +53,11 @@ In the directory, which must be there and writable, it makes
   trainyard-agent  this program
   kubexec.sh       the same file: called by this name it is `trainyard-agent rsh`
   pdsh, ssh        the same file, if `programs` names them: `trainyard-agent pdsh` and `trainyard-agent rsh`
-and each file, with a line for each host. `{}` in a pattern is the number of the host, `count` of them beginning with
-`from`. Formats: OpenMPI and DeepSpeed write `host slots=2`, MPICH and Intel write `host:2`. Nothing is ever written
-outside of the directory. What an earlier attempt has left is replaced. Where hosts have a `role`, their number may
-change: there it also makes discover_hosts.sh, this program again, which prints `host:slots` for each host that can be
-used now; `trainyard-agent hosts` keeps what it prints, and the files, current.
+and each file, with all hosts. `{}` in a pattern is the number of the host, `count` of them beginning with `from`.
+Formats: OpenMPI and DeepSpeed write `host slots=2`, MPICH and Intel write `host:2`, Hosts writes `host` on two lines.
+Nothing is ever written outside of the directory. What an earlier attempt has left is replaced. Where hosts have a
+`role`, their number may change: there it also makes discover_hosts.sh, this program again, which prints `host:slots`
+for each host that can be used now; `trainyard-agent hosts` keeps what it prints, and the files, current.
 
 Exit codes: 0 all is in place, 1 a file can't be written, 2 the variable is missing or makes no sense, 130 and 143
 ended by a signal.

@@ -214,7 +214,7 @@ mod tests {
     #[case(&with_file("/etc/mpi/trainyard-agent/"), "the program itself is there")]
     #[case(
         r#"{"directory": "/a", "files": [{"path": "/a/b", "format": "Slurm"}]}"#,
-        "unknown variant `Slurm`, expected one of `OpenMPI`, `DeepSpeed`, `MPICH`, `Intel`"
+        "unknown variant `Slurm`, expected one of `OpenMPI`, `DeepSpeed`, `MPICH`, `Intel`, `Hosts`"
     )]
     #[case(
         r#"{"directory": "/a", "hosts": [{"pattern": "a", "count": 1, "slots": 1},{"pattern": "a b", "count": 1, "slots": 1}]}"#,

@@ -82,6 +82,14 @@ fn names(directory: &Path) -> Vec<String> {
     "Intel",
     "train-launcher-0.train.ns:1\ntrain-worker-0.train.ns:4\ntrain-worker-1.train.ns:4\n"
 )]
+#[case(
+    "Hosts",
+    &format!(
+        "train-launcher-0.train.ns\n{}{}",
+        "train-worker-0.train.ns\n".repeat(4),
+        "train-worker-1.train.ns\n".repeat(4)
+    )
+)]
 fn puts_everything_in_place_also_twice(#[case] format: &str, #[case] list: &str) {
     let directory = TempDir::new().unwrap();
     let at = |name: &str| directory.path().join(name);

@@ -6,7 +6,7 @@
 
 use trainyard_api::{FieldError, HostFile, HostFileFormat, MpiAttach, RestartPolicy, RoleSpec, TrainingJob};
 
-use super::launching::{LAUNCHER, WORKER, field, options};
+use super::launching::{LAUNCHER, WORKER, field, main_of, options};
 use super::mpi::{self, Mpi};
 use super::{Attachment, Contribution, Framework, hostfiles, mounts};
 use crate::job::Job;
@@ -112,12 +112,7 @@ fn check_one_worker(job: &TrainingJob) -> Option<FieldError> {
     if job.spec.roles.get(worker)?.replicas.unwrap_or(1) != 1 {
         return None;
     }
-    let role = job.spec.roles.get(launcher)?;
-    let mut containers = role.template.spec.iter().flat_map(|pod| &pod.containers);
-    let main = match &role.container {
-        Some(main) => containers.find(|container| container.name == *main),
-        None => containers.next(),
-    }?;
+    let main = main_of(job.spec.roles.get(launcher)?)?;
     let mut words = main.command.iter().chain(&main.args).flatten();
     let calls = words.clone().any(|word| word.contains("deepspeed"));
     if !calls || words.any(|word| word.contains("--force_multi")) {

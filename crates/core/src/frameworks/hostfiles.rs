@@ -1,11 +1,13 @@
-//! Which places host files may have.
+//! Which places host files may have, and how long they may be.
 
-use trainyard_api::{FieldError, HostFile};
+use trainyard_api::{FieldError, HostFile, HostFileFormat};
 
 use crate::attach::{DIRECTORY, DISCOVERY, FILES, HOST_FILE, PROGRAM, SHELL, USABLE, directory};
 
 const MAX_FILES: usize = 8;
 const MAX_PATH: usize = 255;
+/// Of more lines the agent could not make a file within the memory that it has.
+const MAX_LINES: i64 = 50_000;
 
 /// Directories that images need as they are. A directory with host files replaces the one of the image.
 const NEEDED: &[&str] = &[
@@ -32,6 +34,23 @@ pub(super) fn check(at: &str, files: &[HostFile], identity: &str) -> Vec<FieldEr
         }
     }
     errors
+}
+
+/// What is wrong with files that have a line for each of so many processes.
+pub(super) fn check_length(at: &str, files: &[HostFile], processes: i64) -> Vec<FieldError> {
+    let each = files.iter().enumerate();
+    let too_long = each.filter(|(_, file)| file.format == HostFileFormat::Hosts && processes > MAX_LINES);
+    too_long
+        .map(|(i, _)| {
+            FieldError::new(
+                format!("{at}[{i}].format"),
+                format!(
+                    "a list of {processes} lines, one for each process, is too long: at most {MAX_LINES} are possible; give a \
+                     format that says how many processes a host may have"
+                ),
+            )
+        })
+        .collect()
 }
 
 /// What is wrong with how a path is written.

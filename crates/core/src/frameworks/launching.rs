@@ -1,7 +1,8 @@
 //! What frameworks of a launcher and workers have in common. They all start their processes as MPI does, so what a user says
 //! of one of them is told to `mpi` in its own words.
 
-use trainyard_api::{DeepspeedOptions, HorovodOptions, MpiOptions, TrainingJob};
+use k8s_openapi::api::core::v1::Container;
+use trainyard_api::{DeepspeedOptions, HorovodOptions, MpiOptions, RoleSpec, TrainingJob};
 
 /// The role that starts processes in the others.
 pub(super) const LAUNCHER: &str = "launcher";
@@ -21,6 +22,15 @@ pub(super) fn options(job: &TrainingJob) -> MpiOptions {
 /// The path of an option of the job's framework.
 pub(super) fn field(job: &TrainingJob, name: &str) -> String {
     format!("spec.framework.{}.{name}", job.spec.framework.name)
+}
+
+/// The container of a role that trains.
+pub(super) fn main_of(role: &RoleSpec) -> Option<&Container> {
+    let mut containers = role.template.spec.iter().flat_map(|pod| &pod.containers);
+    match &role.container {
+        Some(main) => containers.find(|container| container.name == *main),
+        None => containers.next(),
+    }
 }
 
 // Both are taken apart, and what is made of them is given field by field, so that a new field can't be forgotten here.

@@ -132,8 +132,35 @@ fn a_job_needs_both_roles_and_no_other() {
     "hostFiles[0].path: the directory of host files replaces that of the image, which programs need: give a directory of its \
      own, such as /job/hosts"
 )]
+#[case::a_list_without_end(
+    "slotsPerWorker: 50001, hostFiles: [{path: /job/a, format: MPICH}, {path: /job/b, format: Hosts}]",
+    "hostFiles[1].format: a list of 50001 lines, one for each process, is too long: at most 50000 are possible; give a format \
+     that says how many processes a host may have"
+)]
 fn options_are_checked(#[case] options: &str, #[case] said: &str) {
     assert_eq!(errors(&mpi(options, 1)), [format!("spec.framework.mpi.{said}")]);
+}
+
+/// Of hosts that are listed once for each process.
+#[rstest]
+#[case::said("slotsPerWorker: 50", 1000, true)]
+#[case::too_many("slotsPerWorker: 51", 1000, false)]
+#[case::with_the_launcher("slotsPerWorker: 50, launcherAsWorker: true", 1000, false)]
+#[case::by_accelerators("", 6250, true)]
+#[case::too_many_accelerators("", 6251, false)]
+fn a_list_is_as_long_as_the_agent_can_write(
+    #[case] options: &str,
+    #[case] workers: i32,
+    #[case] is_possible: bool,
+) {
+    let job = mpi(
+        &format!("hostFiles: [{{path: /job/a, format: Hosts}}], {options}"),
+        workers,
+    );
+    let job = with_main(job, "worker", |main| {
+        main.resources = Some(serde_saphyr::from_str("{limits: {amd.com/gpu: 8}}").unwrap());
+    });
+    assert_eq!(errors(&job).is_empty(), is_possible, "{:?}", errors(&job));
 }
 
 #[test]

@@ -2,11 +2,11 @@
 
 use trainyard_api::{FieldError, MpiAttach, MpiOptions, TrainingJob, names};
 
-use super::{attach, identity_directory};
+use super::{attach, identity_directory, launcher_works, slots};
 use crate::attach::{DIRECTORY, PORT};
 use crate::exec::check_account;
 use crate::frameworks::hostfiles::{self, is_within, misspelt};
-use crate::frameworks::launching::{LAUNCHER, WORKER, field, options};
+use crate::frameworks::launching::{LAUNCHER, WORKER, field, main_of, options};
 use crate::frameworks::mounts;
 
 /// What is wrong with a job.
@@ -37,6 +37,11 @@ pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
     let identity = identity_directory(&options);
     let given = options.host_files.as_deref().unwrap_or_default();
     errors.extend(hostfiles::check(&field(job, "hostFiles"), given, identity));
+    errors.extend(hostfiles::check_length(
+        &field(job, "hostFiles"),
+        given,
+        processes(job),
+    ));
     errors.extend(mounts::check(job, given, LAUNCHER, identity));
     for (i, role) in job.spec.roles.iter().enumerate() {
         if role.name == WORKER {
@@ -44,6 +49,20 @@ pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+/// How many processes the hosts may have together.
+fn processes(job: &TrainingJob) -> i64 {
+    let hosts = job.spec.roles.iter().filter(|role| {
+        let launches = role.name == LAUNCHER && launcher_works(job);
+        launches || role.name == WORKER
+    });
+    let each = hosts.map(|role| {
+        let replicas = i64::from(role.replicas.unwrap_or(1));
+        let slots = main_of(role).map_or(1, |main| slots(job, main));
+        replicas.saturating_mul(slots.into())
+    });
+    each.fold(0, i64::saturating_add)
 }
 
 /// What is wrong with where the SSH key is to be.

@@ -7,6 +7,7 @@
 mod check;
 mod env;
 
+use k8s_openapi::api::core::v1::Container;
 use trainyard_api::{
     Dependency, DependencyState, FieldError, HostFile, HostFileFormat, MpiAttach, MpiImplementation,
     MpiOptions, RestartPolicy, TrainingJob,
@@ -38,11 +39,11 @@ pub(super) fn is_launcher(job: &Job<'_>, pod: PodKey) -> bool {
     job.roles.get(pod.role).is_some_and(|role| role.name == LAUNCHER)
 }
 
-/// Processes in each pod of a role: the user's number, else one per accelerator, else one.
-fn slots(job: &Job<'_>, role: &Role<'_>) -> i32 {
-    options(job.object)
+/// Processes in each pod with a main container: the user's number, else one per accelerator, else one.
+fn slots(job: &TrainingJob, main: &Container) -> i32 {
+    options(job)
         .slots_per_worker
-        .unwrap_or_else(|| accelerators(role.main).max(1))
+        .unwrap_or_else(|| accelerators(main).max(1))
 }
 
 /// The hosts in which mpirun starts processes, in order.
@@ -54,7 +55,7 @@ pub(super) fn hosts(job: &Job<'_>, settings: &Settings) -> Vec<Hosts> {
             pattern: job.host_pattern(role, &settings.cluster_domain),
             from: 0,
             count: role.replicas,
-            slots: slots(job, role),
+            slots: slots(job.object, role.main),
             role: (role.name == WORKER && job.object.rolls()).then(|| role.name.to_owned()),
         })
         .collect()
@@ -154,7 +155,9 @@ impl Framework for Mpi {
         let shell = shell(implementation, attach(job.object)).iter();
         env.extend(shell.map(|(name, value)| (*name, (*value).to_owned())));
         if is_launcher(job, pod) {
-            let slots = job.role(WORKER).map_or(1, |(_, worker)| slots(job, worker));
+            let slots = job
+                .role(WORKER)
+                .map_or(1, |(_, worker)| slots(job.object, worker.main));
             env.extend(env::places(implementation, slots));
             if attach(job.object) == MpiAttach::Ssh {
                 let client = env::ssh_client(implementation).iter();
