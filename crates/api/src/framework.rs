@@ -123,6 +123,13 @@ pub struct MpiOptions {
     #[schemars(length(min = 2, max = 255))]
     pub ssh_auth_mount_path: Option<String>,
 
+    /// With attach Ssh: a Secret of yours with the key, in its entries `ssh-privatekey` and `ssh-publickey`, such as one of type
+    /// kubernetes.io/ssh-auth. It is never changed or deleted; pods wait as long as it is not there. Default: the operator
+    /// makes a key for this job alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub ssh_auth_secret_name: Option<String>,
+
     /// True: the launcher is the first in the list of hosts, and mpirun starts processes there too. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher_as_worker: Option<bool>,

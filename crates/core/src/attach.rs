@@ -72,7 +72,7 @@ pub(crate) fn directory(path: &str) -> &str {
 /// Gives the main container the credentials by which it knows other pods.
 pub(crate) fn identify(job: &Job<'_>, role: &Role<'_>, credentials: &Credentials, spec: &mut PodSpec) {
     let mut source = SecretVolumeSource {
-        secret_name: Some(build::secret_name(job.name, credentials.identity)),
+        secret_name: Some(credentials.secret_name(job.name)),
         // Programs run as any user.
         default_mode: Some(0o444),
         ..SecretVolumeSource::default()

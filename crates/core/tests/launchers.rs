@@ -165,6 +165,31 @@ fn horovodrun_finds_the_agent(#[case] options: &str, #[case] is_there: bool) {
     }
 }
 
+#[rstest]
+#[case(horovod("attach: Ssh, sshAuthSecretName: keys"))]
+#[case(horovod("attach: Ssh, sshAuthSecretName: keys, controller: Gloo"))]
+#[case(deepspeed("attach: Ssh, sshAuthSecretName: keys"))]
+fn the_key_may_be_in_a_secret_of_the_users(#[case] object: TrainingJob) {
+    assert_eq!(errors(&object), [""; 0]);
+    let credentials = Job::parse(&object)
+        .unwrap()
+        .framework
+        .credentials(&object)
+        .unwrap();
+    assert_eq!(
+        (credentials.made(), &*credentials.secret_name("mnist")),
+        (None, "keys")
+    );
+    for role in [LAUNCHER, WORKER] {
+        let volumes = pod(&object, role).spec.unwrap().volumes.unwrap();
+        let names: Vec<_> = volumes
+            .into_iter()
+            .filter_map(|volume| volume.secret?.secret_name)
+            .collect();
+        assert_eq!(names, ["keys"]);
+    }
+}
+
 /// horovodrun calls the image's own ssh then, and mpirun has to reach the same places in the same way.
 #[rstest]
 #[case("OpenMPI", &["K_MPI_JOB_ROLE", "OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_keep_fqdn_hostnames", "PRTE_MCA_plm_ssh_args", "PRTE_MCA_prte_keep_fqdn_hostnames"], &["OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_set_default_slots", "PRTE_MCA_prte_default_hostfile"])]
@@ -252,6 +277,10 @@ fn a_user_may_wait_longer_or_less_long() {
 #[case::a_key_without_ssh(
     deepspeed("sshAuthMountPath: /root/.ssh"),
     "spec.framework.deepspeed.sshAuthMountPath: there is a key only with attach Ssh: remove this, or set attach to Ssh"
+)]
+#[case::a_secret_without_ssh(
+    horovod("attach: Exec, sshAuthSecretName: keys"),
+    "spec.framework.horovod.sshAuthSecretName: there is a key only with attach Ssh: remove this, or set attach to Ssh"
 )]
 #[case::one_worker(
     job("deepspeed", "", 1, "deepspeed, train.py"),

@@ -219,10 +219,35 @@ spec:
     "ssh_of_another_user",
     ", sshAuthMountPath: /home/mpiuser/.ssh, implementation: Intel"
 )]
+#[case::a_secret_of_the_users(
+    "ssh_with_a_secret_of_the_users",
+    ", sshAuthSecretName: my.keys, implementation: MPICH"
+)]
 fn pods_with_ssh(#[case] name: &str, #[case] options: &str) {
     let job = mpi(&format!("attach: Ssh{options}"), 2);
     let pods = [LAUNCHER, WORKER].map(|role| serde_saphyr::to_string(&pod(&job, role)).unwrap());
     insta::assert_snapshot!(name, pods.join("---\n"));
+}
+
+/// A Secret of the user's is where the one that is made would be, and nothing else is different.
+#[rstest]
+#[case::root("")]
+#[case::another_user(", sshAuthMountPath: /home/mpiuser/.ssh")]
+fn pods_with_a_secret_of_the_users(#[case] options: &str) {
+    let made = mpi(&format!("attach: Ssh{options}"), 2);
+    let given = mpi(&format!("attach: Ssh, sshAuthSecretName: my.keys{options}"), 2);
+    assert_eq!(errors(&given), [""; 0]);
+    for role in [LAUNCHER, WORKER] {
+        let mut expected = pod(&made, role);
+        let volumes = expected.spec.as_mut().unwrap().volumes.iter_mut().flatten();
+        let mut secrets: Vec<_> = volumes.filter_map(|volume| volume.secret.as_mut()).collect();
+        assert_eq!(secrets.len(), 1);
+        assert_eq!(
+            secrets[0].secret_name.replace("my.keys".to_owned()).as_deref(),
+            Some("mnist-ssh")
+        );
+        assert_eq!(pod(&given, role), expected);
+    }
 }
 
 #[test]

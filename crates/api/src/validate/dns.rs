@@ -27,6 +27,16 @@ pub fn object_name_problem(name: &str) -> Option<String> {
     })
 }
 
+/// What keeps a name from being a DNS-1123 subdomain, if anything. Such are the names of most objects, Secrets among them.
+pub fn domain_name_problem(name: &str) -> Option<String> {
+    (!is_domain(name)).then(|| {
+        format!(
+            "must consist of at most {MAX_DOMAIN} lower-case letters, digits, '-' and '.', and start and end with a letter or \
+             digit, as must each part between dots, of at most {MAX_NAME}"
+        )
+    })
+}
+
 /// What keeps a text from being the key of a label or an annotation, if anything.
 pub fn label_key_problem(key: &str) -> Option<String> {
     let (domain, name) = match key.split_once('/') {

@@ -14,7 +14,9 @@ use std::fmt;
 
 use crate::job::TrainingJob;
 pub use change::{PROGRESS, Section, SectionContent, UPDATE_POLICY, sections};
-pub use dns::{dns_label_problem, label_key_problem, label_value_problem, object_name_problem};
+pub use dns::{
+    dns_label_problem, domain_name_problem, label_key_problem, label_value_problem, object_name_problem,
+};
 
 /// What is wrong with one field, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -23,6 +23,17 @@ const AUTHORITY: &str = "kube-root-ca.crt";
 /// Refuses volumes that there are not here, and names of objects that are not in the file.
 pub fn check(manifest: &Manifest) -> Result<()> {
     let mut errors = Vec::new();
+    let framework = manifest.job.pointer("/spec/framework").and_then(Value::as_object);
+    for (name, options) in framework.into_iter().flatten() {
+        errors.extend(missing(
+            manifest,
+            "spec.framework",
+            Some(options),
+            name,
+            "Secret",
+            "sshAuthSecretName",
+        ));
+    }
     let roles = manifest.job.pointer("/spec/roles").and_then(Value::as_array);
     for (r, role) in roles.into_iter().flatten().enumerate() {
         let path = format!("spec.roles[{r}].template.spec");
@@ -129,6 +140,22 @@ mod tests {
             }],
         }));
         assert_eq!(said, "");
+    }
+
+    #[test]
+    fn a_key_that_the_job_is_to_use_is_in_the_file() {
+        let job = json!({"spec": {"framework": {"name": "mpi", "mpi": {"attach": "Ssh", "sshAuthSecretName": "keys"}}}});
+        let mut manifest = Manifest {
+            job,
+            ..Manifest::default()
+        };
+        let said = check(&manifest).unwrap_err().to_string();
+        assert!(
+            said.contains("spec.framework.mpi.sshAuthSecretName: there is no Secret \"keys\" in the file"),
+            "{said}"
+        );
+        manifest.companions = vec![json!({"kind": "Secret", "metadata": {"name": "keys"}})];
+        assert!(check(&manifest).is_ok());
     }
 
     #[test]

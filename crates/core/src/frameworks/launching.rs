@@ -42,6 +42,7 @@ fn of_horovod(options: HorovodOptions) -> MpiOptions {
         slots_per_worker,
         attach,
         ssh_auth_mount_path,
+        ssh_auth_secret_name,
         launcher_as_worker,
         host_files,
     } = options;
@@ -50,6 +51,7 @@ fn of_horovod(options: HorovodOptions) -> MpiOptions {
         slots_per_worker,
         attach,
         ssh_auth_mount_path,
+        ssh_auth_secret_name,
         launcher_as_worker,
         host_files,
     }
@@ -60,6 +62,7 @@ fn of_deepspeed(options: DeepspeedOptions) -> MpiOptions {
         slots_per_worker,
         attach,
         ssh_auth_mount_path,
+        ssh_auth_secret_name,
         host_files,
     } = options;
     MpiOptions {
@@ -68,6 +71,7 @@ fn of_deepspeed(options: DeepspeedOptions) -> MpiOptions {
         slots_per_worker,
         attach,
         ssh_auth_mount_path,
+        ssh_auth_secret_name,
         launcher_as_worker: None,
         host_files,
     }

@@ -18,6 +18,7 @@ use serde::Serialize;
 use trainyard_api::{Dependency, FieldError, HostFile, RestartPolicy, RoleSpec, TrainingJob};
 
 use crate::attach::{SILENCE, SILENCES};
+use crate::build;
 use crate::exec::ExecRight;
 use crate::job::{Job, Role};
 use crate::plan::{PodKey, ServiceKey};
@@ -103,7 +104,7 @@ pub trait Framework: Sync {
         self.base().is_none_or(Framework::resizes)
     }
 
-    /// The credentials by which the pods of a job know each other, which must exist before them. Default: none.
+    /// The credentials by which the pods of a job know each other, without which none of them starts. Default: none.
     fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
         self.base()?.credentials(job)
     }
@@ -193,6 +194,24 @@ pub struct Credentials {
     pub directory: String,
     /// The role that starts programs in the others: as long as its pods run, the job may come to its end.
     pub caller: &'static str,
+    /// The Secret of the user's in which they are. `None`: one is made for the job.
+    pub given: Option<String>,
+}
+
+impl Credentials {
+    /// The name of the Secret in which they are.
+    pub fn secret_name(&self, job: &str) -> String {
+        match &self.given {
+            Some(name) => name.clone(),
+            None => build::secret_name(job, self.identity),
+        }
+    }
+
+    /// What the Secret holds that is made for the job and kept the same for all of its pods. One of the user's is the user's
+    /// affair: nobody makes it, looks for it or asks whose it is.
+    pub fn made(&self) -> Option<Identity> {
+        self.given.is_none().then_some(self.identity)
+    }
 }
 
 /// By what the pods of a job know each other.

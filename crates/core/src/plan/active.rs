@@ -314,8 +314,7 @@ fn is_pod(action: &Action) -> bool {
 
 /// Sees to the Secret that pods need which are to be created. While there are none to create, nobody asks for it.
 fn missing_secret(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> {
-    let credentials = job.framework.credentials(job.object);
-    let identity = credentials?.identity;
+    let identity = job.framework.credentials(job.object)?.made()?;
     let needed = plan.actions.iter().chain(&plan.after).any(is_pod);
     (needed && view.secret != SecretState::There(identity)).then(|| {
         if refused::is_held(view) {

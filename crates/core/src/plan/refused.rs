@@ -5,7 +5,6 @@ use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason,
 
 use super::{Action, Note, Objection, Plan, PodKey, finished, note};
 use crate::build;
-use crate::frameworks::Credentials;
 use crate::job::Job;
 use crate::restart;
 use crate::status::{condition, forbidden_changes, given_up, set_condition, write};
@@ -73,7 +72,8 @@ pub(super) fn conflict(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
 
 /// Pods that run have a Secret that is gone: those that are made now, with another, could not talk to them.
 pub(super) fn estranged(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
-    let Credentials { identity, caller, .. } = job.framework.credentials(job.object)?;
+    let credentials = job.framework.credentials(job.object)?;
+    let (identity, caller) = (credentials.made()?, credentials.caller);
     if view.secret != SecretState::Gone(identity) || !is_held(view) {
         return None;
     }
@@ -146,7 +146,8 @@ fn needs(job: &Job<'_>, conflict: &Conflict) -> bool {
         "Secret" => job
             .framework
             .credentials(job.object)
-            .is_some_and(|credentials| build::secret_name(job.name, credentials.identity) == *name),
+            .and_then(|credentials| credentials.made())
+            .is_some_and(|identity| build::secret_name(job.name, identity) == *name),
         "ServiceAccount" | "Role" | "RoleBinding" => {
             job.framework.exec(job).is_some() && names::mpi_account(job.name) == *name
         }

@@ -19,6 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
 use trainyard_core::exec;
+use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::{Action, Note, Plan, PodKey, StatusWrite, plan};
 use trainyard_core::view::{
@@ -375,8 +376,10 @@ impl World {
         let job = Job::parse(&self.job).unwrap();
         let pod = build::pod(&job, &self.settings, key).unwrap();
         let needed = pod.spec.as_ref().unwrap().volumes.iter().flatten();
-        let mut needed = needed.filter_map(|volume| volume.secret.as_ref());
-        if needed.next().is_some() {
+        let made = Identity::ALL.map(|identity| build::secret_name(job.name, identity));
+        let mut needed = needed.filter_map(|volume| volume.secret.as_ref()?.secret_name.as_ref());
+        // Those of users are theirs.
+        if needed.any(|name| made.contains(name)) {
             assert!(self.secret, "a pod before its Secret");
             let others = self.pods.iter().filter(|row| is_alive(row));
             let theirs = others.filter_map(|row| self.secrets.get(&*row.uid));

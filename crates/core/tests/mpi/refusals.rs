@@ -16,6 +16,46 @@ fn where_the_key_is_is_checked(#[case] options: &str, #[case] said: &str) {
     );
 }
 
+#[rstest]
+#[case::without_ssh(
+    "",
+    "keys",
+    "there is a key only with attach Ssh: remove this, or set attach to Ssh"
+)]
+#[case::with_exec(
+    "attach: Exec, ",
+    "keys",
+    "there is a key only with attach Ssh: remove this, or set attach to Ssh"
+)]
+#[case::no_name(
+    "attach: Ssh, ",
+    "Keys",
+    "must consist of at most 253 lower-case letters, digits, '-' and '.', and start and end with a letter or digit, as must \
+     each part between dots, of at most 63"
+)]
+fn a_secret_of_the_users_is_checked(#[case] options: &str, #[case] name: &str, #[case] said: &str) {
+    let job = mpi(&format!("{options}sshAuthSecretName: {name}"), 1);
+    assert_eq!(
+        errors(&job),
+        [format!("spec.framework.mpi.sshAuthSecretName: {said}")]
+    );
+}
+
+#[rstest]
+#[case("keys", true)]
+#[case("0.keys-of.team", true)]
+#[case("''", false)]
+#[case("keys.", false)]
+#[case("a/b", false)]
+#[case("../keys", false)]
+#[case(&"k".repeat(64), false)]
+#[case(&["k"; 127].join("."), true)]
+#[case(&["k"; 128].join("."), false)]
+fn a_secret_of_the_users_has_a_name_that_a_secret_can_have(#[case] name: &str, #[case] is_one: bool) {
+    let job = mpi(&format!("attach: Ssh, sshAuthSecretName: {name}"), 1);
+    assert_eq!(errors(&job).is_empty(), is_one, "{:?}", errors(&job));
+}
+
 #[test]
 fn with_exec_the_launcher_has_no_account_of_somebody_else() {
     let said = "with attach Exec the launcher has an account of this job alone, and to give another one the same right would be to \

@@ -4,7 +4,7 @@ use rstest::rstest;
 use trainyard_api::RestartPolicy::Never;
 use trainyard_api::{JobPhase, TrainingJob};
 use trainyard_core::plan::Action;
-use trainyard_core::view::SecretState;
+use trainyard_core::view::{Conflict, SecretState};
 
 use crate::common::World;
 use crate::common::jobs::{Change, mpi, with_agent};
@@ -253,6 +253,69 @@ fn with_ssh_it_is_the_same() {
     world.settle();
     assert_eq!(world.phase(), Some(JobPhase::Running));
     assert_eq!(world.log.secrets, ["mnist-ssh", "mnist-ssh"]);
+}
+
+const OWN: &str = "attach: Ssh, sshAuthSecretName: keys";
+
+/// The world has no Secret that pods could wait for, and nobody notices.
+#[test]
+fn one_of_the_users_is_neither_made_nor_looked_for() {
+    let mut world = running(mpi(OWN, 2));
+    assert_eq!(world.writes(), 3 + 1 + 2, "pods, Service, two states");
+    world.evict("mnist-worker-0");
+    world.settle();
+    world.fail(LAUNCHER, 1);
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.condition("Accepted")),
+        (Some(JobPhase::Running), "True Valid".to_owned())
+    );
+    assert_eq!(world.all(), names(ALL));
+    assert_eq!((world.log.secrets.len(), world.log.found), (0, 0));
+    assert_eq!(world.restarts(), (1, 1), "nothing else is started anew");
+}
+
+/// What an operator knows of the Secret that it had made says nothing of the user's.
+#[test]
+fn a_job_may_go_over_to_one_of_the_users_while_it_is_suspended() {
+    let mut world = robbed(mpi("attach: Ssh", 2));
+    world.evict("mnist-worker-0");
+    world.settle();
+    assert!(matches!(world.known_secret, SecretState::Gone(_)));
+    world.suspend(true);
+    world.settle();
+    world.edit(|spec| spec.framework = mpi(OWN, 2).spec.framework);
+    world.suspend(false);
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.condition("Accepted")),
+        (Some(JobPhase::Running), "True Valid".to_owned())
+    );
+    world.evict("mnist-worker-0");
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.all()),
+        (Some(JobPhase::Running), names(ALL))
+    );
+    assert_eq!((world.log.secrets.len(), world.log.found), (1, 1), "as before");
+}
+
+/// The name of the Secret that would be made is taken, and nothing is wrong with that.
+#[test]
+fn a_name_that_is_not_needed_may_be_somebody_elses() {
+    let mut world = World::new(mpi(OWN, 2));
+    world.settings = with_agent();
+    world.taken.push("mnist-ssh".to_owned());
+    world.settle();
+    assert_eq!(world.phase(), Some(JobPhase::Running));
+    world.conflicts.push(Conflict {
+        kind: "Secret",
+        name: "mnist-ssh".to_owned(),
+        owner: "nobody".to_owned(),
+    });
+    world.settle();
+    assert_eq!(world.condition("Accepted"), "True Valid");
+    assert_eq!(world.phase(), Some(JobPhase::Running));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Which MPI jobs are refused.
 
+use trainyard_api::validate::domain_name_problem;
 use trainyard_api::{FieldError, MpiAttach, MpiOptions, TrainingJob, names};
 
 use super::{attach, identity_directory, launcher_works, slots};
@@ -65,19 +66,33 @@ fn processes(job: &TrainingJob) -> i64 {
     each.fold(0, i64::saturating_add)
 }
 
-/// What is wrong with where the SSH key is to be.
-fn check_ssh(job: &TrainingJob, options: &MpiOptions) -> Option<FieldError> {
-    let path = options.ssh_auth_mount_path.as_deref()?;
-    let problem = if options.attach != Some(MpiAttach::Ssh) {
-        Some("there is a key only with attach Ssh: remove this, or set attach to Ssh".to_owned())
-    } else if is_within(path, DIRECTORY) || is_within(DIRECTORY, path) {
-        Some(format!(
-            "{DIRECTORY} is for what MPI needs: give the directory .ssh of a user"
-        ))
-    } else {
-        misspelt(path)
-    };
-    problem.map(|problem| FieldError::new(field(job, "sshAuthMountPath"), problem))
+/// What is wrong with where the SSH key is, and where it is to be.
+fn check_ssh(job: &TrainingJob, options: &MpiOptions) -> Vec<FieldError> {
+    let has_key = options.attach == Some(MpiAttach::Ssh);
+    let without = || "there is a key only with attach Ssh: remove this, or set attach to Ssh".to_owned();
+    let path = options.ssh_auth_mount_path.as_deref().and_then(|path| {
+        if !has_key {
+            Some(without())
+        } else if is_within(path, DIRECTORY) || is_within(DIRECTORY, path) {
+            Some(format!(
+                "{DIRECTORY} is for what MPI needs: give the directory .ssh of a user"
+            ))
+        } else {
+            misspelt(path)
+        }
+    });
+    let secret = options.ssh_auth_secret_name.as_deref().and_then(|name| {
+        if has_key {
+            domain_name_problem(name)
+        } else {
+            Some(without())
+        }
+    });
+    let problems = [("sshAuthMountPath", path), ("sshAuthSecretName", secret)];
+    problems
+        .into_iter()
+        .filter_map(|(name, problem)| Some(FieldError::new(field(job, name), problem?)))
+        .collect()
 }
 
 /// What is wrong with the workers.

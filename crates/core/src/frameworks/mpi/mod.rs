@@ -218,14 +218,17 @@ impl Framework for Mpi {
 
     fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
         let options = options(job);
+        let directory = identity_directory(&options).to_owned();
+        let (identity, given) = match options.attach.unwrap_or_default() {
+            MpiAttach::Agent => (Identity::Certificate, None),
+            MpiAttach::Ssh => (Identity::SshKey, options.ssh_auth_secret_name),
+            MpiAttach::Exec => return None,
+        };
         Some(Credentials {
-            identity: match options.attach.unwrap_or_default() {
-                MpiAttach::Agent => Identity::Certificate,
-                MpiAttach::Ssh => Identity::SshKey,
-                MpiAttach::Exec => return None,
-            },
-            directory: identity_directory(&options).to_owned(),
+            identity,
+            directory,
             caller: LAUNCHER,
+            given,
         })
     }
 
