@@ -171,11 +171,8 @@ fn horovodrun_finds_the_agent(#[case] options: &str, #[case] is_there: bool) {
 #[case(deepspeed("attach: Ssh, sshAuthSecretName: keys"))]
 fn the_key_may_be_in_a_secret_of_the_users(#[case] object: TrainingJob) {
     assert_eq!(errors(&object), [""; 0]);
-    let credentials = Job::parse(&object)
-        .unwrap()
-        .framework
-        .credentials(&object)
-        .unwrap();
+    let job = Job::parse(&object).unwrap();
+    let credentials = job.framework.credentials(&object).unwrap();
     assert_eq!(
         (credentials.made(), &*credentials.secret_name("mnist")),
         (None, "keys")

@@ -1,4 +1,4 @@
-//! What the pods of MPI jobs look like, and, in a file of their own, which jobs are refused.
+//! What the pods of MPI jobs look like, and, in files of their own, which jobs and which variables are refused.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail tests")]
 
@@ -7,6 +7,8 @@
 mod jobs;
 #[path = "mpi/refusals.rs"]
 mod refusals;
+#[path = "mpi/variables.rs"]
+mod variables;
 
 use std::collections::BTreeMap;
 
