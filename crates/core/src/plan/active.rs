@@ -16,7 +16,7 @@ use crate::build;
 use crate::deduce;
 use crate::exec;
 use crate::job::Job;
-use crate::status::{fingerprints, given_up, has_run, root_cause, set_condition, time, write};
+use crate::status::{condition, fingerprints, given_up, has_run, root_cause, set_condition, time, write};
 use crate::view::{SecretState, View};
 
 pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Plan {
@@ -161,7 +161,9 @@ fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) -> Opt
         .and_then(|status| status.observed_generation);
     // Operators of former versions wrote no rules. What they accepted and is unchanged is what the pods were made from.
     let unwritten = status.accepted_spec.is_empty() || status.accepted_rules.is_none();
-    if seen != view.job.metadata.generation || unwritten {
+    // A generation that something stood against has been seen, and was not accepted.
+    let accepted = condition(status, ConditionType::Accepted, true).is_some();
+    if seen != view.job.metadata.generation || unwritten || !accepted {
         status.accepted_spec = fingerprints(job.object);
         status.accepted_rules = Some(job.rules());
     }

@@ -4,6 +4,7 @@ use rstest::rstest;
 use trainyard_api::JobPhase::{self, Failed, Running, Scaling, Succeeded};
 use trainyard_api::RestartPolicy::{self, Always, Never, OnFailure};
 use trainyard_api::{RolePhase, TrainingJob};
+use trainyard_core::view::SecretState;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, mpi, pytorch, role, with_agent, workers};
@@ -109,6 +110,49 @@ fn a_pod_that_is_lost_after_the_role_has_grown_counts_as_any() {
     world.settle();
     assert_eq!(world.phase(), Some(Failed));
     assert_eq!(world.role("worker").reason.as_deref(), Some("PodMissing"));
+}
+
+/// What stood against the new size goes away by itself, and nobody edits the job again.
+#[rstest]
+#[case::a_name_was_taken(
+    |world: &mut World| world.taken.push("mnist-worker-2".to_owned()),
+    |world: &mut World| world.free_names()
+)]
+#[case::there_was_no_agent(
+    |world: &mut World| world.settings.agent = None,
+    |world: &mut World| world.settings = with_agent()
+)]
+#[case::the_secret_was_gone(
+    |world: &mut World| world.secret = false,
+    |world: &mut World| (world.secret, world.known_secret) = (true, SecretState::Unknown)
+)]
+fn a_size_that_was_objected_to_counts_once_it_is_accepted(
+    #[case] object: fn(&mut World),
+    #[case] lift: fn(&mut World),
+) {
+    let mut world = World::new(
+        mpi("", 2)
+            .rolls()
+            .role("worker", |role| role.restart_policy = Some(Never)),
+    );
+    world.settings = with_agent();
+    world.settle();
+    object(&mut world);
+    resize(&mut world, 3);
+    world.settle();
+    assert!(
+        world.condition("Accepted").starts_with("False "),
+        "it is objected to"
+    );
+    assert_eq!(world.status().accepted_rules.unwrap().roles[1].replicas, 2);
+    lift(&mut world);
+    world.settle();
+    assert_eq!((world.phase(), world.pods.len()), (Some(Running), 4));
+    assert_eq!(world.condition("Accepted"), "True Valid");
+    assert_eq!(world.status().accepted_rules.unwrap().roles[1].replicas, 3);
+    world.vanish("mnist-worker-2");
+    world.settle();
+    assert_eq!(world.phase(), Some(Failed), "it is one of them");
 }
 
 #[test]
