@@ -167,6 +167,11 @@ pub(crate) fn assess<'a>(
         let this = look.this;
         all.roles.push(this);
     }
+    if attempt != Attempt::GoesOn {
+        // Also those that are too many, or whose end is counted: as long as one is there, none is made.
+        let runs = view.pods.iter().filter(|row| row.may_run());
+        all.given_up = runs.filter_map(|row| removal(row, view.node(row))).collect();
+    }
     all
 }
 
@@ -297,10 +302,7 @@ impl<'a> Look<'a, '_> {
             {
                 self.ended(key, row, End::Estranged);
             }
-            None if self.attempt != Attempt::GoesOn => {
-                self.this.tally.terminating += 1;
-                self.all.given_up.extend(removal(row, node));
-            }
+            None if self.attempt != Attempt::GoesOn => self.this.tally.terminating += 1,
             None if row.terminating => self.leaving(key, row),
             None => self.live(key, row, node),
         }

@@ -178,6 +178,13 @@ pub struct PodRow {
     pub trouble: Option<Box<Trouble>>,
 }
 
+impl PodRow {
+    /// Whether it runs, or is about to.
+    pub(crate) fn may_run(&self) -> bool {
+        !matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+}
+
 /// A pod's phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodPhase {

@@ -95,8 +95,7 @@ pub(super) fn estranged(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
 
 /// Whether pods run, or are about to, which have the Secret that was there when they were made.
 pub(super) fn is_held(view: &View<'_>) -> bool {
-    let ended = |row: &PodRow| matches!(row.phase, PodPhase::Succeeded | PodPhase::Failed);
-    view.pods.iter().any(|row| !ended(row))
+    view.pods.iter().any(PodRow::may_run)
 }
 
 /// The pod that runs and starts programs in others. As long as it does, the job may well come to its end.

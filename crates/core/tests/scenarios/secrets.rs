@@ -2,12 +2,12 @@
 
 use rstest::rstest;
 use trainyard_api::RestartPolicy::Never;
-use trainyard_api::{JobPhase, TrainingJob};
+use trainyard_api::{JobPhase, NodeDownPolicy, TrainingJob};
 use trainyard_core::plan::Action;
-use trainyard_core::view::{Conflict, SecretState};
+use trainyard_core::view::{Conflict, NodeState, SecretState};
 
 use crate::common::World;
-use crate::common::jobs::{Change, mpi, with_agent};
+use crate::common::jobs::{Change, mpi, role, with_agent};
 use crate::crashes::at_every_write;
 use crate::mpi::{ALL, LAUNCHER, names, running};
 
@@ -160,6 +160,42 @@ fn a_large_job_starts_anew_too() {
         (Some(JobPhase::Running), (1, 0))
     );
     assert_eq!(world.log.pods.len(), 2 * 601);
+}
+
+/// Each of them would be a stranger to those that are made now, and would keep these from being made.
+#[rstest]
+#[case::it_is_one_too_many(|world: &mut World| {
+    world.edit(|spec| role(spec, "worker").replicas = Some(1));
+    world.settle();
+}, 1)]
+#[case::its_node_is_down(|world: &mut World| world.node("node-9", NodeState::Down), 2)]
+#[case::its_node_is_down_and_that_is_counted(|world: &mut World| {
+    world.node("node-9", NodeState::Down);
+    world.settle();
+}, 2)]
+fn no_pod_that_runs_is_left_behind_when_all_start_anew(
+    #[case] comes_to: fn(&mut World),
+    #[case] workers: usize,
+) {
+    let job = mpi("", 2).rolls().role("worker", |role| {
+        role.node_down_policy = Some(NodeDownPolicy::Fail)
+    });
+    let mut world = robbed(job);
+    world.run_on("mnist-worker-1", "node-9");
+    world.evict("mnist-worker-0");
+    world.settle();
+    assert_eq!(world.condition("Accepted"), "False SecretMissing");
+    comes_to(&mut world);
+    world.fail(LAUNCHER, 1);
+    world.settle();
+    // What ran there has ended.
+    world.node("node-9", NodeState::Gone);
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.condition("Accepted")),
+        (Some(JobPhase::Running), "True Valid".to_owned())
+    );
+    assert_eq!((world.pods.len(), world.log.secrets.len()), (1 + workers, 2));
 }
 
 #[test]
