@@ -63,7 +63,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
             .and_then(|cause| cause::held_until(job, view, &seen, &cause));
         if held.is_some() {
             return Plan {
-                wake_at: earliest([held, deadline]),
+                wake_at: earliest([held, deadline.filter(|at| *at > view.now)]),
                 ..Plan::default()
             };
         }

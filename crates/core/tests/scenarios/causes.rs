@@ -120,6 +120,27 @@ fn a_launcher_whose_workers_seem_to_run_is_waited_for_once_and_without_a_write()
     assert_eq!(world.phase(), Some(Failed));
 }
 
+/// A time that has come is no time to wake at: the operator would look ten times a second.
+#[test]
+fn a_deadline_that_comes_while_an_end_is_held_is_not_waited_for() {
+    let job = mpi("", 2)
+        .role("launcher", |role| role.restart_policy = Some(Never))
+        .run(|run| run.active_deadline_seconds = Some(60));
+    let mut world = World::new(job);
+    world.settings = with_agent();
+    world.settle_without_waiting();
+    world.tick(58);
+    world.fail(LAUNCHER, 1);
+    world.reconcile();
+    world.tick(2);
+    let plan = world.reconcile();
+    let left = plan.wake_at.unwrap().duration_since(world.now);
+    assert_eq!(left, SignedDuration::from_secs(1));
+    world.tick(1);
+    world.reconcile();
+    assert_eq!(world.condition("Failed"), "True RolesFailed");
+}
+
 /// A node whose clock is ahead would have the job wait for it.
 #[test]
 fn an_end_in_the_future_is_not_waited_for() {
