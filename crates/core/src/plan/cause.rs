@@ -63,10 +63,9 @@ pub(super) fn held_until(
     };
     let is_told = forgiven(seen).iter().any(|end| needed(end.key.role));
     // Pods that have gone are forgotten unless a status is written that was computed with them.
-    let waits = matches!(cause.end, End::Failure(_))
-        && view.departed.is_empty()
-        && !is_told
-        && seen.roles.iter().enumerate().any(runs);
+    let stays = cause.row.is_some_and(|row| !row.terminating) && view.departed.is_empty();
+    let waits =
+        matches!(cause.end, End::Failure(_)) && stays && !is_told && seen.roles.iter().enumerate().any(runs);
     waits.then_some(until)
 }
 

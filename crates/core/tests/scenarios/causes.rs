@@ -141,6 +141,20 @@ fn a_deadline_that_comes_while_an_end_is_held_is_not_waited_for() {
     assert_eq!(world.condition("Failed"), "True RolesFailed");
 }
 
+/// When it is gone, nothing tells that it had failed.
+#[test]
+fn the_end_of_a_pod_that_is_on_its_way_out_is_not_held() {
+    let mut world = World::new(mpi("", 2).backoff_limit(0));
+    world.settings = with_agent();
+    world.settle();
+    world.fail(LAUNCHER, 1);
+    world.ask_to_go(LAUNCHER);
+    world.reconcile();
+    world.kubelets_remove();
+    world.settle();
+    assert_eq!(world.condition("Failed"), "True BackoffLimitExceeded");
+}
+
 /// A node whose clock is ahead would have the job wait for it.
 #[test]
 fn an_end_in_the_future_is_not_waited_for() {
