@@ -9,6 +9,7 @@ use trainyard_api::{JobPhase, Progress, RolePhase, TrainingJob, TrainingJobStatu
 
 use crate::assess::{Assessment, Attempt, assess};
 use crate::depends::{self, Awaited, Outlook};
+use crate::dialect;
 use crate::job::{Job, Role};
 use crate::plan::roles;
 use crate::view::{PodPhase, View};
@@ -36,9 +37,15 @@ pub fn place(job: &TrainingJob, pod: &str) -> Option<(usize, i32)> {
     let rest = pod
         .strip_prefix(job.metadata.name.as_deref()?)?
         .strip_prefix('-')?;
-    let (role, index) = rest.rsplit_once('-')?;
+    let is_single = |role: &str| dialect::is_single(dialect::of(job), role);
+    let (role, index) = if is_single(rest) {
+        (rest, 0)
+    } else {
+        let (role, index) = rest.rsplit_once('-').filter(|(role, _)| !is_single(role))?;
+        (role, index.parse().ok()?)
+    };
     let position = job.spec.roles.iter().position(|known| known.name == role)?;
-    Some((position, index.parse().ok()?))
+    Some((position, index))
 }
 
 /// A role at one moment.

@@ -11,7 +11,7 @@ use rstest::rstest;
 use trainyard_api::{Dialect, TrainingJob};
 use trainyard_core::job::Job;
 use trainyard_core::plan::PodKey;
-use trainyard_core::{admission, build};
+use trainyard_core::{admission, build, observe};
 
 const LAUNCHER: PodKey = PodKey { role: 0, index: 0 };
 const WORKER: PodKey = PodKey { role: 1, index: 1 };
@@ -36,8 +36,15 @@ fn names_lead_to_pods_and_back(#[case] dialect: Dialect, #[case] launcher: &str,
     assert_eq!(job.pod_name(LAUNCHER), launcher);
     assert_eq!(job.pod_name(WORKER), "mnist-worker-1");
     for key in job.keys() {
-        assert_eq!(job.key(&job.pod_name(key)), Some(key));
+        let name = job.pod_name(key);
+        assert_eq!(job.key(&name), Some(key));
+        assert_eq!(
+            observe::place(job.object, &name),
+            Some((key.role, key.index)),
+            "who speaks for the job"
+        );
     }
+    assert_eq!(observe::place(job.object, nobody), None);
     for name in [
         nobody,
         "mnist-worker",
