@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::{TrainingJob, TrainingJobStatus};
-use trainyard_core::plan::{Action, Plan, StatusWrite, plan};
+use trainyard_core::plan::{Plan, StatusWrite, plan};
 use trainyard_core::view::{Conflict, SecretState, View};
 
 use crate::act::{Class, Failure, Hands, Target};
@@ -161,14 +161,13 @@ impl Reconciler {
         self.hurry(target, memory, &mut plan, &mut progress, started);
         if !plan.actions.is_empty() {
             work.place = None;
-            let created = plan.actions.iter().any(Action::creates);
             let done = if work.did_just(&plan.actions) {
                 ineffective(plan.actions)
             } else {
                 Box::pin(self.hands.act(target, &job, plan.actions)).await
             };
             work.acted |= done.acted > 0;
-            self.judge(target, &job.metadata, memory, &pauses, created, done, work)?;
+            self.judge(target, &job.metadata, memory, &pauses, done, work)?;
             return Ok(None);
         }
         if let Some(wake) = plan.wake_at {
@@ -343,11 +342,10 @@ impl Reconciler {
             let Snapshot {
                 job, memory, pauses, ..
             } = *known;
-            let created = plan.after.iter().any(Action::creates);
             let done = Box::pin(self.hands.act(target, &job, plan.after)).await;
             // Another look will tell when what failed is to be tried again.
             progress.acted = true;
-            self.judge(target, &job.metadata, memory, &pauses, created, done, work)?;
+            self.judge(target, &job.metadata, memory, &pauses, done, work)?;
         }
         Ok(progress.verdict())
     }

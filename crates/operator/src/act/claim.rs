@@ -5,7 +5,7 @@ use trainyard_api::names::{ANNOTATION_START, LABEL_JOB, LABEL_MANAGED_BY, MANAGE
 use trainyard_core::build;
 use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
-use trainyard_core::plan::PodKey;
+use trainyard_core::plan::{Action, PodKey};
 use trainyard_core::view::{Conflict, SecretState};
 
 use super::request::{Answer, Path, request};
@@ -223,6 +223,17 @@ impl Child {
     /// The kind of a name.
     fn of(kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|child| child.kind() == kind)
+    }
+
+    /// What an action creates, or finds.
+    pub(super) const fn made_by(action: &Action) -> Option<Self> {
+        match action {
+            Action::CreatePod(_) => Some(Self::Pod),
+            Action::CreateService(_) => Some(Self::Service),
+            Action::CreateSecret(_) | Action::FindSecret(_) => Some(Self::Secret),
+            Action::Grant => Some(Self::Role),
+            _ => None,
+        }
     }
 
     /// What is read of one that exists: of a Secret never what it holds.

@@ -8,6 +8,7 @@ mod grant;
 pub(crate) mod request;
 mod status;
 
+use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 use futures::future::{Fuse, FusedFuture};
@@ -64,6 +65,8 @@ pub struct Target<'a> {
 pub struct Done {
     /// How many were carried out.
     pub acted: usize,
+    /// The kinds of children that were created, or found.
+    pub taken: HashSet<&'static str>,
     /// Whether something is in the way that belongs to somebody else.
     pub conflict: bool,
     /// The gravest of the failures to create children, or that nothing may be written any more.
@@ -83,6 +86,7 @@ impl Done {
         match result {
             Ok(()) => {
                 self.acted += 1;
+                self.taken.extend(Child::made_by(&action).map(Child::kind));
                 // A pod that is on its way out stays there until its finalizers are gone, however often it is asked.
                 if matches!(action, Action::DeletePod { force: true, .. }) {
                     self.tried.push((action, None));

@@ -175,4 +175,6 @@ pub struct Hold {
     pub failures: u32,
     /// The generation of the job: a change of the spec ends the pause.
     pub generation: Option<i64>,
+    /// The kind of the child that was not taken: that others are says nothing about it.
+    pub kind: Option<&'static str>,
 }

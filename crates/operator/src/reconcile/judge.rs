@@ -16,17 +16,12 @@ const UNSURE: Duration = Duration::from_secs(1);
 
 impl Reconciler {
     /// Judges what became of actions. What failed is tried again after a pause, while the rest of the job goes on.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what is known of a job, and what was done"
-    )]
     pub(super) fn judge(
         &self,
         target: Target<'_>,
         job: &ObjectMeta,
         memory: Memory,
         pauses: &Pauses,
-        created: bool,
         done: Done,
         work: &mut Work,
     ) -> Result<(), Failure> {
@@ -49,8 +44,7 @@ impl Reconciler {
                 }
                 self.hold(target, job, memory, failure, done.refusal)?;
             }
-            None if created => self.taken(target, memory),
-            None => {}
+            None => self.taken(target, job, memory, &done.taken),
         }
         Ok(())
     }

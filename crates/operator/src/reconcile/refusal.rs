@@ -1,5 +1,6 @@
 //! Children that the server does not take: told to the user, and tried again seldom.
 
+use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
@@ -52,6 +53,7 @@ impl Reconciler {
             until: now + pause.max(asked.unwrap_or_default()),
             failures,
             generation: job.generation,
+            kind: refusal.as_ref().map(|refusal| refusal.kind),
         };
         self.index.remember(target.uid, |memory| memory.hold = Some(hold));
         let passing = !matches!(
@@ -94,14 +96,27 @@ impl Reconciler {
         }
     }
 
-    /// Notes that children were taken.
-    pub(super) fn taken(&self, target: Target<'_>, memory: Memory) {
-        if memory.hold.is_some() || memory.told.is_some() {
+    /// Notes that children of some kinds were taken.
+    pub(super) fn taken(
+        &self,
+        target: Target<'_>,
+        job: &ObjectMeta,
+        memory: Memory,
+        kinds: &HashSet<&'static str>,
+    ) {
+        let holds = memory.hold.is_some() || memory.told.is_some();
+        if holds && is_over(memory.hold, job.generation, kinds) {
             self.index
                 .remember(target.uid, |memory| (memory.hold, memory.told) = (None, None));
             self.index.refuse(target.uid, None);
         }
     }
+}
+
+/// Whether a pause is over because children of some kinds were taken. A Secret is found before every try to create pods.
+fn is_over(hold: Option<Hold>, generation: Option<i64>, kinds: &HashSet<&'static str>) -> bool {
+    let says = |hold: Hold| hold.kind.is_none_or(|kind| kinds.contains(kind));
+    !kinds.is_empty() && hold.is_none_or(|hold| says(hold) || hold.generation != generation)
 }
 
 /// Until when children are not to be created.
@@ -143,9 +158,16 @@ mod tests {
             until: now + FORMER.base,
             failures: 1,
             generation: Some(1),
+            kind: Some("Pod"),
         };
         assert_eq!(held(Some(hold), Some(1), now), Some(hold.until));
         assert_eq!(held(Some(hold), Some(2), now), None);
         assert_eq!(held(Some(hold), Some(1), hold.until), None);
+        let over = |generation, kind| is_over(Some(hold), Some(generation), &HashSet::from_iter(kind));
+        assert!(over(1, Some("Pod")) && !over(1, Some("Secret")) && !over(2, None));
+        assert!(
+            over(2, Some("Secret")),
+            "of the kind that was not taken there may be none any more"
+        );
     }
 }

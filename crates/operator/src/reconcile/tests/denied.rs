@@ -2,6 +2,7 @@
 
 use http::Method;
 
+use super::identity::{mpi, with_agent};
 use super::server::left_by_a_former_job;
 use super::*;
 
@@ -121,6 +122,33 @@ async fn a_job_says_that_it_waits_for_a_pod_of_a_former_one() {
     tokio::time::advance(STATUS_INTERVAL).await;
     operator.settle().await;
     assert_eq!(operator.server.status()["roles"][0]["reason"], Value::Null);
+    let server = operator.end().await;
+    let writes = server.writes.lock().unwrap();
+    let told = writes
+        .iter()
+        .filter(|(_, _, body)| body["reason"] == "CreateFailed");
+    assert_eq!(told.count(), 1, "one event");
+}
+
+/// Before every try the Secret is found, which says nothing about pods.
+#[tokio::test(start_paused = true)]
+async fn pods_that_are_refused_are_tried_seldom_though_their_secret_is_not() {
+    let operator = with_agent(Server::default());
+    *operator.server.quota.lock().unwrap() = Some(0);
+    operator.apply(&mpi(2));
+    operator.live(Duration::from_mins(10)).await;
+    let tries = operator.server.count("POST secrets");
+    assert!((2..=12).contains(&tries), "{tries}");
+    let role = operator.server.status()["roles"][1].clone();
+    assert_eq!(role["reason"], "CreateFailed", "{role}");
+    *operator.server.quota.lock().unwrap() = None;
+    operator.live(Duration::from_mins(5)).await;
+    let role = operator.server.status()["roles"][1].clone();
+    assert_eq!(
+        (&role["reason"], &role["pending"]),
+        (&Value::Null, &json!(2)),
+        "{role}"
+    );
     let server = operator.end().await;
     let writes = server.writes.lock().unwrap();
     let told = writes

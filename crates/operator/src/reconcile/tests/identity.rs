@@ -7,7 +7,7 @@ use trainyard_core::view::Agent;
 use super::server::left_by_a_former_job;
 use super::*;
 
-fn mpi(workers: usize) -> Value {
+pub(super) fn mpi(workers: usize) -> Value {
     let template = json!({"spec": {"containers": [{"name": "main", "image": "i", "command": ["mpirun"]}]}});
     let mut job = job(1);
     job["spec"] = json!({"framework": {"name": "mpi"}, "roles": [
@@ -18,7 +18,7 @@ fn mpi(workers: usize) -> Value {
 }
 
 /// An operator that has an agent and can't tell it anything.
-fn with_agent(server: Server) -> Operator {
+pub(super) fn with_agent(server: Server) -> Operator {
     let operator = Operator::before(server);
     operator.settings.set_agent(Some(Agent {
         image: "trainyard".to_owned(),
