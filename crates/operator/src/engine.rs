@@ -238,7 +238,7 @@ impl Engine {
             () = async {
                 // A predecessor may have written until a moment ago: decide nothing before having seen all of it.
                 watches.caught_up(began).await;
-                self.index.forget_all_departed();
+                self.index.forget_former_terms();
                 // First this, so that no change comes between.
                 let mut settings = self.settings.follow();
                 self.queue.with(|core| core.open(self.index.keys()));

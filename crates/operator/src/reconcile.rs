@@ -255,9 +255,7 @@ impl Reconciler {
     fn forget(&self, uid: &str, memory: Memory, has_progress: bool) {
         if memory.secret != SecretState::Unknown || memory.granted.is_some() {
             // Somebody may remove it while nothing needs it.
-            self.index.remember(uid, |memory| {
-                (memory.secret, memory.granted) = (SecretState::Unknown, None);
-            });
+            self.index.remember(uid, Memory::forget_unwatched);
         }
         if has_progress {
             // Resuming starts afresh.

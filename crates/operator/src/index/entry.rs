@@ -166,6 +166,13 @@ pub struct Memory {
     pub reported: Option<i64>,
 }
 
+impl Memory {
+    /// Forgets what is known of objects that are not watched.
+    pub fn forget_unwatched(&mut self) {
+        (self.secret, self.granted) = (SecretState::Unknown, None);
+    }
+}
+
 /// A pause in creating children.
 #[derive(Clone, Copy, Debug)]
 pub struct Hold {

@@ -321,10 +321,14 @@ impl Index {
         }
     }
 
-    /// Forgets all pods that are gone. What this replica saw before it led may be of a former run of a job.
-    pub fn forget_all_departed(&self) {
+    /// Forgets what this replica knew before it leads again: pods that are gone may be of a former run of a job, and another leader
+    /// may have made or removed what is not watched.
+    pub fn forget_former_terms(&self) {
         for owner in self.lock().owners.values_mut() {
             owner.departed.clear();
+            if let Some(entry) = &mut owner.job {
+                entry.memory.forget_unwatched();
+            }
         }
     }
 

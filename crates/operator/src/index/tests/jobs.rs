@@ -1,5 +1,8 @@
 //! Jobs that come, change and go.
 
+use trainyard_core::frameworks::Identity;
+use trainyard_core::view::SecretState;
+
 use super::*;
 
 #[test]
@@ -26,6 +29,19 @@ fn a_job_of_the_same_name_does_not_see_the_children_of_the_former() {
         index.delete_child(Kind::Pod, &TestPod { version: 32, ..POD }.meta()),
         Some(key("a"))
     );
+}
+
+/// Another replica that led meanwhile may have made the Secret anew, or given the right to other pods.
+#[test]
+fn what_is_not_watched_is_not_known_in_the_next_term() {
+    let index = index();
+    index.remember("u1", |memory| {
+        memory.secret = SecretState::Gone(Identity::Certificate);
+        memory.granted = Some(2);
+    });
+    index.forget_former_terms();
+    let memory = snapshot(&index, "a").memory;
+    assert_eq!((memory.secret, memory.granted), (SecretState::Unknown, None));
 }
 
 #[test]
