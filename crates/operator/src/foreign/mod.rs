@@ -41,6 +41,8 @@ const SEEN: Duration = Duration::from_secs(10);
 const CONCURRENCY: usize = 32;
 /// A time to look again that has passed already is taken to mean this.
 const SOON: Duration = Duration::from_millis(100);
+/// When to look again whether this replica may write, in a term that is not known to have ended.
+const UNSURE: Duration = Duration::from_secs(1);
 /// How often it is looked, while a replica starts, whether the engine has seen all jobs.
 const WARMING: Duration = Duration::from_millis(50);
 
@@ -73,6 +75,13 @@ enum Next {
     Rest,
     At(Instant),
     Retry(Option<Duration>),
+}
+
+impl Next {
+    /// If the term has ended, the next one begins with all objects; if it has not, this one is not to be forgotten.
+    fn unsure() -> Self {
+        Self::At(Instant::now() + UNSURE)
+    }
 }
 
 impl Controller {
@@ -222,8 +231,10 @@ impl Controller {
             Ok(at) => at.map_or(Next::Rest, Next::At),
             Err(failure) => {
                 *outcome = failure.outcome();
-                if matches!(failure, Failure::NotLeader | Failure::NamespaceEnds) {
-                    return Next::Rest;
+                match failure {
+                    Failure::NotLeader => return Next::unsure(),
+                    Failure::NamespaceEnds => return Next::Rest,
+                    _ => {}
                 }
                 let refusal = match &failure {
                     Failure::Refused(words) => Some(Arc::from(&**words)),
@@ -257,7 +268,8 @@ impl Controller {
         };
         *outcome = failure.outcome();
         match failure {
-            Failure::NotLeader | Failure::NamespaceEnds | Failure::Gone => Next::Rest,
+            Failure::NotLeader => Next::unsure(),
+            Failure::NamespaceEnds | Failure::Gone => Next::Rest,
             Failure::Transient(_, asked) => Next::Retry(asked),
             failure => {
                 tracing::debug!(kind = self.kind.flag(), object = %key, error = failure.words(), "a write failed");

@@ -401,7 +401,13 @@ async fn nothing_is_written_without_the_lead() {
     show(&controller, 10, &json!({}));
     let term = CancellationToken::new();
     term.cancel();
-    assert!(matches!(controller.reconcile(&key(), &term).await, Next::Rest));
+    let next = controller.reconcile(&key(), &term).await;
+    assert!(
+        matches!(next, Next::At(_)),
+        "the term may go on, and the object is not to be forgotten"
+    );
+    show_child(&controller);
+    assert!(matches!(controller.reconcile(&key(), &term).await, Next::At(_)));
     assert_eq!(server.written(), []);
 }
 
