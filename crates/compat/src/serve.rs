@@ -365,8 +365,7 @@ fn leave_at(end: Option<Timestamp>, ttl: Option<i64>, now: Timestamp, plan: Fore
         return plan;
     };
     match end.checked_add(SignedDuration::from_secs(ttl)) {
-        // What it has come to is told first.
-        Ok(due) if due <= now && plan.status.is_none() => ForeignPlan { delete: true, ..plan },
+        Ok(due) if due <= now => ForeignPlan { delete: true, ..plan },
         Ok(due) => ForeignPlan {
             wake_at: Some(due),
             ..plan

@@ -66,7 +66,7 @@ pub struct ForeignPlan {
     pub child: ChildAction,
     /// Its status, if that is not what it should be.
     pub status: Option<Value>,
-    /// Whether it is to be deleted, because its time after its end is over.
+    /// Whether it is to be deleted, because its time after its end is over. What its status says is told first.
     pub delete: bool,
     /// When to look again.
     pub wake_at: Option<Timestamp>,

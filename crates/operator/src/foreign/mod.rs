@@ -339,10 +339,16 @@ impl Controller {
         term: &CancellationToken,
         outcome: &mut Outcome,
     ) -> Result<Option<Instant>, Failure> {
-        if let Some(status) = plan.status
-            && self.tell(key, entry, status, term).await?
-        {
+        let told = match plan.status {
+            Some(status) => self.tell(key, entry, status, term).await?,
+            None => false,
+        };
+        if told {
             *outcome = Outcome::Acted;
+        }
+        if plan.delete && told {
+            // By what was written it is of another version, and what was decided is decided anew.
+            return Ok(Some(Instant::now()));
         }
         if plan.delete {
             self.delete(key, entry, term).await?;

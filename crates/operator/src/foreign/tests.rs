@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use k8s_openapi::api::events::v1::Event;
 use kube::client::Body;
+use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use trainyard_api::{FieldError, TrainingJob};
@@ -76,7 +77,7 @@ impl ForeignKind for Toy {
         let delete = view.object["spec"]["over"] == true;
         ForeignPlan {
             child,
-            status: news.filter(|_| !delete),
+            status: news,
             delete,
             wake_at: None,
         }
@@ -380,7 +381,11 @@ async fn what_the_server_refuses_is_told_and_tried_again() {
 async fn an_object_is_deleted_as_it_was_seen_and_once() {
     let server = Server::default();
     let controller = controller(&server);
-    show(&controller, 10, &json!({"spec": {"over": true}}));
+    show(
+        &controller,
+        10,
+        &json!({"spec": {"over": true}, "status": {"phase": "there"}}),
+    );
     show_child(&controller);
     look(&controller).await;
     let (method, _, options) = server.writes.lock().unwrap().last().unwrap().clone();
@@ -389,6 +394,33 @@ async fn an_object_is_deleted_as_it_was_seen_and_once() {
         options["preconditions"],
         json!({"uid": "u", "resourceVersion": "10"})
     );
+    server.written();
+    look(&controller).await;
+    assert_eq!(server.written(), []);
+}
+
+/// What an object has come to is told before it is deleted, also where the server does not keep it.
+#[rstest]
+#[tokio::test]
+async fn an_object_whose_time_is_over_is_told_of_and_then_deleted(#[values(false, true)] forgets: bool) {
+    let server = Server {
+        forgets,
+        ..Server::default()
+    };
+    let controller = controller(&server);
+    show(&controller, 10, &json!({"spec": {"over": true}}));
+    show_child(&controller);
+    assert!(matches!(look(&controller).await, Next::At(_)));
+    assert_eq!(server.written(), [(Method::PUT, STATUS.to_owned())]);
+    look(&controller).await;
+    let (method, _, options) = server.writes.lock().unwrap().last().unwrap().clone();
+    assert_eq!(method, Method::DELETE);
+    let version = controller.store.get(&key()).unwrap().object["metadata"]["resourceVersion"].clone();
+    assert_eq!(
+        options["preconditions"]["resourceVersion"], version,
+        "as it is now"
+    );
+    assert_ne!(version, "10");
     server.written();
     look(&controller).await;
     assert_eq!(server.written(), []);
