@@ -86,13 +86,20 @@ pub(crate) fn phases(
 ) -> Vec<(RolePhase, RoleWhy)> {
     let phase = |(role, this): (&Role<'_>, &RoleAssessment<'_>)| {
         let before = status.roles.iter().find(|r| r.name == role.name);
-        deduce::role(&RoleFacts {
+        let (phase, why) = deduce::role(&RoleFacts {
             tally: this.tally,
             succeeded_when: role.succeeded_when,
             failed_when: role.failed_when,
             restart_policy: role.restart_policy,
             was: before.map(|r| r.phase).unwrap_or_default(),
-        })
+        });
+        // They go with all the others, and would be made again.
+        let estranged = this.final_ends.iter().any(|ended| ended.end == End::Estranged);
+        if estranged && !phase.is_terminal() {
+            (RolePhase::Failed, RoleWhy::PodFailed)
+        } else {
+            (phase, why)
+        }
     };
     job.roles.iter().zip(&seen.roles).map(phase).collect()
 }

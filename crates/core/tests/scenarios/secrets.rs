@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 use trainyard_api::RestartPolicy::Never;
-use trainyard_api::{JobPhase, NodeDownPolicy, TrainingJob};
+use trainyard_api::{JobPhase, NodeDownPolicy, PodQuorum, TrainingJob};
 use trainyard_core::plan::Action;
 use trainyard_core::view::{Conflict, NodeState, SecretState};
 
@@ -215,6 +215,25 @@ fn what_must_not_be_tried_again_fails_the_job() {
         Some("SecretMissing")
     );
     assert_eq!(world.holding(), names(&[]));
+}
+
+/// One of its pods is enough, though its role would bear that.
+#[test]
+fn what_must_not_be_tried_again_is_not_though_others_of_its_role_have_not_begun() {
+    let mut world = World::new(mpi("", 2).role("worker", |role| {
+        role.restart_policy = Some(Never);
+        role.failed_when = Some(PodQuorum::AllPods);
+    }));
+    world.settings = with_agent();
+    world.reconcile();
+    world.run_on("mnist-worker-0", "node-0");
+    world.reconcile();
+    rob(&mut world);
+    world.vanish(LAUNCHER);
+    world.settle();
+    assert_eq!(world.condition("Failed"), "True RolesFailed");
+    assert_eq!(world.role("worker").reason.as_deref(), Some("SecretMissing"));
+    assert_eq!((world.log.pods.len(), world.holding()), (3, names(&[])));
 }
 
 #[test]
