@@ -81,6 +81,8 @@ pub struct View<'a> {
     pub secret: SecretState,
     /// For how many pods the job is known to have the right to start programs through the API server. Not watched either.
     pub granted: Option<i32>,
+    /// Whether that was looked at for the pods that are to be made now. Whoever looks forgets it once they were.
+    pub grant_is_sure: bool,
     /// Why the server does not take a child of this job.
     pub refusal: Option<&'a Refusal>,
     /// What its programs last said of their progress.

@@ -78,10 +78,9 @@ impl Reconciler {
             }
         };
         let verdict = result.unwrap_or_else(|failure| self.failed(key, &failure));
-        if let Some(uid) = work.has_secret.filter(|_| verdict.next != Next::Again) {
+        if let Some(uid) = work.made_sure.filter(|_| verdict.next != Next::Again) {
             // It is not watched: the next pods may come too late for it.
-            self.index
-                .remember(&uid, |memory| memory.secret = SecretState::Unknown);
+            self.index.remember(&uid, Memory::doubt);
         }
         Verdict {
             cost: work.cost,
@@ -116,7 +115,7 @@ impl Reconciler {
             return Ok(Some(Verdict::REST));
         }
         let target = Target { key, uid: &uid, term };
-        work.note_secret(memory.secret, &uid);
+        work.note_sure(memory, &uid);
         if job.is_suspended() {
             self.forget(&uid, memory, progress_said.is_some());
         }
@@ -142,6 +141,7 @@ impl Reconciler {
             conflicts: &conflicts,
             secret: memory.secret,
             granted: memory.granted,
+            grant_is_sure: memory.grant_is_sure,
             refusal: refusal.as_deref(),
             progress: progress_said.as_deref(),
             nodes: &nodes,

@@ -328,11 +328,18 @@ fn missing_secret(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action>
     })
 }
 
-/// The right that pods need which are to be created, or that was given for other pods than there are to be.
+/// The right that pods need which are to be created, or that was given for other pods than there are to be. Somebody may have
+/// deleted it, which concerns only those that are to have it: a stream that is open stays so.
 fn missing_grant(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> {
-    let extent = exec::extent(job)?;
-    let needed = view.granted.is_some() || plan.actions.iter().chain(&plan.after).any(is_pod);
-    (needed && view.granted != Some(extent)).then_some(Action::Grant)
+    let (right, extent) = (job.framework.exec(job)?, exec::extent(job)?);
+    let mut pods = plan.actions.iter().chain(&plan.after);
+    let has_it = |action: &Action| matches!(action, Action::CreatePod(key) if key.role == right.holder);
+    let needed = match view.granted {
+        Some(given) => given != extent || !view.grant_is_sure && pods.any(has_it),
+        // A leader that is new knows of none. What was given for more pods than are left is not to stay.
+        None => pods.any(is_pod) || view.settings.allows_exec && roll::is_resized(job, view),
+    };
+    needed.then_some(Action::Grant)
 }
 
 /// Pods that ran and are not there.

@@ -92,6 +92,10 @@ pub struct World {
     pub known_secret: SecretState,
     /// For how many pods the operator knows that the job has the right to start programs in.
     pub granted: Option<i32>,
+    /// Whether it has just made sure of that.
+    pub grant_is_sure: bool,
+    /// The job has that right.
+    pub grant: bool,
     /// What programs last said of their progress.
     pub progress: Option<Progress>,
     /// The server takes no pod, and says why.
@@ -125,6 +129,8 @@ impl World {
             secret: false,
             known_secret: SecretState::Unknown,
             granted: None,
+            grant_is_sure: false,
+            grant: false,
             progress: None,
             refusal: None,
             nodes: NodeTable::default(),
@@ -166,6 +172,7 @@ impl World {
             conflicts: &self.conflicts,
             secret: self.known_secret,
             granted: self.granted,
+            grant_is_sure: self.grant_is_sure,
             refusal: self.refusal.as_ref(),
             progress: self.progress.as_ref(),
             nodes: &self.nodes,
@@ -215,6 +222,7 @@ impl World {
                     // That does not hold for long.
                     self.known_secret = SecretState::Unknown;
                 }
+                self.grant_is_sure = false;
                 return plan;
             }
             self.apply(&plan, usize::MAX);
@@ -233,6 +241,7 @@ impl World {
             self.known_secret = SecretState::Unknown;
         }
         self.granted = self.granted.filter(|_| all);
+        self.grant_is_sure &= all;
         !all
     }
 
@@ -320,8 +329,12 @@ impl World {
             }
             Action::Grant => {
                 let job = Job::parse(&self.job).unwrap();
+                let is_known = self.granted == exec::extent(&job);
                 self.granted = exec::extent(&job);
-                self.log.grants.push(exec::role(&job).unwrap());
+                if !(is_known && self.grant) {
+                    self.log.grants.push(exec::role(&job).unwrap());
+                }
+                (self.grant, self.grant_is_sure) = (true, true);
             }
             Action::CreateSecret(identity) => {
                 let job = Job::parse(&self.job).unwrap();
@@ -375,6 +388,11 @@ impl World {
         let uid = self.uid();
         let job = Job::parse(&self.job).unwrap();
         let pod = build::pod(&job, &self.settings, key).unwrap();
+        let account = pod.spec.as_ref().unwrap().service_account_name.as_deref();
+        assert!(
+            account != Some(&names::mpi_account(job.name)) || self.grant,
+            "a pod before its account"
+        );
         let needed = pod.spec.as_ref().unwrap().volumes.iter().flatten();
         let made = Identity::ALL.map(|identity| build::secret_name(job.name, identity));
         let mut needed = needed.filter_map(|volume| volume.secret.as_ref()?.secret_name.as_ref());

@@ -410,6 +410,7 @@ proptest! {
             conflicts: &[],
             secret,
             granted: None,
+            grant_is_sure: false,
             refusal: None,
             progress: None,
             nodes: &Some3,

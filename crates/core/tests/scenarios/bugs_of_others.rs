@@ -29,6 +29,7 @@ fn observed(world: &World) -> Observed {
         conflicts: &[],
         secret: SecretState::Unknown,
         granted: None,
+        grant_is_sure: false,
         refusal: None,
         progress: None,
         nodes: &AllUp,

@@ -12,7 +12,7 @@ use trainyard_core::plan::{Action, PodKey};
 use trainyard_core::view::{SecretState, Settings};
 
 use crate::common::World;
-use crate::common::jobs::{Change, mpi, with_agent, with_silent_agent};
+use crate::common::jobs::{Change, mpi, role, with_agent, with_silent_agent};
 use crate::crashes::at_every_write;
 
 pub const LAUNCHER: &str = "mnist-launcher-0";
@@ -88,6 +88,46 @@ fn a_right_for_other_pods_than_there_are_is_made_right() {
     // Who has forgotten asks again only if pods are to be made.
     world.granted = None;
     assert!(world.plan().actions.is_empty());
+}
+
+/// No pod that runs needs it again: a stream that is open stays so.
+#[test]
+fn a_right_that_was_deleted_is_given_again_before_the_next_launcher_and_not_earlier() {
+    let mut world = with_exec(mpi("attach: Exec", 2));
+    world.settle();
+    world.grant = false;
+    world.evict("mnist-worker-0");
+    world.settle();
+    assert_eq!((world.phase(), world.grant), (Some(JobPhase::Running), false));
+    world.fail(LAUNCHER, 1);
+    world.settle();
+    assert_eq!((world.phase(), world.grant), (Some(JobPhase::Running), true));
+    assert_eq!(world.log.grants.len(), 2);
+    // One that is there is looked at, and left as it is.
+    world.fail(LAUNCHER, 1);
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.log.grants.len()),
+        (Some(JobPhase::Running), 2)
+    );
+}
+
+#[rstest]
+fn an_operator_that_is_new_takes_the_right_to_pods_that_go(#[values(false, true)] allowed: bool) {
+    let mut world = with_exec(mpi("attach: Exec", 2).rolls());
+    world.settle();
+    (world.granted, world.settings.allows_exec) = (None, allowed);
+    world.edit(|spec| role(spec, "worker").replicas = Some(1));
+    world.settle();
+    assert_eq!((world.phase(), world.pods.len()), (Some(JobPhase::Running), 2));
+    assert_eq!(world.condition("Accepted"), "True Valid");
+    let named = |role: &k8s_openapi::api::rbac::v1::Role| role.rules.as_ref()?[0].resource_names.clone();
+    let last = world.log.grants.last().and_then(named).unwrap();
+    assert_eq!(
+        last.len(),
+        if allowed { 1 } else { 2 },
+        "who may not give it can't change it"
+    );
 }
 
 #[test]

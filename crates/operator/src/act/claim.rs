@@ -29,38 +29,39 @@ impl Hands {
     /// Looks whether the Secret that pods of a job have is still there.
     pub(super) async fn find_secret(&self, target: Target<'_>, identity: Identity) -> Result<(), Failure> {
         let name = build::secret_name(&target.key.name, identity);
-        let path = Child::Secret.path(&target.key.namespace, &name);
-        match self.read::<SlimPod>(&path, Child::Secret.answer()).await {
-            Err(Failure::Gone) => {
-                tracing::warn!(job = %target.key, secret = name, "the Secret that the job's pods have is gone");
-                self.index
-                    .remember(target.uid, |memory| memory.secret = SecretState::Gone(identity));
-                Ok(())
-            }
-            Ok(found) => {
-                let found = self.whose(target, Child::Secret, &name, found)?;
-                self.see(target, Child::Secret, found);
-                Ok(())
-            }
-            Err(failure) => Err(failure),
+        if let Some(found) = self.look(target, Child::Secret, &name).await? {
+            self.see(target, Child::Secret, found);
+        } else {
+            tracing::warn!(job = %target.key, secret = name, "the Secret that the job's pods have is gone");
+            self.index
+                .remember(target.uid, |memory| memory.secret = SecretState::Gone(identity));
         }
+        Ok(())
     }
 
-    /// An object of the name, if it is ours. Whoever else's it is, is kept in mind.
+    /// An object of the name that exists, if it is ours. Whoever else's it is, is kept in mind.
     pub(super) async fn claim(
         &self,
         target: Target<'_>,
         child: Child,
         name: &str,
     ) -> Result<SlimPod, Failure> {
+        let found = self.look(target, child, name).await?;
+        found.ok_or_else(|| Failure::Transient("it was there and is gone".to_owned(), None))
+    }
+
+    /// The same of one of which nobody has said that it exists.
+    pub(super) async fn look(
+        &self,
+        target: Target<'_>,
+        child: Child,
+        name: &str,
+    ) -> Result<Option<SlimPod>, Failure> {
         let path = child.path(&target.key.namespace, name);
-        let found: SlimPod = match self.read(&path, child.answer()).await {
-            Err(Failure::Gone) => {
-                return Err(Failure::Transient("it was there and is gone".to_owned(), None));
-            }
-            found => found?,
-        };
-        self.whose(target, child, name, found)
+        match self.read(&path, child.answer()).await {
+            Err(Failure::Gone) => Ok(None),
+            found => self.whose(target, child, name, found?).map(Some),
+        }
     }
 
     /// An object that was found, if it is ours.

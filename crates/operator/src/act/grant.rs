@@ -14,7 +14,7 @@ use crate::slim::SlimPod;
 
 impl Hands {
     /// Gives the right, or makes what was given what it should be. In this order, so that nothing ever names what is not
-    /// there; what is somebody else's is left alone.
+    /// there; what is somebody else's is left alone. What this leader has given for the same pods is only looked for.
     pub(super) async fn grant(
         &self,
         target: Target<'_>,
@@ -25,18 +25,27 @@ impl Hands {
             return Ok(());
         };
         let account = exec::account(job);
-        self.have(target, Child::ServiceAccount, &account, None, refused)
+        let known = self.index.memory(target.uid).unwrap_or_default().granted == Some(extent);
+        self.have(target, Child::ServiceAccount, &account, None, known, refused)
             .await?;
         let rules = json!({"rules": role.rules});
-        self.have(target, Child::Role, &role, Some(rules), refused)
+        self.have(target, Child::Role, &role, Some(rules), known, refused)
             .await?;
         let binding = exec::binding(job);
         // To what it is bound never changes.
         let subjects = json!({"subjects": binding.subjects});
-        self.have(target, Child::RoleBinding, &binding, Some(subjects), refused)
-            .await?;
-        self.index
-            .remember(target.uid, |memory| memory.granted = Some(extent));
+        self.have(
+            target,
+            Child::RoleBinding,
+            &binding,
+            Some(subjects),
+            known,
+            refused,
+        )
+        .await?;
+        self.index.remember(target.uid, |memory| {
+            (memory.granted, memory.grant_is_sure) = (Some(extent), true);
+        });
         Ok(())
     }
 
@@ -47,9 +56,13 @@ impl Hands {
         child: Child,
         object: &impl Serialize,
         parts: Option<Value>,
+        known: bool,
         refused: &Refused,
     ) -> Result<(), Failure> {
         let name = names::mpi_account(&target.key.name);
+        if known && self.look(target, child, &name).await?.is_some() {
+            return Ok(());
+        }
         let create = Creation::new(target, child, Some(&name), object)?;
         match self.send::<SlimPod>(target.term, create.request).await {
             Ok(_) => Ok(()),

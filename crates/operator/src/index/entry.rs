@@ -160,6 +160,8 @@ pub struct Memory {
     pub secret: SecretState,
     /// For how many pods it has the right to start programs through the API server, if that was given, or seen.
     pub granted: Option<i32>,
+    /// Whether it was made sure that it still is. That holds for one reconcile.
+    pub grant_is_sure: bool,
     /// It has been deleted by us.
     pub deleted: bool,
     /// The generation for which it was reported as malformed.
@@ -167,9 +169,17 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Forgets that objects are there that are not watched.
+    pub fn doubt(&mut self) {
+        if matches!(self.secret, SecretState::There(_)) {
+            self.secret = SecretState::Unknown;
+        }
+        self.grant_is_sure = false;
+    }
+
     /// Forgets what is known of objects that are not watched.
     pub fn forget_unwatched(&mut self) {
-        (self.secret, self.granted) = (SecretState::Unknown, None);
+        (self.secret, self.granted, self.grant_is_sure) = (SecretState::Unknown, None, false);
     }
 }
 

@@ -332,6 +332,11 @@ impl Index {
         }
     }
 
+    /// What this process remembers of a job.
+    pub fn memory(&self, uid: &str) -> Option<Memory> {
+        Some(self.lock().owners.get(uid)?.job.as_ref()?.memory)
+    }
+
     /// Changes what this process remembers of a job.
     pub fn remember(&self, uid: &str, change: impl FnOnce(&mut Memory)) {
         if let Some(entry) = self

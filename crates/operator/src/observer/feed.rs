@@ -45,6 +45,7 @@ impl Feeds {
             conflicts: &known.conflicts,
             secret: known.memory.secret,
             granted: known.memory.granted,
+            grant_is_sure: known.memory.grant_is_sure,
             refusal: known.refusal.as_deref(),
             progress: known.progress.as_deref(),
             nodes: &known.nodes,

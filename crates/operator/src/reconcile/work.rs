@@ -10,6 +10,7 @@ use trainyard_core::view::SecretState;
 
 use super::verdict::{Next, Verdict};
 use crate::act::Place;
+use crate::index::Memory;
 use crate::metrics::Outcome;
 
 /// What a reconcile has done so far.
@@ -26,15 +27,15 @@ pub(super) struct Work {
     pub(super) outcome: Option<Outcome>,
     /// The place from which the status is written.
     pub(super) place: Option<Place>,
-    /// The UID of the job, if its Secret is known to be there, because pods are to be created.
-    pub(super) has_secret: Option<Arc<str>>,
+    /// The UID of the job, if something that is not watched is known to be there, because pods are to be created.
+    pub(super) made_sure: Option<Arc<str>>,
 }
 
 impl Work {
-    /// What is known of the job's Secret.
-    pub(super) fn note_secret(&mut self, secret: SecretState, uid: &Arc<str>) {
-        if matches!(secret, SecretState::There(_)) {
-            self.has_secret = Some(uid.clone());
+    /// What is known of the job's Secret, and of its right.
+    pub(super) fn note_sure(&mut self, memory: Memory, uid: &Arc<str>) {
+        if matches!(memory.secret, SecretState::There(_)) || memory.grant_is_sure {
+            self.made_sure = Some(uid.clone());
         }
     }
 

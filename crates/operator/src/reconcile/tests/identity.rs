@@ -69,10 +69,16 @@ async fn a_job_that_goes_through_the_api_server_costs_three_objects_more_and_no_
         writes[position("/roles")].2["rules"][0]["resourceNames"],
         json!(["a-worker-0", "a-worker-1"])
     );
-    let (before, _) = (server.total(), operator.settle().await);
+    assert_eq!(
+        server.reads(),
+        kinds.len() - 1,
+        "they are looked for when the launcher is made, after the workers"
+    );
+    let before = (server.total(), server.reads());
+    operator.settle().await;
     assert_eq!(
         (server.total(), server.reads()),
-        (before, 0),
+        before,
         "a job at rest costs nothing"
     );
 }
@@ -89,6 +95,34 @@ async fn a_right_that_is_there_is_made_what_it_should_be() {
         "the Role and its binding"
     );
     assert_eq!(operator.server.count("POST pods"), 2, "workers");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_is_looked_for_before_each_launcher_and_given_again_if_it_is_gone() {
+    let (operator, job) = with_exec(Server::default());
+    operator.apply(&job);
+    run(&operator, 2).await;
+    let server = &operator.server;
+    let kinds = ["serviceaccounts", "roles", "rolebindings"];
+    let given = || kinds.map(|kind| server.count(&format!("POST {kind}")));
+    let reads = server.reads();
+    assert_eq!(
+        (given(), reads),
+        ([1; 3], 3),
+        "the launcher is made when the workers are ready"
+    );
+    fails(&operator, "a-worker-0").await;
+    assert_eq!(
+        (given(), server.reads()),
+        ([1; 3], reads),
+        "workers do not have it"
+    );
+    pod_is(&operator, "a-worker-0", "Running");
+    assert_eq!(server.count("PATCH a-mpi"), 0);
+    // There is nothing of the name any more.
+    *server.taken.lock().unwrap() = Some("another".to_owned());
+    fails(&operator, "a-launcher-0").await;
+    assert_eq!((given(), server.count("POST pods")), ([2; 3], 3 + 1 + 1));
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,16 +55,17 @@ fn uid_of(writes: &[(Method, String, Value)], name: &str) -> String {
     }
 }
 
-/// A Secret that was made at this path.
-fn made_secret(writes: &[(Method, String, Value)], path: &str) -> Option<Value> {
+/// What was made at this path, of the kinds that are not watched.
+fn made(writes: &[(Method, String, Value)], path: &str) -> Option<Value> {
+    let kinds = ["/secrets", "/serviceaccounts", "/roles", "/rolebindings"];
     let made = |(_, collection, body): &&(Method, String, Value)| {
         let name = body["metadata"]["name"].as_str().unwrap_or_default();
-        collection.ends_with("/secrets") && path == format!("{collection}/{name}")
+        kinds.iter().any(|kind| collection.ends_with(kind)) && path == format!("{collection}/{name}")
     };
-    let mut secret = writes.iter().rfind(made)?.2.clone();
-    secret["metadata"]["uid"] = json!("uid-of-a-secret");
-    secret["metadata"]["resourceVersion"] = json!("7");
-    Some(secret)
+    let mut object = writes.iter().rfind(made)?.2.clone();
+    object["metadata"]["uid"] = json!("uid-of-a-child");
+    object["metadata"]["resourceVersion"] = json!("7");
+    Some(object)
 }
 
 /// Refuses to create what is there already.
@@ -146,9 +147,9 @@ impl Server {
             }
         }
         if method == Method::GET
-            && let Some(secret) = made_secret(&writes, path)
+            && let Some(object) = made(&writes, path)
         {
-            return (200, secret);
+            return (200, object);
         }
         let of_pods = |path: &str| path.ends_with("/pods");
         if let Some(quota) = *self.quota.lock().unwrap()
