@@ -1,5 +1,6 @@
 //! One reconcile: look at the index, ask what to do, do it.
 
+mod hurry;
 mod judge;
 mod malformed;
 mod pause;
@@ -35,8 +36,6 @@ use work::{Progress, Work};
 const STATUS_INTERVAL: Duration = Duration::from_secs(10);
 /// How long successes wait for others before they are written, with all that there are then.
 const EARLY_INTERVAL: Duration = Duration::from_secs(1);
-/// How long pods may take to learn from the observer that they may start.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is looked whether what is in a job's way still is.
 const PROBE_INTERVAL: Duration = Duration::from_secs(30);
 /// A reconcile that has looked so often, each time because of what it had done, lets others go first.
@@ -66,7 +65,7 @@ impl Reconciler {
             let known = match self.index.get(key) {
                 None => break Ok(Verdict::REST),
                 Some(Known::Malformed(malformed, memory)) => {
-                    break self.malformed(&malformed, memory, term).await;
+                    break self.malformed(&malformed, *memory, term).await;
                 }
                 Some(Known::Job(known)) => known,
             };
@@ -200,30 +199,6 @@ impl Reconciler {
             self.index.forget_departed(&uid, &departed);
         }
         verdict.map(Some)
-    }
-
-    /// Does what is late, once it has been late for a while.
-    fn hurry(
-        &self,
-        target: Target<'_>,
-        memory: Memory,
-        plan: &mut Plan,
-        progress: &mut Progress,
-        now: Instant,
-    ) {
-        let since = (!plan.late.is_empty()).then(|| memory.late.unwrap_or(now));
-        if since != memory.late {
-            self.index.remember(target.uid, |memory| memory.late = since);
-        }
-        let Some(due) = since.map(|since| since + PATIENCE) else {
-            return;
-        };
-        if due <= now {
-            tracing::info!(job = %target.key, pods = plan.late.len(), "pods wait that may start: they are told so by an annotation");
-            plan.actions.append(&mut plan.late);
-        } else {
-            progress.at(due);
-        }
     }
 
     /// A status to write, and when.

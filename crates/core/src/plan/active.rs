@@ -307,6 +307,7 @@ fn go_on(
         }
         plan.actions.extend(secret);
         plan.actions.extend(grant);
+        plan.late.extend(doubtful_secret(job, view));
     }
 }
 
@@ -326,6 +327,13 @@ fn missing_secret(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action>
             Action::CreateSecret(identity)
         }
     })
+}
+
+/// The Secret that pods need which were created and can't start. Somebody may have deleted it before they had it.
+fn doubtful_secret(job: &Job<'_>, view: &View<'_>) -> Option<Action> {
+    let identity = job.framework.credentials(job.object)?.identity;
+    let doubtful = view.secret != SecretState::Gone(identity) && refused::is_unmounted(view);
+    doubtful.then_some(Action::FindSecret(identity))
 }
 
 /// The right that pods need which are to be created, or that was given for other pods than there are to be. Somebody may have

@@ -33,7 +33,7 @@ pub struct Plan {
     /// What destroys evidence that `status` keeps, and so must come after it.
     pub after: Vec<Action>,
     /// What to do if it is still so after a while: pods that were told over the network that they may start, and whom
-    /// that has not reached.
+    /// that has not reached, or that may lack their Secret.
     pub late: Vec<Action>,
     /// What to tell the user, once `status` is written.
     pub events: Vec<Note>,
@@ -87,7 +87,7 @@ pub enum Action {
     /// Create the Secret by which the job's pods know each other, with content made for it, or find that it is there. Only while
     /// no pod runs that has another.
     CreateSecret(Identity),
-    /// Find out whether that Secret is still there, which pods that run have.
+    /// Find out whether that Secret is still there, which pods that run have, or wait for.
     FindSecret(Identity),
     /// Give the job the right to start programs in its pods through the API server, or make it what it should be.
     Grant,
@@ -203,8 +203,11 @@ fn decide(view: &View<'_>) -> Plan {
     let conflict = refused::conflict(&parsed, view);
     let plan = active::plan(&parsed, view, conflict.as_ref());
     // A job whose pods are all there goes on whatever they took to make.
-    let objection = refused::unsupported(&parsed, view).or_else(|| refused::estranged(&parsed, view));
-    match objection.filter(|_| plan.creates()) {
+    let needs_secret = || plan.creates() || refused::is_unmounted(view);
+    let objection = refused::unsupported(&parsed, view)
+        .filter(|_| plan.creates())
+        .or_else(|| refused::estranged(&parsed, view).filter(|_| needs_secret()));
+    match objection {
         Some(objection) => active::plan(&parsed, view, Some(&objection)),
         None => plan,
     }

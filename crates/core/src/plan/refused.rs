@@ -98,6 +98,12 @@ pub(super) fn is_held(view: &View<'_>) -> bool {
     view.pods.iter().any(PodRow::may_run)
 }
 
+/// Whether the node of a pod has not begun with it. What it mounts comes first, and without that nothing else.
+pub(super) fn is_unmounted(view: &View<'_>) -> bool {
+    let waits = |row: &PodRow| row.phase == PodPhase::Pending && row.node.is_some() && row.address.is_none();
+    view.pods.iter().any(|row| waits(row) && !row.terminating)
+}
+
 /// The pod that runs and starts programs in others. As long as it does, the job may well come to its end.
 pub(super) fn running_caller(job: &Job<'_>, view: &View<'_>) -> Option<String> {
     let caller = job.framework.credentials(job.object)?.caller;

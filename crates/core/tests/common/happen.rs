@@ -32,6 +32,13 @@ impl World {
         row.trouble = None;
     }
 
+    /// Every pod that waits is placed on a node, which has not begun with it.
+    pub fn bind_all(&mut self) {
+        for row in self.pods.iter_mut().filter(|row| row.phase == PodPhase::Pending) {
+            row.node.get_or_insert_with(|| "node-0".into());
+        }
+    }
+
     /// Every pod that waits is placed on a node and runs.
     pub fn run_all(&mut self) {
         let waiting: Vec<String> = self.names(|row| row.phase == PodPhase::Pending && !row.terminating);

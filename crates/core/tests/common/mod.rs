@@ -77,6 +77,10 @@ pub struct Log {
 }
 
 /// A job and all there is around it.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts that hold or do not, each on its own"
+)]
 pub struct World {
     pub job: TrainingJob,
     pub pods: Vec<PodRow>,
@@ -243,6 +247,13 @@ impl World {
         self.granted = self.granted.filter(|_| all);
         self.grant_is_sure &= all;
         !all
+    }
+
+    /// What is late has been late for long enough.
+    pub fn be_late(&mut self) {
+        for action in self.plan().late {
+            self.act(&action);
+        }
     }
 
     /// Carries out up to `budget` writes of a plan; returns whether that was all.

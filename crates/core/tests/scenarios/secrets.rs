@@ -178,7 +178,7 @@ fn no_pod_that_runs_is_left_behind_when_all_start_anew(
     #[case] workers: usize,
 ) {
     let job = mpi("", 2).rolls().role("worker", |role| {
-        role.node_down_policy = Some(NodeDownPolicy::Fail)
+        role.node_down_policy = Some(NodeDownPolicy::Fail);
     });
     let mut world = robbed(job);
     world.run_on("mnist-worker-1", "node-9");
@@ -249,6 +249,53 @@ fn a_job_that_has_not_run_yet_starts_anew_too() {
         (Some(JobPhase::Running), names(ALL))
     );
     assert_eq!((world.log.secrets.len(), world.restarts()), (2, (0, 0)));
+}
+
+/// They would wait for it for ever: kubelets mount it before anything of a pod starts.
+#[test]
+fn a_secret_that_goes_before_pods_have_started_with_it_is_missed() {
+    let mut world = World::new(mpi("", 2));
+    world.settings = with_agent();
+    world.reconcile();
+    assert_eq!(world.plan().late, [], "they wait for a node");
+    world.bind_all();
+    assert!(matches!(&*world.plan().late, [Action::FindSecret(_)]));
+    let writes = world.writes();
+    world.be_late();
+    world.reconcile();
+    assert_eq!(world.writes(), writes, "it is there");
+    world.secret = false;
+    world.be_late();
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.condition("Accepted")),
+        (Some(JobPhase::Running), "True Valid".to_owned())
+    );
+    assert_eq!((world.log.secrets.len(), world.restarts()), (2, (0, 0)));
+    assert_eq!(world.plan().late, []);
+}
+
+#[test]
+fn a_worker_that_comes_too_late_for_the_secret_does_not_end_what_the_launcher_does() {
+    let mut world = running(mpi("", 2));
+    world.evict("mnist-worker-0");
+    world.reconcile();
+    world.kubelets_remove();
+    world.pods.retain(|row| &*row.name != "mnist-worker-0");
+    world.reconcile();
+    world.bind_all();
+    rob(&mut world);
+    world.be_late();
+    world.reconcile();
+    assert_eq!(world.condition("Accepted"), "False SecretMissing");
+    assert_eq!(world.holding(), names(ALL), "they are let be");
+    world.fail(LAUNCHER, 1);
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.condition("Accepted")),
+        (Some(JobPhase::Running), "True Valid".to_owned())
+    );
+    assert_eq!(world.log.secrets.len(), 2);
 }
 
 /// Another worker is not worth what the others have done.

@@ -1,6 +1,7 @@
 //! Whose an object is that has a name we need.
 
 use http::Method;
+use tokio::time::Instant;
 use trainyard_api::names::{ANNOTATION_START, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY, START_NOW};
 use trainyard_core::build;
 use trainyard_core::frameworks::Identity;
@@ -29,6 +30,9 @@ impl Hands {
     /// Looks whether the Secret that pods of a job have is still there.
     pub(super) async fn find_secret(&self, target: Target<'_>, identity: Identity) -> Result<(), Failure> {
         let name = build::secret_name(&target.key.name, identity);
+        let now = Instant::now();
+        self.index
+            .remember(target.uid, |memory| memory.sought = Some(now));
         if let Some(found) = self.look(target, Child::Secret, &name).await? {
             self.see(target, Child::Secret, found);
         } else {

@@ -158,6 +158,8 @@ pub struct Memory {
     pub probed: Option<Instant>,
     /// What is known of the Secret by which its pods know each other. That it is there holds for one reconcile.
     pub secret: SecretState,
+    /// When it was last looked for.
+    pub sought: Option<Instant>,
     /// For how many pods it has the right to start programs through the API server, if that was given, or seen.
     pub granted: Option<i32>,
     /// Whether it was made sure that it still is. That holds for one reconcile.
@@ -179,7 +181,8 @@ impl Memory {
 
     /// Forgets what is known of objects that are not watched.
     pub fn forget_unwatched(&mut self) {
-        (self.secret, self.granted, self.grant_is_sure) = (SecretState::Unknown, None, false);
+        (self.secret, self.sought) = (SecretState::Unknown, None);
+        (self.granted, self.grant_is_sure) = (None, false);
     }
 }
 

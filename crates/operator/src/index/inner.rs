@@ -59,7 +59,7 @@ impl Inner {
                 nodes: self.nodes.facts(owner.pods.iter()),
                 memory: entry.memory,
             })),
-            Job::Malformed(malformed) => Known::Malformed(malformed.clone(), entry.memory),
+            Job::Malformed(malformed) => Known::Malformed(malformed.clone(), Box::new(entry.memory)),
         })
     }
 

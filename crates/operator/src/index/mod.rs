@@ -73,7 +73,7 @@ pub enum Known {
     /// A job.
     Job(Box<Snapshot>),
     /// An object that could not be decoded.
-    Malformed(Arc<Malformed>, Memory),
+    Malformed(Arc<Malformed>, Box<Memory>),
 }
 
 /// All that is known of one job at one moment. Taking it copies nothing but references.

@@ -8,7 +8,7 @@ use super::*;
 
 impl Operator {
     /// Reconciles when it is time to, for a while, as the queue would.
-    async fn live(&self, while_: Duration) {
+    pub(super) async fn live(&self, while_: Duration) {
         let end = Instant::now() + while_;
         for _ in 0..1000 {
             let wait = match self.reconcile().await.next {

@@ -6,6 +6,7 @@ use trainyard_core::view::Agent;
 
 use super::server::left_by_a_former_job;
 use super::*;
+use crate::reconcile::hurry::PATIENCE;
 
 pub(super) fn mpi(workers: usize) -> Value {
     let template = json!({"spec": {"containers": [{"name": "main", "image": "i", "command": ["mpirun"]}]}});
@@ -349,6 +350,43 @@ async fn a_job_whose_secret_is_gone_says_so_and_starts_anew_when_it_may() {
     operator.settle().await;
     assert_eq!(server.status()["phase"], "Running");
     assert_eq!(server.status()["conditions"][0]["reason"], "Valid");
+}
+
+/// The node that a pod was placed on has not begun with it.
+fn is_bound(operator: &Operator, name: &str) {
+    let mut pod = operator.server.pod_of(name, "Pending");
+    pod["spec"]["nodeName"] = json!("n1");
+    let pod = serde_json::from_value(pod).unwrap();
+    operator.reconciler.index.apply_pod(pod, Source::Watch);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_secret_is_looked_for_now_and_then_while_pods_can_not_start() {
+    let operator = with_agent(Server::default());
+    operator.apply(&mpi(2));
+    operator.settle().await;
+    let server = &operator.server;
+    for name in ["a-worker-0", "a-worker-1"] {
+        is_bound(&operator, name);
+    }
+    operator.live(PATIENCE / 2).await;
+    assert_eq!(server.reads(), 0, "most start in a moment");
+    operator.live(PATIENCE).await;
+    assert_eq!(server.reads(), 1);
+    operator.live(Duration::from_hours(1)).await;
+    let reads = server.reads();
+    assert!((8..=12).contains(&reads), "{reads}");
+    assert_eq!((server.deletions(), server.count("POST pods")), (0, 2));
+    // It is gone.
+    *server.taken.lock().unwrap() = Some("another".to_owned());
+    operator.live(Duration::from_mins(6)).await;
+    assert_eq!(server.status()["conditions"][0]["reason"], "SecretMissing");
+    assert_eq!(server.deletions(), 2);
+    for name in ["a-worker-0", "a-worker-1"] {
+        goes(&operator, name);
+    }
+    operator.live(Duration::from_mins(1)).await;
+    assert_eq!((server.count("POST secrets"), server.count("POST pods")), (2, 4));
 }
 
 #[tokio::test(start_paused = true)]

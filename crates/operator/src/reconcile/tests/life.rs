@@ -1,6 +1,7 @@
 //! Jobs, reconciled through their lives.
 
 use super::*;
+use crate::reconcile::hurry::PATIENCE;
 
 #[tokio::test(start_paused = true)]
 async fn a_new_job_gets_its_children_and_a_status_and_then_nothing() {
