@@ -8,4 +8,7 @@ pub mod lab;
 pub mod load;
 pub mod namespace;
 pub mod operator;
+pub mod proc;
+pub mod program;
 pub mod seen;
+pub mod waiting;

@@ -2,10 +2,11 @@
 
 use std::fs;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use kube::Client;
 use serde::Serialize;
 use trainyard_testkit::cluster::Cluster;
+use trainyard_testkit::proc::{cpu_seconds, field};
 
 /// The machine and the server, without anything that tells where they are.
 #[derive(Clone, Debug, Serialize)]
@@ -46,31 +47,6 @@ impl Machine {
                 .unwrap_or(0.0),
         })
     }
-}
-
-/// A line `name : value`.
-pub fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
-    let line = text
-        .lines()
-        .find(|line| line.split(':').next().map(str::trim) == Some(name))?;
-    line.split_once(':').map(|(_, value)| value.trim())
-}
-
-/// The clock of `/proc/PID/stat`, which is the same on every Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
-
-/// Seconds of processor time of a process since it started.
-pub fn cpu_seconds(pid: u32) -> Result<f64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).context("the process has ended")?;
-    // Behind the name, which may have anything in it: utime and stime are the 12th and 13th.
-    let (_, rest) = stat.rsplit_once(')').context("unreadable /proc/PID/stat")?;
-    let ticks = |n: usize| {
-        rest.split_whitespace()
-            .nth(n)
-            .and_then(|text| text.parse::<f64>().ok())
-    };
-    let (user, system) = (ticks(11), ticks(12));
-    Ok((user.context("utime")? + system.context("stime")?) / TICKS_PER_SECOND)
 }
 
 /// The processes of the server, and our own: what the work costs wherever it is done.

@@ -6,7 +6,6 @@ mod delay;
 mod embedded;
 mod jobs;
 mod machine;
-mod operator;
 mod report;
 mod running;
 mod scenarios;
@@ -27,11 +26,11 @@ use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
 
 use machine::Machine;
-use operator::Program;
 use report::Report;
 use scenarios::{Bench, Size};
 use session::Session;
 use trainyard_testkit::load;
+use trainyard_testkit::program::Program;
 
 /// That of `trainyard`, since the embedded cluster is measured in this process.
 #[global_allocator]
@@ -85,8 +84,14 @@ pub struct Sizes {
     in_process: Size,
     /// Pods between which memory is compared.
     memory: [Size; 2],
-    /// Jobs of which all pods but one wait for that one. Half of the jobs wait through an outage of the operator.
+    /// Jobs of which all pods but one wait for that one.
     waiting: Size,
+    /// How many of these jobs are let go, one after the other. The others wait until the operator is killed.
+    let_go: usize,
+    /// Such jobs that wait while the operator is upgraded.
+    upgraded: Size,
+    /// Such jobs whose requests are counted.
+    counted: Size,
     /// Agents that ask the observer at once.
     agents: usize,
     /// Remote commands that are started at once.
@@ -106,7 +111,10 @@ const FULL: Sizes = Sizes {
         pods: 2,
     },
     memory: [Size { jobs: 4, pods: 500 }, Size { jobs: 36, pods: 500 }],
-    waiting: Size { jobs: 100, pods: 11 },
+    waiting: Size { jobs: 150, pods: 11 },
+    let_go: 50,
+    upgraded: Size { jobs: 50, pods: 11 },
+    counted: Size { jobs: 20, pods: 11 },
     agents: 10_000,
     commands: 64,
 };
@@ -121,7 +129,10 @@ const SMOKE: Sizes = Sizes {
     creations: 100,
     in_process: Size { jobs: 12, pods: 2 },
     memory: [Size { jobs: 2, pods: 10 }, Size { jobs: 2, pods: 20 }],
-    waiting: Size { jobs: 4, pods: 3 },
+    waiting: Size { jobs: 6, pods: 3 },
+    let_go: 2,
+    upgraded: Size { jobs: 4, pods: 3 },
+    counted: Size { jobs: 4, pods: 3 },
     agents: 16,
     commands: 4,
 };

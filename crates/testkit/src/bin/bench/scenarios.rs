@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use trainyard_testkit::load::{Player, Scope, Script};
 use trainyard_testkit::namespace;
+use trainyard_testkit::program::{Operator, Program, Told};
 
 use super::jobs::{Jobs, bare_pods, create_all, job, jobs_path, pods_path};
 use super::machine::{Others, Spent};
-use super::operator::{Operator, Program, Told};
 
 /// How long anything may take.
 const LIMIT: Duration = Duration::from_mins(5);

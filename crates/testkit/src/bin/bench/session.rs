@@ -1,13 +1,14 @@
 //! One run of the benchmark: the scenarios in their order, and the figures they give.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
+use trainyard_testkit::program::Requests;
 
 use super::Sizes;
-use super::operator::Requests;
 use super::report::{Figure, Report};
 use super::scenarios::{Bench, Floor, Run, Size};
 use super::stats::{median, spread};
@@ -302,21 +303,21 @@ pub(super) fn as_f64(count: u64) -> f64 {
 
 /// Requests per job by verb and kind, but for watches.
 fn by_verb(run: &Run, jobs: usize) -> String {
-    let parts = run
-        .told
-        .requests
-        .iter()
-        .filter(|((verb, kind), _)| verb != "watch" && kind != "Lease");
+    let mut text = per_job(&run.told.of_jobs(), jobs);
+    if !run.told.failed.is_empty() {
+        let failed: u64 = run.told.failed.values().sum();
+        let _ = write!(text, ", {failed} not answered well");
+    }
+    text
+}
+
+/// Requests per job by verb and kind.
+pub(super) fn per_job(requests: &Requests, jobs: usize) -> String {
     let line = |((verb, kind), count): (&(String, String), &u64)| {
         let share = as_f64(*count) / as_f64(jobs as u64);
         (share >= 0.01).then(|| format!("{verb} {kind} {share:.2}"))
     };
-    let mut lines: Vec<String> = parts.filter_map(line).collect();
-    if !run.told.failed.is_empty() {
-        let failed: u64 = run.told.failed.values().sum();
-        lines.push(format!("{failed} not answered well"));
-    }
-    lines.join(", ")
+    requests.iter().filter_map(line).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn requests_of(requests: &Requests) -> Value {

@@ -13,9 +13,9 @@ use tokio::process::{Child, Command};
 use trainyard_core::attach::PORT;
 use trainyard_core::frameworks::Identity;
 use trainyard_operator::identity;
+use trainyard_testkit::proc::memory_mib;
 
 use super::delay::Delayed;
-use super::machine::field;
 use super::session::{Session, as_f64, say};
 use super::stats::{median, spread};
 
@@ -200,8 +200,5 @@ async fn ends_well(command: &mut Command) -> Result<()> {
 }
 
 fn resident(child: &Child) -> Result<f64> {
-    let id = child.id().context("a server that has ended")?;
-    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
-    let text = field(&status, "VmRSS").context("no VmRSS")?;
-    Ok(text.trim_end_matches(" kB").parse::<f64>()? / 1024.0)
+    memory_mib(child.id().context("a server that has ended")?, "VmRSS")
 }

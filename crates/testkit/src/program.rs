@@ -1,17 +1,18 @@
 //! The operator as a process of its own, and what it costs.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::machine::{cpu_seconds, field};
+use crate::proc::{cpu_seconds, memory_mib};
 
 /// How the operator is started.
 #[derive(Clone, Debug)]
@@ -67,8 +68,15 @@ impl Told {
     }
 
     /// Requests other than watches and those for the lease.
+    pub fn of_jobs(&self) -> Requests {
+        let mut requests = self.requests.clone();
+        requests.retain(|(verb, kind), _| verb != "watch" && kind != "Lease");
+        requests
+    }
+
+    /// The number of these.
     pub fn other_than_watches_and_leases(&self) -> u64 {
-        self.count(|verb, kind| verb != "watch" && kind != "Lease")
+        self.of_jobs().values().sum()
     }
 }
 
@@ -79,11 +87,24 @@ fn is_write(verb: &str) -> bool {
 impl Program {
     /// Starts an operator with its default settings and waits until it leads.
     pub async fn start(&self) -> Result<Operator> {
-        self.start_with(&[]).await
+        self.start_with::<&str>(&[]).await
     }
 
     /// The same, with further arguments.
-    pub async fn start_with(&self, more: &[&str]) -> Result<Operator> {
+    pub async fn start_with<S: AsRef<OsStr>>(&self, more: &[S]) -> Result<Operator> {
+        let mut operator = self.spawn(more)?;
+        operator.until(true).await?;
+        Ok(operator)
+    }
+
+    /// Starts an operator and waits until it is ready, as a Deployment does before it ends another: who leads, the lease says.
+    pub async fn start_beside<S: AsRef<OsStr>>(&self, more: &[S]) -> Result<Operator> {
+        let mut operator = self.spawn(more)?;
+        operator.until(false).await?;
+        Ok(operator)
+    }
+
+    fn spawn<S: AsRef<OsStr>>(&self, more: &[S]) -> Result<Operator> {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let http = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let log = fs::File::options().create(true).append(true).open(&self.log)?;
@@ -96,18 +117,17 @@ impl Program {
             .stderr(Stdio::from(log))
             .spawn()
             .with_context(|| format!("{} can't be started", self.binary.display()))?;
-        let mut operator = Operator { child, http };
-        operator.leads().await?;
-        Ok(operator)
+        Ok(Operator { child, http })
     }
 }
 
 impl Operator {
-    async fn leads(&mut self) -> Result<()> {
+    /// Waits until it is ready, and leads if it is to.
+    async fn until(&mut self, leading: bool) -> Result<()> {
         let begun = Instant::now();
         loop {
             if let Ok(told) = self.told().await
-                && told.leader
+                && (told.leader || !leading)
                 && self.get("/readyz").await.is_ok()
             {
                 return Ok(());
@@ -116,7 +136,7 @@ impl Operator {
                 bail!("the operator has ended: {status}; see its log");
             }
             if begun.elapsed() > Duration::from_mins(1) {
-                bail!("the operator does not lead after a minute; see its log");
+                bail!("the operator is not ready or does not lead after a minute; see its log");
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -162,11 +182,6 @@ impl Operator {
         }
     }
 
-    fn proc(&self, file: &str) -> Result<String> {
-        let path = Path::new("/proc").join(self.child.id().to_string()).join(file);
-        fs::read_to_string(&path).context("the operator has ended; see its log")
-    }
-
     /// Seconds of processor time since it started.
     pub fn cpu(&self) -> Result<f64> {
         cpu_seconds(self.child.id()).context("see the operator's log")
@@ -195,27 +210,39 @@ impl Operator {
     }
 
     fn memory(&self, name: &str) -> Result<f64> {
-        let status = self.proc("status")?;
-        let text = field(&status, name).with_context(|| format!("no {name}"))?;
-        Ok(text.trim_end_matches(" kB").parse::<f64>()? / 1024.0)
+        memory_mib(self.child.id(), name).context("see the operator's log")
     }
 
     /// Asks it to end, and waits until it has.
-    pub async fn stop(mut self) -> Result<()> {
+    pub async fn stop(self) -> Result<()> {
+        self.terminate()?;
+        self.ended().await
+    }
+
+    /// Asks it to end.
+    pub fn terminate(&self) -> Result<()> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        kill_process(pid.context("no process")?, Signal::TERM)?;
+        Ok(kill_process(pid.context("no process")?, Signal::TERM)?)
+    }
+
+    /// Waits until it has ended, well, after it was asked to.
+    pub async fn ended(mut self) -> Result<()> {
         let begun = Instant::now();
-        while self.child.try_wait()?.is_none() {
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                ensure!(
+                    status.success(),
+                    "the operator has ended with {status}; see its log"
+                );
+                return Ok(());
+            }
             if begun.elapsed() > Duration::from_secs(30) {
                 bail!("the operator did not end within 30 s of being asked to");
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        Ok(())
     }
-}
 
-impl Operator {
     /// Ends it without asking.
     pub fn kill(mut self) -> Result<()> {
         self.child.kill()?;

@@ -1,0 +1,119 @@
+//! Many connections of which each waits, without the processes behind them.
+
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use futures::StreamExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+use trainyard_operator::OBSERVER_PORT;
+use trainyard_testkit::program::Operator;
+use trainyard_testkit::waiting::{self, Waiter};
+
+use super::{NAMESPACE, Session, Setting};
+
+/// How often a connection is tried, and how long after the last try.
+const ATTEMPTS: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(500);
+/// How many connections are opened at once.
+const AT_ONCE: usize = 32;
+
+impl Session {
+    /// What so many connections cost, of which those who are patient have some already.
+    pub(super) async fn crowd(
+        &mut self,
+        setting: &Setting<'_>,
+        operator: &Operator,
+        patient: &[Vec<Waiter>],
+    ) -> Result<()> {
+        let patient: Vec<&Waiter> = patient.iter().flatten().collect();
+        let first = patient.first().context("nobody waits")?;
+        let authority = first.env.get("TRAINYARD_AUTHORITY").context("no authority")?;
+        let door = Door {
+            address: setting.addresses[0],
+            host: waiting::host(NAMESPACE),
+            tls: TlsConnector::from(trainyard_agent::observer::authorities(authority)?),
+        };
+        let more = self.sizes.agents.saturating_sub(patient.len());
+        let alone = operator.current_memory()?;
+        let begun = Instant::now();
+        let connections: Vec<Result<TlsStream<TcpStream>>> = futures::stream::iter(0..more)
+            .map(|number| door.insist(patient[number % patient.len()]))
+            .buffer_unordered(AT_ONCE)
+            .collect()
+            .await;
+        let connections: Vec<_> = connections.into_iter().collect::<Result<_>>()?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let memory = operator.current_memory()?;
+        let detail = format!(
+            "{alone:.1} MiB with {}; the others came within {seconds:.1} s; peak {:.1} MiB",
+            patient.len(),
+            operator.peak_memory()?
+        );
+        self.figure(
+            &format!("{} agents", connections.len() + patient.len()),
+            "memory of the operator",
+            memory,
+            "MiB",
+            Some(100.0),
+            detail,
+        );
+        Ok(())
+    }
+}
+
+/// The observer, as one finds it without a name.
+struct Door {
+    address: Ipv4Addr,
+    host: String,
+    tls: TlsConnector,
+}
+
+impl Door {
+    /// Asks until it is answered: an agent, too, comes again where a crowd pushes it out.
+    async fn insist(&self, waiter: &Waiter) -> Result<TlsStream<TcpStream>> {
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match self.listen(waiter).await {
+                Err(_) if attempts < ATTEMPTS => tokio::time::sleep(PAUSE).await,
+                answered => return answered,
+            }
+        }
+    }
+
+    /// Asks as an agent does, and returns when the first line has come.
+    async fn listen(&self, waiter: &Waiter) -> Result<TlsStream<TcpStream>> {
+        let stream = TcpStream::connect((self.address, OBSERVER_PORT)).await?;
+        let name = ServerName::try_from(self.host.clone())?;
+        let mut stream = self.tls.connect(name, stream).await?;
+        let of = |variable: &str| waiter.env.get(variable).cloned().unwrap_or_default();
+        let request = format!(
+            "GET /v1/jobs/{}/{}/start?role={} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
+             Connection: Upgrade\r\nUpgrade: trainyard-lines\r\n\r\n",
+            of("TRAINYARD_NAMESPACE"),
+            of("TRAINYARD_JOB"),
+            of("TRAINYARD_ROLE"),
+            self.host,
+            waiter.token,
+        );
+        stream.write_all(request.as_bytes()).await?;
+        let mut answer = Vec::new();
+        // The head of the answer, and a line after it.
+        while !String::from_utf8_lossy(&answer)
+            .split_once("\r\n\r\n")
+            .is_some_and(|(_, body)| body.contains("waits"))
+        {
+            ensure!(
+                stream.read_buf(&mut answer).await? > 0,
+                "refused: {}",
+                String::from_utf8_lossy(&answer)
+            );
+        }
+        Ok(stream)
+    }
+}

@@ -1,0 +1,122 @@
+//! Agents in processes of their own.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::{Names, Waiter};
+
+/// How long anything may take.
+const LIMIT: Duration = Duration::from_mins(5);
+
+/// The agents of jobs, by job. They are ended when this is dropped.
+pub struct Agents {
+    /// The agents of each job.
+    pub by_job: Vec<Vec<Agent>>,
+    /// Their tokens.
+    _directory: TempDir,
+}
+
+impl Agents {
+    /// Starts an agent for each that waits, and returns when all of them have been told to wait.
+    pub async fn start(program: &Path, names: &Names, waiters: &[Vec<Waiter>]) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let program = std::path::absolute(program)?;
+        let (told, mut waits) = mpsc::unbounded_channel();
+        let mut by_job = Vec::new();
+        for job in waiters {
+            let start = |waiter| start(&program, names, waiter, directory.path(), told.clone());
+            by_job.push(job.iter().map(start).collect::<Result<Vec<_>>>()?);
+        }
+        drop(told);
+        let all = by_job.iter().map(Vec::len).sum::<usize>();
+        for number in 0..all {
+            let next = tokio::time::timeout(LIMIT, waits.recv()).await;
+            let Ok(Some(())) = next else {
+                bail!("{number} of {all} agents wait; see the operator's log");
+            };
+        }
+        Ok(Self {
+            by_job,
+            _directory: directory,
+        })
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &Agent> {
+        self.by_job.iter().flatten()
+    }
+}
+
+/// An agent in a process of its own, which says when it has ended well.
+pub struct Agent {
+    ended: watch::Receiver<Option<Instant>>,
+    task: JoinHandle<Result<()>>,
+}
+
+impl Agent {
+    /// Waits until it has let the programs of its pod start: when it has ended.
+    pub async fn let_go(&self) -> Result<Instant> {
+        let mut ended = self.ended.clone();
+        let ended = tokio::time::timeout(LIMIT, ended.wait_for(Option::is_some)).await;
+        let ended = ended.context("an agent was not let go")?;
+        let ended = *ended.context("an agent has not ended well")?;
+        ended.context("an agent has not ended")
+    }
+
+    /// Whether it waits: it has ended neither well nor otherwise.
+    pub fn waits(&self) -> bool {
+        !self.task.is_finished()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn start(
+    program: &Path,
+    names: &Names,
+    waiter: &Waiter,
+    directory: &Path,
+    told: mpsc::UnboundedSender<()>,
+) -> Result<Agent> {
+    let token = directory.join(&waiter.name);
+    fs::write(&token, &waiter.token)?;
+    let mut child = names
+        .command(program)
+        .arg("wait")
+        .env_clear()
+        .envs(&waiter.env)
+        .env("TRAINYARD_TOKEN_FILE", &token)
+        .env("TRAINYARD_ANNOTATIONS_FILE", directory.join("none"))
+        .env("TRAINYARD_TERMINATION_LOG", "/dev/null")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    let (end, ended) = watch::channel(None);
+    let task = tokio::spawn(async move {
+        let out = child.stdout.take().context("no output")?;
+        let mut lines = BufReader::new(out).lines();
+        lines.next_line().await?.context("an agent that says nothing")?;
+        told.send(())?;
+        drop(told);
+        let status = child.wait().await?;
+        let now = Instant::now();
+        ensure!(status.success(), "an agent has ended with {status}");
+        end.send_replace(Some(now));
+        Ok(())
+    });
+    Ok(Agent { ended, task })
+}
