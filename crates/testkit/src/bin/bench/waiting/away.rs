@@ -81,7 +81,7 @@ impl Session {
             }
         }
         let detail = format!(
-            "{} jobs; another was ready, so that there was always one; the first ended within {ended:.1} s",
+            "{} jobs; another was ready, so that there was always one; the first ended within {ended:.2} s",
             waiting.jobs.len()
         );
         self.figure(

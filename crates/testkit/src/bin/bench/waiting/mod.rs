@@ -98,30 +98,40 @@ impl Setting<'_> {
     /// Creates jobs that wait, and starts an agent in each pod that does.
     async fn waiting(&self, bench: &Bench, size: Size) -> Result<Waiting> {
         let place = Arc::new(bench.place(Script::idle()).await?);
-        self.waiting_in(bench, &place, size, "w").await
+        let jobs = self.jobs(bench, &place, size, "w", true).await?;
+        self.attended(bench, &place, &jobs, size).await
     }
 
-    /// The same in a place that is there already.
-    async fn waiting_in(
+    /// Creates jobs and waits until their pods are there. Their names.
+    async fn jobs(
+        &self,
+        bench: &Bench,
+        place: &Place,
+        size: Size,
+        prefix: &str,
+        waits: bool,
+    ) -> Result<Vec<String>> {
+        let jobs: Vec<String> = (0..size.jobs).map(|number| format!("{prefix}{number}")).collect();
+        let manifests = jobs.iter().map(|job| waiting::job(job, size.pods, waits));
+        let all = place.player.counts().seen + size.total();
+        create_all(&bench.client, &jobs_path(&place.namespace), manifests.collect()).await?;
+        place.player.until(LIMIT, |counts| counts.seen == all).await?;
+        Ok(jobs)
+    }
+
+    /// Starts an agent in each pod of jobs that waits.
+    async fn attended(
         &self,
         bench: &Bench,
         place: &Arc<Place>,
+        jobs: &[String],
         size: Size,
-        prefix: &str,
     ) -> Result<Waiting> {
-        let jobs: Vec<String> = (0..size.jobs).map(|number| format!("{prefix}{number}")).collect();
-        let manifests = jobs.iter().map(|job| waiting::job(job, size.pods, true));
-        let before = place.player.counts().seen;
-        create_all(&bench.client, &jobs_path(&place.namespace), manifests.collect()).await?;
-        place
-            .player
-            .until(LIMIT, |counts| counts.seen == before + size.total())
-            .await?;
-        let waiters = waiting::waiters(&bench.client, &place.namespace, &jobs, size.pods).await?;
+        let waiters = waiting::waiters(&bench.client, &place.namespace, jobs, size.pods).await?;
         let agents = Agents::start(self.agent, &self.names, &waiters).await?;
         let waiting = Waiting {
             place: place.clone(),
-            jobs,
+            jobs: jobs.to_vec(),
             waiters,
             agents,
         };

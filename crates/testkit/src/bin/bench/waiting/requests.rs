@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::Result;
+use futures::future::try_join_all;
 use serde_json::json;
 use trainyard_testkit::load::Script;
 use trainyard_testkit::program::Requests;
 use trainyard_testkit::{namespace, waiting};
 
 use super::{LIMIT, Session, Setting};
-use crate::jobs::{create_all, jobs_path};
 use crate::scenarios::{Place, Size};
 use crate::session::{as_f64, per_job, requests_of};
 
@@ -43,8 +43,7 @@ impl Session {
     async fn cost(&self, setting: &Setting<'_>, size: Size, waits: bool) -> Result<Requests> {
         let bench = &self.bench;
         let operator = setting.start(bench).await?;
-        let script = if waits { Script::idle() } else { Script::run() };
-        let place = Arc::new(bench.place(script).await?);
+        let place = Arc::new(bench.place(Script::idle()).await?);
         let begun = Size { jobs: BEFORE, ..size };
         self.run_all(setting, &place, begun, "before", waits).await?;
         place.jobs.until("Running", BEFORE, LIMIT).await?;
@@ -59,7 +58,8 @@ impl Session {
         Ok(more(&after, &before))
     }
 
-    /// Creates jobs and has their pods run: at once, or where they wait, when their agents let them.
+    /// Creates jobs and has their pods run, the server first; where they wait, when their agents let them. The same for both, as a
+    /// job that takes its time to start writes its status once more.
     async fn run_all(
         &self,
         setting: &Setting<'_>,
@@ -68,20 +68,25 @@ impl Session {
         prefix: &str,
         waits: bool,
     ) -> Result<()> {
-        if !waits {
-            let manifest = |number| waiting::job(&format!("{prefix}{number}"), size.pods, false);
-            let manifests = (0..size.jobs).map(manifest).collect();
-            return create_all(&self.bench.client, &jobs_path(&place.namespace), manifests).await;
-        }
-        let waiting = setting.waiting_in(&self.bench, place, size, prefix).await?;
-        for number in 0..size.jobs {
-            waiting.go(number).await?;
-        }
-        for (agent, waiter) in waiting.agents.all().zip(waiting.waiters.iter().flatten()) {
-            agent.let_go().await?;
-            place.player.start_pod(&place.namespace, &waiter.name).await?;
-        }
-        Ok(())
+        let jobs = setting.jobs(&self.bench, place, size, prefix, waits).await?;
+        let agents = if waits {
+            let waiting = setting.attended(&self.bench, place, &jobs, size).await?;
+            Some(waiting.agents)
+        } else {
+            None
+        };
+        let runs = jobs.iter().enumerate().map(|(number, job)| {
+            let agents = agents.as_ref().map(|agents| &agents.by_job[number]);
+            async move {
+                let start = |pod: String| async move { place.player.start_pod(&place.namespace, &pod).await };
+                start(waiting::server(job)).await?;
+                for agent in agents.into_iter().flatten() {
+                    agent.let_go().await?;
+                }
+                try_join_all(waiting::clients(job, size.pods).map(start)).await
+            }
+        });
+        try_join_all(runs).await.map(drop)
     }
 }
 
