@@ -137,7 +137,10 @@ async fn jobs_that_wait_start_when_an_operator_that_was_killed_has_a_successor()
     let waiting = Waiting::begin(&yard).await;
     killed.kill().unwrap();
     waiting.go(0..JOBS).await;
-    assert!(waiting.all_wait(), "nobody is there to let them go");
+    assert!(
+        waiting.all_wait(),
+        "without an operator none is let go, and none gives up"
+    );
     // It does not lead yet: the lease is that of the one who was killed.
     let _successor = yard.operator(0).await;
     waiting.all_start().await;

@@ -98,25 +98,8 @@ impl Setting<'_> {
     /// Creates jobs that wait, and starts an agent in each pod that does.
     async fn waiting(&self, bench: &Bench, size: Size) -> Result<Waiting> {
         let place = Arc::new(bench.place(Script::idle()).await?);
-        let jobs = self.jobs(bench, &place, size, "w", true).await?;
+        let jobs = create(bench, &place, size, "w", true).await?;
         self.attended(bench, &place, &jobs, size).await
-    }
-
-    /// Creates jobs and waits until their pods are there. Their names.
-    async fn jobs(
-        &self,
-        bench: &Bench,
-        place: &Place,
-        size: Size,
-        prefix: &str,
-        waits: bool,
-    ) -> Result<Vec<String>> {
-        let jobs: Vec<String> = (0..size.jobs).map(|number| format!("{prefix}{number}")).collect();
-        let manifests = jobs.iter().map(|job| waiting::job(job, size.pods, waits));
-        let all = place.player.counts().seen + size.total();
-        create_all(&bench.client, &jobs_path(&place.namespace), manifests.collect()).await?;
-        place.player.until(LIMIT, |counts| counts.seen == all).await?;
-        Ok(jobs)
     }
 
     /// Starts an agent in each pod of jobs that waits.
@@ -138,6 +121,16 @@ impl Setting<'_> {
         say(&format!("{} have an agent each", waiting.name()));
         Ok(waiting)
     }
+}
+
+/// Creates jobs and waits until their pods are there. Their names.
+async fn create(bench: &Bench, place: &Place, size: Size, prefix: &str, waits: bool) -> Result<Vec<String>> {
+    let jobs: Vec<String> = (0..size.jobs).map(|number| format!("{prefix}{number}")).collect();
+    let manifests = jobs.iter().map(|job| waiting::job(job, size.pods, waits));
+    let all = place.player.counts().seen + size.total();
+    create_all(&bench.client, &jobs_path(&place.namespace), manifests.collect()).await?;
+    place.player.until(LIMIT, |counts| counts.seen == all).await?;
+    Ok(jobs)
 }
 
 /// Jobs that wait.

@@ -9,7 +9,7 @@ use trainyard_testkit::load::Script;
 use trainyard_testkit::program::Requests;
 use trainyard_testkit::{namespace, waiting};
 
-use super::{LIMIT, Session, Setting};
+use super::{LIMIT, Session, Setting, create};
 use crate::scenarios::{Place, Size};
 use crate::session::{as_f64, per_job, requests_of};
 
@@ -68,7 +68,7 @@ impl Session {
         prefix: &str,
         waits: bool,
     ) -> Result<()> {
-        let jobs = setting.jobs(&self.bench, place, size, prefix, waits).await?;
+        let jobs = create(&self.bench, place, size, prefix, waits).await?;
         let agents = if waits {
             let waiting = setting.attended(&self.bench, place, &jobs, size).await?;
             Some(waiting.agents)
