@@ -390,6 +390,22 @@ async fn the_secret_is_looked_for_now_and_then_while_pods_can_not_start() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_secret_that_the_user_names_is_not_asked_for_made_or_changed() {
+    let operator = with_agent(Server::default());
+    let mut job = mpi(2);
+    job["spec"]["framework"]["mpi"] = json!({"attach": "Ssh", "sshAuthSecretName": "keys"});
+    operator.apply(&job);
+    run(&operator, 2).await;
+    fails(&operator, "a-worker-1").await;
+    let server = &operator.server;
+    assert_eq!(server.count("POST pods"), 3 + 1);
+    assert_eq!(server.status()["conditions"][0]["reason"], "Valid");
+    let writes = server.writes.lock().unwrap();
+    let of_secrets = writes.iter().filter(|(_, path, _)| path.contains("/secrets"));
+    assert_eq!((of_secrets.count(), server.reads()), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_secret_of_somebody_else_is_told_and_never_touched() {
     let operator = with_agent(Server::default());
     *operator.server.taken.lock().unwrap() = Some("a-mpi".to_owned());
