@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Once;
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -17,8 +16,6 @@ const YES: &str = "yes";
 const NO: &str = "no";
 /// The columns of the table, and what their results are called.
 const BACKENDS: [(&str, &str); 2] = [("Kubernetes", "real"), ("`trainyard run`", "embedded")];
-
-static BEGUN: Once = Once::new();
 
 /// One run that ended as it should.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -41,7 +38,20 @@ fn kept() -> Result<PathBuf> {
         .join("tmp"))
 }
 
-/// Writes down, where cargo has tests keep files, that a run ended as it should. The first of a program begins anew.
+/// Forgets what runs on a back end, `real` or `embedded`, have shown: those of a suite begin. Runs themselves only add to it, as
+/// a test that is tried again is another program, and must not take away what the others have shown.
+pub fn begin(backend: &str) -> Result<()> {
+    begin_in(&kept()?, backend)
+}
+
+fn begin_in(kept: &Path, backend: &str) -> Result<()> {
+    fs::create_dir_all(kept)?;
+    // It is there from now on, so that a suite whose runs have shown nothing does not count as one that did not run.
+    File::create(place(kept, backend)).context("there is no place for what is seen")?;
+    Ok(())
+}
+
+/// Writes down, where cargo has tests keep files, that a run ended as it should.
 ///
 /// # Panics
 /// If that is not possible.
@@ -52,14 +62,14 @@ fn kept() -> Result<PathBuf> {
 pub fn record(kept: &Path, implementation: &str, attach: &str, is_embedded: bool) {
     let backend = if is_embedded { "embedded" } else { "real" };
     let file = place(kept, backend);
-    BEGUN.call_once(|| drop(File::create(&file).expect("a file for results")));
     let run = Run {
         implementation: implementation.to_owned(),
         attach: attach.to_owned(),
     };
     let mut line = serde_json::to_string(&run).expect("JSON");
     line.push('\n');
-    let mut file = File::options().append(true).open(file).expect("the results");
+    let mut options = File::options();
+    let mut file = options.create(true).append(true).open(file).expect("the results");
     // In one piece, as others write, too.
     file.write_all(line.as_bytes()).expect("the results");
 }
@@ -180,6 +190,28 @@ mod tests {
         let claims = unfounded(&rows(&page).unwrap(), &shown);
         assert_eq!(claims, ["B with Exec on Kubernetes"]);
         assert_eq!(unfounded(&rows(&page).unwrap(), &[None, None]), [""; 0]);
+    }
+
+    #[test]
+    fn what_other_programs_of_the_suite_have_shown_stays() {
+        let kept = tempfile::tempdir().unwrap();
+        let shown = || shown(kept.path(), "real").unwrap();
+        assert_eq!(shown(), None);
+        begin_in(kept.path(), "real").unwrap();
+        assert_eq!(shown(), Some(BTreeSet::new()), "a suite that has shown nothing");
+        // By another program: this one has not recorded anything yet.
+        let line = serde_json::to_string(&run("A", "Agent")).unwrap();
+        fs::write(place(kept.path(), "real"), format!("{line}\n")).unwrap();
+        record(kept.path(), "B", "Exec", false);
+        record(kept.path(), "B", "Exec", true);
+        assert_eq!(
+            shown(),
+            Some(BTreeSet::from([run("A", "Agent"), run("B", "Exec")]))
+        );
+        begin_in(kept.path(), "real").unwrap();
+        assert_eq!(shown(), Some(BTreeSet::new()), "the next suite");
+        let other = super::shown(kept.path(), "embedded").unwrap();
+        assert_eq!(other, Some(BTreeSet::from([run("B", "Exec")])));
     }
 
     #[test]

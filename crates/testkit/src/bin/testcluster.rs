@@ -98,6 +98,9 @@ enum Action {
         /// Write it from that instead.
         #[arg(long)]
         write: bool,
+        /// Forget what runs on a back end have shown instead: a suite of them begins.
+        #[arg(long, conflicts_with = "write", value_parser = ["real", "embedded"])]
+        begin: Option<String>,
         /// The page.
         #[arg(long, default_value = "docs/frameworks/mpi.md")]
         page: PathBuf,
@@ -258,7 +261,10 @@ fn act(action: Action) -> Result<ExitCode> {
             output,
             files,
         } => images::binary(&binary, &files, &tag, &output)?,
-        Action::Seen { write, page } => trainyard_testkit::seen::table(&page, write)?,
+        Action::Seen {
+            begin: Some(backend), ..
+        } => trainyard_testkit::seen::begin(&backend)?,
+        Action::Seen { write, page, .. } => trainyard_testkit::seen::table(&page, write)?,
         Action::Init(inside) => return cluster::init(&inside.dir, inside.tied),
         Action::Supervise(inside) => cluster::supervise(&inside.dir, inside.tied)?,
     }
