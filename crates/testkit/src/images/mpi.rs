@@ -36,7 +36,7 @@ pub const SSH_KEYS: &str = "/ssh-keys";
 pub const SSH_PORT: u16 = 2222;
 
 /// The recipe's number: another one makes another image.
-const RECIPE: &str = "5";
+const RECIPE: &str = "6";
 
 /// The archive of [`MPI`].
 pub fn mpi() -> Result<PathBuf> {
@@ -119,9 +119,11 @@ fn add_ssh(root: &Path) -> Result<()> {
     )?;
     // It is no secret, and must be read by whoever runs the server.
     fs::set_permissions(place.join("host_key"), Permissions::from_mode(0o444))?;
+    // Each readiness probe that connects is a start for the server, and on a busy machine it is late to let go of them: at ten
+    // of them, which is the default, it would begin to reset connections, and those of mpirun among them.
     let server = format!(
         "Port {SSH_PORT}\nHostKey {host_key}\nAuthorizedKeysFile {SSH_KEYS}/authorized_keys\nStrictModes no\nUsePAM no\n\
-         PidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+         PidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nMaxStartups 100\n"
     );
     let client = format!(
         "Host *\n  Port {SSH_PORT}\n  IdentityFile {SSH_KEYS}/id_rsa\n  StrictHostKeyChecking no\n  \
