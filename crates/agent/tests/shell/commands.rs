@@ -1,8 +1,9 @@
 //! What a command has, and what comes back of it.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -193,6 +194,39 @@ fn many_run_at_once() {
             "{err:?}"
         );
     }
+}
+
+/// Where it is installed, the names are links to the same file, so that the program finds itself by the one it was called by.
+#[test]
+fn the_ssh_of_an_image_calls_it_by_a_name_that_means_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name);
+    fs::copy(AGENT, place("trainyard-agent")).unwrap();
+    fs::hard_link(place("trainyard-agent"), place("kubexec.sh")).unwrap();
+    let script = "#!/bin/sh\nprintf '%s\\n' \"$@\"; echo ${TRAINYARD_SSH-gone}\n";
+    fs::write(place("client"), script).unwrap();
+    fs::set_permissions(place("client"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(place("kubexec.sh"));
+    command
+        .args(["-x", "host", "true"])
+        .env("TRAINYARD_SSH", place("client"));
+    let (code, out, err) = Client::start(command).ends();
+    assert_eq!(code, Some(0), "{err:?}");
+    let program = place("trainyard-agent");
+    let proxy = format!("ProxyCommand='{}' connect '%h' '%p'", program.display());
+    assert_eq!(
+        out,
+        lines(&[
+            "-o",
+            "ProxyUseFdpass=yes",
+            "-o",
+            &proxy,
+            "-x",
+            "host",
+            "true",
+            "gone"
+        ])
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
 
-use crate::modes::{Mode, PROGRAM, misused};
+use crate::install::INSTALLED;
+use crate::modes::{Mode, PROGRAM, by_name, misused};
 use crate::settings::Environment;
 use crate::shell::link::{LinkError, wait};
 
@@ -77,11 +78,22 @@ pub fn become_client(client: &OsString, args: &[OsString]) -> String {
         Err(error) => return format!("this program can't find itself: {error}"),
     };
     let error = Command::new(client)
-        .args(["-o", "ProxyUseFdpass=yes", "-o", &proxy_command(&own)])
+        .args(["-o", "ProxyUseFdpass=yes", "-o", &proxy_command(&as_itself(own))])
         .args(args)
+        // Whatever is called in its turn must not become SSH again, and so on.
+        .env_remove(CLIENT)
         .exec();
     let client = client.to_string_lossy();
     format!("{client} can't be run: {error}; with attach Ssh the launcher's image must have an SSH client")
+}
+
+/// Where this program is by a name that does not say already what it is to do: it is the same file by all of them.
+fn as_itself(own: PathBuf) -> PathBuf {
+    if by_name(own.as_os_str()).is_some() {
+        own.with_file_name(INSTALLED)
+    } else {
+        own
+    }
 }
 
 /// The option by which SSH calls this program. A shell reads it, after SSH has replaced what begins with `%`.
@@ -215,6 +227,15 @@ mod tests {
     #[case("/a b/100%/it's", r"ProxyCommand='/a b/100%%/it'\''s' connect '%h' '%p'")]
     fn a_shell_reads_the_path_as_it_is(#[case] path: &str, #[case] expected: &str) {
         assert_eq!(proxy_command(Path::new(path)), expected);
+    }
+
+    #[rstest]
+    #[case("/etc/mpi/kubexec.sh", "/etc/mpi/trainyard-agent")]
+    #[case("/usr/bin/ssh", "/usr/bin/trainyard-agent")]
+    #[case("/etc/mpi/trainyard-agent", "/etc/mpi/trainyard-agent")]
+    #[case("/usr/local/bin/trainyard", "/usr/local/bin/trainyard")]
+    fn it_is_called_by_its_own_name(#[case] own: &str, #[case] expected: &str) {
+        assert_eq!(as_itself(PathBuf::from(own)), Path::new(expected));
     }
 
     /// What a server that says one thing after the other is taken for.
