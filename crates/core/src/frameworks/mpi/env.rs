@@ -11,6 +11,9 @@ const SSH_ARGS: &str = "-o ConnectionAttempts=10 -o ServerAliveInterval=15 -o Se
 /// Tells the agent whom to leave remote commands to.
 const SSH_CLIENT: &str = "TRAINYARD_SSH";
 const SSH: &str = "ssh";
+/// What Open MPI looks for, one after the other. It tells its daemons in the workers to look for the same, and they give up if
+/// they find nothing: there is no agent.
+const SHELL_OR_SSH: &str = "/etc/mpi/kubexec.sh:ssh";
 
 /// All there are.
 pub(in crate::frameworks) const IMPLEMENTATIONS: [MpiImplementation; 3] = [
@@ -89,9 +92,9 @@ pub(in crate::frameworks) fn ssh_client(
     match implementation {
         MpiImplementation::OpenMPI => &[
             (SSH_CLIENT, SSH),
-            ("OMPI_MCA_plm_rsh_agent", SHELL),
-            ("PRTE_MCA_plm_ssh_agent", SHELL),
-            ("PRTE_MCA_plm_rsh_agent", SHELL),
+            ("OMPI_MCA_plm_rsh_agent", SHELL_OR_SSH),
+            ("PRTE_MCA_plm_ssh_agent", SHELL_OR_SSH),
+            ("PRTE_MCA_plm_rsh_agent", SHELL_OR_SSH),
         ],
         MpiImplementation::MPICH => &[(SSH_CLIENT, SSH), ("HYDRA_LAUNCHER_EXEC", SHELL)],
         MpiImplementation::Intel => &[(SSH_CLIENT, SSH), ("I_MPI_HYDRA_BOOTSTRAP_EXEC", SHELL)],
