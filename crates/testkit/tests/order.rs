@@ -8,27 +8,36 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use trainyard_testkit::lab::{self, Lab, Role, job};
+use trainyard_testkit::lab::{self, Image, Lab, Role, job};
+
+const IMAGES: &[Image] = &[Image::AGENT];
 
 fn main() -> ExitCode {
-    lab::main(&[
-        (
-            "a_role_waits_until_another_is_ready_and_then_starts",
-            a_role_waits_until_another_is_ready_and_then_starts,
-        ),
-        (
-            "what_can_never_come_fails_who_waits_and_names_who_failed_first",
-            what_can_never_come_fails_who_waits_and_names_who_failed_first,
-        ),
-        (
-            "the_order_is_kept_when_a_job_is_resumed",
-            the_order_is_kept_when_a_job_is_resumed,
-        ),
-        (
-            "an_init_container_that_asks_ares_observer_hears_all_addresses_at_once",
-            an_init_container_that_asks_ares_observer_hears_all_addresses_at_once,
-        ),
-    ])
+    lab::main_with(
+        IMAGES,
+        &[
+            (
+                "a_role_waits_until_another_is_ready_and_then_starts",
+                a_role_waits_until_another_is_ready_and_then_starts,
+            ),
+            (
+                "what_can_never_come_fails_who_waits_and_names_who_failed_first",
+                what_can_never_come_fails_who_waits_and_names_who_failed_first,
+            ),
+            (
+                "the_order_is_kept_when_a_job_is_resumed",
+                the_order_is_kept_when_a_job_is_resumed,
+            ),
+            (
+                "an_init_container_that_asks_ares_observer_hears_all_addresses_at_once",
+                an_init_container_that_asks_ares_observer_hears_all_addresses_at_once,
+            ),
+            (
+                "who_can_not_reach_the_observer_starts_all_the_same",
+                who_can_not_reach_the_observer_starts_all_the_same,
+            ),
+        ],
+    )
 }
 
 fn role<'a>(name: &'a str, script: &'a str, more: &'a str) -> Role<'a> {
@@ -63,23 +72,30 @@ fn waits(lab: &Lab, job: &str, role: &str, said: &str) {
 /// A server that is ready only once it is told so.
 const SERVER: &str = "trap 'exit 0' TERM; while true; do sleep 0.1; done";
 
-fn a_role_waits_until_another_is_ready_and_then_starts() {
-    let (lab, _operator) = Lab::with_operator("order");
+/// A job `pair` whose client starts when its server is ready.
+fn pair() -> Value {
     let after = r#"{"dependsOn": [{"role": "server", "state": "Ready"}]}"#;
     let roles = [role("client", "echo started", after), role("server", SERVER, "")];
-    let mut manifest: Value = serde_json::from_str(&job(
-        "pair",
-        "custom",
-        &roles,
-        r#"{"completion": {"succeededWhen": [{"allOf": ["client"]}]}}"#,
-    ))
-    .unwrap();
+    let completion = r#"{"completion": {"succeededWhen": [{"allOf": ["client"]}]}, "runPolicy": {"cleanPodPolicy": "None"}}"#;
+    let mut manifest: Value = serde_json::from_str(&job("pair", "custom", &roles, completion)).unwrap();
     let server = &mut manifest["spec"]["roles"][1]["template"]["spec"];
     server["volumes"] = json!([{"name": "signs", "emptyDir": {}}]);
     server["containers"][0]["volumeMounts"] = json!([{"name": "signs", "mountPath": "/signs"}]);
     server["containers"][0]["readinessProbe"] =
         json!({"exec": {"command": ["test", "-e", "/signs/ready"]}, "periodSeconds": 1});
-    lab.apply(&manifest.to_string()).unwrap();
+    manifest
+}
+
+/// Tells the server of a job [`pair`], which runs, that it is ready.
+fn server_is_ready(lab: &Lab) {
+    let told = lab.exec("pair-server-0", None, &["touch", "/signs/ready"], "");
+    let told = told.unwrap();
+    assert_eq!(told.code, 0, "{}", told.stderr);
+}
+
+fn a_role_waits_until_another_is_ready_and_then_starts() {
+    let (lab, _operator) = Lab::with_operator("order");
+    lab.apply(&pair().to_string()).unwrap();
     lab.until("the server runs", || {
         let phase = lab.try_get("pod pair-server-0")?["status"]["phase"].clone();
         if phase == "Running" {
@@ -90,10 +106,7 @@ fn a_role_waits_until_another_is_ready_and_then_starts() {
     });
     waits(&lab, "pair", "client", "waits for the role server to be ready");
     assert_eq!(lab.get("tj pair")["status"]["phase"], "Starting");
-    let told = lab
-        .exec("pair-server-0", None, &["touch", "/signs/ready"], "")
-        .unwrap();
-    assert_eq!(told.code, 0, "{}", told.stderr);
+    server_is_ready(&lab);
     lab.phase("pair", "Succeeded");
     assert!(lab.logs("pair-client-0").contains("started"));
     let ready = lab.get("pod pair-client-0")["status"]["startTime"].clone();
@@ -146,6 +159,43 @@ fn the_order_is_kept_when_a_job_is_resumed() {
     lab.none("pods");
     lab.merge("tj again", &json!({"spec": {"suspend": false}}));
     run();
+}
+
+/// Whether the agent in a pod waits for other roles.
+fn waits_inside(pod: &Value) -> bool {
+    let containers = pod["status"]["initContainerStatuses"].as_array();
+    let mut containers = containers.into_iter().flatten();
+    containers
+        .any(|container| container["name"] == "trainyard-wait" && container["state"]["running"].is_object())
+}
+
+/// As under a network policy that denies by default. The operator tells the pod by an annotation, once it has waited in vain for
+/// some ten seconds: who hears of it from the observer is never annotated.
+fn who_can_not_reach_the_observer_starts_all_the_same() {
+    let (lab, _operator, aliases) = Lab::with_observer("deaf");
+    let mut manifest = pair();
+    // In the pod itself nobody listens.
+    manifest["spec"]["roles"][0]["template"]["spec"]["hostAliases"] =
+        json!([{"ip": "127.0.0.1", "hostnames": aliases[0]["hostnames"]}]);
+    lab.apply(&manifest.to_string()).unwrap();
+    let told = |pod: &Value| pod["metadata"]["annotations"]["trainyard.dev/start"].clone();
+    lab.until("the client waits inside, and the server runs", || {
+        let (client, server) = (
+            lab.try_get("pod pair-client-0")?,
+            lab.try_get("pod pair-server-0")?,
+        );
+        if waits_inside(&client) && server["status"]["phase"] == "Running" {
+            assert_eq!(told(&client), Value::Null);
+            Ok(())
+        } else {
+            Err(format!("{} {}", client["status"], server["status"]))
+        }
+    });
+    server_is_ready(&lab);
+    lab.ends("pair", "Succeeded");
+    let client = lab.get("pod pair-client-0");
+    assert_eq!(told(&client), "now", "{client:#}");
+    assert!(lab.logs("pair-client-0").contains("started"));
 }
 
 /// As the init containers of AresOperator do: it asks until the role runs, and writes what it heard for the program. The input of `nc`
