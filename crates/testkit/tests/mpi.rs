@@ -8,6 +8,8 @@
 
 #[path = "mpi/lost.rs"]
 mod lost;
+#[path = "mpi/start.rs"]
+mod start;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -43,6 +45,18 @@ fn main() -> ExitCode {
             (
                 "a_worker_that_falls_silent_is_given_up",
                 lost::a_worker_that_falls_silent_is_given_up,
+            ),
+            (
+                "a_worker_that_is_cut_off_is_given_up",
+                lost::a_worker_that_is_cut_off_is_given_up,
+            ),
+            (
+                "the_agent_needs_neither_a_user_nor_a_place_to_write",
+                start::the_agent_needs_neither_a_user_nor_a_place_to_write,
+            ),
+            (
+                "a_worker_that_is_killed_during_the_start_is_replaced_and_waited_for",
+                start::a_worker_that_is_killed_during_the_start_is_replaced_and_waited_for,
             ),
             (
                 "the_right_of_a_job_is_for_its_own_workers_alone",
@@ -217,20 +231,32 @@ fn with_ssh(manifest: &mut Value) {
     }
 }
 
+/// Two workers with two slots each, of which only three are wanted.
 fn slots_and_np_are_honoured() {
     let (lab, _operator) = Lab::with_agent("slots");
-    let script = format!("{} -np 3 {}", OPEN_MPI_4.mpirun, OPEN_MPI_4.program);
-    let manifest = mpi_job("slots", &OPEN_MPI_4, 2, &script, &json!({"slotsPerWorker": 2}));
-    lab.apply(&manifest.to_string()).unwrap();
-    lab.ends("slots", "Succeeded");
-    let log = lab.logs("slots-launcher-0");
-    let mut hosts: Vec<_> = ranks(&log, 3).into_iter().map(|(host, _)| host).collect();
-    hosts.sort();
-    assert_eq!(
-        hosts,
-        ["slots-worker-0", "slots-worker-0", "slots-worker-1"],
-        "{log}"
-    );
+    let all = [&OPEN_MPI_4, &OPEN_MPI_5, &MPICH, &INTEL];
+    for implementation in all {
+        let script = format!("{} -np 3 {}", implementation.mpirun, implementation.program);
+        let options = json!({"slotsPerWorker": 2});
+        let manifest = mpi_job(implementation.lab, implementation, 2, &script, &options);
+        lab.apply(&manifest.to_string()).unwrap();
+    }
+    for implementation in all {
+        let name = implementation.lab;
+        lab.ends(name, "Succeeded");
+        let log = lab.logs(&format!("{name}-launcher-0"));
+        let mut hosts: Vec<_> = ranks(&log, 3).into_iter().map(|(host, _)| host).collect();
+        assert_eq!(hosts.len(), 3, "{name}: {log}");
+        assert_eq!(log.matches(" of 3 on ").count(), 3, "{name}: {log}");
+        hosts.sort();
+        let (first, second) = (format!("{name}-worker-0"), format!("{name}-worker-1"));
+        if name == OPEN_MPI_4.lab {
+            assert_eq!(hosts, [&*first, &*first, &*second], "{log}");
+        }
+        // Which of them has two is the implementation's choice.
+        hosts.dedup();
+        assert_eq!(hosts, [first, second], "{name}: {log}");
+    }
 }
 
 /// Waits until the launcher's list has so many workers, says so and what else lists them.

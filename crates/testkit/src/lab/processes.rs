@@ -1,7 +1,7 @@
-//! What befalls the processes of a pod from outside: they are killed, or stopped, as no command in the pod could do it.
+//! What befalls a pod from outside, as no command in it could do it: its processes are killed or stopped, its network is cut.
 //!
-//! Both back ends run pods on this machine, each container in a process namespace of its own. Its number is the same seen from
-//! inside and from here, so no process of anybody else can be meant.
+//! Both back ends run pods on this machine, each container in a process namespace of its own, and each pod with a network of its
+//! own. The number of a namespace is the same seen from inside and from here, so nobody else's can be meant.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,11 +11,13 @@
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::Lab;
+use crate::cluster::run;
 
 /// Processes that were stopped, until this is dropped.
 pub struct Stopped {
@@ -56,6 +58,16 @@ impl Process {
     fn is_first(&self) -> bool {
         self.status("NSpid")
             .is_some_and(|pids| pids.split_whitespace().next_back() == Some("1"))
+    }
+
+    /// The interfaces of its network, but for the one that leads to itself.
+    fn interfaces(&self) -> Vec<String> {
+        let devices = fs::read_to_string(format!("/proc/{}/net/dev", self.pid.as_raw_pid())).unwrap();
+        let names = devices.lines().filter_map(|line| line.split_once(':'));
+        names
+            .map(|(name, _)| name.trim().to_owned())
+            .filter(|name| name != "lo")
+            .collect()
     }
 
     fn is_at_rest(&self) -> bool {
@@ -99,6 +111,29 @@ impl Lab {
         });
         stopped.at = uptime();
         stopped
+    }
+
+    /// Cuts a pod off from the network, for good: its processes go on, and nothing comes or goes any more, as when its node is
+    /// lost. Returns when that was, as [`uptime`] has it.
+    ///
+    /// # Panics
+    /// If the pod has no network of its own.
+    pub fn cut(&self, pod: &str) -> Duration {
+        let all = self.processes(pod);
+        let first = all.iter().find(|process| process.is_first()).unwrap();
+        let network = format!("/proc/{}/ns/net", first.pid.as_raw_pid());
+        let own = fs::read_link("/proc/self/ns/net").unwrap();
+        assert_ne!(fs::read_link(&network).unwrap(), own, "{pod}");
+        let interfaces = first.interfaces();
+        assert!(!interfaces.is_empty(), "{pod} has no network");
+        // Before, as a shell may notice while this is still being said.
+        let at = uptime();
+        for interface in interfaces {
+            let mut down = Command::new("nsenter");
+            down.arg(format!("--net={network}"));
+            run(down.args(["ip", "link", "set", &interface, "down"])).unwrap();
+        }
+        at
     }
 
     fn processes(&self, pod: &str) -> Vec<Process> {

@@ -9,16 +9,8 @@ use crate::{OPEN_MPI_4, WAYS, mpi_job, ranks, with_ssh};
 
 /// How long a remote shell may take to notice that its worker is gone.
 const NOTICED: Duration = Duration::from_secs(5);
-/// The same, where it is the SSH of the image, and nothing was closed.
-const NOTICED_BY_SSH: Duration = Duration::from_secs(100);
-
-/// What the launcher calls to run a command in a worker: what mpirun calls.
-fn remote_shell(way: &str) -> &'static str {
-    match way {
-        "Ssh" => "ssh $OMPI_MCA_plm_rsh_args",
-        _ => "/etc/mpi/kubexec.sh",
-    }
-}
+/// What the launcher calls to run a command in a worker: what mpirun calls. The options are there only with `Ssh`.
+const SHELL: &str = "/etc/mpi/kubexec.sh $OMPI_MCA_plm_rsh_args";
 
 /// The name by which the launcher of a job finds a worker.
 fn host(lab: &Lab, job: &str) -> String {
@@ -26,21 +18,21 @@ fn host(lab: &Lab, job: &str) -> String {
 }
 
 /// A line of a script that says when a remote shell begins and ends, and what it says.
-fn watched(lab: &Lab, way: &str, job: &str) -> String {
-    let (shell, host) = (remote_shell(way), host(lab, job));
+fn watched(lab: &Lab, job: &str) -> String {
+    let host = host(lab, job);
     format!(
-        "{shell} {host} 'echo shell in $(hostname); sleep 1000' 2>&1; code=$?; \
+        "{SHELL} {host} 'echo shell in $(hostname); sleep 1000' 2>&1; code=$?; \
          echo shell ended with $code at $(cut -d ' ' -f 1 /proc/uptime)"
     )
 }
 
 /// A job of two workers, one for each way, of which only the scripts differ.
-fn start(lab: &Lab, script: impl Fn(&str, &str) -> String) {
-    for way in WAYS {
+fn start(lab: &Lab, ways: &[&str], script: impl Fn(&str) -> String) {
+    for way in ways {
         let name = way.to_lowercase();
-        let script = script(way, &name);
+        let script = script(&name);
         let mut manifest = mpi_job(&name, &OPEN_MPI_4, 2, &script, &json!({"attach": way}));
-        if way == "Ssh" {
+        if *way == "Ssh" {
             with_ssh(&mut manifest);
         }
         lab.apply(&manifest.to_string()).unwrap();
@@ -105,10 +97,10 @@ pub fn a_worker_that_fails_ends_the_run_and_is_the_root_cause() {
 /// As a machine that kills for want of memory does it: nobody in the worker can say goodbye.
 pub fn a_worker_that_is_killed_ends_its_shells_at_once_and_is_the_root_cause() {
     let (lab, _operator) = Lab::with_agent("killed");
-    start(&lab, |way, job| {
+    start(&lab, &WAYS, |job| {
         format!(
             "({}) &\n{} -np 2 {} forever; code=$?; wait; exit $code",
-            watched(&lab, way, job),
+            watched(&lab, job),
             OPEN_MPI_4.mpirun,
             OPEN_MPI_4.program
         )
@@ -136,38 +128,70 @@ pub fn a_worker_that_is_killed_ends_its_shells_at_once_and_is_the_root_cause() {
     }
 }
 
-/// As a worker whose node is lost: nothing is closed, and nothing comes any more.
-pub fn a_worker_that_falls_silent_is_given_up() {
-    let (lab, _operator) = Lab::with_agent("silent");
-    start(&lab, |way, job| {
-        format!("{}; exit $code", watched(&lab, way, job))
-    });
-    let stopped = WAYS.map(|way| {
-        let job = way.to_lowercase();
-        let shell = format!("shell in {job}-worker-1");
-        says(&lab, &job, |log| log.contains(&shell));
-        lab.stop(&format!("{job}-worker-1"))
-    });
-    for (way, stopped) in WAYS.iter().zip(&stopped) {
+/// Has each way lose its worker once a shell is in it. The shell must notice in time, and the status say what it said, though it
+/// is the launcher that failed.
+fn given_up<Lost>(
+    name: &str,
+    ways: &[&str],
+    lose: impl Fn(&Lab, &str) -> Lost,
+    at: impl Fn(&Lost) -> Duration,
+    said: impl Fn(&str, &str) -> String,
+) {
+    let (lab, _operator) = Lab::with_agent(name);
+    start(&lab, ways, |job| format!("{}; exit $code", watched(&lab, job)));
+    let lost: Vec<_> = ways
+        .iter()
+        .map(|way| {
+            let job = way.to_lowercase();
+            let victim = format!("{job}-worker-1");
+            let shell = format!("shell in {victim}");
+            says(&lab, &job, |log| log.contains(&shell));
+            lose(&lab, &victim)
+        })
+        .collect();
+    for (way, lost) in ways.iter().zip(&lost) {
         let job = way.to_lowercase();
         let status = lab.ends(&job, "Failed")["status"].clone();
-        let (code, after, log) = ended(&lab, &job, stopped.at);
+        let (code, after, log) = ended(&lab, &job, at(lost));
         assert_eq!(code, "255", "{way}: {log}");
-        eprintln!("{way}: the remote shell ended {after:?} after the worker was stopped");
+        eprintln!("{way}: the remote shell ended {after:?} after the worker was lost");
+        assert!(after < NOTICED, "{way}: after {after:?}: {log}");
         let cause = &status["rootCause"];
-        if *way == "Ssh" {
-            // What it says, and to whom, is the image's business.
-            assert!(after < NOTICED_BY_SSH, "{way}: after {after:?}: {log}");
-        } else {
-            assert!(after < NOTICED, "{way}: after {after:?}: {log}");
-            // Who reads the status alone learns which worker it was.
-            let said = format!(
-                "trainyard-agent: {}: nothing was heard from it for 4 s\n",
-                host(&lab, &job)
-            );
-            let words = cause["message"].as_str().unwrap_or_default();
-            assert!(words.contains(&said), "{way}: {status:#}\n{log}");
-        }
         assert_eq!(cause["pod"], format!("{job}-launcher-0"), "{status:#}");
+        // Who reads the status alone learns it, too.
+        let said = said(way, &host(&lab, &job));
+        let words = cause["message"].as_str().unwrap_or_default();
+        assert!(words.contains(&said), "{way}: {status:#}\n{log}");
     }
+}
+
+fn agent_says(host: &str) -> String {
+    format!("trainyard-agent: {host}: nothing was heard from it for 4 s\n")
+}
+
+/// As a worker whose machine has no time for it: it acknowledges what it is sent, and says nothing.
+pub fn a_worker_that_falls_silent_is_given_up() {
+    // A server of SSH may be silent for a minute.
+    let ways = ["Agent", "Exec"];
+    let stop = |lab: &Lab, pod: &str| lab.stop(pod);
+    given_up(
+        "silent",
+        &ways,
+        stop,
+        |stopped| stopped.at,
+        |_, host| agent_says(host),
+    );
+}
+
+/// As a worker whose node is lost: nothing is closed, and nothing comes any more.
+pub fn a_worker_that_is_cut_off_is_given_up() {
+    // With Exec it is the API server that is connected to the worker's node, which is still there.
+    let ways = ["Agent", "Ssh"];
+    let cut = |lab: &Lab, pod: &str| lab.cut(pod);
+    let said = |way: &str, host: &str| match way {
+        // These are the words of the image's client, which does not name the host.
+        "Ssh" => "client_loop: send disconnect: Broken pipe".to_owned(),
+        _ => agent_says(host),
+    };
+    given_up("cut", &ways, cut, |at| *at, said);
 }
