@@ -39,7 +39,7 @@ fn observed(world: &World) -> Observed {
 }
 
 /// What the agents of a role are told.
-fn start(world: &World, role: &str) -> Start {
+pub fn start(world: &World, role: &str) -> Start {
     let mut roles = observed(world).roles.into_iter();
     roles.find(|known| known.name == role).unwrap().start
 }

@@ -7,13 +7,17 @@ use trainyard_api::DependencyState::{self, Ready, Running, Succeeded};
 use trainyard_api::RestartPolicy::{Never, OnFailure};
 use trainyard_api::{CreatePolicy, JobPhase, RolePhase, TrainingJob};
 use trainyard_core::agent::{WAIT_CONTAINER, WAITED_IN_VAIN};
+use trainyard_core::build;
 use trainyard_core::deduce::Tally;
 use trainyard_core::depends::{Outlook, outlook};
-use trainyard_core::plan::Action;
-use trainyard_core::view::{PodPhase, Settings};
+use trainyard_core::job::Job;
+use trainyard_core::observe::Start;
+use trainyard_core::plan::{Action, PodKey};
+use trainyard_core::view::{PodPhase, SecretState, Settings};
 
+use crate::bugs_of_others::start;
 use crate::common::World;
-use crate::common::jobs::{self, Change, custom};
+use crate::common::jobs::{self, Change, custom, mpi};
 
 #[rstest]
 //                          state     phase                 act rea suc   comes
@@ -278,6 +282,73 @@ fn the_order_is_kept_after_a_resumption() {
     assert_eq!(world.all(), names(WORKERS));
     world.run_all();
     world.reconcile();
+    assert_eq!(world.all(), names(ALL));
+}
+
+fn uids(world: &World) -> BTreeSet<String> {
+    world.pods.iter().map(|row| row.uid.to_string()).collect()
+}
+
+/// Whether the pod of the launcher waits inside before its program starts.
+fn waits_inside(world: &World) -> bool {
+    let job = Job::parse(&world.job).unwrap();
+    let pod = build::pod(&job, &world.settings, PodKey { role: 0, index: 0 }).unwrap();
+    let init = pod.spec.unwrap().init_containers.unwrap();
+    init.iter().any(|container| container.name == WAIT_CONTAINER)
+}
+
+/// The Secret of a job is deleted, and its launcher fails: all pods start anew, because those that stayed would not know the
+/// others. The launcher waits for the workers as it did at first, and not for those that were.
+#[rstest]
+#[case::inside_where_somebody_tells_it(jobs::with_agent(), ALL)]
+#[case::outside_where_nobody_does(jobs::with_silent_agent(), WORKERS)]
+fn the_order_is_kept_when_all_pods_start_anew(#[case] settings: Settings, #[case] made: &[&str]) {
+    let launcher = "mnist-launcher-0";
+    let inside = made.contains(&launcher);
+    let mut world = World::new(mpi("", 2));
+    world.settings = settings;
+    world.settle();
+    assert_eq!(world.phase(), Some(JobPhase::Running));
+    let first = uids(&world);
+    (world.secret, world.known_secret) = (false, SecretState::Unknown);
+    world.fail(launcher, 1);
+    for _ in 0..4 {
+        world.reconcile();
+        world.kubelets_remove();
+        world.tick(60);
+    }
+    world.reconcile();
+    assert!(first.is_disjoint(&uids(&world)), "all are other pods");
+    assert_eq!(waits_inside(&world), inside);
+    let waits = |world: &mut World| {
+        world.reconcile();
+        assert_eq!(world.all(), names(made));
+        let said = "waits for the role worker to be ready".to_owned();
+        assert_eq!(start(world, "launcher"), Start::Wait(said));
+        if inside {
+            world.pod_mut(launcher).waits = true;
+            assert_eq!(world.plan().late, [], "nor is it told in another way");
+        }
+    };
+    waits(&mut world);
+    world.run_on("mnist-worker-0", "node-0");
+    waits(&mut world);
+    world.run_on("mnist-worker-1", "node-1");
+    world.pod_mut("mnist-worker-1").ready = false;
+    waits(&mut world);
+
+    world.pod_mut("mnist-worker-1").ready = true;
+    assert_eq!(start(&world, "launcher"), Start::Go);
+    assert_eq!(
+        world.plan().late.len(),
+        usize::from(inside),
+        "if nobody has told it"
+    );
+    world.settle();
+    assert_eq!(
+        (world.phase(), world.restarts()),
+        (Some(JobPhase::Running), (1, 0))
+    );
     assert_eq!(world.all(), names(ALL));
 }
 
