@@ -238,6 +238,33 @@ fn much_passes_in_both_directions() {
     );
 }
 
+/// As mpirun starts its daemons in all workers.
+#[test]
+fn many_commands_at_once_all_come_through() {
+    const MANY: usize = 64;
+    let api = Api::new(Mood::Kind);
+    let clients: Vec<_> = (0..MANY)
+        .map(|number| {
+            let mut client = api.rsh(&["w-0.job.ns.svc", "echo up; cat; echo wrong >&2; exit 7"]);
+            client.write(&format!("{number}\n"));
+            client
+        })
+        .collect();
+    // None has an end before all have begun.
+    for client in &clients {
+        assert_eq!(client.out.next(), "up");
+    }
+    assert_eq!(api.agents.lock().unwrap().len(), MANY);
+    for (number, mut client) in clients.into_iter().enumerate() {
+        drop(client.input.take());
+        let (code, out, err) = client.ends();
+        assert_eq!(
+            (code, &*out, &*err),
+            (Some(7), &[number.to_string()][..], &["wrong".to_owned()][..])
+        );
+    }
+}
+
 #[test]
 fn a_signal_reaches_the_command() {
     let api = Api::new(Mood::Kind);
