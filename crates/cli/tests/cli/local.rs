@@ -231,36 +231,66 @@ fn a_worker_may_save_its_work_when_another_fails() {
     assert_eq!(out, "worker-0 | saved\n", "{words}");
 }
 
+/// What the launcher does in the jobs below: it runs a command in every host of its list, and says what became of it.
+const REACH_ALL: &str = "while read -r host slots; do /etc/mpi/kubexec.sh -n $host 'hostname; exit 3' || echo $slots $?; done \
+                         </etc/mpi/hostfile";
+
+/// Runs a manifest whose launcher does [`REACH_ALL`], and has two workers with two slots each.
+fn reaches_all(job: &str, manifest: &str) {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("job.yaml");
+    std::fs::write(&file, manifest).unwrap();
+    let (code, out, words) = ran(&["--timeout", "3m", file.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{words}");
+    let said = out.lines().filter(|line| line.starts_with("launcher-0 | "));
+    let expected = (0..2).flat_map(|i| {
+        let host = format!("launcher-0 | {job}-worker-{i}");
+        [host, "launcher-0 | slots=2 3".to_owned()]
+    });
+    assert_eq!(said.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{words}");
+}
+
 #[test]
 fn programs_are_started_in_other_pods_of_an_mpi_job() {
-    let script = "while read -r host slots; do /etc/mpi/kubexec.sh -n $host 'hostname; exit 3' || echo $slots $?; done \
-                  </etc/mpi/hostfile";
     let container = |command: &str| format!("containers: [{{name: main, image: example/mpi{command}}}]");
     let manifest = format!(
         "apiVersion: trainyard.dev/v1alpha1\nkind: TrainingJob\nmetadata: {{name: ring}}\nspec:\n  \
          framework: {{name: mpi, mpi: {{slotsPerWorker: 2}}}}\n  roles:\n  \
          - {{name: launcher, replicas: 1, restartPolicy: Never, template: {{spec: {{{}}}}}}}\n  \
          - {{name: worker, replicas: 2, template: {{spec: {{{}}}}}}}\n",
-        container(&format!(", command: [sh, -c, \"{script}\"]")),
+        container(&format!(", command: [sh, -c, \"{REACH_ALL}\"]")),
         container("")
     );
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("ring.yaml");
-    std::fs::write(&file, manifest).unwrap();
-    let (code, out, words) = ran(&["--timeout", "3m", file.to_str().unwrap()]);
-    assert_eq!(code, Some(0), "{words}");
-    let said: Vec<&str> = out
-        .lines()
-        .filter(|line| line.starts_with("launcher-0 | "))
-        .collect();
-    assert_eq!(
-        said,
-        [
-            "launcher-0 | ring-worker-0",
-            "launcher-0 | slots=2 3",
-            "launcher-0 | ring-worker-1",
-            "launcher-0 | slots=2 3",
-        ],
-        "{words}"
-    );
+    reaches_all("ring", &manifest);
+}
+
+/// As its users have it, but for what the launcher runs.
+#[test]
+fn a_job_of_another_operator_runs_as_it_is() {
+    let manifest = r#"
+apiVersion: kubeflow.org/v2beta1
+kind: MPIJob
+metadata: {name: dice, namespace: research}
+spec:
+  slotsPerWorker: 2
+  runPolicy: {cleanPodPolicy: Running, ttlSecondsAfterFinished: 600}
+  mpiReplicaSpecs:
+    Launcher:
+      replicas: 1
+      template:
+        spec:
+          containers:
+          - {name: launcher, image: "example/dice:openmpi", command: [sh, -c], args: ["REACH_ALL"]}
+    Worker:
+      replicas: 2
+      template:
+        spec:
+          containers:
+          - name: worker
+            image: example/dice:openmpi
+            command: [/usr/sbin/sshd]
+            args: [-De]
+            readinessProbe: {tcpSocket: {port: 2222}}
+"#;
+    reaches_all("dice", &manifest.replace("REACH_ALL", REACH_ALL));
 }
