@@ -25,6 +25,8 @@ pub const ANNOTATION_TEMPLATE: &str = "trainyard.dev/template";
 
 /// Annotation of a job that was made of an object of another operator: the generation of that object's spec that it follows.
 pub const ANNOTATION_GENERATION: &str = "trainyard.dev/generation";
+/// Annotation of such a job: what is different from what the other operator would do, a line for each field of the object.
+pub const ANNOTATION_NOTES: &str = "trainyard.dev/notes";
 
 /// The name of a pod: `<job>-<role>-<index>`.
 pub fn pod(job: &str, role: &str, index: i32) -> String {

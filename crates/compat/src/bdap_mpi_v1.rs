@@ -12,11 +12,19 @@ use trainyard_api::{
 };
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
-use crate::{Converted, Kind, read};
+use crate::{Converted, Kind, Purpose, read};
 
 const LAUNCHER_TEMPLATE: &str = "spec.launcherTemplate";
 const WORKER_TEMPLATE: &str = "spec.workerTemplate";
 const NUM_WORKERS: &str = "spec.numWorkers";
+
+/// What is different for every job that is converted.
+const OF_EVERY_JOB: [&str; 2] = [
+    "spec: processes are started in workers through the operator's agent and not through the exec API: nobody needs a right to \
+     pods/exec, and the launcher has the service account of its template",
+    "spec: the launcher's pod is named with an index, <job>-launcher-0; workers that still run are deleted when it has ended; \
+     changes of workers, and of their number, are carried out while the job runs",
+];
 
 pub const KIND: Kind = Kind {
     group: "batch.test.bdap.com",
@@ -58,12 +66,12 @@ struct Spec {
     worker_template: Option<PodTemplateSpec>,
 }
 
-fn convert(object: Value) -> Result<Converted, Vec<FieldError>> {
+fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
     let read::Object {
         metadata,
         spec,
         mut notes,
-    } = read::object::<Spec>(object)?;
+    } = read::object::<Spec>(object, purpose)?;
     let (num_workers, mut launcher, mut worker) = given(spec)?;
     let launcher_restarts = restart_policy(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
     let worker_restarts = restart_policy(&mut worker, WORKER_TEMPLATE, &mut notes);
@@ -73,16 +81,10 @@ fn convert(object: Value) -> Result<Converted, Vec<FieldError>> {
     };
     mpi::settle(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
     mpi::settle(&mut worker, WORKER_TEMPLATE, &mut notes);
-    mpi::launcher(&launcher, LAUNCHER_TEMPLATE, &mut notes);
     mpi::worker(&mut worker, WORKER_TEMPLATE, Otherwise::Image, &mut notes);
-    notes.extend([
-        "spec: processes are started in workers through the operator's agent and not through the exec API: nobody needs a right \
-         to pods/exec, and the launcher has the service account of its template"
-            .to_owned(),
-        "spec: the launcher's pod is named with an index, <job>-launcher-0; workers that still run are deleted when it has \
-         ended; changes of workers, and of their number, are carried out while the job runs"
-            .to_owned(),
-    ]);
+    if purpose == Purpose::Replace {
+        notes.extend(OF_EVERY_JOB.map(str::to_owned));
+    }
     let role = |name: &str, replicas, template, restart_policy| RoleSpec {
         name: name.to_owned(),
         replicas: Some(replicas),

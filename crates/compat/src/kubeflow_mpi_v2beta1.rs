@@ -1,7 +1,8 @@
 //! `kubeflow.org/v2beta1` MPIJob, of mpi-operator.
 //!
-//! Its launcher is a Kubernetes Job, its workers are pods with an SSH server. Here processes are started through the
-//! agent: what images have of SSH stays unused.
+//! Its launcher is a Kubernetes Job, its workers are pods with an SSH server. Where it is served, they have it here, too, with
+//! the key where its users look for it. A job that is converted is for images of any kind: there processes are started through
+//! the agent, and what images have of SSH stays unused.
 
 mod definition;
 mod status;
@@ -17,10 +18,12 @@ use trainyard_api::{
 };
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
-use crate::{Converted, Kind, read};
+use crate::{Converted, Kind, Purpose, read};
 
 const THEIR_OPERATOR: &str = "kubeflow.org/mpi-operator";
 const ROLES: &str = "spec.mpiReplicaSpecs";
+/// The script by which elastic programs ask for hosts there.
+const DISCOVER_HOSTS: &str = "discover_hosts.sh";
 
 pub const KIND: Kind = Kind {
     group: "kubeflow.org",
@@ -41,6 +44,7 @@ pub const KIND: Kind = Kind {
         ("spec.roles[1]", "spec.mpiReplicaSpecs.Worker"),
         ("spec.roles", ROLES),
         ("spec.framework.mpi.slotsPerWorker", "spec.slotsPerWorker"),
+        ("spec.framework.mpi.sshAuthMountPath", "spec.sshAuthMountPath"),
         ("spec.framework", "spec"),
         ("spec.suspend", "spec.runPolicy.suspend"),
         ("spec.managedBy", "spec.runPolicy.managedBy"),
@@ -98,43 +102,27 @@ struct Roles {
     worker: RoleSpec,
 }
 
-fn convert(object: Value) -> Result<Converted, Vec<FieldError>> {
+fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>> {
     let read::Object {
         metadata,
         mut spec,
         mut notes,
-    } = read::object::<Spec>(object)?;
-    let mut roles = roles(spec.mpi_replica_specs.take().unwrap_or_default(), &mut notes)?;
+    } = read::object::<Spec>(object, purpose)?;
+    let given = spec.mpi_replica_specs.take().unwrap_or_default();
+    let mut roles = roles(given, purpose, &mut notes)?;
     roles.launcher.create_policy = create_policy(spec.launcher_creation_policy, &mut notes);
     let run = spec.run_policy.take().unwrap_or_default();
-    notes.push(
-        "spec: processes are started in workers through the operator's agent and not over SSH: images need neither a server \
-         nor keys. To keep SSH, set spec.framework.mpi.attach to Ssh, and sshAuthMountPath and the worker's command as they were"
-            .to_owned(),
-    );
-    if let Some(path) = &spec.ssh_auth_mount_path {
-        notes.push(format!(
-            "spec.sshAuthMountPath: no key is mounted to {path}, because none is needed; left out"
-        ));
-    }
     let mut job = TrainingJob {
         metadata,
         spec: TrainingJobSpec {
             framework: FrameworkSpec {
                 name: "mpi".to_owned(),
-                mpi: Some(MpiOptions {
-                    implementation: spec.mpi_implementation,
-                    // Left out, ours would be the number of accelerators.
-                    slots_per_worker: Some(spec.slots_per_worker.unwrap_or(1)),
-                    attach: Some(MpiAttach::Agent),
-                    launcher_as_worker: spec.run_launcher_as_worker,
-                    ..MpiOptions::default()
-                }),
+                mpi: Some(options(spec, purpose, &mut notes)),
                 ..FrameworkSpec::default()
             },
             roles: vec![roles.launcher, roles.worker],
             suspend: run.suspend,
-            managed_by: managed_by(run.managed_by.as_deref(), &mut notes),
+            managed_by: managed_by(run.managed_by.as_deref(), purpose, &mut notes),
             ..TrainingJobSpec::default()
         },
         status: None,
@@ -143,7 +131,43 @@ fn convert(object: Value) -> Result<Converted, Vec<FieldError>> {
     Ok(Converted { job, notes })
 }
 
-fn roles(mut given: BTreeMap<String, Role>, notes: &mut Vec<String>) -> Result<Roles, Vec<FieldError>> {
+/// How processes are started: over SSH where users have images that are made for it, and through the agent elsewhere.
+fn options(spec: Spec, purpose: Purpose, notes: &mut Vec<String>) -> MpiOptions {
+    // To their operator, an empty path is none.
+    let path = spec.ssh_auth_mount_path.filter(|path| !path.is_empty());
+    let (attach, ssh_auth_mount_path) = match purpose {
+        Purpose::Serve => (MpiAttach::Ssh, path),
+        Purpose::Replace => {
+            notes.push(
+                "spec: processes are started in workers through the operator's agent and not over SSH: images need neither a \
+                 server nor keys. To keep SSH, set spec.framework.mpi.attach to Ssh, and sshAuthMountPath and the worker's \
+                 command as they were"
+                    .to_owned(),
+            );
+            notes.extend(path.map(|path| {
+                format!(
+                    "spec.sshAuthMountPath: no key is mounted to {path}, because none is needed; left out"
+                )
+            }));
+            (MpiAttach::Agent, None)
+        }
+    };
+    MpiOptions {
+        implementation: spec.mpi_implementation,
+        // Left out, ours would be the number of accelerators.
+        slots_per_worker: Some(spec.slots_per_worker.unwrap_or(1)),
+        attach: Some(attach),
+        ssh_auth_mount_path,
+        launcher_as_worker: spec.run_launcher_as_worker,
+        ..MpiOptions::default()
+    }
+}
+
+fn roles(
+    mut given: BTreeMap<String, Role>,
+    purpose: Purpose,
+    notes: &mut Vec<String>,
+) -> Result<Roles, Vec<FieldError>> {
     let mut errors = Vec::new();
     let mut take = |name: &str| {
         let role = given.remove(name);
@@ -163,7 +187,7 @@ fn roles(mut given: BTreeMap<String, Role>, notes: &mut Vec<String>) -> Result<R
         )
     }));
     let launcher = launcher.and_then(|launcher| self::launcher(launcher, notes, &mut errors));
-    let worker = worker.and_then(|worker| self::worker(worker, notes, &mut errors));
+    let worker = worker.and_then(|worker| self::worker(worker, purpose, notes, &mut errors));
     match (launcher, worker) {
         (Some(launcher), Some(worker)) if errors.is_empty() => Ok(Roles { launcher, worker }),
         _ => Err(errors),
@@ -183,7 +207,7 @@ fn launcher(given: Role, notes: &mut Vec<String>, errors: &mut Vec<FieldError>) 
         ));
     }
     let template = template(given.template, &at, notes, errors)?;
-    mpi::launcher(&template, &format!("{at}.template"), notes);
+    no_discovery(&template, &format!("{at}.template"), notes);
     Some(RoleSpec {
         name: LAUNCHER.to_owned(),
         replicas: Some(1),
@@ -193,7 +217,25 @@ fn launcher(given: Role, notes: &mut Vec<String>, errors: &mut Vec<FieldError>) 
     })
 }
 
-fn worker(given: Role, notes: &mut Vec<String>, errors: &mut Vec<FieldError>) -> Option<RoleSpec> {
+/// Tells what a launcher will not find.
+fn no_discovery(template: &PodTemplateSpec, at: &str, notes: &mut Vec<String>) {
+    let containers = template.spec.iter().flat_map(|pod| &pod.containers);
+    for (c, container) in containers.enumerate() {
+        if mpi::words(container).any(|word| word.contains(DISCOVER_HOSTS)) {
+            notes.push(format!(
+                "{at}.spec.containers[{c}]: there is no {DISCOVER_HOSTS}, because the number of workers does not change \
+                 while a job runs; the hosts are in /etc/mpi/hostfile"
+            ));
+        }
+    }
+}
+
+fn worker(
+    given: Role,
+    purpose: Purpose,
+    notes: &mut Vec<String>,
+    errors: &mut Vec<FieldError>,
+) -> Option<RoleSpec> {
     let at = format!("{ROLES}.Worker");
     if given.replicas.is_none() {
         errors.push(FieldError::new(
@@ -202,12 +244,14 @@ fn worker(given: Role, notes: &mut Vec<String>, errors: &mut Vec<FieldError>) ->
         ));
     }
     let mut template = template(given.template, &at, notes, errors)?;
-    mpi::worker(
-        &mut template,
-        &format!("{at}.template"),
-        Otherwise::SshServer,
-        notes,
-    );
+    if purpose == Purpose::Replace {
+        mpi::worker(
+            &mut template,
+            &format!("{at}.template"),
+            Otherwise::SshServer,
+            notes,
+        );
+    }
     Some(RoleSpec {
         name: WORKER.to_owned(),
         replicas: given.replicas,
@@ -249,9 +293,9 @@ fn create_policy(policy: Option<LauncherCreationPolicy>, notes: &mut Vec<String>
     }
 }
 
-fn managed_by(given: Option<&str>, notes: &mut Vec<String>) -> Option<String> {
+fn managed_by(given: Option<&str>, purpose: Purpose, notes: &mut Vec<String>) -> Option<String> {
     let other = given.filter(|name| *name != THEIR_OPERATOR);
-    if given.is_some() && other.is_none() {
+    if given.is_some() && other.is_none() && purpose == Purpose::Replace {
         notes.push(format!(
             "spec.runPolicy.managedBy: {THEIR_OPERATOR} does not know TrainingJobs; left out, so that Trainyard runs the job"
         ));

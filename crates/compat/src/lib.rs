@@ -51,7 +51,7 @@ struct Kind {
     tell: for<'a> fn(&Said<'a>) -> Option<(Tone, &'a str)>,
     /// Its definition, for clusters that have none.
     definition: fn(&Kind) -> Value,
-    convert: fn(Value) -> Result<Converted, Vec<FieldError>>,
+    convert: fn(Value, Purpose) -> Result<Converted, Vec<FieldError>>,
     /// Where users wrote what is somewhere else in a TrainingJob: ours, and theirs. The first that fits counts.
     paths: &'static [(&'static str, &'static str)],
 }
@@ -64,6 +64,17 @@ impl Kind {
         });
         fitting.unwrap_or_else(|| ours.to_owned())
     }
+}
+
+/// What an object is translated for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To stand in the object's place, wherever that may be: a laptop has no SSH server. What is different then is noted, also
+    /// where it is so for every object of the kind.
+    Replace,
+    /// To be the child of the object, which stays, in a cluster whose users know the other operator. What is so for every object of
+    /// the kind is not noted: docs/compat.md says it.
+    Serve,
 }
 
 /// The kinds that can be converted.
@@ -154,7 +165,7 @@ pub fn convert(object: Value) -> Result<Converted, Refusal> {
             api_version: api_version.to_owned(),
         });
     };
-    let converted = (kind.convert)(object).map_err(Refusal::Invalid)?;
+    let converted = (kind.convert)(object, Purpose::Replace).map_err(Refusal::Invalid)?;
     let errors = problems(&converted.job);
     if errors.is_empty() {
         return Ok(converted);

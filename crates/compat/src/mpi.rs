@@ -5,8 +5,6 @@ use k8s_openapi::api::core::v1::{Container, PodTemplateSpec};
 pub const LAUNCHER: &str = "launcher";
 pub const WORKER: &str = "worker";
 
-/// The script by which elastic programs ask for hosts elsewhere.
-const DISCOVER_HOSTS: &str = "discover_hosts.sh";
 const SSH_SERVER: &str = "sshd";
 
 /// What a worker without a command runs elsewhere.
@@ -33,19 +31,6 @@ pub fn settle(template: &mut PodTemplateSpec, at: &str, notes: &mut Vec<String>)
     for (field, value, why) in own {
         if value.take().is_some() {
             notes.push(format!("{at}.spec.{field}: {why}; left out"));
-        }
-    }
-}
-
-/// Tells what a launcher will not find.
-pub fn launcher(template: &PodTemplateSpec, at: &str, notes: &mut Vec<String>) {
-    let containers = template.spec.iter().flat_map(|pod| &pod.containers);
-    for (c, container) in containers.enumerate() {
-        if words(container).any(|word| word.contains(DISCOVER_HOSTS)) {
-            notes.push(format!(
-                "{at}.spec.containers[{c}]: there is no {DISCOVER_HOSTS}, because the number of workers does not change \
-                 while a job runs; the hosts are in /etc/mpi/hostfile"
-            ));
         }
     }
 }
@@ -94,7 +79,7 @@ pub fn worker(template: &mut PodTemplateSpec, at: &str, otherwise: Otherwise, no
 }
 
 /// The words of a container's command line.
-fn words(container: &Container) -> impl Iterator<Item = &str> {
+pub fn words(container: &Container) -> impl Iterator<Item = &str> {
     let lists = [&container.command, &container.args];
     lists.into_iter().flatten().flatten().map(String::as_str)
 }

@@ -1,7 +1,17 @@
-//! What users of an object are told as events: the changes of its conditions that are worth it.
+//! What users of an object are told as events: the changes of its conditions that are worth it, and what is different from what
+//! the other operator would do.
 
 use serde_json::Value;
+use trainyard_api::TrainingJob;
+use trainyard_api::names::ANNOTATION_NOTES;
 use trainyard_core::foreign::ForeignNote;
+
+/// Tells that some fields mean something else here, or nothing.
+const DIFFERS: &str = "Differs";
+/// Somewhat less than the server takes of an event's words.
+const TOLD: usize = 1000;
+/// Far less than the server takes of all annotations.
+const KEPT: usize = 16_384;
 
 /// What a condition says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,4 +71,45 @@ fn said(status: &Value) -> impl Iterator<Item = Said<'_>> {
             message: text("message"),
         }
     })
+}
+
+/// Keeps on the child of an object what is different there, and tells it, unless the child has the same already.
+pub fn differences(child: &mut TrainingJob, notes: &[String]) -> Vec<ForeignNote> {
+    let annotations = child.metadata.annotations.get_or_insert_default();
+    if notes.is_empty() {
+        annotations.remove(ANNOTATION_NOTES);
+        return Vec::new();
+    }
+    let kept = fitting(notes, KEPT, "");
+    let before = annotations.insert(ANNOTATION_NOTES.to_owned(), kept.clone());
+    if before == Some(kept) {
+        return Vec::new();
+    }
+    let rest = format!(" in the annotation {ANNOTATION_NOTES} of its TrainingJob");
+    vec![ForeignNote {
+        warning: false,
+        reason: DIFFERS.to_owned(),
+        message: fitting(notes, TOLD, &rest),
+    }]
+}
+
+/// As many lines as fit into so many bytes, and how many there are besides; `place` says where.
+fn fitting(notes: &[String], limit: usize, place: &str) -> String {
+    let whole = notes.join("\n");
+    if whole.len() <= limit {
+        return whole;
+    }
+    let rest = |left: usize| format!("... and {left} more{place}");
+    // Nothing that is said of fewer is longer.
+    let limit = limit.saturating_sub(rest(notes.len()).len());
+    let mut text = String::new();
+    let mut left = notes.iter();
+    while let Some(line) = left.as_slice().first()
+        && text.len() + line.len() < limit
+    {
+        text.push_str(line);
+        text.push('\n');
+        left.next();
+    }
+    text + &rest(left.len())
 }

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::FieldError;
 
+use crate::Purpose;
+
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What was read, and what should be told about it.
@@ -23,7 +25,10 @@ struct Parts<S> {
 }
 
 /// Reads an object with a `spec`.
-pub fn object<S: DeserializeOwned + Serialize>(mut object: Value) -> Result<Object<S>, Vec<FieldError>> {
+pub fn object<S: DeserializeOwned + Serialize>(
+    mut object: Value,
+    purpose: Purpose,
+) -> Result<Object<S>, Vec<FieldError>> {
     if object.get("metadata").is_some_and(Value::is_null)
         && let Some(members) = object.as_object_mut()
     {
@@ -47,8 +52,11 @@ pub fn object<S: DeserializeOwned + Serialize>(mut object: Value) -> Result<Obje
             .into_iter()
             .map(|path| format!("{path}: there is no such field in this kind; it is left out")),
     );
+    if purpose == Purpose::Replace {
+        notes.extend(left_out(&object));
+    }
     Ok(Object {
-        metadata: metadata(parts.metadata, &object, &mut notes),
+        metadata: metadata(parts.metadata),
         spec,
         notes,
     })
@@ -98,8 +106,8 @@ fn lost(given: &Value, read: &Value, path: &str, paths: &mut Vec<String>) {
     }
 }
 
-/// What a user writes into metadata. The rest is of the cluster that the object was in.
-fn metadata(given: ObjectMeta, object: &Value, notes: &mut Vec<String>) -> ObjectMeta {
+/// What the cluster that an object was in has written.
+fn left_out(object: &Value) -> Option<String> {
     const KEPT: [&str; 5] = ["annotations", "generateName", "labels", "name", "namespace"];
     let members = object.get("metadata").and_then(Value::as_object);
     let members = members.into_iter().flatten();
@@ -110,12 +118,16 @@ fn metadata(given: ObjectMeta, object: &Value, notes: &mut Vec<String>) -> Objec
     if object.get("status").is_some_and(|status| !status.is_null()) {
         dropped.push("status".to_owned());
     }
-    if !dropped.is_empty() {
-        notes.push(format!(
+    (!dropped.is_empty()).then(|| {
+        format!(
             "{}: written by a cluster, or of no use to another object; left out",
             dropped.join(", ")
-        ));
-    }
+        )
+    })
+}
+
+/// What a user writes into metadata. The rest is of the cluster that the object was in.
+fn metadata(given: ObjectMeta) -> ObjectMeta {
     let annotations = given.annotations.map(|mut annotations| {
         annotations.remove(LAST_APPLIED);
         annotations

@@ -14,7 +14,7 @@ use trainyard_core::admission;
 use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignNote, ForeignPlan, ForeignView};
 
 use crate::report::{Problem, Report, is_true};
-use crate::{Kind, lines, read};
+use crate::{Converted, Kind, Purpose, lines, notes, read};
 
 /// What our sentences offer, and users of these kinds can't have.
 const OR_ROLL: &str = ", or create the job with spec.runPolicy.updatePolicy: Roll";
@@ -33,6 +33,8 @@ struct Desired {
     job: TrainingJob,
     /// How long the object stays after its end, in seconds.
     ttl: Option<i64>,
+    /// What is different from what the other operator would do.
+    notes: Vec<String>,
 }
 
 /// What the child of an object is to it.
@@ -96,7 +98,7 @@ impl ForeignKind for Kind {
     }
 
     fn notes(&self, before: Option<&Value>, after: &Value) -> Vec<ForeignNote> {
-        crate::notes::notes(before, after, self.tell)
+        notes::notes(before, after, self.tell)
     }
 
     fn review(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
@@ -175,8 +177,10 @@ impl Kind {
                         format!("the server does not take its TrainingJob: {words}"),
                     )
                 });
+                let mut job = adopted(self, desired.job, metadata);
                 ForeignPlan {
-                    child: ChildAction::Create(Box::new(adopted(self, desired.job, metadata))),
+                    notes: notes::differences(&mut job, &desired.notes),
+                    child: ChildAction::Create(Box::new(job)),
                     ..problem.map_or_else(ForeignPlan::default, |problem| self.told(view, &problem))
                 }
             }
@@ -188,10 +192,11 @@ impl Kind {
         let has_ended = phase.is_some_and(JobPhase::is_terminal);
         let mut problem = None;
         let mut action = ChildAction::Leave;
+        let mut told = Vec::new();
         let follows = generation_of(child) == metadata.generation;
         if !follows && !has_ended && child.metadata.deletion_timestamp.is_none() {
             match self.changed(view.object, metadata, child) {
-                Ok(job) => {
+                Ok((job, notes)) => {
                     problem = view.refusal.map(|words| {
                         Problem::new(
                             "Refused",
@@ -201,6 +206,7 @@ impl Kind {
                         )
                     });
                     action = ChildAction::Replace(Box::new(job));
+                    told = notes;
                 }
                 Err(errors) => {
                     let sentence = format!("{}\nThe job goes on as it was.", lines(&errors));
@@ -210,6 +216,7 @@ impl Kind {
         }
         let plan = ForeignPlan {
             child: action,
+            notes: told,
             status: self.status(view, Some(child), problem.as_ref()),
             ..ForeignPlan::default()
         };
@@ -224,25 +231,26 @@ impl Kind {
         leave_at(end.map(|end| end.0), ttl, view.now, plan)
     }
 
-    /// The child as it should be now that the object was changed.
+    /// The child as it should be now that the object was changed, and what is told then.
     fn changed(
         &self,
         object: &Value,
         metadata: &ObjectMeta,
         child: &TrainingJob,
-    ) -> Result<TrainingJob, Vec<FieldError>> {
-        let desired = self.desired(object)?.job;
-        let errors = self.changes(child, &desired);
+    ) -> Result<(TrainingJob, Vec<ForeignNote>), Vec<FieldError>> {
+        let desired = self.desired(object)?;
+        let errors = self.changes(child, &desired.job);
         if !errors.is_empty() {
             return Err(errors);
         }
         let mut job = TrainingJob {
             metadata: child.metadata.clone(),
-            spec: desired.spec,
+            spec: desired.job.spec,
             status: None,
         };
         note_generation(&mut job, metadata.generation);
-        Ok(job)
+        let told = notes::differences(&mut job, &desired.notes);
+        Ok((job, told))
     }
 
     /// What is wrong with a change from one child to another.
@@ -258,7 +266,7 @@ impl Kind {
 
     /// The child that an object should have, without what makes it that object's.
     fn desired(&self, object: &Value) -> Result<Desired, Vec<FieldError>> {
-        let mut job = (self.convert)(object.clone())?.job;
+        let Converted { mut job, notes } = (self.convert)(object.clone(), Purpose::Serve)?;
         job.metadata = ObjectMeta {
             name: job.metadata.name,
             generate_name: job.metadata.generate_name,
@@ -272,7 +280,7 @@ impl Kind {
         admission::default(&mut job);
         let errors = crate::problems(&job);
         if errors.is_empty() {
-            Ok(Desired { job, ttl })
+            Ok(Desired { job, ttl, notes })
         } else {
             Err(errors.into_iter().map(|error| self.theirs(&error)).collect())
         }

@@ -10,7 +10,7 @@
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use trainyard_api::{RestartPolicy, TrainingJob};
+use trainyard_api::{RestartPolicy, TrainingJob, UpdatePolicy};
 use trainyard_compat::{Converted, Recognized, Refusal, convert, known, recognize, their_path};
 
 const PI: &str = include_str!("manifests/kubeflow-pi.yaml");
@@ -428,4 +428,22 @@ fn a_bdap_worker_without_a_command_is_told_what_does_not_run() {
         paths.contains(&"spec.workerTemplate.spec.containers[0]".to_owned()),
         "{paths:#?}"
     );
+}
+
+/// Its jobs follow changes while they run, and so have the script.
+#[test]
+fn a_bdap_launcher_may_ask_for_hosts() {
+    let mut text = object(HOROVOD);
+    let launcher = "/spec/launcherTemplate/spec/containers/0/args";
+    set(
+        &mut text,
+        launcher,
+        json!(["horovodrun --host-discovery-script /etc/mpi/discover_hosts.sh"]),
+    );
+    let Converted { job, notes } = converted(text);
+    assert_eq!(
+        job.spec.run_policy.unwrap().update_policy,
+        Some(UpdatePolicy::Roll)
+    );
+    assert_eq!(notes, converted(object(HOROVOD)).notes);
 }

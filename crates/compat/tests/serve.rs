@@ -12,6 +12,8 @@
 mod changes;
 #[path = "serve/events.rs"]
 mod events;
+#[path = "serve/ssh.rs"]
+mod ssh;
 
 use changes::change;
 use jiff::Timestamp;
@@ -142,6 +144,20 @@ fn conditions(object: &Value) -> Vec<(&str, &str, &str)> {
         .collect()
 }
 
+/// Those of an operator that has an agent.
+fn settings() -> Settings {
+    Settings {
+        agent: Some(Agent {
+            image: "registry.example/trainyard:v1".to_owned(),
+            image_pull_policy: None,
+            may_be_root: false,
+            command: vec!["/trainyard-agent".to_owned()],
+            observer: None,
+        }),
+        ..Settings::default()
+    }
+}
+
 /// Everything that a job of each kind owns: names, labels, environment, files of every role.
 #[rstest]
 #[case::pi("kubeflow_pi", PI)]
@@ -151,16 +167,7 @@ fn children(#[case] name: &str, #[case] text: &str) {
     let mut child = child(&object(text));
     child.metadata.uid = Some("child-uid".to_owned());
     let job = Job::parse(&child).unwrap();
-    let settings = Settings {
-        agent: Some(Agent {
-            image: "registry.example/trainyard:v1".to_owned(),
-            image_pull_policy: None,
-            may_be_root: false,
-            command: vec!["/trainyard-agent".to_owned()],
-            observer: None,
-        }),
-        ..Settings::default()
-    };
+    let settings = settings();
     let mut documents = vec![serde_saphyr::to_string(&child.metadata).unwrap()];
     let services = build::service_keys(&job).into_iter();
     documents.extend(services.map(|key| serde_saphyr::to_string(&build::service(&job, key)).unwrap()));

@@ -64,6 +64,8 @@ pub enum Child<'a> {
 pub struct ForeignPlan {
     /// What becomes of its child.
     pub child: ChildAction,
+    /// What its users are told once that has been done.
+    pub notes: Vec<ForeignNote>,
     /// Its status, if that is not what it should be.
     pub status: Option<Value>,
     /// Whether it is to be deleted, because its time after its end is over. What its status says is told first.

@@ -2,10 +2,11 @@
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use trainyard_api::{JobPhase, Reason};
-use trainyard_core::foreign::Child;
+use trainyard_api::{JobPhase, Reason, TrainingJob};
+use trainyard_core::foreign::{Child, ChildAction, ForeignPlan};
 
-use super::{HOROVOD, PI, at, kind_of, object, plan, told};
+use super::changes::change;
+use super::{BENCHMARKS, HOROVOD, PI, at, kind_of, object, plan, told};
 
 /// An event in one line.
 fn notes(object: &Value, before: Option<&Value>, after: &Value) -> Vec<String> {
@@ -18,7 +19,7 @@ fn notes(object: &Value, before: Option<&Value>, after: &Value) -> Vec<String> {
         .collect()
 }
 
-fn running(object: &Value, running: bool, reason: Reason) -> trainyard_api::TrainingJob {
+fn running(object: &Value, running: bool, reason: Reason) -> TrainingJob {
     let phase = if running {
         JobPhase::Running
     } else {
@@ -152,4 +153,111 @@ fn names_that_are_taken_are_told(#[case] text: &str, #[case] expected: &str) {
 fn nothing_is_told_of_what_makes_no_sense(#[case] status: Value) {
     let object = object(PI);
     assert_eq!(notes(&object, Some(&status), &status), [""; 0]);
+}
+
+/// What is told with a plan, an event a line.
+fn differs(plan: &ForeignPlan) -> Vec<&str> {
+    let told = plan.notes.iter();
+    told.inspect(|note| assert_eq!((note.warning, &*note.reason), (false, "Differs")))
+        .map(|note| &*note.message)
+        .collect()
+}
+
+fn written(plan: ForeignPlan) -> TrainingJob {
+    match plan.child {
+        ChildAction::Create(job) | ChildAction::Replace(job) => *job,
+        ChildAction::Leave => panic!("nothing is written"),
+    }
+}
+
+#[test]
+fn what_is_different_is_told_when_the_child_is_made() {
+    let new = plan(&object(BENCHMARKS), Child::None);
+    let [told] = *differs(&new) else {
+        panic!("one event: {:?}", new.notes)
+    };
+    let paths: Vec<_> = told
+        .lines()
+        .map(|line| line.split_once(": ").unwrap().0)
+        .collect();
+    // Nothing of what a cluster has written, nor of what is so for every job.
+    assert_eq!(
+        paths,
+        [
+            "spec.mpiReplicaSpecs.Launcher.restartPolicy",
+            "spec.mpiReplicaSpecs.Launcher.template.spec.restartPolicy",
+            "spec.runPolicy.cleanPodPolicy",
+            "spec.runPolicy.schedulingPolicy",
+        ]
+    );
+    // A job in which all is as it was has nothing to tell.
+    let plain = plan(&object(PI), Child::None);
+    assert_eq!(differs(&plain), [""; 0]);
+    let annotations = written(plain).metadata.annotations.unwrap();
+    assert!(
+        !annotations.contains_key("trainyard.dev/notes"),
+        "{annotations:?}"
+    );
+}
+
+#[test]
+fn what_is_different_is_told_again_only_when_it_changes() {
+    let first = object(PI);
+    let mut child = at(&first, JobPhase::Running);
+    let mut after = |object: &Value| {
+        let plan = plan(object, Child::Job(&child));
+        let told: Vec<String> = differs(&plan).into_iter().map(ToOwned::to_owned).collect();
+        let status = child.status.take();
+        child = TrainingJob {
+            status,
+            ..written(plan)
+        };
+        told
+    };
+    let mut odd = change(&first, "/spec/runPolicy/cleanPodPolicy", "Running".into());
+    odd["spec"]["runPolicy"]["schedulingPolicy"] = json!({"minAvailable": 2});
+    let told = after(&odd);
+    assert!(
+        matches!(&*told, [one] if one.starts_with("spec.runPolicy.schedulingPolicy: ") && !one.contains('\n')),
+        "{told:?}"
+    );
+    let mut shorter = change(&odd, "/spec/runPolicy/ttlSecondsAfterFinished", 5.into());
+    shorter["metadata"]["generation"] = 3.into();
+    assert_eq!(after(&shorter), [""; 0], "the same is no news");
+    let mut plain = change(&first, "/spec/runPolicy/ttlSecondsAfterFinished", 5.into());
+    plain["metadata"]["generation"] = 4.into();
+    assert_eq!(after(&plain), [""; 0], "nothing is different any more");
+    odd["metadata"]["generation"] = 5.into();
+    assert_eq!(after(&odd), told, "and now it is again");
+}
+
+/// A cluster whose definition of the kind is not ours may keep any field.
+#[test]
+fn of_too_much_as_many_lines_are_told_as_fit() {
+    let mut object = object(PI);
+    for field in 0..1000 {
+        object["spec"][format!("field{field:04}")] = true.into();
+    }
+    let plan = plan(&object, Child::None);
+    let [told] = *differs(&plan) else {
+        panic!("one event: {:?}", plan.notes)
+    };
+    let told = told.to_owned();
+    assert!(told.len() > 900 && told.len() <= 1000, "{}", told.len());
+    let lines: Vec<_> = told.lines().collect();
+    let (last, lines) = lines.split_last().unwrap();
+    assert!(
+        lines.iter().all(|line| line.ends_with("it is left out")),
+        "{told}"
+    );
+    let left = 1000 - lines.len();
+    let expected = format!("... and {left} more in the annotation trainyard.dev/notes of its TrainingJob");
+    assert_eq!(*last, expected);
+    let annotations = written(plan).metadata.annotations.unwrap();
+    let kept = &annotations["trainyard.dev/notes"];
+    assert!(
+        kept.len() <= 16_384 && kept.lines().count() > 100,
+        "{}",
+        kept.len()
+    );
 }

@@ -226,8 +226,7 @@ impl Controller {
             return Next::Rest;
         };
         let mut plan = self.plan(key, &entry);
-        let action = std::mem::take(&mut plan.child);
-        let next = match self.child(key, &entry, action, term, outcome).await {
+        let next = match self.child(key, &entry, &mut plan, term, outcome).await {
             Ok(at) => at.map_or(Next::Rest, Next::At),
             Err(failure) => {
                 *outcome = failure.outcome();
@@ -294,16 +293,16 @@ impl Controller {
         })
     }
 
-    /// Writes the child. When to look again, whatever happens.
+    /// Writes the child, and tells users of the object what is to be told then. When to look again, whatever happens.
     async fn child(
         &self,
         key: &JobKey,
         entry: &Entry,
-        action: ChildAction,
+        plan: &mut ForeignPlan,
         term: &CancellationToken,
         outcome: &mut Outcome,
     ) -> Result<Option<Instant>, Failure> {
-        let job = match action {
+        let job = match std::mem::take(&mut plan.child) {
             ChildAction::Leave => return Ok(None),
             ChildAction::Create(job) => {
                 let now = Instant::now();
@@ -319,6 +318,7 @@ impl Controller {
                     memory.created = Some(now);
                     memory.refusal = None;
                 });
+                self.note(entry, &plan.notes);
                 return Ok(Some(now + SEEN));
             }
             ChildAction::Replace(job) => job,
@@ -327,6 +327,7 @@ impl Controller {
         *outcome = Outcome::Acted;
         self.store
             .remember(key, &entry.uid, |memory| memory.refusal = None);
+        self.note(entry, &plan.notes);
         Ok(None)
     }
 

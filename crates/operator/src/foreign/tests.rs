@@ -62,6 +62,10 @@ impl ForeignKind for Toy {
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
         let name = view.object["metadata"]["name"].as_str().unwrap().to_owned();
         let (child, phase) = match (view.child, view.refusal) {
+            (Child::Job(job), _) if view.object["spec"]["changed"] == true => {
+                let job = ChildAction::Replace(Box::new(job.clone()));
+                (job, Some("there".to_owned()))
+            }
             (Child::Job(_), _) => (ChildAction::Leave, Some("there".to_owned())),
             (_, refusal) => {
                 let mut job = TrainingJob::default();
@@ -75,8 +79,14 @@ impl ForeignKind for Toy {
         let is = view.object.pointer("/status/phase");
         let news = status.filter(|status| status.get("phase") != is);
         let delete = view.object["spec"]["over"] == true;
+        let odd = (view.object["spec"]["odd"] == true).then(|| ForeignNote {
+            warning: false,
+            reason: "ToyIsOdd".to_owned(),
+            message: "odd".to_owned(),
+        });
         ForeignPlan {
             child,
+            notes: odd.into_iter().collect(),
             status: news,
             delete,
             wake_at: None,
@@ -375,6 +385,35 @@ async fn what_the_server_refuses_is_told_and_tried_again() {
     show_child(&controller);
     look(&controller).await;
     assert_eq!(server.written().len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_to_be_told_of_a_child_is_told_once_it_was_written() {
+    let server = Server::default();
+    *server.refuses.lock().unwrap() = Some((Method::POST, 500));
+    let (controller, mut events) = controller_with_events(&server);
+    show(&controller, 10, &json!({"spec": {"odd": true}}));
+    look(&controller).await;
+    assert_eq!(told(&mut events), [""; 0], "there is no child");
+    *server.refuses.lock().unwrap() = None;
+    look(&controller).await;
+    assert_eq!(told(&mut events), ["odd"]);
+    look(&controller).await;
+    assert_eq!(told(&mut events), [""; 0], "it is on its way");
+    show_child(&controller);
+    look(&controller).await;
+    assert_eq!(told(&mut events), ["nothing -> there"], "it was not written");
+    *server.refuses.lock().unwrap() = Some((Method::PUT, 500));
+    show(
+        &controller,
+        10_000,
+        &json!({"spec": {"odd": true, "changed": true}, "status": {"phase": "there"}}),
+    );
+    look(&controller).await;
+    assert_eq!(told(&mut events), [""; 0], "it was not replaced");
+    *server.refuses.lock().unwrap() = None;
+    look(&controller).await;
+    assert_eq!(told(&mut events), ["odd"]);
 }
 
 #[tokio::test]

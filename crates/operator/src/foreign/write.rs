@@ -9,7 +9,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::TrainingJob;
-use trainyard_core::foreign::ForeignKind;
+use trainyard_core::foreign::{ForeignKind, ForeignNote};
 
 use super::Controller;
 use super::store::Entry;
@@ -94,7 +94,7 @@ impl Controller {
                 let keeps = self::timeless(&kept) == timeless;
                 // Of an object that was there before this process, and whose status is not kept, nobody knows what was told.
                 let before = told.or_else(|| (keeps || entry.memory.created.is_some()).then_some(&is));
-                self.note(entry, before, &timeless);
+                self.note(entry, &self.kind.notes(before, &timeless));
                 kept
             }
             // There is no status in a definition of others. What can't be told is not tried again until there is more to tell.
@@ -106,9 +106,8 @@ impl Controller {
         Ok(true)
     }
 
-    /// Tells users of an object what a status that was written says, and the one before did not.
-    fn note(&self, entry: &Entry, before: Option<&Value>, after: &Value) {
-        let notes = self.kind.notes(before, after);
+    /// Tells users of an object something, as events.
+    pub(super) fn note(&self, entry: &Entry, notes: &[ForeignNote]) {
         if notes.is_empty() {
             return;
         }
@@ -122,7 +121,7 @@ impl Controller {
         };
         let now = self.around.clock.now();
         let recorder = &self.around.recorder;
-        for note in &notes {
+        for note in notes {
             recorder.note_foreign(self.kind, &metadata, note, now);
         }
     }
