@@ -53,6 +53,11 @@ pub fn ssh_secret(job: &str) -> String {
     format!("{job}-ssh")
 }
 
+/// The name of the ConfigMap in which users of mpi-operator look for the list of hosts.
+pub fn mpi_config(job: &str) -> String {
+    format!("{job}-config")
+}
+
 /// The name of the Service that gives rank 0 an address of its own.
 pub fn master_service(job: &str) -> String {
     format!("{job}-master")

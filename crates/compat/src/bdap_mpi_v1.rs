@@ -35,6 +35,7 @@ pub const KIND: Kind = Kind {
     dialect: Dialect::BdapMpi,
     managed_by: None,
     their_operator: None,
+    config: None,
     suspend: None,
     status: status::status,
     tell: status::tell,

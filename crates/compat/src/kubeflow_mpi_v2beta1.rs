@@ -9,13 +9,17 @@ mod status;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::{ConfigMap, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::{
     CleanPodPolicy, CreatePolicy, Dialect, FieldError, FrameworkSpec, MpiAttach, MpiImplementation,
-    MpiOptions, RestartPolicy, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
+    MpiOptions, RestartPolicy, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec, names,
 };
+use trainyard_core::attach;
+use trainyard_core::job::Job;
+use trainyard_core::view::Settings;
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
 use crate::{Converted, Kind, Purpose, read};
@@ -34,6 +38,7 @@ pub const KIND: Kind = Kind {
     dialect: Dialect::KubeflowMpi,
     managed_by: Some("/spec/runPolicy/managedBy"),
     their_operator: Some(THEIR_OPERATOR),
+    config: Some(config),
     suspend: Some("spec.runPolicy.suspend"),
     status: status::status,
     tell: status::tell,
@@ -129,6 +134,26 @@ fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>
     };
     job.spec.run_policy = run_policy(&run, &mut notes);
     Ok(Converted { job, notes })
+}
+
+/// The list of hosts, where its users look for it. Pods have it from elsewhere.
+fn config(job: &Job<'_>, settings: &Settings) -> Option<ConfigMap> {
+    let labels = [
+        ("app", job.name),
+        (names::LABEL_MANAGED_BY, names::MANAGED_BY),
+        (names::LABEL_JOB, job.name),
+    ];
+    let labels = labels.map(|(label, value)| (label.to_owned(), value.to_owned()));
+    Some(ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(names::mpi_config(job.name)),
+            namespace: Some(job.namespace.to_owned()),
+            labels: Some(labels.into()),
+            ..ObjectMeta::default()
+        },
+        data: Some([("hostfile".to_owned(), attach::host_list(job, settings)?)].into()),
+        ..ConfigMap::default()
+    })
 }
 
 /// How processes are started: over SSH where users have images that are made for it, and through the agent elsewhere.

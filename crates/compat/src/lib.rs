@@ -11,6 +11,7 @@
 //! One file for each kind, and one line in the table `KINDS`.
 
 mod bdap_mpi_v1;
+mod child;
 mod definition;
 mod kubeflow_mpi_v2beta1;
 mod mpi;
@@ -19,9 +20,12 @@ mod read;
 mod report;
 mod serve;
 
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
 use trainyard_api::{Dialect, FieldError, TrainingJob};
 use trainyard_core::foreign::ForeignKind;
+use trainyard_core::job::Job;
+use trainyard_core::view::Settings;
 
 use notes::{Said, Tone};
 use report::Report;
@@ -43,6 +47,8 @@ struct Kind {
     managed_by: Option<&'static str>,
     /// The name that its own operator has there.
     their_operator: Option<&'static str>,
+    /// The ConfigMap that its users know, made for a child, if there is one.
+    config: Option<fn(&Job<'_>, &Settings) -> Option<ConfigMap>>,
     /// What suspends an object.
     suspend: Option<&'static str>,
     /// The status of an object.

@@ -5,6 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Map, Value, json};
 use trainyard_api::{ConditionType, FieldError, JobPhase, RoleStatus, TrainingJob, TrainingJobStatus};
 
+use trainyard_core::foreign::Obstacle;
+
 use crate::Kind;
 
 /// Why an object is not run, or a change of it not carried out.
@@ -19,6 +21,23 @@ impl Problem {
         Self {
             reason: reason.to_owned(),
             message: message.into(),
+        }
+    }
+
+    /// Something keeps `what` from being done; `then` says what becomes of the object.
+    pub fn blocked(obstacle: &Obstacle, what: &str, then: &str) -> Self {
+        match obstacle {
+            Obstacle::Refused(words) => Self::new(
+                "Refused",
+                format!("the server does not take {what}{then}: {words}"),
+            ),
+            Obstacle::Taken(name) => Self::new(
+                "OwnershipConflict",
+                format!(
+                    "there is a ConfigMap {name} that is somebody else's, and it is not touched{then}: rename this job, or \
+                     delete that one"
+                ),
+            ),
         }
     }
 }

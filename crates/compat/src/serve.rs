@@ -6,13 +6,16 @@
 //! The object is deleted when its time is over, and everything goes with it.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::Value;
-use trainyard_api::names::ANNOTATION_GENERATION;
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::admission;
 use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignNote, ForeignPlan, ForeignView};
+use trainyard_core::job::Job;
+use trainyard_core::view::Settings;
 
+use crate::child::{adopted, generation_of, note_generation, owner};
 use crate::report::{Problem, Report, is_true};
 use crate::{Converted, Kind, Purpose, lines, notes, read};
 
@@ -71,6 +74,10 @@ impl ForeignKind for Kind {
 
     fn definition(&self) -> Value {
         (self.definition)(self)
+    }
+
+    fn has_config(&self) -> bool {
+        self.config.is_some()
     }
 
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
@@ -171,15 +178,14 @@ impl Kind {
         match desired {
             Err(errors) => self.told(view, &Problem::new("Invalid", lines(&errors))),
             Ok(desired) => {
-                let problem = view.refusal.map(|words| {
-                    Problem::new(
-                        "Refused",
-                        format!("the server does not take its TrainingJob: {words}"),
-                    )
-                });
+                let problem = view
+                    .obstacle
+                    .map(|obstacle| Problem::blocked(obstacle, "its TrainingJob", ""));
+                let config = self.config(&desired.job, metadata, view.settings);
                 let mut job = adopted(self, desired.job, metadata);
                 ForeignPlan {
                     notes: notes::differences(&mut job, &desired.notes),
+                    config,
                     child: ChildAction::Create(Box::new(job)),
                     ..problem.map_or_else(ForeignPlan::default, |problem| self.told(view, &problem))
                 }
@@ -192,19 +198,16 @@ impl Kind {
         let has_ended = phase.is_some_and(JobPhase::is_terminal);
         let mut problem = None;
         let mut action = ChildAction::Leave;
-        let mut told = Vec::new();
+        let (mut config, mut told) = (None, Vec::new());
         let follows = generation_of(child) == metadata.generation;
         if !follows && !has_ended && child.metadata.deletion_timestamp.is_none() {
             match self.changed(view.object, metadata, child) {
                 Ok((job, notes)) => {
-                    problem = view.refusal.map(|words| {
-                        Problem::new(
-                            "Refused",
-                            format!(
-                                "the server does not take this change, and the job goes on as it was: {words}"
-                            ),
-                        )
-                    });
+                    let goes_on = ", and the job goes on as it was";
+                    problem = view
+                        .obstacle
+                        .map(|obstacle| Problem::blocked(obstacle, "this change", goes_on));
+                    config = self.config(&job, metadata, view.settings);
                     action = ChildAction::Replace(Box::new(job));
                     told = notes;
                 }
@@ -216,6 +219,7 @@ impl Kind {
         }
         let plan = ForeignPlan {
             child: action,
+            config,
             notes: told,
             status: self.status(view, Some(child), problem.as_ref()),
             ..ForeignPlan::default()
@@ -286,6 +290,19 @@ impl Kind {
         }
     }
 
+    /// The ConfigMap of an object, for its child.
+    fn config(
+        &self,
+        child: &TrainingJob,
+        object: &ObjectMeta,
+        settings: &Settings,
+    ) -> Option<Box<ConfigMap>> {
+        let job = Job::parse(child).ok()?;
+        let mut config = (self.config?)(&job, settings)?;
+        config.metadata.owner_references = Some(vec![owner(self, object)]);
+        Some(Box::new(config))
+    }
+
     /// An error as users of this kind read it.
     pub(crate) fn theirs(&self, error: &FieldError) -> FieldError {
         // Sentences name one field of ours, which is somewhere else there, if anywhere.
@@ -326,38 +343,6 @@ impl Kind {
         let before = view.object.get("status").filter(|status| !status.is_null());
         (before != Some(&status)).then_some(status)
     }
-}
-
-/// The child, as one that belongs to an object.
-fn adopted(kind: &Kind, mut job: TrainingJob, object: &ObjectMeta) -> TrainingJob {
-    job.metadata.owner_references = Some(vec![OwnerReference {
-        api_version: format!("{}/{}", kind.group, kind.version),
-        kind: kind.name.to_owned(),
-        name: object.name.clone().unwrap_or_default(),
-        uid: object.uid.clone().unwrap_or_default(),
-        controller: Some(true),
-        // Who deletes the object in the foreground waits until its pods are gone.
-        block_owner_deletion: Some(true),
-    }]);
-    note_generation(&mut job, object.generation);
-    job
-}
-
-fn note_generation(job: &mut TrainingJob, generation: Option<i64>) {
-    let annotations = job.metadata.annotations.get_or_insert_default();
-    let generation = generation.unwrap_or_default().to_string();
-    annotations.insert(ANNOTATION_GENERATION.to_owned(), generation);
-}
-
-/// The generation of the object that a child follows.
-fn generation_of(child: &TrainingJob) -> Option<i64> {
-    child
-        .metadata
-        .annotations
-        .as_ref()?
-        .get(ANNOTATION_GENERATION)?
-        .parse()
-        .ok()
 }
 
 /// How an object has ended, as its status says.

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use trainyard_api::{CleanPodPolicy, Dialect, JobPhase, TrainingJob};
 use trainyard_compat::served;
 use trainyard_core::build;
-use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView};
+use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView, Obstacle};
 use trainyard_core::job::Job;
 use trainyard_core::view::{Agent, Settings};
 
@@ -61,10 +61,17 @@ fn plan(object: &Value, child: Child<'_>) -> ForeignPlan {
     kind_of(object).plan(&ForeignView {
         object,
         child,
-        refusal: None,
+        obstacle: None,
         other_writer: None,
+        settings: &Settings::default(),
         now: now(),
     })
+}
+
+/// The ConfigMap that a plan sees to.
+fn config(plan: &ForeignPlan) -> Option<Value> {
+    let config = plan.config.as_ref();
+    config.map(|config| serde_json::to_value(config).unwrap())
 }
 
 /// The child of a new object.
@@ -169,6 +176,8 @@ fn children(#[case] name: &str, #[case] text: &str) {
     let job = Job::parse(&child).unwrap();
     let settings = settings();
     let mut documents = vec![serde_saphyr::to_string(&child.metadata).unwrap()];
+    let config = config(&plan(&object(text), Child::None));
+    documents.extend(config.map(|config| serde_saphyr::to_string(&config).unwrap()));
     let services = build::service_keys(&job).into_iter();
     documents.extend(services.map(|key| serde_saphyr::to_string(&build::service(&job, key)).unwrap()));
     let pods = job.keys().filter(|key| key.index <= 1);
@@ -352,8 +361,9 @@ fn what_another_operator_has_begun_is_left_to_it() {
     let view = ForeignView {
         object: &object,
         child: Child::None,
-        refusal: None,
+        obstacle: None,
         other_writer: Some("mpi-operator"),
+        settings: &Settings::default(),
         now: now(),
     };
     let plan = kind("kubeflow-mpi").plan(&view);
@@ -369,8 +379,9 @@ fn what_the_server_says_of_a_child_is_told_and_it_is_tried_again() {
     let view = ForeignView {
         object: &object,
         child: Child::None,
-        refusal: Some("exceeded quota"),
+        obstacle: Some(&Obstacle::Refused("exceeded quota".to_owned())),
         other_writer: None,
+        settings: &Settings::default(),
         now: now(),
     };
     let plan = kind("kubeflow-mpi").plan(&view);

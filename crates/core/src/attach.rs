@@ -10,13 +10,13 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
-use trainyard_api::HostFile;
+use trainyard_api::{HostFile, HostFileFormat};
 
 use crate::agent;
 use crate::build;
 use crate::frameworks::{Attachment, Credentials, Hosts, Identity};
 use crate::job::{Job, Role};
-use crate::view::{Agent, Observer};
+use crate::view::{Agent, Observer, Settings};
 
 /// The container that puts the agent and the lists of hosts into the pod.
 pub const INSTALL_CONTAINER: &str = "trainyard-install";
@@ -226,6 +226,29 @@ fn writable() -> VolumeMount {
         read_only: None,
         ..mount(DIRECTORY, None)
     }
+}
+
+/// The list of hosts that a job's launcher finds in [`HOST_FILE`] when it starts, if it has one.
+pub fn host_list(job: &Job<'_>, settings: &Settings) -> Option<String> {
+    let (attachment, format) = job.keys().find_map(|key| {
+        let attachment = job.framework.attachment(job, settings, key)?;
+        let file = attachment.files.iter().find(|file| file.path == HOST_FILE)?;
+        let format = file.format;
+        Some((attachment, format))
+    })?;
+    // As the agent writes it.
+    let separator = match format {
+        HostFileFormat::OpenMPI | HostFileFormat::DeepSpeed => " slots=",
+        HostFileFormat::MPICH | HostFileFormat::Intel => ":",
+    };
+    let line = |some: &Hosts, index: i32| {
+        let host = some.pattern.replace("{}", &index.to_string());
+        format!("{host}{separator}{}\n", some.slots)
+    };
+    let hosts = attachment.hosts.iter();
+    let lines =
+        hosts.flat_map(|some| (some.from..some.from + some.count).map(move |index| line(some, index)));
+    Some(lines.collect())
 }
 
 /// What the agent is to list where.

@@ -5,9 +5,12 @@
 //! object's status should say.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 use trainyard_api::{FieldError, TrainingJob};
+
+use crate::view::Settings;
 
 /// A kind of another operator that is served.
 pub trait ForeignKind: Send + Sync {
@@ -23,6 +26,8 @@ pub trait ForeignKind: Send + Sync {
     fn plural(&self) -> &'static str;
     /// Its definition, for clusters that have none.
     fn definition(&self) -> Value;
+    /// Whether its objects have a ConfigMap, besides their child.
+    fn has_config(&self) -> bool;
     /// What should be done about an object. Total: what is wrong with it is told on itself.
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan;
     /// What its users are told of a change of an object's status, once that has been written. Without `before`, which is what
@@ -40,12 +45,23 @@ pub struct ForeignView<'a> {
     pub object: &'a Value,
     /// The TrainingJob of its name.
     pub child: Child<'a>,
-    /// Why the server does not take its child.
-    pub refusal: Option<&'a str>,
+    /// What keeps its child from being written.
+    pub obstacle: Option<&'a Obstacle>,
     /// Who else writes its status.
     pub other_writer: Option<&'a str>,
+    /// Settings of the operator.
+    pub settings: &'a Settings,
     /// The time.
     pub now: Timestamp,
+}
+
+/// What keeps the child of an object from being written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The server refuses it, in its words.
+    Refused(String),
+    /// The ConfigMap that must be there first has a name that is somebody else's: this one.
+    Taken(String),
 }
 
 /// The TrainingJob that has the name of an object's child.
@@ -64,6 +80,8 @@ pub enum Child<'a> {
 pub struct ForeignPlan {
     /// What becomes of its child.
     pub child: ChildAction,
+    /// The ConfigMap that is seen to first, where the child is written. It is not watched.
+    pub config: Option<Box<ConfigMap>>,
     /// What its users are told once that has been done.
     pub notes: Vec<ForeignNote>,
     /// Its status, if that is not what it should be.

@@ -193,6 +193,7 @@ fn foreign(
         recorder: engine.recorder(),
         metrics: metrics.clone(),
         clock: Arc::new(SystemClock),
+        settings: engine.settings(),
         namespaces,
     };
     let controllers = kinds

@@ -71,6 +71,10 @@ fn job_rules(settings: &Settings) -> Value {
             rule(group, &format!("{plural}/finalizers"), None, &["update"]),
         ]);
     }
+    if settings.compat.iter().any(|kind| kind.has_config()) {
+        // The list of hosts, in an object of its own as users of that kind know it. None is listed, watched or deleted.
+        rules.push(rule("", "configmaps", None, &["create", "get", "update"]));
+    }
     if settings.exec {
         // What a job is given nobody can give who does not have it.
         rules.push(rule("", "pods/exec", None, &["create", "get"]));

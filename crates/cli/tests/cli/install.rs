@@ -325,6 +325,18 @@ fn other_operators_kinds_cost_rights_only_where_they_are_served() {
             .any(|verb| verb == "create")
     };
     assert!(creates(&served) && !creates(&plain));
+    // Users of one kind look for the hosts in a ConfigMap.
+    let configs = |objects: &[Value]| {
+        let rules = rules_on(objects, "ClusterRole", "configmaps");
+        rules
+            .iter()
+            .map(|(_, rule)| rule["verbs"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(configs(&plain), [""; 0]);
+    assert_eq!(configs(&served), [""; 0]);
+    let kubeflow = objects("install --compat=kubeflow-mpi");
+    assert_eq!(configs(&kubeflow), [json!(["create", "get", "update"])]);
     let flags = |objects: &[Value]| {
         let operator = find(objects, "Deployment", "trainyard-operator");
         list(operator, "/spec/template/spec/containers/0/args").to_vec()

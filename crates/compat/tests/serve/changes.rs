@@ -73,8 +73,9 @@ fn an_object_is_deleted_when_its_time_is_over_and_not_before() {
         kind("kubeflow-mpi").plan(&ForeignView {
             object,
             child,
-            refusal: None,
+            obstacle: None,
             other_writer: None,
+            settings: &Settings::default(),
             now: time.parse().unwrap(),
         })
     };

@@ -2,13 +2,15 @@
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use trainyard_api::{MpiAttach, TrainingJob};
+use trainyard_api::{JobPhase, MpiAttach, TrainingJob};
 use trainyard_core::build;
-use trainyard_core::foreign::Child;
+use trainyard_core::foreign::{Child, ChildAction, ForeignView, Obstacle};
 use trainyard_core::job::Job;
 use trainyard_core::plan::PodKey;
+use trainyard_core::view::Settings;
 
-use super::{PI, child, kind, object, refused, settings};
+use super::changes::change;
+use super::{PI, at, child, config, kind, now, object, plan, refusal, refused, settings};
 
 const WORKER: &str = "/spec/mpiReplicaSpecs/Worker/template/spec/containers/0";
 
@@ -87,4 +89,80 @@ fn a_place_that_is_taken_is_refused_with_its_path() {
         kind("kubeflow-mpi").review(None, &object)[0].path,
         "spec.sshAuthMountPath"
     );
+}
+
+/// Its users look for the hosts in a ConfigMap. It is the object's, as there, and says what the launcher's file says.
+#[rstest]
+#[case("OpenMPI", false, "dice-worker-0.NAME slots=2\ndice-worker-1.NAME slots=2\n")]
+#[case(
+    "Intel",
+    true,
+    "dice-launcher.NAME:2\ndice-worker-0.NAME:2\ndice-worker-1.NAME:2\n"
+)]
+#[case("MPICH", false, "dice-worker-0.NAME:2\ndice-worker-1.NAME:2\n")]
+fn the_hosts_are_in_a_config_map(
+    #[case] implementation: &str,
+    #[case] launcher_works: bool,
+    #[case] hosts: &str,
+) {
+    let mut object = object(PI);
+    object["spec"]["mpiImplementation"] = implementation.into();
+    object["spec"]["runLauncherAsWorker"] = launcher_works.into();
+    let config = config(&plan(&object, Child::None)).unwrap();
+    let hosts = hosts.replace("NAME", "dice.research.svc.cluster.local");
+    assert_eq!(config["data"], json!({"hostfile": hosts}));
+    assert_eq!(config["metadata"]["name"], "dice-config");
+    assert_eq!(config["metadata"]["labels"]["app"], "dice");
+    let owner = &config["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["kind"], &owner["uid"], &owner["controller"]),
+        (&json!("MPIJob"), &json!("object-uid"), &json!(true))
+    );
+}
+
+#[test]
+fn the_config_map_follows_a_job_that_is_changed() {
+    let before = object(PI);
+    let mut suspended = change(&before, "/spec/mpiReplicaSpecs/Worker/replicas", 1.into());
+    suspended["spec"]["runPolicy"]["suspend"] = true.into();
+    let mut child = at(&before, JobPhase::Suspended);
+    child.spec.suspend = Some(true);
+    let plan = plan(&suspended, Child::Job(&child));
+    assert!(matches!(plan.child, ChildAction::Replace(_)), "{plan:?}");
+    let config = config(&plan).unwrap();
+    assert_eq!(
+        config["data"]["hostfile"],
+        "dice-worker-0.dice.research.svc.cluster.local slots=2\n"
+    );
+    let quiet = super::plan(&before, Child::Job(&at(&before, JobPhase::Running)));
+    assert_eq!(quiet.config, None, "nobody asks for it again");
+}
+
+#[test]
+fn a_config_map_of_somebody_else_is_told() {
+    let object = object(PI);
+    let taken = Obstacle::Taken("dice-config".to_owned());
+    let mut view = ForeignView {
+        object: &object,
+        child: Child::None,
+        obstacle: Some(&taken),
+        other_writer: None,
+        settings: &Settings::default(),
+        now: now(),
+    };
+    let new = kind("kubeflow-mpi").plan(&view);
+    assert!(matches!(new.child, ChildAction::Create(_)), "it is tried again");
+    let (reason, message) = refusal(&json!({"status": new.status.unwrap()}));
+    assert_eq!(reason, "OwnershipConflict");
+    assert!(
+        message.starts_with("there is a ConfigMap dice-config that is somebody else's"),
+        "{message}"
+    );
+    let running = at(&object, JobPhase::Running);
+    let changed = change(&object, "/spec/runPolicy/ttlSecondsAfterFinished", 5.into());
+    view.object = &changed;
+    view.child = Child::Job(&running);
+    let plan = kind("kubeflow-mpi").plan(&view);
+    let (_, message) = refusal(&json!({"status": plan.status.unwrap()}));
+    assert!(message.contains("the job goes on as it was"), "{message}");
 }

@@ -5,6 +5,7 @@
 //! [`ForeignKind`]. An object that is as it should be costs no request. Every write names what it was decided on, so that
 //! one that comes late does no harm.
 
+mod config;
 mod feed;
 mod store;
 mod write;
@@ -17,7 +18,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView};
+use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView, Obstacle};
 
 use crate::act::{Failure, Gate};
 use crate::clock::Clock;
@@ -27,6 +28,7 @@ use crate::leader::Leadership;
 use crate::listwatch::{Target, follow};
 use crate::metrics::{Foreign, Metrics, Outcome};
 use crate::queue::{Backoff, Queue, jitter};
+use crate::settings::SharedSettings;
 use feed::Feeder;
 use store::{Entry, Store};
 
@@ -56,6 +58,7 @@ pub(crate) struct Surroundings {
     pub recorder: Recorder,
     pub metrics: Arc<Metrics>,
     pub clock: Arc<dyn Clock>,
+    pub settings: SharedSettings,
     /// The namespaces to look at; all, if empty.
     pub namespaces: Vec<String>,
 }
@@ -235,15 +238,16 @@ impl Controller {
                     Failure::NamespaceEnds => return Next::Rest,
                     _ => {}
                 }
-                let refusal = match &failure {
-                    Failure::Refused(words) => Some(Arc::from(&**words)),
-                    _ => entry.memory.refusal.clone(),
+                let obstacle = match &failure {
+                    Failure::Refused(words) => Some(Arc::new(Obstacle::Refused(words.clone()))),
+                    Failure::InTheWay => Some(Arc::new(Obstacle::Taken(config_name(&plan)))),
+                    _ => entry.memory.obstacle.clone(),
                 };
-                if refusal != entry.memory.refusal {
+                if obstacle != entry.memory.obstacle {
                     tracing::warn!(kind = self.kind.flag(), object = %key, error = failure.words(),
-                        "its TrainingJob is not taken; it is tried again, more and more seldom");
+                        "its TrainingJob can't be written; it is tried again, more and more seldom");
                     self.store
-                        .remember(key, &entry.uid, |memory| memory.refusal = refusal);
+                        .remember(key, &entry.uid, |memory| memory.obstacle = obstacle);
                     // What the server says is told at once.
                     if let Some(entry) = self.store.get(key) {
                         plan = self.plan(key, &entry);
@@ -287,8 +291,9 @@ impl Controller {
         self.kind.plan(&ForeignView {
             object: &entry.object,
             child,
-            refusal: entry.memory.refusal.as_deref(),
+            obstacle: entry.memory.obstacle.as_deref(),
             other_writer: entry.other_writer.as_deref(),
+            settings: &self.around.settings.now(),
             now: self.around.clock.now(),
         })
     }
@@ -312,21 +317,23 @@ impl Controller {
                     *outcome = Outcome::Waiting;
                     return Ok(Some(seen_by));
                 }
+                self.configure(key, entry, plan.config.as_deref(), term).await?;
                 self.create(key, &job, term).await?;
                 *outcome = Outcome::Acted;
                 self.store.remember(key, &entry.uid, |memory| {
                     memory.created = Some(now);
-                    memory.refusal = None;
+                    memory.obstacle = None;
                 });
                 self.note(entry, &plan.notes);
                 return Ok(Some(now + SEEN));
             }
             ChildAction::Replace(job) => job,
         };
+        self.configure(key, entry, plan.config.as_deref(), term).await?;
         self.replace(key, &job, term).await?;
         *outcome = Outcome::Acted;
         self.store
-            .remember(key, &entry.uid, |memory| memory.refusal = None);
+            .remember(key, &entry.uid, |memory| memory.obstacle = None);
         self.note(entry, &plan.notes);
         Ok(None)
     }
@@ -363,6 +370,14 @@ impl Controller {
             Instant::now() + away.unwrap_or_default().max(SOON)
         }))
     }
+}
+
+/// The name of the ConfigMap that a plan sees to.
+fn config_name(plan: &ForeignPlan) -> String {
+    let config = plan.config.as_ref();
+    config
+        .and_then(|config| config.metadata.name.clone())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

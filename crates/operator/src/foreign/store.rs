@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
+use trainyard_core::foreign::Obstacle;
 
 use crate::index::{JobKey, Source};
 use crate::slim::Version;
@@ -34,8 +35,8 @@ pub(super) struct Entry {
 pub(super) struct Memory {
     /// When its child was created, if the index does not have it yet.
     pub created: Option<Instant>,
-    /// Why the server does not take its child.
-    pub refusal: Option<Arc<str>>,
+    /// What keeps its child from being written.
+    pub obstacle: Option<Arc<Obstacle>>,
     /// The status that was last written, and what the server has kept of it.
     pub told: Option<Arc<(Value, Value)>>,
     /// It has been asked to go.

@@ -1,5 +1,7 @@
 //! One kind on a server that is not there.
 
+mod config;
+
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -41,6 +43,9 @@ impl ForeignKind for Toy {
     fn definition(&self) -> Value {
         Value::Null
     }
+    fn has_config(&self) -> bool {
+        true
+    }
     fn review(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
         let bad = new["spec"]["bad"] == true && old.is_none();
         bad.then(|| FieldError::new("spec.bad", "is true: remove it"))
@@ -61,16 +66,20 @@ impl ForeignKind for Toy {
     }
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
         let name = view.object["metadata"]["name"].as_str().unwrap().to_owned();
-        let (child, phase) = match (view.child, view.refusal) {
+        let (child, phase) = match (view.child, view.obstacle) {
             (Child::Job(job), _) if view.object["spec"]["changed"] == true => {
                 let job = ChildAction::Replace(Box::new(job.clone()));
                 (job, Some("there".to_owned()))
             }
             (Child::Job(_), _) => (ChildAction::Leave, Some("there".to_owned())),
-            (_, refusal) => {
+            (_, obstacle) => {
                 let mut job = TrainingJob::default();
                 job.metadata.name = Some(name);
-                (ChildAction::Create(Box::new(job)), refusal.map(ToOwned::to_owned))
+                let phase = obstacle.map(|obstacle| match obstacle {
+                    Obstacle::Refused(words) => words.clone(),
+                    Obstacle::Taken(name) => format!("{name} is taken"),
+                });
+                (ChildAction::Create(Box::new(job)), phase)
             }
         };
         let status = phase.map(
@@ -86,6 +95,7 @@ impl ForeignKind for Toy {
         });
         ForeignPlan {
             child,
+            config: config::wanted(view.object),
             notes: odd.into_iter().collect(),
             status: news,
             delete,
@@ -104,6 +114,8 @@ struct Server {
     refuses: Arc<Mutex<Option<(Method, u16)>>>,
     /// Whether it forgets what a status says, as a definition without fields has it.
     forgets: bool,
+    /// The ConfigMap that it has.
+    config: Arc<Mutex<Option<Value>>>,
 }
 
 impl Server {
@@ -129,6 +141,9 @@ impl Server {
                     return Ok::<_, std::convert::Infallible>(
                         Response::builder().status(code).body(body).unwrap(),
                     );
+                }
+                if parts.uri.path().contains("/configmaps") {
+                    return Ok(server.configure(&parts.method, body));
                 }
                 if server.forgets && body.is_object() {
                     body["status"] = json!({});
@@ -181,6 +196,7 @@ fn controller_with_events(server: &Server) -> (Controller, mpsc::Receiver<Event>
         recorder,
         metrics: Arc::default(),
         clock: Arc::new(SystemClock),
+        settings: SharedSettings::default(),
         namespaces: Vec::new(),
     };
     (Controller::new(&TOY, around), events)

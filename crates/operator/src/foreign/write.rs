@@ -46,7 +46,7 @@ impl Controller {
     ) -> Result<(), Failure> {
         let path = Path::job(&key.namespace, "").by_us();
         let sent = self
-            .send::<IgnoredAny>(Method::POST, &path, Class::Urgent, job, term)
+            .send::<IgnoredAny>(Method::POST, &path, Class::Urgent, Some(job), term)
             .await;
         sent.map(drop)
     }
@@ -60,7 +60,7 @@ impl Controller {
     ) -> Result<(), Failure> {
         let path = Path::job(&key.namespace, &key.name).by_us();
         let sent = self
-            .send::<IgnoredAny>(Method::PUT, &path, Class::Urgent, job, term)
+            .send::<IgnoredAny>(Method::PUT, &path, Class::Urgent, Some(job), term)
             .await;
         sent.map(drop)
     }
@@ -87,7 +87,9 @@ impl Controller {
             members.insert("status".to_owned(), status);
         }
         let path = self.path(key).status().by_us();
-        let sent = self.send(Method::PUT, &path, Class::Status, &object, term).await;
+        let sent = self
+            .send(Method::PUT, &path, Class::Status, Some(&object), term)
+            .await;
         let kept = match sent {
             Ok(answer) => {
                 let kept = self.store.answered(key, answer);
@@ -140,7 +142,7 @@ impl Controller {
         let options = DeleteOptions::new(&entry.uid, None).of_version(version.unwrap_or_default());
         let path = self.path(key);
         let sent = self
-            .send::<IgnoredAny>(Method::DELETE, &path, Class::Urgent, &options, term)
+            .send::<IgnoredAny>(Method::DELETE, &path, Class::Urgent, Some(&options), term)
             .await;
         match sent {
             Ok(_) | Err(Failure::Gone | Failure::Replaced) => Ok(()),
@@ -148,16 +150,16 @@ impl Controller {
         }
     }
 
-    async fn send<T: DeserializeOwned>(
+    pub(super) async fn send<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &Path,
         class: Class,
-        body: &impl Serialize,
+        body: Option<&impl Serialize>,
         term: &CancellationToken,
     ) -> Result<T, Failure> {
         let _place = self.around.gate.enter(class).await;
-        let request = request(method, path, Answer::Whole, Some(body))?;
+        let request = request(method, path, Answer::Whole, body)?;
         if term.is_cancelled() || !self.around.leadership.may_write() {
             return Err(Failure::NotLeader);
         }

@@ -1,0 +1,74 @@
+//! The ConfigMap that users of some kinds know, seen to before the child of an object is written. It is not watched: what becomes of
+//! it afterwards is its users' affair, until the object changes.
+
+use http::Method;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde::de::IgnoredAny;
+use tokio_util::sync::CancellationToken;
+
+use super::Controller;
+use super::store::Entry;
+use crate::act::request::Path;
+use crate::act::{Class, Failure};
+use crate::index::JobKey;
+
+const CORE: &str = "/api/v1";
+const PLURAL: &str = "configmaps";
+
+impl Controller {
+    /// Creates the ConfigMap of an object, if it has one, or makes it what it should be. One that is somebody else's is not
+    /// touched: it is in the way.
+    pub(super) async fn configure(
+        &self,
+        key: &JobKey,
+        entry: &Entry,
+        wanted: Option<&ConfigMap>,
+        term: &CancellationToken,
+    ) -> Result<(), Failure> {
+        let Some(wanted) = wanted else { return Ok(()) };
+        let all = Path::of(CORE, &key.namespace, PLURAL, "").by_us();
+        let created = self
+            .send::<IgnoredAny>(Method::POST, &all, Class::Urgent, Some(wanted), term)
+            .await;
+        match created {
+            Err(Failure::Exists) => {}
+            created => return created.map(drop),
+        }
+        let name = wanted.metadata.name.as_deref().unwrap_or_default();
+        let path = Path::of(CORE, &key.namespace, PLURAL, name);
+        let found = self
+            .send::<ConfigMap>(Method::GET, &path, Class::Urgent, None::<&()>, term)
+            .await;
+        let found = match found {
+            Err(Failure::Gone) => return Err(Failure::Former),
+            found => found?,
+        };
+        let owners = found.metadata.owner_references.iter().flatten();
+        let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
+        let ends = found.metadata.deletion_timestamp.is_some();
+        match owner {
+            _ if ends => return Err(Failure::Former),
+            Some(owner) if *owner.uid == *entry.uid => {}
+            Some(owner) if self.is_former(owner, key) => return Err(Failure::Former),
+            _ => return Err(Failure::InTheWay),
+        }
+        if found.data == wanted.data {
+            return Ok(());
+        }
+        let changed = ConfigMap {
+            data: wanted.data.clone(),
+            ..found
+        };
+        let sent = self
+            .send::<IgnoredAny>(Method::PUT, &path.by_us(), Class::Urgent, Some(&changed), term)
+            .await;
+        sent.map(drop)
+    }
+
+    /// Whether somebody is a former object of the same name: what it owned is about to go.
+    fn is_former(&self, owner: &OwnerReference, key: &JobKey) -> bool {
+        let group = owner.api_version.split_once('/').map(|(group, _)| group);
+        (group, &*owner.kind, &*owner.name) == (Some(self.kind.group()), self.kind.kind(), &*key.name)
+    }
+}
