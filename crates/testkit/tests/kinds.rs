@@ -5,6 +5,9 @@
     reason = "all of this is a test, which Clippy can not see without the usual harness"
 )]
 
+#[path = "kinds/edits.rs"]
+mod edits;
+
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
@@ -26,8 +29,12 @@ fn main() -> ExitCode {
             ),
             ("a_kubeflow_job_runs_as_it_is", a_kubeflow_job_runs_as_it_is),
             (
-                "editing_num_workers_changes_workers",
-                editing_num_workers_changes_workers,
+                "editing_num_workers_changes_workers_and_the_host_file",
+                edits::editing_num_workers_changes_workers_and_the_host_file,
+            ),
+            (
+                "editing_the_worker_template_rolls_workers",
+                edits::editing_the_worker_template_rolls_workers,
             ),
             ("what_can_not_be_served_says_why", what_can_not_be_served_says_why),
         ],
@@ -35,7 +42,9 @@ fn main() -> ExitCode {
 }
 
 fn template(container: &Value) -> Value {
-    lab::template(images::MPI, container)
+    let mut template = lab::template(images::MPI, container);
+    lab::own_tmp(&mut template);
+    template
 }
 
 /// A job of a launcher that runs two ranks and says which hosts it was given.
@@ -58,8 +67,13 @@ fn bdap(name: &str, workers: u32) -> Value {
     })
 }
 
+/// A job whose image has an SSH server, which workers run where nothing is said.
 fn kubeflow(name: &str, run_policy: &Value) -> Value {
     let command = ["mpirun.openmpi", "-n", "2", "/usr/local/bin/allreduce-openmpi4"];
+    let mut launcher = template(&json!({"command": command}));
+    let mut worker = template(&json!({}));
+    lab::over_ssh(&mut launcher, false);
+    lab::over_ssh(&mut worker, true);
     json!({
         "apiVersion": "kubeflow.org/v2beta1",
         "kind": "MPIJob",
@@ -67,17 +81,10 @@ fn kubeflow(name: &str, run_policy: &Value) -> Value {
         "spec": {
             "slotsPerWorker": 1,
             "runPolicy": run_policy,
-            "sshAuthMountPath": "/home/mpiuser/.ssh",
+            "sshAuthMountPath": images::SSH_KEYS,
             "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "template": template(&json!({"command": command}))},
-                "Worker": {
-                    "replicas": 2,
-                    "template": template(&json!({
-                        "command": ["/usr/sbin/sshd"],
-                        "args": ["-De"],
-                        "readinessProbe": {"tcpSocket": {"port": 2222}},
-                    })),
-                },
+                "Launcher": {"replicas": 1, "template": launcher},
+                "Worker": {"replicas": 2, "template": worker},
             },
         },
     })
@@ -170,12 +177,13 @@ fn np_is_honoured_and_a_finished_job_keeps_no_workers() {
     });
 }
 
-/// Created suspended, resumed, done, and deleted when its time is over, with the words that its users know.
+/// Created suspended, resumed, done over the SSH of its image, and deleted when its time is over, with the words that its users
+/// know.
 fn a_kubeflow_job_runs_as_it_is() {
     let (lab, _operator) = Lab::with_kinds("kubeflow");
     lab.apply_one(kubeflow(
         "pi",
-        &json!({"cleanPodPolicy": "Running", "suspend": true}),
+        &json!({"cleanPodPolicy": "Running", "suspend": true, "schedulingPolicy": {"minAvailable": 3}}),
     ))
     .unwrap();
     let what = format!("{KUBEFLOW} pi");
@@ -188,6 +196,21 @@ fn a_kubeflow_job_runs_as_it_is() {
         ["pi-worker-1"] => Ok(()),
         others => Err(others.join(", ")),
     });
+    let worker = lab.get("pod pi-worker-1")["spec"].clone();
+    assert_eq!(
+        worker["containers"][0]["command"],
+        json!(["/usr/sbin/sshd", "-De"]),
+        "{worker:#}"
+    );
+    let key = lab.get("secret pi-ssh");
+    assert_eq!(key["type"], "kubernetes.io/ssh-auth");
+    assert!(key["data"]["ssh-privatekey"].is_string() && key["data"]["ssh-publickey"].is_string());
+    let hosts = lab.get("configmap pi-config")["data"]["hostfile"].clone();
+    let domain = format!("pi.{}.svc.cluster.local", lab.namespace);
+    assert_eq!(
+        hosts,
+        format!("pi-worker-0.{domain} slots=1\npi-worker-1.{domain} slots=1\n")
+    );
     let object = condition(&lab, &what, "Succeeded", "True");
     let status = &object["status"];
     let conditions = status["conditions"].as_array().unwrap();
@@ -218,9 +241,22 @@ fn a_kubeflow_job_runs_as_it_is() {
         "MPIJobSuspended",
         "MPIJobResumed",
         "MPIJobSucceeded",
+        "Differs",
     ] {
         lab.told("pi", reason);
     }
+    let events = lab.events("pi");
+    let mut differs = events.lines().filter(|line| line.starts_with("Differs "));
+    let said = differs.next().unwrap();
+    assert!(
+        said.starts_with("Differs spec.runPolicy.schedulingPolicy: "),
+        "{events}"
+    );
+    assert_eq!(
+        differs.next(),
+        None,
+        "resuming it changes nothing of that: {events}"
+    );
     let log = lab.logs("pi-launcher");
     assert_eq!(ranks(&log, 2), ["pi-worker-0", "pi-worker-1"], "{log}");
 
@@ -231,30 +267,15 @@ fn a_kubeflow_job_runs_as_it_is() {
     for kind in [KUBEFLOW, "tj", "pods", "services"] {
         lab.none(kind);
     }
-}
-
-/// Bug of its operator: a changed number of workers changed nothing.
-fn editing_num_workers_changes_workers() {
-    let (lab, _operator) = Lab::with_kinds("edited");
-    let mut job = bdap("grows", 1);
-    job["spec"]["launcherTemplate"]["spec"]["containers"][0]["args"] = json!(["exec sleep infinity"]);
-    lab.apply_one(job).unwrap();
-    let what = format!("{BDAP} grows");
-    condition(&lab, &what, "Running", "True");
-    for (workers, wanted) in [(2, "2/2"), (1, "1/1")] {
-        lab.merge(&what, &json!({"spec": {"numWorkers": workers}}));
-        lab.until("the workers are as many as wanted", || {
-            let pods = lab.get("pods -l trainyard.dev/role=worker");
-            let ready = lab.get(&what)["status"]["readyWorkers"].clone();
-            if names(&pods).len() == workers && ready == wanted {
-                Ok(())
-            } else {
-                Err(format!("{:?} {ready}", names(&pods)))
-            }
-        });
-    }
-    lab.delete(&what);
-    lab.none("pods");
+    lab.until("nothing of the job is left", || {
+        let left = ["secret pi-ssh", "configmap pi-config"].map(|what| lab.try_get(what));
+        let gone = |found: &Result<Value, String>| matches!(found, Err(error) if error.contains("not found"));
+        if left.iter().all(gone) {
+            Ok(())
+        } else {
+            Err(format!("{left:?}"))
+        }
+    });
 }
 
 fn what_can_not_be_served_says_why() {

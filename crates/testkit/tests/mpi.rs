@@ -145,11 +145,9 @@ fn mpi_job(
     spec["framework"]["mpi"]["implementation"] = implementation.name.into();
     for role in spec["roles"].as_array_mut().unwrap() {
         let is_worker = role["name"] == "worker";
-        let pod = &mut role["template"]["spec"];
-        // On the embedded cluster it would be that of the machine, with what pods of other users have left there.
-        pod["volumes"] = json!([{"name": "tmp", "emptyDir": {}}]);
-        let container = &mut pod["containers"][0];
-        container["volumeMounts"] = json!([{"name": "tmp", "mountPath": "/tmp"}]);
+        let template = &mut role["template"];
+        lab::own_tmp(template);
+        let container = &mut template["spec"]["containers"][0];
         container["image"] = images::MPI.into();
         if is_worker {
             container.as_object_mut().unwrap().remove("command");
@@ -222,12 +220,7 @@ fn with_ssh(manifest: &mut Value) {
     spec["framework"]["mpi"]["sshAuthMountPath"] = images::SSH_KEYS.into();
     for role in spec["roles"].as_array_mut().unwrap() {
         let is_worker = role["name"] == "worker";
-        let pod = &mut role["template"]["spec"];
-        pod["securityContext"]["runAsUser"] = 65532.into();
-        if is_worker {
-            pod["containers"][0]["readinessProbe"] =
-                json!({"tcpSocket": {"port": images::SSH_PORT}, "periodSeconds": 1});
-        }
+        lab::over_ssh(&mut role["template"], is_worker);
     }
 }
 

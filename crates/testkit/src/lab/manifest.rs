@@ -53,6 +53,31 @@ pub fn template(image: &str, container: &Value) -> Value {
     template
 }
 
+/// Gives the main container of a template a `/tmp` of its own. On the embedded cluster it would be that of the machine, with what
+/// pods of other users have left there.
+///
+/// # Panics
+/// If the template has no containers.
+pub fn own_tmp(template: &mut Value) {
+    let pod = &mut template["spec"];
+    pod["volumes"] = serde_json::json!([{"name": "tmp", "emptyDir": {}}]);
+    pod["containers"][0]["volumeMounts"] = serde_json::json!([{"name": "tmp", "mountPath": "/tmp"}]);
+}
+
+/// Has the pods of a template of [`crate::images::MPI`] use the SSH of that image: they run as a user whom it knows, and those
+/// that are called (`serves`) are ready when its server listens. Their keys belong into [`crate::images::SSH_KEYS`].
+///
+/// # Panics
+/// If the template has no containers.
+pub fn over_ssh(template: &mut Value, serves: bool) {
+    let pod = &mut template["spec"];
+    pod["securityContext"]["runAsUser"] = 65532.into();
+    if serves {
+        pod["containers"][0]["readinessProbe"] =
+            serde_json::json!({"tcpSocket": {"port": crate::images::SSH_PORT}, "periodSeconds": 1});
+    }
+}
+
 /// A manifest of a job whose pods run shell scripts, within the restricted profile. `more` are further fields of the
 /// spec, as YAML in braces.
 ///

@@ -11,6 +11,7 @@
 pub mod backend;
 mod command;
 mod follow;
+mod kinds;
 mod manifest;
 mod objects;
 mod processes;
@@ -28,7 +29,7 @@ use crate::operator::Operator;
 use backend::Backend;
 pub use backend::{Image, main, main_with};
 pub use follow::{Change, Follow};
-pub use manifest::{Role, job, template};
+pub use manifest::{Role, job, over_ssh, own_tmp, template};
 use objects::{Wanted, kind_of, resource_of};
 pub use processes::{Stopped, uptime};
 
@@ -106,21 +107,28 @@ impl Lab {
     /// Without a cluster with nodes.
     pub fn with_observer(name: &str) -> (Self, Operator, Value) {
         let lab = Self::new(name);
-        let namespace: &'static str = lab.namespace.clone().leak();
-        let arguments = vec![
+        let (operator, aliases) = lab.start_observer(&[]);
+        (lab, operator, aliases)
+    }
+
+    /// Starts such an operator, with further arguments.
+    fn start_observer(&self, more: &[&'static str]) -> (Operator, Value) {
+        let namespace: &'static str = self.namespace.clone().leak();
+        let mut arguments = vec![
             "--agent-image",
             crate::images::AGENT,
             "--observer",
             "--namespace",
             namespace,
         ];
-        let start = lab.backend.operator_with(arguments.leak());
-        let operator = Operator::start(&start, &lab.namespace);
+        arguments.extend(more);
+        let start = self.backend.operator_with(arguments.leak());
+        let operator = Operator::start(&start, &self.namespace);
         let host = format!("trainyard-observer.{namespace}.svc");
-        let addresses = lab.backend.own_addresses();
+        let addresses = self.backend.own_addresses();
         let alias = |address: &String| json!({"ip": address, "hostnames": [host]});
         let aliases = addresses.iter().map(alias).collect();
-        (lab, operator, Value::Array(aliases))
+        (operator, Value::Array(aliases))
     }
 
     /// The same, with an operator that answers like AresOperator's observer, at port 8081, and has no agent; and the addresses
@@ -133,23 +141,6 @@ impl Lab {
         let operator = Operator::start(&start, &lab.namespace);
         let addresses = lab.backend.own_addresses();
         (lab, operator, addresses)
-    }
-
-    /// The same, with an operator that serves kinds of other operators too, and a cluster that knows these kinds.
-    pub fn with_kinds(name: &str) -> (Self, Operator) {
-        let lab = Self::new(name);
-        for kind in trainyard_compat::served() {
-            lab.define(kind.definition());
-            let all = format!("{}.{}", kind.kind(), kind.group());
-            lab.until("the kind is served", || lab.try_get(&all).map(drop));
-        }
-        let start = lab.backend.operator_with(&[
-            "--agent-image",
-            crate::images::AGENT,
-            "--compat=kubeflow-mpi,bdap-mpi",
-        ]);
-        let operator = Operator::start(&start, &lab.namespace);
-        (lab, operator)
     }
 
     /// Gives the cluster a definition, as `kubectl create` does. Whether it had none of that name.
