@@ -237,13 +237,15 @@ pub fn host_list(job: &Job<'_>, settings: &Settings) -> Option<String> {
         Some((attachment, format))
     })?;
     // As the agent writes it.
-    let separator = match format {
-        HostFileFormat::OpenMPI | HostFileFormat::DeepSpeed => " slots=",
-        HostFileFormat::MPICH | HostFileFormat::Intel => ":",
-    };
     let line = |some: &Hosts, index: i32| {
         let host = some.pattern.replace("{}", &index.to_string());
-        format!("{host}{separator}{}\n", some.slots)
+        match format {
+            HostFileFormat::OpenMPI | HostFileFormat::DeepSpeed => format!("{host} slots={}\n", some.slots),
+            HostFileFormat::MPICH | HostFileFormat::Intel => format!("{host}:{}\n", some.slots),
+            HostFileFormat::Hosts => {
+                format!("{host}\n").repeat(usize::try_from(some.slots).unwrap_or_default())
+            }
+        }
     };
     let hosts = attachment.hosts.iter();
     let lines =
