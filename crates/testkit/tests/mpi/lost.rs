@@ -133,7 +133,7 @@ pub fn a_worker_that_is_killed_ends_its_shells_at_once_and_is_the_root_cause() {
 fn given_up<Lost>(
     name: &str,
     ways: &[&str],
-    lose: impl Fn(&Lab, &str) -> Lost,
+    happens: impl Fn(&Lab, &str) -> Lost,
     at: impl Fn(&Lost) -> Duration,
     said: impl Fn(&str, &str) -> String,
 ) {
@@ -146,7 +146,7 @@ fn given_up<Lost>(
             let victim = format!("{job}-worker-1");
             let shell = format!("shell in {victim}");
             says(&lab, &job, |log| log.contains(&shell));
-            lose(&lab, &victim)
+            happens(&lab, &victim)
         })
         .collect();
     for (way, lost) in ways.iter().zip(&lost) {
