@@ -206,7 +206,7 @@ mod tests {
         let (feed, receiver) = watch::channel(seen(0));
         tokio::spawn(async move {
             for step in 1.. {
-                sleep(SIGN_OF_LIFE / 2 - Duration::from_secs(1)).await;
+                sleep(SIGN_OF_LIFE / 3).await;
                 if feed.send(seen(step)).is_err() {
                     return;
                 }

@@ -31,130 +31,15 @@ pub(super) fn with_agent(server: Server) -> Operator {
     operator
 }
 
-fn with_exec(server: Server) -> (Operator, Value) {
-    let operator = with_agent(server);
-    operator.settings.allow_exec();
-    let mut job = mpi(2);
-    job["spec"]["framework"]["mpi"] = json!({"attach": "Exec"});
-    (operator, job)
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_job_that_goes_through_the_api_server_costs_three_objects_more_and_no_secret() {
-    let (operator, job) = with_exec(Server::default());
-    operator.apply(&job);
-    run(&operator, 2).await;
-    let server = &operator.server;
-    assert_eq!(server.status()["phase"], "Running");
-    let kinds = ["serviceaccounts", "roles", "rolebindings", "secrets"];
-    assert_eq!(
-        kinds.map(|kind| server.count(&format!("POST {kind}"))),
-        [1, 1, 1, 0]
-    );
-    let writes = server.writes.lock().unwrap().clone();
-    let position = |end: &str| {
-        writes
-            .iter()
-            .position(|(_, path, _)| path.ends_with(end))
-            .unwrap()
-    };
-    let order = ["/serviceaccounts", "/roles", "/rolebindings", "/pods"].map(position);
-    assert!(order.is_sorted(), "{order:?}");
-    for kind in ["/serviceaccounts", "/roles", "/rolebindings"] {
-        let object = &writes[position(kind)].2["metadata"];
-        assert_eq!(object["name"], "a-mpi");
-        assert_eq!(object["ownerReferences"][0]["uid"], "u1");
-        assert_eq!(object["ownerReferences"][0]["controller"], true);
-    }
-    assert_eq!(
-        writes[position("/roles")].2["rules"][0]["resourceNames"],
-        json!(["a-worker-0", "a-worker-1"])
-    );
-    assert_eq!(
-        server.reads(),
-        kinds.len() - 1,
-        "they are looked for when the launcher is made, after the workers"
-    );
-    let before = (server.total(), server.reads());
-    operator.settle().await;
-    assert_eq!(
-        (server.total(), server.reads()),
-        before,
-        "a job at rest costs nothing"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_right_that_is_there_is_made_what_it_should_be() {
-    let (operator, job) = with_exec(Server::default());
-    operator.server.has_a_secret();
-    operator.apply(&job);
-    operator.settle().await;
-    assert_eq!(
-        operator.server.count("PATCH a-mpi"),
-        2,
-        "the Role and its binding"
-    );
-    assert_eq!(operator.server.count("POST pods"), 2, "workers");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_right_is_looked_for_before_each_launcher_and_given_again_if_it_is_gone() {
-    let (operator, job) = with_exec(Server::default());
-    operator.apply(&job);
-    run(&operator, 2).await;
-    let server = &operator.server;
-    let kinds = ["serviceaccounts", "roles", "rolebindings"];
-    let given = || kinds.map(|kind| server.count(&format!("POST {kind}")));
-    let reads = server.reads();
-    assert_eq!(
-        (given(), reads),
-        ([1; 3], 3),
-        "the launcher is made when the workers are ready"
-    );
-    fails(&operator, "a-worker-0").await;
-    assert_eq!(
-        (given(), server.reads()),
-        ([1; 3], reads),
-        "workers do not have it"
-    );
-    pod_is(&operator, "a-worker-0", "Running");
-    assert_eq!(server.count("PATCH a-mpi"), 0);
-    // There is nothing of the name any more.
-    *server.taken.lock().unwrap() = Some("another".to_owned());
-    fails(&operator, "a-launcher-0").await;
-    assert_eq!((given(), server.count("POST pods")), ([2; 3], 3 + 1 + 1));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_account_of_somebody_else_is_told_and_never_touched() {
-    let (operator, job) = with_exec(Server::default());
-    *operator.server.taken.lock().unwrap() = Some("a-mpi".to_owned());
-    operator.apply(&job);
-    operator.settle().await;
-    let accepted = operator.server.status()["conditions"][0].clone();
-    assert_eq!(accepted["reason"], "OwnershipConflict");
-    let said = accepted["message"].as_str().unwrap();
-    assert!(
-        said.starts_with("ServiceAccount \"a-mpi\" exists and belongs to nobody"),
-        "{said}"
-    );
-    let server = &operator.server;
-    assert_eq!(
-        ["POST roles", "POST pods", "PATCH a-mpi"].map(|what| server.count(what)),
-        [0, 0, 0]
-    );
-}
-
 /// The watch says that a pod is in a phase, and ready if it runs.
-fn pod_is(operator: &Operator, name: &str, phase: &str) {
+pub(super) fn pod_is(operator: &Operator, name: &str, phase: &str) {
     let mut pod = operator.server.pod_of(name, phase);
     pod["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
     let pod = serde_json::from_value(pod).unwrap();
     operator.reconciler.index.apply_pod(pod, Source::Watch);
 }
 
-async fn run(operator: &Operator, workers: usize) {
+pub(super) async fn run(operator: &Operator, workers: usize) {
     operator.settle().await;
     for index in 0..workers {
         pod_is(operator, &format!("a-worker-{index}"), "Running");
@@ -267,7 +152,7 @@ fn goes(operator: &Operator, name: &str) {
 }
 
 /// A pod fails and is replaced, if it can be.
-async fn fails(operator: &Operator, name: &str) {
+pub(super) async fn fails(operator: &Operator, name: &str) {
     pod_is(operator, name, "Failed");
     operator.settle().await;
     goes(operator, name);

@@ -1,6 +1,7 @@
 mod denied;
 mod identity;
 mod life;
+mod rights;
 mod server;
 mod trouble;
 
