@@ -104,6 +104,8 @@ pub(crate) fn allow(job: &Job<'_>, position: usize, role: &Role<'_>, spec: &mut 
         return;
     };
     spec.service_account_name = Some(names::mpi_account(job.name));
+    // Whatever is in the template of a job that admission did not see: sidecars are not to have the token.
+    spec.automount_service_account_token = Some(false);
     spec.volumes.get_or_insert_default().push(volume());
     let Some(main) = spec.containers.iter_mut().find(|c| c.name == role.main.name) else {
         return;
@@ -180,6 +182,13 @@ pub(crate) fn check_account(job: &TrainingJob, role: &str) -> Vec<FieldError> {
                 format!("spec.roles[{i}].template.spec.{field}"),
                 "with attach Exec the launcher has an account of this job alone, and to give another one the same right would \
                  be to give it to all who use that: remove it, or set attach to Agent",
+            ));
+        }
+        if spec.and_then(|spec| spec.automount_service_account_token) == Some(true) {
+            errors.push(FieldError::new(
+                format!("spec.roles[{i}].template.spec.automountServiceAccountToken"),
+                "with attach Exec the launcher's account may run commands in the workers, and every container of the pod would \
+                 find its token: remove this, or set attach to Agent",
             ));
         }
     }

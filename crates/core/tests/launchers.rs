@@ -190,7 +190,7 @@ fn the_key_may_be_in_a_secret_of_the_users(#[case] object: TrainingJob) {
 /// horovodrun calls the image's own ssh then, and mpirun has to reach the same places in the same way.
 #[rstest]
 #[case("OpenMPI", &["K_MPI_JOB_ROLE", "OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_keep_fqdn_hostnames", "PRTE_MCA_plm_ssh_args", "PRTE_MCA_prte_keep_fqdn_hostnames"], &["OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_set_default_slots", "PRTE_MCA_prte_default_hostfile"])]
-#[case("MPICH", &["K_MPI_JOB_ROLE", "HYDRA_LAUNCHER", "HYDRA_LAUNCH_EXTRA_ARGS"], &["HYDRA_HOST_FILE"])]
+#[case("MPICH", &["K_MPI_JOB_ROLE", "HYDRA_LAUNCHER", "HYDRA_LAUNCH_EXTRA_ARGS", "MPIR_CVAR_CH4_CMA_ENABLE"], &["HYDRA_HOST_FILE"])]
 #[case("Intel", &["K_MPI_JOB_ROLE", "I_MPI_HYDRA_BOOTSTRAP", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"], &["I_MPI_HYDRA_HOST_FILE", "I_MPI_PERHOST"])]
 fn with_ssh_horovodrun_is_told_nothing_of_the_agent(
     #[case] implementation: &str,

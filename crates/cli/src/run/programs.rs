@@ -26,7 +26,10 @@ pub fn check(job: &Value, agent: Option<Agent>) -> Result<()> {
     let mut errors = Vec::new();
     for (r, role) in job.roles.iter().enumerate() {
         let pod = build::pod(&job, &settings, PodKey { role: r, index: 0 });
-        let made = pod.and_then(|pod| pod.spec).unwrap_or_default();
+        let Some(made) = pod.and_then(|pod| pod.spec) else {
+            // It needs an agent that there is not, which its status says.
+            continue;
+        };
         let lists = [
             (
                 "initContainers",
@@ -69,12 +72,16 @@ mod tests {
         json!({"name": name, "replicas": 1, "template": {"spec": {"containers": containers}}})
     }
 
-    fn checked(framework: &str, roles: &[Value]) -> Result<()> {
-        let job = json!({
+    fn job(framework: &str, roles: &[Value]) -> Value {
+        json!({
             "apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob",
             "metadata": {"name": "mnist", "namespace": "default"},
             "spec": {"framework": {"name": framework}, "roles": roles},
-        });
+        })
+    }
+
+    fn checked(framework: &str, roles: &[Value]) -> Result<()> {
+        let job = job(framework, roles);
         let agent = Agent {
             image: "trainyard".to_owned(),
             image_pull_policy: None,
@@ -109,5 +116,15 @@ mod tests {
         let error = checked("mpi", &[role("launcher", &silent), role("worker", &silent)]).unwrap_err();
         assert!(error.to_string().contains("spec.roles[0]"), "{error}");
         assert!(!error.to_string().contains("spec.roles[1]"), "{error}");
+    }
+
+    #[test]
+    fn a_job_that_lacks_an_agent_lacks_no_command() {
+        let said = json!({"name": "main", "image": "example/mpi", "command": ["mpirun"]});
+        check(
+            &job("mpi", &[role("launcher", &said), role("worker", &said)]),
+            None,
+        )
+        .unwrap();
     }
 }

@@ -6,9 +6,11 @@
 
 use trainyard_api::{FieldError, HostFile, HostFileFormat, MpiAttach, RestartPolicy, RoleSpec, TrainingJob};
 
+use super::hostfiles::is_within;
 use super::launching::{LAUNCHER, WORKER, field, main_of, options};
 use super::mpi::{self, Mpi};
 use super::{Attachment, Contribution, Framework, hostfiles, mounts};
+use crate::attach::directory;
 use crate::job::Job;
 use crate::plan::PodKey;
 use crate::view::Settings;
@@ -96,8 +98,21 @@ impl Framework for Deepspeed {
         let taken: Vec<&str> = programs(job).iter().copied().chain(["/job"]).collect();
         errors.extend(mounts::check_beside(job, &taken, LAUNCHER));
         errors.extend(check_one_worker(job));
+        errors.extend(check_key(job));
         errors
     }
+}
+
+/// The key can't be where deepspeed looks for hosts.
+fn check_key(job: &TrainingJob) -> Option<FieldError> {
+    let path = options(job).ssh_auth_mount_path?;
+    let taken = directory(HOST_FILE);
+    (is_within(&path, taken) || is_within(taken, &path)).then(|| {
+        FieldError::new(
+            field(job, "sshAuthMountPath"),
+            format!("{taken} is where deepspeed looks for its hosts: give the directory .ssh of a user"),
+        )
+    })
 }
 
 /// deepspeed starts everything where it is called itself if its list has one host.

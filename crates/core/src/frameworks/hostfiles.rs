@@ -11,8 +11,38 @@ const MAX_LINES: i64 = 50_000;
 
 /// Directories that images need as they are. A directory with host files replaces the one of the image.
 const NEEDED: &[&str] = &[
-    "", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc",
-    "/root", "/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/var",
+    "",
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/home",
+    "/lib",
+    "/lib64",
+    "/media",
+    "/mnt",
+    "/opt",
+    "/proc",
+    "/root",
+    "/run",
+    "/sbin",
+    "/srv",
+    "/sys",
+    "/tmp",
+    "/usr",
+    "/usr/bin",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/libexec",
+    "/usr/local",
+    "/usr/local/bin",
+    "/usr/local/lib",
+    "/usr/local/sbin",
+    "/usr/sbin",
+    "/usr/share",
+    "/var",
+    "/var/lib",
+    "/var/run",
 ];
 
 /// Below these nothing can be put.
@@ -92,11 +122,7 @@ fn problem(path: &str, identity: &str) -> Option<String> {
             "{DIRECTORY} has no directories for host files: put it into {DIRECTORY} itself, or elsewhere"
         ));
     }
-    if NEEDED.contains(&directory)
-        || KERNEL.iter().any(|kernel| is_within(directory, kernel))
-        || is_within(directory, identity)
-        || is_within(identity, directory)
-    {
+    if is_needed(directory) || is_within(directory, identity) || is_within(identity, directory) {
         return Some(format!(
             "the directory of host files replaces that of the image, which programs need: give a directory of its own, \
              such as /job/{}",
@@ -104,6 +130,11 @@ fn problem(path: &str, identity: &str) -> Option<String> {
         ));
     }
     None
+}
+
+/// Whether programs need a directory as it is in the image, so that nothing can be put in its place.
+pub(super) fn is_needed(directory: &str) -> bool {
+    NEEDED.contains(&directory) || KERNEL.iter().any(|kernel| is_within(directory, kernel))
 }
 
 /// What is wrong with a path beside others.

@@ -56,6 +56,54 @@ fn a_secret_of_the_users_has_a_name_that_a_secret_can_have(#[case] name: &str, #
     assert_eq!(errors(&job).is_empty(), is_one, "{:?}", errors(&job));
 }
 
+#[rstest]
+#[case("''", "give a directory, such as the .ssh of a user, or leave it out")]
+#[case(
+    "/usr/bin",
+    "a volume in the place of /usr/bin would hide what programs need: give a directory of its own, such as the .ssh of a user"
+)]
+#[case(
+    "/dev/keys",
+    "a volume in the place of /dev/keys would hide what programs need: give a directory of its own, such as the .ssh of a user"
+)]
+#[case(
+    "/etc/mpi/keys",
+    "/etc/mpi is for what MPI needs: give the directory .ssh of a user"
+)]
+fn the_key_takes_the_place_of_nothing(#[case] path: &str, #[case] said: &str) {
+    let job = mpi(&format!("attach: Ssh, sshAuthMountPath: {path}"), 1);
+    assert_eq!(
+        errors(&job),
+        [format!("spec.framework.mpi.sshAuthMountPath: {said}")]
+    );
+}
+
+#[test]
+fn a_launcher_that_never_succeeds_is_refused() {
+    let mut job = mpi("", 1);
+    job.spec.roles[0].restart_policy = Some(trainyard_api::RestartPolicy::Always);
+    assert_eq!(
+        errors(&job),
+        [
+            "spec.roles[0].restartPolicy: the job succeeds when the launcher does, and one that restarts always never does: give \
+             OnFailure, or leave it out"
+        ]
+    );
+}
+
+#[test]
+fn with_exec_no_other_container_finds_the_token() {
+    let mut job = mpi("attach: Exec", 1);
+    let launcher = job.spec.roles[0].template.spec.as_mut().unwrap();
+    launcher.automount_service_account_token = Some(true);
+    let errors = errors(&job);
+    assert_eq!(errors.len(), 1, "{errors:?}");
+    assert!(
+        errors[0].starts_with("spec.roles[0].template.spec.automountServiceAccountToken: with attach Exec"),
+        "{errors:?}"
+    );
+}
+
 #[test]
 fn with_exec_the_launcher_has_no_account_of_somebody_else() {
     let said = "with attach Exec the launcher has an account of this job alone, and to give another one the same right would be to \

@@ -1,7 +1,7 @@
 //! Which MPI jobs are refused.
 
 use trainyard_api::validate::domain_name_problem;
-use trainyard_api::{FieldError, MpiAttach, MpiOptions, TrainingJob, names};
+use trainyard_api::{FieldError, MpiAttach, MpiOptions, RestartPolicy, TrainingJob, names};
 
 use super::{attach, identity_directory, launcher_works, slots};
 use crate::attach::{DIRECTORY, PORT};
@@ -48,6 +48,12 @@ pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
         if role.name == WORKER {
             errors.extend(check_worker(job, i));
         }
+        if role.name == LAUNCHER && role.restart_policy == Some(RestartPolicy::Always) {
+            errors.push(FieldError::new(
+                format!("spec.roles[{i}].restartPolicy"),
+                "the job succeeds when the launcher does, and one that restarts always never does: give OnFailure, or leave it out",
+            ));
+        }
     }
     errors
 }
@@ -73,6 +79,12 @@ fn check_ssh(job: &TrainingJob, options: &MpiOptions) -> Vec<FieldError> {
     let path = options.ssh_auth_mount_path.as_deref().and_then(|path| {
         if !has_key {
             Some(without())
+        } else if path.is_empty() {
+            Some("give a directory, such as the .ssh of a user, or leave it out".to_owned())
+        } else if hostfiles::is_needed(path) {
+            Some(format!(
+                "a volume in the place of {path} would hide what programs need: give a directory of its own, such as the .ssh of a user"
+            ))
         } else if is_within(path, DIRECTORY) || is_within(DIRECTORY, path) {
             Some(format!(
                 "{DIRECTORY} is for what MPI needs: give the directory .ssh of a user"

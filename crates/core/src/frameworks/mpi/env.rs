@@ -15,6 +15,10 @@ const SSH: &str = "ssh";
 /// they find nothing: there is no agent.
 const SHELL_OR_SSH: &str = "/etc/mpi/kubexec.sh:ssh";
 
+/// MPICH's processes in one pod would read each other's memory, which container runtimes may refuse (`process_vm_readv` in their
+/// default profile of system calls), and then they die when they start.
+const NO_CMA: (&str, &str) = ("MPIR_CVAR_CH4_CMA_ENABLE", "0");
+
 /// All there are.
 pub(in crate::frameworks) const IMPLEMENTATIONS: [MpiImplementation; 3] = [
     MpiImplementation::OpenMPI,
@@ -60,9 +64,11 @@ pub(in crate::frameworks) fn shell(
             ("PRTE_MCA_plm_ssh_args", SSH_ARGS),
             ("PRTE_MCA_prte_keep_fqdn_hostnames", "true"),
         ],
-        (MpiImplementation::MPICH, MpiAttach::Ssh) => {
-            &[("HYDRA_LAUNCHER", "ssh"), ("HYDRA_LAUNCH_EXTRA_ARGS", SSH_ARGS)]
-        }
+        (MpiImplementation::MPICH, MpiAttach::Ssh) => &[
+            ("HYDRA_LAUNCHER", "ssh"),
+            ("HYDRA_LAUNCH_EXTRA_ARGS", SSH_ARGS),
+            NO_CMA,
+        ],
         (MpiImplementation::Intel, MpiAttach::Ssh) => &[
             ("I_MPI_HYDRA_BOOTSTRAP", "ssh"),
             ("I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", SSH_ARGS),
@@ -76,7 +82,7 @@ pub(in crate::frameworks) fn shell(
             ("PRTE_MCA_prte_keep_fqdn_hostnames", "true"),
         ],
         (MpiImplementation::MPICH, MpiAttach::Agent | MpiAttach::Exec) => {
-            &[("HYDRA_LAUNCHER", "ssh"), ("HYDRA_LAUNCHER_EXEC", SHELL)]
+            &[("HYDRA_LAUNCHER", "ssh"), ("HYDRA_LAUNCHER_EXEC", SHELL), NO_CMA]
         }
         (MpiImplementation::Intel, MpiAttach::Agent | MpiAttach::Exec) => &[
             ("I_MPI_HYDRA_BOOTSTRAP", "ssh"),
