@@ -77,6 +77,10 @@ fn errors(job: &TrainingJob) -> Vec<String> {
 )]
 #[case::deepspeed("deepspeed", deepspeed("slotsPerWorker: 8"))]
 #[case::deepspeed_with_ssh("deepspeed_ssh", deepspeed("attach: Ssh"))]
+#[case::horovod_with_exec("horovod_exec", horovod("attach: Exec"))]
+#[case::horovod_with_ssh("horovod_ssh", horovod("attach: Ssh"))]
+#[case::gloo_with_ssh("horovod_gloo_ssh", horovod("controller: Gloo, attach: Ssh"))]
+#[case::deepspeed_with_exec("deepspeed_exec", deepspeed("attach: Exec"))]
 fn pods(#[case] name: &str, #[case] job: TrainingJob) {
     assert_eq!(errors(&job), [""; 0]);
     let pods = [LAUNCHER, WORKER].map(|role| serde_saphyr::to_string(&pod(&job, role)).unwrap());

@@ -123,6 +123,7 @@ fn pods(#[case] implementation: &str) {
 
 #[rstest]
 #[case::openmpi("OpenMPI")]
+#[case::mpich("MPICH")]
 #[case::intel("Intel")]
 fn pods_that_start_programs_through_the_api_server(#[case] implementation: &str) {
     let job = mpi(
