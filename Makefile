@@ -18,6 +18,8 @@ TRAINYARD = $(CARGO_TARGET_DIR)/debug/trainyard
 # What `trainyard_api::crd::TRAINING_JOB` is.
 DEFINITION = crates/api/src/crd/training_job.json
 SUITES := lint unit faults differential embedded cluster install
+# How many cases of every property are explored; 20000 take some minutes.
+CASES ?= 20000
 
 ##@ Try it
 
@@ -37,6 +39,10 @@ $(SUITES:%=test-%): test-%: ## One suite alone: lint, unit, faults, differential
 
 .PHONY: lint
 lint: test-lint ## Format, clippy, licences of dependencies, documentation
+
+.PHONY: explore
+explore: ## For nightly runs: properties of core on new cases (CASES=20000, SEED=number replays)
+	@hack/explore "$(CASES)" "$(SEED)"
 
 .PHONY: bench
 bench: ## Measure against a real API server; results in bench/results
