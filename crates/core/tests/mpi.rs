@@ -16,7 +16,7 @@ use jobs::{Change, mpi, with_agent, with_silent_agent, yaml};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use rstest::rstest;
-use trainyard_api::{DependencyState, TrainingJob};
+use trainyard_api::{DependencyState, RestartPolicy, TrainingJob};
 use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::PodKey;

@@ -397,3 +397,20 @@ fn roles_that_would_wait_for_each_other_are_refused() {
     let job = job.role("launcher", |role| role.depends_on = Some(Vec::new()));
     assert_eq!(errors(&job), [""; 0]);
 }
+
+/// Also where no webhook has written down how workers restart.
+#[test]
+fn a_launcher_that_would_wait_for_workers_to_succeed_is_refused() {
+    let job = mpi("", 1).waits("launcher", "worker", DependencyState::Succeeded);
+    assert_eq!(
+        errors(&job),
+        [
+            "spec.roles[0].dependsOn[0].state: the role \"worker\" restarts always and never succeeds: wait for Running or Ready, \
+             or give it another restartPolicy"
+        ]
+    );
+    let job = job.role("worker", |role| {
+        role.restart_policy = Some(RestartPolicy::OnFailure);
+    });
+    assert_eq!(errors(&job), [""; 0]);
+}
