@@ -331,7 +331,7 @@ fn missing_secret(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action>
 
 /// The Secret that pods need which were created and can't start. Somebody may have deleted it before they had it.
 fn doubtful_secret(job: &Job<'_>, view: &View<'_>) -> Option<Action> {
-    let identity = job.framework.credentials(job.object)?.identity;
+    let identity = job.framework.credentials(job.object)?.made()?;
     let doubtful = view.secret != SecretState::Gone(identity) && refused::is_unmounted(view);
     doubtful.then_some(Action::FindSecret(identity))
 }

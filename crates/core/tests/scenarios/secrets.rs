@@ -377,6 +377,16 @@ fn one_of_the_users_is_neither_made_nor_looked_for() {
     assert_eq!(world.restarts(), (1, 1), "nothing else is started anew");
 }
 
+/// Also by pods that can't start: they wait for it, as its user was told.
+#[test]
+fn one_of_the_users_is_not_missed_by_pods_that_have_not_started() {
+    let mut world = World::new(mpi(OWN, 2));
+    world.settings = with_agent();
+    world.reconcile();
+    world.bind_all();
+    assert_eq!(world.plan().late, []);
+}
+
 /// What an operator knows of the Secret that it had made says nothing of the user's.
 #[test]
 fn a_job_may_go_over_to_one_of_the_users_while_it_is_suspended() {
