@@ -150,7 +150,10 @@ impl<'a> Job<'a> {
         let mut names_so_far = HashSet::new();
         let mut is_sound = |role: &Role<'a>| {
             let longest = dialect::pod_name(dialect, name, role.name, role.replicas - 1);
-            role.name.len() <= MAX_ROLE && longest.len() <= names::MAX_NAME && names_so_far.insert(role.name)
+            // Pods without an index would all have one name.
+            let told_apart = role.replicas <= 1 || !dialect::is_single(dialect, role.name);
+            let fits = role.name.len() <= MAX_ROLE && longest.len() <= names::MAX_NAME;
+            told_apart && fits && names_so_far.insert(role.name)
         };
         if roles.is_empty() || !roles.iter().all(&mut is_sound) {
             return None;

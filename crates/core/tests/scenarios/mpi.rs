@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rstest::rstest;
 use trainyard_api::RestartPolicy::Never;
-use trainyard_api::{JobPhase, RolePhase, TrainingJob};
+use trainyard_api::{Dialect, JobPhase, RolePhase, TrainingJob};
 use trainyard_core::attach::INSTALL_CONTAINER;
 use trainyard_core::build;
 use trainyard_core::job::Job;
@@ -34,6 +34,21 @@ pub fn running(job: TrainingJob) -> World {
     world.settle();
     assert_eq!(world.phase(), Some(JobPhase::Running));
     world
+}
+
+/// The launcher has no index in its name there, so that two would be one. The spec can't say so, but anybody can edit a status.
+#[test]
+fn accepted_rules_with_two_launchers_of_one_name_are_no_rules() {
+    let mut job = mpi("", 2);
+    job.spec.dialect = Some(Dialect::KubeflowMpi);
+    let mut world = running(job);
+    let status = world.job.status.as_mut().unwrap();
+    status.accepted_rules.as_mut().unwrap().roles[0].replicas = 2;
+    world.edit(|spec| role(spec, "worker").replicas = Some(0));
+    world.vanish("mnist-launcher");
+    // Counted by these rules it would be awaited twice, which no server takes.
+    world.settle();
+    assert_eq!(world.condition("Accepted"), "False Invalid");
 }
 
 #[test]
