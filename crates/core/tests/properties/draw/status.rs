@@ -1,0 +1,257 @@
+//! Statuses: what an operator wrote, this one or a former one, and what somebody made of it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::select;
+use trainyard_api::{
+    AcceptedRole, AcceptedRules, CleanPodPolicy, Fingerprint, JobPhase, Progress, Replacement, RestartCause,
+    RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
+};
+
+use super::{
+    dependencies, name, node_down, number, policy, quorum, role_name, role_sets, seconds, text, time,
+};
+
+pub fn status() -> BoxedStrategy<TrainingJobStatus> {
+    (
+        (
+            option::of(0..3i64),
+            option::of(select(JobPhase::ALL.to_vec())),
+            option::of(text()),
+            vec(role_status(), 0..4),
+            vec(condition(), 0..4),
+        ),
+        (
+            option::of(time()),
+            option::of(time()),
+            option::of(restarts()),
+            option::of(root_cause()),
+            option::of(progress()),
+        ),
+        // With any, most jobs were changed while they ran, and go no further.
+        (
+            option::weighted(0.3, vec(fingerprint(), 1..4)),
+            option::of(rules()),
+        ),
+    )
+        .prop_map(|(first, second, (accepted_spec, accepted_rules))| {
+            let (observed_generation, phase, ready, roles, conditions) = first;
+            let (start, end, restarts, root_cause, progress) = second;
+            TrainingJobStatus {
+                observed_generation,
+                phase,
+                ready,
+                conditions,
+                roles,
+                start_time: start.map(Time),
+                completion_time: end.map(Time),
+                restarts,
+                root_cause,
+                progress,
+                accepted_spec: accepted_spec.unwrap_or_default(),
+                accepted_rules,
+            }
+        })
+        .boxed()
+}
+
+/// What programs say of their progress, as far as the observer lets it through.
+pub fn progress() -> BoxedStrategy<Progress> {
+    let metrics = btree_map("[a-z]{1,8}", ".{0,32}", 0..3);
+    let step = || option::of(seconds().prop_map(|step| step.max(0)));
+    (step(), step(), metrics, option::of(time()))
+        .prop_map(|(step, total, metrics, at)| Progress {
+            step,
+            total,
+            metrics,
+            time: at.map(Time),
+        })
+        .boxed()
+}
+
+fn condition() -> BoxedStrategy<Condition> {
+    let kind = select(vec![
+        "Accepted",
+        "Accepted",
+        "Running",
+        "Suspended",
+        "Succeeded",
+        "Failed",
+        "Other",
+    ]);
+    let reason = select(vec![
+        "Valid",
+        "Invalid",
+        "Unsupported",
+        "OwnershipConflict",
+        "SecretMissing",
+        "Whatever",
+    ]);
+    let state = select(vec!["True", "False", "Unknown", ""]);
+    (kind, state, reason, text(), time(), option::of(0..3i64))
+        .prop_map(
+            |(kind, state, reason, message, at, observed_generation)| Condition {
+                type_: kind.to_owned(),
+                status: state.to_owned(),
+                reason: reason.to_owned(),
+                message,
+                last_transition_time: Time(at),
+                observed_generation,
+            },
+        )
+        .boxed()
+}
+
+fn role_status() -> BoxedStrategy<RoleStatus> {
+    let phase = select(vec![
+        RolePhase::Pending,
+        RolePhase::Starting,
+        RolePhase::Running,
+        RolePhase::Succeeded,
+        RolePhase::Failed,
+        RolePhase::Stopped,
+    ]);
+    let indices = prop_oneof![Just("0-1,3".to_owned()), "[0-9,-]{0,20}", text()];
+    let replacements = prop_oneof![Just("0-1x2;3x6".to_owned()), "[0-9,;x-]{0,20}", text()];
+    (
+        (role_name(), phase),
+        (option::of(text()), option::of(text())),
+        [number(), number(), number(), number(), number(), number()],
+        (option::of(indices), option::of(replacements)),
+    )
+        .prop_map(|((name, phase), (reason, message), counts, written)| {
+            let [active, ready, succeeded, failed, pending, terminating] = counts;
+            let (succeeded_indices, replacements) = written;
+            RoleStatus {
+                name,
+                phase,
+                reason,
+                message,
+                active,
+                ready,
+                succeeded,
+                failed,
+                pending,
+                terminating,
+                succeeded_indices,
+                replacements,
+            }
+        })
+        .boxed()
+}
+
+fn restarts() -> BoxedStrategy<Restarts> {
+    let cause = select(vec![
+        RestartCause::Failure,
+        RestartCause::Disruption,
+        RestartCause::Completion,
+        RestartCause::Update,
+    ]);
+    let record = (time(), name(), cause, option::of(number()), "[a-zA-Z]{0,10}").prop_map(
+        |(at, pod, cause, exit_code, reason)| RestartRecord {
+            time: Time(at),
+            pod,
+            cause,
+            exit_code,
+            reason,
+        },
+    );
+    let replacement = (name(), 0..9u8, option::of(time())).prop_map(|(pod, uid, not_before)| Replacement {
+        pod,
+        uid: if uid == 0 {
+            String::new()
+        } else {
+            format!("uid-{uid}")
+        },
+        not_before: not_before.map(Time),
+    });
+    (number(), number(), vec(record, 0..20), vec(replacement, 0..8))
+        .prop_map(|(failures, disruptions, history, replacing)| Restarts {
+            failures,
+            disruptions,
+            history,
+            replacing,
+        })
+        .boxed()
+}
+
+fn root_cause() -> BoxedStrategy<RootCause> {
+    (
+        (role_name(), name(), option::of(text()), option::of(text())),
+        (option::of(number()), option::of(number())),
+        (option::of(text()), option::of(text()), option::of(time())),
+    )
+        .prop_map(
+            |((role, pod, node, container), (exit_code, signal), (reason, message, at))| RootCause {
+                role,
+                pod,
+                node,
+                container,
+                exit_code,
+                signal,
+                reason,
+                message,
+                time: at.map(Time),
+            },
+        )
+        .boxed()
+}
+
+fn fingerprint() -> impl Strategy<Value = Fingerprint> {
+    let field = prop_oneof![
+        role_name().prop_map(|role| format!("spec.roles[{role}]")),
+        select(vec![
+            "spec.framework",
+            "spec.runPolicy.updatePolicy",
+            "spec.progress"
+        ])
+        .prop_map(str::to_owned),
+    ];
+    (field, "[0-9a-f]{0,16}").prop_map(|(field, hash)| Fingerprint { field, hash })
+}
+
+fn rules() -> BoxedStrategy<AcceptedRules> {
+    let role = (
+        role_name(),
+        number(),
+        policy(),
+        [quorum(), quorum()],
+        node_down(),
+        dependencies(),
+    )
+        .prop_map(
+            |(name, replicas, restart_policy, quorums, node_down_policy, depends_on)| {
+                let [succeeded_when, failed_when] = quorums;
+                AcceptedRole {
+                    name,
+                    // More would only take time.
+                    replicas: replicas.min(5),
+                    restart_policy,
+                    succeeded_when,
+                    failed_when,
+                    node_down_policy,
+                    depends_on,
+                }
+            },
+        );
+    (vec(role, 0..4), role_sets(), role_sets(), clean())
+        .prop_map(
+            |(roles, succeeded_when, failed_when, clean_pod_policy)| AcceptedRules {
+                roles,
+                succeeded_when,
+                failed_when,
+                clean_pod_policy,
+            },
+        )
+        .boxed()
+}
+
+pub fn clean() -> impl Strategy<Value = CleanPodPolicy> {
+    select(vec![
+        CleanPodPolicy::All,
+        CleanPodPolicy::Running,
+        CleanPodPolicy::None,
+    ])
+}
