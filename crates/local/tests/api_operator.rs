@@ -19,7 +19,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchP
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use trainyard_api::TrainingJob;
+use trainyard_api::{JobPhase, RootCause, TrainingJob};
 use trainyard_operator::Options;
 use trainyard_operator::metrics::Metrics;
 
@@ -64,6 +64,10 @@ fn job(name: &str, workers: u32) -> TrainingJob {
             }}}],
         },
     }))
+}
+
+fn phase(job: &TrainingJob) -> Option<JobPhase> {
+    job.status.as_ref()?.phase
 }
 
 /// Waits until what is watched is as wanted.
@@ -142,13 +146,12 @@ async fn a_job_is_created_runs_succeeds_and_is_cleaned_up() {
         )
         .await;
     }
-    let phase = |job: &TrainingJob| format!("{:?}", job.status.as_ref().map(|status| status.phase));
-    wait_for(&jobs, "Running", |job| phase(job).contains("Running")).await;
+    wait_for(&jobs, "Running", |job| phase(job) == Some(JobPhase::Running)).await;
     for name in names {
         let ended = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
         set_phase(&pods, name, "Succeeded", ended).await;
     }
-    let done = wait_for(&jobs, "Succeeded", |job| phase(job).contains("Succeeded")).await;
+    let done = wait_for(&jobs, "Succeeded", |job| phase(job) == Some(JobPhase::Succeeded)).await;
     assert_eq!(done.status.unwrap().observed_generation, done.metadata.generation);
 
     let events: Api<Event> = Api::default_namespaced(client.clone());
@@ -189,19 +192,23 @@ async fn a_pod_that_fails_is_the_root_cause() {
         .await
         .unwrap();
     wait_for(&pods, "a pod", |pod| pod.name_any() == "broken-worker-0").await;
-    let ended = json!({"terminated": {"exitCode": 3, "reason": "Error", "message": "no data"}});
+    let ended = json!({"terminated": {
+        "exitCode": 3, "reason": "Error", "message": "no data", "finishedAt": "2026-01-01T00:00:05Z",
+    }});
     set_phase(&pods, "broken-worker-0", "Failed", ended).await;
-    let job = wait_for(&jobs, "Failed", |job| {
-        job.status
-            .as_ref()
-            .is_some_and(|status| format!("{:?}", status.phase).contains("Failed"))
-    })
-    .await;
-    let status = serde_json::to_value(job.status).unwrap();
-    assert!(
-        status.to_string().contains("no data") || status.to_string().contains('3'),
-        "{status}"
-    );
+    let job = wait_for(&jobs, "Failed", |job| phase(job) == Some(JobPhase::Failed)).await;
+    let expected = RootCause {
+        role: "worker".to_owned(),
+        pod: "broken-worker-0".to_owned(),
+        node: None,
+        container: Some("train".to_owned()),
+        exit_code: Some(3),
+        signal: None,
+        reason: Some("Error".to_owned()),
+        message: Some("no data".to_owned()),
+        time: Some(from(json!("2026-01-01T00:00:05Z"))),
+    };
+    assert_eq!(job.status.unwrap().root_cause, Some(expected));
     operator.stop().await;
 }
 
