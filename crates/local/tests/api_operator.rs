@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use clap::{Args, FromArgMatches};
 use futures::{StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::{Event, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, Service};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -28,6 +28,7 @@ use api_support::{create, from, server_with_jobs, within};
 /// Runs the operator until dropped.
 struct Operator {
     shutdown: CancellationToken,
+    metrics: Arc<Metrics>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -38,14 +39,29 @@ impl Operator {
         let matches = command.try_get_matches_from(arguments).unwrap();
         let options = Options::from_arg_matches(&matches).unwrap();
         let shutdown = CancellationToken::new();
-        let token = shutdown.clone();
+        let metrics = Arc::new(Metrics::new());
+        let (token, of_run) = (shutdown.clone(), metrics.clone());
         let task = tokio::spawn(async move {
-            let metrics = Arc::new(Metrics::new());
-            trainyard_operator::run(client, options, &[], metrics, token)
+            trainyard_operator::run(client, options, &[], of_run, token)
                 .await
                 .unwrap();
         });
-        Self { shutdown, task }
+        Self {
+            shutdown,
+            metrics,
+            task,
+        }
+    }
+
+    /// How often the watches of jobs and of pods had to begin anew.
+    fn restarts_of_watches(&self) -> (u64, u64) {
+        let text = self.metrics.render();
+        let of = |kind: &str| {
+            let name = format!("trainyard_watch_restarts_total{{kind=\"{kind}\"}} ");
+            let count = text.lines().find_map(|line| line.strip_prefix(&name));
+            count.map_or(0, |count| count.parse().unwrap())
+        };
+        (of("TrainingJob"), of("Pod"))
     }
 
     async fn stop(self) {
@@ -216,6 +232,60 @@ async fn a_pod_that_fails_is_the_root_cause() {
 async fn a_watch_that_is_cut_off_is_begun_anew() {
     let server = server_with_jobs().await;
     let client = server.client("default");
+    let operator = Operator::start(client.clone(), &[]);
+    let jobs: Api<TrainingJob> = Api::default_namespaced(client.clone());
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let configs: Api<ConfigMap> = Api::default_namespaced(client);
+    create(&jobs, serde_json::to_value(job("listed", 1)).unwrap()).await;
+    wait_for(&pods, "a pod", |pod| pod.name_any() == "listed-worker-0").await;
+    // Everything has been listed by now: this one is known from the watch alone.
+    create(&jobs, serde_json::to_value(job("watched", 1)).unwrap()).await;
+    wait_for(&pods, "a pod", |pod| pod.name_any() == "watched-worker-0").await;
+    assert_eq!(
+        operator.restarts_of_watches(),
+        (0, 0),
+        "the watches of the beginning"
+    );
+
+    // A watch is cut off when it has to tell something and has not read as far as the server has forgotten, as after the
+    // change of something else. It may happen to read that far before the server forgets: then once more.
+    within("the end of both watches", async {
+        for round in 0.. {
+            create(&configs, json!({"metadata": {"name": format!("other-{round}")}})).await;
+            server.compact();
+            let touch = Patch::Merge(json!({"metadata": {"annotations": {"round": round.to_string()}}}));
+            let params = PatchParams::default();
+            jobs.patch("watched", &params, &touch).await.unwrap();
+            pods.patch("watched-worker-0", &params, &touch).await.unwrap();
+            for _ in 0..100 {
+                if matches!(operator.restarts_of_watches(), (1.., 1..)) {
+                    return;
+                }
+                tokio::task::yield_now().await;
+            }
+        }
+    })
+    .await;
+
+    // Both kinds are still followed: jobs to make pods, and pods to see how they end.
+    create(&jobs, serde_json::to_value(job("after", 1)).unwrap()).await;
+    wait_for(&pods, "a pod of the job after", |pod| {
+        pod.name_any() == "after-worker-0"
+    })
+    .await;
+    let ended = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
+    set_phase(&pods, "after-worker-0", "Succeeded", ended).await;
+    wait_for(&jobs, "the success of the job after", |job| {
+        job.name_any() == "after" && phase(job) == Some(JobPhase::Succeeded)
+    })
+    .await;
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn more_jobs_than_a_page_are_all_found_without_any_history() {
+    let server = server_with_jobs().await;
+    let client = server.client("default");
     let jobs: Api<TrainingJob> = Api::default_namespaced(client.clone());
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     for number in 0..600 {
@@ -225,7 +295,7 @@ async fn a_watch_that_is_cut_off_is_begun_anew() {
         )
         .await;
     }
-    // More than a page of everything, and no history to go on from.
+    // What was there before can't be told by a watch.
     server.compact();
     let operator = Operator::start(client.clone(), &[]);
     within("all pods", async {
