@@ -234,15 +234,27 @@ fn nonsense_ends_its_own_connection_only() {
 }
 
 #[test]
-fn those_who_say_nothing_hold_up_nobody() {
+fn those_who_say_nothing_have_to_make_room_when_their_time_is_over() {
     let job = Job::new();
     let server = job.serve();
-    let silent: Vec<TcpStream> = (0..300)
+    // As many as the server lets be unknown at the same time.
+    let silent: Vec<TcpStream> = (0..128)
         .map(|_| TcpStream::connect(server.address()).unwrap())
         .collect();
     let file = job.identity().join("touched");
     is_unharmed(&job, &server, &file);
-    drop(silent);
+    // There was no place for one more before one of them had to go.
+    let has_gone = |mut tcp: &TcpStream| {
+        tcp.set_nonblocking(true).unwrap();
+        match tcp.read(&mut [0]) {
+            Ok(count) => count == 0,
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        }
+    };
+    assert!(silent.iter().any(has_gone), "more may be unknown than that");
+    server
+        .log
+        .until("refused 127.0.0.1: the connection failed: the handshake took too long");
 }
 
 #[test]

@@ -23,6 +23,15 @@ const NO_ROOM: Duration = Duration::from_millis(100);
 /// What a thread of a connection needs, with a large margin.
 pub const STACK: usize = 512 * 1024;
 
+/// How long clients may take.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    /// To say who they are.
+    handshake: Duration,
+    /// Between two words.
+    silence: Duration,
+}
+
 /// Listens at an address and a port, in a thread. Clients may be silent for so long.
 pub fn listen(
     (address, port): (Option<IpAddr>, u16),
@@ -31,10 +40,14 @@ pub fn listen(
     commands: &Arc<Commands>,
 ) -> io::Result<()> {
     let slots = Arc::new(Slots::default());
+    let patience = Patience {
+        handshake: HANDSHAKE,
+        silence,
+    };
     for listener in bind(address, port)? {
         say(&format!("listening on {}", listener.local_addr()?));
         let (tls, commands, slots) = (tls.clone(), commands.clone(), slots.clone());
-        let accept = move || accept(&listener, &tls, silence, &commands, &slots);
+        let accept = move || accept(&listener, &tls, patience, &commands, &slots);
         thread::Builder::new().stack_size(STACK).spawn(accept)?;
     }
     Ok(())
@@ -60,7 +73,7 @@ fn bind(address: Option<IpAddr>, port: u16) -> io::Result<Vec<TcpListener>> {
 fn accept(
     listener: &TcpListener,
     tls: &Arc<ServerConfig>,
-    silence: Duration,
+    patience: Patience,
     commands: &Arc<Commands>,
     slots: &Arc<Slots>,
 ) {
@@ -84,7 +97,7 @@ fn accept(
         let (tls, commands) = (tls.clone(), commands.clone());
         let serve = move || {
             let peer = peer.ip().to_canonical();
-            match open(tcp, tls, silence, slot) {
+            match open(tcp, tls, patience, slot) {
                 Ok(link) => serve(link, peer, &commands),
                 Err(error) => refuse(&error, peer),
             }
@@ -96,12 +109,12 @@ fn accept(
 }
 
 /// Finds out who it is.
-fn open(tcp: TcpStream, tls: Arc<ServerConfig>, silence: Duration, slot: Slot) -> Result<Link, LinkError> {
-    let deadline = Instant::now() + HANDSHAKE;
+fn open(tcp: TcpStream, tls: Arc<ServerConfig>, patience: Patience, slot: Slot) -> Result<Link, LinkError> {
+    let deadline = Instant::now() + patience.handshake;
     let opened = ServerConnection::new(tls)
         .map_err(LinkError::Tls)
         .and_then(|tls| Tls::open(Connection::Server(tls), tcp, deadline))
-        .and_then(|tls| Link::new(tls, silence));
+        .and_then(|tls| Link::new(tls, patience.silence));
     drop(slot);
     opened
 }
@@ -145,5 +158,92 @@ impl Drop for Slot {
     fn drop(&mut self) {
         *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
         self.0.freed.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::path::Path;
+
+    use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+    use rustls::pki_types::ServerName;
+    use rustls::{ClientConnection, StreamOwned};
+
+    use crate::shell::frame::{Decoder, Frame};
+    use crate::shell::identity::Identity;
+
+    use super::super::commands::tests::CHILDREN;
+    use super::*;
+
+    /// Longer than any test takes: nobody is refused for want of time.
+    const NEVER: Duration = Duration::from_hours(1);
+    /// Longer than an answer takes, also on a busy machine.
+    const LONG: Duration = Duration::from_mins(1);
+
+    fn write_identity(directory: &Path) {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let write = |name: &str, text: String| std::fs::write(directory.join(name), text).unwrap();
+        write("ca.crt", params.self_signed(&key).unwrap().pem());
+        let issuer = Issuer::new(params, key);
+        let mut params = CertificateParams::new(vec!["trainyard.job".to_owned()]).unwrap();
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        let key = KeyPair::generate().unwrap();
+        write("tls.crt", params.signed_by(&key, &issuer).unwrap().pem());
+        write("tls.key", key.serialize_pem());
+    }
+
+    /// The first that is said.
+    fn first_frame(stream: &mut impl Read) -> Frame {
+        let mut decoder = Decoder::default();
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(frame) = decoder.next_frame().unwrap() {
+                return frame;
+            }
+            let count = stream.read(&mut buffer).expect("it is heard");
+            assert_ne!(count, 0, "it is refused");
+            decoder.push(&buffer[..count]);
+        }
+    }
+
+    #[test]
+    fn those_who_say_nothing_hold_up_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        write_identity(directory.path());
+        let identity = || Identity::read(directory.path()).unwrap();
+        let tls = identity().server().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let patience = Patience {
+            handshake: NEVER,
+            silence: NEVER,
+        };
+        thread::spawn(move || {
+            let commands = Arc::new(Commands::new(CHILDREN.clone()));
+            accept(&listener, &tls, patience, &commands, &Arc::default());
+        });
+
+        // As many as may be unknown at the same time, but for the one that speaks, which comes last.
+        let silent: Vec<TcpStream> = (1..UNKNOWN)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        let tcp = TcpStream::connect(address).unwrap();
+        tcp.set_read_timeout(Some(LONG)).unwrap();
+        let name = ServerName::try_from("trainyard.job").unwrap();
+        let session = ClientConnection::new(identity().client().unwrap(), name).unwrap();
+        let greeting = first_frame(&mut StreamOwned::new(session, tcp));
+        assert_eq!(greeting, Frame::hello());
+
+        for mut tcp in silent {
+            tcp.set_nonblocking(true).unwrap();
+            let read = tcp.read(&mut [0]).map_err(|error| error.kind());
+            assert_eq!(read, Err(ErrorKind::WouldBlock), "nobody had to make room");
+        }
     }
 }
