@@ -205,12 +205,23 @@ fn a_container_without_a_command_says_what_to_add() {
 
 #[test]
 fn who_reads_slowly_loses_no_line() {
-    let mut child = run(&["-q", "--", "seq", "60000"]).spawn().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let done = directory.path().join("done");
+    let sign = format!("DONE={}", done.display());
+    let place = directory.path().to_str().unwrap();
+    let script = "seq 60000; touch $DONE";
+    let mut child = run(&["-q", "-C", place, "-e", &sign, "--", "sh", "-c", script])
+        .spawn()
+        .unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut first = String::new();
     output.read_line(&mut first).unwrap();
-    // The job has long ended, and most of its lines wait.
-    std::thread::sleep(Duration::from_secs(4));
+    // Nothing is read until the job has ended: most of its lines wait.
+    let start = Instant::now();
+    while !done.exists() {
+        assert!(start.elapsed() < PATIENCE, "the job waits for who reads");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
     let (code, words) = ended(child);
