@@ -5,6 +5,13 @@ use super::*;
 /// Longer than the time that is given to who says nothing and goes on.
 const LONG: Duration = Duration::from_secs(3);
 
+/// Lets that time pass at once, after all that happens before has happened.
+async fn long_after() {
+    tokio::time::pause();
+    tokio::time::sleep(LONG).await;
+    tokio::time::resume();
+}
+
 impl Stage {
     async fn sees(&self, phase: &str) {
         self.until(phase, async || self.shown.phases().contains(&phase))
@@ -27,7 +34,7 @@ async fn lines_are_read_to_their_end_however_long_that_takes() {
     stage.job(json!({"phase": "Succeeded"})).await;
     stage.sees("Succeeded").await;
     say(&log, "first\n");
-    tokio::time::sleep(LONG).await;
+    long_after().await;
     say(&log, "last\n");
     drop(log);
     let (summary, shown) = stage.end().await;
@@ -46,12 +53,12 @@ async fn pods_on_their_way_out_have_their_grace_period() {
     stage.sees("Failed").await;
     stage.deletes(0).await;
     stage.deletes(1).await;
-    tokio::time::sleep(LONG).await;
+    long_after().await;
     say(&log, "saved\n");
     drop(log);
     stage.hears("worker-0: saved").await;
     stage.removes(0).await;
-    tokio::time::sleep(LONG).await;
+    long_after().await;
     assert!(!stage.run.is_finished(), "worker 1 is still there");
     stage.removes(1).await;
     let (summary, _) = stage.end().await;
@@ -71,7 +78,7 @@ async fn an_interrupt_cuts_the_grace_period_short_and_says_what_is_lost() {
     stage.job(json!({"phase": "Failed"})).await;
     stage.sees("Failed").await;
     stage.deletes(0).await;
-    tokio::time::sleep(LONG).await;
+    long_after().await;
     stage.interrupt.unbounded_send(()).unwrap();
     let (summary, shown) = stage.end().await;
     assert_eq!(summary.outcome, Outcome::Failed);
@@ -92,6 +99,9 @@ async fn a_pod_that_nobody_ends_is_not_waited_for_however_much_it_says() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     });
+    stage.sees("Succeeded").await;
+    // However long it talks: nothing else happens meanwhile.
+    tokio::time::pause();
     let (summary, _) = stage.end().await;
     talk.abort();
     assert_eq!(summary.outcome, Outcome::Succeeded);
