@@ -10,7 +10,7 @@
 use std::process::ExitCode;
 
 use serde_json::json;
-use trainyard_testkit::lab::{self, Lab, Role, job};
+use trainyard_testkit::lab::{self, Change, Lab, Role, job};
 
 fn main() -> ExitCode {
     lab::main(&[
@@ -275,24 +275,20 @@ fn suspending_removes_the_pods_and_resuming_starts_afresh() {
 fn deadline_and_time_to_live_come_by_timer() {
     let (lab, _operator) = Lab::with_operator("timers");
     let run = r#"{"runPolicy": {"activeDeadlineSeconds": 3, "ttlSecondsAfterFinished": 2, "cleanPodPolicy": "None"}}"#;
+    // Every version is looked at: between its failure and its end there are two seconds, in which nobody need look.
+    let mut jobs = lab.follow("tj");
     lab.apply(&job("late", "custom", &[Role::worker(1, "sleep 600")], run))
         .unwrap();
     let mut reason = None;
-    lab.until("the job has failed and is gone", || {
-        let found = lab.get("tj");
-        let Some(job) = found["items"].as_array().unwrap().first().cloned() else {
-            return Ok(());
-        };
-        let conditions = job["status"]["conditions"]
-            .as_array()
-            .cloned()
-            .unwrap_or_default();
-        reason = conditions
-            .iter()
-            .find(|c| c["type"] == "Failed")
-            .map(|c| c["reason"].clone())
-            .or(reason.take());
-        Err(format!("{:#}", job["status"]))
+    jobs.until("the job has failed and is gone", |change| {
+        let (Change::Is(job) | Change::Gone(job)) = change;
+        let conditions = job["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        let failed = conditions.find(|condition| condition["type"] == "Failed");
+        if let Some(failed) = failed {
+            reason = Some(failed["reason"].clone());
+        }
+        matches!(change, Change::Gone(_)).then_some(())
     });
     assert_eq!(reason, Some("DeadlineExceeded".into()));
     lab.none("pods");

@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use super::Lab;
 use super::objects::Wanted;
 
+/// How long nothing may happen before a test gives up; far longer than it should, so that a busy machine fails none.
+const STANDSTILL: Duration = Duration::from_mins(4);
+
 /// A change of an object.
 #[derive(Clone, Debug)]
 pub enum Change {
@@ -65,6 +68,23 @@ impl Follow<'_> {
         };
         lab.runtime
             .block_on(async { tokio::time::timeout(in_time, next).await.ok() })
+    }
+
+    /// Goes from change to change until one of them is what is looked for.
+    ///
+    /// # Panics
+    /// If it never comes, with the last change that came.
+    pub fn until<T>(&mut self, what: &str, mut look: impl FnMut(&Change) -> Option<T>) -> T {
+        let mut last = None;
+        loop {
+            let Some(change) = self.next(STANDSTILL) else {
+                panic!("{}: {what}: {last:#?}", self.lab.namespace);
+            };
+            if let Some(found) = look(&change) {
+                return found;
+            }
+            last = Some(change);
+        }
     }
 
     async fn step(&mut self) -> Option<Change> {
