@@ -58,6 +58,7 @@ impl Agents {
 /// An agent in a process of its own, which says when it has ended well.
 pub struct Agent {
     ended: watch::Receiver<Option<Instant>>,
+    complaints: watch::Receiver<Vec<String>>,
     task: JoinHandle<Result<()>>,
 }
 
@@ -69,6 +70,17 @@ impl Agent {
         let ended = ended.context("an agent was not let go")?;
         let ended = *ended.context("an agent has not ended well")?;
         ended.context("an agent has not ended")
+    }
+
+    /// Waits until it has complained of something, in these words among others. Fails if it ends before.
+    pub async fn complains(&self, of: &str) -> Result<()> {
+        let mut complaints = self.complaints.clone();
+        let said = complaints.wait_for(|all| all.iter().any(|complaint| complaint.contains(of)));
+        let said = tokio::time::timeout(LIMIT, said).await;
+        let all = || self.complaints.borrow().join("\n");
+        let said = said.with_context(|| format!("an agent does not say `{of}`: {}", all()))?;
+        said.map(drop)
+            .with_context(|| format!("an agent has ended and has not said `{of}`: {}", all()))
     }
 
     /// Whether it waits: it has ended neither well nor otherwise.
@@ -102,9 +114,18 @@ fn start(
         .env("TRAINYARD_TERMINATION_LOG", "/dev/null")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()?;
+    let errors = child.stderr.take().context("no errors")?;
+    let (complain, complaints) = watch::channel(Vec::new());
+    // It ends with the agent.
+    tokio::spawn(async move {
+        let mut lines = BufReader::new(errors).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            complain.send_modify(|all| all.push(line));
+        }
+    });
     let (end, ended) = watch::channel(None);
     let task = tokio::spawn(async move {
         let out = child.stdout.take().context("no output")?;
@@ -118,5 +139,9 @@ fn start(
         end.send_replace(Some(now));
         Ok(())
     });
-    Ok(Agent { ended, task })
+    Ok(Agent {
+        ended,
+        complaints,
+        task,
+    })
 }

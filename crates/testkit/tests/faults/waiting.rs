@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use kube::Client;
 use tempfile::TempDir;
@@ -99,15 +100,23 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Whether nobody has been let go, and nobody has given up.
-    fn all_wait(&self) -> bool {
-        self.agents.all().all(waiting::Agent::waits)
+    /// All notice that nobody is there any more, and go on waiting: nobody has been let go, and nobody has given up.
+    async fn all_wait(&self) {
+        // That the connection is closed is said before, so that they have tried again by then.
+        for agent in self.agents.all() {
+            agent.complains("can't connect to ").await.unwrap();
+        }
+        assert!(
+            self.agents.all().all(waiting::Agent::waits),
+            "without an operator none is let go, and none gives up"
+        );
     }
 
-    /// All are let go, and all jobs run.
-    async fn all_start(self) {
+    /// All are let go, and all jobs run. When the first was let go.
+    async fn all_start(self) -> Instant {
+        let mut first = Instant::now();
         for agent in self.agents.all() {
-            agent.let_go().await.unwrap();
+            first = first.min(agent.let_go().await.unwrap());
         }
         for job in &self.jobs {
             for pod in waiting::clients(job, PODS) {
@@ -127,6 +136,7 @@ impl<'a> Waiting<'a> {
         namespace::remove(&self.yard.client, &self.yard.namespace)
             .await
             .unwrap();
+        first
     }
 }
 
@@ -137,13 +147,12 @@ async fn jobs_that_wait_start_when_an_operator_that_was_killed_has_a_successor()
     let waiting = Waiting::begin(&yard).await;
     killed.kill().unwrap();
     waiting.go(0..JOBS).await;
-    assert!(
-        waiting.all_wait(),
-        "without an operator none is let go, and none gives up"
-    );
+    waiting.all_wait().await;
+    let alone = Instant::now();
     // It does not lead yet: the lease is that of the one who was killed.
     let _successor = yard.operator(0).await;
-    waiting.all_start().await;
+    let first = waiting.all_start().await;
+    assert!(first > alone, "one was let go while there was no operator");
 }
 
 #[tokio::test(flavor = "multi_thread")]
