@@ -62,6 +62,8 @@ struct State {
     rules: Vec<Rule>,
     crashed: bool,
     refusing: bool,
+    /// Writes that were refused.
+    refused: Vec<Call>,
 }
 
 /// Faults that happen to requests. Clones share them.
@@ -161,9 +163,21 @@ impl Faults {
         self.rule(matching, 0, u64::MAX, Effect::SlowAnswer(time))
     }
 
-    /// From now on, or no longer: connections are refused.
+    /// From now on, or no longer: connections are refused. Those that are open, such as watches, stay.
     pub fn refuse(&self, refusing: bool) {
         self.state().refusing = refusing;
+    }
+
+    /// Waits until of the writes that were refused ([`Faults::refuse`]) so many match.
+    pub async fn refused(&self, times: usize, matching: impl Fn(&Call) -> bool) {
+        let mut traffic = self.traffic();
+        loop {
+            traffic.mark_unchanged();
+            let refused = self.state().refused.iter().filter(|call| matching(call)).count();
+            if refused >= times || traffic.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     fn rule(
@@ -219,6 +233,9 @@ impl Faults {
             traffic.writes += u64::from(call.is_write());
         });
         if state.refusing {
+            if call.is_write() {
+                state.refused.push(call.clone());
+            }
             return Some(Effect::Refuse);
         }
         for rule in &mut state.rules {
