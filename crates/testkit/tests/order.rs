@@ -8,7 +8,7 @@
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use trainyard_testkit::lab::{self, Image, Lab, Role, job};
+use trainyard_testkit::lab::{self, Change, Follow, Image, Lab, Role, job};
 
 const IMAGES: &[Image] = &[Image::AGENT];
 
@@ -58,8 +58,10 @@ fn role_status(lab: &Lab, job: &str, role: &str) -> Value {
         .unwrap_or(Value::Null)
 }
 
+/// The first pod of a role waits, and the role says for what.
 fn waits(lab: &Lab, job: &str, role: &str, said: &str) {
     lab.until(&format!("{role} says what it waits for"), || {
+        assert_waits(lab, &format!("{job}-{role}-0"));
         let status = role_status(lab, job, role);
         if status["reason"] == "WaitingForRoles" && status["message"] == said {
             Ok(())
@@ -69,15 +71,65 @@ fn waits(lab: &Lab, job: &str, role: &str, said: &str) {
     });
 }
 
+/// Whether the program of a pod runs, or has run.
+fn has_started(pod: &Value) -> bool {
+    let containers = pod["status"]["containerStatuses"].as_array();
+    let mut containers = containers.into_iter().flatten();
+    containers.any(|container| {
+        let state = &container["state"];
+        container["name"] == "main" && (state["running"].is_object() || state["terminated"].is_object())
+    })
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let mut conditions = conditions.into_iter().flatten();
+    conditions.any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// A kubelet may tell that the program has ended before it tells that the pod has.
+fn has_succeeded(pod: &Value) -> bool {
+    let containers = pod["status"]["containerStatuses"].as_array();
+    let mut containers = containers.into_iter().flatten();
+    containers
+        .any(|container| container["name"] == "main" && container["state"]["terminated"]["exitCode"] == 0)
+}
+
+/// Goes from change to change until the program of a pod has started; the other, which it waits for, must have come so far
+/// before. Changes come in the order in which they were made, however late they are looked at.
+fn starts_after(pods: &mut Follow<'_>, pod: &str, other: &str, so_far: fn(&Value) -> bool) {
+    let mut has_come = false;
+    pods.until(&format!("{pod} starts"), |change| {
+        match change {
+            Change::Is(is) if is["metadata"]["name"] == other => has_come |= so_far(is),
+            Change::Is(is) if is["metadata"]["name"] == pod && has_started(is) => {
+                assert!(has_come, "{pod} has started before {other} was so far: {is:#}");
+                return Some(());
+            }
+            _ => {}
+        }
+        None
+    });
+}
+
+/// The program of a pod has not started.
+fn assert_waits(lab: &Lab, pod: &str) {
+    if let Ok(pod) = lab.try_get(&format!("pod {pod}")) {
+        assert!(!has_started(&pod), "{pod:#}");
+    }
+    let said = lab.try_logs_of(pod, "main");
+    assert!(said.as_deref().unwrap_or_default().is_empty(), "{said:?}");
+}
+
 /// A server that is ready only once it is told so.
 const SERVER: &str = "trap 'exit 0' TERM; while true; do sleep 0.1; done";
 
-/// A job `pair` whose client starts when its server is ready.
-fn pair() -> Value {
+/// A job whose client starts when its server is ready.
+fn pair(name: &str) -> Value {
     let after = r#"{"dependsOn": [{"role": "server", "state": "Ready"}]}"#;
     let roles = [role("client", "echo started", after), role("server", SERVER, "")];
     let completion = r#"{"completion": {"succeededWhen": [{"allOf": ["client"]}]}, "runPolicy": {"cleanPodPolicy": "None"}}"#;
-    let mut manifest: Value = serde_json::from_str(&job("pair", "custom", &roles, completion)).unwrap();
+    let mut manifest: Value = serde_json::from_str(&job(name, "custom", &roles, completion)).unwrap();
     let server = &mut manifest["spec"]["roles"][1]["template"]["spec"];
     server["volumes"] = json!([{"name": "signs", "emptyDir": {}}]);
     server["containers"][0]["volumeMounts"] = json!([{"name": "signs", "mountPath": "/signs"}]);
@@ -86,16 +138,17 @@ fn pair() -> Value {
     manifest
 }
 
-/// Tells the server of a job [`pair`], which runs, that it is ready.
-fn server_is_ready(lab: &Lab) {
-    let told = lab.exec("pair-server-0", None, &["touch", "/signs/ready"], "");
+/// Tells the server of such a job, which runs, that it is ready.
+fn server_is_ready(lab: &Lab, job: &str) {
+    let told = lab.exec(&format!("{job}-server-0"), None, &["touch", "/signs/ready"], "");
     let told = told.unwrap();
     assert_eq!(told.code, 0, "{}", told.stderr);
 }
 
 fn a_role_waits_until_another_is_ready_and_then_starts() {
     let (lab, _operator) = Lab::with_operator("order");
-    lab.apply(&pair().to_string()).unwrap();
+    let mut pods = lab.follow("pods");
+    lab.apply(&pair("pair").to_string()).unwrap();
     lab.until("the server runs", || {
         let phase = lab.try_get("pod pair-server-0")?["status"]["phase"].clone();
         if phase == "Running" {
@@ -106,11 +159,10 @@ fn a_role_waits_until_another_is_ready_and_then_starts() {
     });
     waits(&lab, "pair", "client", "waits for the role server to be ready");
     assert_eq!(lab.get("tj pair")["status"]["phase"], "Starting");
-    server_is_ready(&lab);
+    server_is_ready(&lab, "pair");
     lab.phase("pair", "Succeeded");
+    starts_after(&mut pods, "pair-client-0", "pair-server-0", is_ready);
     assert!(lab.logs("pair-client-0").contains("started"));
-    let ready = lab.get("pod pair-client-0")["status"]["startTime"].clone();
-    assert!(ready.is_string(), "it ran: {ready}");
 }
 
 fn what_can_never_come_fails_who_waits_and_names_who_failed_first() {
@@ -142,8 +194,7 @@ fn the_order_is_kept_when_a_job_is_resumed() {
     let data = &mut manifest["spec"]["roles"][1]["template"]["spec"];
     data["volumes"] = json!([{"name": "signs", "emptyDir": {}}]);
     data["containers"][0]["volumeMounts"] = json!([{"name": "signs", "mountPath": "/signs"}]);
-    lab.apply(&manifest.to_string()).unwrap();
-    let run = || {
+    let run = |mut pods: Follow<'_>| {
         waits(&lab, "again", "train", "waits for the role data to succeed");
         lab.until("the data can be told", || {
             match lab.exec("again-data-0", None, &["touch", "/signs/go"], "") {
@@ -152,13 +203,17 @@ fn the_order_is_kept_when_a_job_is_resumed() {
             }
         });
         lab.phase("again", "Running");
+        starts_after(&mut pods, "again-train-0", "again-data-0", has_succeeded);
     };
-    run();
+    let pods = lab.follow("pods");
+    lab.apply(&manifest.to_string()).unwrap();
+    run(pods);
     lab.merge("tj again", &json!({"spec": {"suspend": true}}));
     lab.phase("again", "Suspended");
     lab.none("pods");
+    let pods = lab.follow("pods");
     lab.merge("tj again", &json!({"spec": {"suspend": false}}));
-    run();
+    run(pods);
 }
 
 /// Whether the agent in a pod waits for other roles.
@@ -173,7 +228,7 @@ fn waits_inside(pod: &Value) -> bool {
 /// some ten seconds: who hears of it from the observer is never annotated.
 fn who_can_not_reach_the_observer_starts_all_the_same() {
     let (lab, _operator, aliases) = Lab::with_observer("deaf");
-    let mut manifest = pair();
+    let mut manifest = pair("pair");
     // In the pod itself nobody listens.
     manifest["spec"]["roles"][0]["template"]["spec"]["hostAliases"] =
         json!([{"ip": "127.0.0.1", "hostnames": aliases[0]["hostnames"]}]);
@@ -191,7 +246,7 @@ fn who_can_not_reach_the_observer_starts_all_the_same() {
             Err(format!("{} {}", client["status"], server["status"]))
         }
     });
-    server_is_ready(&lab);
+    server_is_ready(&lab, "pair");
     lab.ends("pair", "Succeeded");
     let client = lab.get("pod pair-client-0");
     assert_eq!(told(&client), "now", "{client:#}");

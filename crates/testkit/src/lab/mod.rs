@@ -12,6 +12,7 @@ pub mod backend;
 mod command;
 mod follow;
 mod kinds;
+mod logs;
 mod manifest;
 mod objects;
 mod processes;
