@@ -374,6 +374,9 @@ fn t5_a_pod_waits_inside_until_the_operator_lets_it_start() {
     tell_workers("order", &[1]);
     phase("users", "order", "Succeeded");
     assert!(kubectl("logs -n users order-launcher-0 -c main").contains("started"));
+    // The operator lets it start by the observer; the annotation is for those who can't hear that.
+    let log = kubectl("logs -n users order-launcher-0 -c trainyard-wait");
+    assert!(!log.contains("told to start now"), "{log}");
     kubectl("delete tj -n users order");
 }
 
