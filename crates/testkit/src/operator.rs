@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::{Args, FromArgMatches};
 use tokio_util::sync::CancellationToken;
+use trainyard_eventually::eventually;
 use trainyard_operator::Options;
 use trainyard_operator::client::build_with_layer;
 use trainyard_operator::metrics::Metrics;
@@ -95,20 +96,20 @@ fn options(namespace: &str, more: &[&str]) -> anyhow::Result<Options> {
     reason = "this is the vocabulary of tests, which fail by panicking"
 )]
 pub fn install_crds(cluster: &Cluster) {
-    let crd = trainyard_api::crd::training_job().expect("a definition");
-    let manifest = serde_json::to_string(&crd).expect("JSON");
-    let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+    let install = || {
+        let crd = trainyard_api::crd::training_job()?;
+        let manifest = serde_json::to_string(&crd)?;
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+        cluster.kubectl(&apply, Some(&manifest))?;
+        // `kubectl wait` fails at once where there are no conditions yet.
+        let served = ["get", "trainingjobs", "-A"];
+        eventually("the definitions are served", || {
+            let found = cluster.kubectl(&served, None);
+            found.map_err(|error| format!("{error:#}"))
+        });
+        Ok(())
+    };
     cluster
-        .kubectl(&apply, Some(&manifest))
+        .once("definitions", install)
         .expect("the definitions are accepted");
-    // `kubectl wait` fails at once where there are no conditions yet.
-    let served = ["get", "trainingjobs", "-A"];
-    let found = (0..600).any(|_| {
-        let found = cluster.kubectl(&served, None).is_ok();
-        if !found {
-            std::thread::sleep(std::time::Duration::from_millis(100));
-        }
-        found
-    });
-    assert!(found, "the definitions are served");
 }

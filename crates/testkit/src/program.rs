@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use trainyard_eventually::{LOOK_INTERVAL, Wait};
 
 use crate::proc::{cpu_seconds, memory_mib};
 
@@ -27,6 +28,7 @@ pub struct Program {
 pub struct Operator {
     child: Child,
     http: SocketAddr,
+    log: PathBuf,
 }
 
 /// Requests by verb and kind.
@@ -117,14 +119,23 @@ impl Program {
             .stderr(Stdio::from(log))
             .spawn()
             .with_context(|| format!("{} can't be started", self.binary.display()))?;
-        Ok(Operator { child, http })
+        Ok(Operator {
+            child,
+            http,
+            log: self.log.clone(),
+        })
     }
 }
 
 impl Operator {
+    /// Grows while it does something.
+    fn log_length(&self) -> String {
+        fs::metadata(&self.log).map_or(0, |log| log.len()).to_string()
+    }
+
     /// Waits until it is ready, and leads if it is to.
     async fn until(&mut self, leading: bool) -> Result<()> {
-        let begun = Instant::now();
+        let mut wait = Wait::new("the operator is ready and leads; see its log");
         loop {
             if let Ok(told) = self.told().await
                 && (told.leader || !leading)
@@ -135,10 +146,10 @@ impl Operator {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the operator has ended: {status}; see its log");
             }
-            if begun.elapsed() > Duration::from_mins(1) {
-                bail!("the operator is not ready or does not lead after a minute; see its log");
+            if !wait.has_patience(self.log_length()) {
+                bail!("{wait}");
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     }
 
@@ -227,7 +238,7 @@ impl Operator {
 
     /// Waits until it has ended, well, after it was asked to.
     pub async fn ended(mut self) -> Result<()> {
-        let begun = Instant::now();
+        let mut wait = Wait::new("the operator ends when asked to; see its log");
         loop {
             if let Some(status) = self.child.try_wait()? {
                 ensure!(
@@ -236,10 +247,10 @@ impl Operator {
                 );
                 return Ok(());
             }
-            if begun.elapsed() > Duration::from_secs(30) {
-                bail!("the operator did not end within 30 s of being asked to");
+            if !wait.has_patience(self.log_length()) {
+                bail!("{wait}");
             }
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
     }
 

@@ -1,6 +1,6 @@
 //! The agent as pods have it is small: it is in every pod that waits or is reached by others.
 //!
-//! Needs no cluster: `TRAINYARD_AGENT=the/static/agent cargo test -p trainyard-testkit --test agent`.
+//! Needs no cluster, but the static agent: `hack/suite embedded`.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
@@ -27,11 +26,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
 use trainyard_core::attach::PORT;
 use trainyard_core::frameworks::Identity;
+use trainyard_eventually::{eventually_async, within};
 use trainyard_operator::identity;
 use trainyard_testkit::proc::memory_mib;
 use trainyard_testkit::waiting::{Names, addresses};
 
-const LIMIT: Duration = Duration::from_mins(1);
 const LARGEST_ON_DISK: u64 = 4 * 1024 * 1024;
 const LARGEST_MIB: f64 = 3.0;
 
@@ -81,12 +80,12 @@ async fn is_small_while_it_waits_for_commands() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let begun = Instant::now();
     let port = u16::try_from(PORT).unwrap();
-    while TcpStream::connect((address, port)).await.is_err() {
-        assert!(begun.elapsed() < LIMIT, "it does not listen");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually_async("it listens", async || {
+        let connected = TcpStream::connect((address, port)).await;
+        connected.map_err(|error| error.to_string())
+    })
+    .await;
     assert_small(&server);
 }
 
@@ -146,12 +145,10 @@ async fn is_small_while_it_waits_for_other_roles() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let _connection = tokio::time::timeout(LIMIT, tell_to_wait(listener, &credentials))
-        .await
-        .unwrap();
+    let _connection = within("the agent asks", tell_to_wait(listener, &credentials)).await;
     let out = process.stdout.take().unwrap();
     let mut said = BufReader::new(out).lines();
-    let said = tokio::time::timeout(LIMIT, said.next_line()).await;
-    assert_eq!(said.unwrap().unwrap().as_deref(), Some("waits"));
+    let said = within("it says that it waits", said.next_line()).await;
+    assert_eq!(said.unwrap().as_deref(), Some("waits"));
     assert_small(&process);
 }

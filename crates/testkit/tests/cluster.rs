@@ -1,4 +1,4 @@
-//! The test cluster itself: what the other suites rely on. Run it by `testcluster run -- cargo test -p trainyard-testkit`.
+//! The test cluster itself: what the other suites rely on. Run it by `hack/suite cluster`.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,9 +9,8 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
+use trainyard_eventually::eventually;
 use trainyard_testkit::cluster::Cluster;
 use trainyard_testkit::images::BUSYBOX;
 
@@ -25,17 +24,6 @@ fn kubectl(cluster: &Cluster, line: &str) -> String {
     cluster
         .kubectl(&line.split_whitespace().collect::<Vec<_>>(), None)
         .unwrap()
-}
-
-fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
-    let start = Instant::now();
-    loop {
-        match attempt() {
-            Ok(value) => return value,
-            Err(last) => assert!(start.elapsed() < Duration::from_mins(1), "{what}: {last}"),
-        }
-        thread::sleep(Duration::from_millis(200));
-    }
 }
 
 /// A namespace that goes away with the test.

@@ -28,7 +28,7 @@ fn number(name: &str) -> Option<u64> {
 
 async fn sides(name: &str) -> (Side, Side) {
     let cluster = Cluster::from_env()
-        .unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-differential`"));
+        .unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-apiserver`"));
     operator::install_crds(&cluster);
     let real = kube::Client::try_default().await.unwrap();
     let embedded = Api::new(Environment::system()).client(name);

@@ -14,17 +14,13 @@ mod job;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal as Named};
 use rstest::rstest;
 use rustix::process::{Pid, Signal, kill_process};
+use trainyard_eventually::eventually;
 
 use job::{AGENT, Client, Job, Server};
-
-/// Longer than anything here takes, also on a busy machine.
-const LONG: Duration = Duration::from_mins(1);
 
 fn run(words: &[&str]) -> Client {
     let mut command = Command::new(AGENT);
@@ -48,11 +44,9 @@ fn field(pid: i32, name: &str) -> Option<String> {
 }
 
 fn wait_until(problem: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + LONG;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{problem}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    eventually(&format!("no longer: {problem}"), || {
+        is_so().then_some(()).ok_or_else(String::new)
+    });
 }
 
 #[rstest]

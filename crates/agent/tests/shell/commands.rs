@@ -9,8 +9,8 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use rstest::rstest;
+use trainyard_eventually::receive;
 
-use crate::LONG;
 use crate::job::{AGENT, Client, Job, Lines, Process};
 
 /// All that comes, if it comes to an end.
@@ -22,7 +22,7 @@ fn all_of(mut source: impl Read + Send + 'static) -> Vec<u8> {
         // After the end of a test nobody wants to know.
         let _ = sender.send(bytes);
     });
-    receiver.recv_timeout(LONG).expect("there is no end to it")
+    receive("the end of it", &receiver).expect("it can be read")
 }
 
 fn lines(lines: &[&str]) -> Vec<String> {

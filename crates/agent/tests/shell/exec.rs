@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair};
 use rstest::rstest;
@@ -18,10 +18,10 @@ use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::TempDir;
+use trainyard_eventually::eventually;
 use tungstenite::handshake::server::{ErrorResponse, Request, Response};
 use tungstenite::{Message, WebSocket};
 
-use crate::LONG;
 use crate::job::{AGENT, Client};
 use crate::processes::Other;
 
@@ -290,11 +290,14 @@ fn a_daemon_stays_when_its_shell_has_ended() {
     let daemon = Other::from_line(&client.out);
     assert_eq!(client.ends().0, Some(0));
     let agent = api.agent();
-    let deadline = Instant::now() + LONG;
-    while rustix::process::test_kill_process(agent).is_ok() {
-        assert!(Instant::now() < deadline, "the agent stays");
-        thread::sleep(Duration::from_millis(5));
-    }
+    eventually("the agent goes", || {
+        let there = rustix::process::test_kill_process(agent).is_ok();
+        if there {
+            Err("it is there".to_owned())
+        } else {
+            Ok(())
+        }
+    });
     assert!(daemon.exists());
     daemon.kill();
 }

@@ -5,15 +5,16 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+use trainyard_eventually::{LOOK_INTERVAL, eventually, receive};
 
-use crate::LONG;
+/// So many looks are given to a process to end, before it is killed.
+const LOOKS_AT_END: u32 = 400;
 
 pub const AGENT: &str = env!("CARGO_BIN_EXE_trainyard-agent");
 
@@ -112,14 +113,10 @@ impl Process {
 
     /// Waits for its end. Returns its exit code.
     pub fn ends(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + LONG;
-        loop {
-            if let Some(status) = self.0.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(Instant::now() < deadline, "it does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
+        eventually("the process ends", || {
+            let ended = self.0.try_wait().unwrap();
+            ended.map(|status| status.code()).ok_or_else(String::new)
+        })
     }
 }
 
@@ -131,9 +128,11 @@ impl Drop for Process {
         // A server takes its commands with it, if it is told; it may be stopped.
         self.signal(Signal::CONT);
         self.signal(Signal::TERM);
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while self.0.try_wait().unwrap().is_none() && Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(5));
+        for _ in 0..LOOKS_AT_END {
+            if self.0.try_wait().unwrap().is_some() {
+                return;
+            }
+            thread::sleep(LOOK_INTERVAL);
         }
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -156,7 +155,7 @@ impl Lines {
     }
 
     pub fn next(&self) -> String {
-        self.0.recv_timeout(LONG).expect("no line comes")
+        receive("the next line", &self.0).expect("no line comes")
     }
 
     /// Waits for a line with this text.
@@ -172,13 +171,10 @@ impl Lines {
     /// All lines until the end.
     pub fn rest(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        loop {
-            match self.0.recv_timeout(LONG) {
-                Ok(line) => lines.push(line),
-                Err(RecvTimeoutError::Disconnected) => return lines,
-                Err(RecvTimeoutError::Timeout) => panic!("no end after {lines:?}"),
-            }
+        while let Some(line) = receive(&format!("the end after {:?}", lines.last()), &self.0) {
+            lines.push(line);
         }
+        lines
     }
 }
 

@@ -1,12 +1,10 @@
 //! What becomes of processes, by their numbers.
 
 use std::fs;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use trainyard_eventually::eventually;
 
-use crate::LONG;
 use crate::job::{Job, Lines, Process};
 
 /// A process that somebody else has started.
@@ -47,16 +45,13 @@ impl Other {
     }
 
     pub fn waits_until(&self, problem: &str, is_so: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + LONG;
-        while !is_so(self) {
-            assert!(
-                Instant::now() < deadline,
-                "{} {problem}: {:?}",
-                self.0,
-                self.field("State")
-            );
-            thread::sleep(Duration::from_millis(5));
-        }
+        eventually(&format!("{} no longer {problem}", self.0), || {
+            if is_so(self) {
+                Ok(())
+            } else {
+                Err(format!("{:?}", self.field("State")))
+            }
+        });
     }
 }
 
@@ -100,11 +95,9 @@ fn somebody_who_writes_later_is_not_ended_for_it() {
     );
     assert_eq!(job.sh(&server, &line).ends().0, Some(0));
     fs::write(go, "").unwrap();
-    let deadline = Instant::now() + LONG;
-    while !done.exists() {
-        assert!(Instant::now() < deadline, "it was ended");
-        thread::sleep(Duration::from_millis(5));
-    }
+    eventually("it goes on", || {
+        done.exists().then_some(()).ok_or_else(String::new)
+    });
 }
 
 #[test]

@@ -4,14 +4,12 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
-use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
-
-use crate::LONG;
+use trainyard_eventually::receive;
 
 /// The files of a pod.
 pub struct Pod {
@@ -132,14 +130,12 @@ impl Agent {
 
     /// Reads lines until it is enough. Without an end to that, until the agent closes its outputs.
     fn read_until(&mut self, is_enough: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + LONG;
         while !is_enough(self) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
-                Ok(Line::Out(line)) => self.out.push(line),
-                Ok(Line::Err(line)) => self.err.push(line),
-                Err(RecvTimeoutError::Disconnected) => break,
-                Err(RecvTimeoutError::Timeout) => panic!("too late: {:?} {:?}", self.out, self.err),
+            let what = format!("another line after {:?} {:?}", self.out, self.err);
+            match receive(&what, &self.lines) {
+                Some(Line::Out(line)) => self.out.push(line),
+                Some(Line::Err(line)) => self.err.push(line),
+                None => break,
             }
         }
     }

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use trainyard_agent::wait::{Config, Outcome, run};
+use trainyard_eventually::receive;
 
-use crate::LONG;
 use crate::agent::Pod;
 use crate::server::{Authority, Port, Server, serve};
 
@@ -53,7 +53,7 @@ impl Waiting {
 
     /// Waits until it tells a trouble, which must have this text.
     fn complains(&self, text: &str) {
-        let complaint = self.complaints.recv_timeout(LONG).unwrap();
+        let complaint = receive("a complaint", &self.complaints).unwrap();
         assert!(complaint.contains(text), "{complaint}");
     }
 
@@ -110,7 +110,7 @@ fn signs_of_life_keep_a_connection() {
     let mut guest = server.guest().welcomed();
     (0..100).for_each(|_| guest.say("\n"));
     guest.go();
-    assert_eq!(waiting.outcome.recv_timeout(LONG), Ok(Outcome::Go));
+    assert_eq!(receive("the end", &waiting.outcome), Some(Outcome::Go));
     assert_eq!(waiting.complaints.try_iter().count(), 0);
 }
 

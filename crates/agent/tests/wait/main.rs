@@ -13,7 +13,4 @@ mod library;
 mod server;
 mod troubles;
 
-use std::time::Duration;
-
-/// Longer than anything here takes, also on a busy machine.
-const LONG: Duration = Duration::from_mins(1);
+use trainyard_eventually::HANG_LIMIT as LONG;

@@ -12,6 +12,7 @@ use rustix::net::sockopt::{Timeout, set_socket_reuseaddr, set_socket_timeout};
 use rustix::net::{AddressFamily, Shutdown, SocketType, bind, getsockname, shutdown, socket};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use trainyard_eventually::receive;
 
 use crate::LONG;
 
@@ -127,7 +128,7 @@ impl Server {
 
     /// As [`Self::guest`], or why the handshake with it failed.
     pub fn try_guest(&self) -> io::Result<Guest> {
-        self.guests.recv_timeout(LONG).expect("nobody has come")
+        receive("somebody comes", &self.guests).expect("somebody is let in")
     }
 }
 

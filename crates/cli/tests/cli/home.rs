@@ -6,15 +6,13 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use trainyard_eventually::eventually;
 
 /// Nobody's number on any machine.
 const USER: u32 = 54_321;
-/// Far longer than anything here takes, so that a busy machine fails no test.
-const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Whether the tests run as root.
 pub fn is_root() -> bool {
@@ -245,15 +243,14 @@ pub fn machine() -> Vec<String> {
 
 /// Waits until nothing is found any more: the kernel ends processes in its own time.
 pub fn until_none<T: std::fmt::Debug>(what: &str, found: impl Fn() -> Vec<T>) {
-    let start = Instant::now();
-    loop {
+    eventually(&format!("none of this: {what}"), || {
         let now = found();
         if now.is_empty() {
-            return;
+            Ok(())
+        } else {
+            Err(format!("{now:#?}"))
         }
-        assert!(start.elapsed() < PATIENCE, "{what}: {now:#?}");
-        std::thread::yield_now();
-    }
+    });
 }
 
 /// A job of one worker that runs a script of the shell, with more in its pod and its container.

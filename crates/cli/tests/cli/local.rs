@@ -2,14 +2,11 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use trainyard_eventually::eventually;
 
 use super::{repository, text};
-
-/// Far longer than anything here takes, so that a busy machine fails no test.
-const PATIENCE: Duration = Duration::from_mins(2);
 
 fn run(arguments: &[&str]) -> Command {
     // Where tests run in the background, as in a script, interrupts are ignored, and so they would be by those tested here.
@@ -149,11 +146,10 @@ fn the_second_interrupt_is_not() {
             "it says that it was interrupted"
         );
     }
-    let start = Instant::now();
     interrupt(&child);
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    // It would have had ten minutes.
-    assert!(start.elapsed() < PATIENCE);
+    // It would have had ten minutes, which is longer than this waits.
+    let ended = eventually("it ends", || child.try_wait().unwrap().ok_or_else(String::new));
+    assert_eq!(ended.code(), Some(130));
 }
 
 #[test]
@@ -170,11 +166,9 @@ fn nothing_is_left_of_a_run_that_is_killed() {
     assert!(sleeps(&nap));
     child.kill().unwrap();
     child.wait().unwrap();
-    let start = Instant::now();
-    while sleeps(&nap) {
-        assert!(start.elapsed() < PATIENCE, "its process is still there");
-        std::thread::yield_now();
-    }
+    eventually("its process is gone", || {
+        if sleeps(&nap) { Err(String::new()) } else { Ok(()) }
+    });
 }
 
 /// Whether some process of this machine sleeps for so long.
@@ -217,11 +211,9 @@ fn who_reads_slowly_loses_no_line() {
     let mut first = String::new();
     output.read_line(&mut first).unwrap();
     // Nothing is read until the job has ended: most of its lines wait.
-    let start = Instant::now();
-    while !done.exists() {
-        assert!(start.elapsed() < PATIENCE, "the job waits for who reads");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    eventually("the job ends, although nobody reads", || {
+        done.exists().then_some(()).ok_or_else(String::new)
+    });
     let mut rest = String::new();
     output.read_to_string(&mut rest).unwrap();
     let (code, words) = ended(child);

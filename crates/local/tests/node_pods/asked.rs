@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Event, Service};
 use kube::api::{AttachParams, PostParams, TerminalSize};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use trainyard_eventually::within;
 
 use super::cluster::Cluster;
 use super::pods::once;
@@ -60,8 +61,8 @@ pub async fn terminal(cluster: Cluster) {
     };
     sizes.send(size).await.unwrap();
     let reading = stdout.read_to_string(&mut said);
-    let read = tokio::time::timeout(std::time::Duration::from_secs(20), reading).await;
-    read.expect("the command knows how large its terminal is")
+    within("the command knows how large its terminal is", reading)
+        .await
         .unwrap();
     let lines: Vec<&str> = said.split("\r\n").collect();
     // Terminals show what is typed.

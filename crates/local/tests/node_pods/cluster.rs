@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
 use kube::api::{AttachParams, DeleteParams, ListParams, LogParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use trainyard_eventually::within;
 use trainyard_local::api::Api;
 use trainyard_local::env::Environment;
 use trainyard_local::node::runtime::Runtime;
@@ -85,57 +85,43 @@ impl Cluster {
 
     /// Waits until a pod is as wanted.
     pub async fn until(&self, name: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
-        let last = std::sync::Mutex::new(None);
-        let watching = async {
-            let found = self.pods().get(name).await.unwrap();
-            if wanted(&found) {
-                return found;
-            }
-            let version = found.resource_version().unwrap();
-            let parameters = WatchParams::default().fields(&format!("metadata.name={name}"));
-            let mut events = self.pods().watch(&parameters, &version).await.unwrap().boxed();
-            while let Some(event) = events.try_next().await.unwrap() {
-                if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) | WatchEvent::Deleted(pod) = event {
-                    if wanted(&pod) {
-                        return pod;
-                    }
-                    *last.lock().unwrap() = Some(pod);
+        let mut last = self.pods().get(name).await.unwrap();
+        let version = last.resource_version().unwrap();
+        let parameters = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let mut events = self.pods().watch(&parameters, &version).await.unwrap().boxed();
+        while !wanted(&last) {
+            let what = format!("{name} changes again: {:#?}", last.status);
+            match within(&what, events.try_next()).await.unwrap() {
+                Some(WatchEvent::Added(pod) | WatchEvent::Modified(pod) | WatchEvent::Deleted(pod)) => {
+                    last = pod;
                 }
+                Some(_) => {}
+                None => panic!("the watch ended"),
             }
-            panic!("the watch ended");
-        };
-        let reached = tokio::time::timeout(Duration::from_secs(20), watching).await;
-        reached.unwrap_or_else(|_| {
-            let last = last.lock().unwrap();
-            panic!("not as wanted: {:#?}", last.as_ref().map(|pod| &pod.status));
-        })
+        }
+        last
     }
 
     /// Waits until the events about a pod, in the order in which they came, are as wanted.
     pub async fn until_events(&self, pod: &str, wanted: impl Fn(&[Event]) -> bool) -> Vec<Event> {
-        let last = std::sync::Mutex::new(Vec::new());
         let api = kube::Api::<Event>::default_namespaced(self.client.clone());
         let about = format!("involvedObject.name={pod}");
-        let watching = async {
-            // From the beginning, so that those of the past come first.
-            let parameters = WatchParams::default().fields(&about);
-            let mut changes = api.watch(&parameters, "0").await.unwrap().boxed();
-            loop {
-                let mut events = api
-                    .list(&ListParams::default().fields(&about))
-                    .await
-                    .unwrap()
-                    .items;
-                events.sort_by_key(|event| event.metadata.name.clone());
-                if wanted(&events) {
-                    return events;
-                }
-                *last.lock().unwrap() = events;
-                changes.try_next().await.unwrap();
+        // From the beginning, so that those of the past come first.
+        let parameters = WatchParams::default().fields(&about);
+        let mut changes = api.watch(&parameters, "0").await.unwrap().boxed();
+        loop {
+            let mut events = api
+                .list(&ListParams::default().fields(&about))
+                .await
+                .unwrap()
+                .items;
+            events.sort_by_key(|event| event.metadata.name.clone());
+            if wanted(&events) {
+                return events;
             }
-        };
-        let reached = tokio::time::timeout(Duration::from_secs(20), watching).await;
-        reached.unwrap_or_else(|_| panic!("not as wanted: {:#?}", last.lock().unwrap()))
+            let what = format!("another event: {events:#?}");
+            within(&what, changes.try_next()).await.unwrap();
+        }
     }
 
     pub async fn until_phase(&self, name: &str, phase: &str) -> Pod {
@@ -206,8 +192,6 @@ impl Cluster {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(20), gone)
-            .await
-            .expect("gone in time");
+        within(&format!("{name} is gone"), gone).await;
     }
 }

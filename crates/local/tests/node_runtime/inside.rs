@@ -7,10 +7,11 @@ mod network;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
+use trainyard_eventually::{eventually, within};
 use trainyard_local::node::runtime::state::StateDirectory;
 use trainyard_local::node::runtime::{
     Container, ContainerSpec, Exit, Limits, Mount, Root, Runtime, Sandbox, SandboxSpec, User,
@@ -373,23 +374,20 @@ pub async fn wait_for(container: &Container, line: &str) {
     let mut output = Box::pin(container.log().stream(part));
     let mut text = String::new();
     while !text.lines().any(|found| found == line) {
-        let more = tokio::time::timeout(Duration::from_secs(10), output.next())
-            .await
-            .expect(line);
+        let what = format!("{line} after {text}");
+        let more = within(&what, output.next()).await;
         text.push_str(&String::from_utf8_lossy(&more.expect(&text).unwrap()));
     }
 }
 
 fn no_process(command: &str) {
-    let deadline = Instant::now() + Duration::from_mins(1);
     let runs = || {
         std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
             std::fs::read(entry.path().join("cmdline"))
                 .is_ok_and(|found| found == format!("{command}\u{0}").as_bytes())
         })
     };
-    while runs() {
-        assert!(Instant::now() < deadline, "{command} still runs");
-        std::thread::yield_now();
-    }
+    eventually(&format!("{command} has ended"), || {
+        if runs() { Err(String::new()) } else { Ok(()) }
+    });
 }

@@ -110,9 +110,8 @@ fn groups(container: &Container) -> Vec<PathBuf> {
 }
 
 fn until_gone(groups: &[PathBuf]) {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
-    while let Some(left) = groups.iter().find(|group| group.exists()) {
-        assert!(std::time::Instant::now() < deadline, "{} is left", left.display());
-        std::thread::yield_now();
-    }
+    trainyard_eventually::eventually("all groups are gone", || {
+        let left = groups.iter().find(|group| group.exists());
+        left.map_or(Ok(()), |left| Err(left.display().to_string()))
+    });
 }

@@ -15,20 +15,18 @@ use tempfile::TempDir;
 /// Nobody's number on any machine.
 const USER: u32 = 54_321;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Identity {
     Root,
     User,
 }
 
 impl Identity {
+    pub const ALL: [Self; 2] = [Self::Root, Self::User];
+
     /// Root can be both; everyone else is what they are.
-    pub fn possible() -> Vec<Self> {
-        if geteuid().is_root() {
-            vec![Self::Root, Self::User]
-        } else {
-            vec![Self::User]
-        }
+    pub fn is_possible(self) -> bool {
+        self == Self::User || geteuid().is_root()
     }
 }
 
@@ -262,7 +260,7 @@ impl Running {
 }
 
 pub mod remains {
-    use std::time::{Duration, Instant};
+    use trainyard_eventually::eventually;
 
     use super::{PathBuf, Run, fs};
 
@@ -349,16 +347,15 @@ pub mod remains {
         }
     }
 
-    /// The kernel ends processes in its own time; it has to come to it soon.
+    /// The kernel ends processes in its own time.
     fn until(what: &str, found: impl Fn() -> Vec<String>) {
-        let deadline = Instant::now() + Duration::from_secs(5);
-        loop {
+        eventually(&format!("no longer {what}"), || {
             let now = found();
             if now.is_empty() {
-                return;
+                Ok(())
+            } else {
+                Err(format!("{now:#?}"))
             }
-            assert!(Instant::now() < deadline, "{what}: {now:#?}");
-            std::thread::yield_now();
-        }
+        });
     }
 }

@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use trainyard_eventually::HANG_LIMIT;
 
 use super::*;
 
@@ -123,7 +124,7 @@ async fn slow_clients_keep_no_probe_out() {
             slow.push(client);
         }
         for _ in 0..3 {
-            let answer = timeout(Duration::from_secs(20), fetch(address, "/healthz")).await;
+            let answer = timeout(HANG_LIMIT, fetch(address, "/healthz")).await;
             assert!(answer.unwrap().starts_with("HTTP/1.1 200"));
         }
     }
@@ -138,7 +139,7 @@ async fn nobody_is_spoken_to_in_http_2() {
     let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
     client.write_all(begin).await.unwrap();
     let mut answer = Vec::new();
-    let ended = timeout(Duration::from_secs(20), client.read_to_end(&mut answer)).await;
+    let ended = timeout(HANG_LIMIT, client.read_to_end(&mut answer)).await;
     assert!(ended.is_ok(), "it was taken for somebody who asks");
     let answer = String::from_utf8_lossy(&answer);
     assert!(
@@ -159,7 +160,7 @@ async fn a_head_that_does_not_end_is_not_kept() {
         refused |= client.write_all(line.as_bytes()).await.is_err();
     }
     let mut answer = Vec::new();
-    let read = timeout(Duration::from_secs(20), client.read_to_end(&mut answer)).await;
+    let read = timeout(HANG_LIMIT, client.read_to_end(&mut answer)).await;
     refused |= read.unwrap().is_err() || answer.starts_with(b"HTTP/1.1 431");
     assert!(refused, "{}", String::from_utf8_lossy(&answer));
     shutdown.cancel();

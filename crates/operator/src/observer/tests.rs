@@ -16,6 +16,7 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use tower::ServiceExt;
+use trainyard_eventually::HANG_LIMIT;
 
 use super::keys::{Key, read};
 use super::*;
@@ -188,7 +189,7 @@ impl World {
 
 /// The next line of a stream, which must come.
 async fn line(body: &mut Body) -> Option<String> {
-    let frame = timeout(Duration::from_secs(30), body.frame()).await.unwrap()?;
+    let frame = timeout(HANG_LIMIT, body.frame()).await.unwrap()?;
     let bytes = frame.unwrap().into_data().unwrap();
     Some(String::from_utf8(bytes.to_vec()).unwrap())
 }

@@ -24,9 +24,9 @@ struct Cli {
 enum Action {
     /// Build programs and images that are missing.
     Build {
-        /// Leave out the image with `PyTorch`.
+        /// Also those of trainings: `PyTorch`, MPI, Horovod and `DeepSpeed`.
         #[arg(long)]
-        no_torch: bool,
+        all_images: bool,
     },
     /// Start a cluster that stays until `down`.
     Up {
@@ -216,7 +216,7 @@ fn main() -> ExitCode {
 
 fn act(action: Action) -> Result<ExitCode> {
     match action {
-        Action::Build { no_torch } => build(no_torch)?,
+        Action::Build { all_images } => build(all_images)?,
         Action::Up { kind, place } => {
             let name = if kind.no_nodes { "api" } else { "default" };
             let dir = place.dir.map_or_else(|| cluster::default_dir(name), Ok)?;
@@ -271,15 +271,17 @@ fn act(action: Action) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn build(no_torch: bool) -> Result<()> {
+fn build(all_images: bool) -> Result<()> {
     let programs = Programs::ensure(true)?;
     println!("programs: {}", programs.bin.display());
     println!("container runtime: {}", programs.system.display());
     for archive in [images::pause(), images::busybox()] {
         println!("image: {}", archive?.display());
     }
-    if !no_torch {
-        println!("image: {}", images::torch()?.display());
+    if all_images {
+        for made in [images::torch(), images::mpi_root(), images::horovod_root()] {
+            println!("image: {}", made?.display());
+        }
     }
     Ok(())
 }

@@ -15,8 +15,6 @@ use super::crew::Crew;
 use super::plan::{Addresses, NODES, Plan};
 use super::{cgroups, network, node};
 
-const PATIENCE: Duration = Duration::from_secs(90);
-
 /// Settings that a kubelet makes on a machine of its own. It is shown that they are made, so that it leaves ours alone.
 const TUNABLES: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
@@ -169,7 +167,7 @@ fn kubectl(plan: &Plan, line: &str) -> Result<String> {
 }
 
 fn wait(what: &str, crew: &Crew, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
-    let result = wait_until(what, PATIENCE, || {
+    let result = wait_until(what, || {
         crew.check()?;
         done()
     });

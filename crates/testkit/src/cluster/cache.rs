@@ -29,10 +29,11 @@ pub fn root() -> Result<PathBuf> {
 }
 
 /// A short name for content: the same parts give the same name.
-pub fn key<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+pub fn key<'a, P: AsRef<[u8]> + ?Sized + 'a>(parts: impl IntoIterator<Item = &'a P>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         // The length keeps "ab","c" and "a","bc" apart.
+        let part = part.as_ref();
         hash.update(part.len().to_le_bytes());
         hash.update(part);
     }

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -60,7 +59,7 @@ pub fn sweep(addresses: Addresses) -> Result<()> {
     for hierarchy in hierarchies().unwrap_or_default() {
         let group = hierarchy.join(addresses.cgroup());
         let what = format!("the control group {} is empty", group.display());
-        wait_until(&what, Duration::from_secs(10), || Ok(remove(&group).is_ok()))?;
+        wait_until(&what, || Ok(remove(&group).is_ok()))?;
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use trainyard_eventually::{LOOK_INTERVAL, Wait};
 
 /// Runs a program to its end and returns what it wrote to its output; an exit code other than 0 is an error that
 /// carries what it wrote to its error output.
@@ -56,14 +56,14 @@ pub fn words(line: &str) -> Command {
     command
 }
 
-/// Asks `done` until it says yes. An error of `done` ends the wait.
-pub fn wait_until(what: &str, limit: Duration, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
-    let start = Instant::now();
+/// Asks `done` until it says yes. An error of `done` ends the wait, and so does a yes that does not come.
+pub fn wait_until(what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    let mut wait = Wait::new(what);
     while !done()? {
-        if start.elapsed() > limit {
-            bail!("{what}: not so after {} s", limit.as_secs());
+        if !wait.has_patience(String::new()) {
+            bail!("{wait}");
         }
-        thread::sleep(Duration::from_millis(100));
+        thread::sleep(LOOK_INTERVAL);
     }
     Ok(())
 }

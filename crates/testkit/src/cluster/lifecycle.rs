@@ -5,10 +5,10 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
+use trainyard_eventually::{LOOK_INTERVAL, Wait};
 
 use super::command::{tail, wait_until};
 use super::control::{Phase, Request, ask};
@@ -237,7 +237,7 @@ fn launch(layout: &Layout, nodes: bool, tied: bool) -> Result<(Owner, Option<Chi
 
 fn await_first_process(layout: &Layout, outer: &mut Child, tied: bool) -> Result<Owner> {
     let mut init = None;
-    wait_until("the first process runs", Duration::from_secs(20), || {
+    wait_until("the first process runs", || {
         init = Process::first_child(outer.id());
         if outer.try_wait()?.is_some() {
             bail!(
@@ -280,7 +280,7 @@ fn free_ports() -> Result<Ports> {
 fn boot(layout: &Layout, plan: Plan) -> Result<()> {
     let mut said = 0;
     let mut status = ask(&layout.control(), &Request::Boot(Box::new(plan)))?;
-    let start = Instant::now();
+    let mut wait = Wait::new("the cluster starts");
     loop {
         for step in status.steps.iter().skip(said) {
             eprintln!("{step}");
@@ -289,10 +289,8 @@ fn boot(layout: &Layout, plan: Plan) -> Result<()> {
         match status.phase {
             Phase::Ready => return Ok(()),
             Phase::Failed(reason) => bail!(reason),
-            _ if start.elapsed() > Duration::from_mins(5) => {
-                bail!("the cluster did not start in five minutes")
-            }
-            _ => thread::sleep(Duration::from_millis(100)),
+            _ if !wait.has_patience(status.steps.join(", ")) => bail!("{wait}"),
+            _ => thread::sleep(LOOK_INTERVAL),
         }
         status = ask(&layout.control(), &Request::Status)?;
     }

@@ -19,10 +19,10 @@ mod programs;
 mod state;
 mod supervisor;
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::{env, fs};
 
 use anyhow::{Context, Result, anyhow};
 
@@ -116,6 +116,18 @@ impl Cluster {
             .args(arguments.iter().map(AsRef::as_ref))
             .envs(self.environment());
         command::run_with_input(&mut command, input.map(str::as_bytes))
+    }
+
+    /// Does something for the cluster once, whichever of its processes comes first; others wait until it is done. What
+    /// failed is not done, and the next one tries again.
+    pub fn once(&self, name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let done = self.dir.join("done").join(name);
+        let _lock = cache::lock(&done.with_extension("lock"))?;
+        if done.exists() {
+            return Ok(());
+        }
+        work()?;
+        Ok(fs::write(done, "")?)
     }
 
     /// Puts a docker-archive on all nodes.

@@ -3,12 +3,14 @@
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
+use trainyard_eventually::LOOK_INTERVAL;
 
-use super::command::{run, wait_until, words};
+use super::command::{run, words};
 use super::control_plane::component;
 use super::crew::Component;
 use super::plan::{Addresses, NODES, Plan, SLOTS};
@@ -46,16 +48,18 @@ pub fn take_slot(pid: u32) -> Result<Addresses> {
     bail!("there is no free slot for another cluster; the last one is not free since {refused}");
 }
 
+/// So many looks are given to the kernel to take back a link, before it is deleted.
+const LOOKS_AT_LINK: u32 = 400;
+
 /// Waits until the kernel has taken back the link of a cluster that ended.
 pub fn release_slot(addresses: Addresses) -> Result<()> {
-    if wait_until("the link is gone", Duration::from_secs(10), || {
-        Ok(!is_taken(addresses))
-    })
-    .is_err()
-    {
-        run(&mut words(&format!("ip link delete {}", addresses.link())))?;
+    for _ in 0..LOOKS_AT_LINK {
+        if !is_taken(addresses) {
+            return Ok(());
+        }
+        thread::sleep(LOOK_INTERVAL);
     }
-    Ok(())
+    run(&mut words(&format!("ip link delete {}", addresses.link()))).map(drop)
 }
 
 /// Whether a cluster has this slot.

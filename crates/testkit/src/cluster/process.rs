@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -64,7 +63,6 @@ impl Process {
             .with_context(|| format!("cannot end process {}", self.pid))?;
         wait_until(
             &format!("process {} has ended", self.pid),
-            Duration::from_secs(30),
             || Ok(!self.is_alive()),
         )
     }

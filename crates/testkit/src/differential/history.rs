@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -17,9 +16,6 @@ use crate::lab::{Change, Lab};
 
 /// As many pods are on their way at once: with more, a small machine would be too busy to be on time for any of them.
 const AT_ONCE: usize = 16;
-
-/// How long all of it may take; far longer than it should, so that a busy machine fails nothing.
-const PATIENCE: Duration = Duration::from_mins(12);
 
 /// Something that changed, in the order in which it did.
 pub type Timeline = Vec<String>;
@@ -124,7 +120,6 @@ pub fn record(lab: &Lab, place: &Path) -> BTreeMap<String, History> {
     for object in surroundings().into_iter().chain(volume) {
         lab.apply_one(object).unwrap_or_else(|error| panic!("{error}"));
     }
-    let begin = Instant::now();
     let mut changes = lab.follow("pods");
     let mut recorder = Recorder::new(lab);
     loop {
@@ -135,11 +130,8 @@ pub fn record(lab: &Lab, place: &Path) -> BTreeMap<String, History> {
             }
             return recorder.histories;
         }
-        let left = PATIENCE.saturating_sub(begin.elapsed());
-        match changes.next(left) {
-            Some(change) => recorder.take(&change),
-            None => panic!("these do not come to their ends: {:#?}", recorder.open),
-        }
+        let change = changes.next(&recorder.describe_open());
+        recorder.take(&change);
     }
 }
 
@@ -156,6 +148,15 @@ impl<'a> Recorder<'a> {
             open: BTreeMap::new(),
             going: Vec::new(),
         }
+    }
+
+    fn describe_open(&self) -> String {
+        let open = self.open.iter();
+        let open = open.map(|(name, status)| format!("{name} ({})", text(&status["phase"])));
+        format!(
+            "these come to their ends: {}",
+            open.collect::<Vec<_>>().join(", ")
+        )
     }
 
     fn stays(&self, name: &str) -> bool {

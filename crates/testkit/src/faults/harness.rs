@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures::future::BoxFuture;
@@ -10,6 +10,7 @@ use kube::Client;
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
+use trainyard_eventually::{Wait, within};
 
 use super::snapshot::differences;
 use super::{Faults, When, snapshot};
@@ -18,8 +19,6 @@ use crate::namespace;
 
 /// How long the operator must not write for the state to be final.
 const QUIET: Duration = Duration::from_millis(300);
-/// How long the state may take to become what it should be, once the scenario has played.
-const SETTLE: Duration = Duration::from_mins(1);
 /// More writes than any scenario makes.
 const MOST_WRITES: u64 = 1000;
 
@@ -109,9 +108,9 @@ impl Running {
     /// Asks it to end, and waits until it has.
     pub async fn stop(self) -> Result<()> {
         self.shutdown.cancel();
-        let result = tokio::time::timeout(Duration::from_secs(20), self.over()).await;
+        let result = within("the operator ends when told to", self.over()).await;
         self.kill().await?;
-        result.context("the operator did not end when told to")?
+        result
     }
 }
 
@@ -231,7 +230,7 @@ impl Harness<'_> {
         calm: &Faults,
         expected: Option<&Snapshot>,
     ) -> Result<Snapshot> {
-        let begun = Instant::now();
+        let mut wait = Wait::new("the end is that of the undisturbed run");
         loop {
             let current = if faults.crashed().is_cancelled() {
                 calm
@@ -246,11 +245,8 @@ impl Harness<'_> {
             if wrong.is_empty() {
                 return Ok(found);
             }
-            if begun.elapsed() > SETTLE {
-                bail!(
-                    "the end is not that of the undisturbed run:\n  {}",
-                    wrong.join("\n  ")
-                );
+            if !wait.has_patience(wrong.join("\n  ")) {
+                bail!("{wait}");
             }
         }
     }

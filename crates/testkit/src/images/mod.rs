@@ -164,11 +164,14 @@ pub fn agent() -> Result<PathBuf> {
 /// The files of [`AGENT`], for those who run it without an archive.
 pub fn agent_root() -> Result<PathBuf> {
     let program = agent_program()?;
-    let root = program.with_extension("root");
-    fs::create_dir_all(&root)?;
-    let unfinished = root.join(format!("unfinished-{}", std::process::id()));
-    fs::copy(&program, &unfinished)?;
-    fs::rename(unfinished, root.join("trainyard-agent"))?;
+    let bytes = fs::read(&program)?;
+    // One directory for each program: others may be running from theirs, and a file system below an overlay must not
+    // change.
+    let root = program.with_extension(format!("root-{}", key([&bytes])));
+    publish(&root, "the files of the agent", |place| {
+        fs::copy(&program, place.join("trainyard-agent"))?;
+        Ok(())
+    })?;
     Ok(root)
 }
 

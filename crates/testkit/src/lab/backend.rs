@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{ExitCode, Termination};
-use std::sync::{Arc, Once, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, Result};
 use kube::Client;
@@ -24,11 +24,11 @@ const CHOICE: &str = "TRAINYARD_LAB";
 const NODES: usize = 2;
 
 static YARD: OnceLock<Yard> = OnceLock::new();
-static IMAGES: OnceLock<&'static [Image]> = OnceLock::new();
-static LOADED: Once = Once::new();
+static IMAGES: Mutex<Vec<Image>> = Mutex::new(Vec::new());
 static EMBEDDED: OnceLock<Embedded> = OnceLock::new();
 
 /// An image that scenarios want besides busybox.
+#[derive(Clone, Copy)]
 pub struct Image {
     /// What pods call it.
     pub name: &'static str,
@@ -74,28 +74,68 @@ pub enum Backend {
     Embedded(&'static Embedded),
 }
 
+/// Scenarios about one thing; see [`scenarios!`](crate::scenarios).
+#[derive(Clone, Copy)]
+pub struct Scenarios {
+    /// What they are about: the beginning of their names.
+    pub about: &'static str,
+    /// What they want besides busybox.
+    pub images: &'static [Image],
+    /// Their names, and what they do.
+    pub all: &'static [(&'static str, fn())],
+}
+
+/// Scenarios from functions: `scenarios!("order", &[Image::AGENT], [a_role_waits, another_role_waits])`.
+#[macro_export]
+macro_rules! scenarios {
+    ($about:literal, $images:expr, [$($scenario:ident),* $(,)?]) => {
+        $crate::lab::Scenarios {
+            about: $about,
+            images: $images,
+            all: &[$((stringify!($scenario), $scenario as fn())),*],
+        }
+    };
+}
+
 /// The `main` of a program of scenarios, which can be run on both back ends.
-pub fn main(scenarios: &'static [(&'static str, fn())]) -> ExitCode {
-    within(|| {
-        let trials = scenarios.iter().map(|(name, run)| {
-            Trial::test(*name, move || {
+pub fn main(groups: &'static [Scenarios]) -> ExitCode {
+    let trials = groups.iter().flat_map(|group| {
+        group.all.iter().map(move |(name, run)| {
+            Trial::test(format!("{}::{name}", group.about), move || {
+                want(group.images);
                 run();
                 Ok(())
             })
-        });
-        let ended = libtest_mimic::run(&Arguments::from_args(), trials.collect());
-        ended.exit_code()
-    })
+        })
+    });
+    let trials: Vec<Trial> = trials.collect();
+    // What those want that may be run: for the embedded cluster it must be there before any of them begins.
+    let words: Vec<String> = std::env::args().collect();
+    let is_named = |group: &Scenarios| {
+        let begin = format!("{}::", group.about);
+        words.iter().any(|word| word.starts_with(&begin))
+    };
+    let is_any_named = groups.iter().any(is_named);
+    for group in groups {
+        if is_named(group) || !is_any_named {
+            want(group.images);
+        }
+    }
+    within(|| libtest_mimic::run(&Arguments::from_args(), trials).exit_code())
 }
 
-/// The same, for scenarios that want more than busybox.
-pub fn main_with(images: &'static [Image], scenarios: &'static [(&'static str, fn())]) -> ExitCode {
-    IMAGES.get_or_init(|| images);
-    main(scenarios)
+/// Adds images to those that are wanted.
+fn want(images: &'static [Image]) {
+    let mut wanted = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    for image in images {
+        if wanted.iter().all(|known| known.name != image.name) {
+            wanted.push(*image);
+        }
+    }
 }
 
-fn images_wanted() -> &'static [Image] {
-    IMAGES.get().copied().unwrap_or_default()
+fn images_wanted() -> Vec<Image> {
+    IMAGES.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Does something where the chosen back end can be reached: in a yard if it is the embedded one. To be called at the
@@ -104,7 +144,9 @@ pub fn within<T: Termination>(work: impl FnOnce() -> T) -> ExitCode {
     if let Some(code) = trainyard_local::reenter(std::env::args_os()) {
         return code;
     }
-    if is_embedded() {
+    // Whoever only asks for the names of tests needs no yard, nor the images that are made before it.
+    let is_list = std::env::args_os().any(|argument| argument == "--list");
+    if is_embedded() && !is_list {
         match enter() {
             Ok(Entered::Inside(yard)) => {
                 YARD.get_or_init(|| yard);
@@ -160,12 +202,11 @@ impl Backend {
         let cluster =
             cluster.unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-cluster`"));
         operator::install_crds(&cluster);
-        LOADED.call_once(|| {
-            for image in images_wanted() {
-                let loaded = (image.archive)().and_then(|archive| cluster.load_image(&archive));
-                loaded.unwrap_or_else(|error| panic!("the image {}: {error:#}", image.name));
-            }
-        });
+        for image in images_wanted() {
+            let load = || (image.archive)().and_then(|archive| cluster.load_image(&archive));
+            let loaded = cluster.once(&image.name.replace('/', "-"), load);
+            loaded.unwrap_or_else(|error| panic!("the image {}: {error:#}", image.name));
+        }
         Self::Real(Box::new(cluster))
     }
 

@@ -5,17 +5,13 @@
     reason = "this is the vocabulary of tests, which fail by panicking"
 )]
 
-use std::time::Duration;
-
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
 use serde_json::{Value, json};
+use trainyard_eventually::within;
 
 use super::Lab;
 use super::objects::Wanted;
-
-/// How long nothing may happen before a test gives up; far longer than it should, so that a busy machine fails none.
-const STANDSTILL: Duration = Duration::from_mins(4);
 
 /// A change of an object.
 #[derive(Clone, Debug)]
@@ -53,11 +49,11 @@ impl Lab {
 }
 
 impl Follow<'_> {
-    /// The next change, if there is one in time.
+    /// The next change, which must come: it is what somebody waits for, or on the way there.
     ///
     /// # Panics
-    /// If changes can't be seen.
-    pub fn next(&mut self, in_time: Duration) -> Option<Change> {
+    /// If none comes, or if changes can't be seen.
+    pub fn next(&mut self, what: &str) -> Change {
         let lab = self.lab;
         let next = async {
             loop {
@@ -66,8 +62,8 @@ impl Follow<'_> {
                 }
             }
         };
-        lab.runtime
-            .block_on(async { tokio::time::timeout(in_time, next).await.ok() })
+        let what = format!("{}: {what}", lab.namespace);
+        lab.runtime.block_on(within(&what, next))
     }
 
     /// Goes from change to change until one of them is what is looked for.
@@ -77,9 +73,7 @@ impl Follow<'_> {
     pub fn until<T>(&mut self, what: &str, mut look: impl FnMut(&Change) -> Option<T>) -> T {
         let mut last = None;
         loop {
-            let Some(change) = self.next(STANDSTILL) else {
-                panic!("{}: {what}: {last:#?}", self.lab.namespace);
-            };
+            let change = self.next(&format!("{what}, after {last:#?}"));
             if let Some(found) = look(&change) {
                 return found;
             }

@@ -18,24 +18,25 @@ mod objects;
 mod processes;
 
 use std::thread;
-use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
+use trainyard_eventually::{LOOK_INTERVAL, Wait};
 
 use crate::cluster::Cluster;
 use crate::operator::Operator;
 use backend::Backend;
-pub use backend::{Image, main, main_with};
+pub use backend::{Image, Scenarios, main};
 pub use follow::{Change, Follow};
 pub use manifest::{Role, job, over_ssh, own_tmp, template};
 use objects::{Wanted, kind_of, resource_of};
 pub use processes::{Stopped, uptime};
 
-/// How long anything may take before a test gives up; far longer than it should, so that a busy machine fails none.
-const PATIENCE: Duration = Duration::from_mins(4);
+/// After so many looks that saw the same, a wait also looks at the pods: who waits for a job to end sees nothing of it
+/// while its containers start one after the other.
+const LOOKS_BEFORE_PODS: u32 = 40;
 
 /// A namespace, which goes away with the test.
 pub struct Lab {
@@ -336,19 +337,30 @@ impl Lab {
             .collect()
     }
 
-    /// Waits until an attempt succeeds.
+    /// Waits until an attempt succeeds. An attempt that does not says what it saw instead.
     ///
     /// # Panics
-    /// If it never does, with what the last attempt said.
+    /// When neither what it saw nor any pod of the namespace has changed for too long.
     pub fn until<T>(&self, what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
-        let start = Instant::now();
+        let mut wait = Wait::new(format!("{}: {what}", self.namespace));
         loop {
             match attempt() {
                 Ok(value) => return value,
-                Err(last) => assert!(start.elapsed() < PATIENCE, "{}: {what}: {last}", self.namespace),
+                Err(seen) => wait.see(seen),
             }
-            thread::sleep(Duration::from_millis(50));
+            if wait.unchanged_looks() % LOOKS_BEFORE_PODS == LOOKS_BEFORE_PODS - 1 {
+                wait.note_sign(self.pod_versions());
+            }
+            thread::sleep(LOOK_INTERVAL);
         }
+    }
+
+    /// Changes whenever a pod of the namespace does.
+    fn pod_versions(&self) -> String {
+        let pods = self.try_get("pods").unwrap_or_default();
+        let versions = pods["items"].as_array().into_iter().flatten();
+        let versions = versions.map(|pod| pod["metadata"]["resourceVersion"].to_string());
+        versions.collect()
     }
 
     /// Waits until a job is in a phase.

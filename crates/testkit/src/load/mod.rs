@@ -20,6 +20,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Req
 use serde_json::json;
 use tokio::sync::{Semaphore, watch as channel};
 use tokio::task::AbortHandle;
+use trainyard_eventually::{LOOK_INTERVAL, Wait};
 
 pub use node::nodes;
 pub use script::Script;
@@ -144,19 +145,29 @@ impl Player {
         *self.state.counts.borrow()
     }
 
-    /// Waits until the counts are as asked for; an error names them when that takes too long.
-    pub async fn until(&self, limit: Duration, mut reached: impl FnMut(&Counts) -> bool) -> Result<Counts> {
+    /// Waits until the counts are as asked for; an error names them when they have not changed for too long.
+    pub async fn until(&self, mut reached: impl FnMut(&Counts) -> bool) -> Result<Counts> {
         let mut receiver = self.state.counts.subscribe();
-        let waited = tokio::time::timeout(limit, receiver.wait_for(|counts| reached(counts))).await;
-        match waited {
-            Ok(counts) => Ok(*counts.context("the player has ended")?),
-            Err(_) => bail!("after {} s the player has {:?}", limit.as_secs(), self.counts()),
+        let mut wait = Wait::new("the player's counts");
+        loop {
+            let counts = *receiver.borrow_and_update();
+            if reached(&counts) {
+                return Ok(counts);
+            }
+            if !wait.has_patience(format!("{counts:?}")) {
+                bail!("{wait}");
+            }
+            // At once when something changes: benchmarks measure by this.
+            let changed = tokio::time::timeout(LOOK_INTERVAL, receiver.changed()).await;
+            if let Ok(ended) = changed {
+                ended.context("the player has ended")?;
+            }
         }
     }
 
     /// Waits until it follows its pods.
-    pub async fn listed(&self, limit: Duration) -> Result<()> {
-        self.until(limit, |counts| counts.lists > 0).await.map(drop)
+    pub async fn listed(&self) -> Result<()> {
+        self.until(|counts| counts.lists > 0).await.map(drop)
     }
 
     /// The latest pod of a name.

@@ -3,18 +3,16 @@
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use trainyard_eventually::within;
 
 use super::{Names, Waiter};
-
-/// How long anything may take.
-const LIMIT: Duration = Duration::from_mins(5);
 
 /// The agents of jobs, by job. They are ended when this is dropped.
 pub struct Agents {
@@ -38,10 +36,10 @@ impl Agents {
         drop(told);
         let all = by_job.iter().map(Vec::len).sum::<usize>();
         for number in 0..all {
-            let next = tokio::time::timeout(LIMIT, waits.recv()).await;
-            let Ok(Some(())) = next else {
+            let what = format!("{number} of {all} agents wait, and the next");
+            if within(&what, waits.recv()).await.is_none() {
                 bail!("{number} of {all} agents wait; see the operator's log");
-            };
+            }
         }
         Ok(Self {
             by_job,
@@ -66,8 +64,7 @@ impl Agent {
     /// Waits until it has let the programs of its pod start: when it has ended.
     pub async fn let_go(&self) -> Result<Instant> {
         let mut ended = self.ended.clone();
-        let ended = tokio::time::timeout(LIMIT, ended.wait_for(Option::is_some)).await;
-        let ended = ended.context("an agent was not let go")?;
+        let ended = within("an agent is let go", ended.wait_for(Option::is_some)).await;
         let ended = *ended.context("an agent has not ended well")?;
         ended.context("an agent has not ended")
     }
@@ -76,11 +73,11 @@ impl Agent {
     pub async fn complains(&self, of: &str) -> Result<()> {
         let mut complaints = self.complaints.clone();
         let said = complaints.wait_for(|all| all.iter().any(|complaint| complaint.contains(of)));
-        let said = tokio::time::timeout(LIMIT, said).await;
-        let all = || self.complaints.borrow().join("\n");
-        let said = said.with_context(|| format!("an agent does not say `{of}`: {}", all()))?;
-        said.map(drop)
-            .with_context(|| format!("an agent has ended and has not said `{of}`: {}", all()))
+        let said = within(&format!("an agent says `{of}`"), said).await;
+        said.map(drop).with_context(|| {
+            let all = self.complaints.borrow().join("\n");
+            format!("an agent has ended and has not said `{of}`: {all}")
+        })
     }
 
     /// Whether it waits: it has ended neither well nor otherwise.

@@ -1,6 +1,6 @@
 //! The operator under faults: a real API server, played nodes, and an operator that crashes, is starved and is lied to.
 //!
-//! Needs an API server only: `testcluster run --no-nodes -- cargo test -p trainyard-testkit --test faults`.
+//! Needs an API server only: `hack/suite apiserver`.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,17 +22,16 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, TrainingJob};
+use trainyard_eventually::{LOOK_INTERVAL, Wait, within};
 use trainyard_testkit::cluster::Cluster;
 use trainyard_testkit::faults::{Call, Faults, Scenario, Verb, crash_everywhere, run_operator, snapshot};
 use trainyard_testkit::load::{Player, Scope, Script};
 use trainyard_testkit::operator::{in_process, install_crds};
 use trainyard_testkit::{lab, namespace};
 
-const PATIENCE: Duration = Duration::from_mins(3);
-
 async fn client() -> Client {
     let cluster = Cluster::from_env()
-        .unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-faults`"));
+        .unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-apiserver`"));
     tokio::task::spawn_blocking(move || install_crds(&cluster))
         .await
         .unwrap();
@@ -42,7 +41,7 @@ async fn client() -> Client {
 /// The program that is tested as a process of its own.
 fn program() -> PathBuf {
     let binary = std::env::var("TRAINYARD_BIN");
-    PathBuf::from(binary.unwrap_or_else(|_| panic!("TRAINYARD_BIN is not set: use `make test-faults`")))
+    PathBuf::from(binary.unwrap_or_else(|_| panic!("TRAINYARD_BIN is not set: use `make test-apiserver`")))
 }
 
 fn jobs(client: &Client, namespace: &str) -> Api<TrainingJob> {
@@ -60,17 +59,17 @@ async fn create(client: &Client, namespace: &str, manifest: &str) -> Result<()> 
 /// Waits until a job is in a phase.
 async fn phase(client: &Client, namespace: &str, name: &str, wanted: JobPhase) -> Result<TrainingJob> {
     let api = jobs(client, namespace);
-    let start = std::time::Instant::now();
+    let mut wait = Wait::new(format!("{name} becomes {wanted:?}"));
     loop {
-        let last = match api.get(name).await {
+        let seen = match api.get(name).await {
             Ok(job) if job.status.as_ref().and_then(|status| status.phase) == Some(wanted) => return Ok(job),
             Ok(job) => format!("{:#?}", job.status),
             Err(error) => error.to_string(),
         };
-        if start.elapsed() > PATIENCE {
-            bail!("{name} does not become {wanted:?}: {last}");
+        if !wait.has_patience(seen) {
+            bail!("{wait}");
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
 
@@ -138,7 +137,7 @@ impl Scenario for SuspendResumeFail {
             phase(client, namespace, "j", JobPhase::Running).await?;
             suspend(client, namespace, "j", true).await?;
             phase(client, namespace, "j", JobPhase::Suspended).await?;
-            player.until(PATIENCE, |counts| counts.removed >= 2).await?;
+            player.until(|counts| counts.removed >= 2).await?;
             suspend(client, namespace, "j", false).await?;
             phase(client, namespace, "j", JobPhase::Running).await?;
             player.fail(namespace, "j-worker-0", 1).await?;
@@ -244,12 +243,6 @@ async fn a_watch_that_lags_behind_makes_nothing_twice() {
 /// How many times an operator must have tried in vain for an outage to be one.
 const TRIES: usize = 6;
 
-/// Waits for something that must come, however long that takes on a busy machine.
-async fn in_time(what: &str, comes: impl Future<Output = ()>) {
-    let came = tokio::time::timeout(PATIENCE, comes).await;
-    assert!(came.is_ok(), "it never comes that {what}");
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_loses_and_duplicates_nothing() {
     let client = client().await;
@@ -269,9 +262,9 @@ async fn an_outage_loses_and_duplicates_nothing() {
         .await
         .unwrap();
     let of_before = |call: &Call| call.name.as_deref() == Some("before");
-    in_time("the failure is to be counted", faults.refused(TRIES, of_before)).await;
+    within("the failure is to be counted", faults.refused(TRIES, of_before)).await;
     let creation = |call: &Call| call.verb == Verb::Create;
-    in_time("the new job is to begin", faults.refused(TRIES, creation)).await;
+    within("the new job is to begin", faults.refused(TRIES, creation)).await;
     // The server is asked, because the player learns of it a moment later.
     let pods: Api<Pod> = Api::namespaced(client.clone(), &name);
     let pods = pods.list_metadata(&ListParams::default()).await.unwrap();
@@ -284,10 +277,7 @@ async fn an_outage_loses_and_duplicates_nothing() {
     assert_eq!(pods, before, "nothing was written while the server was away");
     faults.refuse(false);
     phase(&client, &name, "during", JobPhase::Running).await.unwrap();
-    player
-        .until(PATIENCE, |counts| counts.started >= 6)
-        .await
-        .unwrap();
+    player.until(|counts| counts.started >= 6).await.unwrap();
     let job = phase(&client, &name, "before", JobPhase::Running).await.unwrap();
     assert_eq!(job.status.unwrap().restarts.unwrap().failures, 1);
     assert_eq!(

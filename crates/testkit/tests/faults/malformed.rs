@@ -1,17 +1,16 @@
 //! Objects that the server keeps as jobs and that are none.
 
-use std::time::Duration;
-
 use kube::Api;
 use kube::api::{DynamicObject, PostParams};
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, TrainingJob};
+use trainyard_eventually::eventually_async;
 use trainyard_testkit::faults::{Faults, run_operator};
 use trainyard_testkit::load::{Player, Scope, Script};
 use trainyard_testkit::namespace;
 use trainyard_testkit::operator::in_process;
 
-use super::{PATIENCE, client, create, manifest, phase};
+use super::{client, create, manifest, phase};
 
 /// The definition says of such a port that it is a number or a name, and not how large a number. The program has no room for it.
 const NO_PORT: i64 = 1 << 32;
@@ -31,18 +30,14 @@ async fn create_malformed(objects: &Api<DynamicObject>, name: &str) {
 
 /// Waits until it is said of an object whether it is accepted.
 async fn accepted(objects: &Api<DynamicObject>, name: &str) -> Value {
-    loop {
+    eventually_async(&format!("{name} is told"), async || {
         let object = objects.get(name).await.unwrap();
         let conditions = object.data["status"]["conditions"].as_array();
-        let accepted = conditions
-            .into_iter()
-            .flatten()
-            .find(|condition| condition["type"] == "Accepted");
-        if let Some(accepted) = accepted {
-            return accepted.clone();
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        let mut conditions = conditions.into_iter().flatten();
+        let accepted = conditions.find(|condition| condition["type"] == "Accepted");
+        accepted.cloned().ok_or_else(|| object.data["status"].to_string())
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,8 +61,7 @@ async fn an_object_that_cannot_be_decoded_is_told_so_and_stalls_nobody() {
         .unwrap();
     phase(&client, &name, "good-1", JobPhase::Running).await.unwrap();
     for bad in ["bad-0", "bad-1"] {
-        let told = tokio::time::timeout(PATIENCE, accepted(&objects, bad)).await;
-        let told = told.unwrap_or_else(|_| panic!("{bad} is never told"));
+        let told = accepted(&objects, bad).await;
         assert_eq!(
             (&told["status"], &told["reason"]),
             (&json!("False"), &json!("Invalid"))

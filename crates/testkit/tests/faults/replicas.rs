@@ -1,14 +1,14 @@
 //! Several replicas of the operator, of which one leads.
 
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use kube::{Api, Client};
 use trainyard_api::JobPhase;
+use trainyard_eventually::eventually_async;
 use trainyard_testkit::load::{Player, Scope, Script};
 use trainyard_testkit::namespace;
 
-use super::{PATIENCE, client, create, manifest, phase, program};
+use super::{client, create, manifest, phase, program};
 
 /// An operator as a process of its own, with leader election.
 struct Replica(Child);
@@ -54,17 +54,14 @@ async fn holder(client: &Client, namespace: &str) -> Option<String> {
 }
 
 async fn wait_for_holder(client: &Client, namespace: &str, other_than: Option<&str>) -> String {
-    let start = std::time::Instant::now();
-    loop {
-        if let Some(holder) = holder(client, namespace)
-            .await
-            .filter(|holder| Some(holder.as_str()) != other_than)
-        {
-            return holder;
-        }
-        assert!(start.elapsed() < PATIENCE, "nobody leads");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually_async("another leads", async || {
+        let holder = holder(client, namespace).await;
+        let others = holder
+            .clone()
+            .filter(|holder| Some(holder.as_str()) != other_than);
+        others.ok_or_else(|| format!("{holder:?}"))
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -77,7 +74,7 @@ async fn a_leader_killed_between_two_pods_is_succeeded_and_the_pods_are_exactly_
     let _standby = Replica::start(&name);
     let player = Player::start(client.clone(), &Scope::namespace(&*name), Script::run());
     create(&client, &name, &manifest("j", 200, "", "")).await.unwrap();
-    player.until(PATIENCE, |counts| counts.seen >= 20).await.unwrap();
+    player.until(|counts| counts.seen >= 20).await.unwrap();
     leader.signal("-KILL");
     let seen = player.counts().seen;
     wait_for_holder(&client, &name, Some(&first)).await;
@@ -102,7 +99,7 @@ async fn a_leader_that_was_paused_for_longer_than_its_lease_writes_no_more() {
     let second = wait_for_holder(&client, &name, Some(&first)).await;
     player.fail(&name, "j-worker-0", 137).await.unwrap();
     leader.signal("-CONT");
-    player.until(PATIENCE, |counts| counts.seen >= 3).await.unwrap();
+    player.until(|counts| counts.seen >= 3).await.unwrap();
     let job = phase(&client, &name, "j", JobPhase::Running).await.unwrap();
     assert_eq!(
         job.status.unwrap().restarts.unwrap().failures,

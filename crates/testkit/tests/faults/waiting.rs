@@ -13,7 +13,7 @@ use trainyard_testkit::namespace;
 use trainyard_testkit::program::{Operator, Program};
 use trainyard_testkit::waiting::{self, Agents, Names};
 
-use super::{PATIENCE, client, create, phase, program};
+use super::{client, create, phase, program};
 
 const JOBS: usize = 6;
 const PODS: usize = 3;
@@ -70,7 +70,7 @@ impl<'a> Waiting<'a> {
             let manifest = waiting::job(job, PODS, true).to_string();
             create(client, namespace, &manifest).await.unwrap();
         }
-        let all_seen = player.until(PATIENCE, |counts| counts.seen == JOBS * PODS);
+        let all_seen = player.until(|counts| counts.seen == JOBS * PODS);
         all_seen.await.unwrap();
         let waiters = waiting::waiters(client, namespace, &jobs, PODS).await.unwrap();
         // The program is the agent where it is called by the agent's name.

@@ -13,11 +13,15 @@ mod t5_launchers;
 
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
+use trainyard_eventually::Wait;
 use trainyard_testkit::cluster::Cluster;
 use trainyard_testkit::images;
+
+/// The pause between two looks: each is a process of kubectl, which takes a tenth of a second of a core.
+const KUBECTL_INTERVAL: Duration = Duration::from_millis(250);
 
 const IMAGE: &str = "registry.example/trainyard:dev";
 
@@ -60,22 +64,22 @@ fn json(line: &str) -> Value {
 }
 
 fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
-    let start = Instant::now();
+    let mut wait = Wait::new(what);
     loop {
         match attempt() {
             Ok(value) => return value,
-            Err(last) => {
-                if start.elapsed() > Duration::from_mins(3) {
+            Err(seen) => {
+                if !wait.has_patience(seen) {
                     let logs = "logs -n trainyard-system deployment/trainyard-operator --all-pods --tail 40";
                     let logs = cluster().kubectl(&logs.split_whitespace().collect::<Vec<_>>(), None);
                     panic!(
-                        "{what}: {last}\noperator: {}",
+                        "{wait}\noperator: {}",
                         logs.unwrap_or_else(|error| error.to_string())
                     );
                 }
             }
         }
-        thread::sleep(Duration::from_millis(250));
+        thread::sleep(KUBECTL_INTERVAL);
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use trainyard_api::names;
 use trainyard_core::build::MAIN_CONTAINER;
+use trainyard_eventually::{eventually_async, within};
 use trainyard_local::api::{Api as Server, LogOptions, LogStream, NodeAccess, PodRef, Start};
 use trainyard_local::env::Environment;
 
@@ -21,7 +22,6 @@ use super::*;
 use crate::run::view::Item;
 
 const NODE: &str = "stage";
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Remembers what was shown.
 #[derive(Clone, Default)]
@@ -158,11 +158,10 @@ impl Stage {
     }
 
     async fn until(&self, what: &str, condition: impl AsyncFn() -> bool) {
-        let start = Instant::now();
-        while !condition().await {
-            assert!(start.elapsed() < PATIENCE, "{what}");
-            tokio::task::yield_now().await;
-        }
+        eventually_async(what, async || {
+            condition().await.then_some(()).ok_or_else(String::new)
+        })
+        .await;
     }
 
     /// The operator says something.
@@ -258,8 +257,8 @@ impl Stage {
     }
 
     async fn end(self) -> (Summary, Memory) {
-        let ended = tokio::time::timeout(PATIENCE, self.run).await;
-        (ended.expect("it ends").unwrap().unwrap(), self.shown)
+        let ended = within("it ends", self.run).await;
+        (ended.unwrap().unwrap(), self.shown)
     }
 }
 

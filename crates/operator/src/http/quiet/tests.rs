@@ -13,7 +13,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::*;
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = trainyard_eventually::HANG_LIMIT;
 
 fn configs(version: &'static SupportedProtocolVersion) -> (Arc<ServerConfig>, TlsConnector) {
     let CertifiedKey { cert, signing_key } =

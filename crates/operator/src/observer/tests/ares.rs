@@ -139,7 +139,7 @@ async fn it_is_served_without_tls_and_a_connection_ends_with_its_answer() {
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut said = String::new();
-        let end = timeout(Duration::from_secs(20), stream.read_to_string(&mut said));
+        let end = timeout(HANG_LIMIT, stream.read_to_string(&mut said));
         end.await.expect("the server ends the connection").unwrap();
         said
     };

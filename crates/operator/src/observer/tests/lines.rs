@@ -100,7 +100,7 @@ async fn who_asks_for_it_gets_nothing_but_lines_and_a_goodbye() {
     served.world.pod("a", "worker-1", "Running", 21);
     let mut rest = String::new();
     // An end without goodbye would be an error.
-    timeout(Duration::from_secs(30), stream.read_to_string(&mut rest))
+    timeout(HANG_LIMIT, stream.read_to_string(&mut rest))
         .await
         .unwrap()
         .unwrap();
@@ -166,7 +166,7 @@ async fn who_is_not_known_is_refused_at_once_and_does_not_stay() {
         stream.write_all(said.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         // The server may close before all was read.
-        let ended = timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await;
+        let ended = timeout(HANG_LIMIT, stream.read_to_end(&mut answer)).await;
         assert!(ended.is_ok(), "{said}: it stays");
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
@@ -198,7 +198,7 @@ async fn strangers_make_room_for_agents() {
         }
         agents
     };
-    let agents = timeout(Duration::from_secs(20), agents).await;
+    let agents = timeout(HANG_LIMIT, agents).await;
     assert_eq!(agents.map(|agents| agents.len()), Ok(2));
     drop(strangers);
 }

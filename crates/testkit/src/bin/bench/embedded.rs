@@ -148,7 +148,7 @@ pub async fn convergence(size: Size) -> Result<f64> {
     let shutdown = CancellationToken::new();
     let operator = tokio::spawn(engine.run(shutdown.clone()));
     let player = Player::start(client.clone(), &Scope::namespace(NAMESPACE), Script::run());
-    player.listed(LIMIT).await?;
+    player.listed().await?;
     let jobs = Jobs::watch(&client, NAMESPACE);
     let manifests = size.manifests("j");
     let begun = Instant::now();

@@ -140,11 +140,11 @@ impl Bench {
         let player = Player::start(self.client.clone(), &Scope::namespace(&namespace), self.script());
         let pods = size.total();
         let manifests = bare_pods(&namespace, &size.manifests("j"))?;
-        player.listed(LIMIT).await?;
+        player.listed().await?;
         let before = self.others.spent();
         let begun = Instant::now();
         create_all(&self.client, &pods_path(&namespace), manifests).await?;
-        player.until(LIMIT, |counts| counts.started == pods).await?;
+        player.until(|counts| counts.started == pods).await?;
         let seconds = begun.elapsed().as_secs_f64();
         let others = self.others.spent() - before;
         drop(player);
@@ -161,7 +161,7 @@ impl Bench {
         let namespace = self.namespace().await?;
         let player = Player::start(self.client.clone(), &Scope::namespace(&namespace), script);
         let jobs = Jobs::watch(&self.client, &namespace);
-        player.listed(LIMIT).await?;
+        player.listed().await?;
         Ok(Place {
             namespace,
             player,
@@ -258,7 +258,7 @@ impl Place {
             let now = self.player.pod(&self.namespace, pod)?;
             (now.uid != before.uid).then_some(now.seen)
         };
-        self.player.until(LIMIT, |_| replaced().is_some()).await?;
+        self.player.until(|_| replaced().is_some()).await?;
         let seen = replaced().context("no replacement")?;
         Ok(seen.saturating_duration_since(failed).as_secs_f64() * 1000.0)
     }

@@ -8,10 +8,19 @@ fn hook(name: &str, script: &str) -> Value {
     json!({"lifecycle": {name: {"exec": {"command": ["sh", "-c", script]}}}})
 }
 
+/// Has a container with [`LONG`] be ready only when it will notice that it is asked to end. Before that nothing happens
+/// when it is asked, since it is the first process of its container.
+fn ready_when_trapped(container: Value) -> Value {
+    let probe = json!({"exec": {"command": ["test", "-e", "/tmp/trapped"]}, "periodSeconds": 1});
+    with(container, &json!({"readinessProbe": probe}))
+}
+
 pub(super) fn pods() -> Vec<Small> {
     let deleted = Until::Deleted(&Until::Ready);
     let after = |script: &str, hooked: &str| with(main(script), &hook("postStart", hooked));
     let before = |script: &str, hooked: &str| with(main(script), &hook("preStop", hooked));
+    let long = || ready_when_trapped(main(LONG));
+    let long_before = |hooked: &str| ready_when_trapped(before(LONG, hooked));
     vec![
         pod("after-start", after(LONG, "true")).until(Until::Ready),
         pod(
@@ -29,9 +38,9 @@ pub(super) fn pods() -> Vec<Small> {
             &json!({"restartPolicy": "Always"}),
         )
         .until(Until::Waits("CrashLoopBackOff")),
-        pod("before-stop", before(LONG, &format!("echo bye {TELL}"))).until(deleted),
-        pod("before-stop-fails", before(LONG, "exit 1")).until(deleted),
-        pod("before-stop-is-too-slow", before(LONG, "sleep 100")).until(deleted),
+        pod("before-stop", long_before(&format!("echo bye {TELL}"))).until(deleted),
+        pod("before-stop-fails", long_before("exit 1")).until(deleted),
+        pod("before-stop-is-too-slow", long_before("sleep 100")).until(deleted),
         pod(
             "before-stop-not-at-its-own-end",
             before("sleep 1", &format!("echo bye {TELL}")),
@@ -39,20 +48,19 @@ pub(super) fn pods() -> Vec<Small> {
         pod(
             "before-stop-sleeps",
             with(
-                main(LONG),
+                long(),
                 &json!({"lifecycle": {"preStop": {"sleep": {"seconds": 1}}}}),
             ),
         )
         .until(deleted),
-        pod("deleted", main(LONG)).until(deleted),
-        pod("deleted-fails", main("trap 'exit 3' TERM; sleep 1000 & wait")).until(deleted),
-        pod("deleted-by-force", main(STUBBORN)).until(deleted),
-        pod_with(
-            "deleted-for-ever",
-            main(LONG),
-            &json!({"restartPolicy": "Always"}),
+        pod("deleted", long()).until(deleted),
+        pod(
+            "deleted-fails",
+            ready_when_trapped(main(&LONG.replace("exit 0", "exit 3"))),
         )
         .until(deleted),
+        pod("deleted-by-force", main(STUBBORN)).until(deleted),
+        pod_with("deleted-for-ever", long(), &json!({"restartPolicy": "Always"})).until(deleted),
         pod_with(
             "deleted-while-restarting",
             main("exit 1"),
@@ -61,7 +69,7 @@ pub(super) fn pods() -> Vec<Small> {
         .until(Until::Deleted(&Until::Waits("CrashLoopBackOff"))),
         pod_with(
             "deleted-with-sidecar",
-            main(LONG),
+            long(),
             &json!({"initContainers": [with(named("side", LONG), &json!({"restartPolicy": "Always"}))]}),
         )
         .until(deleted),

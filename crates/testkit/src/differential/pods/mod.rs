@@ -60,7 +60,7 @@ impl Small {
 const TELL: &str = "> /dev/termination-log";
 
 /// A script that runs until it is asked to end.
-const LONG: &str = "trap 'exit 0' TERM; sleep 1000 & wait";
+const LONG: &str = "trap 'exit 0' TERM; touch /tmp/trapped; sleep 1000 & wait";
 
 /// A script that does not end when it is asked to.
 const STUBBORN: &str = "trap '' TERM; sleep 1000; true";

@@ -129,7 +129,7 @@ async fn create(bench: &Bench, place: &Place, size: Size, prefix: &str, waits: b
     let manifests = jobs.iter().map(|job| waiting::job(job, size.pods, waits));
     let all = place.player.counts().seen + size.total();
     create_all(&bench.client, &jobs_path(&place.namespace), manifests.collect()).await?;
-    place.player.until(LIMIT, |counts| counts.seen == all).await?;
+    place.player.until(|counts| counts.seen == all).await?;
     Ok(jobs)
 }
 

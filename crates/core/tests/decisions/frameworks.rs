@@ -1,0 +1,144 @@
+//! Which jobs a framework accepts, and what it says of the others.
+
+use rstest::rstest;
+use trainyard_api::TrainingJob;
+use trainyard_core::{admission, frameworks};
+
+use crate::jobs::yaml;
+
+fn pytorch(options: &str, roles: &str) -> TrainingJob {
+    yaml(&format!(
+        "metadata: {{name: ddp}}\nspec:\n  framework: {{name: pytorch, pytorch: {{{options}}}}}\n  roles:\n{roles}"
+    ))
+}
+
+const WORKERS: &str =
+    "  - {name: worker, replicas: 2, template: {spec: {containers: [{name: train, image: example/ddp}]}}}\n";
+
+fn errors(job: &TrainingJob) -> Vec<String> {
+    admission::validate(None, job)
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+#[test]
+fn an_unknown_framework_is_rejected_with_those_there_are() {
+    let mut job = pytorch("", WORKERS);
+    job.spec.framework.pytorch = None;
+    job.spec.framework.name = "tensorflow".to_owned();
+    let said = "spec.framework.name: there is no framework \"tensorflow\": use one of pytorch, mpi, horovod, deepspeed, custom";
+    assert_eq!(errors(&job), [said]);
+    assert!(frameworks::find("tensorflow").is_none());
+}
+
+#[rstest]
+#[case("MASTER_ADDR")]
+#[case("MASTER_PORT")]
+#[case("WORLD_SIZE")]
+#[case("RANK")]
+#[case("PET_MASTER_ADDR")]
+#[case("PET_MASTER_PORT")]
+#[case("PET_NODE_RANK")]
+#[case("PET_NNODES")]
+fn env_that_would_break_rendezvous_is_rejected(#[case] name: &str) {
+    let env = format!("env: [{{name: A, value: b}}, {{name: {name}, value: x}}]");
+    let roles = format!(
+        "  - {{name: worker, template: {{spec: {{initContainers: [{{name: i, image: x, {env}}}], containers: \
+         [{{name: t, image: x}}, {{name: u, image: x, {env}}}]}}}}}}\n"
+    );
+    let said = format!(
+        "{name} is set by the operator for pytorch; another value would keep the pods from finding each other: \
+         remove it"
+    );
+    let at = |list: &str| format!("spec.roles[0].template.spec.{list}.env[1].name: {said}");
+    assert_eq!(
+        errors(&pytorch("", &roles)),
+        [at("containers[1]"), at("initContainers[0]")]
+    );
+}
+
+#[test]
+fn custom_reserves_nothing() {
+    let job = yaml(
+        "{metadata: {name: c}, spec: {framework: {name: custom}, roles: [{name: a, template: {spec: {containers: \
+         [{name: m, image: x, env: [{name: MASTER_ADDR, value: x}, {name: INDEX, value: mine}]}]}}}]}}",
+    );
+    assert_eq!(errors(&job), [""; 0]);
+}
+
+#[test]
+fn pytorch_knows_its_roles() {
+    let chief = "  - {name: chief, template: {spec: {containers: [{name: t, image: x}]}}}\n";
+    let said = "spec.roles[0].name: pytorch has no role \"chief\": use master or worker";
+    assert_eq!(errors(&pytorch("", chief)), [said]);
+    let two = "  - {name: master, replicas: 2, template: {spec: {containers: [{name: t, image: x}]}}}\n";
+    let said = "spec.roles[0].replicas: pytorch jobs have at most 1 \"master\" pod: set replicas to 1";
+    assert_eq!(errors(&pytorch("", two)), [said]);
+}
+
+#[rstest]
+#[case(
+    "procsPerNode: 0",
+    "procsPerNode: 0 processes can't train: give at least 1, or leave it out"
+)]
+#[case(
+    "port: 0",
+    "port: 0 is no port: give a number from 1 to 65535, or leave it out"
+)]
+#[case(
+    "port: 65536",
+    "port: 65536 is no port: give a number from 1 to 65535, or leave it out"
+)]
+fn options_of_pytorch_are_checked(#[case] options: &str, #[case] said: &str) {
+    assert_eq!(
+        errors(&pytorch(options, WORKERS)),
+        [format!("spec.framework.pytorch.{said}")]
+    );
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once() {
+    let mut job = pytorch(
+        "port: 0",
+        "  - {name: chief, replicas: 0, template: {spec: {containers: []}}}\n",
+    );
+    job.metadata.name = Some("Bad_Name".to_owned());
+    let paths: Vec<String> = admission::validate(None, &job)
+        .into_iter()
+        .map(|error| error.path)
+        .collect();
+    let expected = [
+        "metadata.name",
+        "spec.roles[0].replicas",
+        "spec.roles[0].template.spec.containers",
+        "spec.roles[0].name",
+        "spec.framework.pytorch.port",
+    ];
+    assert_eq!(paths, expected);
+}
+
+#[test]
+fn the_default_restart_policy_is_the_frameworks() {
+    let policy = |mut job: TrainingJob| {
+        admission::default(&mut job);
+        job.spec.roles[0].restart_policy.unwrap()
+    };
+    assert_eq!(
+        policy(pytorch("", WORKERS)),
+        trainyard_api::RestartPolicy::OnFailure
+    );
+    assert_eq!(
+        policy(crate::jobs::custom(&[("a", 1)])),
+        trainyard_api::RestartPolicy::Never
+    );
+}
+
+#[test]
+fn every_framework_has_its_own_name() {
+    let names: Vec<&str> = frameworks::FRAMEWORKS
+        .iter()
+        .map(|framework| framework.name())
+        .collect();
+    assert_eq!(names, ["pytorch", "mpi", "horovod", "deepspeed", "custom"]);
+}

@@ -1,0 +1,21 @@
+//! The embedded API server, asked as clients of Kubernetes ask.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests are tests, which clippy.toml lets unwrap"
+)]
+
+mod custom;
+mod door;
+mod events;
+mod exec;
+mod kinds;
+mod objects;
+mod operator;
+mod pods;
+mod removal;
+mod support;
+mod tokens;
+mod watch;

@@ -1,0 +1,146 @@
+//! A node that is lost.
+//!
+//! In a file of its own, since test programs run one after the other and nobody else should lose a node.
+
+use serde_json::{Value, json};
+use trainyard_testkit::cluster::Cluster;
+use trainyard_testkit::lab::{Lab, Role, Scenarios, job};
+use trainyard_testkit::scenarios;
+
+pub const SCENARIOS: Scenarios = scenarios!(
+    "nodes",
+    &[],
+    [what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_for,]
+);
+
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
+
+/// A node without its kubelet, which comes back also when the test fails.
+struct Lost<'a> {
+    cluster: &'a Cluster,
+    node: &'a str,
+}
+
+impl<'a> Lost<'a> {
+    fn node(cluster: &'a Cluster, node: &'a str) -> Self {
+        cluster.kill_kubelet(node).unwrap();
+        Self { cluster, node }
+    }
+
+    fn declare_out_of_service(&self) {
+        let taint = format!("{OUT_OF_SERVICE}=lost:NoExecute");
+        self.cluster
+            .kubectl(&["taint", "node", self.node, &taint], None)
+            .unwrap();
+    }
+}
+
+impl Drop for Lost<'_> {
+    fn drop(&mut self) {
+        let taint = format!("{OUT_OF_SERVICE}-");
+        let _ = self.cluster.kubectl(&["taint", "node", self.node, &taint], None);
+        if let Err(error) = self.cluster.start_kubelet(self.node) {
+            eprintln!("{} stays lost: {error:#}", self.node);
+        }
+    }
+}
+
+/// The pod, once it runs as somebody wants it.
+fn running(lab: &Lab, pod: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    lab.until(&format!("{pod} runs"), || {
+        let found = lab.try_get(&format!("pod {pod}"))?;
+        if found["status"]["phase"] == "Running" && wanted(&found) {
+            Ok(found)
+        } else {
+            Err(format!(
+                "{} {}",
+                found["spec"]["nodeName"], found["status"]["phase"]
+            ))
+        }
+    })
+}
+
+fn what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_for() {
+    let (lab, _operator) = Lab::with_operator("lost");
+    let nodes = lab.cluster().state().nodes.clone();
+    let [.., second] = nodes.as_slice() else {
+        unreachable!("a lab has nodes")
+    };
+    let node = second.name.as_str();
+    let role = |name, more| Role {
+        name,
+        replicas: 1,
+        script: "sleep 600",
+        more,
+    };
+    let roles = [
+        role(
+            "mover",
+            r#"{"nodeDownPolicy": "Fail", "restartPolicy": "OnFailure"}"#,
+        ),
+        role("stayer", r#"{"nodeDownPolicy": "Wait"}"#),
+    ];
+    let mut manifest: Value = serde_json::from_str(&job("exposed", "custom", &roles, "")).unwrap();
+    for role in manifest["spec"]["roles"].as_array_mut().unwrap() {
+        // Rather there than elsewhere, so that a replacement may go elsewhere.
+        role["template"]["spec"]["affinity"] = json!({"nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{
+                "weight": 100,
+                "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
+            }],
+        }});
+        // Else the cluster itself removes the pods of a lost node after a while.
+        role["template"]["spec"]["tolerations"] = json!([{"operator": "Exists", "effect": "NoExecute"}]);
+    }
+    lab.apply(&manifest.to_string()).unwrap();
+    lab.phase("exposed", "Running");
+    let there = |pod: &Value| pod["spec"]["nodeName"] == node;
+    let mover = running(&lab, "exposed-mover-0", there);
+    let stayer = running(&lab, "exposed-stayer-0", there);
+
+    let lost = Lost::node(lab.cluster(), node);
+    lab.until("the job says what it waits for", || {
+        let job = lab.get("tj exposed");
+        let going = lab.get("pod exposed-mover-0")["metadata"]["deletionTimestamp"].is_string();
+        if job["status"]["phase"] == "Restarting" && going {
+            Ok(())
+        } else {
+            Err(format!("{:#}", job["status"]))
+        }
+    });
+    let same = |name: &str, before: &Value| {
+        let now = lab.get(&format!("pod {name}"));
+        now["metadata"]["uid"] == before["metadata"]["uid"]
+    };
+    assert!(
+        same("exposed-mover-0", &mover),
+        "its processes may still run there, so there is no second one"
+    );
+    lab.until("nothing new is sent there", || {
+        let taints = &lab.get(&format!("node {node}"))["spec"]["taints"];
+        let closed = |taint: &Value| taint["effect"] == "NoSchedule";
+        let closed = taints.as_array().is_some_and(|taints| taints.iter().any(closed));
+        closed.then_some(()).ok_or_else(|| taints.to_string())
+    });
+    // The administrator says that they do not. `kubectl taint` writes the whole list of taints, as it read it: before the
+    // cluster has closed the node, that would open it again for a moment, and the replacement would go there.
+    lost.declare_out_of_service();
+    let replacement = running(&lab, "exposed-mover-0", |pod| {
+        pod["metadata"]["uid"] != mover["metadata"]["uid"]
+    });
+    assert_ne!(replacement["spec"]["nodeName"], node);
+    assert!(same("exposed-stayer-0", &stayer));
+
+    drop(lost);
+    lab.until("the job runs again", || {
+        let job = lab.get("tj exposed");
+        if job["status"]["phase"] == "Running" && job["status"]["ready"] == "2/2" {
+            Ok(())
+        } else {
+            Err(format!("{:#}", job["status"]))
+        }
+    });
+    assert!(same("exposed-stayer-0", &stayer));
+    let restarts = &lab.get("tj exposed")["status"]["restarts"];
+    assert_eq!(restarts["disruptions"], 1, "{restarts:#}");
+}
