@@ -17,7 +17,7 @@ export PATH := $(TRAINYARD_CACHE)/tools/bin:$(TRAINYARD_CACHE)/tools/go/bin:$(HO
 TRAINYARD = $(CARGO_TARGET_DIR)/debug/trainyard
 # What `trainyard_api::crd::TRAINING_JOB` is.
 DEFINITION = crates/api/src/crd/training_job.json
-SUITES := lint unit faults differential embedded cluster install
+SUITES := lint unit apiserver embedded cluster install
 # How many cases of every property are explored; 20000 take some minutes.
 CASES ?= 20000
 
@@ -30,11 +30,11 @@ run: build ## Train examples/quickstart on this machine, without a cluster
 ##@ Test
 
 .PHONY: test
-test: ## All suites; ends with a count of tests
+test: ## All suites; ends with a report and a count of tests
 	@hack/test $(SUITES)
 
 .PHONY: $(SUITES:%=test-%)
-$(SUITES:%=test-%): test-%: ## One suite alone: lint, unit, faults, differential, embedded, cluster, install
+$(SUITES:%=test-%): test-%: ## One suite alone: lint, unit, apiserver, embedded, cluster, install
 	@hack/test $*
 
 .PHONY: lint

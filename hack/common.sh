@@ -14,6 +14,10 @@ export TRAINYARD_CACHE CARGO_TARGET_DIR PATH
 # The target of static binaries.
 musl=$(uname -m)-unknown-linux-musl
 
+# What hack/prepare builds for suites: what cargo says of the tests, the agent, and the operator's image.
+# shellcheck disable=SC2034
+built=$root/target/tests agent=$CARGO_TARGET_DIR/$musl/agent/trainyard-agent image=$CARGO_TARGET_DIR/trainyard-image.tar
+
 say() { echo "==> $*" >&2; }
 
 die() {
