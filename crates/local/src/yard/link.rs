@@ -16,6 +16,10 @@ pub const POD_PREFIX: u8 = 16;
 /// The network that cluster addresses of Services are from.
 pub const SERVICES: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 96, 0, 0), 16);
 
+/// A bridge that is given none has the least of its ports', which changes when pods come and go, while other pods go on
+/// sending to the one before. This is [`GATEWAY`] as an address that is administered locally.
+const BRIDGE_ADDRESS: [u8; 6] = [0x02, 0, 10, 88, 0, 1];
+
 // Numbers are chosen, so that a link needs not be looked up after it was made. Kernels may put links of their own into
 // a new namespace; those have low numbers.
 const LOOPBACK: u32 = 1;
@@ -34,7 +38,11 @@ impl Bridge {
     pub async fn make() -> Result<Self, Error> {
         let handle = connect()?;
         set_up(&handle, LOOPBACK).await?;
-        let bridge = LinkBridge::new("yard").index(BRIDGE).up().build();
+        let bridge = LinkBridge::new("yard")
+            .index(BRIDGE)
+            .address(BRIDGE_ADDRESS.to_vec())
+            .up()
+            .build();
         handle.link().add(bridge).execute().await.map_err(network)?;
         let address = handle.address().add(BRIDGE, GATEWAY.into(), POD_PREFIX);
         address.execute().await.map_err(network)?;

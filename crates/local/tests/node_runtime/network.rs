@@ -1,13 +1,31 @@
 //! How pods reach each other and the machine.
 
+use std::process::Command;
+
 use trainyard_local::yard::Network;
 
 use super::{Node, said, wait_for};
+
+/// That of the yard's address.
+const BRIDGE_ADDRESS: &str = "02:00:0a:58:00:01";
 
 impl Node {
     pub(super) async fn network(&self) {
         let (one, two) = (self.sandbox("one").await, self.sandbox("two").await);
         assert_ne!(one.address(), two.address());
+        // Pods keep the address of the bridge in mind. One that came from its ports would change with them, and pods would
+        // not reach the yard until they had forgotten it, half a minute later.
+        let bridge = || {
+            let link = Command::new("ip").args(["-o", "link", "show", "yard"]).output();
+            let link = String::from_utf8(link.unwrap().stdout).unwrap();
+            let words: Vec<&str> = link.split_whitespace().collect();
+            let place = words.iter().position(|word| *word == "link/ether").unwrap();
+            words[place + 1].to_owned()
+        };
+        let before = bridge();
+        let more = [self.sandbox("three").await, self.sandbox("four").await];
+        assert_eq!((&*before, &*bridge()), (BRIDGE_ADDRESS, BRIDGE_ADDRESS));
+        drop(more);
         let listen = "import socket; s=socket.create_server(('', 29500)); print('ready', flush=True); c,a=s.accept(); print(a[0], c.recv(9).decode(), flush=True)";
         let server = one
             .start(self.container(&["/usr/bin/python3", "-c", listen]))
