@@ -169,6 +169,7 @@ mod tests {
     use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
     use rustls::pki_types::ServerName;
     use rustls::{ClientConnection, StreamOwned};
+    use trainyard_eventually::HANG_LIMIT;
 
     use crate::shell::frame::{Decoder, Frame};
     use crate::shell::identity::Identity;
@@ -178,8 +179,6 @@ mod tests {
 
     /// Longer than any test takes: nobody is refused for want of time.
     const NEVER: Duration = Duration::from_hours(1);
-    /// Longer than an answer takes, also on a busy machine.
-    const LONG: Duration = Duration::from_mins(1);
 
     fn write_identity(directory: &Path) {
         let mut params = CertificateParams::new(vec![]).unwrap();
@@ -234,7 +233,7 @@ mod tests {
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         let tcp = TcpStream::connect(address).unwrap();
-        tcp.set_read_timeout(Some(LONG)).unwrap();
+        tcp.set_read_timeout(Some(HANG_LIMIT)).unwrap();
         let name = ServerName::try_from("trainyard.job").unwrap();
         let session = ClientConnection::new(identity().client().unwrap(), name).unwrap();
         let greeting = first_frame(&mut StreamOwned::new(session, tcp));
