@@ -41,8 +41,8 @@ $(SUITES:%=test-%): test-%: ## One suite alone: lint, unit, apiserver, embedded,
 lint: test-lint ## Format, clippy, licences of dependencies, documentation
 
 .PHONY: explore
-explore: ## For nightly runs: properties of core on new cases (CASES=20000, SEED=number replays)
-	@hack/explore "$(CASES)" "$(SEED)"
+explore: ## For nightly runs: properties of core on new cases (CASES=20000, SEED=number replays, ONLY=counts)
+	@hack/explore "$(CASES)" "$(SEED)" "$(ONLY)"
 
 .PHONY: bench
 bench: ## Measure against a real API server; results in bench/results

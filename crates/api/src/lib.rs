@@ -31,8 +31,8 @@ pub use job::{
 pub use launchers::{DeepspeedOptions, HorovodController, HorovodOptions};
 pub use reason::{ConditionType, Reason};
 pub use status::{
-    AcceptedRole, AcceptedRules, Fingerprint, JobPhase, Progress, Replacement, RestartCause, RestartRecord,
-    Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
+    AcceptedRole, AcceptedRules, EndedPods, Fingerprint, Incident, JobPhase, Progress, Replacement,
+    RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
 };
 pub use validate::{FieldError, validate};
 

@@ -77,6 +77,8 @@ reasons! {
     Scaling,
     /// A pod was made from another template.
     TemplateChanged,
+    /// The user suspended the job, and its pods are being removed.
+    Suspending,
     /// The user suspended the job.
     Suspended,
     /// The user resumed the job.

@@ -168,7 +168,9 @@ pub enum JobPhase {
     Restarting,
     /// Fewer pods run than the job needs at least.
     Paused,
-    /// The user has suspended the job.
+    /// The user has suspended the job, and its pods are being removed.
+    Suspending,
+    /// The user has suspended the job, and it holds no pods.
     Suspended,
     /// The job ended well. Final.
     Succeeded,
@@ -178,13 +180,14 @@ pub enum JobPhase {
 
 impl JobPhase {
     /// Every phase, in the order of a job's life.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Pending,
         Self::Starting,
         Self::Running,
         Self::Scaling,
         Self::Restarting,
         Self::Paused,
+        Self::Suspending,
         Self::Suspended,
         Self::Succeeded,
         Self::Failed,
@@ -193,6 +196,11 @@ impl JobPhase {
     /// Whether the phase is final.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
+    }
+
+    /// Whether the job has been suspended, be its pods gone or not.
+    pub const fn is_suspended(self) -> bool {
+        matches!(self, Self::Suspending | Self::Suspended)
     }
 
     /// The word used in the API.
@@ -204,6 +212,7 @@ impl JobPhase {
             Self::Scaling => "Scaling",
             Self::Restarting => "Restarting",
             Self::Paused => "Paused",
+            Self::Suspending => "Suspending",
             Self::Suspended => "Suspended",
             Self::Succeeded => "Succeeded",
             Self::Failed => "Failed",
@@ -287,10 +296,10 @@ pub struct RoleStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restarts {
-    /// How many pods were replaced because they failed; `backoffLimit` bounds it.
+    /// How many failures were forgiven; `backoffLimit` bounds it. Pods that train as one and ended because of it do not count again.
     #[serde(default)]
     pub failures: i32,
-    /// How many pods were replaced because they were evicted, removed or lost with their node.
+    /// How many times pods were evicted, removed or lost with their node. Those that ended because of it do not count again.
     #[serde(default)]
     pub disruptions: i32,
     /// The latest replacements, newest last.
@@ -303,6 +312,39 @@ pub struct Restarts {
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["pod".into()]))]
     pub replacing: Vec<Replacement>,
+    /// The latest failure, disruption or update, as long as ends of other pods may be what came of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incident: Option<Incident>,
+}
+
+/// The end of a pod, and those that came of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Incident {
+    /// The pod that ended first.
+    #[schemars(length(max = 63))]
+    pub pod: String,
+    /// What ended it. All that came of it is counted as this.
+    pub cause: RestartCause,
+    /// When the latest of its pods ended. What ends more than 10 s later is an incident of its own.
+    pub last_time: Time,
+    /// The pods that have ended in it. When all have that train together, it is over.
+    #[serde(default)]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["role".into()]))]
+    pub ended: Vec<EndedPods>,
+}
+
+/// Pods of one role that have ended.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EndedPods {
+    /// The role's name.
+    #[schemars(length(max = 32))]
+    pub role: String,
+    /// Their indices, such as "0-3,7".
+    #[schemars(length(max = 65536))]
+    pub indices: String,
 }
 
 /// What ended a pod that was replaced.
@@ -335,6 +377,14 @@ pub struct RestartRecord {
     /// Why, in one word.
     #[schemars(length(max = 128))]
     pub reason: String,
+    /// How many other pods ended because of it, and were replaced with it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub consequences: i32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
+fn is_zero(number: &i32) -> bool {
+    *number == 0
 }
 
 /// A pod whose end has been counted and whose replacement does not exist yet.
@@ -351,6 +401,9 @@ pub struct Replacement {
     /// The replacement is not created earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
+    /// Whether it was counted when it was asked to go, and may have run on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
 }
 
 /// What made a job fail.

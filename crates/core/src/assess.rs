@@ -10,6 +10,7 @@ use trainyard_api::{
 use crate::agent;
 use crate::deduce::Tally;
 use crate::depends;
+use crate::incident;
 use crate::indices;
 use crate::job::{Job, Role};
 use crate::plan::{Action, PodKey};
@@ -25,22 +26,60 @@ pub(crate) struct Ended<'a> {
     /// `None`: the pod was found missing.
     pub row: Option<&'a PodRow>,
     pub end: End,
+    /// It is gone; the row, if there is one, is what was last seen of it.
+    pub is_gone: bool,
 }
 
-impl Ended<'_> {
+impl<'a> Ended<'a> {
     pub(crate) fn missing(key: PodKey) -> Self {
         Self {
             key,
             row: None,
             end: End::Disruption,
+            is_gone: true,
         }
     }
+
+    pub(crate) fn present(key: PodKey, row: &'a PodRow, end: End) -> Self {
+        Self {
+            key,
+            row: Some(row),
+            end,
+            is_gone: false,
+        }
+    }
+
+    /// When it ended, or was asked to, as far as that is known.
+    pub(crate) fn time(&self) -> Option<Timestamp> {
+        let end = self.row?.end.as_deref()?;
+        match self.end {
+            End::Disruption => end.asked_at.or(end.finished_at),
+            _ => end.finished_at,
+        }
+    }
+
+    /// Whether it may still run, though it counts as ended.
+    pub(crate) fn is_leaving(&self) -> bool {
+        !self.is_gone && self.row.is_some_and(PodRow::may_run)
+    }
+}
+
+/// An end that is forgiven and is to be counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Uncounted<'a> {
+    pub ended: Ended<'a>,
+    /// What it is counted as.
+    pub cause: RestartCause,
+    /// It is what came of the end of another pod, and costs nothing more.
+    pub follows: bool,
 }
 
 /// One role, looked at.
 #[derive(Debug, Default)]
 pub(crate) struct RoleAssessment<'a> {
     pub tally: Tally,
+    /// It had ended before, and what becomes of its pods means nothing.
+    pub has_ended: bool,
     /// Indices whose work is done.
     pub done: BTreeSet<i32>,
     /// How often each pod was replaced since the job was last calm.
@@ -68,7 +107,7 @@ pub(crate) struct RoleAssessment<'a> {
 pub(crate) struct Assessment<'a> {
     pub roles: Vec<RoleAssessment<'a>>,
     /// Ends that are forgiven and not counted yet.
-    pub uncounted: Vec<(Ended<'a>, RestartCause)>,
+    pub uncounted: Vec<Uncounted<'a>>,
     /// Replacements that are still awaited; the others exist.
     pub replacing: Vec<Replacement>,
     /// What can be done now.
@@ -77,6 +116,8 @@ pub(crate) struct Assessment<'a> {
     pub given_up: Vec<Action>,
     /// When the next replacement is due.
     pub next: Option<Timestamp>,
+    /// Pods whose end stands, and is what came of one that was counted before or is forgiven.
+    pub followers: BTreeSet<PodKey>,
 }
 
 /// Whether the job goes on, or its pods are given up because a name it needs is taken, or because those that would be made now
@@ -103,16 +144,15 @@ pub(crate) fn assess<'a>(
         .filter_map(|row| job.key(&row.name).map(|key| (key, row)))
         .collect();
     // What a former run did, or a start that was given up, does not count for this one.
-    let afresh = view
-        .job
-        .status
-        .as_ref()
-        .is_some_and(|status| status.phase == Some(JobPhase::Suspended) || given_up(status).is_some());
-    let departed: HashMap<&str, &str> = view
+    let afresh =
+        view.job.status.as_ref().is_some_and(|status| {
+            status.phase.is_some_and(JobPhase::is_suspended) || given_up(status).is_some()
+        });
+    let departed: HashMap<&str, &'a PodRow> = view
         .departed
         .iter()
         .filter(|_| !afresh)
-        .map(|pod| (&*pod.name, &*pod.uid))
+        .map(|row| (&*row.name, row))
         .collect();
     let none = Restarts::default();
     let restarts = prior.restarts.as_ref().unwrap_or(&none);
@@ -147,6 +187,7 @@ pub(crate) fn assess<'a>(
             this: RoleAssessment::default(),
         };
         look.this.tally.replicas = role.replicas;
+        look.this.has_ended = look.was.is_terminal();
         look.this.replaced = replacements::of_role(job, position, before, recent);
         if role.restart_policy != RestartPolicy::Always {
             let written = before
@@ -167,6 +208,7 @@ pub(crate) fn assess<'a>(
         let this = look.this;
         all.roles.push(this);
     }
+    incident::trace(job, restarts, view.now, &mut all);
     if attempt != Attempt::GoesOn {
         // Also those that are too many, or whose end is counted: as long as one is there, none is made.
         let runs = view.pods.iter().filter(|row| row.may_run());
@@ -186,7 +228,7 @@ struct Look<'a, 'b> {
     /// How many pods the role had when the job's spec was last accepted: those from here on have not been counted on yet.
     size: i32,
     counted: &'b HashMap<&'b str, &'b Replacement>,
-    departed: &'b HashMap<&'b str, &'b str>,
+    departed: &'b HashMap<&'b str, &'a PodRow>,
     all: &'b mut Assessment<'a>,
     this: RoleAssessment<'a>,
 }
@@ -196,16 +238,25 @@ impl<'a> Look<'a, '_> {
         self.was == RolePhase::Running
     }
 
-    /// Whether a pod that is gone has done its work: it was seen to succeed, and its end was not counted as another.
-    fn departed_done(&self, key: PodKey) -> bool {
+    /// A pod that is gone and was seen to end, which is not counted yet.
+    fn departed(&self, key: PodKey) -> Option<Ended<'a>> {
         let name = self.job.pod_name(key);
-        let uid = self.departed.get(&*name).copied();
-        let counted = self.counted.get(&*name).map(|entry| &*entry.uid);
-        uid.is_some_and(|uid| counted != Some(uid)) && self.role.restart_policy != RestartPolicy::Always
+        let row = *self.departed.get(&*name)?;
+        let is_counted = self
+            .counted
+            .get(&*name)
+            .is_some_and(|entry| *entry.uid == *row.uid);
+        let end = restart::end(row, NodeState::Up, self.role.node_down_policy).filter(|_| !is_counted)?;
+        Some(Ended {
+            is_gone: true,
+            ..Ended::present(key, row, end)
+        })
     }
 
     fn absent(&mut self, key: PodKey) {
-        if !self.departed.is_empty() && self.departed_done(key) {
+        let departed = (!self.departed.is_empty()).then(|| self.departed(key)).flatten();
+        let succeeded = departed.is_some_and(|ended| ended.end == End::Success);
+        if succeeded && self.role.restart_policy != RestartPolicy::Always {
             self.this.done.insert(key.index);
         }
         if self.this.done.contains(&key.index) {
@@ -224,6 +275,8 @@ impl<'a> Look<'a, '_> {
         } else if key.index >= self.size {
             self.this.tally.missing += 1;
             self.want(key);
+        } else if let Some(ended) = departed.filter(|_| self.attempt == Attempt::GoesOn) {
+            self.ended(ended);
         } else if self.was_running() && self.role.restart_policy == RestartPolicy::Never {
             self.this.tally.lost += 1;
             self.this.lost.insert(key.index);
@@ -239,14 +292,22 @@ impl<'a> Look<'a, '_> {
     /// A pod that can't start any more, made or not.
     fn unmet(&mut self, key: PodKey, row: Option<&'a PodRow>, awaited: usize) {
         self.this.tally.failed += 1;
-        let end = End::Unmet(awaited);
-        self.this.final_ends.push(Ended { key, row, end });
+        self.this.final_ends.push(Ended {
+            key,
+            row,
+            end: End::Unmet(awaited),
+            is_gone: row.is_none(),
+        });
     }
 
     fn uncounted(&mut self, ended: Ended<'a>, cause: RestartCause) {
         let earlier = self.this.replaced.get(&ended.key.index).copied();
         let due = restart::not_before(earlier.unwrap_or_default(), self.view.now);
-        self.all.uncounted.push((ended, cause));
+        self.all.uncounted.push(Uncounted {
+            ended,
+            cause,
+            follows: false,
+        });
         self.forgive(ended, due.map(|due| time(due).0));
     }
 
@@ -269,17 +330,9 @@ impl<'a> Look<'a, '_> {
         let node = self.view.node(row);
         let end = restart::end(row, node, self.role.node_down_policy);
         if let Some(entry) = counted {
-            if row.terminating {
-                self.this.tally.terminating += 1;
-            } else {
-                self.this.tally.replacing += 1;
-            }
+            let ended = Ended::present(key, row, end.unwrap_or(End::Disruption));
+            replace(&mut self.this.tally, &ended);
             self.all.replacing.push(entry.clone());
-            let ended = Ended {
-                key,
-                row: Some(row),
-                end: end.unwrap_or(End::Disruption),
-            };
             self.forgive(ended, entry.not_before.as_ref().map(|at| at.0));
             if self.due(entry) {
                 self.remove(row, node);
@@ -295,12 +348,12 @@ impl<'a> Look<'a, '_> {
             Some(End::Failure(_)) if let Some(awaited) = self.gave_up_waiting(row) => {
                 self.unmet(key, Some(row), awaited);
             }
-            Some(end) => self.ended(key, row, end),
+            Some(end) => self.ended(Ended::present(key, row, end)),
             None if self.attempt == Attempt::StartsAnew
                 && self.role.restart_policy == RestartPolicy::Never
                 && row.phase != PodPhase::Pending =>
             {
-                self.ended(key, row, End::Estranged);
+                self.ended(Ended::present(key, row, End::Estranged));
             }
             None if self.attempt != Attempt::GoesOn => self.this.tally.terminating += 1,
             None if row.terminating => self.leaving(key, row),
@@ -308,21 +361,13 @@ impl<'a> Look<'a, '_> {
         }
     }
 
-    fn ended(&mut self, key: PodKey, row: &'a PodRow, end: End) {
-        let ended = Ended {
-            key,
-            row: Some(row),
-            end,
-        };
+    fn ended(&mut self, ended: Ended<'a>) {
+        let (key, end) = (ended.key, ended.end);
         let forgiven =
             restart::replacement(self.role.restart_policy, end).filter(|_| !self.was.is_terminal());
         match (forgiven, end) {
             (Some(cause), _) => {
-                if row.terminating {
-                    self.this.tally.terminating += 1;
-                } else {
-                    self.this.tally.replacing += 1;
-                }
+                replace(&mut self.this.tally, &ended);
                 self.uncounted(ended, cause);
             }
             (None, End::Success) => {
@@ -343,19 +388,17 @@ impl<'a> Look<'a, '_> {
             pod: row.name.to_string(),
             uid: row.uid.to_string(),
             not_before: None,
+            leaving: false,
         });
     }
 
-    /// Somebody else removes a pod that has not ended.
+    /// Somebody else removes a pod that has not ended. One that had not started has nothing to lose, and is made again.
     fn leaving(&mut self, key: PodKey, row: &'a PodRow) {
         self.this.tally.terminating += 1;
-        if self.was_running() && restart::replacement(self.role.restart_policy, End::Disruption).is_some() {
-            let ended = Ended {
-                key,
-                row: Some(row),
-                end: End::Disruption,
-            };
-            self.uncounted(ended, RestartCause::Disruption);
+        let had_started = self.was_running() || row.phase != PodPhase::Pending;
+        let forgiven = restart::replacement(self.role.restart_policy, End::Disruption);
+        if let Some(cause) = forgiven.filter(|_| had_started && !self.was.is_terminal()) {
+            self.uncounted(Ended::present(key, row, End::Disruption), cause);
         }
     }
 
@@ -379,6 +422,7 @@ impl<'a> Look<'a, '_> {
         }
         if let (Some(template), Some(wanted)) = (row.template, self.role.rolls_to)
             && template != wanted
+            && !self.was.is_terminal()
         {
             self.this.outdated.push((key, row));
         }
@@ -412,6 +456,15 @@ impl<'a> Look<'a, '_> {
 
     fn remove(&mut self, row: &PodRow, node: NodeState) {
         self.all.actions.extend(removal(row, node));
+    }
+}
+
+/// Counts a pod that has ended and is replaced.
+pub(crate) fn replace(tally: &mut Tally, ended: &Ended<'_>) {
+    if ended.row.is_some_and(|row| row.terminating && !ended.is_gone) {
+        tally.terminating += 1;
+    } else {
+        tally.replacing += 1;
     }
 }
 

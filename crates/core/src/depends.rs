@@ -79,3 +79,16 @@ pub fn describe(job: &Job<'_>, awaited: Awaited) -> String {
         DependencyState::Succeeded => format!("the role {name} to succeed"),
     }
 }
+
+/// Whether the pods of a role can't do their work without those of another: they wait for them, or would if their user did not
+/// want it otherwise.
+pub(crate) fn needs(job: &Job<'_>, role: usize, other: usize) -> bool {
+    let (Some(role), Some(other)) = (job.roles.get(role), job.roles.get(other)) else {
+        return false;
+    };
+    let names: Vec<&str> = job.roles.iter().map(|role| role.name).collect();
+    let awaited = role.depends_on.iter().filter_map(|on| job.roles.get(on.role));
+    let by_user = awaited.into_iter().any(|on| on.name == other.name);
+    let by_framework = job.framework.dependencies(role.name, &names);
+    by_user || by_framework.iter().any(|on| on.role == other.name)
+}

@@ -18,6 +18,7 @@ mod dialect;
 pub mod exec;
 pub mod foreign;
 pub mod frameworks;
+mod incident;
 pub mod indices;
 pub mod job;
 pub mod observe;

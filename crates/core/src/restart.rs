@@ -27,26 +27,43 @@ pub enum End {
 /// The signals by which Kubernetes ends a pod that is being removed: 128 + SIGKILL and 128 + SIGTERM.
 const REMOVAL_CODES: [i32; 2] = [137, 143];
 
+/// What runtimes and kubelets say of a container that was there before its machine was started again, and of which nothing is
+/// known.
+const LOST_CONTAINERS: [(i32, &str); 2] = [(255, "Unknown"), (137, "ContainerStatusUnknown")];
+
 /// Exit codes from here on mean a signal: the machine's doing rather than the program's.
 const FIRST_RETRYABLE_CODE: i32 = 128;
 
 /// How a pod ended, if it has.
 pub fn end(row: &PodRow, node: NodeState, policy: NodeDownPolicy) -> Option<End> {
     match row.phase {
+        PodPhase::Succeeded | PodPhase::Failed if was_taken(row) => Some(End::Disruption),
         PodPhase::Succeeded => Some(End::Success),
-        PodPhase::Failed => Some(failure(row)),
+        PodPhase::Failed => Some(End::Failure(row.end.as_deref().and_then(|end| end.exit_code))),
         _ if node != NodeState::Up && policy == NodeDownPolicy::Fail => Some(End::NodeDown),
         _ => None,
     }
 }
 
-fn failure(row: &PodRow) -> End {
-    match row.end.as_deref() {
-        Some(end) if row.terminating && end.exit_code.is_some_and(|code| REMOVAL_CODES.contains(&code)) => {
-            End::Disruption
+/// Whether a pod that has ended did so because it was asked to go or taken away. How a program ends that was told to says nothing
+/// of its work: many write a checkpoint and exit with 0.
+fn was_taken(row: &PodRow) -> bool {
+    let Some(end) = row.end.as_deref() else {
+        // Nobody asked one that succeeded; of one that failed, nothing is known but that.
+        return row.phase == PodPhase::Failed;
+    };
+    let is_lost = |(code, reason)| end.exit_code == Some(code) && end.reason.as_deref() == Some(reason);
+    if LOST_CONTAINERS.into_iter().any(is_lost) {
+        return true;
+    }
+    match (end.finished_at, end.asked_at) {
+        // In whole seconds. Of what is in the same one, the request came first.
+        (Some(finished), Some(asked)) => asked <= finished,
+        _ if row.phase == PodPhase::Succeeded => true,
+        _ => {
+            let by_signal = end.exit_code.is_some_and(|code| REMOVAL_CODES.contains(&code));
+            end.disrupted || row.terminating && by_signal
         }
-        Some(end) if !end.disrupted => End::Failure(end.exit_code),
-        _ => End::Disruption,
     }
 }
 

@@ -132,6 +132,7 @@ fn weighty(status: &TrainingJobStatus) -> TrainingJobStatus {
     status.roles = ended.collect();
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
+        restarts.incident = None;
     }
     status
 }

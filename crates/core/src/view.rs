@@ -71,9 +71,9 @@ pub struct View<'a> {
     pub pods: &'a [PodRow],
     /// The Services whose controller, by UID, is this job.
     pub services: &'a [ServiceRow],
-    /// Pods of this job that are gone and had succeeded when they were last seen. Whoever looks keeps them until a
-    /// status has been written that was computed with them.
-    pub departed: &'a [Departed],
+    /// Pods of this job that are gone and had ended when they were last seen. Whoever looks keeps them until a status has been
+    /// written that was computed with them, or there is another pod of that name.
+    pub departed: &'a [PodRow],
     /// Objects of somebody else that have a name this job needs.
     pub conflicts: &'a [Conflict],
     /// What is known of the Secret by which the job's pods know each other. It is not watched: whoever looks keeps in mind what
@@ -181,9 +181,14 @@ pub struct PodRow {
 }
 
 impl PodRow {
+    /// Whether it has ended.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
     /// Whether it runs, or is about to.
     pub(crate) fn may_run(&self) -> bool {
-        !matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+        !self.has_ended()
     }
 }
 
@@ -202,10 +207,10 @@ pub enum PodPhase {
     Unknown,
 }
 
-/// How a pod ended. Present on pods that failed and on pods that the system is taking away.
+/// How a pod ended. Present on pods that failed, and on pods that were asked to go, whatever has become of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodEnd {
-    /// The container that ended badly: the main one if it did, else the first that did.
+    /// The container that ended: the main one, or, if another kept it from starting or ended badly alone, the first of those.
     pub container: Option<String>,
     /// Its exit code.
     pub exit_code: Option<i32>,
@@ -217,6 +222,8 @@ pub struct PodEnd {
     pub message: Option<String>,
     /// When the container ended.
     pub finished_at: Option<Timestamp>,
+    /// When the pod was asked to go, or the system began to take it away; `None` if nobody did, or if it is not known when.
+    pub asked_at: Option<Timestamp>,
     /// A number that grows from one end that was told to the next. Times have whole seconds, in which a failure takes many
     /// others with it; 0 if the order is not known.
     pub told: u64,
@@ -231,15 +238,6 @@ pub struct Trouble {
     pub reason: String,
     /// A sentence.
     pub message: String,
-}
-
-/// A pod that is gone and had succeeded when it was last seen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departed {
-    /// Its name.
-    pub name: Box<str>,
-    /// Its UID.
-    pub uid: Box<str>,
 }
 
 /// One Service of a job.

@@ -139,7 +139,7 @@ fn present(report: &Report<'_>) -> Option<Value> {
 /// The condition of a phase; none while a job is on its way.
 fn current(phase: JobPhase) -> Option<(&'static str, &'static str)> {
     match phase {
-        JobPhase::Pending | JobPhase::Starting => None,
+        JobPhase::Pending | JobPhase::Starting | JobPhase::Suspending => None,
         JobPhase::Running | JobPhase::Scaling | JobPhase::Paused => Some((RUNNING, REASON_RUNNING)),
         JobPhase::Restarting => Some((RESTARTING, REASON_RESTARTING)),
         JobPhase::Suspended => Some((SUSPENDED, REASON_SUSPENDED)),

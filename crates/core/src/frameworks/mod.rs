@@ -81,6 +81,11 @@ pub trait Framework: Sync {
             .unwrap_or_default()
     }
 
+    /// Whether the pods of a job train as one: where one ends, the others can't go on, and end too. Default: each trains for itself.
+    fn trains_as_one(&self) -> bool {
+        self.base().is_some_and(Framework::trains_as_one)
+    }
+
     /// Variables that users must not set, because a wrong value keeps the pods from finding each other. One that ends in
     /// `*` stands for all that begin so.
     fn reserved_env(&self, job: &TrainingJob) -> Vec<&'static str> {

@@ -80,6 +80,10 @@ impl Framework for Pytorch {
         RestartPolicy::OnFailure
     }
 
+    fn trains_as_one(&self) -> bool {
+        true
+    }
+
     fn reserved_env(&self, _: &TrainingJob) -> Vec<&'static str> {
         vec![
             "MASTER_ADDR",

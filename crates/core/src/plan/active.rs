@@ -1,9 +1,7 @@
 //! A job that should run: its children are made, its ends are counted, its state is deduced. Where something stands
 //! against its spec, nothing is made and no pod is replaced; all the rest goes on.
 
-use trainyard_api::{
-    CleanPodPolicy, ConditionType, JobPhase, Reason, RestartCause, RolePhase, TrainingJobStatus,
-};
+use trainyard_api::{CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, TrainingJobStatus};
 
 use super::counting::count;
 use super::dependent::{hold_back, unreached};
@@ -16,6 +14,7 @@ use crate::build;
 use crate::deduce;
 use crate::exec;
 use crate::job::Job;
+use crate::restart::End;
 use crate::status::{condition, fingerprints, given_up, has_run, root_cause, set_condition, time, write};
 use crate::view::{SecretState, View};
 
@@ -28,6 +27,11 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
     };
     let before = status.phase;
     let attempt = attempt(job, view, objection);
+    if attempt == Attempt::GivenUp {
+        // Nothing is left that was made from it, and it may be changed.
+        status.accepted_spec.clear();
+        status.accepted_rules = None;
+    }
     if attempt != Attempt::GoesOn {
         let open = status.roles.iter_mut().filter(|role| !role.phase.is_terminal());
         open.for_each(|role| role.phase = RolePhase::Pending);
@@ -54,10 +58,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
     let deadline = deadline(job, &status);
     let mut verdict = verdict(job, view, &seen, &status, phase, deadline, &ends);
     if let Some(verdict) = &mut verdict {
-        let written = status.root_cause.as_ref();
-        verdict.cause = verdict
-            .cause
-            .filter(|cause| !cause::is_known(job, written, cause));
+        verdict.cause = verdict.cause.and_then(|cause| cause::origin(&seen, cause));
         let held = verdict
             .cause
             .and_then(|cause| cause::held_until(job, view, &seen, &cause));
@@ -74,7 +75,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         events: Vec::from_iter(said),
         ..Plan::default()
     };
-    let resumed = old.is_some_and(|old| old.phase == Some(JobPhase::Suspended));
+    let resumed = old.is_some_and(|old| old.phase.is_some_and(JobPhase::is_suspended));
     if resumed {
         plan.events.push(note(
             false,
@@ -95,8 +96,9 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         }
     }
     plan.missing = missing(job, &seen);
-    if resumed {
-        // The status first: a pod of a job that is still called suspended is one of its last run.
+    if old.is_none_or(|old| old.start_time.is_none()) {
+        // The status first: a pod of a job that is still called suspended is one of its last run, and of one that is not called
+        // started it would not be known what it was made from, nor when its time began.
         plan.after.splice(0..0, std::mem::take(&mut plan.actions));
     }
     plan.status = write(old, status);
@@ -132,7 +134,7 @@ fn attempt(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Att
 fn started(view: &View<'_>) -> TrainingJobStatus {
     let mut status = view.job.status.clone().unwrap_or_default();
     status.observed_generation = view.job.metadata.generation;
-    if status.phase == Some(JobPhase::Suspended) {
+    if status.phase.is_some_and(JobPhase::is_suspended) {
         let message = "The job was resumed.";
         set_condition(
             &mut status,
@@ -200,15 +202,13 @@ fn finish(
     }
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
+        restarts.incident = None;
     }
     roles::end(job, seen, status, reason);
     // Failures that would have been forgiven are not any more. Pods that are being removed count as nothing else.
     let stays = |ended: &Ended<'_>| ended.row.is_none_or(|row| !row.terminating);
-    for (ended, _) in seen
-        .uncounted
-        .iter()
-        .filter(|(ended, cause)| *cause == RestartCause::Failure && stays(ended))
-    {
+    let failed_too = seen.uncounted.iter().map(|end| end.ended);
+    for ended in failed_too.filter(|ended| matches!(ended.end, End::Failure(_)) && stays(ended)) {
         if let Some(role) = status.roles.get_mut(ended.key.role) {
             role.failed += 1;
             role.pending -= 1;
@@ -352,8 +352,10 @@ fn missing_grant(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> 
 
 /// Pods that ran and are not there.
 fn missing(job: &Job<'_>, seen: &Assessment<'_>) -> Vec<String> {
-    let forgiven = seen.uncounted.iter().filter(|(ended, _)| ended.row.is_none());
-    let forgiven = forgiven.map(|(ended, _)| ended.key);
+    let forgiven = seen.uncounted.iter().map(|end| end.ended);
+    let forgiven = forgiven
+        .filter(|ended| ended.row.is_none())
+        .map(|ended| ended.key);
     let roles = seen.roles.iter().enumerate();
     let lost =
         roles.flat_map(|(role, this)| this.lost.iter().map(move |index| PodKey { role, index: *index }));

@@ -57,7 +57,9 @@ pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
 
 /// Whether what programs say belongs to this run of the job.
 fn counts(status: &TrainingJobStatus) -> bool {
-    !matches!(status.phase, None | Some(JobPhase::Suspended | JobPhase::Pending))
+    status
+        .phase
+        .is_some_and(|phase| phase != JobPhase::Pending && !phase.is_suspended())
 }
 
 fn is_said(status: &TrainingJobStatus, said: &Progress) -> bool {

@@ -244,8 +244,8 @@ pub(super) fn end(job: &Job<'_>, seen: &Assessment<'_>, status: &mut TrainingJob
         let failures = seen
             .uncounted
             .iter()
-            .filter(|(ended, cause)| *cause == RestartCause::Failure && ended.key.role == position);
-        let failures: Vec<Ended<'_>> = failures.map(|(ended, _)| *ended).collect();
+            .filter(|end| end.cause == RestartCause::Failure && end.ended.key.role == position);
+        let failures: Vec<Ended<'_>> = failures.map(|end| end.ended).collect();
         let (phase, why, message) = match (reason, first(&failures)) {
             (Reason::DeadlineExceeded, _) => {
                 let message = role.message.take();
@@ -284,7 +284,7 @@ pub(super) fn leave_ended(job: &Job<'_>, status: &TrainingJobStatus, seen: &mut 
         Action::DeletePod { name, .. } => awaited(name),
         _ => true,
     });
-    seen.uncounted.retain(|(ended, _)| goes_on(ended.key.role));
+    seen.uncounted.retain(|end| goes_on(end.ended.key.role));
     seen.replacing.retain(|entry| awaited(&entry.pod));
 }
 
@@ -293,7 +293,7 @@ pub(super) fn leave_ended(job: &Job<'_>, status: &TrainingJobStatus, seen: &mut 
 pub(super) fn first<'a>(ends: &[Ended<'a>]) -> Option<Ended<'a>> {
     let time = |ended: &&Ended<'_>| {
         let end = ended.row.and_then(|row| row.end.as_ref());
-        let at = end.and_then(|end| end.finished_at);
+        let at = ended.time();
         (at.is_none(), at, end.map_or(0, |end| end.told))
     };
     ends.iter().min_by_key(time).copied()

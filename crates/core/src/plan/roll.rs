@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use trainyard_api::RestartCause;
 
 use super::{Action, PodKey, refused};
-use crate::assess::{Assessment, Ended, RoleAssessment, removal, size_before};
+use crate::assess::{Assessment, Ended, RoleAssessment, Uncounted, removal, size_before};
 use crate::deduce::Tally;
 use crate::job::{Job, Role};
 use crate::restart::End;
@@ -36,7 +36,7 @@ pub(super) fn removals(job: &Job<'_>, view: &View<'_>) -> Vec<Action> {
 /// those that run one at a time, while nothing else of the job is on its way. What could not be made again is left alone.
 pub(super) fn choose<'a>(job: &Job<'a>, view: &View<'_>, seen: &mut Assessment<'a>) {
     let is_rolling = seen.roles.iter().any(|role| !role.outdated.is_empty());
-    if !is_rolling || view.refusal.is_some() || refused::unsupported(job, view).is_some() {
+    if !is_rolling || is_refused(job, view) || refused::unsupported(job, view).is_some() {
         return;
     }
     let outdated = || seen.roles.iter().flat_map(|role| role.outdated.iter().copied());
@@ -52,9 +52,19 @@ pub(super) fn choose<'a>(job: &Job<'a>, view: &View<'_>, seen: &mut Assessment<'
     }
 }
 
+/// Whether the server does not take a child that the job is to have. What it did not take before the job was made smaller says
+/// nothing.
+fn is_refused(job: &Job<'_>, view: &View<'_>) -> bool {
+    view.refusal.is_some_and(|refusal| {
+        let is_there = || view.pods.iter().any(|row| *row.name == *refusal.name);
+        refusal.kind != "Pod" || job.key(&refusal.name).is_some() && !is_there()
+    })
+}
+
 /// The pod that runs and is replaced now.
 fn next<'a>(job: &Job<'a>, seen: &Assessment<'a>) -> Option<(PodKey, &'a PodRow)> {
-    let is_calm = seen.uncounted.is_empty() && seen.replacing.is_empty() && !seen.roles.iter().any(is_moving);
+    let mut going_on = seen.roles.iter().filter(|role| !role.has_ended);
+    let is_calm = seen.uncounted.is_empty() && seen.replacing.is_empty() && !going_on.any(is_moving);
     if !is_calm {
         return None;
     }
@@ -89,11 +99,7 @@ fn awaits_none(role: &Role<'_>, seen: &Assessment<'_>) -> bool {
 }
 
 fn replace<'a>(seen: &mut Assessment<'a>, key: PodKey, row: &'a PodRow) {
-    let ended = Ended {
-        key,
-        row: Some(row),
-        end: End::Outdated,
-    };
+    let ended = Ended::present(key, row, End::Outdated);
     let Some(this) = seen.roles.get_mut(key.role) else {
         return;
     };
@@ -106,5 +112,9 @@ fn replace<'a>(seen: &mut Assessment<'a>, key: PodKey, row: &'a PodRow) {
     this.tally.replacing += 1;
     let (_, _, pods) = this.forgiven.get_or_insert((ended, None, 0));
     *pods += 1;
-    seen.uncounted.push((ended, RestartCause::Update));
+    seen.uncounted.push(Uncounted {
+        ended,
+        cause: RestartCause::Update,
+        follows: false,
+    });
 }

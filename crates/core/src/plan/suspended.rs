@@ -4,14 +4,14 @@ use trainyard_api::{CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, 
 
 use super::{Action, Objection, Plan, ServiceKey, finished, note, refused};
 use crate::build;
-use crate::job::Job;
+use crate::job::{Job, Role};
 use crate::status::{set_condition, write};
-use crate::view::{ServiceRow, View};
+use crate::view::{PodPhase, ServiceRow, View};
 
-/// Whether the job holds no pods, as far as its status says.
+/// Whether the pods that are there do not count any more, as far as the job's status says.
 pub(super) fn was_suspended(view: &View<'_>) -> bool {
     let phase = view.job.status.as_ref().and_then(|status| status.phase);
-    phase == Some(JobPhase::Suspended)
+    phase.is_some_and(JobPhase::is_suspended)
 }
 
 /// Whether a job that was resumed still has pods, or Services, of its last run. It starts when they are gone: what they still do
@@ -33,28 +33,44 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
     let mut status = old.cloned().unwrap_or_default();
     let first = !was_suspended(view);
     status.observed_generation = view.job.metadata.generation;
-    status.phase = Some(JobPhase::Suspended);
+    let holds_none = view.pods.is_empty();
+    status.phase = Some(if holds_none {
+        JobPhase::Suspended
+    } else {
+        JobPhase::Suspending
+    });
     status.start_time = None;
     status.root_cause = None;
     status.accepted_spec.clear();
     status.accepted_rules = None;
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
+        restarts.incident = None;
     }
     // Resuming starts afresh: what ran, or was done, before does not count.
     match job {
         Some(job) => {
-            status.ready = Some(format!("0/{}", job.total()));
-            status.roles = job.roles.iter().map(|role| empty(role.name)).collect();
+            status.roles = left(job, view);
+            let ready: i32 = status.roles.iter().map(|role| role.ready).sum();
+            status.ready = Some(format!("{ready}/{}", job.total()));
         }
         None if first => {
             status.ready = None;
             status.roles.clear();
         }
+        None if holds_none => {
+            for role in &mut status.roles {
+                (role.active, role.ready, role.pending, role.terminating) = (0, 0, 0, 0);
+            }
+            let total = status.ready.as_deref().and_then(|ready| ready.split_once('/'));
+            status.ready = total.map(|(_, total)| format!("0/{total}"));
+        }
         None => {}
     }
-    let message = if view.job.is_suspended() {
+    let message = if view.job.is_suspended() && holds_none {
         "The job is suspended and holds no pods; set spec.suspend to false to start it."
+    } else if view.job.is_suspended() {
+        "The job is suspended; its pods are being removed."
     } else if is_leaving(view) {
         "The job starts again when the pods of its last run are gone."
     } else {
@@ -82,8 +98,12 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
     set_condition(
         &mut status,
         ConditionType::Suspended,
-        true,
-        Reason::Suspended,
+        holds_none,
+        if holds_none {
+            Reason::Suspended
+        } else {
+            Reason::Suspending
+        },
         message,
         view.now,
     );
@@ -92,18 +112,21 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
     } else {
         "The job is suspended."
     };
+    let removals = finished::clean(view, CleanPodPolicy::All).into_iter();
+    let removals = removals.filter(|action| match action {
+        Action::DeleteService { uid, .. } => view.services.iter().any(|s| *s.uid == **uid && goes(view, s)),
+        _ => true,
+    });
+    // The status first: a pod that is missing must not be taken for one that was lost.
+    let (actions, after) = if first {
+        (Vec::new(), removals.collect())
+    } else {
+        (removals.collect(), Vec::new())
+    };
     Plan {
+        actions,
         status: write(old, status),
-        // The status first: a pod that is missing must not be taken for one that was lost.
-        after: finished::clean(view, CleanPodPolicy::All)
-            .into_iter()
-            .filter(|action| match action {
-                Action::DeleteService { uid, .. } => {
-                    view.services.iter().any(|s| *s.uid == **uid && goes(view, s))
-                }
-                _ => true,
-            })
-            .collect(),
+        after,
         events: first
             .then(|| note(false, Reason::Suspended, pods))
             .into_iter()
@@ -113,10 +136,28 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
     }
 }
 
-fn empty(role: &str) -> RoleStatus {
-    RoleStatus {
-        name: role.to_owned(),
+/// The pods that every role still has. Quota that they hold is free when they are gone, and not before.
+fn left(job: &Job<'_>, view: &View<'_>) -> Vec<RoleStatus> {
+    let empty = |role: &Role<'_>| RoleStatus {
+        name: role.name.to_owned(),
         phase: RolePhase::Pending,
         ..RoleStatus::default()
+    };
+    let mut roles: Vec<RoleStatus> = job.roles.iter().map(empty).collect();
+    for row in view.pods {
+        let key = job.key(&row.name);
+        let Some(role) = key.and_then(|key| roles.get_mut(key.role)) else {
+            continue;
+        };
+        match row.phase {
+            _ if row.terminating => role.terminating += 1,
+            PodPhase::Running | PodPhase::Unknown => {
+                role.active += 1;
+                role.ready += i32::from(row.ready);
+            }
+            PodPhase::Pending => role.pending += 1,
+            PodPhase::Succeeded | PodPhase::Failed => {}
+        }
     }
+    roles
 }

@@ -73,22 +73,21 @@ pub(super) fn verdict<'a>(
             None,
         );
     }
-    let failures: Vec<Ended<'a>> = seen
-        .uncounted
-        .iter()
-        .filter(|(_, cause)| *cause == RestartCause::Failure)
-        .map(|(end, _)| *end)
+    let new = seen.uncounted.iter().filter(|end| !end.follows);
+    let failures: Vec<Ended<'a>> = new
+        .filter(|end| end.cause == RestartCause::Failure)
+        .map(|end| end.ended)
         .collect();
     let spent = status.restarts.as_ref().map_or(0, |restarts| restarts.failures);
     let new = i32::try_from(failures.len()).unwrap_or(i32::MAX);
     let cause = cause::of(job, &failures, &cause::forgiven(seen));
     if let Some(cause) = cause.filter(|_| spent.saturating_add(new) > job.backoff_limit) {
         let before = match spent {
-            1 => "1 pod was".to_owned(),
-            spent => format!("{spent} pods were"),
+            1 => "1 failure was".to_owned(),
+            spent => format!("{spent} failures were"),
         };
         let message = format!(
-            "{}; {before} replaced before, and spec.runPolicy.backoffLimit is {}.",
+            "{}; {before} forgiven before, and spec.runPolicy.backoffLimit is {}.",
             describe(job, &cause),
             job.backoff_limit
         );

@@ -56,10 +56,15 @@ impl World {
     }
 
     pub fn succeed(&mut self, name: &str) {
+        let now = self.now;
         let row = self.pod_mut(name);
         row.node.get_or_insert_with(|| "node-0".into());
         row.phase = PodPhase::Succeeded;
         row.ready = false;
+        if let Some(end) = &mut row.end {
+            // It was asked to go before.
+            (end.exit_code, end.finished_at) = (Some(0), Some(now));
+        }
     }
 
     pub fn succeed_all(&mut self) {
@@ -84,13 +89,32 @@ impl World {
             reason: Some("Error".to_owned()),
             message: Some("the last line of the log".to_owned()),
             finished_at: Some(now),
+            asked_at: row.end.take().and_then(|end| end.asked_at),
             told,
             disrupted: false,
         }));
     }
 
+    /// The machine of a node is switched off and on: of what ran there nothing is known.
+    pub fn reboot(&mut self, node: &str) {
+        for name in self.names(|row| row.node.as_deref() == Some(node) && row.phase == PodPhase::Running) {
+            self.fail(&name, 255);
+            if let Some(end) = &mut self.pod_mut(&name).end {
+                end.reason = Some("Unknown".to_owned());
+            }
+        }
+    }
+
+    /// All pods of a node are asked to go.
+    pub fn drain(&mut self, node: &str) {
+        for name in self.names(|row| row.node.as_deref() == Some(node) && !row.terminating) {
+            self.ask_to_go(&name);
+        }
+    }
+
     /// A pod is evicted: it failed, and its program had no part in it.
     pub fn evict(&mut self, name: &str) {
+        let now = self.now;
         let row = self.pod_mut(name);
         row.node.get_or_insert_with(|| "node-0".into());
         row.phase = PodPhase::Failed;
@@ -98,6 +122,7 @@ impl World {
         let reason = Some("Evicted".to_owned());
         row.end = Some(Box::new(PodEnd {
             reason,
+            asked_at: Some(now),
             disrupted: true,
             ..PodEnd::default()
         }));
@@ -113,7 +138,15 @@ impl World {
 
     /// Somebody deletes a pod: it is asked to go.
     pub fn ask_to_go(&mut self, name: &str) {
-        self.pod_mut(name).terminating = true;
+        let now = self.now;
+        let row = self.pod_mut(name);
+        if !std::mem::replace(&mut row.terminating, true) && row.phase != PodPhase::Succeeded {
+            let end = row.end.get_or_insert_default();
+            let finished = end
+                .finished_at
+                .and_then(|at| at.checked_add(SignedDuration::from_secs(1)).ok());
+            end.asked_at = Some(finished.map_or(now, |after| now.max(after)));
+        }
     }
 
     /// A pod is gone without a trace.

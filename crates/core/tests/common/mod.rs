@@ -23,7 +23,7 @@ use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::{Action, Note, Plan, PodKey, StatusWrite, plan};
 use trainyard_core::view::{
-    Conflict, Departed, NodeState, Nodes, PodPhase, PodRow, Refusal, SecretState, ServiceRow, Settings, View,
+    Conflict, NodeState, Nodes, PodPhase, PodRow, Refusal, SecretState, ServiceRow, Settings, View,
 };
 
 use ledger::Ledger;
@@ -85,8 +85,8 @@ pub struct World {
     pub job: TrainingJob,
     pub pods: Vec<PodRow>,
     pub services: Vec<ServiceRow>,
-    /// Pods that the operator has seen succeed and go.
-    pub departed: Vec<Departed>,
+    /// Pods that the operator has seen end and go.
+    pub departed: Vec<PodRow>,
     /// Names of objects of somebody else, which the operator finds when it needs them.
     pub taken: Vec<String>,
     pub conflicts: Vec<Conflict>,
@@ -301,7 +301,8 @@ impl World {
     fn write(&mut self, status: &TrainingJobStatus) {
         let old = self.job.status.clone().unwrap_or_default();
         schema::check_status(status);
-        self.ledger.check(&old, status, &self.pods, &self.job);
+        self.ledger
+            .check(&old, status, &self.pods, &self.departed, &self.job);
         self.job.status = Some(status.clone());
         self.departed.clear();
         self.log.statuses += 1;
@@ -432,6 +433,7 @@ impl World {
         let image = pod.spec.unwrap().containers[0].image.clone().unwrap_or_default();
         self.images.insert(uid.clone(), image);
         self.log.pods.push(name.clone());
+        self.departed.retain(|row| *row.name != *name);
         self.pods.push(PodRow {
             name: name.into(),
             uid: uid.into(),
@@ -475,11 +477,7 @@ impl World {
     /// Pods are gone, and the operator sees it.
     fn remove(&mut self, which: impl Fn(&PodRow) -> bool) {
         let gone = self.pods.extract_if(.., |row| which(row));
-        let succeeded = gone.filter(|row| row.phase == PodPhase::Succeeded);
-        self.departed.extend(succeeded.map(|row| Departed {
-            name: row.name,
-            uid: row.uid,
-        }));
+        self.departed.extend(gone.filter(|row| !is_alive(row)));
     }
 
     fn uid(&mut self) -> String {

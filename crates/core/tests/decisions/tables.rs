@@ -257,7 +257,8 @@ fn row(phase: PodPhase, code: Option<i32>, disrupted: bool, terminating: bool) -
 #[case::is_being_removed(PodPhase::Running, None, false, true, None)]
 #[case::is_about_to_be_evicted(PodPhase::Running, None, true, false, None)]
 #[case::ended_well(PodPhase::Succeeded, None, false, false, Some(End::Success))]
-#[case::ended_well_while_being_removed(PodPhase::Succeeded, None, false, true, Some(End::Success))]
+#[case::ended_well_and_is_removed(PodPhase::Succeeded, None, false, true, Some(End::Success))]
+#[case::ended_well_when_it_was_evicted(PodPhase::Succeeded, Some(0), true, true, Some(End::Disruption))]
 #[case::failed(PodPhase::Failed, Some(1), false, false, Some(End::Failure(Some(1))))]
 #[case::ran_out_of_memory(PodPhase::Failed, Some(137), false, false, Some(End::Failure(Some(137))))]
 #[case::was_told_to_end_by_itself(PodPhase::Failed, Some(143), false, false, Some(End::Failure(Some(143))))]
@@ -283,6 +284,49 @@ fn the_end_of_a_pod(
 ) {
     let row = row(phase, code, disrupted, terminating);
     assert_eq!(restart::end(&row, NodeState::Up, policy), is);
+}
+
+#[rstest]
+//                                  phase                code  finished asked  is
+#[case::success(PodPhase::Succeeded, 0, Some(4), Some(5), Some(End::Success))]
+#[case::checkpoint(PodPhase::Succeeded, 0, Some(6), Some(5), Some(End::Disruption))]
+#[case::in_one_second(PodPhase::Succeeded, 0, Some(5), Some(5), Some(End::Disruption))]
+#[case::when_is_not_known(PodPhase::Succeeded, 0, None, Some(5), Some(End::Disruption))]
+#[case::failure(PodPhase::Failed, 1, Some(4), Some(5), Some(End::Failure(Some(1))))]
+#[case::failure_by_signal(PodPhase::Failed, 137, Some(4), Some(5), Some(End::Failure(Some(137))))]
+#[case::could_not_say_goodbye(PodPhase::Failed, 1, Some(6), Some(5), Some(End::Disruption))]
+#[case::killed(PodPhase::Failed, 137, Some(6), Some(5), Some(End::Disruption))]
+#[case::nobody_asked(PodPhase::Failed, 143, Some(6), None, Some(End::Failure(Some(143))))]
+fn the_end_of_a_pod_that_is_asked_to_go(
+    #[case] phase: PodPhase,
+    #[case] code: i32,
+    #[case] finished: Option<i64>,
+    #[case] asked: Option<i64>,
+    #[case] is: Option<End>,
+) {
+    let second = |second| Timestamp::from_second(second).unwrap();
+    let end = PodEnd {
+        exit_code: Some(code),
+        finished_at: finished.map(second),
+        asked_at: asked.map(second),
+        ..PodEnd::default()
+    };
+    let row = PodRow {
+        end: Some(Box::new(end)),
+        ..row(phase, None, false, asked.is_some())
+    };
+    assert_eq!(restart::end(&row, NodeState::Up, NodeDownPolicy::Wait), is);
+}
+
+#[rstest]
+#[case::of_the_runtime(255, "Unknown", End::Disruption)]
+#[case::of_the_kubelet(137, "ContainerStatusUnknown", End::Disruption)]
+#[case::a_program_of_that_code(255, "Error", End::Failure(Some(255)))]
+#[case::out_of_memory(137, "OOMKilled", End::Failure(Some(137)))]
+fn a_container_that_a_reboot_has_lost(#[case] code: i32, #[case] reason: &str, #[case] is: End) {
+    let mut row = row(PodPhase::Failed, Some(code), false, false);
+    row.end.as_mut().unwrap().reason = Some(reason.to_owned());
+    assert_eq!(restart::end(&row, NodeState::Up, NodeDownPolicy::Wait), Some(is));
 }
 
 #[test]
@@ -369,6 +413,7 @@ fn which_replacements_count(#[case] ages: &[i64], #[case] start: Option<i64>, #[
         cause: RestartCause::Failure,
         exit_code: None,
         reason: "Error".to_owned(),
+        consequences: 0,
     };
     let history: Vec<RestartRecord> = ages.iter().map(record).collect();
     let expected = history.split_at(history.len() - count).1;

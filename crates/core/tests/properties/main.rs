@@ -10,6 +10,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod counts;
 mod draw;
 mod lives;
 mod total;

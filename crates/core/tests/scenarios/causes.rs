@@ -68,7 +68,6 @@ type Told = (&'static str, i64, i64);
 #[case::the_worker_would_be_replaced(Never, Always, 9, &[(LAUNCHER, 0, 0), (WORKER, 1, 0)], WORKER)]
 #[case::another_time(Never, Always, 9, &[(WORKER, 0, 0), (LAUNCHER, 30, 30)], LAUNCHER)]
 #[case::no_budget(OnFailure, Always, 0, &[(LAUNCHER, 0, 0), (WORKER, 1, 0)], WORKER)]
-#[case::the_budget_is_spent(OnFailure, Always, 1, &[(WORKER, 0, 0), (LAUNCHER, 2, 2)], WORKER)]
 fn what_made_the_launcher_fail_is_the_cause(
     #[case] launcher: RestartPolicy,
     #[case] worker: RestartPolicy,

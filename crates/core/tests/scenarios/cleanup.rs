@@ -272,8 +272,8 @@ fn a_pod_that_failed_while_it_was_being_removed_counts_as_that_and_as_nothing_el
         .backoff_limit(0)
         .run(|run| run.clean_pod_policy = Some(CleanPodPolicy::None));
     let mut world = World::running(job);
-    world.ask_to_go("mnist-worker-0");
     world.fail("mnist-worker-0", 1);
+    world.ask_to_go("mnist-worker-0");
     world.reconcile();
     assert_eq!(world.condition("Failed"), "True BackoffLimitExceeded");
     let role = world.role("worker");

@@ -6,7 +6,7 @@ use trainyard_core::plan::{Plan, StatusWrite};
 use trainyard_core::view::NodeState;
 
 use crate::common::World;
-use crate::common::jobs::{Change, custom, pytorch, workers};
+use crate::common::jobs::{Change, custom, pytorch, set_image, workers};
 
 #[test]
 fn a_custom_job_costs_its_pods_one_service_and_two_status_writes_until_it_runs() {
@@ -318,7 +318,7 @@ fn a_job_of_another_controller_is_not_touched() {
     assert_eq!(World::new(job).plan(), Plan::default());
     let job = custom(&[("worker", 2)]).spec(|spec| spec.managed_by = Some("trainyard.dev/operator".into()));
     assert_eq!(
-        World::new(job).plan().actions.len(),
+        World::new(job).plan().after.len(),
         1,
         "named outright, it is ours"
     );
@@ -365,4 +365,26 @@ fn a_condition_remembers_since_when_it_holds() {
     world.reconcile();
     assert_eq!(world.condition("Running"), "False Suspended");
     assert_eq!(since(&world, "Running"), failed, "it did not run before either");
+}
+
+#[test]
+fn a_job_has_a_status_before_it_has_pods() {
+    // Its clock runs from then on, and it is known what its pods are made from, whenever the operator dies.
+    let mut world =
+        World::new(workers(2, RestartPolicy::Never).run(|run| run.active_deadline_seconds = Some(60)));
+    world.crash_after(1);
+    assert_eq!((world.phase(), world.writes()), (Some(Starting), 1));
+    let status = world.status();
+    assert_eq!(status.start_time.map(|at| at.0), Some(world.now));
+    assert!(status.accepted_rules.is_some() && !status.accepted_spec.is_empty());
+    world.crash_after(1);
+    world.crash_after(1);
+    assert_eq!((world.services.len(), world.pods.len()), (1, 1));
+    world.edit(|spec| set_image(spec, "worker", "example/train:2"));
+    world.reconcile();
+    assert_eq!(world.condition("Accepted"), "False Invalid");
+    assert_eq!(world.pods.len(), 1, "no pods of two templates");
+    world.tick(60);
+    world.settle();
+    assert_eq!(world.condition("Failed"), "True DeadlineExceeded");
 }

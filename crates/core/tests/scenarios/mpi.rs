@@ -54,7 +54,7 @@ fn accepted_rules_with_two_launchers_of_one_name_are_no_rules() {
 #[test]
 fn the_secret_and_the_service_come_before_all_pods() {
     let mut world = world(mpi("", 2));
-    let first = world.plan().actions;
+    let first = world.plan().after;
     assert!(
         first.iter().all(|action| !matches!(action, Action::CreatePod(_))),
         "{first:?}"
@@ -78,7 +78,7 @@ fn with_exec(job: TrainingJob) -> World {
 #[test]
 fn the_right_to_start_programs_comes_before_all_pods() {
     let mut world = with_exec(mpi("attach: Exec", 2));
-    let first = world.plan().actions;
+    let first = world.plan().after;
     assert!(
         first.contains(&Action::Grant) && first.iter().all(|action| !matches!(action, Action::CreatePod(_))),
         "{first:?}"
@@ -215,6 +215,7 @@ fn a_worker_that_fails_or_is_evicted_is_replaced() {
     let mut world = running(mpi("", 2));
     world.fail("mnist-worker-1", 137);
     world.settle();
+    world.tick(30);
     world.evict("mnist-worker-0");
     world.settle();
     assert_eq!(

@@ -4,7 +4,7 @@ use rstest::rstest;
 use trainyard_api::JobPhase::{Failed, Restarting, Running};
 use trainyard_api::RestartPolicy::{self, Always, Never, OnFailure};
 use trainyard_api::{PodQuorum, RestartCause, TrainingJob, UpdatePolicy};
-use trainyard_core::view::PodPhase;
+use trainyard_core::view::{PodPhase, Refusal};
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, mpi, role, set_image, with_agent, workers};
@@ -289,4 +289,53 @@ fn how_a_pod_ended_that_went_with_a_smaller_role_means_nothing_when_it_comes_bac
     world.settle();
     assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
     assert_eq!(world.all().len(), 2);
+}
+
+#[test]
+fn a_role_that_has_ended_is_left_alone_and_keeps_no_other_waiting() {
+    let any = |role: &mut trainyard_api::RoleSpec| role.succeeded_when = Some(PodQuorum::AnyPod);
+    let mut world = World::running(custom(&[("a", 2), ("b", 2)]).role("a", any).rolls());
+    world.succeed("mnist-a-0");
+    world.tick(10);
+    world.settle();
+    assert_eq!(world.role("a").phase, trainyard_api::RolePhase::Succeeded);
+    let rest = world.pod("mnist-a-1").uid.clone();
+    // What becomes of its pods means nothing either.
+    world.pod_mut("mnist-a-1").phase = PodPhase::Pending;
+    world.edit(|spec| {
+        set_image(spec, "a", "example/train:2");
+        set_image(spec, "b", "example/train:2");
+    });
+    for _ in 0..6 {
+        world.reconcile();
+        world.kubelets_remove();
+        world.reconcile();
+        for name in world.names(|row| row.name.contains("-b-") && row.phase == PodPhase::Pending) {
+            world.run_on(&name, "node-0");
+        }
+    }
+    assert_eq!(world.pod("mnist-a-1").uid, rest);
+    assert_eq!(
+        (world.image("mnist-b-0"), world.image("mnist-b-1")),
+        ("example/train:2", "example/train:2")
+    );
+    assert_eq!(world.restarts(), (0, 0));
+}
+
+#[test]
+fn a_pod_that_could_not_be_made_and_is_not_wanted_any_more_holds_nothing_up() {
+    let mut world = World::running(workers(2, OnFailure).rolls());
+    world.edit(|spec| role(spec, "worker").replicas = Some(3));
+    world.refusal = Some(Refusal {
+        kind: "Pod",
+        name: "mnist-worker-2".to_owned(),
+        message: "exceeded quota".to_owned(),
+    });
+    world.settle();
+    renew(&mut world);
+    world.settle();
+    assert_eq!(world.log.deleted, [], "it could not be made again");
+    world.edit(|spec| role(spec, "worker").replicas = Some(2));
+    world.reconcile();
+    assert_eq!(world.log.deleted, [("mnist-worker-1".to_owned(), false)]);
 }

@@ -94,6 +94,7 @@ fn when_the_launcher_has_ended_all_pods_start_anew(
     let mut world = robbed(mpi("", 2));
     world.evict("mnist-worker-0");
     world.settle();
+    world.tick(30);
     ends(&mut world);
     world.settle();
     assert_eq!(
@@ -366,6 +367,7 @@ fn one_of_the_users_is_neither_made_nor_looked_for() {
     assert_eq!(world.writes(), 3 + 1 + 2, "pods, Service, two states");
     world.evict("mnist-worker-0");
     world.settle();
+    world.tick(30);
     world.fail(LAUNCHER, 1);
     world.settle();
     assert_eq!(
@@ -456,7 +458,7 @@ fn the_operator_dies_at_any_write_and_no_pod_is_a_stranger() {
         |world| {
             assert_eq!(
                 (world.phase(), world.restarts()),
-                (Some(JobPhase::Running), (1, 1))
+                (Some(JobPhase::Running), (0, 1))
             );
             assert_eq!(world.all(), names(ALL));
         },

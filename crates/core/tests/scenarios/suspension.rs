@@ -1,7 +1,7 @@
 //! Jobs that their users, or a queue, hold back.
 
 use rstest::rstest;
-use trainyard_api::JobPhase::{Failed, Running, Starting, Succeeded, Suspended};
+use trainyard_api::JobPhase::{Failed, Running, Starting, Succeeded, Suspended, Suspending};
 use trainyard_api::RestartPolicy::{Never, OnFailure};
 use trainyard_api::{CleanPodPolicy, RolePhase};
 use trainyard_core::plan::Plan;
@@ -114,7 +114,7 @@ fn a_job_resumed_before_its_pods_are_gone_waits_for_that() {
             world.reconcile();
             happening(&mut world);
             world.reconcile();
-            assert_eq!(world.phase(), Some(Suspended), "{what}");
+            assert_eq!(world.phase(), Some(Suspending), "{what}");
             world.tick(30);
             world.settle();
             assert_eq!(
@@ -139,7 +139,7 @@ fn pods_that_a_dead_operator_left_are_removed_before_the_job_starts_again() {
     world.crash_after(1);
     assert_eq!(
         (world.phase(), world.log.deleted.len()),
-        (Some(Suspended), 0),
+        (Some(Suspending), 0),
         "died after the status"
     );
     world.edit(|spec| set_image(spec, "worker", "example/train:2"));
@@ -355,4 +355,43 @@ fn pods_of_the_last_run_go_though_the_job_was_resumed_with_a_spec_that_is_not_va
     world.settle();
     assert_eq!((world.phase(), world.pods.len()), (Some(Suspended), 0));
     assert_eq!(world.condition("Accepted"), "False Invalid");
+}
+
+#[test]
+fn a_job_is_suspended_when_its_pods_are_gone() {
+    let mut world = World::running(workers(3, Never));
+    world.suspend(true);
+    world.reconcile();
+    world.tick(10);
+    world.reconcile();
+    let pods = |world: &World| {
+        let role = world.role("worker");
+        (role.active, role.ready, role.pending, role.terminating)
+    };
+    assert_eq!((world.phase(), pods(&world)), (Some(Suspending), (0, 0, 0, 3)));
+    assert_eq!(world.condition("Suspended"), "False Suspending");
+    assert_eq!(world.condition("Running"), "False Suspended");
+    world.kubelets_remove();
+    world.reconcile();
+    assert_eq!((world.phase(), pods(&world)), (Some(Suspended), (0, 0, 0, 0)));
+    assert_eq!(world.condition("Suspended"), "True Suspended");
+    assert_eq!(world.status().ready.as_deref(), Some("0/3"));
+    assert_eq!(
+        world
+            .told()
+            .iter()
+            .filter(|reason| *reason == "Suspended")
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn pods_that_are_still_to_be_told_count_as_what_they_are() {
+    let mut world = World::running(workers(2, Never));
+    world.suspend(true);
+    world.crash_after(1);
+    let role = world.role("worker");
+    assert_eq!((world.phase(), role.active, role.ready), (Some(Suspending), 2, 2));
+    assert_eq!(world.condition("Suspended"), "False Suspending");
 }

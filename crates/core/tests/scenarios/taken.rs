@@ -90,7 +90,7 @@ fn a_conflict_does_not_move_a_finished_job() {
 #[test]
 fn pods_are_made_when_the_service_is_ours() {
     let mut world = World::new(workers(2, Never));
-    world.crash_after(1);
+    world.crash_after(2);
     assert_eq!((world.services.len(), world.pods.len()), (1, 0));
 
     let mut world = World::new(workers(2, Never));
@@ -132,7 +132,7 @@ fn where_a_pods_name_is_taken_its_siblings_are_not_left_to_wait(
     // that did not send them away.
     for restarted in [false, true] {
         let mut world = World::new(workers(3, policy).backoff_limit(0));
-        world.crash_after(1);
+        world.crash_after(2);
         world.taken.push("mnist-worker-0".to_owned());
         world.crash_after(3);
         world.run_all();

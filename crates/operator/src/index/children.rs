@@ -18,7 +18,7 @@ impl Inner {
         let mut row = pod.into_row();
         row.node = row.node.map(|name| self.nodes.intern(name));
         let owner = self.owners.get_mut(&uid)?;
-        let changed = owner.pods.put(row, version, epoch);
+        let changed = owner.put_pod(row, version, epoch);
         let key = owner.key.clone();
         (changed && self.names.contains_key(&key)).then_some(key)
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, Progress, TrainingJob};
-use trainyard_core::view::{Conflict, Departed, PodPhase, PodRow, Refusal, SecretState, ServiceRow};
+use trainyard_core::view::{Conflict, PodRow, Refusal, SecretState, ServiceRow};
 
 use super::pauses::Pauses;
 use super::rows::Rows;
@@ -27,8 +27,9 @@ pub(super) struct Owner {
     pub(super) job: Option<JobEntry>,
     pub(super) pods: Rows<PodRow>,
     pub(super) services: Rows<ServiceRow>,
-    /// Pods that were seen to succeed and are gone, until the job's status has been written with them in mind.
-    pub(super) departed: Vec<Departed>,
+    /// Pods that were seen to end and are gone, until the job's status has been written with them in mind, or there are others of
+    /// their names.
+    pub(super) departed: Vec<PodRow>,
     pub(super) conflicts: Vec<Conflict>,
     pub(super) refusal: Option<Arc<Refusal>>,
     pub(super) pauses: Pauses,
@@ -65,7 +66,7 @@ impl Owner {
         match kind {
             Kind::Pod => {
                 let gone = self.pods.remove(name, uid);
-                self.keep_success(gone)
+                self.keep_ended(gone)
             }
             _ => self.services.remove(name, uid).is_some(),
         }
@@ -76,7 +77,7 @@ impl Owner {
         match kind {
             Kind::Pod => {
                 let gone = self.pods.hide(name, uid, version);
-                self.keep_success(gone);
+                self.keep_ended(gone);
             }
             _ => {
                 self.services.hide(name, uid, version);
@@ -89,25 +90,33 @@ impl Owner {
         match kind {
             Kind::Pod => {
                 let gone = self.pods.sweep(epoch, listed);
-                self.keep_success(gone)
+                self.keep_ended(gone)
             }
             _ => !self.services.sweep(epoch, listed).is_empty(),
         }
     }
 
-    /// Keeps of pods that are gone which had succeeded: nothing else tells that from a pod that was lost. Whether
-    /// there was any pod.
-    fn keep_success(&mut self, gone: impl IntoIterator<Item = PodRow>) -> bool {
+    /// Keeps of pods that are gone those that had ended: nothing else tells them from pods that were lost. Whether there was any
+    /// pod.
+    fn keep_ended(&mut self, gone: impl IntoIterator<Item = PodRow>) -> bool {
         let mut any = false;
         for row in gone {
             any = true;
-            if row.phase == PodPhase::Succeeded && self.job.is_some() {
-                let PodRow { name, uid, .. } = row;
-                self.departed.retain(|known| known.name != name);
-                self.departed.push(Departed { name, uid });
+            if row.has_ended() && self.job.is_some() && !self.pods.has(&row.name) {
+                self.departed.retain(|known| known.name != row.name);
+                self.departed.push(row);
             }
         }
         any
+    }
+
+    /// Takes a pod in, unless a newer one is there. Whether anything that decisions look at has changed.
+    pub(super) fn put_pod(&mut self, row: PodRow, version: Version, epoch: u32) -> bool {
+        if !self.departed.is_empty() {
+            let replaced = |known: &PodRow| known.name == row.name && known.uid != row.uid;
+            self.departed.retain(|known| !replaced(known));
+        }
+        self.pods.put(row, version, epoch)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus};
 use trainyard_core::observe;
-use trainyard_core::view::{Conflict, Departed, PodRow, Refusal, ServiceRow};
+use trainyard_core::view::{Conflict, PodRow, Refusal, ServiceRow};
 
 use crate::nodes::{NodeFacts, NodeTable};
 use crate::slim::{JobObject, Malformed, Meta, SlimMeta, SlimNode, SlimPod, Version};
@@ -88,7 +88,7 @@ pub struct Snapshot {
     /// Its Services.
     pub services: Arc<Vec<ServiceRow>>,
     /// Its pods that were seen to succeed and are gone, where its status may not say so yet.
-    pub departed: Vec<Departed>,
+    pub departed: Vec<PodRow>,
     /// What is in its way.
     pub conflicts: Vec<Conflict>,
     /// Why the server does not take a child of it.
@@ -314,10 +314,12 @@ impl Index {
         }
     }
 
-    /// Forgets pods that were seen to succeed and are gone: the job's status has been written with them in mind.
-    pub fn forget_departed(&self, owner: &str, noted: &[Departed]) {
+    /// Forgets pods that were seen to end and are gone: the job's status has been written with them in mind.
+    pub fn forget_departed(&self, owner: &str, noted: &[PodRow]) {
         if let Some(owner) = self.lock().owners.get_mut(owner) {
-            owner.departed.retain(|pod| !noted.contains(pod));
+            owner
+                .departed
+                .retain(|pod| !noted.iter().any(|noted| noted.uid == pod.uid));
         }
     }
 

@@ -113,6 +113,16 @@ impl<R: Row> Rows<R> {
         self.search(name, uid).is_ok()
     }
 
+    /// Whether a row of that name is there.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let row = |position: &u32| self.list.get(*position as usize);
+        let first = self
+            .order
+            .partition_point(|position| row(position).is_some_and(|row| row.name() < name));
+        let first = self.order.get(first).and_then(row);
+        first.is_some_and(|row| row.name() == name)
+    }
+
     /// Takes a row in, unless a newer one is there. Whether anything that decisions look at has changed.
     pub(super) fn put(&mut self, mut row: R, version: Version, epoch: u32) -> bool {
         let place = match self.search(row.name(), row.uid()) {
@@ -253,8 +263,9 @@ mod tests {
                 .collect();
             assert_eq!(names(&rows), left);
             for name in left {
-                assert!(rows.contains(name, name));
+                assert!(rows.contains(name, name) && rows.has(name));
             }
+            assert!(!rows.has(victim) && !rows.has("aa") && !rows.has("f"));
         }
     }
 

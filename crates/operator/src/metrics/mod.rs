@@ -24,34 +24,6 @@ pub use subject::{Foreign, Subject};
 /// The media type of [`Metrics::render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// All phases, for gauges that must go back to zero. `phase_name` fails to compile when one is missing there; a test
-/// compares both.
-const PHASES: [JobPhase; 9] = [
-    JobPhase::Pending,
-    JobPhase::Starting,
-    JobPhase::Running,
-    JobPhase::Scaling,
-    JobPhase::Restarting,
-    JobPhase::Paused,
-    JobPhase::Suspended,
-    JobPhase::Succeeded,
-    JobPhase::Failed,
-];
-
-const fn phase_name(phase: JobPhase) -> &'static str {
-    match phase {
-        JobPhase::Pending => "Pending",
-        JobPhase::Starting => "Starting",
-        JobPhase::Running => "Running",
-        JobPhase::Scaling => "Scaling",
-        JobPhase::Restarting => "Restarting",
-        JobPhase::Paused => "Paused",
-        JobPhase::Suspended => "Suspended",
-        JobPhase::Succeeded => "Succeeded",
-        JobPhase::Failed => "Failed",
-    }
-}
-
 const fn cause_name(cause: RestartCause) -> &'static str {
     match cause {
         RestartCause::Failure => "Failure",
@@ -276,9 +248,9 @@ impl Metrics {
 
     /// Sets the number of jobs of every phase.
     pub fn set_jobs(&self, count: impl Fn(JobPhase) -> usize) {
-        for phase in PHASES {
+        for phase in JobPhase::ALL {
             let labels = PhaseLabels {
-                phase: phase_name(phase),
+                phase: phase.as_str(),
             };
             self.jobs
                 .get_or_create(&labels)

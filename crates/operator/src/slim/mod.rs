@@ -7,6 +7,7 @@ mod job;
 mod node;
 mod pod;
 
+use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use trainyard_api::names::{LABEL_MANAGED_BY, MANAGED_BY};
 use trainyard_core::view::ServiceRow;
@@ -32,9 +33,9 @@ pub struct Meta {
     /// The version of the object.
     #[serde(default)]
     pub resource_version: Version,
-    /// Present once it has been asked to go.
+    /// When it has to be gone, once it has been asked to go.
     #[serde(default)]
-    pub deletion_timestamp: Option<serde::de::IgnoredAny>,
+    pub deletion_timestamp: Option<Box<str>>,
     /// How long it may take to go; 0 means that it takes no time.
     #[serde(default)]
     pub deletion_grace_period_seconds: Option<i64>,
@@ -128,6 +129,13 @@ impl Meta {
     /// Whether it has been asked to go.
     pub fn terminating(&self) -> bool {
         self.deletion_timestamp.is_some()
+    }
+
+    /// When it was asked to go. A later request that gives it less time leaves that as it is.
+    pub fn asked_at(&self) -> Option<Timestamp> {
+        let gone_by: Timestamp = self.deletion_timestamp.as_deref()?.parse().ok()?;
+        let grace = SignedDuration::from_secs(self.deletion_grace_period_seconds.unwrap_or_default());
+        gone_by.checked_sub(grace).ok()
     }
 
     /// Whether an object that was just deleted is gone already, rather than on its way.

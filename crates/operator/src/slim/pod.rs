@@ -61,6 +61,8 @@ struct Condition {
     reason: Option<String>,
     #[serde(default)]
     message: Option<String>,
+    #[serde(default, rename = "lastTransitionTime")]
+    since: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -102,6 +104,12 @@ struct Terminated {
     finished_at: Option<Box<str>>,
 }
 
+impl Terminated {
+    fn finished_at(&self) -> Option<Timestamp> {
+        self.finished_at.as_deref()?.parse().ok()
+    }
+}
+
 impl SlimPod {
     /// The row of this pod.
     pub fn into_row(self) -> PodRow {
@@ -139,16 +147,27 @@ impl SlimPod {
             Some("Unknown") => PodPhase::Unknown,
             _ => PodPhase::Pending,
         };
-        // How a program ends that was told to go says nothing about its work.
-        let told_to_go =
-            self.metadata.terminating() || self.target().is_some() || self.status.reason.is_some();
-        let ended = self.main_end().filter(|_| !told_to_go).map(|end| end.exit_code);
-        match (phase, ended) {
-            (PodPhase::Running, Some(0)) => (PodPhase::Succeeded, self.others_run()),
-            (PodPhase::Running, Some(_)) => (PodPhase::Failed, self.others_run()),
+        // Of a pod that the kubelet has ended, its word counts, unless the program was done before.
+        let counts = |end: &&Terminated| self.status.reason.is_none() || self.was_earlier(end);
+        match (phase, self.main_end().filter(counts).map(|end| end.exit_code)) {
+            (PodPhase::Running | PodPhase::Pending, Some(0)) => (PodPhase::Succeeded, self.others_run()),
+            (PodPhase::Running | PodPhase::Pending, Some(_)) => (PodPhase::Failed, self.others_run()),
             (PodPhase::Failed, Some(0)) => (PodPhase::Succeeded, false),
             _ => (phase, false),
         }
+    }
+
+    /// When the pod was asked to go, or the system began to take it away.
+    fn asked_at(&self) -> Option<Timestamp> {
+        let since = self.target().and_then(|target| target.since.as_deref());
+        let taken = since.and_then(|time| time.parse().ok());
+        self.metadata.asked_at().into_iter().chain(taken).min()
+    }
+
+    /// Whether a container is known to have ended before its pod was asked to go.
+    fn was_earlier(&self, end: &Terminated) -> bool {
+        let (finished, asked) = (end.finished_at(), self.asked_at());
+        finished.is_some_and(|finished| asked.is_some_and(|asked| finished < asked))
     }
 
     /// The container that waits for other roles.
@@ -237,7 +256,7 @@ impl SlimPod {
 
     fn end(&self, phase: PodPhase) -> Option<PodEnd> {
         let target = self.target();
-        if phase == PodPhase::Succeeded || (phase != PodPhase::Failed && target.is_none()) {
+        if phase != PodPhase::Failed && target.is_none() && !self.metadata.terminating() {
             return None;
         }
         // The reason of the pod names the cause where the system ended it; a condition's is only more general.
@@ -252,20 +271,32 @@ impl SlimPod {
                 .message
                 .clone()
                 .or_else(|| target.and_then(|target| target.message.clone())),
+            asked_at: self.asked_at(),
             disrupted: target.is_some(),
             told: self.metadata.resource_version.0,
             ..PodEnd::default()
         };
-        if phase != PodPhase::Failed {
-            return Some(of_pod);
+        match phase {
+            PodPhase::Failed => Some(self.bad_end(of_pod)),
+            PodPhase::Succeeded => Some(PodEnd {
+                container: self.main_container().map(str::to_owned),
+                exit_code: Some(0),
+                finished_at: self.main_end().and_then(Terminated::finished_at),
+                ..of_pod
+            }),
+            _ => Some(of_pod),
         }
+    }
+
+    /// How a pod failed, given what is known of it as a whole.
+    fn bad_end(&self, of_pod: PodEnd) -> PodEnd {
         let disrupted = of_pod.disrupted || self.ended_by_system();
         let Some((container, terminated)) = self.culprit() else {
             // No program ended badly. A deadline in its spec is the user's own wish.
             let disrupted = disrupted || of_pod.reason.as_deref() != Some("DeadlineExceeded");
-            return Some(PodEnd { disrupted, ..of_pod });
+            return PodEnd { disrupted, ..of_pod };
         };
-        Some(PodEnd {
+        PodEnd {
             container: Some(container.name.clone()),
             exit_code: Some(terminated.exit_code),
             signal: terminated.signal.filter(|signal| *signal != 0),
@@ -274,13 +305,10 @@ impl SlimPod {
                 other => terminated.reason.clone().or(other),
             },
             message: terminated.message.as_deref().map(last_words).or(of_pod.message),
-            finished_at: terminated
-                .finished_at
-                .as_deref()
-                .and_then(|time| time.parse::<Timestamp>().ok()),
-            told: of_pod.told,
+            finished_at: terminated.finished_at(),
             disrupted,
-        })
+            ..of_pod
+        }
     }
 
     /// Whether a failed pod was ended by the kubelet or a controller, as far as servers and kubelets say that do not
@@ -292,11 +320,7 @@ impl SlimPod {
             // It never ran to an end of its own. A deadline in its spec is the user's own wish.
             return reason != "DeadlineExceeded";
         }
-        let main = self.main_container();
-        let main_ended = self
-            .containers()
-            .any(|c| Some(c.name.as_str()) == main && ran_to_an_end(c));
-        !main_ended && is_system_reason(reason)
+        is_system_reason(reason)
     }
 
     fn trouble(&self, phase: PodPhase) -> Option<Trouble> {

@@ -1,5 +1,7 @@
 use serde_json::{Value, json};
-use trainyard_core::view::{PodPhase, PodRow};
+use trainyard_api::NodeDownPolicy;
+use trainyard_core::restart::{self, End};
+use trainyard_core::view::{NodeState, PodPhase, PodRow};
 
 use super::*;
 
@@ -106,6 +108,11 @@ fn the_main_container_decides() {
     assert_eq!((row.phase, row.lingers), (PodPhase::Running, false));
 }
 
+/// How decisions take the end of a pod, in a namespace where nodes that are down are waited for.
+fn end_of(row: &PodRow) -> Option<End> {
+    restart::end(row, NodeState::Up, NodeDownPolicy::Wait)
+}
+
 #[test]
 fn how_a_program_ends_that_was_told_to_go_says_nothing() {
     // It ends in an orderly way when it is evicted: its work is not done.
@@ -113,10 +120,77 @@ fn how_a_program_ends_that_was_told_to_go_says_nothing() {
     let killed = || ended("log", &json!({"exitCode": 137}));
     let evicted =
         pod(&json!({"phase": "Failed", "reason": "Evicted", "containerStatuses": [killed(), well()]}));
-    assert_eq!(evicted.phase, PodPhase::Failed);
+    assert_eq!(end_of(&evicted), Some(End::Disruption));
     let target = json!([{"type": "DisruptionTarget", "status": "True"}]);
     let going = json!({"phase": "Running", "conditions": target, "containerStatuses": [well()]});
-    assert_eq!(pod(&going).phase, PodPhase::Running);
+    assert_eq!(end_of(&pod(&going)), Some(End::Disruption));
+}
+
+#[test]
+fn what_ended_before_it_was_told_to_go_counts() {
+    let at = |second: u32| format!("2026-01-02T03:04:{second:02}Z");
+    let train = |code: i32, second: u32| ended("train", &json!({"exitCode": code, "finishedAt": at(second)}));
+    let removed = |phase: &str, code: i32, second: u32| {
+        let json = json!({
+            "metadata": {
+                "name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1",
+                "annotations": {"trainyard.dev/container": "train"},
+                // It was asked at second 10.
+                "deletionTimestamp": at(40), "deletionGracePeriodSeconds": 30,
+            },
+            "status": {"phase": phase, "containerStatuses": [train(code, second)]},
+        });
+        end_of(&serde_json::from_value::<SlimPod>(json).unwrap().into_row())
+    };
+    for phase in ["Running", "Succeeded"] {
+        assert_eq!(removed(phase, 0, 9), Some(End::Success));
+        assert_eq!(removed(phase, 0, 11), Some(End::Disruption));
+    }
+    for phase in ["Running", "Failed"] {
+        assert_eq!(removed(phase, 1, 9), Some(End::Failure(Some(1))));
+        assert_eq!(removed(phase, 1, 11), Some(End::Disruption));
+    }
+    let taken = |code: i32, second: u32| {
+        let target = json!([{"type": "DisruptionTarget", "status": "True", "lastTransitionTime": at(10)}]);
+        end_of(&pod(
+            &json!({"phase": "Failed", "reason": "Evicted", "conditions": target,
+            "containerStatuses": [train(code, second)]}),
+        ))
+    };
+    assert_eq!(taken(0, 9), Some(End::Success));
+    assert_eq!(taken(0, 10), Some(End::Disruption));
+    assert_eq!(taken(1, 9), Some(End::Failure(Some(1))));
+    assert_eq!(taken(1, 11), Some(End::Disruption));
+}
+
+#[test]
+fn the_main_container_decides_also_while_another_cannot_start() {
+    let stuck = json!({"name": "log", "state": {"waiting": {"reason": "ImagePullBackOff"}}});
+    let row = |code: i32| {
+        let train = ended("train", &json!({"exitCode": code}));
+        pod(&json!({"phase": "Pending", "containerStatuses": [stuck, train]}))
+    };
+    let well = row(0);
+    assert_eq!((end_of(&well), well.lingers), (Some(End::Success), true));
+    let badly = row(3);
+    assert_eq!(
+        (end_of(&badly), badly.lingers),
+        (Some(End::Failure(Some(3))), true)
+    );
+}
+
+#[test]
+fn a_node_that_was_rebooted_has_disrupted_its_pods() {
+    let row = |code: i32, reason: &str| {
+        let train = ended(
+            "train",
+            &json!({"exitCode": code, "reason": reason, "finishedAt": "2026-01-02T03:04:05Z"}),
+        );
+        end_of(&pod(&json!({"phase": "Failed", "containerStatuses": [train]})))
+    };
+    assert_eq!(row(255, "Unknown"), Some(End::Disruption));
+    assert_eq!(row(137, "ContainerStatusUnknown"), Some(End::Disruption));
+    assert_eq!(row(137, "OOMKilled"), Some(End::Failure(Some(137))));
 }
 
 #[test]

@@ -1,16 +1,20 @@
-//! A node that is lost.
+//! A node that is lost, drained or rebooted.
 //!
-//! In a file of its own, since test programs run one after the other and nobody else should lose a node.
+//! In a file of its own, since nobody else should lose a node.
 
 use serde_json::{Value, json};
-use trainyard_testkit::cluster::Cluster;
+use trainyard_testkit::cluster::{Cluster, Signal};
 use trainyard_testkit::lab::{Lab, Role, Scenarios, job};
 use trainyard_testkit::scenarios;
 
 pub const SCENARIOS: Scenarios = scenarios!(
     "nodes",
     &[],
-    [what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_for,]
+    [
+        what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_for,
+        what_leaves_a_drained_node_in_good_order_has_not_done_its_work,
+        what_ran_on_a_node_that_is_rebooted_did_not_fail,
+    ]
 );
 
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -60,13 +64,175 @@ fn running(lab: &Lab, pod: &str, wanted: impl Fn(&Value) -> bool) -> Value {
     })
 }
 
+/// The name of the node that these scenarios take from the cluster.
+fn victim(lab: &Lab) -> String {
+    let nodes = &lab.cluster().state().nodes;
+    nodes.last().unwrap().name.clone()
+}
+
+/// Has all pods of a job rather go to a node than elsewhere, so that their replacements may go elsewhere.
+fn prefer(manifest: &mut Value, node: &str) {
+    for role in manifest["spec"]["roles"].as_array_mut().unwrap() {
+        role["template"]["spec"]["affinity"] = json!({"nodeAffinity": {
+            "preferredDuringSchedulingIgnoredDuringExecution": [{
+                "weight": 100,
+                "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
+            }],
+        }});
+    }
+}
+
+/// A node that takes no pods, which it does again also when the test fails.
+struct Drained<'a> {
+    cluster: &'a Cluster,
+    node: &'a str,
+}
+
+impl<'a> Drained<'a> {
+    fn node(lab: &'a Lab, node: &'a str) -> Self {
+        let cluster = lab.cluster();
+        let drained = Self { cluster, node };
+        // Only what is of this test: the cluster's own pods stay.
+        let selector = "app.kubernetes.io/managed-by=trainyard";
+        let arguments = ["drain", node, "--force", "--pod-selector", selector];
+        cluster.kubectl(&arguments, None).unwrap();
+        drained
+    }
+}
+
+impl Drop for Drained<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.cluster.kubectl(&["uncordon", self.node], None) {
+            eprintln!("{} takes no pods: {error:#}", self.node);
+        }
+    }
+}
+
+fn what_leaves_a_drained_node_in_good_order_has_not_done_its_work() {
+    let (lab, _operator) = Lab::with_operator("drained");
+    let node = victim(&lab);
+    // As many do: a checkpoint when they are told to go, and a good end.
+    let script = "trap 'echo saved; exit 0' TERM; while true; do sleep 1 & wait $!; done";
+    let worker = |more| Role {
+        more,
+        ..Role::worker(2, script)
+    };
+    let jobs = [
+        ("mover", "custom", r#"{"restartPolicy": "OnFailure"}"#),
+        ("once", "custom", r#"{"restartPolicy": "Never"}"#),
+    ];
+    for (name, framework, policy) in jobs {
+        let text = job(
+            name,
+            framework,
+            &[worker(policy)],
+            r#"{"runPolicy": {"backoffLimit": 0}}"#,
+        );
+        let mut manifest: Value = serde_json::from_str(&text).unwrap();
+        prefer(&mut manifest, &node);
+        for role in manifest["spec"]["roles"].as_array_mut().unwrap() {
+            role["template"]["spec"]["terminationGracePeriodSeconds"] = 20.into();
+        }
+        lab.apply(&manifest.to_string()).unwrap();
+        lab.phase(name, "Running");
+    }
+    let there = |pod: &str| lab.get(&format!("pod {pod}"))["spec"]["nodeName"] == *node;
+    assert!(there("mover-worker-0") && there("mover-worker-1") && there("once-worker-0"));
+
+    let _drained = Drained::node(&lab, &node);
+    let moved = lab.until("both run again elsewhere", || {
+        let job = lab.get("tj mover");
+        let status = &job["status"];
+        if status["phase"] == "Running" && status["restarts"]["disruptions"] == 2 {
+            Ok(job)
+        } else {
+            Err(format!("{status:#}"))
+        }
+    });
+    let status = &moved["status"];
+    assert_eq!(status["restarts"]["failures"], 0, "{status:#}");
+    assert_eq!(status["roles"][0]["succeededIndices"], Value::Null, "{status:#}");
+    assert!(!there("mover-worker-0") && !there("mover-worker-1"));
+    let once = lab.phase("once", "Failed")["status"].clone();
+    assert_eq!(once["roles"][0]["succeeded"], 0, "{once:#}");
+}
+
+/// A node whose runtime and kubelet are off. They come back with this, also when the test fails.
+struct Off<'a> {
+    cluster: &'a Cluster,
+    node: &'a str,
+}
+
+impl Off<'_> {
+    fn containerd(&self) -> String {
+        format!("containerd-{}", self.node)
+    }
+}
+
+impl<'a> Off<'a> {
+    /// Takes its power: all that runs there ends, and nobody writes down how.
+    fn node(cluster: &'a Cluster, node: &'a str) -> Self {
+        let off = Self { cluster, node };
+        cluster.kill_kubelet(node).unwrap();
+        cluster.signal(&off.containerd(), Signal::Kill).unwrap();
+        cluster.kill_containers(node).unwrap();
+        off
+    }
+}
+
+impl Drop for Off<'_> {
+    fn drop(&mut self) {
+        for component in [self.containerd(), format!("kubelet-{}", self.node)] {
+            if let Err(error) = self.cluster.start(&component) {
+                eprintln!("{component} stays off: {error:#}");
+            }
+        }
+    }
+}
+
+fn what_ran_on_a_node_that_is_rebooted_did_not_fail() {
+    let (lab, _operator) = Lab::with_operator("reboot");
+    let node = victim(&lab);
+    let worker = Role {
+        more: r#"{"restartPolicy": "OnFailure"}"#,
+        ..Role::worker(2, "sleep 600")
+    };
+    let text = job(
+        "sturdy",
+        "custom",
+        &[worker],
+        r#"{"runPolicy": {"backoffLimit": 0}}"#,
+    );
+    let mut manifest: Value = serde_json::from_str(&text).unwrap();
+    prefer(&mut manifest, &node);
+    lab.apply(&manifest.to_string()).unwrap();
+    lab.phase("sturdy", "Running");
+    let before = lab.get("pod sturdy-worker-0");
+    assert_eq!(before["spec"]["nodeName"], *node);
+
+    drop(Off::node(lab.cluster(), &node));
+    let after = lab.until("both run again", || {
+        let job = lab.get("tj sturdy");
+        let status = &job["status"];
+        if status["phase"] == "Running" && status["restarts"]["disruptions"] == 2 && status["ready"] == "2/2"
+        {
+            Ok(job)
+        } else {
+            let pods = lab.get("pods -l trainyard.dev/job=sturdy");
+            let pods = pods["items"].as_array().into_iter().flatten();
+            let pods: Vec<&Value> = pods.map(|pod| &pod["status"]["containerStatuses"]).collect();
+            Err(format!("{status:#} {pods:?}"))
+        }
+    });
+    assert_eq!(after["status"]["restarts"]["failures"], 0, "{after:#}");
+    let now = lab.get("pod sturdy-worker-0");
+    assert_ne!(now["metadata"]["uid"], before["metadata"]["uid"]);
+}
+
 fn what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_for() {
     let (lab, _operator) = Lab::with_operator("lost");
-    let nodes = lab.cluster().state().nodes.clone();
-    let [.., second] = nodes.as_slice() else {
-        unreachable!("a lab has nodes")
-    };
-    let node = second.name.as_str();
+    let node = victim(&lab);
+    let node = node.as_str();
     let role = |name, more| Role {
         name,
         replicas: 1,
@@ -81,14 +247,8 @@ fn what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_
         role("stayer", r#"{"nodeDownPolicy": "Wait"}"#),
     ];
     let mut manifest: Value = serde_json::from_str(&job("exposed", "custom", &roles, "")).unwrap();
+    prefer(&mut manifest, node);
     for role in manifest["spec"]["roles"].as_array_mut().unwrap() {
-        // Rather there than elsewhere, so that a replacement may go elsewhere.
-        role["template"]["spec"]["affinity"] = json!({"nodeAffinity": {
-            "preferredDuringSchedulingIgnoredDuringExecution": [{
-                "weight": 100,
-                "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
-            }],
-        }});
         // Else the cluster itself removes the pods of a lost node after a while.
         role["template"]["spec"]["tolerations"] = json!([{"operator": "Exists", "effect": "NoExecute"}]);
     }

@@ -127,6 +127,10 @@ impl Framework for Mpi {
         }
     }
 
+    fn trains_as_one(&self) -> bool {
+        true
+    }
+
     fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
         let launcher = roles.iter().position(|role| role.name == LAUNCHER);
         launcher.map(|launcher| vec![launcher]).into_iter().collect()

@@ -6,8 +6,8 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
-    AcceptedRole, AcceptedRules, CleanPodPolicy, Fingerprint, JobPhase, Progress, Replacement, RestartCause,
-    RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
+    AcceptedRole, AcceptedRules, CleanPodPolicy, EndedPods, Fingerprint, Incident, JobPhase, Progress,
+    Replacement, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
 };
 
 use super::{
@@ -149,16 +149,23 @@ fn restarts() -> BoxedStrategy<Restarts> {
         RestartCause::Completion,
         RestartCause::Update,
     ]);
-    let record = (time(), name(), cause, option::of(number()), "[a-zA-Z]{0,10}").prop_map(
-        |(at, pod, cause, exit_code, reason)| RestartRecord {
+    let record = (
+        time(),
+        name(),
+        cause.clone(),
+        option::of(number()),
+        "[a-zA-Z]{0,10}",
+    )
+        .prop_map(|(at, pod, cause, exit_code, reason)| RestartRecord {
             time: Time(at),
             pod,
             cause,
             exit_code,
             reason,
-        },
-    );
-    let replacement = (name(), 0..9u8, option::of(time())).prop_map(|(pod, uid, not_before)| Replacement {
+            consequences: 0,
+        });
+    let replacement = (name(), 0..9u8, option::of(time()), any::<bool>());
+    let replacement = replacement.prop_map(|(pod, uid, not_before, leaving)| Replacement {
         pod,
         uid: if uid == 0 {
             String::new()
@@ -166,15 +173,30 @@ fn restarts() -> BoxedStrategy<Restarts> {
             format!("uid-{uid}")
         },
         not_before: not_before.map(Time),
+        leaving,
     });
-    (number(), number(), vec(record, 0..20), vec(replacement, 0..8))
-        .prop_map(|(failures, disruptions, history, replacing)| Restarts {
-            failures,
-            disruptions,
-            history,
-            replacing,
-        })
+    let lists = (vec(record, 0..20), vec(replacement, 0..8));
+    (number(), number(), lists, option::of(incident(cause)))
+        .prop_map(
+            |(failures, disruptions, (history, replacing), incident)| Restarts {
+                failures,
+                disruptions,
+                history,
+                replacing,
+                incident,
+            },
+        )
         .boxed()
+}
+
+fn incident(cause: impl Strategy<Value = RestartCause>) -> impl Strategy<Value = Incident> {
+    let ended = (name(), "[0-9,-]{0,5}").prop_map(|(role, indices)| EndedPods { role, indices });
+    (name(), cause, time(), vec(ended, 0..3)).prop_map(|(pod, cause, last_time, ended)| Incident {
+        pod,
+        cause,
+        last_time: Time(last_time),
+        ended,
+    })
 }
 
 fn root_cause() -> BoxedStrategy<RootCause> {

@@ -12,8 +12,8 @@ use trainyard_api::{Progress, TrainingJob};
 use trainyard_core::agent::{WAIT_CONTAINER, WAITED_IN_VAIN};
 use trainyard_core::frameworks::Identity;
 use trainyard_core::view::{
-    Conflict, Departed, NodeState, Nodes, PodEnd, PodPhase, PodRow, Refusal, SecretState, ServiceRow,
-    Settings, Trouble, View,
+    Conflict, NodeState, Nodes, PodEnd, PodPhase, PodRow, Refusal, SecretState, ServiceRow, Settings,
+    Trouble, View,
 };
 
 use super::status::progress;
@@ -25,7 +25,7 @@ use crate::common::jobs::{with_agent, with_silent_agent};
 pub struct Seen {
     pub pods: Vec<PodRow>,
     pub services: Vec<ServiceRow>,
-    pub departed: Vec<Departed>,
+    pub departed: Vec<PodRow>,
     pub conflicts: Vec<Conflict>,
     pub secret: SecretState,
     pub granted: Option<i32>,
@@ -69,10 +69,6 @@ impl Nodes for Some3 {
 }
 
 pub fn seen() -> BoxedStrategy<Seen> {
-    let departed = (name(), 0..9u8).prop_map(|(name, uid)| Departed {
-        name: name.into(),
-        uid: format!("uid-{uid}").into(),
-    });
     let secret = select(vec![
         SecretState::Unknown,
         SecretState::There(Identity::Certificate),
@@ -82,7 +78,7 @@ pub fn seen() -> BoxedStrategy<Seen> {
     ]);
     let granted = prop_oneof![2 => 0..4i32, 1 => number()];
     (
-        (vec(row(), 0..8), services(), vec(departed, 0..3)),
+        (vec(row(), 0..8), services(), vec(row(), 0..3)),
         // Most jobs have none, and what comes after them is to be reached.
         option::weighted(0.2, vec(conflict(), 1..4)),
         (secret, option::of(granted), any::<bool>()),
@@ -249,10 +245,18 @@ fn end() -> BoxedStrategy<Box<PodEnd>> {
         option::of(number()),
         (option::of(text()), option::of(text())),
         option::of(time()),
+        option::of(time()),
         (0..3u64, any::<bool>()),
     )
         .prop_map(
-            |((container, exit_code), signal, (reason, message), finished_at, (told, disrupted))| {
+            |(
+                (container, exit_code),
+                signal,
+                (reason, message),
+                finished_at,
+                asked_at,
+                (told, disrupted),
+            )| {
                 Box::new(PodEnd {
                     container,
                     exit_code,
@@ -260,6 +264,7 @@ fn end() -> BoxedStrategy<Box<PodEnd>> {
                     reason,
                     message,
                     finished_at,
+                    asked_at,
                     told,
                     disrupted,
                 })

@@ -111,7 +111,7 @@ async fn a_job_says_that_it_waits_for_a_pod_of_a_former_one() {
         status["roles"][0]["message"],
         "Pod \"a-w-1\" could not be created: an object of its name, left by a former job, is still being removed"
     );
-    assert_eq!(operator.server.count("PUT status"), 1, "once");
+    assert_eq!(operator.server.count("PUT status"), 2, "the first, and this once");
     let tries = operator.server.count("POST pods");
     assert!(tries < 20, "{tries}");
     // It goes, and the job does not wait out its pause.

@@ -1,0 +1,227 @@
+//! Which ends belong together. Pods that train as one can't go on without each other: where one ends, the others do. All of that is
+//! one incident, which the first end gives its kind, and which costs what that end costs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use trainyard_api::{EndedPods, Incident, RestartCause, RestartPolicy, Restarts};
+
+use crate::assess::{Assessment, Ended, Uncounted, replace};
+use crate::depends::needs;
+use crate::indices;
+use crate::job::Job;
+use crate::plan::PodKey;
+use crate::restart::End;
+use crate::status::time;
+
+/// How long after the latest end of an incident another may still be its consequence. A remote shell takes up to 5 s to notice a
+/// worker that fell silent, and its launcher a moment more to stop the others.
+const WINDOW: SignedDuration = SignedDuration::from_secs(10);
+
+/// An incident that ends may still belong to.
+#[derive(Clone, Debug)]
+pub(crate) struct Open {
+    first: PodKey,
+    cause: RestartCause,
+    last: Timestamp,
+    /// The indices of the pods that have ended in it, by role.
+    ended: BTreeMap<usize, BTreeSet<i32>>,
+    /// A pod that was asked to go is still there: the others may end when it does.
+    leaving: bool,
+}
+
+impl Open {
+    pub(crate) fn new(new: &Uncounted<'_>, now: Timestamp) -> Self {
+        let key = new.ended.key;
+        Self {
+            first: key,
+            cause: new.cause,
+            last: at(&new.ended, now),
+            ended: BTreeMap::from([(key.role, BTreeSet::from([key.index]))]),
+            leaving: new.ended.is_leaving(),
+        }
+    }
+
+    /// The incident that a status tells of. A status may have been edited by anybody: what makes no sense is none.
+    pub(crate) fn read(job: &Job<'_>, restarts: &Restarts) -> Option<Self> {
+        let written = restarts.incident.as_ref()?;
+        let of_role = |ended: &EndedPods| {
+            let (role, known) = job.role(&ended.role)?;
+            Some((role, indices::parse(&ended.indices, known.replicas)))
+        };
+        let mut open = Self {
+            first: job.key(&written.pod)?,
+            cause: written.cause,
+            last: written.last_time.0,
+            ended: written.ended.iter().filter_map(of_role).collect(),
+            leaving: false,
+        };
+        let mut leaving = restarts.replacing.iter().filter(|entry| entry.leaving);
+        open.leaving = leaving.any(|entry| job.key(&entry.pod).is_some_and(|key| open.contains(key)));
+        Some(open)
+    }
+
+    pub(crate) fn write(&self, job: &Job<'_>) -> Incident {
+        let of_role = |(role, set): (&usize, &BTreeSet<i32>)| {
+            Some(EndedPods {
+                role: job.roles.get(*role)?.name.to_owned(),
+                indices: indices::format(set)?,
+            })
+        };
+        Incident {
+            pod: job.pod_name(self.first),
+            cause: self.cause,
+            last_time: time(self.last),
+            ended: self.ended.iter().filter_map(of_role).collect(),
+        }
+    }
+
+    pub(crate) fn contains(&self, key: PodKey) -> bool {
+        let role = self.ended.get(&key.role);
+        role.is_some_and(|role| role.contains(&key.index))
+    }
+
+    /// Whether it is of pods that are being replaced right now because of their template.
+    pub(crate) fn is_update_of(&self, now: Timestamp) -> bool {
+        self.cause == RestartCause::Update && self.last == now
+    }
+
+    /// Takes in an end that belongs to it.
+    pub(crate) fn add(&mut self, ended: &Ended<'_>, now: Timestamp) {
+        self.ended
+            .entry(ended.key.role)
+            .or_default()
+            .insert(ended.key.index);
+        self.last = self.last.max(at(ended, now));
+        self.leaving |= ended.is_leaving();
+    }
+
+    /// A pod that was asked to go is gone now.
+    pub(crate) fn left(&mut self, now: Timestamp) {
+        self.last = self.last.max(now);
+    }
+
+    /// Whether an end belongs to it.
+    fn takes(&self, job: &Job<'_>, seen: &Assessment<'_>, ended: &Ended<'_>, now: Timestamp) -> bool {
+        let away = at(ended, now).duration_since(self.last).abs();
+        // A pod that failed by itself and does so again is not what came of that.
+        let again = self.cause == RestartCause::Failure && ended.key == self.first;
+        !again
+            && follows(job, ended.key.role, self.first.role)
+            && (self.leaving || away <= WINDOW)
+            && !self.is_over(job, seen)
+    }
+
+    /// Whether all pods have ended in it that it could take with it: those that are there now are new, and what ends them is
+    /// something else.
+    fn is_over(&self, job: &Job<'_>, seen: &Assessment<'_>) -> bool {
+        let none = BTreeSet::new();
+        let roles = job.roles.iter().zip(&seen.roles).enumerate();
+        let mut others = roles.filter(|(role, _)| follows(job, *role, self.first.role));
+        others.all(|(role, (rules, this))| {
+            let ended = self.ended.get(&role).unwrap_or(&none);
+            let sum = i32::try_from(ended.len() + this.done.len());
+            let may_be = sum.is_ok_and(|sum| sum >= rules.replicas);
+            may_be && (0..rules.replicas).all(|index| ended.contains(&index) || this.done.contains(&index))
+        })
+    }
+}
+
+/// Whether the end of a pod of a role may be what came of the end of one of another.
+fn follows(job: &Job<'_>, role: usize, other: usize) -> bool {
+    job.framework.trains_as_one() || needs(job, role, other)
+}
+
+/// Finds out which ends are what came of others: of one that was counted before, or of one that is to be counted now. Those are
+/// forgiven with it, also where the exit code alone would not be.
+pub(crate) fn trace<'a>(job: &Job<'a>, restarts: &Restarts, now: Timestamp, seen: &mut Assessment<'a>) {
+    let forgiven = std::mem::take(&mut seen.uncounted).into_iter();
+    let mut ends: Vec<(Uncounted<'a>, bool)> = forgiven.map(|end| (end, false)).collect();
+    ends.extend(standing(seen).map(|end| (end, true)));
+    if ends.is_empty() {
+        return;
+    }
+    ends.sort_by_key(|(end, _)| order(&end.ended));
+    let mut open = Open::read(job, restarts);
+    for (mut end, stands) in ends {
+        let taken = open
+            .as_mut()
+            .filter(|open| is_bad(end.cause) && open.takes(job, seen, &end.ended, now));
+        if let Some(open) = taken {
+            end.follows = true;
+            end.cause = open.cause;
+            open.add(&end.ended, now);
+        } else if is_bad(end.cause) && !stands {
+            open = Some(Open::new(&end, now));
+        }
+        if end.follows && stands {
+            seen.followers.insert(end.ended.key);
+        }
+        if !stands || end.follows && is_judged_by_code(job, end.ended.key) {
+            seen.uncounted.push(end);
+        }
+    }
+    forgive(job, seen);
+}
+
+/// The failures that stand.
+fn standing<'a>(seen: &Assessment<'a>) -> impl Iterator<Item = Uncounted<'a>> {
+    let ends = seen.roles.iter().flat_map(|role| &role.final_ends);
+    let failed = ends.filter(|ended| matches!(ended.end, End::Failure(_)));
+    failed.map(|ended| Uncounted {
+        ended: *ended,
+        cause: RestartCause::Failure,
+        follows: false,
+    })
+}
+
+/// Whether it is by their exit code that failures of a pod's role stand or not.
+pub(crate) fn is_judged_by_code(job: &Job<'_>, key: PodKey) -> bool {
+    let role = job.roles.get(key.role);
+    role.is_some_and(|role| role.restart_policy == RestartPolicy::ExitCode)
+}
+
+/// What seemed to stand by its exit code, and only follows, is replaced after all.
+fn forgive(job: &Job<'_>, seen: &mut Assessment<'_>) {
+    let Assessment { roles, followers, .. } = seen;
+    for role in roles {
+        let is_forgiven =
+            |ended: &mut Ended<'_>| is_judged_by_code(job, ended.key) && followers.contains(&ended.key);
+        let forgiven: Vec<Ended<'_>> = role.final_ends.extract_if(.., is_forgiven).collect();
+        for ended in forgiven {
+            followers.remove(&ended.key);
+            role.tally.failed -= 1;
+            replace(&mut role.tally, &ended);
+            let (_, _, pods) = role.forgiven.get_or_insert((ended, None, 0));
+            *pods += 1;
+        }
+    }
+}
+
+/// The order in which ends came. A pod that was taken away has ended before that was known; of others of which the time is not
+/// known, nothing came.
+fn order(ended: &Ended<'_>) -> (u8, Option<Timestamp>, u64) {
+    let told = ended
+        .row
+        .and_then(|row| row.end.as_deref())
+        .map_or(0, |end| end.told);
+    let known = match (ended.time(), ended.end) {
+        (None, End::Disruption | End::NodeDown) => 0,
+        (Some(_), _) => 1,
+        (None, _) => 2,
+    };
+    (known, ended.time(), told)
+}
+
+/// When a pod ended, as far as that is known: not later than now.
+fn at(ended: &Ended<'_>, now: Timestamp) -> Timestamp {
+    ended.time().map_or(now, |at| at.min(now))
+}
+
+/// Whether others may end because of an end of this kind.
+fn is_bad(cause: RestartCause) -> bool {
+    matches!(
+        cause,
+        RestartCause::Failure | RestartCause::Disruption | RestartCause::Update
+    )
+}

@@ -1,0 +1,272 @@
+//! Pods that train as one end together, and that is one incident: its first end says what it costs.
+
+use trainyard_api::JobPhase::{Failed, Running};
+use trainyard_api::RestartCause::{Disruption, Failure};
+use trainyard_api::RestartPolicy::ExitCode;
+use trainyard_api::{RestartCause, RestartRecord, TrainingJob};
+
+use crate::common::World;
+use crate::common::jobs::{Change, custom, mpi, pytorch, set_image, with_agent};
+
+fn eight() -> TrainingJob {
+    pytorch(&[("worker", 8)])
+}
+
+fn pod(index: usize) -> String {
+    format!("mnist-worker-{index}")
+}
+
+/// All that run fail, because one of them is gone.
+fn others_fail(world: &mut World, after: i64) {
+    world.tick(after);
+    for name in world.names(|row| row.phase == trainyard_core::view::PodPhase::Running && !row.terminating) {
+        world.fail(&name, 1);
+    }
+}
+
+fn history(world: &World) -> Vec<(String, RestartCause, i32)> {
+    let record = |record: &RestartRecord| (record.pod.clone(), record.cause, record.consequences);
+    world
+        .status()
+        .restarts
+        .unwrap_or_default()
+        .history
+        .iter()
+        .map(record)
+        .collect()
+}
+
+#[test]
+fn what_follows_an_eviction_costs_nothing() {
+    for at_once in [true, false] {
+        let mut world = World::running(eight().backoff_limit(0));
+        for n in 1..=3 {
+            world.evict(&pod(3));
+            if !at_once {
+                world.reconcile();
+            }
+            others_fail(&mut world, 2);
+            world.settle();
+            assert_eq!(
+                (world.phase(), world.restarts()),
+                (Some(Running), (0, n)),
+                "{at_once}"
+            );
+            assert_eq!(history(&world).last(), Some(&(pod(3), Disruption, 7)));
+            let cause = world.status().root_cause.unwrap();
+            assert_eq!(
+                (&*cause.pod, cause.reason.as_deref()),
+                (&*pod(3), Some("Evicted"))
+            );
+            world.tick(60);
+        }
+        assert_eq!(world.log.pods.len(), 32);
+    }
+}
+
+#[test]
+fn what_follows_a_failure_costs_nothing_more() {
+    for pods in [2, 8, 200] {
+        let mut world = World::running(pytorch(&[("worker", pods)]).backoff_limit(2));
+        for n in 1..=2 {
+            world.fail(&pod(1), 7);
+            others_fail(&mut world, 1);
+            world.settle();
+            assert_eq!(
+                (world.phase(), world.restarts()),
+                (Some(Running), (n, 0)),
+                "{pods}"
+            );
+            assert_eq!(history(&world).last(), Some(&(pod(1), Failure, pods - 1)));
+            world.tick(60);
+        }
+        world.fail(&pod(0), 7);
+        others_fail(&mut world, 1);
+        world.reconcile();
+        assert_eq!(world.condition("Failed"), "True BackoffLimitExceeded");
+        assert_eq!(
+            world.message("Failed"),
+            "mnist-worker-0 on node-0: exit code 7 (Error); 2 failures were forgiven before, and \
+             spec.runPolicy.backoffLimit is 2."
+        );
+        assert_eq!(world.status().root_cause.unwrap().pod, pod(0));
+    }
+}
+
+#[test]
+fn what_ends_long_after_is_an_incident_of_its_own() {
+    let mut world = World::running(eight());
+    world.fail(&pod(0), 1);
+    world.settle_without_waiting();
+    world.tick(10);
+    world.fail(&pod(1), 1);
+    world.settle_without_waiting();
+    assert_eq!(world.restarts(), (1, 0), "within the window");
+    world.tick(11);
+    world.fail(&pod(2), 1);
+    world.settle();
+    assert_eq!(world.restarts(), (2, 0));
+    let expected = [(pod(0), Failure, 1), (pod(2), Failure, 0)];
+    assert_eq!(history(&world), expected);
+}
+
+#[test]
+fn pods_that_fail_whenever_they_start_use_up_their_budget() {
+    // Each round is one failure, however many pods there are, and whichever is the first.
+    let mut world = World::running(pytorch(&[("worker", 3)]).backoff_limit(4));
+    for round in 0..20 {
+        let mut running = world.names(|row| row.phase == trainyard_core::view::PodPhase::Running);
+        running.sort();
+        let pods = running.len();
+        running.rotate_left(round % pods);
+        for name in running {
+            world.fail(&name, 1);
+            world.reconcile();
+        }
+        world.settle();
+        if world.phase() == Some(Failed) {
+            break;
+        }
+    }
+    assert_eq!(world.condition("Failed"), "True BackoffLimitExceeded");
+    assert_eq!((world.restarts(), world.log.pods.len()), ((4, 0), 15));
+}
+
+#[test]
+fn an_incident_is_over_when_all_have_ended_in_it() {
+    let mut world = World::running(pytorch(&[("worker", 3)]));
+    for index in [0, 1, 2] {
+        world.fail(&pod(index), 1);
+    }
+    world.settle_without_waiting();
+    assert_eq!(world.restarts(), (1, 0));
+    world.tick(1);
+    world.fail(&pod(1), 1);
+    world.settle_without_waiting();
+    assert_eq!(world.restarts(), (2, 0), "those that run are new");
+}
+
+#[test]
+fn one_pod_that_fails_whenever_it_starts_uses_up_the_budget() {
+    // The others hang, and never end.
+    let mut world = World::running(eight().backoff_limit(3));
+    for _ in 0..20 {
+        if world.phase() == Some(Failed) {
+            break;
+        }
+        world.fail(&pod(5), 1);
+        world.settle();
+    }
+    assert_eq!(world.condition("Failed"), "True BackoffLimitExceeded");
+    assert!(world.log.pods.len() <= 8 + 5, "{:?}", world.log.pods);
+}
+
+#[test]
+fn others_may_end_when_one_that_was_asked_to_go_has_gone() {
+    // It writes a checkpoint, which takes its time, and then the others miss it.
+    let mut world = World::running(eight().backoff_limit(0));
+    world.ask_to_go(&pod(3));
+    world.reconcile();
+    world.tick(120);
+    world.reconcile();
+    world.succeed(&pod(3));
+    world.kubelets_remove();
+    world.reconcile();
+    others_fail(&mut world, 5);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(history(&world), [(pod(3), Disruption, 7)]);
+    assert_eq!(world.log.pods.len(), 16);
+}
+
+#[test]
+fn others_may_end_while_one_that_was_asked_to_go_is_still_there() {
+    let mut world = World::running(eight().backoff_limit(0));
+    world.ask_to_go(&pod(3));
+    world.reconcile();
+    others_fail(&mut world, 120);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(history(&world), [(pod(3), Disruption, 7)]);
+}
+
+#[test]
+fn an_evicted_worker_of_a_launcher_costs_no_failure() {
+    let mut world = World::new(mpi("", 4).backoff_limit(0));
+    world.settings = with_agent();
+    world.settle();
+    assert_eq!(world.phase(), Some(Running));
+    world.evict("mnist-worker-2");
+    world.reconcile();
+    world.tick(6);
+    world.fail("mnist-launcher-0", 1);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(history(&world), [("mnist-worker-2".to_owned(), Disruption, 1)]);
+}
+
+#[test]
+fn exit_codes_of_those_that_follow_say_nothing() {
+    let job = || pytorch(&[("worker", 4)]).role("worker", |role| role.restart_policy = Some(ExitCode));
+    let mut world = World::running(job());
+    world.fail(&pod(2), 137);
+    others_fail(&mut world, 1);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (1, 0)));
+    // The node of the first tells it last.
+    let mut world = World::running(job());
+    world.fail(&pod(0), 1);
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Running), "not yet");
+    world.evict(&pod(2));
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    let mut world = World::running(job());
+    world.fail(&pod(0), 1);
+    world.settle();
+    assert_eq!(world.condition("Failed"), "True RolesFailed");
+}
+
+#[test]
+fn pods_that_train_each_for_itself_fail_each_for_itself() {
+    let job = custom(&[("worker", 3)]).role("worker", |role| {
+        role.restart_policy = Some(trainyard_api::RestartPolicy::OnFailure);
+    });
+    let mut world = World::running(job);
+    for name in world.all() {
+        world.fail(&name, 1);
+    }
+    world.settle();
+    assert_eq!(world.restarts(), (3, 0));
+}
+
+#[test]
+fn pods_that_fail_because_others_are_updated_cost_nothing() {
+    let mut world = World::running(pytorch(&[("worker", 3)]).rolls().backoff_limit(0));
+    world.edit(|spec| set_image(spec, "worker", "example/train:2"));
+    world.reconcile();
+    world.kubelets_remove();
+    world.reconcile();
+    others_fail(&mut world, 1);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert_eq!(history(&world).first(), Some(&(pod(2), RestartCause::Update, 2)));
+}
+
+#[test]
+fn an_operator_that_dies_in_an_incident_counts_it_once() {
+    for writes in 0..12 {
+        let mut world = World::running(eight().backoff_limit(1));
+        world.fail(&pod(3), 1);
+        world.crash_after(writes);
+        others_fail(&mut world, 2);
+        world.crash_after(writes);
+        world.settle();
+        assert_eq!(
+            (world.phase(), world.restarts()),
+            (Some(Running), (1, 0)),
+            "{writes}"
+        );
+        assert_eq!(world.log.pods.len(), 16);
+    }
+}
