@@ -32,6 +32,8 @@ pub enum Failure {
     Gone,
     /// It was not tried, because another of its kind was refused.
     Skipped,
+    /// The job is not any more what it was decided for.
+    Outdated,
 }
 
 impl Failure {
@@ -68,6 +70,7 @@ impl Failure {
             Self::Former => 4,
             Self::InTheWay => 3,
             Self::Exists | Self::Gone => 2,
+            Self::Outdated => 1,
             Self::Skipped => 0,
         }
     }
@@ -85,6 +88,7 @@ impl Failure {
             Self::InTheWay => "an object of its name is somebody else's",
             Self::Gone => "it is not there",
             Self::Skipped => "another of its kind was refused",
+            Self::Outdated => "the job has changed since it was decided",
         }
     }
 

@@ -2,13 +2,14 @@
 //! it comes late, and told to the index when it is answered.
 
 mod claim;
+mod delete;
+mod done;
 mod failure;
 mod gate;
 mod grant;
 pub(crate) mod request;
 mod status;
 
-use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 use futures::future::{Fuse, FusedFuture};
@@ -19,26 +20,27 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
-use trainyard_api::{TrainingJob, names};
+use trainyard_api::TrainingJob;
 use trainyard_core::build;
 use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::Action;
-use trainyard_core::view::{Refusal, SecretState, Settings};
+use trainyard_core::view::{SecretState, Settings};
 
 use crate::identity;
 use crate::index::{Index, JobKey, Kind, Source};
 use crate::leader::Leadership;
 use crate::settings::SharedSettings;
-use crate::slim::{Meta, SlimMeta, SlimPod};
+use crate::slim::{SlimMeta, SlimPod};
 
 use claim::Child;
+pub use done::Done;
 pub use failure::Failure;
 pub use gate::{Class, Gate, Place};
 use request::{Answer, Path, request};
 
 /// How many writes are under way at once, over all jobs.
-const IN_FLIGHT: usize = 64;
+pub(crate) const IN_FLIGHT: usize = 64;
 
 /// Carries out what was decided.
 pub struct Hands {
@@ -60,72 +62,8 @@ pub struct Target<'a> {
     pub term: &'a CancellationToken,
 }
 
-/// What became of some actions.
-#[derive(Debug, Default)]
-pub struct Done {
-    /// How many were carried out.
-    pub acted: usize,
-    /// The kinds of children that were created, or found.
-    pub taken: HashSet<&'static str>,
-    /// Whether something is in the way that belongs to somebody else.
-    pub conflict: bool,
-    /// The gravest of the failures to create children, or that nothing may be written any more.
-    pub failure: Option<Failure>,
-    /// The child of which that failure says most.
-    pub refusal: Option<Refusal>,
-    /// Other writes that failed, and those that may have changed nothing though the server took them: they are not to be
-    /// sent again at once.
-    pub tried: Vec<(Action, Option<Failure>)>,
-}
-
 /// Set once children are refused.
 type Refused = OnceLock<()>;
-
-impl Done {
-    fn note(&mut self, job: Option<&Job<'_>>, action: Action, result: Result<(), Failure>) {
-        match result {
-            Ok(()) => {
-                self.acted += 1;
-                self.taken.extend(Child::made_by(&action).map(Child::kind));
-                // A pod that is on its way out stays there until its finalizers are gone, however often it is asked.
-                if matches!(action, Action::DeletePod { force: true, .. }) {
-                    self.tried.push((action, None));
-                }
-            }
-            Err(Failure::InTheWay) => self.conflict = true,
-            Err(failure) if action.creates() || failure == Failure::NotLeader => {
-                self.explain(job, &action, &failure);
-                self.failure = Some(Failure::graver(self.failure.take(), failure));
-            }
-            Err(failure) => self.tried.push((action, Some(failure))),
-        }
-    }
-
-    /// Names the child that a failure is about: of those for which the gravest holds the first refused, or the one whose
-    /// name comes first, so that it stays the same from one try to the next.
-    fn explain(&mut self, job: Option<&Job<'_>>, action: &Action, failure: &Failure) {
-        let (kind, name) = match (action, job) {
-            (Action::CreatePod(key), Some(job)) => (Child::Pod.kind(), job.pod_name(*key)),
-            (Action::CreateService(key), Some(job)) => {
-                (Child::Service.kind(), build::service_name(job.name, *key))
-            }
-            (Action::CreateSecret(identity) | Action::FindSecret(identity), Some(job)) => {
-                (Child::Secret.kind(), build::secret_name(job.name, *identity))
-            }
-            (Action::Grant, Some(job)) => (Child::Role.kind(), names::mpi_account(job.name)),
-            _ => return,
-        };
-        let known = self.failure.as_ref().zip(self.refusal.as_ref());
-        let says_more = known.is_none_or(|(gravest, refusal)| {
-            let same = gravest == failure && !matches!(failure, Failure::Refused(_));
-            gravest.is_less_than(failure) || same && name < refusal.name
-        });
-        if says_more {
-            let message = failure.words().to_owned();
-            self.refusal = Some(Refusal { kind, name, message });
-        }
-    }
-}
 
 /// A child that is about to be created.
 struct Creation {
@@ -176,14 +114,19 @@ impl Hands {
         &self.gate
     }
 
-    /// Carries out actions, in parallel and in no order.
-    pub async fn act(&self, target: Target<'_>, job: &TrainingJob, actions: Vec<Action>) -> Done {
+    /// Carries out actions, in parallel and in no order, for the job that they were decided for.
+    pub async fn act(&self, target: Target<'_>, decided_for: &TrainingJob, actions: Vec<Action>) -> Done {
         // Where the server refuses one child it refuses its siblings too: the rest need not be tried.
         let refused = Refused::new();
         let parsed = |action: &Action| action.creates() || matches!(action, Action::LabelPod { .. });
         // Only a valid job has children to create.
-        let job = actions.iter().any(parsed).then(|| Job::parse(job).ok()).flatten();
+        let job = actions
+            .iter()
+            .any(parsed)
+            .then(|| Job::parse(decided_for).ok())
+            .flatten();
         let job = job.as_ref();
+        let version = decided_for.metadata.resource_version.as_deref();
         let mut done = Done::default();
         let mut actions = actions.into_iter();
         let mut running = FuturesUnordered::new();
@@ -196,13 +139,12 @@ impl Hands {
             tokio::select! {
                 Some((action, result)) = running.next() => done.note(job, action, result),
                 place = &mut entering, if !entering.is_terminated() => {
-                    if let Some(action) = actions.next() {
-                        let refused = &refused;
-                        running.push(async move {
-                            let result = self.one(target, job, action.clone(), refused, place).await;
-                            (action, result)
-                        });
-                    }
+                    let Some(action) = actions.next() else { continue };
+                    let refused = &refused;
+                    running.push(async move {
+                        let result = self.one(target, job, version, action.clone(), refused, place).await;
+                        (action, result)
+                    });
                 }
                 else => break,
             }
@@ -214,6 +156,7 @@ impl Hands {
         &self,
         target: Target<'_>,
         job: Option<&Job<'_>>,
+        version: Option<&str>,
         action: Action,
         refused: &Refused,
         _place: Place,
@@ -266,12 +209,7 @@ impl Hands {
                 self.delete_child(target, Kind::Service, path, &name, &uid, None)
                     .await
             }
-            Action::DeleteJob => {
-                self.delete(target, Path::job(namespace, &target.key.name), target.uid, None)
-                    .await?;
-                self.index.remember(target.uid, |memory| memory.deleted = true);
-                Ok(())
-            }
+            Action::DeleteJob => self.delete_job(target, version).await,
         }
     }
 
@@ -311,45 +249,6 @@ impl Hands {
             }
             // What is known of them is known of all three together.
             Child::ServiceAccount | Child::Role | Child::RoleBinding => {}
-        }
-    }
-
-    async fn delete_child(
-        &self,
-        target: Target<'_>,
-        kind: Kind,
-        path: Path,
-        name: &str,
-        uid: &str,
-        grace: Option<u32>,
-    ) -> Result<(), Failure> {
-        match self.delete(target, path, uid, grace).await? {
-            Some(Meta { resource_version, .. }) => {
-                self.index.went(kind, target.uid, name, uid, resource_version);
-            }
-            // On its way, or gone before: the watch will say.
-            None => self.index.terminate(kind, target.uid, name, uid),
-        }
-        Ok(())
-    }
-
-    /// Deletes an object. Its last state, if it was there and is gone now.
-    async fn delete(
-        &self,
-        target: Target<'_>,
-        path: Path,
-        uid: &str,
-        grace: Option<u32>,
-    ) -> Result<Option<Meta>, Failure> {
-        let options = request::DeleteOptions::new(uid, grace);
-        let request = request(Method::DELETE, &path, Answer::Metadata, Some(&options))?;
-        match self.send::<SlimMeta>(target.term, request).await {
-            Ok(SlimMeta { metadata }) => {
-                Ok(Some(metadata).filter(|left| *left.uid == *uid && left.is_gone()))
-            }
-            // Gone, or another object has the name by now: what was to be deleted is not there.
-            Err(Failure::Gone | Failure::Replaced) => Ok(None),
-            Err(failure) => Err(failure),
         }
     }
 

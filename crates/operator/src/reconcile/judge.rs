@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
+use trainyard_api::TrainingJob;
 use trainyard_core::plan::Action;
 
 use super::{Next, Reconciler, Verdict, Work};
@@ -13,6 +14,9 @@ use crate::metrics::Outcome;
 
 /// When to look again whether this replica may write, in a term that is not known to have ended.
 const UNSURE: Duration = Duration::from_secs(1);
+/// When to look again at a job of which the server says that it has changed. The watch, which has not said so yet, is all
+/// but certain to be earlier.
+pub(super) const UNSEEN: Duration = Duration::from_secs(10);
 
 impl Reconciler {
     /// Judges what became of actions. What failed is tried again after a pause, while the rest of the job goes on.
@@ -30,6 +34,9 @@ impl Reconciler {
         }
         if self.pause(target, memory, pauses, done.tried) {
             work.outcome = Some(Outcome::Error);
+        }
+        if done.outdated {
+            return self.look_again(target, job, work);
         }
         if done.conflict {
             let now = Instant::now();
@@ -49,6 +56,26 @@ impl Reconciler {
         Ok(())
     }
 
+    /// Has it decided anew what is to be done for a job that has changed: at once, if the index knows the change, and
+    /// otherwise when the watch tells of it. Nothing of that is a failure.
+    fn look_again(
+        &self,
+        target: Target<'_>,
+        decided_for: &ObjectMeta,
+        work: &mut Work,
+    ) -> Result<(), Failure> {
+        // The same may be decided again, and has not been done.
+        work.forget_did();
+        let seen = |known: &TrainingJob| {
+            (&known.metadata.uid, &known.metadata.resource_version)
+                == (&decided_for.uid, &decided_for.resource_version)
+        };
+        match self.index.job(target.key) {
+            Some(known) if seen(&known) => Err(Failure::Outdated),
+            _ => Ok(()),
+        }
+    }
+
     /// What follows from a failure that ended a reconcile.
     pub(super) fn failed(&self, key: &JobKey, failure: &Failure) -> Verdict {
         let next = match failure {
@@ -57,6 +84,7 @@ impl Reconciler {
             // The watch will say what became of it.
             Failure::Gone | Failure::Former | Failure::NamespaceEnds => Next::Retry(None),
             Failure::Conflict | Failure::Replaced | Failure::Exists | Failure::Skipped => Next::Stale,
+            Failure::Outdated => Next::At(Instant::now() + UNSEEN),
             Failure::InTheWay => Next::Again,
             Failure::Refused(words) => {
                 self.warn_of(key, words);

@@ -44,6 +44,11 @@ impl Work {
         let did = BuildHasherDefault::<DefaultHasher>::default().hash_one(actions);
         self.did.replace(did) == Some(did)
     }
+
+    /// What was to be done last was not.
+    pub(super) fn forget_did(&mut self) {
+        self.did = None;
+    }
 }
 
 /// What one look has come to so far.

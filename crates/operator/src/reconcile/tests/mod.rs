@@ -1,3 +1,4 @@
+mod changed;
 mod denied;
 mod identity;
 mod life;

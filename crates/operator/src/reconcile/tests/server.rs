@@ -31,6 +31,10 @@ pub(super) struct Server {
     reads: Arc<AtomicUsize>,
     /// What happens while the next status is written.
     pub(super) meanwhile: Arc<Mutex<Option<Happening>>>,
+    /// What happens while the job is deleted the next time.
+    pub(super) while_deleting: Arc<Mutex<Option<Happening>>>,
+    /// The version that the job has by now, where that is not any version.
+    pub(super) version: Arc<Mutex<Option<String>>>,
 }
 
 /// A pod of a former job of the same name.
@@ -79,12 +83,33 @@ fn already_exists() -> (u16, Value) {
 pub(super) type Happening = Box<dyn FnOnce() + Send>;
 
 impl Server {
-    fn answer(&self, method: Method, path: &str, mut body: Value) -> (u16, Value) {
-        if path.ends_with("/status")
-            && let Some(happens) = self.meanwhile.lock().unwrap().take()
-        {
+    /// Lets happen what was to happen during a request.
+    fn let_happen(&self, method: &Method, path: &str) {
+        let happening = match *method {
+            Method::PUT | Method::PATCH if path.ends_with("/status") => &self.meanwhile,
+            Method::DELETE if path.contains("/trainingjobs/") => &self.while_deleting,
+            _ => return,
+        };
+        let happens = happening.lock().unwrap().take();
+        if let Some(happens) = happens {
             happens();
         }
+    }
+
+    /// The answer to a deletion of the job that names another version than it has.
+    fn conflict(&self, method: &Method, path: &str, options: &Value) -> Option<(u16, Value)> {
+        let named = options["preconditions"]["resourceVersion"].as_str()?;
+        let version = self.version.lock().unwrap().clone()?;
+        let conflicts = *method == Method::DELETE && path.contains("/trainingjobs/") && named != version;
+        let message = format!(
+            "Precondition failed: ResourceVersion in precondition: {named}, ResourceVersion in object meta: {version}"
+        );
+        let answer = json!({"kind": "Status", "code": 409, "reason": "Conflict", "message": message});
+        conflicts.then_some((409, answer))
+    }
+
+    fn answer(&self, method: Method, path: &str, mut body: Value) -> (u16, Value) {
+        self.let_happen(&method, path);
         if method == Method::GET {
             self.reads.fetch_add(1, Ordering::Relaxed);
         }
@@ -96,6 +121,10 @@ impl Server {
                 403,
                 json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": message}),
             );
+        }
+        if let Some(conflict) = self.conflict(&method, path, &body) {
+            writes.push((method, path.to_owned(), body));
+            return conflict;
         }
         if let Some(name) = &*self.former.lock().unwrap() {
             if method == Method::GET && path.ends_with(name.as_str()) {

@@ -1,0 +1,65 @@
+//! Deletions.
+
+use http::Method;
+
+use super::request::{Answer, DeleteOptions, Path, request};
+use super::{Failure, Hands, Target};
+use crate::index::Kind;
+use crate::slim::{Meta, SlimMeta};
+
+impl Hands {
+    pub(super) async fn delete_child(
+        &self,
+        target: Target<'_>,
+        kind: Kind,
+        path: Path,
+        name: &str,
+        uid: &str,
+        grace: Option<u32>,
+    ) -> Result<(), Failure> {
+        let options = DeleteOptions::new(uid, grace);
+        match self.delete(target, path, uid, &options).await? {
+            Some(Meta { resource_version, .. }) => {
+                self.index.went(kind, target.uid, name, uid, resource_version);
+            }
+            // On its way, or gone before: the watch will say.
+            None => self.index.terminate(kind, target.uid, name, uid),
+        }
+        Ok(())
+    }
+
+    /// Deletes the job itself, if it is still of the version that this was decided on: whoever has changed it since may have
+    /// given it more time.
+    pub(super) async fn delete_job(&self, target: Target<'_>, version: Option<&str>) -> Result<(), Failure> {
+        let mut options = DeleteOptions::new(target.uid, None);
+        if let Some(version) = version {
+            options = options.of_version(version);
+        }
+        let path = Path::job(&target.key.namespace, &target.key.name);
+        match self.delete(target, path, target.uid, &options).await {
+            Err(Failure::Conflict) => return Err(Failure::Outdated),
+            deleted => deleted?,
+        };
+        self.index.remember(target.uid, |memory| memory.deleted = true);
+        Ok(())
+    }
+
+    /// Deletes an object. Its last state, if it was there and is gone now.
+    async fn delete(
+        &self,
+        target: Target<'_>,
+        path: Path,
+        uid: &str,
+        options: &DeleteOptions<'_>,
+    ) -> Result<Option<Meta>, Failure> {
+        let request = request(Method::DELETE, &path, Answer::Metadata, Some(options))?;
+        match self.send::<SlimMeta>(target.term, request).await {
+            Ok(SlimMeta { metadata }) => {
+                Ok(Some(metadata).filter(|left| *left.uid == *uid && left.is_gone()))
+            }
+            // Gone, or another object has the name by now: what was to be deleted is not there.
+            Err(Failure::Gone | Failure::Replaced) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+}
