@@ -27,8 +27,8 @@ pub struct Done {
     /// Other writes that failed, and those that may have changed nothing though the server took them: they are not to be
     /// sent again at once.
     pub tried: Vec<(Action, Option<Failure>)>,
-    /// Whether the job is not any more what the actions were decided for: what is to be done is decided
-    /// anew.
+    /// Whether the job is not any more what the actions were decided for: those that had not begun were left out, and what
+    /// is to be done is decided anew.
     pub outdated: bool,
 }
 

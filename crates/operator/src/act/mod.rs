@@ -2,6 +2,7 @@
 //! it comes late, and told to the index when it is answered.
 
 mod claim;
+mod current;
 mod delete;
 mod done;
 mod failure;
@@ -114,7 +115,8 @@ impl Hands {
         &self.gate
     }
 
-    /// Carries out actions, in parallel and in no order, for the job that they were decided for.
+    /// Carries out actions, in parallel and in no order, for the job that they were decided for. A change of that job, or
+    /// the end of the term, stops the creating of children half-way.
     pub async fn act(&self, target: Target<'_>, decided_for: &TrainingJob, actions: Vec<Action>) -> Done {
         // Where the server refuses one child it refuses its siblings too: the rest need not be tried.
         let refused = Refused::new();
@@ -140,6 +142,11 @@ impl Hands {
                 Some((action, result)) = running.next() => done.note(job, action, result),
                 place = &mut entering, if !entering.is_terminated() => {
                     let Some(action) = actions.next() else { continue };
+                    if let Err(failure) = self.check(target, decided_for, &action) {
+                        actions = Vec::new().into_iter();
+                        done.note(job, action, Err(failure));
+                        continue;
+                    }
                     let refused = &refused;
                     running.push(async move {
                         let result = self.one(target, job, version, action.clone(), refused, place).await;

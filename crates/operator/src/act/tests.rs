@@ -1,4 +1,5 @@
 mod denied;
+mod interrupted;
 
 use std::sync::Mutex;
 

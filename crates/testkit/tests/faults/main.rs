@@ -8,6 +8,7 @@
     reason = "helpers of tests are tests, which clippy.toml lets unwrap"
 )]
 
+mod changes;
 mod malformed;
 mod replicas;
 mod waiting;

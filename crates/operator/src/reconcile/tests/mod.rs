@@ -8,7 +8,7 @@ mod trouble;
 
 use serde_json::{Value, json};
 
-use self::server::Server;
+use self::server::{Server, next_version};
 use super::*;
 use crate::events::Senders;
 use crate::index::{Kind, Source};

@@ -31,6 +31,8 @@ pub(super) struct Server {
     reads: Arc<AtomicUsize>,
     /// What happens while the next status is written.
     pub(super) meanwhile: Arc<Mutex<Option<Happening>>>,
+    /// What happens while the next pod is created.
+    pub(super) while_creating: Arc<Mutex<Option<Happening>>>,
     /// What happens while the job is deleted the next time.
     pub(super) while_deleting: Arc<Mutex<Option<Happening>>>,
     /// The version that the job has by now, where that is not any version.
@@ -82,11 +84,17 @@ fn already_exists() -> (u16, Value) {
 
 pub(super) type Happening = Box<dyn FnOnce() + Send>;
 
+/// The version of a change that comes after all that were made so far.
+pub(super) fn next_version() -> Value {
+    json!(VERSION.fetch_add(1, Ordering::Relaxed).to_string())
+}
+
 impl Server {
     /// Lets happen what was to happen during a request.
     fn let_happen(&self, method: &Method, path: &str) {
         let happening = match *method {
             Method::PUT | Method::PATCH if path.ends_with("/status") => &self.meanwhile,
+            Method::POST if path.ends_with("/pods") => &self.while_creating,
             Method::DELETE if path.contains("/trainingjobs/") => &self.while_deleting,
             _ => return,
         };
@@ -252,9 +260,14 @@ impl Server {
 
     /// The last status that was written.
     pub(super) fn status(&self) -> Value {
+        self.last_status().unwrap()
+    }
+
+    /// The same, if one was written.
+    pub(super) fn last_status(&self) -> Option<Value> {
         let writes = self.writes.lock().unwrap();
         let written = |(_, path, _): &&(Method, String, Value)| path.ends_with("/status");
-        writes.iter().rfind(written).unwrap().2["status"].clone()
+        Some(writes.iter().rfind(written)?.2["status"].clone())
     }
 
     /// The job as it was last written.
