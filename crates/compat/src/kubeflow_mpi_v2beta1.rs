@@ -277,14 +277,18 @@ fn worker(
             notes,
         );
     }
+    if given.restart_policy.is_some() {
+        notes.push(format!(
+            "{at}.restartPolicy: Always, because a worker that is gone was made anew with Never and OnFailure, too, and the \
+             launcher alone decided the end; here one that has ended is replaced as well"
+        ));
+    }
     Some(RoleSpec {
         name: WORKER.to_owned(),
         replicas: given.replicas,
         template,
-        restart_policy: given.restart_policy.map(|policy| match policy {
-            TheirRestartPolicy::Never => RestartPolicy::Never,
-            TheirRestartPolicy::OnFailure => RestartPolicy::OnFailure,
-        }),
+        // What was sshd until its pod was deleted has ended well, and is needed all the same.
+        restart_policy: given.restart_policy.map(|_| RestartPolicy::Always),
         ..RoleSpec::default()
     })
 }

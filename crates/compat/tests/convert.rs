@@ -12,6 +12,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{RestartPolicy, TrainingJob, UpdatePolicy};
 use trainyard_compat::{Converted, Recognized, Refusal, convert, known, recognize, their_path};
+use trainyard_core::restart::{End, replacement};
 
 const PI: &str = include_str!("manifests/kubeflow-pi.yaml");
 const BENCHMARKS: &str = include_str!("manifests/kubeflow-benchmarks.yaml");
@@ -382,15 +383,11 @@ fn what_is_left_out_means_what_it_meant() {
     );
 }
 
-/// A launcher that is a Job is tried again with either policy.
+/// A launcher that is a Job is tried again with either policy, and a worker that is gone is made anew.
 #[rstest]
-#[case("Never", RestartPolicy::OnFailure, RestartPolicy::Never)]
-#[case("OnFailure", RestartPolicy::OnFailure, RestartPolicy::OnFailure)]
-fn an_mpijob_restarts_as_it_did(
-    #[case] given: &str,
-    #[case] launcher: RestartPolicy,
-    #[case] worker: RestartPolicy,
-) {
+#[case("Never")]
+#[case("OnFailure")]
+fn an_mpijob_restarts_as_it_did(#[case] given: &str) {
     let mut job = object(PI);
     for role in ["Launcher", "Worker"] {
         set(
@@ -399,9 +396,15 @@ fn an_mpijob_restarts_as_it_did(
             json!(given),
         );
     }
-    let roles = converted(job).job.spec.roles;
-    assert_eq!(roles[0].restart_policy, Some(launcher));
-    assert_eq!(roles[1].restart_policy, Some(worker));
+    let Converted { job, notes } = converted(job);
+    assert_eq!(job.spec.roles[0].restart_policy, Some(RestartPolicy::OnFailure));
+    let worker = job.spec.roles[1].restart_policy.unwrap();
+    // Also one that ended well: sshd does when its pod is deleted.
+    for end in [End::Disruption, End::Success, End::Failure(Some(255))] {
+        assert!(replacement(worker, end).is_some(), "{end:?}");
+    }
+    let path = "spec.mpiReplicaSpecs.Worker.restartPolicy: ";
+    assert!(notes.iter().any(|note| note.starts_with(path)), "{notes:#?}");
 }
 
 /// Of a plain pod, Always is the default.

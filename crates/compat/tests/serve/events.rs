@@ -186,6 +186,7 @@ fn what_is_different_is_told_when_the_child_is_made() {
         [
             "spec.mpiReplicaSpecs.Launcher.restartPolicy",
             "spec.mpiReplicaSpecs.Launcher.template.spec.restartPolicy",
+            "spec.mpiReplicaSpecs.Worker.restartPolicy",
             "spec.runPolicy.cleanPodPolicy",
             "spec.runPolicy.schedulingPolicy",
         ]
