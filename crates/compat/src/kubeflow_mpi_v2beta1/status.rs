@@ -26,6 +26,8 @@ const REASON_SUCCEEDED: &str = "MPIJobSucceeded";
 const REASON_FAILED: &str = "MPIJobFailed";
 const REASON_EVICTED: &str = "MPIJobEvicted";
 const EVICTED: &str = "Evicted";
+/// The reasons for which a launcher's Job fails, which are those of the MPIJob then.
+const OF_LAUNCHERS: [Reason; 2] = [Reason::BackoffLimitExceeded, Reason::DeadlineExceeded];
 
 /// What events are called there that say why a job can't be carried out.
 const REFUSALS: [(Reason, &str); 2] = [
@@ -122,10 +124,7 @@ fn present(report: &Report<'_>) -> Option<Value> {
         JobPhase::Restarting => format!("MPIJob {name} is restarting: pods that ended are being replaced."),
         JobPhase::Succeeded => format!("MPIJob {name} successfully completed."),
         JobPhase::Failed => {
-            let cause = report.status().and_then(|status| status.root_cause.as_ref());
-            if cause.is_some_and(|cause| cause.reason.as_deref() == Some(EVICTED)) {
-                reason = REASON_EVICTED;
-            }
+            reason = failure(report).unwrap_or(reason);
             let why = report
                 .holds(ConditionType::Failed)
                 .map(|failed| failed.message.as_str());
@@ -134,6 +133,17 @@ fn present(report: &Report<'_>) -> Option<Value> {
         _ => format!("MPIJob {name} is running."),
     };
     Some(updated(report, report.condition(kind, true, reason, &message)))
+}
+
+/// The reason for which a job has failed, where that is a known one.
+fn failure(report: &Report<'_>) -> Option<&'static str> {
+    let cause = report.status().and_then(|status| status.root_cause.as_ref());
+    if cause.is_some_and(|cause| cause.role == WORKER && cause.reason.as_deref() == Some(EVICTED)) {
+        return Some(REASON_EVICTED);
+    }
+    let failed = report.holds(ConditionType::Failed)?;
+    let mut known = OF_LAUNCHERS.into_iter().map(Reason::as_str);
+    known.find(|known| *known == failed.reason)
 }
 
 /// The condition of a phase; none while a job is on its way.

@@ -6,7 +6,7 @@ use trainyard_api::{JobPhase, Reason, TrainingJob};
 use trainyard_core::foreign::{Child, ChildAction, ForeignPlan};
 
 use super::changes::change;
-use super::{BENCHMARKS, HOROVOD, PI, at, kind_of, object, plan, told};
+use super::{BENCHMARKS, HOROVOD, PI, at, conditions as conditions_of, kind_of, object, plan, told};
 
 /// An event in one line.
 fn notes(object: &Value, before: Option<&Value>, after: &Value) -> Vec<String> {
@@ -104,6 +104,26 @@ fn a_failure_is_a_warning(#[case] text: &str, #[case] expected: &str) {
     assert_eq!(
         notes(&object, Some(&before["status"]), &after["status"]),
         [expected]
+    );
+}
+
+/// Those of the Job that a launcher is there.
+#[rstest]
+#[case(Reason::BackoffLimitExceeded, "BackoffLimitExceeded")]
+#[case(Reason::DeadlineExceeded, "DeadlineExceeded")]
+#[case(Reason::RolesFailed, "MPIJobFailed")]
+fn a_failure_has_the_reason_of_its_launcher(#[case] reason: Reason, #[case] expected: &str) {
+    let object = object(PI);
+    let before = told(&object, &at(&object, JobPhase::Starting));
+    let mut failed = at(&object, JobPhase::Failed);
+    let conditions = &mut failed.status.as_mut().unwrap().conditions;
+    conditions.last_mut().unwrap().reason = reason.as_str().to_owned();
+    let after = told(&object, &failed);
+    assert_eq!(conditions_of(&after).last(), Some(&("Failed", "True", expected)));
+    let words = "MPIJob research/dice has failed: launcher has ended";
+    assert_eq!(
+        notes(&object, Some(&before["status"]), &after["status"]),
+        [format!("Warning {expected}: {words}")]
     );
 }
 
