@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde_json::Value;
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::admission;
+use trainyard_core::attach::HOST_FILE;
 use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignNote, ForeignPlan, ForeignView};
 use trainyard_core::job::Job;
 use trainyard_core::view::Settings;
@@ -18,6 +19,9 @@ use trainyard_core::view::Settings;
 use crate::child::{adopted, generation_of, note_generation, owner};
 use crate::report::{Problem, Report, is_true};
 use crate::{Converted, Kind, Purpose, lines, notes, read};
+
+/// How many bytes the server takes as the data of a ConfigMap.
+const MAX_CONFIG: usize = 1 << 20;
 
 /// What our sentences offer, and users of these kinds can't have.
 const OR_ROLL: &str = ", or create the job with spec.runPolicy.updatePolicy: Roll";
@@ -38,6 +42,14 @@ struct Desired {
     ttl: Option<i64>,
     /// What is different from what the other operator would do.
     notes: Vec<String>,
+}
+
+/// The child that an object should have since it was changed.
+struct Changed {
+    job: TrainingJob,
+    config: Option<Box<ConfigMap>>,
+    /// What its users are told once that has been written.
+    notes: Vec<ForeignNote>,
 }
 
 /// What the child of an object is to it.
@@ -177,11 +189,11 @@ impl Kind {
         }
         match desired {
             Err(errors) => self.told(view, &Problem::new("Invalid", lines(&errors))),
-            Ok(desired) => {
+            Ok(mut desired) => {
                 let problem = view
                     .obstacle
                     .map(|obstacle| Problem::blocked(obstacle, "its TrainingJob", ""));
-                let config = self.config(&desired.job, metadata, view.settings);
+                let config = self.config(&mut desired, metadata, view.settings);
                 let mut job = adopted(self, desired.job, metadata);
                 ForeignPlan {
                     notes: notes::differences(&mut job, &desired.notes),
@@ -201,15 +213,15 @@ impl Kind {
         let (mut config, mut told) = (None, Vec::new());
         let follows = generation_of(child) == metadata.generation;
         if !follows && !has_ended && child.metadata.deletion_timestamp.is_none() {
-            match self.changed(view.object, metadata, child) {
-                Ok((job, notes)) => {
+            match self.changed(view, metadata, child) {
+                Ok(changed) => {
                     let goes_on = ", and the job goes on as it was";
                     problem = view
                         .obstacle
                         .map(|obstacle| Problem::blocked(obstacle, "this change", goes_on));
-                    config = self.config(&job, metadata, view.settings);
-                    action = ChildAction::Replace(Box::new(job));
-                    told = notes;
+                    config = changed.config;
+                    action = ChildAction::Replace(Box::new(changed.job));
+                    told = changed.notes;
                 }
                 Err(errors) => {
                     let sentence = format!("{}\nThe job goes on as it was.", lines(&errors));
@@ -235,26 +247,27 @@ impl Kind {
         leave_at(end.map(|end| end.0), ttl, view.now, plan)
     }
 
-    /// The child as it should be now that the object was changed, and what is told then.
+    /// The child as it should be now that the object was changed.
     fn changed(
         &self,
-        object: &Value,
+        view: &ForeignView<'_>,
         metadata: &ObjectMeta,
         child: &TrainingJob,
-    ) -> Result<(TrainingJob, Vec<ForeignNote>), Vec<FieldError>> {
-        let desired = self.desired(object)?;
+    ) -> Result<Changed, Vec<FieldError>> {
+        let mut desired = self.desired(view.object)?;
         let errors = self.changes(child, &desired.job);
         if !errors.is_empty() {
             return Err(errors);
         }
+        let config = self.config(&mut desired, metadata, view.settings);
         let mut job = TrainingJob {
             metadata: child.metadata.clone(),
             spec: desired.job.spec,
             status: None,
         };
         note_generation(&mut job, metadata.generation);
-        let told = notes::differences(&mut job, &desired.notes);
-        Ok((job, told))
+        let notes = notes::differences(&mut job, &desired.notes);
+        Ok(Changed { job, config, notes })
     }
 
     /// What is wrong with a change from one child to another.
@@ -290,16 +303,26 @@ impl Kind {
         }
     }
 
-    /// The ConfigMap of an object, for its child.
+    /// The ConfigMap of an object, for its child. It is for users to look at, and no pod needs it: what the server would not
+    /// take is left out, and told.
     fn config(
         &self,
-        child: &TrainingJob,
+        desired: &mut Desired,
         object: &ObjectMeta,
         settings: &Settings,
     ) -> Option<Box<ConfigMap>> {
-        let job = Job::parse(child).ok()?;
+        let job = Job::parse(&desired.job).ok()?;
         let mut config = (self.config?)(&job, settings)?;
         config.metadata.owner_references = Some(vec![owner(self, object)]);
+        let size: usize = config.data.iter().flatten().map(|(_, text)| text.len()).sum();
+        if size > MAX_CONFIG {
+            config.data = None;
+            let name = config.metadata.name.as_deref().unwrap_or_default();
+            desired.notes.push(format!(
+                "ConfigMap {name}: is empty, because the list of hosts has {size} bytes, and a ConfigMap holds {MAX_CONFIG}; the \
+                 launcher has the list in {HOST_FILE} all the same"
+            ));
+        }
         Some(Box::new(config))
     }
 

@@ -138,6 +138,25 @@ fn the_config_map_follows_a_job_that_is_changed() {
     assert_eq!(quiet.config, None, "nobody asks for it again");
 }
 
+/// The server would refuse it for ever, and the job needs it for nothing.
+#[test]
+fn a_list_of_hosts_that_no_config_map_can_hold_is_left_out_and_told() {
+    let mut object = object(PI);
+    let mut list_of = |workers: i32| {
+        object["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] = workers.into();
+        let plan = plan(&object, Child::None);
+        assert!(matches!(plan.child, ChildAction::Create(_)), "{plan:?}");
+        let told: String = plan.notes.iter().map(|note| &*note.message).collect();
+        (config(&plan).unwrap()["data"].clone(), told)
+    };
+    let (data, told) = list_of(15_000);
+    assert!(data["hostfile"].as_str().unwrap().len() <= 1 << 20);
+    assert!(!told.contains("dice-config"), "{told}");
+    let (data, told) = list_of(19_999);
+    assert_eq!(data, json!(null));
+    assert!(told.contains("ConfigMap dice-config: is empty"), "{told}");
+}
+
 #[test]
 fn a_config_map_of_somebody_else_is_told() {
     let object = object(PI);
