@@ -27,6 +27,8 @@ pub const ANNOTATION_TEMPLATE: &str = "trainyard.dev/template";
 pub const ANNOTATION_GENERATION: &str = "trainyard.dev/generation";
 /// Annotation of such a job: what is different from what the other operator would do, a line for each field of the object.
 pub const ANNOTATION_NOTES: &str = "trainyard.dev/notes";
+/// Annotation of such a job: when its launcher was created, where the deadline of that object begins then.
+pub const ANNOTATION_LAUNCHED: &str = "trainyard.dev/launched";
 
 /// The name of a pod: `<job>-<role>-<index>`.
 pub fn pod(job: &str, role: &str, index: i32) -> String {

@@ -37,6 +37,7 @@ pub const KIND: Kind = Kind {
     their_operator: None,
     config: None,
     suspend: None,
+    launcher_deadline: None,
     status: status::status,
     tell: status::tell,
     definition: definition::definition,

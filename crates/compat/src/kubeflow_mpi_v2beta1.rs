@@ -40,6 +40,7 @@ pub const KIND: Kind = Kind {
     their_operator: Some(THEIR_OPERATOR),
     config: Some(config),
     suspend: Some("spec.runPolicy.suspend"),
+    launcher_deadline: Some("/spec/runPolicy/activeDeadlineSeconds"),
     status: status::status,
     tell: status::tell,
     definition: definition::definition,
@@ -117,6 +118,16 @@ fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>
     let mut roles = roles(given, purpose, &mut notes)?;
     roles.launcher.create_policy = create_policy(spec.launcher_creation_policy, &mut notes);
     let run = spec.run_policy.take().unwrap_or_default();
+    if purpose == Purpose::Replace
+        && run.active_deadline_seconds.is_some()
+        && roles.launcher.create_policy == Some(CreatePolicy::WhenDependenciesMet)
+    {
+        notes.push(
+            "spec.runPolicy.activeDeadlineSeconds: begins with the job, and not with its launcher: add the time that workers \
+             may take to get ready"
+                .to_owned(),
+        );
+    }
     let mut job = TrainingJob {
         metadata,
         spec: TrainingJobSpec {

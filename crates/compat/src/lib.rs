@@ -12,6 +12,7 @@
 
 mod bdap_mpi_v1;
 mod child;
+mod deadline;
 mod definition;
 mod kubeflow_mpi_v2beta1;
 mod mpi;
@@ -51,6 +52,8 @@ struct Kind {
     config: Option<fn(&Job<'_>, &Settings) -> Option<ConfigMap>>,
     /// What suspends an object.
     suspend: Option<&'static str>,
+    /// Where its objects have a deadline that begins when the launcher is created, as a JSON pointer.
+    launcher_deadline: Option<&'static str>,
     /// The status of an object.
     status: fn(&Report<'_>) -> Value,
     /// How what a condition says is told as an event, if it is, and by which reason.

@@ -228,6 +228,11 @@ impl Kind {
                     problem = Some(Problem::new("ChangeRefused", sentence));
                 }
             }
+        } else if !has_ended
+            && child.metadata.deletion_timestamp.is_none()
+            && let Some(job) = self.with_deadline(view.object, child, view.now)
+        {
+            action = ChildAction::Replace(Box::new(job));
         }
         let plan = ForeignPlan {
             child: action,
@@ -266,6 +271,7 @@ impl Kind {
             status: None,
         };
         note_generation(&mut job, metadata.generation);
+        self.renew_deadline(view.object, child, &mut job);
         let notes = notes::differences(&mut job, &desired.notes);
         Ok(Changed { job, config, notes })
     }
@@ -296,6 +302,7 @@ impl Kind {
         let ttl = run.and_then(|run| run.ttl_seconds_after_finished.take());
         admission::default(&mut job);
         let errors = crate::problems(&job);
+        self.postpone_deadline(&mut job);
         if errors.is_empty() {
             Ok(Desired { job, ttl, notes })
         } else {

@@ -407,6 +407,25 @@ fn an_mpijob_restarts_as_it_did(#[case] given: &str) {
     assert!(notes.iter().any(|note| note.starts_with(path)), "{notes:#?}");
 }
 
+#[test]
+fn a_deadline_that_began_with_the_launcher_is_told() {
+    let mut job = object(PI);
+    set(&mut job, "/spec/runPolicy/activeDeadlineSeconds", json!(100));
+    let tells = |job: &Value| {
+        let notes = converted(job.clone()).notes;
+        notes
+            .iter()
+            .any(|note| note.starts_with("spec.runPolicy.activeDeadlineSeconds: "))
+    };
+    assert!(!tells(&job));
+    set(
+        &mut job,
+        "/spec/launcherCreationPolicy",
+        json!("WaitForWorkersReady"),
+    );
+    assert!(tells(&job));
+}
+
 /// Of a plain pod, Always is the default.
 #[rstest]
 #[case(json!("Never"), RestartPolicy::Never)]

@@ -10,6 +10,8 @@
 
 #[path = "serve/changes.rs"]
 mod changes;
+#[path = "serve/deadline.rs"]
+mod deadline;
 #[path = "serve/events.rs"]
 mod events;
 #[path = "serve/ssh.rs"]

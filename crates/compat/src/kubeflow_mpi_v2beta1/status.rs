@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 use trainyard_api::{ConditionType, JobPhase, Reason};
 
+use crate::deadline::launched_at;
 use crate::mpi::{LAUNCHER, WORKER};
 use crate::notes::{Said, Tone};
 use crate::report::Report;
@@ -125,10 +126,7 @@ fn present(report: &Report<'_>) -> Option<Value> {
         JobPhase::Succeeded => format!("MPIJob {name} successfully completed."),
         JobPhase::Failed => {
             reason = failure(report).unwrap_or(reason);
-            let why = report
-                .holds(ConditionType::Failed)
-                .map(|failed| failed.message.as_str());
-            format!("MPIJob {name} has failed: {}", why.unwrap_or_default())
+            format!("MPIJob {name} has failed: {}", why(report))
         }
         _ => format!("MPIJob {name} is running."),
     };
@@ -144,6 +142,21 @@ fn failure(report: &Report<'_>) -> Option<&'static str> {
     let failed = report.holds(ConditionType::Failed)?;
     let mut known = OF_LAUNCHERS.into_iter().map(Reason::as_str);
     known.find(|known| *known == failed.reason)
+}
+
+/// Why a job has failed, in a sentence.
+fn why(report: &Report<'_>) -> String {
+    let Some(failed) = report.holds(ConditionType::Failed) else {
+        return String::new();
+    };
+    let launched = report.child.and_then(launched_at);
+    match report.kind.deadline_of(report.object) {
+        // The child has another number of seconds, which begin earlier.
+        Some(seconds) if launched.is_some() && failed.reason == Reason::DeadlineExceeded.as_str() => format!(
+            "its launcher has not ended within {seconds} seconds (spec.runPolicy.activeDeadlineSeconds)."
+        ),
+        _ => failed.message.clone(),
+    }
 }
 
 /// The condition of a phase; none while a job is on its way.
