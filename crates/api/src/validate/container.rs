@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, ContainerPort};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, EnvVar};
 
 use super::at::At;
 use super::{FieldError, object_name_problem, resources};
@@ -86,7 +86,7 @@ pub(super) fn restarts(
     }
 }
 
-fn one_of(at: &At<'_>, word: &str, allowed: &[&str], errors: &mut Vec<FieldError>) {
+pub(super) fn one_of(at: &At<'_>, word: &str, allowed: &[&str], errors: &mut Vec<FieldError>) {
     if !allowed.contains(&word) {
         errors.push(at.error(format!(
             "{word:?} is not possible: give one of {}",
@@ -110,7 +110,34 @@ fn env(at: &At<'_>, container: &Container, errors: &mut Vec<FieldError>) {
                 variable.name
             )));
         }
+        source(&at.index(i).field("valueFrom"), variable, errors);
     }
+}
+
+/// The rules for where the value of a variable comes from.
+fn source(at: &At<'_>, variable: &EnvVar, errors: &mut Vec<FieldError>) {
+    let Some(from) = &variable.value_from else {
+        return;
+    };
+    let sources = [
+        from.config_map_key_ref.is_some(),
+        from.field_ref.is_some(),
+        from.file_key_ref.is_some(),
+        from.resource_field_ref.is_some(),
+        from.secret_key_ref.is_some(),
+    ];
+    let problem = match sources.into_iter().filter(|given| *given).count() {
+        _ if variable.value.as_ref().is_some_and(|value| !value.is_empty()) => {
+            "may not be specified when `value` is not empty: remove one of the two"
+        }
+        0 => {
+            "must specify one of fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef or fileKeyRef: say where the value is, \
+             or remove it"
+        }
+        1 => return,
+        _ => "may not have more than one field specified at a time: keep one of them",
+    };
+    errors.push(at.error(problem));
 }
 
 fn mounts(at: &At<'_>, container: &Container, volumes: &BTreeSet<&str>, errors: &mut Vec<FieldError>) {
@@ -133,6 +160,10 @@ fn mounts(at: &At<'_>, container: &Container, volumes: &BTreeSet<&str>, errors: 
         } else if !paths.insert(path) {
             errors.push(at.field("mountPath").error(format!(
                 "there is a volume at {path:?} already: mount each in its own place"
+            )));
+        } else if path.contains(':') {
+            errors.push(at.field("mountPath").error(format!(
+                "{path:?} must not contain ':': mount the volume somewhere else"
             )));
         }
     }

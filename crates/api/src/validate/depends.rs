@@ -2,7 +2,8 @@
 
 use super::FieldError;
 use super::at::At;
-use crate::job::{CreatePolicy, DependencyState, RestartPolicy, RoleSpec};
+use super::spec::never_succeeds;
+use crate::job::{CreatePolicy, DependencyState, RoleSpec};
 
 pub(super) fn check(roles: &[RoleSpec], errors: &mut Vec<FieldError>) {
     let root = At::root("spec.roles");
@@ -32,9 +33,7 @@ pub(super) fn check(roles: &[RoleSpec], errors: &mut Vec<FieldError>) {
                 )));
                 continue;
             };
-            if dependency.state == DependencyState::Succeeded
-                && awaited.restart_policy == Some(RestartPolicy::Always)
-            {
+            if dependency.state == DependencyState::Succeeded && never_succeeds(awaited) {
                 errors.push(at.field("state").error(format!(
                     "the role {name:?} restarts always and never succeeds: wait for Running or Ready, or give it another \
                      restartPolicy"

@@ -9,6 +9,7 @@ mod metadata;
 mod pod;
 mod resources;
 mod spec;
+mod volume;
 
 use std::fmt;
 

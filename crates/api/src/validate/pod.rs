@@ -3,10 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, Volume};
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::at::At;
-use super::{FieldError, container, label_key_problem, metadata, object_name_problem, resources};
+use super::{FieldError, container, label_key_problem, metadata, resources, volume};
 use crate::{GROUP, names};
 
 /// The rules for the template of a role, whose main container is given.
@@ -37,6 +38,7 @@ pub(super) fn check(
                 .key(key)
                 .error("this annotation is set by the operator: remove it")
         }));
+        grouped(&at, meta, errors);
     }
     let at = at.field("spec");
     match &template.spec {
@@ -54,6 +56,27 @@ pub(super) fn check(
     }
 }
 
+/// By this Kueue knows the pods that it admits together.
+const KUEUE_GROUP: &str = "kueue.x-k8s.io/pod-group-name";
+
+/// The rule for groups of pods that Kueue admits together. It holds a pod that has ended by a finalizer until it sees
+/// another in its place, and a pod of ours that is replaced has its name until it is gone.
+fn grouped(at: &At<'_>, metadata: &ObjectMeta, errors: &mut Vec<FieldError>) {
+    let lists = [
+        ("labels", &metadata.labels),
+        ("annotations", &metadata.annotations),
+    ];
+    for (list, given) in lists {
+        if given.iter().flatten().any(|(key, _)| key == KUEUE_GROUP) {
+            errors.push(at.field(list).key(KUEUE_GROUP).error(
+                "Kueue lets a pod of a group go only when it sees another in its place, and the operator makes the other, which \
+                 has the same name, only when the first is gone, so that both would wait for ever: remove it; with the label \
+                 kueue.x-k8s.io/queue-name alone Kueue admits each pod by itself",
+            ));
+        }
+    }
+}
+
 fn main(role: &At<'_>, pod: &PodSpec, main: Option<&str>, errors: &mut Vec<FieldError>) {
     if let Some(main) = main
         && !pod.containers.iter().any(|container| container.name == main)
@@ -65,7 +88,7 @@ fn main(role: &At<'_>, pod: &PodSpec, main: Option<&str>, errors: &mut Vec<Field
 }
 
 fn pod_spec(role: &At<'_>, at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldError>) {
-    let volumes = volumes(
+    let volumes = volume::check(
         &at.field("volumes"),
         pod.volumes.as_deref().unwrap_or_default(),
         errors,
@@ -91,6 +114,8 @@ fn pod_spec(role: &At<'_>, at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldErr
         }
     }
     ours(role, at, pod, errors);
+    dns(at, pod, errors);
+    priority_and_deadline(at, pod, errors);
     if let Some(selector) = &pod.node_selector {
         metadata::labels(&at.field("nodeSelector"), selector, errors);
     }
@@ -114,7 +139,7 @@ fn pod_spec(role: &At<'_>, at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldErr
 /// What begins like this is for what the operator puts into pods.
 const OURS: &str = "trainyard-";
 
-fn reserved(at: &At<'_>, what: &str, name: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn reserved(at: &At<'_>, what: &str, name: &str, errors: &mut Vec<FieldError>) {
     if name.starts_with(OURS) {
         errors.push(at.field("name").error(format!(
             "names that begin with {OURS:?} are for what the operator adds to pods: give the {what} another name"
@@ -145,25 +170,40 @@ fn ours(role: &At<'_>, at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldError>)
     }
 }
 
-/// The names of the volumes, after a look at each.
-fn volumes<'a>(at: &At<'_>, volumes: &'a [Volume], errors: &mut Vec<FieldError>) -> BTreeSet<&'a str> {
-    let mut seen = BTreeSet::new();
-    for (i, volume) in volumes.iter().enumerate() {
-        let at = at.index(i);
-        if let Some(problem) = object_name_problem(&volume.name) {
-            errors.push(at.field("name").error(format!("the volume's name {problem}")));
-        } else if !seen.insert(volume.name.as_str()) {
-            errors.push(at.field("name").error(format!(
-                "there is a volume {:?} already: give each its own name",
-                volume.name
-            )));
-        }
-        reserved(&at, "volume", &volume.name, errors);
-        if let Some(limit) = volume.empty_dir.as_ref().and_then(|dir| dir.size_limit.as_ref()) {
-            resources::amount(&at.field("emptyDir").field("sizeLimit"), limit, errors);
-        }
+const DNS_POLICIES: &[&str] = &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
+
+/// The rules for how names are looked up.
+fn dns(at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldError>) {
+    let Some(policy) = pod.dns_policy.as_deref().filter(|policy| !policy.is_empty()) else {
+        return;
+    };
+    container::one_of(&at.field("dnsPolicy"), policy, DNS_POLICIES, errors);
+    let servers = pod.dns_config.as_ref().and_then(|dns| dns.nameservers.as_ref());
+    if policy == "None" && servers.is_none_or(Vec::is_empty) {
+        errors.push(at.field("dnsConfig").field("nameservers").error(
+            "must provide at least one DNS nameserver when `dnsPolicy` is None: name one, or give another dnsPolicy",
+        ));
     }
-    seen
+}
+
+/// The rules for numbers that the API server takes in no pod, or only from itself.
+fn priority_and_deadline(at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldError>) {
+    if let Some(priority) = pod.priority {
+        errors.push(at.field("priority").error(format!(
+            "the integer value of priority ({priority}) must not be provided in pod spec, because the API server computes it: \
+             remove it and name a PriorityClass in priorityClassName"
+        )));
+    }
+    let possible = 1..=i64::from(i32::MAX);
+    if let Some(seconds) = pod
+        .active_deadline_seconds
+        .filter(|seconds| !possible.contains(seconds))
+    {
+        errors.push(at.field("activeDeadlineSeconds").error(format!(
+            "{seconds} must be between 1 and {}, inclusive: give another number, or leave it out",
+            possible.end()
+        )));
+    }
 }
 
 /// The rule for a label of nodes by which places are told apart.

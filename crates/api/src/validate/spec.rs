@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use super::at::At;
 use super::{FieldError, depends, dns_label_problem, metadata, object_name_problem, pod};
-use crate::job::{Completion, Dialect, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec};
+use crate::job::{
+    Completion, Dialect, RestartPolicy, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
+};
 use crate::names;
 
 /// The most pods one job may have: what the API server, and status lists, carry without harm.
@@ -154,17 +156,27 @@ fn completion(completion: &Completion, roles: &[RoleSpec], errors: &mut Vec<Fiel
                 ));
             }
             for (j, name) in set.all_of.iter().enumerate() {
-                if !roles.iter().any(|role| role.name == *name) {
-                    errors.push(FieldError::new(
-                        format!("{path}[{j}]"),
-                        format!("there is no role {name:?} in spec.roles: name one that is there"),
-                    ));
-                }
+                let problem = match roles.iter().find(|role| role.name == *name) {
+                    None => format!("there is no role {name:?} in spec.roles: name one that is there"),
+                    Some(role) if field == SUCCEEDED_WHEN && never_succeeds(role) => format!(
+                        "the role {name:?} restarts always and never succeeds, nor would the job by this rule: leave it out, or \
+                         give it another restartPolicy"
+                    ),
+                    Some(_) => continue,
+                };
+                errors.push(FieldError::new(format!("{path}[{j}]"), problem));
             }
         }
     };
-    sets("succeededWhen", &completion.succeeded_when);
+    sets(SUCCEEDED_WHEN, &completion.succeeded_when);
     sets("failedWhen", &completion.failed_when);
+}
+
+const SUCCEEDED_WHEN: &str = "succeededWhen";
+
+/// Whether pods of a role are replaced also when they have succeeded, so that the role never has.
+pub(super) fn never_succeeds(role: &RoleSpec) -> bool {
+    role.restart_policy == Some(RestartPolicy::Always)
 }
 
 fn run_policy(run: &RunPolicy, errors: &mut Vec<FieldError>) {

@@ -75,7 +75,7 @@ fn always(#[case] edit: Edit) {
 #[case::container("spec.roles[1].container", "this", |job: &mut J| job.spec.roles[1].container = Some("other".into()))]
 #[case::restart_policy(
     "spec.roles[0].restartPolicy", "this",
-    |job: &mut J| job.spec.roles[0].restart_policy = Some(trainyard_api::RestartPolicy::Always)
+    |job: &mut J| job.spec.roles[0].restart_policy = Some(trainyard_api::RestartPolicy::ExitCode)
 )]
 #[case::succeeded_when(
     "spec.roles[0].succeededWhen", "this",

@@ -156,6 +156,12 @@ fn the_size_of_a_role(#[case] replicas: &str, #[case] said: &str) {
     &format!("roles: [{{name: a, {T}}}], completion: {{failedWhen: [{{allOf: [b]}}]}}"),
     "spec.completion.failedWhen[0].allOf[0]: there is no role \"b\" in spec.roles: name one that is there"
 )]
+#[case::a_rule_for_a_role_that_never_succeeds(
+    &format!("roles: [{{name: a, {T}}}, {{name: b, restartPolicy: Always, {T}}}], \
+              completion: {{succeededWhen: [{{allOf: [a]}}, {{allOf: [a, b]}}]}}"),
+    "spec.completion.succeededWhen[1].allOf[1]: the role \"b\" restarts always and never succeeds, nor would the job by this \
+     rule: leave it out, or give it another restartPolicy"
+)]
 #[case::an_empty_set(
     &format!("roles: [{{name: a, {T}}}], completion: {{failedWhen: [{{allOf: []}}]}}"),
     "spec.completion.failedWhen[0].allOf: an empty set holds at once: name at least one role"
@@ -193,6 +199,18 @@ fn rules_of_the_spec(#[case] text: &str, #[case] said: &str) {
         errors(&spec(&format!("{{framework: {{name: custom}}, {text}}}"))),
         [said]
     );
+}
+
+/// A service that runs until it is stopped has no rule; and a role that restarts always can fail for good.
+#[rstest]
+#[case("")]
+#[case(", completion: {failedWhen: [{allOf: [b]}]}")]
+#[case(", completion: {succeededWhen: [{allOf: [a]}]}")]
+fn a_role_may_restart_always(#[case] rules: &str) {
+    let job = spec(&format!(
+        "{{framework: {{name: custom}}, roles: [{{name: a, {T}}}, {{name: b, restartPolicy: Always, {T}}}]{rules}}}"
+    ));
+    assert_eq!(errors(&job), [""; 0]);
 }
 
 #[test]
@@ -290,6 +308,22 @@ fn annotations_of_the_operator_are_reserved(#[case] annotation: &str, #[case] ac
     );
     let expected = if accepted { vec![] } else { vec![said] };
     assert_eq!(errors(&role(&format!("name: worker, {template}"))), expected);
+}
+
+#[rstest]
+#[case("labels")]
+#[case("annotations")]
+fn groups_of_kueue_are_refused(#[case] list: &str) {
+    let key = "kueue.x-k8s.io/pod-group-name";
+    let template = format!(
+        "template: {{metadata: {{{list}: {{{key}: x}}}}, spec: {{containers: [{{name: t, image: i}}]}}}}"
+    );
+    let said = format!(
+        "spec.roles[0].template.metadata.{list}[{key}]: Kueue lets a pod of a group go only when it sees another in its place, \
+         and the operator makes the other, which has the same name, only when the first is gone, so that both would wait for \
+         ever: remove it; with the label kueue.x-k8s.io/queue-name alone Kueue admits each pod by itself"
+    );
+    assert_eq!(errors(&role(&format!("name: worker, {template}"))), [said]);
 }
 
 #[rstest]

@@ -268,7 +268,7 @@ fn the_program_of_a_worker_with_ssh_is_its_own_affair() {
 /// Hosts are listed by names that only the cluster's DNS knows.
 #[rstest]
 #[case::of_the_node(Some(true), None, Some("ClusterFirstWithHostNet"))]
-#[case::chosen(Some(true), Some("None"), Some("None"))]
+#[case::chosen(Some(true), Some("Default"), Some("Default"))]
 #[case::of_its_own(None, None, None)]
 fn pods_on_the_network_of_the_node_know_names(
     #[case] host_network: Option<bool>,

@@ -144,6 +144,60 @@ use super::{errors, job, pod, role, spec};
     "topologySpreadConstraints[0].topologyKey: \"bad key\" is no key of a label: write name or domain/name, the name of \
      at most 63 letters, digits, '-', '_' and '.', which starts and ends with a letter or digit"
 )]
+#[case::a_place_with_a_colon(
+    "containers: [{name: t, image: i, volumeMounts: [{name: v, mountPath: '/a:b'}]}], volumes: [{name: v}]",
+    "containers[0].volumeMounts[0].mountPath: \"/a:b\" must not contain ':': mount the volume somewhere else"
+)]
+#[case::a_volume_of_two_kinds(
+    "containers: [{name: t, image: i}], volumes: [{name: v}, {name: w, emptyDir: {}, configMap: {name: c}}]",
+    "volumes[1]: may not specify more than 1 volume type, and this has configMap and emptyDir: keep one of them, or make two \
+     volumes"
+)]
+#[case::a_variable_with_two_values(
+    "containers: [{name: t, image: i, env: [{name: A, value: a, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]}]",
+    "containers[0].env[0].valueFrom: may not be specified when `value` is not empty: remove one of the two"
+)]
+#[case::a_variable_from_nowhere(
+    "containers: [{name: t, image: i}], initContainers: [{name: u, image: i, env: [{name: A, valueFrom: {}}]}]",
+    "initContainers[0].env[0].valueFrom: must specify one of fieldRef, resourceFieldRef, configMapKeyRef, secretKeyRef or \
+     fileKeyRef: say where the value is, or remove it"
+)]
+#[case::a_variable_from_two_places(
+    "containers: [{name: t, image: i, env: [{name: A, valueFrom: \
+     {fieldRef: {fieldPath: metadata.name}, secretKeyRef: {name: s, key: k}}}]}]",
+    "containers[0].env[0].valueFrom: may not have more than one field specified at a time: keep one of them"
+)]
+#[case::no_server_for_names(
+    "containers: [{name: t, image: i}], dnsPolicy: None",
+    "dnsConfig.nameservers: must provide at least one DNS nameserver when `dnsPolicy` is None: name one, or give another \
+     dnsPolicy"
+)]
+#[case::an_empty_list_of_servers_for_names(
+    "containers: [{name: t, image: i}], dnsPolicy: None, dnsConfig: {nameservers: [], searches: [a]}",
+    "dnsConfig.nameservers: must provide at least one DNS nameserver when `dnsPolicy` is None: name one, or give another \
+     dnsPolicy"
+)]
+#[case::an_unknown_way_to_look_up_names(
+    "containers: [{name: t, image: i}], dnsPolicy: Mine",
+    "dnsPolicy: \"Mine\" is not possible: give one of ClusterFirst, ClusterFirstWithHostNet, Default, None"
+)]
+#[case::no_time_for_a_pod(
+    "containers: [{name: t, image: i}], activeDeadlineSeconds: 0",
+    "activeDeadlineSeconds: 0 must be between 1 and 2147483647, inclusive: give another number, or leave it out"
+)]
+#[case::less_than_no_time_for_a_pod(
+    "containers: [{name: t, image: i}], activeDeadlineSeconds: -1",
+    "activeDeadlineSeconds: -1 must be between 1 and 2147483647, inclusive: give another number, or leave it out"
+)]
+#[case::too_much_time_for_a_pod(
+    "containers: [{name: t, image: i}], activeDeadlineSeconds: 2147483648",
+    "activeDeadlineSeconds: 2147483648 must be between 1 and 2147483647, inclusive: give another number, or leave it out"
+)]
+#[case::a_priority_by_hand(
+    "containers: [{name: t, image: i}], priority: 0, priorityClassName: high",
+    "priority: the integer value of priority (0) must not be provided in pod spec, because the API server computes it: remove \
+     it and name a PriorityClass in priorityClassName"
+)]
 fn rules_of_the_template(#[case] text: &str, #[case] said: &str) {
     assert_eq!(
         errors(&pod(text)),
@@ -216,10 +270,19 @@ roles:
         resources:
           requests: {cpu: 500m, memory: 1.5Gi, nvidia.com/gpu: 8, hugepages-2Mi: 4Mi}
           limits: {memory: 1536Mi, nvidia.com/gpu: '8', hugepages-2Mi: 4Mi, ephemeral-storage: 1e9}
-        env: [{name: a.b-c, value: x}, {name: WITH BLANK}]
+        env:
+        - {name: a.b-c, value: x}
+        - {name: WITH BLANK}
+        - {name: A, value: '', valueFrom: {resourceFieldRef: {resource: limits.memory}}}
+        - {name: B, valueFrom: {configMapKeyRef: {name: c, key: k}}}
+        - {name: C, valueFrom: {fileKeyRef: {volumeName: v, path: p, key: k}}}
         ports: [{containerPort: 65535, name: http-1, protocol: SCTP}]
         volumeMounts: [{name: v, mountPath: /a}, {name: v, mountPath: /b}, {name: 1v, mountPath: relative}]
-      volumes: [{name: v, emptyDir: {medium: Memory, sizeLimit: 1Gi}}, {name: 1v, hostPath: {path: /}}]
+      volumes: [{name: v, emptyDir: {medium: Memory, sizeLimit: 1Gi}}, {name: 1v, hostPath: {path: /}}, {name: none}]
+      dnsPolicy: None
+      dnsConfig: {nameservers: [10.0.0.1]}
+      activeDeadlineSeconds: 2147483647
+      priorityClassName: high
       nodeSelector: {kubernetes.io/arch: amd64, empty: ''}
       topologySpreadConstraints: [{topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, maxSkew: 1}]
 ",
