@@ -1,11 +1,32 @@
 //! Defaults that do not depend on the framework.
 
-use crate::job::{CleanPodPolicy, NodeDownPolicy, PodQuorum, TrainingJobSpec};
+use crate::job::{CleanPodPolicy, NodeDownPolicy, PodQuorum, RoleSpec, TrainingJobSpec};
 
 /// The default of `runPolicy.backoffLimit`.
 pub const BACKOFF_LIMIT: i32 = 6;
 /// The default of `placement.topologyKey`.
 pub const TOPOLOGY_KEY: &str = "kubernetes.io/hostname";
+
+/// Whether all that [`default`] would write is there.
+pub fn is_defaulted(spec: &TrainingJobSpec) -> bool {
+    let has_run = spec
+        .run_policy
+        .as_ref()
+        .is_some_and(|run| run.clean_pod_policy.is_some() && run.backoff_limit.is_some());
+    let has_role = |role: &RoleSpec| {
+        let pod = role.template.spec.as_ref();
+        let has_container = role.container.is_some() || pod.is_none_or(|pod| pod.containers.is_empty());
+        let placement = role.placement.as_ref();
+        let has_key = placement.is_none_or(|placement| placement.topology_key.is_some());
+        role.replicas.is_some()
+            && role.succeeded_when.is_some()
+            && role.failed_when.is_some()
+            && role.node_down_policy.is_some()
+            && has_container
+            && has_key
+    };
+    has_run && spec.roles.iter().all(has_role)
+}
 
 /// Writes into the spec what the user left out, where the answer is the same for every framework.
 ///

@@ -1,5 +1,7 @@
 //! Defaults and validation as admission sees them: the rules of every job, and those of its framework.
 
+use std::borrow::Cow;
+
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobSpec};
 
 use crate::{dialect, frameworks, status};
@@ -24,9 +26,44 @@ pub fn default(job: &mut TrainingJob) {
     }
 }
 
+/// Whether all that [`default`] would write is there.
+pub fn is_defaulted(job: &TrainingJob) -> bool {
+    let spec = &job.spec;
+    if !trainyard_api::default::is_defaulted(spec) {
+        return false;
+    }
+    let Some(framework) = frameworks::find(&spec.framework.name) else {
+        return true;
+    };
+    let names: Vec<&str> = spec.roles.iter().map(|role| &*role.name).collect();
+    spec.roles.iter().all(|role| {
+        let waits = match &role.depends_on {
+            Some(given) => given.is_empty() || role.create_policy.is_some(),
+            None => framework.dependencies(&role.name, &names).is_empty(),
+        };
+        waits && role.restart_policy.is_some()
+    })
+}
+
+/// The job with its defaults, without its status where they had to be written.
+pub(crate) fn defaulted(job: &TrainingJob) -> Cow<'_, TrainingJob> {
+    // Jobs are parsed all the time, and templates are large: those that came through the webhooks are not copied.
+    if is_defaulted(job) {
+        return Cow::Borrowed(job);
+    }
+    let mut copy = TrainingJob {
+        metadata: job.metadata.clone(),
+        spec: job.spec.clone(),
+        status: None,
+    };
+    default(&mut copy);
+    Cow::Owned(copy)
+}
+
 /// All that is wrong with a job, and with the way it was changed where `old` is given.
 ///
-/// Give it jobs whose defaults are written ([`default`]), so that writing a default down is no change.
+/// Give it jobs whose defaults are written ([`default`]): the rules are about what a job does, also where its user left that
+/// out, and writing a default down is no change.
 pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
     let mut errors = trainyard_api::validate(old, new);
     match frameworks::find(&new.spec.framework.name) {

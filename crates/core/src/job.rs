@@ -88,7 +88,8 @@ impl<'a> Job<'a> {
     /// Parses a job, or says all that is wrong with it.
     pub fn parse(object: &'a TrainingJob) -> Result<Self, Vec<FieldError>> {
         let spec = &object.spec;
-        let errors = admission::validate(None, object);
+        // The webhooks may have been away when it was stored.
+        let errors = admission::validate(None, &admission::defaulted(object));
         let framework = match frameworks::find(&spec.framework.name) {
             Some(framework) if errors.is_empty() => framework,
             _ => return Err(errors),

@@ -15,9 +15,7 @@ mod pytorch;
 
 use k8s_openapi::api::core::v1::Container;
 use serde::Serialize;
-use trainyard_api::{
-    Dependency, DependencyState, FieldError, HostFile, RestartPolicy, RoleSpec, TrainingJob,
-};
+use trainyard_api::{Dependency, FieldError, HostFile, RestartPolicy, RoleSpec, TrainingJob};
 
 use crate::attach::{SILENCE, SILENCES};
 use crate::build;
@@ -132,7 +130,6 @@ pub trait Framework: Sync {
         if let Some(rules) = self.roles() {
             check_roles(self.name(), rules, job, &mut errors);
         }
-        check_awaited(|role| self.restart_policy(role), job, &mut errors);
         check_env(self.name(), &self.reserved_env(job), job, &mut errors);
         errors.extend(self.check(job));
         errors
@@ -295,31 +292,6 @@ fn check_roles(framework: &str, rules: &[RoleRule], job: &TrainingJob, errors: &
                     role.name
                 ),
             ));
-        }
-    }
-}
-
-/// Refuses to wait for the success of a role that has none, because the framework restarts its pods always. Where the user says
-/// that they do, or a webhook has written it down, the rules of every job refuse it, in the same words.
-fn check_awaited(policy: impl Fn(&str) -> RestartPolicy, job: &TrainingJob, errors: &mut Vec<FieldError>) {
-    let roles = &job.spec.roles;
-    let never_succeeds = |name: &str| {
-        let awaited = roles.iter().find(|role| role.name == name);
-        let unsaid = awaited.is_some_and(|role| role.restart_policy.is_none());
-        unsaid && policy(name) == RestartPolicy::Always
-    };
-    for (i, role) in roles.iter().enumerate() {
-        for (d, on) in role.depends_on.iter().flatten().enumerate() {
-            let Dependency { role: name, state } = on;
-            if *state == DependencyState::Succeeded && *name != role.name && never_succeeds(name) {
-                errors.push(FieldError::new(
-                    format!("spec.roles[{i}].dependsOn[{d}].state"),
-                    format!(
-                        "the role {name:?} restarts always and never succeeds: wait for Running or Ready, or give it another \
-                         restartPolicy"
-                    ),
-                ));
-            }
         }
     }
 }

@@ -13,6 +13,7 @@ mod common;
 mod counts;
 mod draw;
 mod lives;
+mod rules;
 mod total;
 
 use proptest::test_runner::{Config, RngSeed};

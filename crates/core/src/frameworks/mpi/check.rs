@@ -114,18 +114,6 @@ fn check_worker(job: &TrainingJob, position: usize) -> Vec<FieldError> {
         return errors;
     };
     let at = format!("spec.roles[{position}]");
-    let launcher = job.spec.roles.iter().find(|role| role.name == LAUNCHER);
-    if launcher.is_some_and(|launcher| launcher.depends_on.is_none()) {
-        for (d, on) in role.depends_on.iter().flatten().enumerate() {
-            if on.role == LAUNCHER {
-                errors.push(FieldError::new(
-                    format!("{at}.dependsOn[{d}].role"),
-                    "the launcher waits for the workers, and they would wait for each other for ever: remove it, or give \
-                     the launcher an empty dependsOn",
-                ));
-            }
-        }
-    }
     // Otherwise the worker's program is its own affair.
     let Some(pod) = role
         .template

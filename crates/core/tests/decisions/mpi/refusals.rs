@@ -390,8 +390,8 @@ fn roles_that_would_wait_for_each_other_are_refused() {
     assert_eq!(
         errors(&job),
         [
-            "spec.roles[1].dependsOn[0].role: the launcher waits for the workers, and they would wait for each other for ever: \
-          remove it, or give the launcher an empty dependsOn"
+            "spec.roles[0].dependsOn: launcher waits for worker waits for launcher: these roles would wait for each other for \
+             ever; remove one of the dependencies"
         ]
     );
     let job = job.role("launcher", |role| role.depends_on = Some(Vec::new()));

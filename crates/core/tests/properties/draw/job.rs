@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, EnvVar, PodTemplateSpec, ResourceRequirements, VolumeMount,
+    Container, ContainerPort, EnvVar, PodTemplateSpec, ResourceRequirements, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -149,6 +149,7 @@ fn sound_job(
         _ => custom(sizes),
     };
     let is_mpi = framework == "mpi";
+    let has_launcher = matches!(framework, "mpi" | "horovod" | "deepspeed");
     framework.clone_into(&mut job.spec.framework.name);
     job.spec.framework.mpi = None;
     if let Some(options) = options {
@@ -195,9 +196,16 @@ fn sound_job(
         ..run
     });
     let names: Vec<String> = job.spec.roles.iter().map(|role| role.name.clone()).collect();
+    let ends = |name: &String| {
+        let role = job.spec.roles.iter().find(|role| role.name == *name);
+        role.is_some_and(|role| role.restart_policy != Some(RestartPolicy::Always))
+            && !(has_launcher && name == "worker")
+    };
     job.spec.completion = completion.filter(|completion| {
         let mut sets = completion.succeeded_when.iter().chain(&completion.failed_when);
-        sets.all(|set| !set.all_of.is_empty() && set.all_of.iter().all(|role| names.contains(role)))
+        let mut to_succeed = completion.succeeded_when.iter().flat_map(|set| &set.all_of);
+        to_succeed.all(ends)
+            && sets.all(|set| !set.all_of.is_empty() && set.all_of.iter().all(|role| names.contains(role)))
     });
     job
 }
@@ -349,6 +357,19 @@ fn odd_template(mut template: PodTemplateSpec, odd: u8) -> PodTemplateSpec {
         13 => main.name.clear(),
         14 => main.command = None,
         15 => main.args = Some(vec!["--now".to_owned()]),
+        16 => {
+            main.volume_mounts = Some(vec![VolumeMount {
+                name: "data".to_owned(),
+                mount_path: "/var/run".to_owned(),
+                ..VolumeMount::default()
+            }]);
+            pod.volumes = Some(vec![Volume {
+                name: "data".to_owned(),
+                ..Volume::default()
+            }]);
+        }
+        17 => pod.dns_policy = Some("None".to_owned()),
+        18 => pod.priority = Some(1),
         _ => {}
     }
     template
