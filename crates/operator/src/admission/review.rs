@@ -245,13 +245,10 @@ fn validate(object: &Value, old: &Value) -> Verdict {
     };
     admission::default(&mut new);
     // A stored job that can't be read any more may be replaced by one that can.
-    let phase = phase(old);
+    let status = status(old);
     let old = decode(old).ok().map(|mut old| {
         admission::default(&mut old);
-        old.status = Some(TrainingJobStatus {
-            phase,
-            ..TrainingJobStatus::default()
-        });
+        old.status = Some(status);
         old
     });
     if old
@@ -276,10 +273,17 @@ fn validate(object: &Value, old: &Value) -> Verdict {
     }
 }
 
-/// How far a stored job is. Nothing else of its status matters here, nor whether it can be read.
-fn phase(object: &Value) -> Option<JobPhase> {
-    let phase = object.pointer("/status/phase")?;
-    JobPhase::deserialize(phase).ok()
+/// What the rules need of a stored job's status: how far it is, and what its pods were made from. Nothing else matters here, nor
+/// whether it can be read.
+fn status(object: &Value) -> TrainingJobStatus {
+    let read = |field: &str| object.get("status")?.get(field);
+    let phase = read("phase").and_then(|phase| JobPhase::deserialize(phase).ok());
+    let accepted = read("acceptedSpec").and_then(|spec| Vec::deserialize(spec).ok());
+    TrainingJobStatus {
+        phase,
+        accepted_spec: accepted.unwrap_or_default(),
+        ..TrainingJobStatus::default()
+    }
 }
 
 /// Reads a job; what can't be read is named by its path. Status is not looked at: it is not the user's.

@@ -360,6 +360,38 @@ fn a_job_that_has_ended_is_not_changed_in_vain() {
     );
 }
 
+/// The fingerprint of another spec than the job has.
+fn other_spec() -> Value {
+    json!([{"field": "spec.roles[worker]", "hash": "0123456789abcdef"}])
+}
+
+/// Pods that were made from another spec are still there as long as the phase is not Suspended.
+#[rstest]
+#[case::still_running(json!({"phase": "Running", "acceptedSpec": other_spec()}), false)]
+#[case::restarting(json!({"phase": "Restarting", "acceptedSpec": other_spec()}), false)]
+#[case::the_rest_can_not_be_read(json!({"phase": "Running", "acceptedSpec": other_spec(), "roles": 7}), false)]
+#[case::suspended(json!({"phase": "Suspended", "acceptedSpec": other_spec()}), true)]
+#[case::never_accepted(json!({"phase": "Pending"}), true)]
+#[case::an_unknown_phase(json!({"phase": "Dreaming", "acceptedSpec": other_spec()}), true)]
+#[case::fingerprints_that_can_not_be_read(json!({"phase": "Running", "acceptedSpec": "none"}), true)]
+#[case::no_status(Value::Null, true)]
+fn a_job_that_was_changed_while_suspended_is_resumed_when_it_is(
+    #[case] status: Value,
+    #[case] allowed: bool,
+) {
+    let mut old = job(&spec());
+    old["spec"]["suspend"] = json!(true);
+    old["status"] = status;
+    let mut new = old.clone();
+    new["spec"]["suspend"] = json!(false);
+    let answer = ask(Hook::Validate, &request("UPDATE", &new, &old));
+    assert_eq!(answer["allowed"], allowed, "{answer}");
+    if !allowed {
+        let said = answer["status"]["message"].as_str().unwrap();
+        assert!(said.starts_with("spec.suspend: the job was changed"), "{said}");
+    }
+}
+
 #[test]
 fn objects_of_other_operators_are_refused_with_their_own_fields_where_they_are_served() {
     let review = |kinds: Vec<&'static dyn ForeignKind>, operation: &str, old: Value| {
