@@ -121,7 +121,8 @@ pub(crate) fn container(
 /// The container that reports progress.
 pub const PROGRESS_CONTAINER: &str = "trainyard-progress";
 const PROGRESS_VOLUME: &str = "trainyard-progress";
-const PROGRESS_DIRECTORY: &str = "/var/run/trainyard-progress";
+/// Where main containers find the file.
+pub(crate) const PROGRESS_DIRECTORY: &str = "/var/run/trainyard-progress";
 /// The file to which programs append lines.
 const PROGRESS_FILE: &str = "/var/run/trainyard-progress/lines";
 

@@ -47,6 +47,11 @@ pub(crate) const FILES: &str = "/etc/mpi/files";
 pub(crate) const DISCOVERY: &str = "/etc/mpi/discover_hosts.sh";
 pub(crate) const USABLE: &str = "/etc/mpi/discover_hosts";
 
+/// Names in [`DIRECTORY`] by which the agent may be called. It takes no host files of these names, whether it is or not.
+pub(crate) const OTHER_NAMES: [&str; 2] = ["/etc/mpi/pdsh", "/etc/mpi/ssh"];
+/// The agent makes a file under a name that ends like this, and then gives it its own.
+pub(crate) const UNFINISHED: &str = ".trainyard-new";
+
 /// These belong to the agent; `trainyard_api::validate` keeps users from names that begin like this.
 const VOLUME: &str = "trainyard-mpi";
 const IDENTITY_VOLUME: &str = "trainyard-identity";
@@ -60,7 +65,7 @@ const SSH_FILES: [(&str, &str); 3] = [
 ];
 
 /// The name of a file: all after the last `/`.
-fn name(path: &str) -> &str {
+pub(crate) fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 

@@ -9,7 +9,7 @@ use trainyard_api::{FieldError, HostFile, HostFileFormat, MpiAttach, RestartPoli
 use super::hostfiles::is_within;
 use super::launching::{LAUNCHER, WORKER, field, main_of, options};
 use super::mpi::{self, Mpi};
-use super::{Attachment, Contribution, Framework, hostfiles, mounts};
+use super::{Attachment, Content, Contribution, Framework, Place, hostfiles};
 use crate::attach::directory;
 use crate::job::Job;
 use crate::plan::PodKey;
@@ -87,6 +87,13 @@ impl Framework for Deepspeed {
         Some(attachment)
     }
 
+    fn places(&self, job: &TrainingJob, role: &str) -> Vec<Place> {
+        let more = programs(job).iter().copied().chain([directory(HOST_FILE)]);
+        let more = more.filter(|_| role == LAUNCHER);
+        let more = more.map(|path| Place::of_all(path, Content::Program));
+        Mpi.places(job, role).into_iter().chain(more).collect()
+    }
+
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
         let mut errors = Mpi.check(job);
         let given = options(job).host_files.unwrap_or_default();
@@ -95,8 +102,6 @@ impl Framework for Deepspeed {
             let at = format!("{}[{i}].path", field(job, "hostFiles"));
             errors.extend(problem.map(|problem| FieldError::new(at, problem)));
         }
-        let taken: Vec<&str> = programs(job).iter().copied().chain(["/job"]).collect();
-        errors.extend(mounts::check_beside(job, &taken, LAUNCHER));
         errors.extend(check_one_worker(job));
         errors.extend(check_key(job));
         errors

@@ -2,10 +2,15 @@
 
 use trainyard_api::{FieldError, HostFile, HostFileFormat};
 
-use crate::attach::{DIRECTORY, DISCOVERY, FILES, HOST_FILE, PROGRAM, SHELL, USABLE, directory};
+use crate::agent::PROGRESS_DIRECTORY;
+use crate::attach::{
+    DIRECTORY, DISCOVERY, FILES, HOST_FILE, OTHER_NAMES, PROGRAM, SHELL, UNFINISHED, USABLE, directory, name,
+};
 
 const MAX_FILES: usize = 8;
 const MAX_PATH: usize = 255;
+/// The agent needs room for the name under which it makes the file: a dot before it, and [`UNFINISHED`] after it.
+const MAX_NAME: usize = 255 - 1 - UNFINISHED.len();
 /// Of more lines the agent could not make a file within the memory that it has.
 const MAX_LINES: i64 = 50_000;
 
@@ -48,8 +53,9 @@ const NEEDED: &[&str] = &[
 /// Below these nothing can be put.
 const KERNEL: &[&str] = &["/dev", "/proc", "/sys"];
 
-/// What is wrong with the places of host files that are given in a field.
-pub(super) fn check(at: &str, files: &[HostFile], identity: &str) -> Vec<FieldError> {
+/// What is wrong with the places of host files that are given in a field, in a job whose credentials are in a directory, and
+/// which reports its progress or does not.
+pub(super) fn check(at: &str, files: &[HostFile], identity: &str, reports: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if files.len() > MAX_FILES {
         errors.push(FieldError::new(
@@ -59,7 +65,9 @@ pub(super) fn check(at: &str, files: &[HostFile], identity: &str) -> Vec<FieldEr
     }
     for (i, file) in files.iter().enumerate() {
         let before = files.get(..i).unwrap_or_default();
-        if let Some(problem) = problem(&file.path, identity).or_else(|| clash(&file.path, before)) {
+        let in_the_way = || over_progress(directory(&file.path)).filter(|_| reports);
+        let problem = problem(&file.path, identity).or_else(in_the_way);
+        if let Some(problem) = problem.or_else(|| clash(&file.path, before)) {
             errors.push(FieldError::new(format!("{at}[{i}].path"), problem));
         }
     }
@@ -116,6 +124,16 @@ fn problem(path: &str, identity: &str) -> Option<String> {
             "{path} is there already, made by the operator: give another path"
         ));
     }
+    if OTHER_NAMES.contains(&path) {
+        return Some(format!(
+            "{path} is a name by which the agent itself is called: give another path"
+        ));
+    }
+    if name(path).len() > MAX_NAME || name(path).ends_with(UNFINISHED) {
+        return Some(format!(
+            "give a name of at most {MAX_NAME} bytes that does not end in {UNFINISHED}, as those do under which the agent makes files"
+        ));
+    }
     let directory = directory(path);
     if directory != DIRECTORY && is_within(directory, DIRECTORY) {
         return Some(format!(
@@ -130,6 +148,15 @@ fn problem(path: &str, identity: &str) -> Option<String> {
         ));
     }
     None
+}
+
+/// What is wrong with a directory of ours beside the one in which programs report their progress.
+pub(super) fn over_progress(directory: &str) -> Option<String> {
+    is_within(directory, PROGRESS_DIRECTORY).then(|| {
+        format!(
+            "{PROGRESS_DIRECTORY} is where programs report their progress: give another directory, or leave spec.progress out"
+        )
+    })
 }
 
 /// Whether programs need a directory as it is in the image, so that nothing can be put in its place.

@@ -25,6 +25,7 @@ use crate::plan::{PodKey, ServiceKey};
 use crate::view::Settings;
 
 pub use accelerators::accelerators;
+pub use mounts::{Content, Place};
 
 /// Every framework, in the order in which they are listed to users.
 pub static FRAMEWORKS: &[&dyn Framework] = &[
@@ -119,7 +120,13 @@ pub trait Framework: Sync {
         self.base()?.exec(job)
     }
 
-    /// What is wrong with a job beyond the rules of every job, [`Framework::roles`] and [`Framework::reserved_env`].
+    /// The places where the operator mounts something into the containers of a role: volumes of users keep clear of them.
+    fn places(&self, job: &TrainingJob, role: &str) -> Vec<Place> {
+        self.base().map(|base| base.places(job, role)).unwrap_or_default()
+    }
+
+    /// What is wrong with a job beyond the rules of every job, [`Framework::roles`], [`Framework::reserved_env`] and
+    /// [`Framework::places`].
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
         self.base().map(|base| base.check(job)).unwrap_or_default()
     }
@@ -131,6 +138,7 @@ pub trait Framework: Sync {
             check_roles(self.name(), rules, job, &mut errors);
         }
         check_env(self.name(), &self.reserved_env(job), job, &mut errors);
+        errors.extend(mounts::check(job, |role| self.places(job, role)));
         errors.extend(self.check(job));
         errors
     }

@@ -1,43 +1,109 @@
-//! Which places the volumes of users may have beside those of the agent.
+//! Which places the volumes of users may have beside those of the operator.
 
-use trainyard_api::{FieldError, HostFile, TrainingJob};
+use std::ptr;
+
+use trainyard_api::{FieldError, TrainingJob};
 
 use super::hostfiles::is_within;
 use super::{containers, launching};
-use crate::attach::{DIRECTORY, directory};
+use crate::agent::PROGRESS_DIRECTORY;
 
-/// What is wrong with where volumes of users are mounted, in a job whose `listing` role has these host files and
-/// whose credentials are in a directory.
-pub(super) fn check(job: &TrainingJob, files: &[HostFile], listing: &str, identity: &str) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (at, role, container) in containers(job) {
-        let files = if role.name == listing { files } else { &[] };
-        for (m, mount) in container.volume_mounts.iter().flatten().enumerate() {
-            let path = &*normal(&mount.mount_path);
-            let problem = reserved(path, identity)
-                .or_else(|| holds_a_file(path, &launching::field(job, "hostFiles"), files));
-            let error = |problem| FieldError::new(format!("{at}.volumeMounts[{m}].mountPath"), problem);
-            errors.extend(problem.map(error));
-        }
-    }
-    errors
+/// A place in containers of users where the operator mounts something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its path.
+    pub path: String,
+    /// Whether the main container alone has it.
+    pub main_only: bool,
+    /// What is there.
+    pub content: Content,
 }
 
-/// What is wrong with where volumes of users are mounted beside files that the operator puts into pods of a role.
-pub(super) fn check_beside(job: &TrainingJob, taken: &[&str], role: &str) -> Vec<FieldError> {
+/// What the operator mounts into containers of users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The agent, or the credentials of the job.
+    Mpi,
+    /// A directory with a host file of the user's.
+    HostFile {
+        /// The path of the file.
+        file: String,
+        /// The field that asks for it.
+        field: String,
+    },
+    /// A program, or a file that a framework looks for.
+    Program,
+    /// The file to which programs append their progress.
+    Progress,
+}
+
+impl Place {
+    /// A place that all containers have.
+    pub(super) fn of_all(path: impl Into<String>, content: Content) -> Self {
+        Self {
+            path: path.into(),
+            main_only: false,
+            content,
+        }
+    }
+
+    /// A place that the main container has.
+    pub(super) fn of_main(path: impl Into<String>, content: Content) -> Self {
+        Self {
+            main_only: true,
+            ..Self::of_all(path, content)
+        }
+    }
+
+    /// What is wrong with a volume of the user's at a path.
+    fn problem(&self, path: &str) -> Option<String> {
+        let hides = self.path != path && is_within(&self.path, path);
+        if !hides && !is_within(path, &self.path) {
+            return None;
+        }
+        let (what, advice) = self.describe();
+        Some(match &self.content {
+            // It says where the file is, which is more than the directory.
+            Content::HostFile { .. } => format!("{what}: {advice}"),
+            _ if hides => format!("the volume would hide {}, which {what}: {advice}", self.path),
+            _ => format!("{} {what}: {advice}", self.path),
+        })
+    }
+
+    fn describe(&self) -> (String, &'static str) {
+        let elsewhere = "mount the volume somewhere else";
+        match &self.content {
+            Content::Mpi => ("is where the operator puts what MPI needs".to_owned(), elsewhere),
+            Content::Program => ("is put there by the operator".to_owned(), elsewhere),
+            Content::Progress => (
+                "is where programs report their progress".to_owned(),
+                "mount the volume somewhere else, or leave spec.progress out",
+            ),
+            Content::HostFile { file, field } => (
+                format!("the host file {file} ({field}) would be in the same place"),
+                "mount the volume somewhere else, or give the file another path",
+            ),
+        }
+    }
+}
+
+/// What is wrong with where volumes of users are mounted, in a job whose framework needs places in the pods of a role.
+pub(super) fn check(job: &TrainingJob, places: impl Fn(&str) -> Vec<Place>) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for (at, _, container) in containers(job).filter(|(_, of, _)| of.name == role) {
+    let mounted = containers(job).filter(|(.., container)| container.volume_mounts.is_some());
+    for (at, role, container) in mounted {
+        let mut places = places(&role.name);
+        if job.reports_progress() {
+            places.push(Place::of_main(PROGRESS_DIRECTORY, Content::Progress));
+        }
+        let is_main = launching::main_of(role).is_some_and(|main| ptr::eq(main, container));
+        // One without a path is refused where it is given.
+        places.retain(|place| !place.path.is_empty() && (is_main || !place.main_only));
         for (m, mount) in container.volume_mounts.iter().flatten().enumerate() {
-            let path = &*normal(&mount.mount_path);
-            let file = taken
-                .iter()
-                .find(|file| is_within(file, path) || is_within(path, file));
-            errors.extend(file.map(|file| {
-                FieldError::new(
-                    format!("{at}.volumeMounts[{m}].mountPath"),
-                    format!("{file} is put there by the operator: mount the volume somewhere else"),
-                )
-            }));
+            let path = normal(&mount.mount_path);
+            let problem = places.iter().find_map(|place| place.problem(&path));
+            let error = |problem| FieldError::new(format!("{at}.volumeMounts[{m}].mountPath"), problem);
+            errors.extend(problem.map(error));
         }
     }
     errors
@@ -54,26 +120,4 @@ fn normal(path: &str) -> String {
         }
     }
     steps.concat()
-}
-
-fn reserved(path: &str, identity: &str) -> Option<String> {
-    let taken = [DIRECTORY, identity]
-        .into_iter()
-        .find(|taken| is_within(path, taken));
-    taken.map(|taken| {
-        format!("{taken} is where the operator puts what MPI needs: mount the volume somewhere else")
-    })
-}
-
-/// A volume and a directory of host files in each other's place.
-fn holds_a_file(path: &str, field: &str, files: &[HostFile]) -> Option<String> {
-    let (i, file) = files.iter().enumerate().find(|(_, file)| {
-        let directory = directory(&file.path);
-        directory != DIRECTORY && (is_within(directory, path) || is_within(path, directory))
-    })?;
-    Some(format!(
-        "the host file {} ({field}[{i}]) would be in the same place: mount the volume somewhere else, \
-         or give the file another path",
-        file.path
-    ))
 }

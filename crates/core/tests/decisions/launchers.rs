@@ -9,7 +9,7 @@ use trainyard_core::job::Job;
 use trainyard_core::plan::PodKey;
 use trainyard_core::{admission, build, exec};
 
-use crate::jobs::{with_agent, yaml};
+use crate::jobs::{Change, with_agent, yaml};
 
 const LAUNCHER: usize = 0;
 const WORKER: usize = 1;
@@ -285,6 +285,22 @@ fn options_are_checked(#[case] job: TrainingJob, #[case] said: &str) {
     assert_eq!(errors(&job), [said]);
 }
 
+/// Workers serve until the launcher ends.
+#[rstest]
+#[case(horovod(""))]
+#[case(deepspeed("attach: Exec"))]
+fn a_job_does_not_succeed_when_its_workers_do(#[case] job: TrainingJob) {
+    let by = |sets: &[&[&str]]| errors(&job.clone().succeeded_when(sets));
+    assert_eq!(by(&[&["launcher"]]), [""; 0]);
+    assert_eq!(
+        by(&[&["launcher"], &["worker"]]),
+        [
+            "spec.completion.succeededWhen[1].allOf[0]: the role \"worker\" restarts always and never succeeds, nor would the job \
+             by this rule: leave it out, or give it another restartPolicy"
+        ]
+    );
+}
+
 #[rstest]
 #[case("deepspeed, --force_multi, train.py")]
 #[case("sh, -c, 'exec deepspeed --force_multi train.py'")]
@@ -375,8 +391,8 @@ fn how_many_workers_are_reached_from_the_launcher_may_be_said(
 }
 
 #[rstest]
-#[case::the_programs("/usr/local/bin", "/usr/local/bin/pdsh")]
-#[case::around_them("/usr/local/", "/usr/local/bin/pdsh")]
+#[case::the_programs("/usr/local/bin", "the volume would hide /usr/local/bin/pdsh, which")]
+#[case::around_them("/usr/local/", "the volume would hide /usr/local/bin/pdsh, which")]
 #[case::one_of_them("/usr/local/bin/ssh", "/usr/local/bin/ssh")]
 #[case::the_host_file("/job", "/job")]
 fn volumes_keep_out_of_the_way(#[case] path: &str, #[case] taken: &str) {

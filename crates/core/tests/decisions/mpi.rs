@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use rstest::rstest;
-use trainyard_api::{DependencyState, RestartPolicy, TrainingJob};
+use trainyard_api::{DependencyState, ProgressPolicy, RestartPolicy, TrainingJob};
 use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
 use trainyard_core::plan::PodKey;

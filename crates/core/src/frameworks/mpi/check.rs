@@ -1,14 +1,13 @@
 //! Which MPI jobs are refused.
 
 use trainyard_api::validate::domain_name_problem;
-use trainyard_api::{FieldError, MpiAttach, MpiOptions, RestartPolicy, TrainingJob, names};
+use trainyard_api::{FieldError, MpiAttach, MpiOptions, RestartPolicy, RoleSpec, TrainingJob, names};
 
 use super::{attach, identity_directory, launcher_works, slots};
 use crate::attach::{DIRECTORY, PORT};
 use crate::exec::check_account;
-use crate::frameworks::hostfiles::{self, is_within, misspelt};
+use crate::frameworks::hostfiles::{self, is_within, misspelt, over_progress};
 use crate::frameworks::launching::{LAUNCHER, WORKER, field, main_of, options};
-use crate::frameworks::mounts;
 
 /// What is wrong with a job.
 pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
@@ -37,13 +36,18 @@ pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
     }
     let identity = identity_directory(&options);
     let given = options.host_files.as_deref().unwrap_or_default();
-    errors.extend(hostfiles::check(&field(job, "hostFiles"), given, identity));
+    errors.extend(hostfiles::check(
+        &field(job, "hostFiles"),
+        given,
+        identity,
+        job.reports_progress(),
+    ));
     errors.extend(hostfiles::check_length(
         &field(job, "hostFiles"),
         given,
         processes(job),
     ));
-    errors.extend(mounts::check(job, given, LAUNCHER, identity));
+    errors.extend(check_completion(job));
     for (i, role) in job.spec.roles.iter().enumerate() {
         if role.name == WORKER {
             errors.extend(check_worker(job, i));
@@ -90,7 +94,7 @@ fn check_ssh(job: &TrainingJob, options: &MpiOptions) -> Vec<FieldError> {
                 "{DIRECTORY} is for what MPI needs: give the directory .ssh of a user"
             ))
         } else {
-            misspelt(path)
+            misspelt(path).or_else(|| over_progress(path).filter(|_| job.reports_progress()))
         }
     });
     let secret = options.ssh_auth_secret_name.as_deref().and_then(|name| {
@@ -104,6 +108,35 @@ fn check_ssh(job: &TrainingJob, options: &MpiOptions) -> Vec<FieldError> {
     problems
         .into_iter()
         .filter_map(|(name, problem)| Some(FieldError::new(field(job, name), problem?)))
+        .collect()
+}
+
+/// What is wrong with rules by which the job succeeds when its workers do. That those restart always, as they do unless the user
+/// says otherwise, is refused by the rules of every job.
+fn check_completion(job: &TrainingJob) -> Vec<FieldError> {
+    let worker = job.spec.roles.iter().find(|role| role.name == WORKER);
+    let serves = |worker: &RoleSpec| {
+        let is_empty = |words: &Option<Vec<String>>| words.as_ref().is_none_or(Vec::is_empty);
+        let main = main_of(worker);
+        main.is_some_and(|main| is_empty(&main.command) && is_empty(&main.args))
+    };
+    let always = |worker: &RoleSpec| worker.restart_policy == Some(RestartPolicy::Always);
+    if !worker.is_some_and(|worker| serves(worker) && !always(worker)) {
+        return Vec::new();
+    }
+    let sets = job.spec.completion.iter().flat_map(|rules| &rules.succeeded_when);
+    let named = sets.enumerate().flat_map(|(i, set)| {
+        let of_workers = set.all_of.iter().enumerate().filter(|(_, name)| *name == WORKER);
+        of_workers.map(move |(j, _)| format!("spec.completion.succeededWhen[{i}].allOf[{j}]"))
+    });
+    named
+        .map(|path| {
+            FieldError::new(
+                path,
+                "workers without a command of their own serve until the launcher ends, and never succeed: name the launcher \
+                 instead, or give them a command",
+            )
+        })
         .collect()
 }
 

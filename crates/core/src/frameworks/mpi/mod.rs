@@ -13,9 +13,11 @@ use trainyard_api::{
     MpiOptions, RestartPolicy, TrainingJob,
 };
 
-use super::launching::{LAUNCHER, WORKER, options};
-use super::{Attachment, Contribution, Credentials, Framework, Hosts, Identity, RoleRule, accelerators};
-use crate::attach::{HOST_FILE, IDENTITY, PROGRAM, ROOT_SSH};
+use super::launching::{LAUNCHER, WORKER, field, options};
+use super::{
+    Attachment, Content, Contribution, Credentials, Framework, Hosts, Identity, Place, RoleRule, accelerators,
+};
+use crate::attach::{DIRECTORY, HOST_FILE, IDENTITY, PROGRAM, ROOT_SSH, directory};
 use crate::exec::ExecRight;
 use crate::job::{Job, Role};
 use crate::plan::PodKey;
@@ -234,6 +236,32 @@ impl Framework for Mpi {
             caller: LAUNCHER,
             given,
         })
+    }
+
+    fn places(&self, job: &TrainingJob, role: &str) -> Vec<Place> {
+        let options = options(job);
+        let attach = options.attach.unwrap_or_default();
+        let launches = role == LAUNCHER;
+        let mut places = Vec::new();
+        if launches || attach != MpiAttach::Ssh {
+            places.push(Place::of_all(DIRECTORY, Content::Mpi));
+        }
+        if launches || attach != MpiAttach::Exec {
+            places.push(Place::of_main(identity_directory(&options), Content::Mpi));
+        }
+        let files = options.host_files.filter(|_| launches).unwrap_or_default();
+        let of_files = files.into_iter().enumerate().map(|(i, file)| {
+            let field = format!("{}[{i}]", field(job, "hostFiles"));
+            Place::of_all(
+                directory(&file.path),
+                Content::HostFile {
+                    file: file.path.clone(),
+                    field,
+                },
+            )
+        });
+        places.extend(of_files.filter(|place| place.path != DIRECTORY));
+        places
     }
 
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {

@@ -192,6 +192,24 @@ fn a_job_needs_both_roles_and_no_other() {
     "hostFiles: [{path: /etc/mpi/kubexec.sh, format: MPICH}]",
     "hostFiles[0].path: /etc/mpi/kubexec.sh is there already, made by the operator: give another path"
 )]
+#[case::the_agent_as_ssh(
+    "hostFiles: [{path: /etc/mpi/ssh, format: MPICH}]",
+    "hostFiles[0].path: /etc/mpi/ssh is a name by which the agent itself is called: give another path"
+)]
+#[case::the_agent_as_pdsh(
+    "hostFiles: [{path: /etc/mpi/x, format: MPICH}, {path: /etc/mpi/pdsh, format: MPICH}]",
+    "hostFiles[1].path: /etc/mpi/pdsh is a name by which the agent itself is called: give another path"
+)]
+#[case::a_file_that_the_agent_is_making(
+    "hostFiles: [{path: /etc/mpi/.hostfile.trainyard-new, format: MPICH}]",
+    "hostFiles[0].path: give a name of at most 240 bytes that does not end in .trainyard-new, as those do under which the agent \
+     makes files"
+)]
+#[case::a_name_that_the_agent_can_not_make(
+    &format!("hostFiles: [{{path: /job/{}, format: MPICH}}]", "x".repeat(241)),
+    "hostFiles[0].path: give a name of at most 240 bytes that does not end in .trainyard-new, as those do under which the agent \
+     makes files"
+)]
 #[case::below_ours(
     "hostFiles: [{path: /etc/mpi/files/0/x, format: MPICH}]",
     "hostFiles[0].path: /etc/mpi has no directories for host files: put it into /etc/mpi itself, or elsewhere"
@@ -345,6 +363,151 @@ fn volumes_keep_out_of_the_way(
     });
     let at = format!("spec.roles[{position}].template.spec.containers[0].volumeMounts[0].mountPath");
     assert_eq!(errors(&job), [format!("{at}: {said}")]);
+}
+
+/// A job with a volume in one of its containers: the main one, one beside it or one before it.
+fn with_volume(job: TrainingJob, role: &str, container: &str, path: &str) -> TrainingJob {
+    with_pod(job, role, |pod| {
+        pod.volumes = Some(serde_saphyr::from_str("[{name: data, emptyDir: {}}]").unwrap());
+        let beside = serde_saphyr::from_str("{name: beside, image: i}").unwrap();
+        let before = serde_saphyr::from_str("{name: before, image: i}").unwrap();
+        pod.containers.push(beside);
+        pod.init_containers = Some(vec![before]);
+        let all = pod
+            .init_containers
+            .iter_mut()
+            .flatten()
+            .chain(&mut pod.containers);
+        for container in all.filter(|found| found.name == container) {
+            let mounts = format!("[{{name: data, mountPath: {path}}}]");
+            container.volume_mounts = Some(serde_saphyr::from_str(&mounts).unwrap());
+        }
+    })
+}
+
+/// Who has something of ours has no volume in its place, below it or above it.
+#[rstest]
+#[case::above_the_agent("", "launcher", "/etc", "main beside before")]
+#[case::the_whole_container("", "worker", "/", "main beside before")]
+#[case::the_agent("", "worker", "/etc/mpi", "main beside before")]
+#[case::no_agent("attach: Ssh", "worker", "/etc/mpi", "")]
+#[case::the_agent_of_a_launcher("attach: Ssh", "launcher", "/etc/mpi", "main beside before")]
+#[case::above_the_identity("", "worker", "/var/run", "main")]
+#[case::the_token("attach: Exec", "launcher", "/var/run", "main")]
+#[case::no_token("attach: Exec", "worker", "/var/run/trainyard-identity", "")]
+#[case::above_the_key("attach: Ssh", "worker", "/root", "main")]
+#[case::below_the_key(
+    "attach: Ssh, sshAuthMountPath: /home/me/.ssh",
+    "worker",
+    "/home/me/.ssh/x",
+    "main"
+)]
+#[case::beside_the_key("attach: Ssh, sshAuthMountPath: /home/me/.ssh", "worker", "/root/.ssh", "")]
+#[case::a_host_file(
+    "hostFiles: [{path: /job/x, format: MPICH}]",
+    "launcher",
+    "/job",
+    "main beside before"
+)]
+#[case::ours_as_well("hostFiles: [{path: /etc/mpi/x, format: MPICH}]", "launcher", "/etc/mp", "")]
+fn volumes_hide_nothing(#[case] options: &str, #[case] role: &str, #[case] path: &str, #[case] who: &str) {
+    for container in ["main", "beside", "before"] {
+        let said = errors(&with_volume(mpi(options, 1), role, container, path));
+        let is_refused = who.split(' ').any(|name| name == container);
+        assert_eq!(said.len(), usize::from(is_refused), "{container}: {said:?}");
+        let position = usize::from(role == "worker");
+        let at = match container {
+            "before" => "initContainers[0]",
+            "beside" => "containers[1]",
+            _ => "containers[0]",
+        };
+        let at = format!("spec.roles[{position}].template.spec.{at}.volumeMounts[0].mountPath: ");
+        assert!(said.iter().all(|said| said.starts_with(&at)), "{said:?}");
+    }
+}
+
+#[test]
+fn what_would_be_hidden_is_named() {
+    let job = with_volume(mpi("", 1), "launcher", "main", "/etc/");
+    assert_eq!(
+        errors(&job),
+        [
+            "spec.roles[0].template.spec.containers[0].volumeMounts[0].mountPath: the volume would hide /etc/mpi, which is where \
+             the operator puts what MPI needs: mount the volume somewhere else"
+        ]
+    );
+}
+
+/// Main containers find the file for their progress in a volume.
+#[rstest]
+#[case("/var/run/trainyard-progress", "/var/run/trainyard-progress")]
+#[case("/var/run/trainyard-progress/mine", "/var/run/trainyard-progress")]
+#[case("/var", "the volume would hide /var/run/trainyard-progress, which")]
+fn volumes_keep_clear_of_the_progress(#[case] path: &str, #[case] taken: &str) {
+    let custom = crate::jobs::custom(&[("worker", 1)]);
+    let job = with_volume(custom, "worker", "main", path);
+    assert_eq!(errors(&job), [""; 0], "it reports nothing");
+    let reports = |job: TrainingJob| job.spec(|spec| spec.progress = Some(ProgressPolicy::Report));
+    let said = format!(
+        "spec.roles[0].template.spec.containers[0].volumeMounts[0].mountPath: {taken} is where programs report their progress: \
+         mount the volume somewhere else, or leave spec.progress out"
+    );
+    assert_eq!(errors(&reports(job)), [said]);
+    for other in ["beside", "before"] {
+        let custom = crate::jobs::custom(&[("worker", 1)]);
+        assert_eq!(
+            errors(&reports(with_volume(custom, "worker", other, path))),
+            [""; 0]
+        );
+    }
+}
+
+#[rstest]
+#[case(
+    "hostFiles: [{path: /var/run/trainyard-progress/hosts, format: MPICH}]",
+    "hostFiles[0].path"
+)]
+#[case(
+    "attach: Ssh, sshAuthMountPath: /var/run/trainyard-progress",
+    "sshAuthMountPath"
+)]
+fn nothing_else_of_ours_is_where_the_progress_is(#[case] options: &str, #[case] field: &str) {
+    let job = mpi(options, 1);
+    assert_eq!(errors(&job), [""; 0], "it reports nothing");
+    let job = job.spec(|spec| spec.progress = Some(ProgressPolicy::Report));
+    assert_eq!(
+        errors(&job),
+        [format!(
+            "spec.framework.mpi.{field}: /var/run/trainyard-progress is where programs report their progress: give another \
+             directory, or leave spec.progress out"
+        )]
+    );
+}
+
+/// Workers serve until the launcher ends, unless they have a program of their own.
+#[test]
+fn a_job_does_not_succeed_when_its_workers_do() {
+    let job = mpi("", 1).succeeded_when(&[&["launcher", "worker"]]);
+    let at = "spec.completion.succeededWhen[0].allOf[1]";
+    assert_eq!(
+        errors(&job),
+        [format!(
+            "{at}: the role \"worker\" restarts always and never succeeds, nor would the job by this rule: leave it out, or give it \
+             another restartPolicy"
+        )]
+    );
+    let job = job.role("worker", |role| {
+        role.restart_policy = Some(RestartPolicy::OnFailure);
+    });
+    assert_eq!(
+        errors(&job),
+        [format!(
+            "{at}: workers without a command of their own serve until the launcher ends, and never succeed: name the launcher \
+             instead, or give them a command"
+        )]
+    );
+    let job = with_main(job, "worker", |main| main.command = Some(words(&["/compute"])));
+    assert_eq!(errors(&job), [""; 0]);
 }
 
 #[test]
