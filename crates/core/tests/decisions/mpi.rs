@@ -1,5 +1,6 @@
 //! What the pods of MPI jobs look like, and, in files of their own, which jobs and which variables are refused.
 
+mod places;
 mod refusals;
 mod variables;
 

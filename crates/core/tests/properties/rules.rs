@@ -131,6 +131,37 @@ proptest! {
         }
     }
 
+    /// What the operator mounts into containers of users is what their own volumes keep clear of.
+    #[test]
+    fn every_place_of_the_operators_is_known(job in job()) {
+        let Ok(parsed) = Job::parse(&job) else {
+            return Ok(());
+        };
+        for (position, role) in parsed.roles.iter().enumerate() {
+            let places = parsed.framework.places(&job, role.name);
+            let pod = build::pod(&parsed, &with_agent(), PodKey { role: position, index: 0 });
+            let spec = pod.and_then(|pod| pod.spec).unwrap_or_default();
+            let of_users = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+            for container in of_users.filter(|container| !container.name.starts_with("trainyard-")) {
+                let is_main = container.name == role.main.name;
+                let mut mounted: Vec<&str> = container
+                    .volume_mounts
+                    .iter()
+                    .flatten()
+                    .filter(|mount| mount.name.starts_with("trainyard-") && mount.name != "trainyard-progress")
+                    .map(|mount| &*mount.mount_path)
+                    .collect();
+                let known = places.iter().filter(|place| is_main || !place.main_only);
+                let mut known: Vec<&str> = known.map(|place| &*place.path).collect();
+                for paths in [&mut mounted, &mut known] {
+                    paths.sort_unstable();
+                    paths.dedup();
+                }
+                prop_assert_eq!(mounted, known);
+            }
+        }
+    }
+
     #[test]
     fn it_is_known_whether_defaults_are_written(job in job()) {
         let after = defaulted(&job);
