@@ -112,7 +112,7 @@ fn charge(
         _ if end.cause == RestartCause::Completion => {}
         // Pods that its user wants replaced, all at once.
         Some(open) if end.cause == RestartCause::Update && open.is_update_of(now) => {
-            open.add(&end.ended, now)
+            open.add(&end.ended, now);
         }
         _ => *incident = Some(Open::new(end, now)),
     }

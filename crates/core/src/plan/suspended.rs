@@ -1,6 +1,8 @@
 //! A job that its user has suspended: it keeps its status and holds no pods.
 
-use trainyard_api::{CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus};
+use trainyard_api::{
+    CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus, TrainingJobStatus,
+};
 
 use super::{Action, Objection, Plan, ServiceKey, finished, note, refused};
 use crate::build;
@@ -33,49 +35,8 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
     let mut status = old.cloned().unwrap_or_default();
     let first = !was_suspended(view);
     status.observed_generation = view.job.metadata.generation;
-    let holds_none = view.pods.is_empty();
-    status.phase = Some(if holds_none {
-        JobPhase::Suspended
-    } else {
-        JobPhase::Suspending
-    });
-    status.start_time = None;
-    status.root_cause = None;
-    status.accepted_spec.clear();
-    status.accepted_rules = None;
-    if let Some(restarts) = &mut status.restarts {
-        restarts.replacing.clear();
-        restarts.incident = None;
-    }
-    // Resuming starts afresh: what ran, or was done, before does not count.
-    match job {
-        Some(job) => {
-            status.roles = left(job, view);
-            let ready: i32 = status.roles.iter().map(|role| role.ready).sum();
-            status.ready = Some(format!("{ready}/{}", job.total()));
-        }
-        None if first => {
-            status.ready = None;
-            status.roles.clear();
-        }
-        None if holds_none => {
-            for role in &mut status.roles {
-                (role.active, role.ready, role.pending, role.terminating) = (0, 0, 0, 0);
-            }
-            let total = status.ready.as_deref().and_then(|ready| ready.split_once('/'));
-            status.ready = total.map(|(_, total)| format!("0/{total}"));
-        }
-        None => {}
-    }
-    let message = if view.job.is_suspended() && holds_none {
-        "The job is suspended and holds no pods; set spec.suspend to false to start it."
-    } else if view.job.is_suspended() {
-        "The job is suspended; its pods are being removed."
-    } else if is_leaving(view) {
-        "The job starts again when the pods of its last run are gone."
-    } else {
-        "The job starts again when its spec is accepted."
-    };
+    forget_run(&mut status);
+    tell_pods(job, view, &mut status);
     let refused = objection.and_then(|objection| refused::object(&mut status, objection, view.now));
     if objection.is_none() {
         set_condition(
@@ -87,26 +48,7 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
             view.now,
         );
     }
-    set_condition(
-        &mut status,
-        ConditionType::Running,
-        false,
-        Reason::Suspended,
-        message,
-        view.now,
-    );
-    set_condition(
-        &mut status,
-        ConditionType::Suspended,
-        holds_none,
-        if holds_none {
-            Reason::Suspended
-        } else {
-            Reason::Suspending
-        },
-        message,
-        view.now,
-    );
+    tell_state(view, &mut status);
     let pods = if old.is_some() {
         "The job was suspended; its pods are removed."
     } else {
@@ -134,6 +76,72 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
             .collect(),
         ..Plan::default()
     }
+}
+
+/// Resuming starts afresh: what ran, or was done, before does not count.
+fn forget_run(status: &mut TrainingJobStatus) {
+    status.start_time = None;
+    status.root_cause = None;
+    status.accepted_spec.clear();
+    status.accepted_rules = None;
+    if let Some(restarts) = &mut status.restarts {
+        restarts.replacing.clear();
+        restarts.incident = None;
+    }
+}
+
+/// Says which pods are left.
+fn tell_pods(job: Option<&Job<'_>>, view: &View<'_>, status: &mut TrainingJobStatus) {
+    match job {
+        Some(job) => {
+            status.roles = left(job, view);
+            let ready: i32 = status.roles.iter().map(|role| role.ready).sum();
+            status.ready = Some(format!("{ready}/{}", job.total()));
+        }
+        None if !was_suspended(view) => {
+            status.ready = None;
+            status.roles.clear();
+        }
+        // Whose they are is not known any more, but whether there are any is.
+        None if view.pods.is_empty() => {
+            for role in &mut status.roles {
+                (role.active, role.ready, role.pending, role.terminating) = (0, 0, 0, 0);
+            }
+            let total = status.ready.as_deref().and_then(|ready| ready.split_once('/'));
+            status.ready = total.map(|(_, total)| format!("0/{total}"));
+        }
+        None => {}
+    }
+}
+
+/// Says that the job is suspended, or about to be: it is when it holds no pods.
+fn tell_state(view: &View<'_>, status: &mut TrainingJobStatus) {
+    let holds_none = view.pods.is_empty();
+    let (phase, reason) = if holds_none {
+        (JobPhase::Suspended, Reason::Suspended)
+    } else {
+        (JobPhase::Suspending, Reason::Suspending)
+    };
+    let message = if view.job.is_suspended() && holds_none {
+        "The job is suspended and holds no pods; set spec.suspend to false to start it."
+    } else if view.job.is_suspended() {
+        "The job is suspended; its pods are being removed."
+    } else if is_leaving(view) {
+        "The job starts again when the pods of its last run are gone."
+    } else {
+        "The job starts again when its spec is accepted."
+    };
+    status.phase = Some(phase);
+    let now = view.now;
+    set_condition(
+        status,
+        ConditionType::Running,
+        false,
+        Reason::Suspended,
+        message,
+        now,
+    );
+    set_condition(status, ConditionType::Suspended, holds_none, reason, message, now);
 }
 
 /// The pods that every role still has. Quota that they hold is free when they are gone, and not before.
