@@ -6,7 +6,6 @@ mod boot;
 mod cache;
 mod cgroups;
 mod command;
-mod containers;
 mod control;
 mod control_plane;
 mod crew;
@@ -160,14 +159,6 @@ impl Cluster {
     /// Starts the kubelet of a node again.
     pub fn start_kubelet(&self, node: &str) -> Result<()> {
         self.start(&node::kubelet_name(node))
-    }
-
-    /// Kills all containers of a node, as when its machine is switched off: nobody is left who could tell how they ended. Its
-    /// runtime should not run.
-    pub fn kill_containers(&self, node: &str) -> Result<()> {
-        let known = self.state.nodes.iter().find(|known| known.name == node);
-        let known = known.with_context(|| format!("there is no node {node}"))?;
-        containers::kill(&known.containerd_socket)
     }
 
     /// Kills the API server.

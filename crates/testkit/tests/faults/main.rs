@@ -264,8 +264,8 @@ async fn an_outage_loses_and_duplicates_nothing() {
         .unwrap();
     let of_before = |call: &Call| call.name.as_deref() == Some("before");
     within("the failure is to be counted", faults.refused(TRIES, of_before)).await;
-    let creation = |call: &Call| call.verb == Verb::Create;
-    within("the new job is to begin", faults.refused(TRIES, creation)).await;
+    let of_during = |call: &Call| call.name.as_deref() == Some("during");
+    within("the new job is to begin", faults.refused(TRIES, of_during)).await;
     // The server is asked, because the player learns of it a moment later.
     let pods: Api<Pod> = Api::namespaced(client.clone(), &name);
     let pods = pods.list_metadata(&ListParams::default()).await.unwrap();

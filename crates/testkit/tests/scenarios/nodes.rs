@@ -1,9 +1,9 @@
-//! A node that is lost, drained or rebooted.
+//! A node that is lost or drained.
 //!
 //! In a file of its own, since nobody else should lose a node.
 
 use serde_json::{Value, json};
-use trainyard_testkit::cluster::{Cluster, Signal};
+use trainyard_testkit::cluster::Cluster;
 use trainyard_testkit::lab::{Lab, Role, Scenarios, job};
 use trainyard_testkit::scenarios;
 
@@ -13,7 +13,6 @@ pub const SCENARIOS: Scenarios = scenarios!(
     [
         what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_for,
         what_leaves_a_drained_node_in_good_order_has_not_done_its_work,
-        what_ran_on_a_node_that_is_rebooted_did_not_fail,
     ]
 );
 
@@ -155,78 +154,6 @@ fn what_leaves_a_drained_node_in_good_order_has_not_done_its_work() {
     assert!(!there("mover-worker-0") && !there("mover-worker-1"));
     let once = lab.phase("once", "Failed")["status"].clone();
     assert_eq!(once["roles"][0]["succeeded"], 0, "{once:#}");
-}
-
-/// A node whose runtime and kubelet are off. They come back with this, also when the test fails.
-struct Off<'a> {
-    cluster: &'a Cluster,
-    node: &'a str,
-}
-
-impl Off<'_> {
-    fn containerd(&self) -> String {
-        format!("containerd-{}", self.node)
-    }
-}
-
-impl<'a> Off<'a> {
-    /// Takes its power: all that runs there ends, and nobody writes down how.
-    fn node(cluster: &'a Cluster, node: &'a str) -> Self {
-        let off = Self { cluster, node };
-        cluster.kill_kubelet(node).unwrap();
-        cluster.signal(&off.containerd(), Signal::Kill).unwrap();
-        cluster.kill_containers(node).unwrap();
-        off
-    }
-}
-
-impl Drop for Off<'_> {
-    fn drop(&mut self) {
-        for component in [self.containerd(), format!("kubelet-{}", self.node)] {
-            if let Err(error) = self.cluster.start(&component) {
-                eprintln!("{component} stays off: {error:#}");
-            }
-        }
-    }
-}
-
-fn what_ran_on_a_node_that_is_rebooted_did_not_fail() {
-    let (lab, _operator) = Lab::with_operator("reboot");
-    let node = victim(&lab);
-    let worker = Role {
-        more: r#"{"restartPolicy": "OnFailure"}"#,
-        ..Role::worker(2, "sleep 600")
-    };
-    let text = job(
-        "sturdy",
-        "custom",
-        &[worker],
-        r#"{"runPolicy": {"backoffLimit": 0}}"#,
-    );
-    let mut manifest: Value = serde_json::from_str(&text).unwrap();
-    prefer(&mut manifest, &node);
-    lab.apply(&manifest.to_string()).unwrap();
-    lab.phase("sturdy", "Running");
-    let before = lab.get("pod sturdy-worker-0");
-    assert_eq!(before["spec"]["nodeName"], *node);
-
-    drop(Off::node(lab.cluster(), &node));
-    let after = lab.until("both run again", || {
-        let job = lab.get("tj sturdy");
-        let status = &job["status"];
-        if status["phase"] == "Running" && status["restarts"]["disruptions"] == 2 && status["ready"] == "2/2"
-        {
-            Ok(job)
-        } else {
-            let pods = lab.get("pods -l trainyard.dev/job=sturdy");
-            let pods = pods["items"].as_array().into_iter().flatten();
-            let pods: Vec<&Value> = pods.map(|pod| &pod["status"]["containerStatuses"]).collect();
-            Err(format!("{status:#} {pods:?}"))
-        }
-    });
-    assert_eq!(after["status"]["restarts"]["failures"], 0, "{after:#}");
-    let now = lab.get("pod sturdy-worker-0");
-    assert_ne!(now["metadata"]["uid"], before["metadata"]["uid"]);
 }
 
 fn what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_for() {

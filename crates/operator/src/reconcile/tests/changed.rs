@@ -101,7 +101,7 @@ async fn a_job_that_is_suspended_while_its_pods_are_created_gets_no_more_of_them
     let created = server.count("POST pods");
     assert!((1..=IN_FLIGHT).contains(&created), "{created}");
     assert_eq!(server.deletions(), created, "those that came too late go");
-    assert_eq!(server.status()["phase"], "Suspended");
+    assert_eq!(server.status()["phase"], "Suspending");
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,7 +120,7 @@ async fn the_same_holds_for_what_comes_after_a_status() {
     let server = &operator.server;
     let created = server.count("POST pods") - PODS;
     assert!((1..=IN_FLIGHT).contains(&created), "{created}");
-    assert_eq!(server.status()["phase"], "Suspended");
+    assert_eq!(server.status()["phase"], "Suspending");
 }
 
 /// A job with the status that was last written.
@@ -151,7 +151,7 @@ async fn a_lease_that_is_lost_while_pods_are_created_ends_their_creation() {
     operator.apply(&job(PODS));
     let term = operator.term.clone();
     *operator.server.while_creating.lock().unwrap() = Some(Box::new(move || term.cancel()));
-    operator.reconcile().await;
+    operator.settle().await;
     let server = &operator.server;
     let (created, statuses) = (server.count("POST pods"), server.count("PUT status"));
     assert!((1..=IN_FLIGHT).contains(&created), "{created}");
