@@ -401,6 +401,9 @@ pub struct Replacement {
     /// The replacement is not created earlier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
+    /// What its end was counted as; nothing if it counts nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<RestartCause>,
     /// Whether it was counted when it was asked to go, and may have run on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,

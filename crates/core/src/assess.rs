@@ -388,6 +388,7 @@ impl<'a> Look<'a, '_> {
             pod: row.name.to_string(),
             uid: row.uid.to_string(),
             not_before: None,
+            cause: None,
             leaving: false,
         });
     }

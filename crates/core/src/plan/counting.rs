@@ -38,10 +38,9 @@ pub(super) fn count(
     let mut incident = Open::read(job, &restarts);
     note_departures(job, view, &restarts, &replacing, incident.as_mut());
     for end in &seen.uncounted {
-        if end.follows {
-            follow(&mut restarts, &mut incident, end, view.now);
-        } else {
-            charge(job, &mut restarts, &mut incident, end, view.now);
+        match &mut incident {
+            Some(incident) if end.follows => follow(&mut restarts, incident, end, view.now),
+            incident => charge(job, &mut restarts, incident, end, view.now),
         }
         let Uncounted { ended, cause, .. } = end;
         let role = seen.roles.get_mut(ended.key.role);
@@ -60,6 +59,7 @@ pub(super) fn count(
             pod: job.pod_name(ended.key),
             uid: ended.row.map(|row| row.uid.to_string()).unwrap_or_default(),
             not_before: not_before.map(time),
+            cause: Some(*cause),
             leaving: ended.is_leaving(),
         });
     }
@@ -132,10 +132,8 @@ fn charge(
 }
 
 /// Counts an end that came of another, with that one.
-fn follow(restarts: &mut Restarts, incident: &mut Option<Open>, end: &Uncounted<'_>, now: Timestamp) {
-    if let Some(incident) = incident {
-        incident.add(&end.ended, now);
-    }
+fn follow(restarts: &mut Restarts, incident: &mut Open, end: &Uncounted<'_>, now: Timestamp) {
+    incident.add(&end.ended, now);
     let mut records = restarts.history.iter_mut().rev();
     if let Some(record) = records.find(|record| record.cause == end.cause) {
         record.consequences = record.consequences.saturating_add(1);

@@ -119,6 +119,28 @@ fn a_launcher_whose_workers_seem_to_run_is_waited_for_once_and_without_a_write()
     assert_eq!(world.phase(), Some(Failed));
 }
 
+/// Else nobody would know that it had failed, and it would be replaced as one that was lost.
+#[test]
+fn a_launcher_that_is_deleted_while_its_end_is_held_has_failed() {
+    for policy in [Never, OnFailure] {
+        let job = mpi("", 2).role("launcher", |role| role.restart_policy = Some(policy));
+        let mut world = World::new(job.backoff_limit(0));
+        world.settings = with_agent();
+        world.settle();
+        world.fail(LAUNCHER, 1);
+        let plan = world.reconcile();
+        assert!(
+            plan.wake_at.is_some() && world.phase() == Some(Running),
+            "it is held"
+        );
+        world.vanish(LAUNCHER);
+        world.reconcile();
+        assert_eq!(world.phase(), Some(Failed), "{policy:?}");
+        let cause = world.status().root_cause.unwrap();
+        assert_eq!((&*cause.pod, cause.exit_code), (LAUNCHER, Some(1)));
+    }
+}
+
 /// A time that has come is no time to wake at: the operator would look ten times a second.
 #[test]
 fn a_deadline_that_comes_while_an_end_is_held_is_not_waited_for() {

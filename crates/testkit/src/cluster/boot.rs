@@ -119,11 +119,17 @@ fn isolate(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn runtime_ready(plan: &Plan, crew: &Crew, name: &str) -> Result<()> {
+/// Waits until the runtime of a node answers. A kubelet that is started before ends at once.
+pub fn runtime_answers(plan: &Plan, crew: &Crew, name: &str) -> Result<()> {
     let socket = node::socket(&plan.dir, name);
     wait("containerd answers", crew, || {
         Ok(socket.exists() && run(node::ctr(&plan.programs, &socket).arg("version")).is_ok())
-    })?;
+    })
+}
+
+fn runtime_ready(plan: &Plan, crew: &Crew, name: &str) -> Result<()> {
+    let socket = node::socket(&plan.dir, name);
+    runtime_answers(plan, crew, name)?;
     for image in &plan.images {
         node::import(&plan.programs, &socket, image)?;
     }

@@ -6,6 +6,7 @@ mod boot;
 mod cache;
 mod cgroups;
 mod command;
+mod containers;
 mod control;
 mod control_plane;
 mod crew;
@@ -159,6 +160,21 @@ impl Cluster {
     /// Starts the kubelet of a node again.
     pub fn start_kubelet(&self, node: &str) -> Result<()> {
         self.start(&node::kubelet_name(node))
+    }
+
+    /// Switches the machine of a node off: its kubelet, its runtime and all containers end, and nobody is left who could tell how.
+    pub fn switch_off(&self, node: &str) -> Result<()> {
+        let known = self.state.nodes.iter().find(|known| known.name == node);
+        let known = known.with_context(|| format!("there is no node {node}"))?;
+        self.kill_kubelet(node)?;
+        self.signal(&node::containerd_name(node), Signal::Kill)?;
+        containers::kill(&known.containerd_socket)
+    }
+
+    /// Switches it on again.
+    pub fn switch_on(&self, node: &str) -> Result<()> {
+        self.start(&node::containerd_name(node))?;
+        self.start_kubelet(node)
     }
 
     /// Kills the API server.

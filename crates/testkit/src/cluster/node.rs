@@ -19,6 +19,18 @@ pub fn kubelet_name(node: &str) -> String {
     format!("kubelet-{node}")
 }
 
+const CONTAINERD: &str = "containerd-";
+
+/// The name of a node's containerd among the components.
+pub fn containerd_name(node: &str) -> String {
+    format!("{CONTAINERD}{node}")
+}
+
+/// The node whose containerd a component is.
+pub fn of_containerd(component: &str) -> Option<&str> {
+    component.strip_prefix(CONTAINERD)
+}
+
 /// Where a node's containerd listens.
 pub fn socket(dir: &Path, node: &str) -> PathBuf {
     dir.join(node).join("containerd.sock")
@@ -70,7 +82,7 @@ disabled_plugins = [
         "--log-level=warn".to_owned(),
     ];
     let program = plan.programs.debian("usr/bin/containerd");
-    Ok(component(plan, &format!("containerd-{node}"), program, arguments))
+    Ok(component(plan, &containerd_name(node), program, arguments))
 }
 
 /// A node's kubelet.

@@ -15,9 +15,10 @@ use std::thread;
 use anyhow::{Context, Result};
 use rustix::process::{WaitOptions, wait};
 
-use super::boot::{apiserver_ready, boot};
+use super::boot::{apiserver_ready, boot, runtime_answers};
 use super::control::{Request, Signal, Status};
 use super::crew::Crew;
+use super::node;
 use super::plan::{Layout, Plan};
 
 /// The first process: starts the supervisor, waits for everybody's end, and ends with the supervisor.
@@ -112,8 +113,9 @@ impl Supervisor {
             }
             Request::Start(name) => {
                 self.crew.start(&name)?;
-                match self.plan.get() {
-                    Some(plan) if name == "kube-apiserver" => apiserver_ready(plan, &self.crew),
+                match (self.plan.get(), node::of_containerd(&name)) {
+                    (Some(plan), _) if name == "kube-apiserver" => apiserver_ready(plan, &self.crew),
+                    (Some(plan), Some(node)) => runtime_answers(plan, &self.crew, node),
                     _ => Ok(()),
                 }
             }

@@ -1,4 +1,4 @@
-//! A node that is lost or drained.
+//! A node that is lost, drained or rebooted.
 //!
 //! In a file of its own, since nobody else should lose a node.
 
@@ -13,6 +13,7 @@ pub const SCENARIOS: Scenarios = scenarios!(
     [
         what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_for,
         what_leaves_a_drained_node_in_good_order_has_not_done_its_work,
+        what_ran_on_a_node_that_is_rebooted_did_not_fail,
     ]
 );
 
@@ -91,8 +92,8 @@ impl<'a> Drained<'a> {
     fn node(lab: &'a Lab, node: &'a str) -> Self {
         let cluster = lab.cluster();
         let drained = Self { cluster, node };
-        // Only what is of this test: the cluster's own pods stay.
-        let selector = "app.kubernetes.io/managed-by=trainyard";
+        // Only what is of this test: the pods of others stay.
+        let selector = "trainyard.dev/job in (mover, once)";
         let arguments = ["drain", node, "--force", "--pod-selector", selector];
         cluster.kubectl(&arguments, None).unwrap();
         drained
@@ -154,6 +155,65 @@ fn what_leaves_a_drained_node_in_good_order_has_not_done_its_work() {
     assert!(!there("mover-worker-0") && !there("mover-worker-1"));
     let once = lab.phase("once", "Failed")["status"].clone();
     assert_eq!(once["roles"][0]["succeeded"], 0, "{once:#}");
+}
+
+/// A node that is off. It comes back with this, also when the test fails.
+struct Off<'a> {
+    cluster: &'a Cluster,
+    node: &'a str,
+}
+
+impl Drop for Off<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.cluster.switch_on(self.node) {
+            eprintln!("{} stays off: {error:#}", self.node);
+        }
+    }
+}
+
+fn what_ran_on_a_node_that_is_rebooted_did_not_fail() {
+    let (lab, _operator) = Lab::with_operator("reboot");
+    let node = victim(&lab);
+    let worker = Role {
+        more: r#"{"restartPolicy": "OnFailure"}"#,
+        ..Role::worker(2, "sleep 600")
+    };
+    let text = job(
+        "sturdy",
+        "custom",
+        &[worker],
+        r#"{"runPolicy": {"backoffLimit": 0}}"#,
+    );
+    let mut manifest: Value = serde_json::from_str(&text).unwrap();
+    prefer(&mut manifest, &node);
+    lab.apply(&manifest.to_string()).unwrap();
+    lab.phase("sturdy", "Running");
+    let before = lab.get("pod sturdy-worker-0");
+    assert_eq!(before["spec"]["nodeName"], *node);
+
+    let off = Off {
+        cluster: lab.cluster(),
+        node: &node,
+    };
+    off.cluster.switch_off(&node).unwrap();
+    drop(off);
+    // Its kubelet finds containers of which it knows nothing, and the runtime says 255.
+    let after = lab.until("both run again", || {
+        let job = lab.get("tj sturdy");
+        let status = &job["status"];
+        if status["phase"] == "Running" && status["restarts"]["disruptions"] == 2 && status["ready"] == "2/2"
+        {
+            Ok(job)
+        } else {
+            let pods = lab.get("pods -l trainyard.dev/job=sturdy");
+            let pods = pods["items"].as_array().into_iter().flatten();
+            let pods: Vec<&Value> = pods.map(|pod| &pod["status"]["containerStatuses"]).collect();
+            Err(format!("{status:#} {pods:?}"))
+        }
+    });
+    assert_eq!(after["status"]["restarts"]["failures"], 0, "{after:#}");
+    let now = lab.get("pod sturdy-worker-0");
+    assert_ne!(now["metadata"]["uid"], before["metadata"]["uid"]);
 }
 
 fn what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_for() {

@@ -164,8 +164,9 @@ fn restarts() -> BoxedStrategy<Restarts> {
             reason,
             consequences: 0,
         });
-    let replacement = (name(), 0..9u8, option::of(time()), any::<bool>());
-    let replacement = replacement.prop_map(|(pod, uid, not_before, leaving)| Replacement {
+    let counted = option::of(cause.clone());
+    let replacement = (name(), 0..9u8, option::of(time()), counted, any::<bool>());
+    let replacement = replacement.prop_map(|(pod, uid, not_before, cause, leaving)| Replacement {
         pod,
         uid: if uid == 0 {
             String::new()
@@ -173,6 +174,7 @@ fn restarts() -> BoxedStrategy<Restarts> {
             format!("uid-{uid}")
         },
         not_before: not_before.map(Time),
+        cause,
         leaving,
     });
     let lists = (vec(record, 0..20), vec(replacement, 0..8));
