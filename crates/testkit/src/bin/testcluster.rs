@@ -101,6 +101,9 @@ enum Action {
         /// Forget what runs on a back end have shown instead: a suite of them begins.
         #[arg(long, conflicts_with = "write", value_parser = ["real", "embedded"])]
         begin: Option<String>,
+        /// Look at runs on one back end alone.
+        #[arg(long, conflicts_with = "begin", value_parser = ["real", "embedded"])]
+        only: Option<String>,
         /// The page.
         #[arg(long, default_value = "docs/frameworks/mpi.md")]
         page: PathBuf,
@@ -264,7 +267,9 @@ fn act(action: Action) -> Result<ExitCode> {
         Action::Seen {
             begin: Some(backend), ..
         } => trainyard_testkit::seen::begin(&backend)?,
-        Action::Seen { write, page, .. } => trainyard_testkit::seen::table(&page, write)?,
+        Action::Seen {
+            write, page, only, ..
+        } => trainyard_testkit::seen::table(&page, write, only.as_deref())?,
         Action::Init(inside) => return cluster::init(&inside.dir, inside.tied),
         Action::Supervise(inside) => cluster::supervise(&inside.dir, inside.tied)?,
     }
