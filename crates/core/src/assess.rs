@@ -265,9 +265,16 @@ impl<'a> Look<'a, '_> {
             self.this.tally.missing += 1;
         } else if let Some(awaited) = self.never {
             self.unmet(key, None, awaited);
+        } else if let Some(ended) =
+            departed.filter(|_| self.attempt == Attempt::GoesOn && key.index < self.size)
+        {
+            self.ended(ended);
         } else if let Some(entry) = self.counted.get(self.job.pod_name(key).as_str()).copied() {
             self.this.tally.replacing += 1;
-            self.all.replacing.push(entry.clone());
+            self.all.replacing.push(Replacement {
+                leaving: false,
+                ..entry.clone()
+            });
             self.forgive(Ended::missing(key), entry.not_before.as_ref().map(|at| at.0));
             if self.due(entry) {
                 self.want(key);
@@ -275,8 +282,6 @@ impl<'a> Look<'a, '_> {
         } else if key.index >= self.size {
             self.this.tally.missing += 1;
             self.want(key);
-        } else if let Some(ended) = departed.filter(|_| self.attempt == Attempt::GoesOn) {
-            self.ended(ended);
         } else if self.was_running() && self.role.restart_policy == RestartPolicy::Never {
             self.this.tally.lost += 1;
             self.this.lost.insert(key.index);

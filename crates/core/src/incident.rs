@@ -36,7 +36,7 @@ impl Open {
         Self {
             first: key,
             cause: new.cause,
-            last: at(&new.ended, now),
+            last: until(&new.ended, now),
             ended: BTreeMap::from([(key.role, BTreeSet::from([key.index]))]),
             leaving: new.ended.is_leaving(),
         }
@@ -92,7 +92,7 @@ impl Open {
             .entry(ended.key.role)
             .or_default()
             .insert(ended.key.index);
-        self.last = self.last.max(at(ended, now));
+        self.last = self.last.max(until(ended, now));
         self.leaving |= ended.is_leaving();
     }
 
@@ -103,13 +103,23 @@ impl Open {
 
     /// Whether an end belongs to it.
     fn takes(&self, job: &Job<'_>, seen: &Assessment<'_>, ended: &Ended<'_>, now: Timestamp) -> bool {
-        let away = at(ended, now).duration_since(self.last).abs();
-        // A pod that failed by itself and does so again is not what came of that.
-        let again = self.cause == RestartCause::Failure && ended.key == self.first;
-        !again
+        let after = at(ended, now).duration_since(self.last);
+        // Nodes do not tell all ends in their order, but what is much older came of something else.
+        let in_time = after >= -WINDOW && (self.leaving || after <= WINDOW);
+        in_time
+            && !self.is_repeated_by(ended.key)
             && follows(job, ended.key.role, self.first.role)
-            && (self.leaving || away <= WINDOW)
             && !self.is_over(job, seen)
+    }
+
+    /// Whether the end of a pod says again what began it, rather than what came of that: one that failed by itself does so again, or
+    /// a pod of the new template fails.
+    fn is_repeated_by(&self, key: PodKey) -> bool {
+        match self.cause {
+            RestartCause::Failure => key == self.first,
+            RestartCause::Update => self.contains(key),
+            RestartCause::Disruption | RestartCause::Completion => false,
+        }
     }
 
     /// Whether all pods have ended in it that it could take with it: those that are there now are new, and what ends them is
@@ -154,7 +164,7 @@ pub(crate) fn trace<'a>(job: &Job<'a>, restarts: &Restarts, now: Timestamp, seen
         } else if is_bad(end.cause) && !stands {
             open = Some(Open::new(&end, now));
         }
-        if end.follows && stands {
+        if end.follows && stands && end.cause != RestartCause::Update {
             seen.followers.insert(end.ended.key);
         }
         if !stands || end.follows && is_judged_by_code(job, end.ended.key) {
@@ -216,6 +226,13 @@ fn order(ended: &Ended<'_>) -> (u8, Option<Timestamp>, u64) {
 /// When a pod ended, as far as that is known: not later than now.
 fn at(ended: &Ended<'_>, now: Timestamp) -> Timestamp {
     ended.time().map_or(now, |at| at.min(now))
+}
+
+/// Until when it may have run. One that was asked to go took its time.
+fn until(ended: &Ended<'_>, now: Timestamp) -> Timestamp {
+    let finished = ended.row.and_then(|row| row.end.as_deref()?.finished_at);
+    let at = at(ended, now);
+    finished.map_or(at, |finished| at.max(finished.min(now)))
 }
 
 /// Whether others may end because of an end of this kind.

@@ -95,7 +95,11 @@ fn past(report: &Report<'_>) -> impl Iterator<Item = Value> {
         )
     });
     let now = current(phase);
-    let reason = now.map_or(REASON_RESUMED, |(_, reason)| reason);
+    let reason = match now {
+        Some((_, reason)) => reason,
+        None if phase == JobPhase::Suspending => REASON_SUSPENDED,
+        None => REASON_RESUMED,
+    };
     let over = [
         (SUSPENDED, REASON_RESUMED, format!("MPIJob {name} is resumed.")),
         (RUNNING, reason, format!("MPIJob {name} is not running.")),

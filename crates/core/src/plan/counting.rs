@@ -45,7 +45,7 @@ pub(super) fn count(
         let Uncounted { ended, cause, .. } = end;
         let role = seen.roles.get_mut(ended.key.role);
         // What is replaced because its user wants it so is not held back.
-        let role = role.filter(|_| *cause != RestartCause::Update);
+        let role = role.filter(|_| ended.end != End::Outdated);
         let earlier = role.map_or(0, |role| replacements::add(&mut role.replaced, ended.key.index));
         let not_before = restart::not_before(earlier, view.now);
         if not_before.is_none() {
@@ -84,7 +84,12 @@ fn note_departures(
     incident: Option<&mut Open>,
 ) {
     let Some(incident) = incident else { return };
-    let left = |entry: &&Replacement| entry.leaving && !replacing.iter().any(|still| still.uid == entry.uid);
+    let is_there = |entry: &Replacement| {
+        replacing
+            .iter()
+            .any(|still| still.uid == entry.uid && still.leaving)
+    };
+    let left = |entry: &&Replacement| entry.leaving && !is_there(entry);
     let keys = restarts
         .replacing
         .iter()

@@ -254,6 +254,102 @@ fn pods_that_fail_because_others_are_updated_cost_nothing() {
 }
 
 #[test]
+fn a_new_template_whose_pods_fail_uses_up_the_budget_also_where_pods_train_as_one() {
+    // The others hang, and never end.
+    let mut world = World::running(pytorch(&[("worker", 3)]).rolls().backoff_limit(1));
+    world.edit(|spec| set_image(spec, "worker", "example/train:2"));
+    for _ in 0..20 {
+        world.reconcile();
+        world.kubelets_remove();
+        let plan = world.reconcile();
+        let is_there = world.all().contains(&pod(2));
+        if is_there && world.phase() != Some(Failed) {
+            world.run_on(&pod(2), "node-0");
+            world.tick(1);
+            world.fail(&pod(2), 1);
+        } else if let Some(at) = plan.wake_at {
+            world.now = at;
+        }
+    }
+    assert_eq!(world.condition("Failed"), "True BackoffLimitExceeded");
+    assert_eq!(world.status().root_cause.unwrap().pod, pod(2));
+}
+
+#[test]
+fn an_incident_is_not_open_while_a_replacement_only_waits_for_its_time() {
+    let mut world = World::running(eight().backoff_limit(9));
+    for _ in 0..4 {
+        world.ask_to_go(&pod(3));
+        world.settle();
+        world.tick(30);
+    }
+    assert_eq!(world.restarts(), (0, 4));
+    world.ask_to_go(&pod(3));
+    world.reconcile();
+    world.kubelets_remove();
+    let waits = world.reconcile().wake_at.unwrap().duration_since(world.now);
+    assert!(waits.as_secs() >= 40, "it waits for its time");
+    world.tick(10);
+    world.reconcile();
+    world.tick(15);
+    world.fail(&pod(5), 1);
+    world.reconcile();
+    assert_eq!(world.restarts(), (1, 5), "one of its own");
+}
+
+#[test]
+fn what_ended_long_before_an_incident_is_no_part_of_it() {
+    let all = |role: &mut trainyard_api::RoleSpec| {
+        role.restart_policy = Some(ExitCode);
+        role.failed_when = Some(trainyard_api::PodQuorum::AllPods);
+    };
+    let job = custom(&[("ps", 1), ("worker", 2)])
+        .role("worker", all)
+        .role("ps", |role| role.restart_policy = Some(ExitCode));
+    let mut world = World::new(job.waits("worker", "ps", trainyard_api::DependencyState::Running));
+    world.settle();
+    world.fail(&pod(1), 1);
+    world.tick(10);
+    world.settle();
+    assert_eq!(world.role("worker").failed, 1);
+    world.tick(3600);
+    world.ask_to_go("mnist-ps-0");
+    world.reconcile();
+    world.tick(5);
+    world.reconcile();
+    world.settle();
+    assert_eq!(world.role("worker").failed, 1, "it stands");
+    assert_eq!(world.restarts(), (0, 1));
+}
+
+#[test]
+fn a_long_goodbye_that_nobody_saw_still_takes_the_others_with_it() {
+    let mut world = World::running(eight().backoff_limit(0));
+    world.ask_to_go(&pod(3));
+    world.tick(300);
+    world.succeed(&pod(3));
+    others_fail(&mut world, 1);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+}
+
+#[test]
+fn a_replacement_that_fails_and_is_gone_before_anybody_wrote_of_it_is_counted() {
+    let mut world = World::running(pytorch(&[("worker", 1)]));
+    world.fail(&pod(0), 1);
+    world.reconcile();
+    world.kubelets_remove();
+    // It is made anew, and the status still waits for it.
+    let plan = world.plan();
+    assert!(world.crash_after(1) || !plan.actions.is_empty());
+    world.run_all();
+    world.fail(&pod(0), 1);
+    world.vanish(&pod(0));
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (2, 0)));
+}
+
+#[test]
 fn an_operator_that_dies_in_an_incident_counts_it_once() {
     for writes in 0..12 {
         let mut world = World::running(eight().backoff_limit(1));
