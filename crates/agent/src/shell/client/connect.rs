@@ -122,9 +122,35 @@ pub fn connect(host: &str, way: &Way, patience: &Patience) -> Result<Link, Conne
 /// help.
 pub fn persist<T>(
     patience: &Patience,
+    attempt: impl FnMut() -> Result<T, ConnectError>,
+) -> Result<T, ConnectError> {
+    persist_by(&mut SystemClock, patience, attempt)
+}
+
+/// The time, and how it passes.
+trait Clock {
+    fn now(&self) -> Instant;
+    fn sleep(&mut self, time: Duration);
+}
+
+struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    fn sleep(&mut self, time: Duration) {
+        thread::sleep(time);
+    }
+}
+
+fn persist_by<T>(
+    clock: &mut impl Clock,
+    patience: &Patience,
     mut attempt: impl FnMut() -> Result<T, ConnectError>,
 ) -> Result<T, ConnectError> {
-    let begun = Instant::now();
+    let begun = clock.now();
     let mut backoff = Backoff::default();
     let mut refused: Option<(Instant, ConnectError)> = None;
     loop {
@@ -133,26 +159,27 @@ pub fn persist<T>(
             Err(error) if !error.may_pass() => return Err(error),
             Err(error) => error,
         };
-        let next = Instant::now() + backoff.pause(PAUSE, fastrand::f64());
+        let next = clock.now() + backoff.pause(PAUSE, fastrand::f64());
         let (last, since) = match (error.permission(), refused.take()) {
             (Some(true), _) | (None, None) => (error, None),
-            (Some(false), earlier) => (error, Some(earlier.map_or_else(Instant::now, |(since, _)| since))),
+            (Some(false), earlier) => (error, Some(earlier.map_or(clock.now(), |(since, _)| since))),
             (None, Some((since, refusal))) => (refusal, Some(since)),
         };
         let ends = [
             Some((begun, patience.total)),
             since.map(|since| (since, patience.refusal)),
         ];
-        if let Some((_, total)) = ends
+        let over = ends
             .into_iter()
             .flatten()
-            .find(|(from, time)| next >= *from + *time)
-        {
+            .filter(|(from, time)| next >= *from + *time);
+        // The next attempt may be too late for both.
+        if let Some((_, total)) = over.min_by_key(|(from, time)| *from + *time) {
             let last = Box::new(last);
             return Err(ConnectError::TooLong { last, total });
         }
         refused = since.map(|since| (since, last));
-        thread::sleep(next.saturating_duration_since(Instant::now()));
+        clock.sleep(next.saturating_duration_since(clock.now()));
     }
 }
 
@@ -243,6 +270,19 @@ mod tests {
         }
     }
 
+    /// A clock on which only sleep takes time, so that the words do not depend on how busy the machine is.
+    struct Sleeper(Instant);
+
+    impl Clock for Sleeper {
+        fn now(&self) -> Instant {
+            self.0
+        }
+
+        fn sleep(&mut self, time: Duration) {
+            self.0 += time;
+        }
+    }
+
     /// After how many attempts it is given up if one after the other fails like this, and with which words.
     fn given_up(mut error: impl FnMut(usize) -> ConnectError) -> (usize, String) {
         let patience = Patience {
@@ -255,7 +295,9 @@ mod tests {
             attempts += 1;
             Err::<(), _>(error(attempts))
         };
-        let problem = persist(&patience, fail).unwrap_err().to_string();
+        let problem = persist_by(&mut Sleeper(Instant::now()), &patience, fail)
+            .unwrap_err()
+            .to_string();
         (attempts, problem)
     }
 
