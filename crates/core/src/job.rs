@@ -17,6 +17,7 @@ use crate::depends::Awaited;
 use crate::dialect;
 use crate::frameworks::{self, Framework};
 use crate::plan::PodKey;
+use crate::status;
 
 /// A valid job.
 pub struct Job<'a> {
@@ -85,15 +86,34 @@ pub struct Role<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// Parses a job, or says all that is wrong with it.
+    /// Parses a job, or says all that is wrong with it. One that was accepted and not changed since is not judged again: a rule
+    /// that came with a newer operator does not stop what runs.
     pub fn parse(object: &'a TrainingJob) -> Result<Self, Vec<FieldError>> {
-        let spec = &object.spec;
-        // The webhooks may have been away when it was stored.
-        let errors = admission::validate(None, &admission::defaulted(object));
-        let framework = match frameworks::find(&spec.framework.name) {
-            Some(framework) if errors.is_empty() => framework,
-            _ => return Err(errors),
+        let framework = frameworks::find(&object.spec.framework.name);
+        let read = framework.map(|framework| Self::read(object, framework));
+        let errors = if status::is_settled(object) && read.as_ref().is_some_and(Self::is_sound) {
+            Vec::new()
+        } else {
+            // The webhooks may have been away when it was stored.
+            admission::validate(None, &admission::defaulted(object))
         };
+        match read {
+            Some(read) if errors.is_empty() => Ok(read),
+            _ => Err(errors),
+        }
+    }
+
+    /// Whether all of it could be read, and its pods can be told apart.
+    fn is_sound(&self) -> bool {
+        let has_pods = |role: &Role<'_>| (1..=MAX_REPLICAS).contains(&role.replicas);
+        !self.roles.is_empty()
+            && self.roles.len() == self.object.spec.roles.len()
+            && self.roles.iter().all(has_pods)
+            && are_told_apart(self.object, &self.roles)
+    }
+
+    fn read(object: &'a TrainingJob, framework: &'static dyn Framework) -> Self {
+        let spec = &object.spec;
         let names: Vec<&str> = spec.roles.iter().map(|role| &*role.name).collect();
         let roles: Vec<Role<'a>> = spec
             .roles
@@ -119,7 +139,7 @@ impl<'a> Job<'a> {
             f.failed_when(roles)
         });
         let run = spec.run_policy.as_ref();
-        Ok(Self {
+        Self {
             object,
             name: object.metadata.name.as_deref().unwrap_or_default(),
             namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
@@ -132,7 +152,7 @@ impl<'a> Job<'a> {
                 .and_then(|run| run.backoff_limit)
                 .unwrap_or(default::BACKOFF_LIMIT),
             active_deadline_seconds: run.and_then(|run| run.active_deadline_seconds),
-        })
+        }
     }
 
     /// The job as it was when its spec was last accepted, whatever its spec is now. Nothing can be made of it, but its
@@ -145,18 +165,9 @@ impl<'a> Job<'a> {
             .iter()
             .map(|role| Role::accepted(role, &names_of))
             .collect();
-        // A status may have been edited by anybody.
         let name = object.metadata.name.as_deref()?;
-        let dialect = dialect::of(object);
-        let mut names_so_far = HashSet::new();
-        let mut is_sound = |role: &Role<'a>| {
-            let longest = dialect::pod_name(dialect, name, role.name, role.replicas - 1);
-            // Pods without an index would all have one name.
-            let told_apart = role.replicas <= 1 || !dialect::is_single(dialect, role.name);
-            let fits = role.name.len() <= MAX_ROLE && longest.len() <= names::MAX_NAME;
-            told_apart && fits && names_so_far.insert(role.name)
-        };
-        if roles.is_empty() || !roles.iter().all(&mut is_sound) {
+        // A status may have been edited by anybody.
+        if roles.is_empty() || !are_told_apart(object, &roles) {
             return None;
         }
         let sets = |sets: &[RoleSet]| sets.iter().map(|set| positions(&roles, set)).collect();
@@ -274,6 +285,20 @@ impl<'a> Job<'a> {
             self.namespace
         )
     }
+}
+
+/// Whether no two pods of a job have the same name, and none has one that is too long.
+fn are_told_apart(object: &TrainingJob, roles: &[Role<'_>]) -> bool {
+    let dialect = dialect::of(object);
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    let mut names_so_far = HashSet::new();
+    roles.iter().all(|role| {
+        let longest = dialect::pod_name(dialect, name, role.name, role.replicas - 1);
+        // Pods without an index would all have one name.
+        let told_apart = role.replicas <= 1 || !dialect::is_single(dialect, role.name);
+        let fits = role.name.len() <= MAX_ROLE && longest.len() <= names::MAX_NAME;
+        told_apart && fits && names_so_far.insert(role.name)
+    })
 }
 
 /// A hash of a template that is the same in all versions of the operator.

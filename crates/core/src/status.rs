@@ -79,6 +79,14 @@ pub(crate) fn condition(status: &TrainingJobStatus, kind: ConditionType, holds: 
         .find(|c| c.type_ == kind.as_str() && c.status == word)
 }
 
+/// Whether a job was accepted as its spec is now.
+pub(crate) fn is_settled(job: &TrainingJob) -> bool {
+    job.status.as_ref().is_some_and(|status| {
+        status.observed_generation == job.metadata.generation
+            && condition(status, ConditionType::Accepted, true).is_some()
+    })
+}
+
 /// Whether a status must be written, and how soon.
 pub(crate) fn write(old: Option<&TrainingJobStatus>, new: TrainingJobStatus) -> StatusWrite {
     let empty = TrainingJobStatus::default();

@@ -7,7 +7,7 @@ use super::{Action, Note, Objection, Plan, PodKey, finished, note};
 use crate::build;
 use crate::job::Job;
 use crate::restart;
-use crate::status::{condition, forbidden_changes, given_up, set_condition, write};
+use crate::status::{condition, forbidden_changes, given_up, is_settled, set_condition, write};
 use crate::view::{Conflict, PodPhase, PodRow, SecretState, View};
 
 /// A job that was never accepted: it holds no pods.
@@ -43,9 +43,7 @@ pub(super) fn unchanged(view: &View<'_>) -> Result<(), Vec<FieldError>> {
     let Some(status) = &view.job.status else {
         return Ok(());
     };
-    let settled = status.observed_generation == view.job.metadata.generation
-        && condition(status, ConditionType::Accepted, true).is_some();
-    if settled || view.job.is_suspended() || status.accepted_spec.is_empty() {
+    if is_settled(view.job) || view.job.is_suspended() || status.accepted_spec.is_empty() {
         return Ok(());
     }
     let changes = forbidden_changes(&status.accepted_spec, view.job);

@@ -53,3 +53,32 @@ fn rules_are_not_taken_from_a_spec_that_was_changed_meanwhile() {
     world.settle();
     assert_eq!(world.phase(), Some(Succeeded));
 }
+
+#[test]
+fn a_rule_that_came_later_does_not_stop_a_job_that_was_accepted() {
+    let mut world = World::running(workers(2, OnFailure));
+    // A newer operator would refuse it. Nobody has changed it since it was accepted.
+    role(&mut world.job.spec, "worker")
+        .template
+        .spec
+        .get_or_insert_default()
+        .priority = Some(7);
+    world.fail("mnist-worker-0", 1);
+    world.settle();
+    assert_eq!(world.condition("Accepted"), "True Valid");
+    assert_eq!((world.phase(), world.log.pods.len()), (Some(Running), 3));
+    // Its user has a hand in it again, and is told.
+    world.edit(|spec| spec.run_policy.get_or_insert_default().backoff_limit = Some(9));
+    world.reconcile();
+    assert_eq!(world.condition("Accepted"), "False Invalid");
+}
+
+#[rstest]
+fn what_can_not_be_read_stops_a_job_that_was_accepted(#[values(EMPTY, NO_FRAMEWORK)] edit: Edit) {
+    let mut world = World::running(workers(2, OnFailure));
+    edit(&mut world.job.spec);
+    world.fail("mnist-worker-0", 1);
+    world.settle_without_waiting();
+    assert_eq!(world.condition("Accepted"), "False Invalid");
+    assert_eq!(world.log.pods.len(), 2);
+}
