@@ -68,6 +68,9 @@ struct Condition {
 #[derive(Clone, Debug, Deserialize)]
 struct Container {
     name: String,
+    /// Runtimes give one to a container that they make.
+    #[serde(default, rename = "containerID")]
+    id: Option<serde::de::IgnoredAny>,
     #[serde(default)]
     state: State,
 }
@@ -150,6 +153,7 @@ impl SlimPod {
         // Of a pod that the kubelet has ended, its word counts, unless the program was done before.
         let counts = |end: &&Terminated| self.status.reason.is_none() || self.was_earlier(end);
         match (phase, self.main_end().filter(counts).map(|end| end.exit_code)) {
+            (PodPhase::Failed, _) if self.was_deleted_unbegun() => (PodPhase::Pending, false),
             (PodPhase::Running | PodPhase::Pending, Some(0)) => (PodPhase::Succeeded, self.others_run()),
             (PodPhase::Running | PodPhase::Pending, Some(_)) => (PodPhase::Failed, self.others_run()),
             (PodPhase::Failed, Some(0)) => (PodPhase::Succeeded, false),
@@ -168,6 +172,17 @@ impl SlimPod {
     fn was_earlier(&self, end: &Terminated) -> bool {
         let (finished, asked) = (end.finished_at(), self.asked_at());
         finished.is_some_and(|finished| asked.is_some_and(|asked| finished < asked))
+    }
+
+    /// Whether somebody deleted the pod before its main container was made. Kubelets call such a pod failed, and may make up an
+    /// end for the container.
+    fn was_deleted_unbegun(&self) -> bool {
+        let is_unmade = |main: &Container| {
+            let end = main.state.terminated.as_ref();
+            main.id.is_none() && end.is_none_or(|end| end.reason.as_deref() == Some("ContainerStatusUnknown"))
+        };
+        let had_failed = || self.culprit().is_some_and(|(_, end)| self.was_earlier(end));
+        self.metadata.terminating() && self.main_status().is_some_and(is_unmade) && !had_failed()
     }
 
     /// The container that waits for other roles.
@@ -214,10 +229,13 @@ impl SlimPod {
 
     /// How the main container ended.
     fn main_end(&self) -> Option<&Terminated> {
+        self.main_status()?.state.terminated.as_ref()
+    }
+
+    fn main_status(&self) -> Option<&Container> {
         let main = self.main_container()?;
-        let containers = self.status.container_statuses.iter().flatten();
-        let mut named = containers.filter(|container| container.name == main);
-        named.next()?.state.terminated.as_ref()
+        let mut containers = self.status.container_statuses.iter().flatten();
+        containers.find(|container| container.name == main)
     }
 
     fn condition(&self, type_: &str) -> Option<&Condition> {
@@ -291,10 +309,22 @@ impl SlimPod {
     /// How a pod failed, given what is known of it as a whole.
     fn bad_end(&self, of_pod: PodEnd) -> PodEnd {
         let disrupted = of_pod.disrupted || self.ended_by_system();
-        let Some((container, terminated)) = self.culprit() else {
-            // No program ended badly. A deadline in its spec is the user's own wish.
-            let disrupted = disrupted || of_pod.reason.as_deref() != Some("DeadlineExceeded");
-            return PodEnd { disrupted, ..of_pod };
+        let culprit = self.culprit();
+        if self.is_too_late() {
+            // How a program ends that the kubelet tells to says nothing.
+            let finished_at = culprit.and_then(|(_, terminated)| terminated.finished_at());
+            return PodEnd {
+                disrupted,
+                finished_at,
+                ..of_pod
+            };
+        }
+        let Some((container, terminated)) = culprit else {
+            // No program ended badly.
+            return PodEnd {
+                disrupted: true,
+                ..of_pod
+            };
         };
         PodEnd {
             container: Some(container.name.clone()),
@@ -317,10 +347,15 @@ impl SlimPod {
         let ran_to_an_end = |container: &Container| container.state.terminated.is_some();
         let reason = self.status.reason.as_deref().unwrap_or_default();
         if !self.containers().any(ran_to_an_end) {
-            // It never ran to an end of its own. A deadline in its spec is the user's own wish.
-            return reason != "DeadlineExceeded";
+            // It never ran to an end of its own.
+            return !self.is_too_late();
         }
         is_system_reason(reason)
+    }
+
+    /// Whether the kubelet ended it because of a deadline in its spec, which is its user's own wish.
+    fn is_too_late(&self) -> bool {
+        self.status.reason.as_deref() == Some("DeadlineExceeded")
     }
 
     fn trouble(&self, phase: PodPhase) -> Option<Trouble> {

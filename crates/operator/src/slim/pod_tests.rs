@@ -345,3 +345,64 @@ fn only_a_deadline_of_its_own_is_no_disruption_where_no_program_ended_badly() {
     assert!(disrupted("Evicted"));
     assert!(!disrupted("DeadlineExceeded"));
 }
+
+#[test]
+fn a_deadline_of_its_own_counts_whatever_code_its_program_was_ended_with() {
+    for code in [1, 137, 143] {
+        let train = ended(
+            "train",
+            &json!({"exitCode": code, "reason": "Error", "finishedAt": "2026-01-02T03:04:05Z"}),
+        );
+        let row = pod(
+            &json!({"phase": "Failed", "reason": "DeadlineExceeded", "message": "too late", "containerStatuses": [train]}),
+        );
+        let end = row.end.as_deref().unwrap();
+        assert_eq!((end.exit_code, end.signal, end.disrupted), (None, None, false));
+        assert_eq!(
+            (end.reason.as_deref(), end.message.as_deref()),
+            (Some("DeadlineExceeded"), Some("too late"))
+        );
+        assert!(end.finished_at.is_some());
+        let ended = restart::end(&row, NodeState::Up, NodeDownPolicy::Wait);
+        assert_eq!(ended, Some(End::Failure(None)));
+    }
+}
+
+/// A pod that somebody deleted, as a kubelet tells its end.
+fn deleted(status: &Value) -> PodRow {
+    let json = json!({
+        "metadata": {
+            "name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "1",
+            "deletionTimestamp": "2026-01-02T03:05:00Z", "deletionGracePeriodSeconds": 30,
+            "annotations": {"trainyard.dev/container": "train"},
+        },
+        "spec": {"nodeName": "node-a"},
+        "status": status,
+    });
+    serde_json::from_value::<SlimPod>(json).unwrap().into_row()
+}
+
+#[test]
+fn a_pod_that_was_deleted_before_its_program_began_has_not_ended() {
+    let unknown =
+        json!({"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": null, "finishedAt": null});
+    let row = deleted(&json!({"phase": "Failed", "containerStatuses": [ended("train", &unknown)]}));
+    assert_eq!((row.phase, row.terminating), (PodPhase::Pending, true));
+    // It was there, and nobody knows what became of it.
+    let mut ran = ended("train", &unknown);
+    ran["containerID"] = json!("containerd://1");
+    let row = deleted(&json!({"phase": "Failed", "containerStatuses": [ran]}));
+    assert_eq!(row.phase, PodPhase::Failed);
+    // What comes before it was ended, or had failed before that.
+    let init = |finished: &str| {
+        let wait = ended(
+            "wait",
+            &json!({"exitCode": 143, "reason": "Error", "finishedAt": finished}),
+        );
+        let train = json!({"name": "train", "state": {"waiting": {"reason": "PodInitializing"}}});
+        deleted(&json!({"phase": "Failed", "initContainerStatuses": [wait], "containerStatuses": [train]}))
+            .phase
+    };
+    assert_eq!(init("2026-01-02T03:04:31Z"), PodPhase::Pending);
+    assert_eq!(init("2026-01-02T03:04:29Z"), PodPhase::Failed);
+}
