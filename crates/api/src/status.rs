@@ -312,9 +312,12 @@ pub struct Restarts {
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["pod".into()]))]
     pub replacing: Vec<Replacement>,
-    /// The latest failure, disruption or update, as long as ends of other pods may be what came of it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub incident: Option<Incident>,
+    /// The latest failures, disruptions and updates, as ends of other pods may be what came of them: one for each role, or one for
+    /// the job where all its pods train as one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["pod".into()]))]
+    pub incidents: Vec<Incident>,
 }
 
 /// The end of a pod, and those that came of it.
@@ -326,6 +329,9 @@ pub struct Incident {
     pub pod: String,
     /// What ended it. All that came of it is counted as this.
     pub cause: RestartCause,
+    /// When that was, if it is known. What ended before did not come of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
     /// When the latest of its pods ended. What ends more than 10 s later is an incident of its own.
     pub last_time: Time,
     /// The pods that have ended in it. When all have that train together, it is over.

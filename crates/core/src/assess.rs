@@ -70,8 +70,8 @@ pub(crate) struct Uncounted<'a> {
     pub ended: Ended<'a>,
     /// What it is counted as.
     pub cause: RestartCause,
-    /// It is what came of the end of another pod, and costs nothing more.
-    pub follows: bool,
+    /// The pod whose end it came of, if it did: it costs nothing more.
+    pub follows: Option<PodKey>,
 }
 
 /// One role, looked at.
@@ -116,8 +116,8 @@ pub(crate) struct Assessment<'a> {
     pub given_up: Vec<Action>,
     /// When the next replacement is due.
     pub next: Option<Timestamp>,
-    /// Pods whose end stands, and is what came of one that was counted before or is forgiven.
-    pub followers: BTreeSet<PodKey>,
+    /// Pods whose end stands, with the one whose end it came of, which was counted before or is forgiven, and why that ended.
+    pub followers: BTreeMap<PodKey, (PodKey, RestartCause)>,
 }
 
 /// Whether the job goes on, or its pods are given up because a name it needs is taken, or because those that would be made now
@@ -311,7 +311,7 @@ impl<'a> Look<'a, '_> {
         self.all.uncounted.push(Uncounted {
             ended,
             cause,
-            follows: false,
+            follows: None,
         });
         self.forgive(ended, due.map(|due| time(due).0));
     }

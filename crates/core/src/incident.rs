@@ -18,11 +18,83 @@ use crate::status::time;
 /// worker that fell silent, and its launcher a moment more to stop the others.
 const WINDOW: SignedDuration = SignedDuration::from_secs(10);
 
+/// How much the clocks of nodes may differ, which tell in whole seconds when their pods ended.
+const SKEW: SignedDuration = SignedDuration::from_secs(2);
+
+/// The incidents that ends may still belong to, one for each role in which one began; where pods train as one, there is one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Incidents(Vec<Open>);
+
+impl Incidents {
+    /// The incidents that a status tells of.
+    pub(crate) fn read(job: &Job<'_>, restarts: &Restarts) -> Self {
+        let written = restarts.incidents.iter();
+        Self(
+            written
+                .filter_map(|written| Open::read(job, restarts, written))
+                .collect(),
+        )
+    }
+
+    pub(crate) fn write(&self, job: &Job<'_>) -> Vec<Incident> {
+        self.0.iter().map(|open| open.write(job)).collect()
+    }
+
+    /// Begins one with an end that came of no other.
+    pub(crate) fn begin(&mut self, job: &Job<'_>, new: &Uncounted<'_>, now: Timestamp) {
+        let role = new.ended.key.role;
+        self.0
+            .retain(|open| open.first.role != role && !job.framework.trains_as_one());
+        if (0..job.roles.len()).any(|other| follows(job, other, role)) {
+            self.0.push(Open::new(new, now));
+        }
+    }
+
+    /// The one that a pod began.
+    pub(crate) fn of(&mut self, first: PodKey) -> Option<&mut Open> {
+        self.0.iter_mut().find(|open| open.first == first)
+    }
+
+    /// The one of pods that are being replaced right now because of their template, if it is of this role's too.
+    pub(crate) fn update_of(&mut self, job: &Job<'_>, role: usize, now: Timestamp) -> Option<&mut Open> {
+        let of_role = |open: &Open| job.framework.trains_as_one() || open.first.role == role;
+        let mut updates = self
+            .0
+            .iter_mut()
+            .filter(|open| open.cause == RestartCause::Update);
+        updates.find(|open| of_role(open) && open.last == now)
+    }
+
+    /// Pods that were asked to go are gone now: others may end because of that from now on.
+    pub(crate) fn left(&mut self, keys: impl Iterator<Item = PodKey>, now: Timestamp) {
+        for key in keys {
+            for open in self.0.iter_mut().filter(|open| open.contains(key)) {
+                open.last = open.last.max(now);
+            }
+        }
+    }
+
+    /// The latest one that an end belongs to.
+    fn taking(
+        &mut self,
+        job: &Job<'_>,
+        seen: &Assessment<'_>,
+        ended: &Ended<'_>,
+        now: Timestamp,
+    ) -> Option<&mut Open> {
+        let open = self.0.iter_mut();
+        open.filter(|open| open.takes(job, seen, ended, now))
+            .max_by_key(|open| open.last)
+    }
+}
+
 /// An incident that ends may still belong to.
 #[derive(Clone, Debug)]
 pub(crate) struct Open {
     first: PodKey,
     cause: RestartCause,
+    /// When the first ended, if that is known.
+    start: Option<Timestamp>,
     last: Timestamp,
     /// The indices of the pods that have ended in it, by role.
     ended: BTreeMap<usize, BTreeSet<i32>>,
@@ -31,11 +103,12 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    pub(crate) fn new(new: &Uncounted<'_>, now: Timestamp) -> Self {
+    fn new(new: &Uncounted<'_>, now: Timestamp) -> Self {
         let key = new.ended.key;
         Self {
             first: key,
             cause: new.cause,
+            start: new.ended.time().map(|at| at.min(now)),
             last: until(&new.ended, now),
             ended: BTreeMap::from([(key.role, BTreeSet::from([key.index]))]),
             leaving: new.ended.is_leaving(),
@@ -43,8 +116,7 @@ impl Open {
     }
 
     /// The incident that a status tells of. A status may have been edited by anybody: what makes no sense is none.
-    pub(crate) fn read(job: &Job<'_>, restarts: &Restarts) -> Option<Self> {
-        let written = restarts.incident.as_ref()?;
+    fn read(job: &Job<'_>, restarts: &Restarts, written: &Incident) -> Option<Self> {
         let of_role = |ended: &EndedPods| {
             let (role, known) = job.role(&ended.role)?;
             Some((role, indices::parse(&ended.indices, known.replicas)))
@@ -52,6 +124,7 @@ impl Open {
         let mut open = Self {
             first: job.key(&written.pod)?,
             cause: written.cause,
+            start: written.start_time.as_ref().map(|start| start.0),
             last: written.last_time.0,
             ended: written.ended.iter().filter_map(of_role).collect(),
             leaving: false,
@@ -61,7 +134,7 @@ impl Open {
         Some(open)
     }
 
-    pub(crate) fn write(&self, job: &Job<'_>) -> Incident {
+    fn write(&self, job: &Job<'_>) -> Incident {
         let of_role = |(role, set): (&usize, &BTreeSet<i32>)| {
             Some(EndedPods {
                 role: job.roles.get(*role)?.name.to_owned(),
@@ -71,19 +144,15 @@ impl Open {
         Incident {
             pod: job.pod_name(self.first),
             cause: self.cause,
+            start_time: self.start.map(time),
             last_time: time(self.last),
             ended: self.ended.iter().filter_map(of_role).collect(),
         }
     }
 
-    pub(crate) fn contains(&self, key: PodKey) -> bool {
+    fn contains(&self, key: PodKey) -> bool {
         let role = self.ended.get(&key.role);
         role.is_some_and(|role| role.contains(&key.index))
-    }
-
-    /// Whether it is of pods that are being replaced right now because of their template.
-    pub(crate) fn is_update_of(&self, now: Timestamp) -> bool {
-        self.cause == RestartCause::Update && self.last == now
     }
 
     /// Takes in an end that belongs to it.
@@ -96,17 +165,13 @@ impl Open {
         self.leaving |= ended.is_leaving();
     }
 
-    /// A pod that was asked to go is gone now.
-    pub(crate) fn left(&mut self, now: Timestamp) {
-        self.last = self.last.max(now);
-    }
-
     /// Whether an end belongs to it.
     fn takes(&self, job: &Job<'_>, seen: &Assessment<'_>, ended: &Ended<'_>, now: Timestamp) -> bool {
-        let after = at(ended, now).duration_since(self.last);
-        // Nodes do not tell all ends in their order, but what is much older came of something else.
-        let in_time = after >= -WINDOW && (self.leaving || after <= WINDOW);
-        in_time
+        let at = at(ended, now);
+        let is_earlier = self.start.is_some_and(|start| at.duration_since(start) < -SKEW);
+        let is_later = !self.leaving && at.duration_since(self.last) > WINDOW;
+        !is_earlier
+            && !is_later
             && !self.is_repeated_by(ended.key)
             && follows(job, ended.key.role, self.first.role)
             && !self.is_over(job, seen)
@@ -152,22 +217,21 @@ pub(crate) fn trace<'a>(job: &Job<'a>, restarts: &Restarts, now: Timestamp, seen
         return;
     }
     ends.sort_by_key(|(end, _)| order(&end.ended));
-    let mut open = Open::read(job, restarts);
+    let mut incidents = Incidents::read(job, restarts);
     for (mut end, stands) in ends {
-        let taken = open
-            .as_mut()
-            .filter(|open| is_bad(end.cause) && open.takes(job, seen, &end.ended, now));
-        if let Some(open) = taken {
-            end.follows = true;
+        let may_follow = end.cause != RestartCause::Completion;
+        let taking = may_follow.then(|| incidents.taking(job, seen, &end.ended, now));
+        if let Some(open) = taking.flatten() {
+            end.follows = Some(open.first);
             end.cause = open.cause;
             open.add(&end.ended, now);
-        } else if is_bad(end.cause) && !stands {
-            open = Some(Open::new(&end, now));
+        } else if may_follow && !stands {
+            incidents.begin(job, &end, now);
         }
-        if end.follows && stands && end.cause != RestartCause::Update {
-            seen.followers.insert(end.ended.key);
+        if let Some(first) = end.follows.filter(|_| stands) {
+            seen.followers.insert(end.ended.key, (first, end.cause));
         }
-        if !stands || end.follows && is_judged_by_code(job, end.ended.key) {
+        if !stands || end.follows.is_some() && is_judged_by_code(job, end.ended.key) {
             seen.uncounted.push(end);
         }
     }
@@ -181,7 +245,7 @@ fn standing<'a>(seen: &Assessment<'a>) -> impl Iterator<Item = Uncounted<'a>> {
     failed.map(|ended| Uncounted {
         ended: *ended,
         cause: RestartCause::Failure,
-        follows: false,
+        follows: None,
     })
 }
 
@@ -196,7 +260,7 @@ fn forgive(job: &Job<'_>, seen: &mut Assessment<'_>) {
     let Assessment { roles, followers, .. } = seen;
     for role in roles {
         let is_forgiven =
-            |ended: &mut Ended<'_>| is_judged_by_code(job, ended.key) && followers.contains(&ended.key);
+            |ended: &mut Ended<'_>| is_judged_by_code(job, ended.key) && followers.contains_key(&ended.key);
         let forgiven: Vec<Ended<'_>> = role.final_ends.extract_if(.., is_forgiven).collect();
         for ended in forgiven {
             followers.remove(&ended.key);
@@ -233,12 +297,4 @@ fn until(ended: &Ended<'_>, now: Timestamp) -> Timestamp {
     let finished = ended.row.and_then(|row| row.end.as_deref()?.finished_at);
     let at = at(ended, now);
     finished.map_or(at, |finished| at.max(finished.min(now)))
-}
-
-/// Whether others may end because of an end of this kind.
-fn is_bad(cause: RestartCause) -> bool {
-    matches!(
-        cause,
-        RestartCause::Failure | RestartCause::Disruption | RestartCause::Update
-    )
 }

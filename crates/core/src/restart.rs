@@ -86,6 +86,11 @@ pub fn replacement(policy: RestartPolicy, end: End) -> Option<RestartCause> {
     }
 }
 
+/// Whether a pod is replaced because it should be, so that nothing is wrong.
+pub(crate) fn is_expected(cause: RestartCause) -> bool {
+    matches!(cause, RestartCause::Completion | RestartCause::Update)
+}
+
 /// The pause before the second replacement of a pod, in seconds.
 const FIRST_PAUSE: i64 = 10;
 /// The longest pause before a replacement, in seconds.

@@ -140,7 +140,7 @@ fn weighty(status: &TrainingJobStatus) -> TrainingJobStatus {
     status.roles = ended.collect();
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
-        restarts.incident = None;
+        restarts.incidents.clear();
     }
     status
 }

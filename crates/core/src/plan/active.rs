@@ -202,7 +202,7 @@ fn finish(
     }
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
-        restarts.incident = None;
+        restarts.incidents.clear();
     }
     roles::end(job, seen, status, reason);
     // Failures that would have been forgiven are not any more. Pods that are being removed count as nothing else.

@@ -8,7 +8,7 @@ use crate::assess::{Assessment, Ended, RoleAssessment};
 use crate::depends::needs;
 use crate::incident::is_judged_by_code;
 use crate::job::Job;
-use crate::restart::End;
+use crate::restart::{End, is_expected};
 use crate::view::View;
 
 /// How long the end of a pod that needs others is held back while those seem to run. A kubelet looks at its containers once
@@ -30,24 +30,20 @@ pub(super) fn of<'a>(job: &Job<'_>, ends: &[Ended<'a>], others: &[Ended<'a>]) ->
 
 /// The ends that are forgiven and that might be what made others.
 pub(super) fn forgiven<'a>(seen: &Assessment<'a>) -> Vec<Ended<'a>> {
-    let ends = seen.uncounted.iter().filter(|end| is_bad(end.cause));
+    let ends = seen.uncounted.iter().filter(|end| !is_expected(end.cause));
     ends.map(|end| end.ended).collect()
 }
 
-/// The end that one stands for: its own, or, if it is what came of another, that one, unless it was counted before.
+/// The end that one stands for: its own, or, if it is what came of another, that one, unless it was counted before. What came of
+/// an update stands for itself.
 pub(super) fn origin<'a>(seen: &Assessment<'a>, ended: Ended<'a>) -> Option<Ended<'a>> {
-    if !seen.followers.contains(&ended.key) {
-        return Some(ended);
+    match seen.followers.get(&ended.key) {
+        None | Some((_, RestartCause::Update)) => Some(ended),
+        Some((first, _)) => {
+            let mut new = seen.uncounted.iter().filter(|end| end.follows.is_none());
+            new.find(|end| end.ended.key == *first).map(|end| end.ended)
+        }
     }
-    let mut new = seen
-        .uncounted
-        .iter()
-        .filter(|end| !end.follows && is_bad(end.cause));
-    new.next_back().map(|end| end.ended)
-}
-
-fn is_bad(cause: RestartCause) -> bool {
-    matches!(cause, RestartCause::Failure | RestartCause::Disruption)
 }
 
 /// Until when the end of a pod does not end the job yet: one that it needs may have ended before, and its node has not told it.

@@ -6,12 +6,12 @@ use trainyard_api::{
 };
 
 use super::roles::{others, replacement};
-use super::{Action, Note, Plan, cause, earliest, note};
+use super::{Action, Note, Plan, PodKey, cause, earliest, note};
 use crate::assess::{Assessment, Ended, Uncounted, removal};
-use crate::incident::Open;
+use crate::incident::Incidents;
 use crate::job::Job;
 use crate::replacements;
-use crate::restart::{self, End};
+use crate::restart::{self, End, is_expected};
 use crate::status::{describe, root_cause, time};
 use crate::view::View;
 
@@ -35,12 +35,12 @@ pub(super) fn count(
         return;
     }
     let mut restarts = status.restarts.take().unwrap_or_default();
-    let mut incident = Open::read(job, &restarts);
-    note_departures(job, view, &restarts, &replacing, incident.as_mut());
+    let mut incidents = Incidents::read(job, &restarts);
+    incidents.left(gone(job, &restarts, &replacing), view.now);
     for end in &seen.uncounted {
-        match &mut incident {
-            Some(incident) if end.follows => follow(&mut restarts, incident, end, view.now),
-            incident => charge(job, &mut restarts, incident, end, view.now),
+        match end.follows {
+            Some(first) => follow(job, &mut restarts, &mut incidents, first, end, view.now),
+            None => charge(job, &mut restarts, &mut incidents, end, view.now),
         }
         let Uncounted { ended, cause, .. } = end;
         let role = seen.roles.get_mut(ended.key.role);
@@ -69,42 +69,33 @@ pub(super) fn count(
             role.replacements = replacements::format(&this.replaced);
         }
     }
-    restarts.incident = incident.map(|incident| incident.write(job));
+    restarts.incidents = incidents.write(job);
     restarts.replacing = replacing;
     tell(job, view, seen, &restarts, status, withheld, plan);
     status.restarts = Some(restarts);
 }
 
-/// Pods of an incident that were asked to go and are gone now: others may end because of that from now on.
-fn note_departures(
-    job: &Job<'_>,
-    view: &View<'_>,
-    restarts: &Restarts,
-    replacing: &[Replacement],
-    incident: Option<&mut Open>,
-) {
-    let Some(incident) = incident else { return };
-    let is_there = |entry: &Replacement| {
+/// Pods that were asked to go, and are gone since the status was written.
+fn gone<'a>(
+    job: &'a Job<'_>,
+    restarts: &'a Restarts,
+    replacing: &'a [Replacement],
+) -> impl Iterator<Item = PodKey> + 'a {
+    let is_there = |entry: &&Replacement| {
         replacing
             .iter()
             .any(|still| still.uid == entry.uid && still.leaving)
     };
-    let left = |entry: &&Replacement| entry.leaving && !is_there(entry);
-    let keys = restarts
-        .replacing
-        .iter()
-        .filter(left)
-        .filter_map(|entry| job.key(&entry.pod));
-    if keys.into_iter().any(|key| incident.contains(key)) {
-        incident.left(view.now);
-    }
+    let left = restarts.replacing.iter().filter(|entry| entry.leaving);
+    left.filter(move |entry| !is_there(entry))
+        .filter_map(|entry| job.key(&entry.pod))
 }
 
 /// Counts an end that came of no other.
 fn charge(
     job: &Job<'_>,
     restarts: &mut Restarts,
-    incident: &mut Option<Open>,
+    incidents: &mut Incidents,
     end: &Uncounted<'_>,
     now: Timestamp,
 ) {
@@ -113,13 +104,14 @@ fn charge(
         RestartCause::Disruption => restarts.disruptions = restarts.disruptions.saturating_add(1),
         RestartCause::Completion | RestartCause::Update => {}
     }
-    match incident {
-        _ if end.cause == RestartCause::Completion => {}
-        // Pods that its user wants replaced, all at once.
-        Some(open) if end.cause == RestartCause::Update && open.is_update_of(now) => {
-            open.add(&end.ended, now);
-        }
-        _ => *incident = Some(Open::new(end, now)),
+    // Of pods that their user wants replaced, all that are at once are one incident.
+    let update = incidents
+        .update_of(job, end.ended.key.role, now)
+        .filter(|_| end.cause == RestartCause::Update);
+    match update {
+        Some(open) => open.add(&end.ended, now),
+        None if end.cause == RestartCause::Completion => {}
+        None => incidents.begin(job, end, now),
     }
     let RootCause {
         exit_code, reason, ..
@@ -137,10 +129,20 @@ fn charge(
 }
 
 /// Counts an end that came of another, with that one.
-fn follow(restarts: &mut Restarts, incident: &mut Open, end: &Uncounted<'_>, now: Timestamp) {
-    incident.add(&end.ended, now);
+fn follow(
+    job: &Job<'_>,
+    restarts: &mut Restarts,
+    incidents: &mut Incidents,
+    first: PodKey,
+    end: &Uncounted<'_>,
+    now: Timestamp,
+) {
+    if let Some(open) = incidents.of(first) {
+        open.add(&end.ended, now);
+    }
+    let first = job.pod_name(first);
     let mut records = restarts.history.iter_mut().rev();
-    if let Some(record) = records.find(|record| record.cause == end.cause) {
+    if let Some(record) = records.find(|record| record.pod == first && record.cause == end.cause) {
         record.consequences = record.consequences.saturating_add(1);
     }
 }
@@ -159,7 +161,11 @@ fn tell(
         let ends = seen.uncounted.iter().filter(move |end| which(end));
         ends.map(|end| end.ended).collect::<Vec<Ended<'_>>>()
     };
-    if let Some(first) = cause::of(job, &of(|end| !end.follows && !is_expected(end.cause)), &[]) {
+    if let Some(first) = cause::of(
+        job,
+        &of(|end| end.follows.is_none() && !is_expected(end.cause)),
+        &[],
+    ) {
         status.root_cause = Some(root_cause(job, &first));
     }
     // An end that was expected is the cause of nothing, and is told only where there is nothing else to tell.
@@ -182,10 +188,6 @@ fn tell(
     let outcome = replacement(due, withheld);
     plan.events
         .push(replaced(job, restarts, &first, ends.len(), &outcome, warning));
-}
-
-fn is_expected(cause: RestartCause) -> bool {
-    matches!(cause, RestartCause::Completion | RestartCause::Update)
 }
 
 fn replaced(

@@ -115,6 +115,6 @@ fn replace<'a>(seen: &mut Assessment<'a>, key: PodKey, row: &'a PodRow) {
     seen.uncounted.push(Uncounted {
         ended,
         cause: RestartCause::Update,
-        follows: false,
+        follows: None,
     });
 }

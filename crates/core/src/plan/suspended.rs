@@ -86,7 +86,7 @@ fn forget_run(status: &mut TrainingJobStatus) {
     status.accepted_rules = None;
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
-        restarts.incident = None;
+        restarts.incidents.clear();
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) fn verdict<'a>(
             None,
         );
     }
-    let new = seen.uncounted.iter().filter(|end| !end.follows);
+    let new = seen.uncounted.iter().filter(|end| end.follows.is_none());
     let failures: Vec<Ended<'a>> = new
         .filter(|end| end.cause == RestartCause::Failure)
         .map(|end| end.ended)

@@ -366,3 +366,77 @@ fn an_operator_that_dies_in_an_incident_counts_it_once() {
         assert_eq!(world.log.pods.len(), 16);
     }
 }
+
+#[test]
+fn exit_codes_of_those_that_follow_an_update_say_nothing() {
+    let job = pytorch(&[("worker", 3)]).role("worker", |role| role.restart_policy = Some(ExitCode));
+    let mut world = World::running(job.rolls().backoff_limit(0));
+    world.edit(|spec| set_image(spec, "worker", "example/train:2"));
+    world.reconcile();
+    world.kubelets_remove();
+    world.reconcile();
+    others_fail(&mut world, 1);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+}
+
+#[test]
+fn an_end_that_has_nothing_to_do_with_an_incident_leaves_it_open() {
+    let retried = |role: &mut trainyard_api::RoleSpec| {
+        role.restart_policy = Some(trainyard_api::RestartPolicy::OnFailure);
+    };
+    let job = custom(&[("ps", 1), ("worker", 3), ("eval", 1)])
+        .role("ps", retried)
+        .role("worker", retried)
+        .role("eval", retried)
+        .waits("worker", "ps", trainyard_api::DependencyState::Running);
+    let mut world = World::new(job);
+    world.settle();
+    world.evict("mnist-ps-0");
+    world.reconcile();
+    world.tick(1);
+    world.fail("mnist-eval-0", 1);
+    world.reconcile();
+    world.tick(1);
+    for index in [0, 1, 2] {
+        world.fail(&pod(index), 1);
+    }
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (1, 1)));
+    let expected = [
+        ("mnist-ps-0".to_owned(), Disruption, 3),
+        ("mnist-eval-0".to_owned(), Failure, 0),
+    ];
+    assert_eq!(history(&world), expected);
+}
+
+#[test]
+fn what_came_of_a_pod_that_was_lost_while_nobody_looked_costs_nothing() {
+    let mut world = World::running(eight().backoff_limit(0));
+    world.vanish(&pod(3));
+    others_fail(&mut world, 2);
+    world.tick(300);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    assert_eq!(history(&world), [(pod(3), Disruption, 7)]);
+}
+
+#[test]
+fn what_ended_before_an_incident_is_no_part_of_it() {
+    let job = pytorch(&[("worker", 4)]).role("worker", |role| role.restart_policy = Some(ExitCode));
+    let mut world = World::running(job);
+    let first = world.now;
+    world.tick(4);
+    world.fail(&pod(2), 137);
+    world.reconcile();
+    assert_eq!(world.restarts(), (1, 0));
+    // The node of the one that ended first tells it last.
+    world.tick(1);
+    world.fail(&pod(0), 1);
+    if let Some(end) = &mut world.pod_mut(&pod(0)).end {
+        end.finished_at = Some(first);
+    }
+    world.settle();
+    assert_eq!(world.condition("Failed"), "True RolesFailed");
+    assert_eq!(world.status().root_cause.unwrap().pod, pod(0));
+}

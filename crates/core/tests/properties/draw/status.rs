@@ -178,14 +178,14 @@ fn restarts() -> BoxedStrategy<Restarts> {
         leaving,
     });
     let lists = (vec(record, 0..20), vec(replacement, 0..8));
-    (number(), number(), lists, option::of(incident(cause)))
+    (number(), number(), lists, vec(incident(cause), 0..3))
         .prop_map(
-            |(failures, disruptions, (history, replacing), incident)| Restarts {
+            |(failures, disruptions, (history, replacing), incidents)| Restarts {
                 failures,
                 disruptions,
                 history,
                 replacing,
-                incident,
+                incidents,
             },
         )
         .boxed()
@@ -193,12 +193,15 @@ fn restarts() -> BoxedStrategy<Restarts> {
 
 fn incident(cause: impl Strategy<Value = RestartCause>) -> impl Strategy<Value = Incident> {
     let ended = (name(), "[0-9,-]{0,5}").prop_map(|(role, indices)| EndedPods { role, indices });
-    (name(), cause, time(), vec(ended, 0..3)).prop_map(|(pod, cause, last_time, ended)| Incident {
-        pod,
-        cause,
-        last_time: Time(last_time),
-        ended,
-    })
+    (name(), cause, option::of(time()), time(), vec(ended, 0..3)).prop_map(
+        |(pod, cause, start, last_time, ended)| Incident {
+            pod,
+            cause,
+            start_time: start.map(Time),
+            last_time: Time(last_time),
+            ended,
+        },
+    )
 }
 
 fn root_cause() -> BoxedStrategy<RootCause> {
