@@ -2,7 +2,7 @@
 //!
 //! Every test has its own namespace and its own operator, which watches that namespace only.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use trainyard_testkit::lab::{Change, Lab, Role, Scenarios, job};
 use trainyard_testkit::scenarios;
 
@@ -13,6 +13,7 @@ pub const SCENARIOS: Scenarios = scenarios!(
         roles_find_each_other_by_name_and_the_job_succeeds,
         a_failure_is_replaced_until_the_budget_is_spent_and_its_last_words_are_kept,
         exit_codes_decide_under_exit_code_policy,
+        a_pod_that_is_deleted_before_its_program_began_is_made_again,
         one_pod_per_node_where_spread_is_required,
         the_masters_address_survives_the_master,
         suspending_removes_the_pods_and_resuming_starts_afresh,
@@ -105,6 +106,19 @@ fn exit_codes_decide_under_exit_code_policy() {
         more: policy,
         ..Role::worker(1, "exit 137")
     }];
+    let mut late: Value = serde_json::from_str(&job(
+        "late",
+        "custom",
+        &[Role {
+            more: policy,
+            ..Role::worker(1, "exec sleep 600")
+        }],
+        "",
+    ))
+    .unwrap();
+    // Ended by a signal, as the user wanted.
+    late["spec"]["roles"][0]["template"]["spec"]["activeDeadlineSeconds"] = 1.into();
+    lab.apply(&late.to_string()).unwrap();
     lab.apply(&job("permanent", "custom", &permanent, "")).unwrap();
     lab.apply(&job(
         "killed",
@@ -121,6 +135,39 @@ fn exit_codes_decide_under_exit_code_policy() {
     let status = lab.phase("killed", "Failed")["status"].clone();
     assert_eq!(status["restarts"]["failures"], 1, "{status:#}");
     assert_eq!(status["rootCause"]["exitCode"], 137, "{status:#}");
+    let status = lab.phase("late", "Failed")["status"].clone();
+    assert_eq!(status["rootCause"]["reason"], "DeadlineExceeded", "{status:#}");
+}
+
+fn a_pod_that_is_deleted_before_its_program_began_is_made_again() {
+    let (lab, _operator) = Lab::with_operator("unbegun");
+    let once = Role {
+        more: r#"{"restartPolicy": "Never"}"#,
+        ..Role::worker(1, "true")
+    };
+    let mut manifest: Value = serde_json::from_str(&job("early", "custom", &[once], "")).unwrap();
+    let pod = &mut manifest["spec"]["roles"][0]["template"]["spec"];
+    pod["volumes"] = json!([{"name": "data", "secret": {"secretName": "later"}}]);
+    pod["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    lab.apply(&manifest.to_string()).unwrap();
+    let first = lab.until("its node has begun with it", || {
+        let pod = lab.try_get("pod early-worker-0")?;
+        let container = &pod["status"]["containerStatuses"][0];
+        match container["state"]["waiting"]["reason"].as_str() {
+            Some("ContainerCreating") => Ok(pod["metadata"]["uid"].clone()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+    lab.delete("pod early-worker-0");
+    lab.until("it is made again", || match lab.try_get("pod early-worker-0") {
+        Ok(pod) if pod["metadata"]["uid"] != first => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    lab.apply(r#"{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later"}}"#)
+        .unwrap();
+    let status = lab.phase("early", "Succeeded")["status"].clone();
+    let counts = json!({"failures": 0, "disruptions": 0});
+    assert_eq!(status["restarts"], counts, "{status:#}");
 }
 
 fn one_pod_per_node_where_spread_is_required() {
