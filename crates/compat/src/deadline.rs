@@ -30,10 +30,8 @@ impl Kind {
         child: &TrainingJob,
         now: Timestamp,
     ) -> Option<TrainingJob> {
-        let run = child.spec.run_policy.as_ref();
         // What a former version has begun with goes on.
-        let has_one =
-            launched_at(child).is_some() || run.is_some_and(|run| run.active_deadline_seconds.is_some());
+        let has_one = launched_at(child).is_some() || deadline(child).is_some();
         if has_one || self.deadline_of(object).is_none() || !is_launched_late(child) || !is_launched(child) {
             return None;
         }
@@ -49,21 +47,27 @@ impl Kind {
 
     /// Gives a child that was made anew the deadline that it should have, if its launcher goes on.
     pub(crate) fn renew_deadline(&self, object: &Value, before: &TrainingJob, job: &mut TrainingJob) {
+        let goes_on = !before.is_suspended() && !job.is_suspended() && is_launched_late(job);
         let start = before
             .status
             .as_ref()
             .and_then(|status| status.start_time.as_ref());
-        let goes_on = start.filter(|_| !job.is_suspended() && is_launched_late(job));
-        let (Some(start), Some(launched)) = (goes_on, launched_at(job)) else {
-            // What is resumed has another launcher.
-            if let Some(annotations) = &mut job.metadata.annotations {
-                annotations.remove(ANNOTATION_LAUNCHED);
+        let waited = match (start, launched_at(job)) {
+            (Some(start), Some(launched)) if goes_on => {
+                let waited = launched.duration_since(start.0);
+                // Rather a moment too late than one too early.
+                waited.as_secs().max(0) + i64::from(waited.subsec_nanos() > 0)
             }
-            return;
+            // Of a former version, whose deadlines began with the job.
+            (_, None) if goes_on && deadline(before).is_some() => 0,
+            _ => {
+                // What is resumed has another launcher.
+                if let Some(annotations) = &mut job.metadata.annotations {
+                    annotations.remove(ANNOTATION_LAUNCHED);
+                }
+                return;
+            }
         };
-        let waited = launched.duration_since(start.0);
-        // Rather a moment too late than one too early.
-        let waited = waited.as_secs().max(0) + i64::from(waited.subsec_nanos() > 0);
         let deadline = self
             .deadline_of(object)
             .map(|seconds| seconds.saturating_add(waited));
@@ -77,6 +81,11 @@ impl Kind {
     pub(crate) fn deadline_of(&self, object: &Value) -> Option<i64> {
         object.pointer(self.launcher_deadline?)?.as_i64()
     }
+}
+
+/// The deadline that a child has.
+fn deadline(child: &TrainingJob) -> Option<i64> {
+    child.spec.run_policy.as_ref()?.active_deadline_seconds
 }
 
 /// When the launcher of a child was created, if its deadline began then.

@@ -1,5 +1,6 @@
 //! Deadlines that begin when the launcher is created.
 
+use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, RolePhase, TrainingJob};
 use trainyard_core::foreign::{Child, ChildAction};
@@ -85,6 +86,42 @@ fn another_deadline_begins_when_the_first_did_and_a_suspension_ends_it() {
     suspended["metadata"]["generation"] = 2.into();
     let suspended = replaced(&suspended, &started);
     assert_eq!((deadline(&suspended), launched(&suspended)), (None, None));
+}
+
+/// Former versions gave children the deadline of their objects, which began with the job.
+#[rstest]
+#[case::before_its_launcher(RolePhase::Pending)]
+#[case::with_its_launcher(RolePhase::Running)]
+fn a_deadline_that_a_former_version_has_begun_with_goes_on(#[case] launcher: RolePhase) {
+    let object = with_deadline("WaitForWorkersReady");
+    let mut former = launcher_at(&object, launcher);
+    former
+        .spec
+        .run_policy
+        .get_or_insert_default()
+        .active_deadline_seconds = Some(100);
+    assert_eq!(plan(&object, Child::Job(&former)).child, ChildAction::Leave);
+    for (pointer, seconds) in [
+        ("/spec/runPolicy/ttlSecondsAfterFinished", 100),
+        ("/spec/runPolicy/activeDeadlineSeconds", 200),
+    ] {
+        let changed = change(&object, pointer, 200.into());
+        let after = replaced(&changed, &former);
+        assert_eq!(
+            (deadline(&after), launched(&after)),
+            (Some(seconds), None),
+            "{pointer}"
+        );
+        assert_eq!(plan(&changed, Child::Job(&after)).child, ChildAction::Leave);
+    }
+    // What is resumed has another launcher, and a deadline that begins with it.
+    let mut suspended = former.clone();
+    suspended.spec.suspend = Some(true);
+    let resumed = change(&object, "/spec/runPolicy/ttlSecondsAfterFinished", 200.into());
+    assert_eq!(deadline(&replaced(&resumed, &suspended)), None);
+    let mut paused = resumed;
+    paused["spec"]["runPolicy"]["suspend"] = true.into();
+    assert_eq!(deadline(&replaced(&paused, &former)), None);
 }
 
 #[test]
