@@ -42,6 +42,7 @@ pub const KIND: Kind = Kind {
     tell: status::tell,
     definition: definition::definition,
     convert,
+    keep: None,
     paths: &[
         ("spec.roles[0].template", LAUNCHER_TEMPLATE),
         (

@@ -45,6 +45,7 @@ pub const KIND: Kind = Kind {
     tell: status::tell,
     definition: definition::definition,
     convert,
+    keep: Some(keep),
     paths: &[
         ("spec.roles[0]", "spec.mpiReplicaSpecs.Launcher"),
         ("spec.roles[1]", "spec.mpiReplicaSpecs.Worker"),
@@ -302,6 +303,24 @@ fn worker(
         restart_policy: given.restart_policy.map(|_| RestartPolicy::Always),
         ..RoleSpec::default()
     })
+}
+
+/// Former versions gave workers the restart policy that their object has.
+fn keep(child: &TrainingJob, job: &mut TrainingJob, notes: &mut Vec<String>) {
+    let former = child.spec.roles.iter().find(|role| role.name == WORKER);
+    let worker = job.spec.roles.iter_mut().find(|role| role.name == WORKER);
+    let (Some(former), Some(worker)) = (former.and_then(|role| role.restart_policy), worker) else {
+        return;
+    };
+    if worker.restart_policy.replace(former) == Some(former) {
+        return;
+    }
+    let field = format!("{ROLES}.Worker.restartPolicy: ");
+    notes.retain(|note| !note.starts_with(&field));
+    notes.push(format!(
+        "{field}{former:?}, because its workers have it from an older operator; for Always, set spec.runPolicy.suspend to true, and \
+         to false when the job is suspended"
+    ));
 }
 
 fn template(

@@ -61,6 +61,9 @@ struct Kind {
     /// Its definition, for clusters that have none.
     definition: fn(&Kind) -> Value,
     convert: fn(Value, Purpose) -> Result<Converted, Vec<FieldError>>,
+    /// Leaves of a child, the first, what former versions translated otherwise and can't be changed
+    /// while it has pods. What is different then is noted.
+    keep: Option<fn(&TrainingJob, &mut TrainingJob, &mut Vec<String>)>,
     /// Where users wrote what is somewhere else in a TrainingJob: ours, and theirs. The first that fits counts.
     paths: &'static [(&'static str, &'static str)],
 }

@@ -260,6 +260,10 @@ impl Kind {
         child: &TrainingJob,
     ) -> Result<Changed, Vec<FieldError>> {
         let mut desired = self.desired(view.object)?;
+        let phase = child.status.as_ref().and_then(|status| status.phase);
+        if let Some(keep) = self.keep.filter(|_| phase != Some(JobPhase::Suspended)) {
+            keep(child, &mut desired.job, &mut desired.notes);
+        }
         let errors = self.changes(child, &desired.job);
         if !errors.is_empty() {
             return Err(errors);

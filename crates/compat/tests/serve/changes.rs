@@ -1,7 +1,8 @@
 //! Changes of objects that are served, and their end.
 
+use rstest::rstest;
 use serde_json::{Value, json};
-use trainyard_api::JobPhase;
+use trainyard_api::{JobPhase, RestartPolicy};
 use trainyard_core::foreign::{Child, ChildAction, ForeignPlan, ForeignView};
 use trainyard_core::job::Job;
 use trainyard_core::plan::PodKey;
@@ -62,6 +63,64 @@ fn a_change_that_is_not_possible_is_told_and_the_job_goes_on() {
     // A job that has ended does not care.
     let ended = at(&before, JobPhase::Succeeded);
     assert_eq!(plan(&changed, Child::Job(&ended)).child, ChildAction::Leave);
+}
+
+/// Former versions gave workers the policy of their object, which a child that runs can't change.
+#[rstest]
+#[case::never(Some("Never"), RestartPolicy::Never)]
+#[case::on_failure(Some("OnFailure"), RestartPolicy::OnFailure)]
+#[case::left_out_since(None, RestartPolicy::Never)]
+fn workers_that_run_keep_the_restart_policy_that_they_have(
+    #[case] given: Option<&str>,
+    #[case] former: RestartPolicy,
+) {
+    let mut before = object(PI);
+    if let Some(given) = given {
+        before["spec"]["mpiReplicaSpecs"]["Worker"]["restartPolicy"] = given.into();
+    }
+    let mut running = at(&before, JobPhase::Running);
+    running.spec.roles[1].restart_policy = Some(former);
+    let changed = change(&before, "/spec/runPolicy/ttlSecondsAfterFinished", 900.into());
+    let ChildAction::Replace(kept) = plan(&changed, Child::Job(&running)).child else {
+        panic!("it is changed")
+    };
+    assert_eq!(kept.spec.roles[1].restart_policy, Some(former));
+    let notes = &kept.metadata.annotations.as_ref().unwrap()["trainyard.dev/notes"];
+    let told: Vec<&str> = notes
+        .lines()
+        .filter(|note| note.starts_with("spec.mpiReplicaSpecs.Worker.restartPolicy: "))
+        .collect();
+    assert!(
+        matches!(*told, [one] if one.contains(&format!(": {former:?}, "))),
+        "{notes}"
+    );
+    // Where no pod is left, they get what all workers have now.
+    let mut suspended = running;
+    suspended.spec.suspend = Some(true);
+    suspended.status.as_mut().unwrap().phase = Some(JobPhase::Suspended);
+    let ChildAction::Replace(resumed) = plan(&changed, Child::Job(&suspended)).child else {
+        panic!("it is resumed")
+    };
+    assert_eq!(resumed.spec.roles[1].restart_policy, Some(RestartPolicy::Always));
+    // One that is resumed before all pods are gone would be refused with another policy.
+    suspended.status.as_mut().unwrap().phase = Some(JobPhase::Suspending);
+    let ChildAction::Replace(resumed) = plan(&changed, Child::Job(&suspended)).child else {
+        panic!("it is resumed")
+    };
+    assert_eq!(resumed.spec.roles[1].restart_policy, Some(former));
+}
+
+#[test]
+fn a_worker_whose_template_says_another_restart_policy_is_refused_while_it_runs() {
+    let before = object(HOROVOD);
+    let mut changed = before.clone();
+    changed["spec"]["workerTemplate"]["spec"]["restartPolicy"] = "Never".into();
+    changed["metadata"]["generation"] = 2.into();
+    let (_, message) = refused(&changed, Child::Job(&at(&before, JobPhase::Running)));
+    assert!(
+        message.starts_with("spec.workerTemplate.spec.restartPolicy: "),
+        "{message}"
+    );
 }
 
 #[test]
