@@ -4,7 +4,7 @@
 use trainyard_api::{CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, TrainingJobStatus};
 
 use super::counting::count;
-use super::dependent::{hold_back, unreached};
+use super::dependent::{has_late_pods, hold_back, unreached};
 use super::verdict::{Verdict, deadline, verdict};
 use super::{
     Action, Note, Objection, Plan, PodKey, StatusWrite, cause, earliest, finished, note, refused, roles, roll,
@@ -101,7 +101,11 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         // started it would not be known what it was made from, nor when its time began.
         plan.after.splice(0..0, std::mem::take(&mut plan.actions));
     }
-    plan.status = write(old, status);
+    let is_news = has_late_pods(job, old, &status);
+    plan.status = match write(old, status) {
+        StatusWrite::Soon(status) | StatusWrite::Early(status) if is_news => StatusWrite::Now(status),
+        status => status,
+    };
     if plan.status == StatusWrite::Unchanged {
         // All of it has been counted, and need not be looked for again.
         plan.missing.clear();

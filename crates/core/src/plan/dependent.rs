@@ -1,6 +1,6 @@
 //! Pods of roles that wait for other roles.
 
-use trainyard_api::TrainingJobStatus;
+use trainyard_api::{CreatePolicy, RolePhase, TrainingJobStatus};
 
 use super::roles;
 use super::{Action, Plan};
@@ -26,6 +26,20 @@ pub(super) fn hold_back(
         |action: &Action| !matches!(action, Action::CreatePod(key) if held.get(key.role) == Some(&true));
     plan.actions.retain(goes_on);
     plan.after.retain(goes_on);
+}
+
+/// Whether a role whose user has its pods created late has some now, and had none: deadlines may begin
+/// with them. Nothing hangs on when those of other roles come, and most jobs are spared that write.
+pub(super) fn has_late_pods(job: &Job<'_>, old: Option<&TrainingJobStatus>, new: &TrainingJobStatus) -> bool {
+    let pending = |status: &TrainingJobStatus, name: &str| {
+        let mut roles = status.roles.iter();
+        roles.any(|role| role.name == name && role.phase == RolePhase::Pending)
+    };
+    let mut late = job
+        .roles
+        .iter()
+        .filter(|role| role.create_policy == CreatePolicy::WhenDependenciesMet);
+    late.any(|role| old.is_some_and(|old| pending(old, role.name)) && !pending(new, role.name))
 }
 
 /// Pods that wait although what they wait for has come. Most are told so by the observer at this very moment.

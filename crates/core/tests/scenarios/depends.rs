@@ -136,6 +136,23 @@ fn with_an_agent_all_pods_are_created_at_once_unless_the_user_says_otherwise() {
     assert_eq!(world.all(), names(ALL));
 }
 
+/// Deadlines of other operators' jobs begin with a launcher that is created late.
+#[test]
+fn that_pods_are_created_late_is_written_at_once() {
+    let late = CreatePolicy::WhenDependenciesMet;
+    let mut world = with_agent(launcher(Running).role("launcher", |role| role.create_policy = Some(late)));
+    world.reconcile();
+    world.tick(1);
+    world.run_all();
+    world.reconcile();
+    assert_eq!(world.role("launcher").phase, RolePhase::Starting);
+    assert_eq!(world.log.statuses, 2);
+    // Its counters wait, as all do.
+    world.trouble("mnist-launcher-0", "ImagePullBackOff", "no such image");
+    world.reconcile();
+    assert_eq!(world.log.statuses, 2);
+}
+
 #[test]
 fn a_role_that_has_succeeded_has_run() {
     let mut world = World::new(launcher(Running));
