@@ -1,5 +1,6 @@
 //! Pods that train as one end together, and that is one incident: its first end says what it costs.
 
+use rstest::rstest;
 use trainyard_api::JobPhase::{Failed, Running};
 use trainyard_api::RestartCause::{Disruption, Failure};
 use trainyard_api::RestartPolicy::ExitCode;
@@ -203,6 +204,25 @@ fn an_evicted_worker_of_a_launcher_costs_no_failure() {
     world.settle();
     assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
     assert_eq!(history(&world), [("mnist-worker-2".to_owned(), Disruption, 1)]);
+}
+
+/// As docs/compat.md says of the limit of MPIJobs, which counts launchers alone there.
+#[rstest]
+#[case::with_it(6, 1)]
+#[case::long_after_it(11, 2)]
+fn a_worker_and_the_launcher_that_fails_because_of_it_cost_one_unit(
+    #[case] after: i64,
+    #[case] failures: i32,
+) {
+    let mut world = World::new(mpi("", 4));
+    world.settings = with_agent();
+    world.settle();
+    world.fail("mnist-worker-2", 1);
+    world.reconcile();
+    world.tick(after);
+    world.fail("mnist-launcher-0", 1);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (failures, 0)));
 }
 
 #[test]
