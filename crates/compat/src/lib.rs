@@ -31,9 +31,6 @@ use trainyard_core::view::Settings;
 use notes::{Said, Tone};
 use report::Report;
 
-/// Stands for what the API server appends to `generateName`.
-const GENERATED_SUFFIX: &str = "xxxxx";
-
 /// A kind of another operator.
 struct Kind {
     group: &'static str,
@@ -199,12 +196,7 @@ fn find(api_version: &str, kind: &str) -> Option<&'static Kind> {
 
 /// All that our rules find.
 fn problems(job: &TrainingJob) -> Vec<FieldError> {
-    let mut job = job.clone();
-    if let (None, Some(prefix)) = (&job.metadata.name, &job.metadata.generate_name) {
-        job.metadata.name = Some(format!("{prefix}{GENERATED_SUFFIX}"));
-    }
-    trainyard_core::admission::default(&mut job);
-    trainyard_core::admission::validate(None, &job)
+    trainyard_core::admission::review(None, &mut job.clone())
 }
 
 /// Where the user of an object wrote what is at a path of its TrainingJob.

@@ -282,12 +282,7 @@ impl Kind {
 
     /// What is wrong with a change from one child to another.
     fn changes(&self, before: &TrainingJob, after: &TrainingJob) -> Vec<FieldError> {
-        let mut before = before.clone();
-        admission::default(&mut before);
-        if admission::is_always_possible(&before, after) {
-            return Vec::new();
-        }
-        let errors = admission::validate(Some(&before), after);
+        let errors = admission::review(Some(before.clone()), &mut after.clone());
         errors.into_iter().map(|error| self.theirs(&error)).collect()
     }
 

@@ -60,6 +60,42 @@ pub(crate) fn defaulted(job: &TrainingJob) -> Cow<'_, TrainingJob> {
     Cow::Owned(copy)
 }
 
+/// All that is wrong with writing a job, and with changing it where `old` is what is stored. Whoever lets jobs in asks this, so
+/// that the same ones are let in everywhere; both need no defaults yet, and `new` gets them.
+///
+/// A stored one on its way out is let go whatever is wrong with it; else its finalizers could not be removed.
+pub fn review(old: Option<TrainingJob>, new: &mut TrainingJob) -> Vec<FieldError> {
+    default(new);
+    let old = old.map(|mut old| {
+        default(&mut old);
+        old
+    });
+    let goes = new.metadata.deletion_timestamp.is_some();
+    if old
+        .as_ref()
+        .is_some_and(|old| goes || is_always_possible(old, new))
+    {
+        return Vec::new();
+    }
+    validate(old.as_ref(), &named(new))
+}
+
+/// The job with a name as long as the one that the API server will make for it.
+fn named(job: &TrainingJob) -> Cow<'_, TrainingJob> {
+    let metadata = &job.metadata;
+    match &metadata.generate_name {
+        Some(prefix) if metadata.name.as_deref().unwrap_or_default().is_empty() => {
+            let mut named = job.clone();
+            named.metadata.name = Some(format!("{prefix}{GENERATED}"));
+            Cow::Owned(named)
+        }
+        _ => Cow::Borrowed(job),
+    }
+}
+
+/// Stands for what the API server adds to `generateName`.
+const GENERATED: &str = "xxxxx";
+
 /// All that is wrong with a job, and with the way it was changed where `old` is given.
 ///
 /// Give it jobs whose defaults are written ([`default`]): the rules are about what a job does, also where its user left that
@@ -132,7 +168,7 @@ fn resumed_unseen(old: &TrainingJob, new: &TrainingJob) -> Option<FieldError> {
 
 /// Whether a change is let through whatever is wrong with the job: nothing of the spec was changed, so that labels and
 /// finalizers can be, or it was suspended and nothing else, so that what it holds can always be freed.
-pub fn is_always_possible(old: &TrainingJob, new: &TrainingJob) -> bool {
+fn is_always_possible(old: &TrainingJob, new: &TrainingJob) -> bool {
     let phase = old.status.as_ref().and_then(|status| status.phase);
     let suspended = || TrainingJobSpec {
         suspend: Some(true),

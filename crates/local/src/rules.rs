@@ -22,12 +22,7 @@ impl Admission for JobRules {
         let Some(mut job) = read(object) else {
             return Ok(());
         };
-        let old = review.old.and_then(read).map(|mut old| {
-            admission::default(&mut old);
-            old
-        });
-        admission::default(&mut job);
-        let errors = admission::validate(old.as_ref(), &job);
+        let errors = admission::review(review.old.and_then(read), &mut job);
         if !errors.is_empty() {
             return Err(rejection(&errors));
         }
@@ -61,5 +56,53 @@ fn rejection(errors: &[trainyard_api::FieldError]) -> Rejection {
                 body: error.message.clone(),
             })
             .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(replicas: i32) -> Value {
+        json!({
+            "apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "mnist"},
+            "spec": {"framework": {"name": "pytorch"}, "roles": [{
+                "name": "worker", "replicas": replicas,
+                "template": {"spec": {"containers": [{"name": "train", "image": "i"}]}},
+            }]},
+        })
+    }
+
+    /// What is said of a change.
+    fn said(old: &Value, new: &Value) -> String {
+        let mut object = new.as_object().unwrap().clone();
+        let review = Review {
+            operation: Operation::Update,
+            group: trainyard_api::GROUP,
+            version: "v1alpha1",
+            kind: "TrainingJob",
+            object: Some(&mut object),
+            old: old.as_object(),
+        };
+        let refused = JobRules.admit(review).err();
+        refused.map(|refused| refused.message).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_stored_job_that_the_rules_refuse_can_be_labelled_suspended_and_let_go() {
+        let running = job(0);
+        let mut new = running.clone();
+        new["metadata"]["labels"] = json!({"a": "b"});
+        assert_eq!(said(&running, &new), "");
+        new["spec"]["suspend"] = json!(true);
+        assert_eq!(said(&running, &new), "");
+        let suspended = new.clone();
+        new["spec"]["roles"][0]["replicas"] = json!(-1);
+        assert!(said(&running, &new).starts_with("spec.roles[0].replicas: -1 pods"));
+        assert!(said(&suspended, &running).starts_with("spec.roles[0].replicas: 0 pods"));
+        new["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        assert_eq!(said(&running, &new), "");
     }
 }

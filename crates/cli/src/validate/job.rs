@@ -7,9 +7,6 @@ use trainyard_api::{FieldError, TrainingJob};
 use super::readable::readable;
 use super::schema::{self, Findings};
 
-/// Stands for what the API server appends to `generateName`.
-const GENERATED_SUFFIX: &str = "xxxxx";
-
 /// The check of jobs, with the schema they are held to.
 pub struct Checker {
     schema: Value,
@@ -75,13 +72,7 @@ fn is_within(path: &str, whole: &str) -> bool {
 
 /// The rules of every job and of its framework, which the operator and its webhooks apply too.
 fn rules(mut job: TrainingJob) -> Vec<FieldError> {
-    if job.metadata.name.is_none()
-        && let Some(prefix) = &job.metadata.generate_name
-    {
-        job.metadata.name = Some(format!("{prefix}{GENERATED_SUFFIX}"));
-    }
-    trainyard_core::admission::default(&mut job);
-    trainyard_core::admission::validate(None, &job)
+    trainyard_core::admission::review(None, &mut job)
 }
 
 /// The schema of `metadata`, which is the same for every object. What the API server writes may be empty.

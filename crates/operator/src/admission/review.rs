@@ -243,29 +243,13 @@ fn validate(object: &Value, old: &Value) -> Verdict {
         Ok(job) => job,
         Err(error) => return Verdict::Deny(vec![error]),
     };
-    admission::default(&mut new);
-    // A stored job that can't be read any more may be replaced by one that can.
     let status = status(old);
-    let old = decode(old).ok().map(|mut old| {
-        admission::default(&mut old);
-        old.status = Some(status);
-        old
+    // A stored job that can't be read any more may be replaced by one that can.
+    let old = decode(old).ok().map(|old| TrainingJob {
+        status: Some(status),
+        ..old
     });
-    if old
-        .as_ref()
-        .is_some_and(|old| admission::is_always_possible(old, &new))
-    {
-        return Verdict::Allow;
-    }
-    if new.metadata.name.as_deref().unwrap_or_default().is_empty() {
-        // The API server has not chosen a name yet: it will add five characters.
-        new.metadata.name = new
-            .metadata
-            .generate_name
-            .as_ref()
-            .map(|prefix| format!("{prefix}xxxxx"));
-    }
-    let errors = admission::validate(old.as_ref(), &new);
+    let errors = admission::review(old, &mut new);
     if errors.is_empty() {
         Verdict::Allow
     } else {
