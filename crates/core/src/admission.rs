@@ -60,10 +60,12 @@ pub(crate) fn defaulted(job: &TrainingJob) -> Cow<'_, TrainingJob> {
     Cow::Owned(copy)
 }
 
-/// All that is wrong with writing a job, and with changing it where `old` is what is stored. Whoever lets jobs in asks this, so
-/// that the same ones are let in everywhere; both need no defaults yet, and `new` gets them.
+/// All that is wrong with writing a job, and with changing it where `old` is what is stored. Whoever
+/// lets jobs in asks this, so that the same ones are let in everywhere; neither needs its defaults
+/// yet, and `new` gets them.
 ///
-/// A stored one on its way out is let go whatever is wrong with it; else its finalizers could not be removed.
+/// A stored one on its way out is let go whatever is wrong with it; else its finalizers could not be
+/// removed.
 pub fn review(old: Option<TrainingJob>, new: &mut TrainingJob) -> Vec<FieldError> {
     default(new);
     let old = old.map(|mut old| {

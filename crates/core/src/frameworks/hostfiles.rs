@@ -181,8 +181,19 @@ pub(super) fn clash(path: &str, others: &[HostFile]) -> Option<String> {
     })
 }
 
-/// Whether a path is a directory or something in it.
+/// Whether a path is a directory or something in it, in images of either kind: those in which
+/// `/var/run` is a link to `/run`, as in most, and those in which it is not.
 pub(super) fn is_within(path: &str, directory: &str) -> bool {
-    path.strip_prefix(directory)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    is_below(path, directory) || is_below(behind_link(path), behind_link(directory))
+}
+
+fn is_below(path: &str, directory: &str) -> bool {
+    let rest = path.strip_prefix(directory);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Where a path leads if `/var/run` is a link to `/run`.
+fn behind_link(path: &str) -> &str {
+    let target = path.strip_prefix("/var");
+    target.filter(|target| is_below(target, "/run")).unwrap_or(path)
 }

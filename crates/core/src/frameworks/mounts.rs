@@ -57,33 +57,32 @@ impl Place {
 
     /// What is wrong with a volume of the user's at a path.
     fn problem(&self, path: &str) -> Option<String> {
-        let hides = self.path != path && is_within(&self.path, path);
-        if !hides && !is_within(path, &self.path) {
+        let in_place = is_within(path, &self.path);
+        if !in_place && !is_within(&self.path, path) {
             return None;
         }
-        let (what, advice) = self.describe();
-        Some(match &self.content {
-            // It says where the file is, which is more than the directory.
-            Content::HostFile { .. } => format!("{what}: {advice}"),
-            _ if hides => format!("the volume would hide {}, which {what}: {advice}", self.path),
-            _ => format!("{} {what}: {advice}", self.path),
-        })
-    }
-
-    fn describe(&self) -> (String, &'static str) {
-        let elsewhere = "mount the volume somewhere else";
-        match &self.content {
-            Content::Mpi => ("is where the operator puts what MPI needs".to_owned(), elsewhere),
-            Content::Program => ("is put there by the operator".to_owned(), elsewhere),
+        let (what, or) = match &self.content {
+            Content::Mpi => ("is where the operator puts what MPI needs", ""),
+            Content::Program => ("is put there by the operator", ""),
             Content::Progress => (
-                "is where programs report their progress".to_owned(),
-                "mount the volume somewhere else, or leave spec.progress out",
+                "is where programs report their progress",
+                ", or leave spec.progress out",
             ),
-            Content::HostFile { file, field } => (
-                format!("the host file {file} ({field}) would be in the same place"),
-                "mount the volume somewhere else, or give the file another path",
-            ),
-        }
+            Content::HostFile { .. } => ("would be in the same place", ", or give the file another path"),
+        };
+        let subject = match &self.content {
+            // It says where the file is, which is more than the directory.
+            Content::HostFile { file, field } => format!("the host file {file} ({field})"),
+            _ if in_place => self.path.clone(),
+            _ => format!("{}, which {what},", self.path),
+        };
+        // Runtimes mount from the root downwards, so that ours would be seen: but no rule says so,
+        // and ours needs a directory in the volume, which can't be made in one that is read-only.
+        let around = "would be inside of the volume, which may hide it or have no place for it";
+        let problem = if in_place { what } else { around };
+        Some(format!(
+            "{subject} {problem}: mount the volume somewhere else{or}"
+        ))
     }
 }
 

@@ -390,11 +390,14 @@ fn how_many_workers_are_reached_from_the_launcher_may_be_said(
     );
 }
 
+const AROUND_PDSH: &str = "/usr/local/bin/pdsh, which is put there by the operator, would be inside of the volume, which may hide it \
+                           or have no place for it";
+
 #[rstest]
-#[case::the_programs("/usr/local/bin", "the volume would hide /usr/local/bin/pdsh, which")]
-#[case::around_them("/usr/local/", "the volume would hide /usr/local/bin/pdsh, which")]
-#[case::one_of_them("/usr/local/bin/ssh", "/usr/local/bin/ssh")]
-#[case::the_host_file("/job", "/job")]
+#[case::the_programs("/usr/local/bin", AROUND_PDSH)]
+#[case::around_them("/usr/local/", AROUND_PDSH)]
+#[case::one_of_them("/usr/local/bin/ssh", "/usr/local/bin/ssh is put there by the operator")]
+#[case::the_host_file("/job", "/job is put there by the operator")]
 fn volumes_keep_out_of_the_way(#[case] path: &str, #[case] taken: &str) {
     let with_volume = |role| {
         let text = format!("{{name: main, image: i, volumeMounts: [{{name: data, mountPath: {path}}}]}}");
@@ -404,7 +407,7 @@ fn volumes_keep_out_of_the_way(#[case] path: &str, #[case] taken: &str) {
         errors(&job)
     };
     let at = "spec.roles[0].template.spec.containers[0].volumeMounts[0].mountPath";
-    let said = format!("{at}: {taken} is put there by the operator: mount the volume somewhere else");
+    let said = format!("{at}: {taken}: mount the volume somewhere else");
     assert_eq!(with_volume(LAUNCHER), [said]);
     assert_eq!(with_volume(WORKER), [""; 0], "there is nothing in workers");
 }

@@ -27,11 +27,18 @@ use super::*;
     1,
     "/var/run/trainyard-identity is where the operator puts what MPI needs: mount the volume somewhere else"
 )]
+#[case::the_identity_where_the_link_leads(
+    "/run/trainyard-identity/x",
+    "worker",
+    1,
+    "/var/run/trainyard-identity is where the operator puts what MPI needs: mount the volume somewhere else"
+)]
 #[case::around_a_host_file(
     "/job",
     "launcher",
     0,
-    "the host file /job/lists/hosts (spec.framework.mpi.hostFiles[0]) would be in the same place: mount the volume somewhere else, or give the file another path"
+    "the host file /job/lists/hosts (spec.framework.mpi.hostFiles[0]) would be inside of the volume, which may hide it or have \
+     no place for it: mount the volume somewhere else, or give the file another path"
 )]
 #[case::beside_a_host_file(
     "/job/lists/more",
@@ -83,6 +90,17 @@ fn with_volume(job: TrainingJob, role: &str, container: &str, path: &str) -> Tra
 #[case::no_agent("attach: Ssh", "worker", "/etc/mpi", "")]
 #[case::the_agent_of_a_launcher("attach: Ssh", "launcher", "/etc/mpi", "main beside before")]
 #[case::above_the_identity("", "worker", "/var/run", "main")]
+#[case::above_where_the_link_leads("", "worker", "/run", "main")]
+#[case::above_the_link("", "worker", "/var", "main")]
+#[case::the_identity_where_the_link_leads("", "worker", "/run/trainyard-identity", "main")]
+#[case::beside_the_identity("", "worker", "/run/trainyard-identity-of-mine", "")]
+#[case::no_such_link("", "worker", "/var/run2/trainyard-identity", "")]
+#[case::the_key_where_the_link_leads(
+    "attach: Ssh, sshAuthMountPath: /run/keys",
+    "worker",
+    "/var/run/keys/x",
+    "main"
+)]
 #[case::the_token("attach: Exec", "launcher", "/var/run", "main")]
 #[case::no_token("attach: Exec", "worker", "/var/run/trainyard-identity", "")]
 #[case::above_the_key("attach: Ssh", "worker", "/root", "main")]
@@ -116,31 +134,41 @@ fn volumes_hide_nothing(#[case] options: &str, #[case] role: &str, #[case] path:
     }
 }
 
+/// What is above ours is mounted before it by the runtimes that are known, and hides nothing there.
+/// But ours needs a place in it, which a volume that is read-only does not have; and no rule says in
+/// which order a runtime mounts.
 #[test]
-fn what_would_be_hidden_is_named() {
+fn what_would_be_inside_of_a_volume_is_named() {
     let job = with_volume(mpi("", 1), "launcher", "main", "/etc/");
     assert_eq!(
         errors(&job),
         [
-            "spec.roles[0].template.spec.containers[0].volumeMounts[0].mountPath: the volume would hide /etc/mpi, which is where \
-             the operator puts what MPI needs: mount the volume somewhere else"
+            "spec.roles[0].template.spec.containers[0].volumeMounts[0].mountPath: /etc/mpi, which is where the operator puts \
+             what MPI needs, would be inside of the volume, which may hide it or have no place for it: mount the volume somewhere \
+             else"
         ]
     );
 }
 
+const IN_PLACE: &str = " is where programs report their progress";
+const AROUND: &str = ", which is where programs report their progress, would be inside of the volume, which may hide it or have no \
+                      place for it";
+
 /// Main containers find the file for their progress in a volume.
 #[rstest]
-#[case("/var/run/trainyard-progress", "/var/run/trainyard-progress")]
-#[case("/var/run/trainyard-progress/mine", "/var/run/trainyard-progress")]
-#[case("/var", "the volume would hide /var/run/trainyard-progress, which")]
+#[case("/var/run/trainyard-progress", IN_PLACE)]
+#[case("/var/run/trainyard-progress/mine", IN_PLACE)]
+#[case("/run/trainyard-progress/mine", IN_PLACE)]
+#[case("/var", AROUND)]
+#[case("/run", AROUND)]
 fn volumes_keep_clear_of_the_progress(#[case] path: &str, #[case] taken: &str) {
     let custom = crate::jobs::custom(&[("worker", 1)]);
     let job = with_volume(custom, "worker", "main", path);
     assert_eq!(errors(&job), [""; 0], "it reports nothing");
     let reports = |job: TrainingJob| job.spec(|spec| spec.progress = Some(ProgressPolicy::Report));
     let said = format!(
-        "spec.roles[0].template.spec.containers[0].volumeMounts[0].mountPath: {taken} is where programs report their progress: \
-         mount the volume somewhere else, or leave spec.progress out"
+        "spec.roles[0].template.spec.containers[0].volumeMounts[0].mountPath: /var/run/trainyard-progress{taken}: mount the \
+         volume somewhere else, or leave spec.progress out"
     );
     assert_eq!(errors(&reports(job)), [said]);
     for other in ["beside", "before"] {
@@ -158,9 +186,14 @@ fn volumes_keep_clear_of_the_progress(#[case] path: &str, #[case] taken: &str) {
     "hostFiles[0].path"
 )]
 #[case(
+    "hostFiles: [{path: /run/trainyard-progress/hosts, format: MPICH}]",
+    "hostFiles[0].path"
+)]
+#[case(
     "attach: Ssh, sshAuthMountPath: /var/run/trainyard-progress",
     "sshAuthMountPath"
 )]
+#[case("attach: Ssh, sshAuthMountPath: /run/trainyard-progress", "sshAuthMountPath")]
 fn nothing_else_of_ours_is_where_the_progress_is(#[case] options: &str, #[case] field: &str) {
     let job = mpi(options, 1);
     assert_eq!(errors(&job), [""; 0], "it reports nothing");
