@@ -188,7 +188,12 @@ fn dns(at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldError>) {
 
 /// The rules for numbers that the API server takes in no pod, or only from itself.
 fn priority_and_deadline(at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldError>) {
-    if let Some(priority) = pod.priority {
+    let has_class = pod
+        .priority_class_name
+        .as_ref()
+        .is_some_and(|class| !class.is_empty());
+    // What a pod without a class is given, unless the cluster has one for all, may be said as well.
+    if let Some(priority) = pod.priority.filter(|priority| has_class || *priority != 0) {
         errors.push(at.field("priority").error(format!(
             "the integer value of priority ({priority}) must not be provided in pod spec, because the API server computes it: \
              remove it and name a PriorityClass in priorityClassName"

@@ -193,6 +193,11 @@ use super::{errors, job, pod, role, spec};
     "containers: [{name: t, image: i}], activeDeadlineSeconds: 2147483648",
     "activeDeadlineSeconds: 2147483648 must be between 1 and 2147483647, inclusive: give another number, or leave it out"
 )]
+#[case::another_priority_than_pods_have_without_a_class(
+    "containers: [{name: t, image: i}], priority: 1",
+    "priority: the integer value of priority (1) must not be provided in pod spec, because the API server computes it: remove \
+     it and name a PriorityClass in priorityClassName"
+)]
 #[case::a_priority_by_hand(
     "containers: [{name: t, image: i}], priority: 0, priorityClassName: high",
     "priority: the integer value of priority (0) must not be provided in pod spec, because the API server computes it: remove \
@@ -203,6 +208,16 @@ fn rules_of_the_template(#[case] text: &str, #[case] said: &str) {
         errors(&pod(text)),
         [format!("spec.roles[0].template.spec.{said}")]
     );
+}
+
+/// Pods have it that name no class, in a cluster that has none for all, and it is in what
+/// `kubectl get -o yaml` shows of them.
+#[rstest]
+#[case("priority: 0")]
+#[case("priority: 0, priorityClassName: ''")]
+fn the_priority_that_pods_have_without_a_class_can_be_written_down(#[case] text: &str) {
+    let job = pod(&format!("containers: [{{name: t, image: i}}], {text}"));
+    assert_eq!(errors(&job), [""; 0]);
 }
 
 #[rstest]
