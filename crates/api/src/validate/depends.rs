@@ -27,7 +27,8 @@ pub(super) fn check(roles: &[RoleSpec], errors: &mut Vec<FieldError>) {
                 );
                 continue;
             }
-            let Some(awaited) = roles.iter().find(|other| other.name == name) else {
+            let mut others = roles.iter().enumerate();
+            let Some((position, awaited)) = others.find(|(_, other)| other.name == name) else {
                 errors.push(at.field("role").error(format!(
                     "there is no role {name:?} in spec.roles: name one that is there"
                 )));
@@ -35,8 +36,8 @@ pub(super) fn check(roles: &[RoleSpec], errors: &mut Vec<FieldError>) {
             };
             if dependency.state == DependencyState::Succeeded && never_succeeds(awaited) {
                 errors.push(at.field("state").error(format!(
-                    "the role {name:?} restarts always and never succeeds: wait for Running or Ready, or give it another \
-                     restartPolicy"
+                    "the role {name:?} has restartPolicy Always, given or by default, and never succeeds: wait for Running \
+                     or Ready, or give another spec.roles[{position}].restartPolicy"
                 )));
             }
         }

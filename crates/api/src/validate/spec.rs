@@ -156,11 +156,12 @@ fn completion(completion: &Completion, roles: &[RoleSpec], errors: &mut Vec<Fiel
                 ));
             }
             for (j, name) in set.all_of.iter().enumerate() {
-                let problem = match roles.iter().find(|role| role.name == *name) {
+                let mut found = roles.iter().enumerate();
+                let problem = match found.find(|(_, role)| role.name == *name) {
                     None => format!("there is no role {name:?} in spec.roles: name one that is there"),
-                    Some(role) if field == SUCCEEDED_WHEN && never_succeeds(role) => format!(
-                        "the role {name:?} restarts always and never succeeds, nor would the job by this rule: leave it out, or \
-                         give it another restartPolicy"
+                    Some((at, role)) if field == SUCCEEDED_WHEN && never_succeeds(role) => format!(
+                        "the role {name:?} has restartPolicy Always, given or by default, and never succeeds, nor would the \
+                         job by this rule: leave it out, or give another spec.roles[{at}].restartPolicy"
                     ),
                     Some(_) => continue,
                 };

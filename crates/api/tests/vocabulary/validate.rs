@@ -159,8 +159,8 @@ fn the_size_of_a_role(#[case] replicas: &str, #[case] said: &str) {
 #[case::a_rule_for_a_role_that_never_succeeds(
     &format!("roles: [{{name: a, {T}}}, {{name: b, restartPolicy: Always, {T}}}], \
               completion: {{succeededWhen: [{{allOf: [a]}}, {{allOf: [a, b]}}]}}"),
-    "spec.completion.succeededWhen[1].allOf[1]: the role \"b\" restarts always and never succeeds, nor would the job by this \
-     rule: leave it out, or give it another restartPolicy"
+    "spec.completion.succeededWhen[1].allOf[1]: the role \"b\" has restartPolicy Always, given or by default, and never \
+     succeeds, nor would the job by this rule: leave it out, or give another spec.roles[1].restartPolicy"
 )]
 #[case::an_empty_set(
     &format!("roles: [{{name: a, {T}}}], completion: {{failedWhen: [{{allOf: []}}]}}"),

@@ -1,7 +1,7 @@
 //! Which jobs a framework accepts, and what it says of the others.
 
 use rstest::rstest;
-use trainyard_api::TrainingJob;
+use trainyard_api::{Completion, RestartPolicy, RoleSet, TrainingJob};
 use trainyard_core::{admission, frameworks};
 
 use crate::jobs::yaml;
@@ -141,4 +141,43 @@ fn every_framework_has_its_own_name() {
         .map(|framework| framework.name())
         .collect();
     assert_eq!(names, ["pytorch", "mpi", "horovod", "deepspeed", "custom"]);
+}
+
+/// What frameworks say where users say nothing is no reason to refuse a job. Where it makes one
+/// impossible that the user asks for, the words name the field to set, and setting it is enough.
+#[test]
+fn what_frameworks_say_by_themselves_can_be_mended() {
+    for framework in frameworks::FRAMEWORKS {
+        let any = [("chief", 1), ("worker", 2)];
+        let roles: Vec<(&str, i32)> = match framework.roles() {
+            Some(rules) => rules
+                .iter()
+                .map(|rule| (rule.name, rule.max.unwrap_or(2)))
+                .collect(),
+            None => any.to_vec(),
+        };
+        let mut job = crate::jobs::job(framework.name(), &roles);
+        for role in &mut job.spec.roles {
+            let pod = role.template.spec.as_mut().unwrap();
+            pod.containers[0].command = Some(vec!["train".to_owned()]);
+        }
+        let said = |job: &TrainingJob| admission::review(None, &mut job.clone());
+        assert_eq!(said(&job), [], "{}", framework.name());
+
+        let all = roles.iter().map(|(name, _)| (*name).to_owned()).collect();
+        job.spec.completion = Some(Completion {
+            succeeded_when: vec![RoleSet { all_of: all }],
+            ..Completion::default()
+        });
+        for error in said(&job) {
+            let role = (0..roles.len()).find(|i| {
+                let field = format!("give another spec.roles[{i}].restartPolicy");
+                error.path == format!("spec.completion.succeededWhen[0].allOf[{i}]")
+                    && error.message.ends_with(&field)
+            });
+            let role = role.unwrap_or_else(|| panic!("{error}"));
+            job.spec.roles[role].restart_policy = Some(RestartPolicy::OnFailure);
+        }
+        assert_eq!(said(&job), [], "{}", framework.name());
+    }
 }

@@ -295,8 +295,10 @@ fn a_job_does_not_succeed_when_its_workers_do(#[case] job: TrainingJob) {
     assert_eq!(
         by(&[&["launcher"], &["worker"]]),
         [
-            "spec.completion.succeededWhen[1].allOf[0]: the role \"worker\" restarts always and never succeeds, nor would the job \
-             by this rule: leave it out, or give it another restartPolicy"
+            "spec.completion.succeededWhen[1].allOf[0]: the role \"worker\" has restartPolicy Always, given or by default, and never \
+             succeeds, nor would the job by this rule: leave it out, or give another spec.roles[1].restartPolicy",
+            "spec.completion.succeededWhen[1].allOf[0]: workers without a command of their own serve until the launcher ends, and \
+             never succeed: name the launcher instead, or give them a command"
         ]
     );
 }

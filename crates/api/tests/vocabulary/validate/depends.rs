@@ -66,8 +66,8 @@ fn who_may_not(#[case] waits: &[(&str, &str, DependencyState)], #[case] said: &s
 fn what_never_succeeds_is_not_waited_for() {
     let mut job = waiting(&[("a", "b", Succeeded), ("c", "b", Ready)]);
     job.spec.roles[1].restart_policy = Some(RestartPolicy::Always);
-    let said = "spec.roles[0].dependsOn[0].state: the role \"b\" restarts always and never succeeds: wait for Running or \
-                Ready, or give it another restartPolicy";
+    let said = "spec.roles[0].dependsOn[0].state: the role \"b\" has restartPolicy Always, given or by default, and never \
+                succeeds: wait for Running or Ready, or give another spec.roles[1].restartPolicy";
     assert_eq!(errors(&job), [said]);
 }
 

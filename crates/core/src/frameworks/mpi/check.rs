@@ -111,8 +111,9 @@ fn check_ssh(job: &TrainingJob, options: &MpiOptions) -> Vec<FieldError> {
         .collect()
 }
 
-/// What is wrong with rules by which the job succeeds when its workers do. That those restart always, as they do unless the user
-/// says otherwise, is refused by the rules of every job.
+/// What is wrong with rules by which the job succeeds when its workers do. That those restart always, as
+/// they do unless the user says otherwise, is refused by the rules of every job, but to say otherwise
+/// alone would not help.
 fn check_completion(job: &TrainingJob) -> Vec<FieldError> {
     let worker = job.spec.roles.iter().find(|role| role.name == WORKER);
     let serves = |worker: &RoleSpec| {
@@ -120,8 +121,7 @@ fn check_completion(job: &TrainingJob) -> Vec<FieldError> {
         let main = main_of(worker);
         main.is_some_and(|main| is_empty(&main.command) && is_empty(&main.args))
     };
-    let always = |worker: &RoleSpec| worker.restart_policy == Some(RestartPolicy::Always);
-    if !worker.is_some_and(|worker| serves(worker) && !always(worker)) {
+    if !worker.is_some_and(serves) {
         return Vec::new();
     }
     let sets = job.spec.completion.iter().flat_map(|rules| &rules.succeeded_when);

@@ -317,23 +317,20 @@ fn args_alone_can_not_be_wrapped() {
 fn a_job_does_not_succeed_when_its_workers_do() {
     let job = mpi("", 1).succeeded_when(&[&["launcher", "worker"]]);
     let at = "spec.completion.succeededWhen[0].allOf[1]";
-    assert_eq!(
-        errors(&job),
-        [format!(
-            "{at}: the role \"worker\" restarts always and never succeeds, nor would the job by this rule: leave it out, or give it \
-             another restartPolicy"
-        )]
+    let always = format!(
+        "{at}: the role \"worker\" has restartPolicy Always, given or by default, and never succeeds, nor would the job by this \
+         rule: leave it out, or give another spec.roles[1].restartPolicy"
     );
+    let serves = format!(
+        "{at}: workers without a command of their own serve until the launcher ends, and never succeed: name the launcher \
+         instead, or give them a command"
+    );
+    // Who does what the first says is not refused again for what the second does.
+    assert_eq!(errors(&job), [&*always, &*serves]);
     let job = job.role("worker", |role| {
         role.restart_policy = Some(RestartPolicy::OnFailure);
     });
-    assert_eq!(
-        errors(&job),
-        [format!(
-            "{at}: workers without a command of their own serve until the launcher ends, and never succeed: name the launcher \
-             instead, or give them a command"
-        )]
-    );
+    assert_eq!(errors(&job), [serves]);
     let job = with_main(job, "worker", |main| main.command = Some(words(&["/compute"])));
     assert_eq!(errors(&job), [""; 0]);
 }
@@ -383,8 +380,8 @@ fn a_launcher_that_would_wait_for_workers_to_succeed_is_refused() {
     assert_eq!(
         errors(&job),
         [
-            "spec.roles[0].dependsOn[0].state: the role \"worker\" restarts always and never succeeds: wait for Running or Ready, \
-             or give it another restartPolicy"
+            "spec.roles[0].dependsOn[0].state: the role \"worker\" has restartPolicy Always, given or by default, and \
+             never succeeds: wait for Running or Ready, or give another spec.roles[1].restartPolicy"
         ]
     );
     let job = job.role("worker", |role| {
