@@ -59,8 +59,9 @@ pub(super) fn check(
 /// By this Kueue knows the pods that it admits together.
 const KUEUE_GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 
-/// The rule for groups of pods that Kueue admits together. It holds a pod that has ended by a finalizer until it sees
-/// another in its place, and a pod of ours that is replaced has its name until it is gone.
+/// The rule for groups of pods that Kueue admits together. It holds a pod that failed or was deleted by
+/// a finalizer until it sees another in its place or all have succeeded, and a pod of ours that is
+/// replaced has its name until it is gone. One that is not replaced, as with `Never`, is held as well.
 fn grouped(at: &At<'_>, metadata: &ObjectMeta, errors: &mut Vec<FieldError>) {
     let lists = [
         ("labels", &metadata.labels),
@@ -69,9 +70,10 @@ fn grouped(at: &At<'_>, metadata: &ObjectMeta, errors: &mut Vec<FieldError>) {
     for (list, given) in lists {
         if given.iter().flatten().any(|(key, _)| key == KUEUE_GROUP) {
             errors.push(at.field(list).key(KUEUE_GROUP).error(
-                "Kueue lets a pod of a group go only when it sees another in its place, and the operator makes the other, which \
-                 has the same name, only when the first is gone, so that both would wait for ever: remove it; with the label \
-                 kueue.x-k8s.io/queue-name alone Kueue admits each pod by itself",
+                "Kueue lets a pod of a group that failed or was deleted go only when it sees another in its place, which the \
+                 operator makes, under the same name, only when the first is gone, and not at all when the job fails or is \
+                 suspended, so that the pod would stay for ever: remove it; with the label kueue.x-k8s.io/queue-name alone \
+                 Kueue admits each pod by itself",
             ));
         }
     }

@@ -319,11 +319,15 @@ fn groups_of_kueue_are_refused(#[case] list: &str) {
         "template: {{metadata: {{{list}: {{{key}: x}}}}, spec: {{containers: [{{name: t, image: i}}]}}}}"
     );
     let said = format!(
-        "spec.roles[0].template.metadata.{list}[{key}]: Kueue lets a pod of a group go only when it sees another in its place, \
-         and the operator makes the other, which has the same name, only when the first is gone, so that both would wait for \
-         ever: remove it; with the label kueue.x-k8s.io/queue-name alone Kueue admits each pod by itself"
+        "spec.roles[0].template.metadata.{list}[{key}]: Kueue lets a pod of a group that failed or was deleted go only when it \
+         sees another in its place, which the operator makes, under the same name, only when the first is gone, and not at all \
+         when the job fails or is suspended, so that the pod would stay for ever: remove it; with the label \
+         kueue.x-k8s.io/queue-name alone Kueue admits each pod by itself"
     );
-    assert_eq!(errors(&role(&format!("name: worker, {template}"))), [said]);
+    for policy in ["Never", "OnFailure"] {
+        let job = role(&format!("name: worker, restartPolicy: {policy}, {template}"));
+        assert_eq!(errors(&job), [&*said]);
+    }
 }
 
 #[rstest]
