@@ -181,5 +181,4 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, AnswerError> {
 }
 
 #[cfg(test)]
-#[path = "response_tests.rs"]
 mod tests;

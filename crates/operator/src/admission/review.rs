@@ -315,3 +315,6 @@ fn refusal(request: &Request, errors: Vec<FieldError>) -> Status<'_> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,412 +1,281 @@
-use k8s_openapi::ByteString;
-use rstest::rstest;
+//! The webhooks over real TLS on loopback.
+
+use std::net::SocketAddr;
+
+use http::Request;
+use http_body_util::Full;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use jiff::Timestamp;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
-use trainyard_core::foreign::ForeignKind;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::*;
-use crate::foreign::tests::TOY;
+use crate::certs::{CertConfig, SecretData, carry_out, desired};
+use crate::http::bind;
 
-fn job(spec: &Value) -> Value {
-    json!({
-        "apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob",
-        "metadata": {"name": "mnist", "namespace": "a"}, "spec": spec
-    })
+struct Server {
+    address: SocketAddr,
+    serving: Arc<ServingCert>,
+    metrics: Arc<Metrics>,
+    visitors: Visitors,
+    shutdown: CancellationToken,
+    task: JoinHandle<Result<(), rustls::Error>>,
 }
 
-fn spec() -> Value {
-    json!({
-        "framework": {"name": "pytorch"},
-        "roles": [{"name": "worker", "template": {"spec": {"containers": [{"name": "train", "image": "i"}]}}}]
-    })
+async fn start() -> Server {
+    let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let metrics = Arc::new(Metrics::new());
+    let serving = Arc::new(ServingCert::with_metrics(metrics.clone()));
+    let (visitors, shutdown) = (Visitors::default(), CancellationToken::new());
+    let task = tokio::spawn(serve(
+        listener,
+        serving.clone(),
+        metrics.clone(),
+        Reviewer::default(),
+        visitors.clone(),
+        shutdown.clone(),
+    ));
+    Server {
+        address,
+        serving,
+        metrics,
+        visitors,
+        shutdown,
+        task,
+    }
 }
 
-fn request(operation: &str, object: &Value, old: &Value) -> Value {
+fn certificates() -> SecretData {
+    let (now, names) = (
+        Timestamp::now(),
+        CertConfig::new("system", &["hooks"], true).names,
+    );
+    carry_out(&desired(None, now, &names), None, now, &names)
+        .unwrap()
+        .unwrap()
+}
+
+/// Connects as an API server does that trusts these authorities.
+async fn connect(
+    address: SocketAddr,
+    trusted: &SecretData,
+    protocol: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    for root in CertificateDer::pem_slice_iter(trusted.ca_crt.as_bytes()) {
+        roots.add(root.unwrap()).unwrap();
+    }
+    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let stream = TcpStream::connect(address).await?;
+    let name = ServerName::try_from("hooks.system.svc").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
+}
+
+fn asking(replicas: u32) -> Value {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
-            "uid": "u-1", "operation": operation, "name": "mnist", "namespace": "a",
+            "uid": format!("u-{replicas}"), "operation": "CREATE", "name": "mnist",
             "kind": {"group": "trainyard.dev", "version": "v1alpha1", "kind": "TrainingJob"},
-            "resource": {"group": "trainyard.dev", "version": "v1alpha1", "resource": "trainingjobs"},
-            "userInfo": {}, "object": object, "oldObject": old, "options": null
+            "object": {"metadata": {"name": "mnist"}, "spec": {
+                "framework": {"name": "pytorch"},
+                "roles": [{"name": "worker", "replicas": replicas, "template": {"spec": {"containers": [{"name": "t", "image": "i"}]}}}]
+            }}
         }
     })
 }
 
-fn ask(hook: Hook, request: &Value) -> Value {
-    let answer: Value = serde_json::from_slice(
-        &Reviewer::default()
-            .review(hook, request.to_string().as_bytes())
-            .unwrap()
-            .1,
-    )
-    .unwrap();
-    assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
-    assert_eq!(answer["kind"], "AdmissionReview");
-    assert_eq!(answer["response"]["uid"], "u-1");
-    answer["response"].clone()
-}
-
-/// The object after the webhook, and the paths that were touched.
-fn mutated(object: &Value) -> (Value, Vec<String>) {
-    let answer = ask(Hook::Mutate, &request("CREATE", object, &Value::Null));
-    assert_eq!(answer["allowed"], true, "{answer}");
-    let Some(patch) = answer.get("patch") else {
-        return (object.clone(), Vec::new());
-    };
-    assert_eq!(answer["patchType"], "JSONPatch");
-    let bytes: ByteString = serde_json::from_value(patch.clone()).unwrap();
-    let patch: json_patch::Patch = serde_json::from_slice(&bytes.0).unwrap();
-    let mut result = object.clone();
-    json_patch::patch(&mut result, &patch).expect("the patch applies to what was sent");
-    (
-        result,
-        patch
-            .iter()
-            .map(|operation| operation.path().to_string())
-            .collect(),
-    )
-}
-
-/// Whether all that is in `small` is in `large`, at the same place; nulls count as absent.
-fn contains(large: &Value, small: &Value) -> bool {
-    match (large, small) {
-        (_, Value::Null) => true,
-        (Value::Object(large), Value::Object(small)) => small
-            .iter()
-            .all(|(key, value)| contains(large.get(key).unwrap_or(&Value::Null), value)),
-        (Value::Array(large), Value::Array(small)) => {
-            large.len() == small.len()
-                && large
-                    .iter()
-                    .zip(small)
-                    .all(|(large, small)| contains(large, small))
-        }
-        _ => large == small,
-    }
-}
-
-#[rstest]
-#[case::bare(spec())]
-#[case::nulls({
-    let mut spec = spec();
-    spec["runPolicy"] = Value::Null;
-    spec["roles"][0]["replicas"] = Value::Null;
-    spec["roles"][0]["placement"] = Value::Null;
-    spec
-})]
-#[case::empty_objects({
-    let mut spec = spec();
-    spec["runPolicy"] = json!({});
-    spec["roles"][0]["template"]["metadata"] = json!({});
-    spec
-})]
-#[case::half_written({
-    let mut spec = spec();
-    spec["runPolicy"] = json!({"backoffLimit": 0});
-    spec["roles"][0]["replicas"] = json!(7);
-    spec["roles"][0]["placement"] = json!({"spread": "Preferred"});
-    spec
-})]
-#[case::unknown_fields({
-    let mut spec = spec();
-    spec["future"] = json!({"x": [1, 2, {"y": null}]});
-    spec["runPolicy"] = json!({"future": true});
-    spec["roles"][0]["future/~name"] = json!("kept");
-    spec["roles"][0]["template"]["spec"]["future"] = json!(1);
-    spec["roles"][0]["template"]["spec"]["containers"][0]["future"] = json!([]);
-    spec
-})]
-#[case::completion_with_one_list({
-    let mut spec = spec();
-    spec["completion"] = json!({"succeededWhen": [{"allOf": ["worker"]}]});
-    spec
-})]
-#[case::odd_but_equal_forms({
-    let mut spec = spec();
-    // A quantity and a port are written differently by a type than by a person.
-    let container = &mut spec["roles"][0]["template"]["spec"]["containers"][0];
-    container["resources"] = json!({"limits": {"cpu": "1000m", "memory": "1024Mi"}, "requests": {}});
-    container["ports"] = json!([]);
-    container["env"] = json!([{"name": "A", "value": ""}]);
-    spec
-})]
-#[case::several_roles({
-    let mut spec = spec();
-    let mut second = spec["roles"][0].clone();
-    second["name"] = "master".into();
-    second["container"] = "train".into();
-    spec["roles"].as_array_mut().unwrap().push(second);
-    spec
-})]
-fn defaults_are_added_and_nothing_else_is_touched(#[case] spec: Value) {
-    let object = job(&spec);
-    let (result, paths) = mutated(&object);
-    assert!(
-        contains(&result, &object),
-        "something of\n{object}\nis missing in\n{result}"
+async fn post(stream: &mut TlsStream<TcpStream>, path: &str, body: &[u8]) -> (u16, String) {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+        body.len()
     );
-    for path in &paths {
-        let allowed = path == "/spec/runPolicy"
-            || path.starts_with("/spec/runPolicy/")
-            || (path.starts_with("/spec/roles/") && !path.contains("/template"));
-        assert!(allowed, "{path} was touched");
-    }
-    assert_eq!(result["spec"]["roles"][0]["container"], "train");
-    assert_eq!(result["spec"]["runPolicy"]["cleanPodPolicy"], "Running");
-    assert!(result["spec"]["roles"][0]["replicas"].is_number());
-
-    // What was filled in is what the types say: defaulting the result changes nothing more.
-    assert_eq!(mutated(&result).1, [""; 0], "defaults are idempotent");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // The server may answer and close before it has read all of a body that is too large.
+    let _ = stream.write_all(body).await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8(answer).unwrap();
+    let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
 }
 
-#[test]
-fn a_fill_survives_parents_that_are_missing() {
-    // The type writes `a` and `a.list` always; the user wrote neither.
-    let before = json!({"a": {"list": [{"x": 1}], "gone": 1}, "same": []});
-    let after = json!({"a": {"list": [{"x": 1, "y": 2}, {"x": 3}]}, "same": [], "new": {"z": 1}});
-    let mut raw = json!({"unknown": true, "a": null});
-    fill::fill(&mut raw, &before, &after);
-    assert_eq!(
-        raw,
-        json!({"unknown": true, "a": {"list": [{"x": 1, "y": 2}, {"x": 3}]}, "new": {"z": 1}})
-    );
-}
+#[tokio::test]
+async fn answers_over_tls_and_stops_when_told() {
+    let server = start().await;
+    let data = certificates();
+    // Without a certificate nobody gets in, and nothing breaks.
+    connect(server.address, &data, "http/1.1").await.unwrap_err();
+    server.serving.load(&data).unwrap();
 
-#[test]
-fn a_job_that_can_work_is_allowed() {
-    for old in [Value::Null, job(&spec())] {
-        let answer = ask(Hook::Validate, &request("CREATE", &job(&spec()), &old));
-        assert_eq!(answer, json!({"uid": "u-1", "allowed": true}));
-    }
-}
+    let asked = server.visitors.0.subscribe();
+    let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
+    assert!(!asked.has_changed().unwrap(), "nobody has asked yet");
+    let (code, body) = post(&mut stream, "/mutate", asking(2).to_string().as_bytes()).await;
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)));
+    assert!(answer["response"]["patch"].is_string(), "{answer}");
+    assert!(asked.has_changed().unwrap());
 
-#[test]
-fn every_error_is_told_with_its_field() {
-    let mut broken = spec();
-    broken["roles"][0]["replicas"] = json!(0);
-    broken["roles"][0]["name"] = json!("Not Good");
-    broken["managedBy"] = json!("nobody");
-    let answer = ask(Hook::Validate, &request("CREATE", &job(&broken), &Value::Null));
-    assert_eq!(answer["allowed"], false);
-    let status = &answer["status"];
-    assert_eq!(
-        (&status["code"], &status["reason"]),
-        (&json!(422), &json!("Invalid"))
-    );
-    let details = &status["details"];
-    assert_eq!(
-        (&details["kind"], &details["name"]),
-        (&json!("TrainingJob"), &json!("mnist"))
-    );
-    let causes = details["causes"].as_array().unwrap();
-    let fields: Vec<_> = causes
-        .iter()
-        .map(|cause| cause["field"].as_str().unwrap())
-        .collect();
-    for field in ["spec.roles[0].replicas", "spec.roles[0].name", "spec.managedBy"] {
-        assert!(fields.contains(&field), "{field} is not in {fields:?}");
-    }
-    let message = status["message"].as_str().unwrap();
-    assert_eq!(message.lines().count(), causes.len(), "one line each:\n{message}");
-    for cause in causes {
-        assert_eq!(cause["reason"], "FieldValueInvalid");
-        assert!(message.contains(cause["message"].as_str().unwrap()));
-    }
-}
+    let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
+    let (code, body) = post(&mut stream, "/validate", asking(0).to_string().as_bytes()).await;
+    assert_eq!(code, 200);
+    assert!(body.contains("spec.roles[0].replicas"), "{body}");
 
-#[test]
-fn changes_are_compared_with_defaults_written() {
-    let old = job(&spec());
-    let mut new = mutated(&old).0;
-    new["spec"]["runPolicy"]["backoffLimit"] = json!(6);
-    assert_eq!(
-        ask(Hook::Validate, &request("UPDATE", &new, &old))["allowed"],
-        true
-    );
-    new["spec"]["framework"] = json!({"name": "custom"});
-    let answer = ask(Hook::Validate, &request("UPDATE", &new, &old));
-    assert_eq!(answer["allowed"], false);
-    assert!(
-        answer["status"]["message"]
-            .as_str()
-            .unwrap()
-            .contains("spec.framework"),
-        "{answer}"
-    );
-}
-
-#[rstest]
-#[case::wrong_type(json!({"framework": {"name": "pytorch"}, "roles": [{"name": "w", "replicas": "two", "template": {}}]}),
-    "spec.roles[0].replicas", "two")]
-#[case::unknown_choice(json!({"framework": {"name": "pytorch"}, "roles": [], "runPolicy": {"cleanPodPolicy": "Some"}}),
-    "spec.runPolicy.cleanPodPolicy", "Some")]
-#[case::deep(json!({"framework": {"name": "pytorch"}, "roles": [{"name": "w", "template": {"spec": {"containers": 5}}}]}),
-    "spec.roles[0].template.spec.containers", "5")]
-#[case::missing_field(json!({"roles": []}), "spec", "framework")]
-#[case::not_an_object(json!(3), "spec", "3")]
-#[case::null(Value::Null, "spec", "null")]
-fn what_can_not_be_read_is_refused_with_its_path(
-    #[case] spec: Value,
-    #[case] field: &str,
-    #[case] hint: &str,
-) {
-    for hook in [Hook::Mutate, Hook::Validate] {
-        let answer = ask(hook, &request("CREATE", &job(&spec), &Value::Null));
-        assert_eq!(answer["allowed"], false);
-        let cause = &answer["status"]["details"]["causes"][0];
-        assert_eq!(cause["field"], field, "{cause}");
-        assert!(cause["message"].as_str().unwrap().contains(hint), "{cause}");
-    }
-}
-
-#[test]
-fn what_is_not_ours_to_judge_is_allowed_at_once() {
-    let rubbish = json!({"metadata": 7, "spec": "?"});
-    let mut deleting = rubbish.clone();
-    deleting["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []});
-    let mut status = request("UPDATE", &rubbish, &rubbish);
-    status["request"]["subResource"] = "status".into();
-    let mut scale = request("UPDATE", &rubbish, &rubbish);
-    scale["request"]["subResource"] = "scale".into();
-    let mut other = request("CREATE", &rubbish, &Value::Null);
-    other["request"]["kind"] = json!({"group": "", "version": "v1", "kind": "Pod"});
-    for request in [
-        request("DELETE", &Value::Null, &rubbish),
-        request("CONNECT", &rubbish, &Value::Null),
-        request("UPDATE", &deleting, &rubbish),
-        status,
-        scale,
-        other,
+    for (path, body, expected) in [
+        ("/mutate", b"rubbish".to_vec(), 400),
+        ("/other", Vec::new(), 404),
+        ("/validate", vec![b' '; MAX_BODY + 1], 413),
     ] {
-        for hook in [Hook::Mutate, Hook::Validate] {
-            assert_eq!(
-                ask(hook, &request),
-                json!({"uid": "u-1", "allowed": true}),
-                "{request}"
-            );
+        let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
+        assert_eq!(post(&mut stream, path, &body).await.0, expected, "{path}");
+    }
+    let text = server.metrics.render();
+    for (webhook, result) in [
+        ("mutate", "patched"),
+        ("validate", "denied"),
+        ("mutate", "unreadable"),
+        ("validate", "unreadable"),
+    ] {
+        let line =
+            format!("trainyard_admission_reviews_total{{webhook=\"{webhook}\",result=\"{result}\"}} 1\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
+    let end = text.lines().find_map(|line| {
+        line.strip_prefix("trainyard_certificate_expiry_timestamp_seconds{certificate=\"serving\"} ")
+    });
+    let end: i64 = end.unwrap().parse().unwrap();
+    let days = (end - Timestamp::now().as_second()) / 86400;
+    assert!((80..=90).contains(&days), "{days}");
+
+    server.shutdown.cancel();
+    server.task.await.unwrap().unwrap();
+    assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn bad_and_slow_handshakes_hold_up_nobody() {
+    let server = start().await;
+    let data = certificates();
+    server.serving.load(&data).unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..20 {
+        // One that says nothing, and one that speaks something else.
+        silent.push(TcpStream::connect(server.address).await.unwrap());
+        let mut rude = TcpStream::connect(server.address).await.unwrap();
+        rude.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        // And one that does not trust us.
+        connect(server.address, &certificates(), "h2").await.unwrap_err();
+    }
+    let mut stream = connect(server.address, &data, "http/1.1").await.unwrap();
+    let (code, _) = post(&mut stream, "/validate", asking(1).to_string().as_bytes()).await;
+    assert_eq!(code, 200);
+}
+
+#[tokio::test]
+async fn many_requests_share_one_connection() {
+    let server = start().await;
+    let data = certificates();
+    server.serving.load(&data).unwrap();
+    let stream = connect(server.address, &data, "h2").await.unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(b"h2".as_slice()));
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .unwrap();
+    tokio::spawn(connection);
+    let asks = (0..100).map(|replicas| {
+        let mut sender = sender.clone();
+        async move {
+            let body = Full::new(Bytes::from(asking(replicas).to_string()));
+            let request = Request::post("https://hooks.system.svc/validate")
+                .body(body)
+                .unwrap();
+            let answer = sender
+                .send_request(request)
+                .await
+                .unwrap()
+                .into_body()
+                .collect()
+                .await
+                .unwrap()
+                .to_bytes();
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            assert_eq!(answer["response"]["uid"], format!("u-{replicas}"));
+            assert_eq!(answer["response"]["allowed"], replicas != 0, "{answer}");
         }
+    });
+    futures::future::join_all(asks).await;
+}
+
+#[tokio::test]
+async fn a_new_certificate_is_served_from_the_next_handshake() {
+    let server = start().await;
+    let (old, new) = (certificates(), certificates());
+    server.serving.load(&old).unwrap();
+    let mut open = connect(server.address, &old, "http/1.1").await.unwrap();
+    server.serving.load(&new).unwrap();
+    connect(server.address, &old, "http/1.1").await.unwrap_err();
+    for stream in [
+        &mut connect(server.address, &new, "http/1.1").await.unwrap(),
+        &mut open,
+    ] {
+        assert_eq!(
+            post(stream, "/validate", asking(1).to_string().as_bytes())
+                .await
+                .0,
+            200
+        );
     }
 }
 
-#[test]
-fn an_old_job_that_newer_rules_refuse_can_still_be_labelled_suspended_and_mended() {
-    let allowed = |new: &Value, old: &Value| {
-        let answer = ask(Hook::Validate, &request("UPDATE", new, old));
-        answer["allowed"] == true
+/// How long it takes until visitors who come at these seconds have ceased, in seconds of virtual time.
+async fn ceased(visits: &[u64]) -> u64 {
+    let start = tokio::time::Instant::now();
+    let visitors = Visitors::default();
+    let come = async {
+        for second in visits {
+            tokio::time::sleep_until(start + Duration::from_secs(*second)).await;
+            visitors.0.send_replace(());
+        }
+        std::future::pending::<()>().await;
     };
-    let mut broken = spec();
-    broken["roles"][0]["replicas"] = json!(0);
-    let running = job(&broken);
-    let mut new = running.clone();
-    new["metadata"]["labels"] = json!({"a": "b"});
-    assert!(allowed(&new, &running));
-    new["spec"]["suspend"] = json!(true);
-    assert!(allowed(&new, &running), "what it holds can always be freed");
-    let suspended = new.clone();
-    new["spec"]["roles"][0]["replicas"] = json!(-1);
-    assert!(!allowed(&new, &running), "that is not all that was changed");
-    assert!(!allowed(&running, &suspended), "it can't run");
-
-    assert!(allowed(&job(&spec()), &job(&json!({"roles": 5}))));
-}
-
-#[test]
-fn a_name_that_is_still_to_be_generated_is_no_error() {
-    let mut object = job(&spec());
-    object["metadata"] = json!({"generateName": "mnist-"});
-    assert_eq!(
-        ask(Hook::Validate, &request("CREATE", &object, &Value::Null))["allowed"],
-        true
-    );
-    object["metadata"] = json!({"generateName": "x".repeat(60)});
-    assert_eq!(
-        ask(Hook::Validate, &request("CREATE", &object, &Value::Null))["allowed"],
-        false
-    );
-}
-
-#[rstest]
-#[case("")]
-#[case("{")]
-#[case("[]")]
-#[case(r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#)]
-#[case(r#"{"apiVersion":"admission.k8s.io/v1","request":{"uid":7}}"#)]
-fn what_is_no_review_is_an_error(#[case] body: &str) {
-    let deep = "[".repeat(100_000);
-    for body in [body, deep.as_str()] {
-        let error = Reviewer::default()
-            .review(Hook::Mutate, body.as_bytes())
-            .unwrap_err()
-            .to_string();
-        assert!(error.contains("AdmissionReview"), "{error}");
+    tokio::select! {
+        () = visitors.cease() => {}
+        () = come => {}
     }
+    (start.elapsed() + Duration::from_millis(500)).as_secs()
 }
 
-#[test]
-fn a_job_that_has_ended_is_not_changed_in_vain() {
-    let mut old = job(&spec());
-    // Only the phase is looked at, whatever else the status has become.
-    old["status"] = json!({"phase": "Succeeded", "conditions": "none"});
-    let mut new = old.clone();
-    new["spec"]["suspend"] = json!(true);
-    let answer = ask(Hook::Validate, &request("UPDATE", &new, &old));
-    assert_eq!(answer["allowed"], false);
-    let said = answer["status"]["message"].as_str().unwrap();
-    assert!(said.starts_with("spec.suspend: the job has ended"), "{said}");
-    old["status"]["phase"] = json!("Running");
-    assert_eq!(
-        ask(Hook::Validate, &request("UPDATE", &new, &old))["allowed"],
-        true
-    );
+#[tokio::test(start_paused = true)]
+async fn the_last_visitors_are_waited_for_but_not_for_ever() {
+    assert_eq!(ceased(&[]).await, 2);
+    assert_eq!(ceased(&[1]).await, 3);
+    assert_eq!(ceased(&[1, 4]).await, 3);
+    assert_eq!(ceased(&[1, 2, 3, 4, 5, 6]).await, 5);
 }
 
-/// The fingerprint of another spec than the job has.
-fn other_spec() -> Value {
-    json!([{"field": "spec.roles[worker]", "hash": "0123456789abcdef"}])
-}
-
-/// Pods that were made from another spec are still there as long as the phase is not Suspended.
-#[rstest]
-#[case::still_running(json!({"phase": "Running", "acceptedSpec": other_spec()}), false)]
-#[case::restarting(json!({"phase": "Restarting", "acceptedSpec": other_spec()}), false)]
-#[case::the_rest_can_not_be_read(json!({"phase": "Running", "acceptedSpec": other_spec(), "roles": 7}), false)]
-#[case::suspended(json!({"phase": "Suspended", "acceptedSpec": other_spec()}), true)]
-#[case::never_accepted(json!({"phase": "Pending"}), true)]
-#[case::an_unknown_phase(json!({"phase": "Dreaming", "acceptedSpec": other_spec()}), true)]
-#[case::fingerprints_that_can_not_be_read(json!({"phase": "Running", "acceptedSpec": "none"}), true)]
-#[case::no_status(Value::Null, true)]
-fn a_job_that_was_changed_while_suspended_is_resumed_when_it_is(
-    #[case] status: Value,
-    #[case] allowed: bool,
-) {
-    let mut old = job(&spec());
-    old["spec"]["suspend"] = json!(true);
-    old["status"] = status;
-    let mut new = old.clone();
-    new["spec"]["suspend"] = json!(false);
-    let answer = ask(Hook::Validate, &request("UPDATE", &new, &old));
-    assert_eq!(answer["allowed"], allowed, "{answer}");
-    if !allowed {
-        let said = answer["status"]["message"].as_str().unwrap();
-        assert!(said.starts_with("spec.suspend: the job was changed"), "{said}");
-    }
-}
-
-#[test]
-fn objects_of_other_operators_are_refused_with_their_own_fields_where_they_are_served() {
-    let review = |kinds: Vec<&'static dyn ForeignKind>, operation: &str, old: Value| {
-        let request = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
-            "uid": "r", "operation": operation, "kind": {"group": "toys.example", "version": "v1", "kind": "Toy"},
-            "object": {"metadata": {"name": "a"}, "spec": {"bad": true}}, "oldObject": old,
-        }});
-        let answer = Reviewer::new(kinds).review(Hook::Validate, request.to_string().as_bytes());
-        let answer: Value = serde_json::from_slice(&answer.unwrap().1).unwrap();
-        answer["response"].clone()
-    };
-    assert_eq!(review(Vec::new(), "CREATE", Value::Null)["allowed"], true);
-    let refused = review(vec![&TOY], "CREATE", Value::Null);
-    assert_eq!(refused["allowed"], false);
-    assert_eq!(refused["status"]["details"]["causes"][0]["field"], "spec.bad");
-    assert_eq!(review(vec![&TOY], "UPDATE", json!({"spec": {}}))["allowed"], true);
-    assert_eq!(review(vec![&TOY], "DELETE", Value::Null)["allowed"], true);
+#[tokio::test(start_paused = true)]
+async fn who_says_nothing_is_shown_out() {
+    let server = start().await;
+    server.serving.load(&certificates()).unwrap();
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    let before = tokio::time::Instant::now();
+    let ended = timeout(Duration::from_mins(1), silent.read(&mut [0; 1])).await;
+    assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
+    // Virtual time.
+    assert!(before.elapsed() <= crate::http::HANDSHAKE_TIMEOUT + Duration::from_millis(10));
 }

@@ -301,3 +301,6 @@ where
 fn watch_failed(kind: &str, name: &str, error: &watcher::Error) {
     tracing::warn!(kind, name, %error, "can't be watched; trying again");
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,3 +134,6 @@ pub fn released(lease: &Lease, identity: &str, now: Timestamp) -> Option<Lease> 
     spec.acquire_time = Some(MicroTime(now));
     Some(lease)
 }
+
+#[cfg(test)]
+mod tests;

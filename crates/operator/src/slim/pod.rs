@@ -406,5 +406,4 @@ fn last_words(message: &str) -> String {
 }
 
 #[cfg(test)]
-#[path = "pod_tests.rs"]
 mod tests;

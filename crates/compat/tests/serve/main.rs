@@ -8,13 +8,9 @@
     reason = "helpers of tests are tests, which clippy.toml lets unwrap"
 )]
 
-#[path = "serve/changes.rs"]
 mod changes;
-#[path = "serve/deadline.rs"]
 mod deadline;
-#[path = "serve/events.rs"]
 mod events;
-#[path = "serve/ssh.rs"]
 mod ssh;
 
 use changes::change;
@@ -28,9 +24,9 @@ use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, Fore
 use trainyard_core::job::Job;
 use trainyard_core::view::{Agent, Settings};
 
-const PI: &str = include_str!("manifests/kubeflow-pi.yaml");
-const BENCHMARKS: &str = include_str!("manifests/kubeflow-benchmarks.yaml");
-const HOROVOD: &str = include_str!("manifests/bdap-horovod.yaml");
+const PI: &str = include_str!("../manifests/kubeflow-pi.yaml");
+const BENCHMARKS: &str = include_str!("../manifests/kubeflow-benchmarks.yaml");
+const HOROVOD: &str = include_str!("../manifests/bdap-horovod.yaml");
 
 fn now() -> Timestamp {
     "2026-02-03T04:05:06Z".parse().unwrap()

@@ -39,7 +39,7 @@ const NOBODY: &str = "65532:65532";
 const PASSWD: &str = "root:x:0:0:root:/:/bin/sh\nnobody:x:65532:65532:nobody:/tmp:/bin/sh\n";
 const GROUP: &str = "root:x:0:\nnobody:x:65532:\n";
 
-const PAUSE_SOURCE: &str = include_str!("../../../../tools/cluster/pause.c");
+const PAUSE_SOURCE: &str = include_str!("../../../tools/cluster/pause.c");
 
 /// The archive of [`PAUSE`].
 pub fn pause() -> Result<PathBuf> {

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use tokio::task::yield_now;
 use tokio_util::sync::CancellationToken;
 
-use super::fake::{MUTATING, SECRETS, Server, VALIDATING};
 use super::*;
+use crate::certs::fake::{MUTATING, SECRETS, Server, VALIDATING};
 use crate::leader::Leadership;
 
 struct Replica {

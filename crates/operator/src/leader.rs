@@ -318,6 +318,4 @@ impl Elector {
 }
 
 #[cfg(test)]
-mod decide_tests;
-#[cfg(test)]
 mod tests;

@@ -10,13 +10,9 @@
     reason = "all of this is a test, which Clippy can not see without the usual harness"
 )]
 
-#[path = "node_runtime/groups.rs"]
 mod groups;
-#[path = "node_runtime/inside.rs"]
 mod inside;
-#[path = "node_runtime/limits.rs"]
 mod limits;
-#[path = "node_runtime/machine.rs"]
 mod machine;
 
 use std::os::unix::fs::PermissionsExt;

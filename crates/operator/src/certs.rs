@@ -87,6 +87,4 @@ impl fmt::Debug for SecretData {
 #[cfg(test)]
 mod fake;
 #[cfg(test)]
-mod manager_tests;
-#[cfg(test)]
 mod tests;

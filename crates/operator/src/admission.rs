@@ -129,6 +129,4 @@ async fn read(body: Body) -> Result<Bytes, (StatusCode, String)> {
 }
 
 #[cfg(test)]
-mod server_tests;
-#[cfg(test)]
 mod tests;

@@ -9,13 +9,9 @@
     reason = "all of this is a test, which Clippy can not see without the usual harness"
 )]
 
-#[path = "node_pods/asked.rs"]
 mod asked;
-#[path = "node_pods/cluster.rs"]
 mod cluster;
-#[path = "node_pods/kept_out.rs"]
 mod kept_out;
-#[path = "node_pods/pods.rs"]
 mod pods;
 
 use std::path::Path;
