@@ -4,61 +4,10 @@ use std::borrow::Cow;
 
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobSpec};
 
-use crate::{dialect, frameworks, status};
+use crate::immutable::forbidden_changes;
+use crate::{dialect, frameworks};
 
-/// Writes into the job what the user left out. Idempotent; nothing that the user wrote is changed.
-pub fn default(job: &mut TrainingJob) {
-    trainyard_api::default(&mut job.spec);
-    if let Some(framework) = frameworks::find(&job.spec.framework.name) {
-        let names: Vec<String> = job.spec.roles.iter().map(|role| role.name.clone()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        for role in &mut job.spec.roles {
-            role.restart_policy
-                .get_or_insert_with(|| framework.restart_policy(&role.name));
-            if role.depends_on.is_none() {
-                let said = framework.dependencies(&role.name, &names);
-                role.depends_on = (!said.is_empty()).then_some(said);
-            }
-            if role.depends_on.as_ref().is_some_and(|on| !on.is_empty()) {
-                role.create_policy.get_or_insert_default();
-            }
-        }
-    }
-}
-
-/// Whether all that [`default`] would write is there.
-pub fn is_defaulted(job: &TrainingJob) -> bool {
-    let spec = &job.spec;
-    if !trainyard_api::default::is_defaulted(spec) {
-        return false;
-    }
-    let Some(framework) = frameworks::find(&spec.framework.name) else {
-        return true;
-    };
-    let names: Vec<&str> = spec.roles.iter().map(|role| &*role.name).collect();
-    spec.roles.iter().all(|role| {
-        let waits = match &role.depends_on {
-            Some(given) => given.is_empty() || role.create_policy.is_some(),
-            None => framework.dependencies(&role.name, &names).is_empty(),
-        };
-        waits && role.restart_policy.is_some()
-    })
-}
-
-/// The job with its defaults, without its status where they had to be written.
-pub(crate) fn defaulted(job: &TrainingJob) -> Cow<'_, TrainingJob> {
-    // Jobs are parsed all the time, and templates are large: those that came through the webhooks are not copied.
-    if is_defaulted(job) {
-        return Cow::Borrowed(job);
-    }
-    let mut copy = TrainingJob {
-        metadata: job.metadata.clone(),
-        spec: job.spec.clone(),
-        status: None,
-    };
-    default(&mut copy);
-    Cow::Owned(copy)
-}
+pub use crate::defaults::{default, is_defaulted};
 
 /// All that is wrong with writing a job, and with changing it where `old` is what is stored. Whoever
 /// lets jobs in asks this, so that the same ones are let in everywhere; neither needs its defaults
@@ -105,7 +54,7 @@ const GENERATED: &str = "xxxxx";
 pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
     let mut errors = trainyard_api::validate(old, new);
     match frameworks::find(&new.spec.framework.name) {
-        Some(framework) => errors.extend(framework.validate(new)),
+        Some(framework) => errors.extend(frameworks::validate(framework, new)),
         None if new.spec.framework.name.is_empty() => {}
         None => errors.push(FieldError::new(
             "spec.framework.name",
@@ -158,7 +107,7 @@ fn resumed_unseen(old: &TrainingJob, new: &TrainingJob) -> Option<FieldError> {
         .phase
         .is_some_and(|phase| phase != JobPhase::Suspended && !phase.is_terminal());
     let resumed = old.is_suspended() && !new.is_suspended();
-    let changed = || !status::forbidden_changes(&seen.accepted_spec, new).is_empty();
+    let changed = || !forbidden_changes(&seen.accepted_spec, new).is_empty();
     (resumed && unseen && changed()).then(|| {
         FieldError::new(
             "spec.suspend",

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, DownwardAPIProjection, DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar,
+    Capabilities, Container, DownwardAPIProjection, DownwardAPIVolumeFile, EmptyDirVolumeSource,
     ObjectFieldSelector, PodSpec, ProjectedVolumeSource, ResourceRequirements, SeccompProfile,
     SecurityContext, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use crate::container::variable;
 use crate::job::{Job, Role};
 use crate::view::{Agent, Observer};
 
@@ -161,15 +162,6 @@ pub(crate) fn add_progress(
         mount(Some(true)),
         spec,
     )
-}
-
-pub(crate) fn variable((name, value): (&str, &str)) -> EnvVar {
-    EnvVar {
-        name: name.to_owned(),
-        // `$$` is a dollar sign; nothing here is meant to be expanded.
-        value: Some(value.replace('$', "$$")),
-        value_from: None,
-    }
 }
 
 /// Limits and requests are the same, so that a pod that is `Guaranteed` stays so.

@@ -1,5 +1,7 @@
 //! Every pod a job should have, looked at once: what it counts as, and what should be done about it.
 
+pub(crate) mod incident;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
@@ -10,10 +12,9 @@ use trainyard_api::{
 use crate::agent;
 use crate::deduce::Tally;
 use crate::depends;
-use crate::incident;
 use crate::indices;
 use crate::job::{Job, Role};
-use crate::plan::{Action, PodKey};
+use crate::model::{Action, Awaited, PodKey};
 use crate::replacements;
 use crate::restart::{self, End};
 use crate::status::{given_up, time};
@@ -168,7 +169,7 @@ pub(crate) fn assess<'a>(
         let before = prior.roles.iter().find(|status| status.name == role.name);
         let written = |role: &str| prior.roles.iter().find(|status| status.name == role);
         // By the phases that are written, which are final where this matters.
-        let failed = |awaited: &&depends::Awaited| {
+        let failed = |awaited: &&Awaited| {
             let other = job.roles.get(awaited.role).and_then(|other| written(other.name));
             other.is_some_and(|other| depends::is_in_vain(other.phase))
         };

@@ -13,9 +13,10 @@ use serde::Serialize;
 use trainyard_api::{HostFile, HostFileFormat};
 
 use crate::agent;
-use crate::build;
-use crate::frameworks::{Attachment, Credentials, Hosts, Identity};
+use crate::container::{add_port, variable};
+use crate::job::{Attachment, Credentials, Hosts};
 use crate::job::{Job, Role};
+use crate::model::Identity;
 use crate::view::{Agent, Observer, Settings};
 
 /// The container that puts the agent and the lists of hosts into the pod.
@@ -108,9 +109,7 @@ pub(crate) fn identify(job: &Job<'_>, role: &Role<'_>, credentials: &Credentials
             ("TRAINYARD_SHELL_PORT", &*PORT.to_string()),
             ("TRAINYARD_IDENTITY", &*credentials.directory),
         ];
-        main.env
-            .get_or_insert_default()
-            .splice(0..0, env.map(agent::variable));
+        main.env.get_or_insert_default().splice(0..0, env.map(variable));
     }
 }
 
@@ -188,7 +187,7 @@ fn serve(main: &mut Container) {
     };
     let ours = ours.iter().map(|word| (*word).to_owned());
     main.command = Some(ours.chain(given.into_iter().flatten()).collect());
-    build::add_port(main, PORT_NAME, PORT);
+    add_port(main, PORT_NAME, PORT);
     main.readiness_probe.get_or_insert_with(|| Probe {
         tcp_socket: Some(TCPSocketAction {
             port: IntOrString::Int(PORT),

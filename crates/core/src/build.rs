@@ -4,22 +4,24 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Secret,
-    Service, ServicePort, ServiceSpec, WeightedPodAffinityTerm,
+    Affinity, EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Secret, Service, ServicePort,
+    ServiceSpec, WeightedPodAffinityTerm,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
-    LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::Resource;
-use trainyard_api::names::{LABEL_INDEX, LABEL_JOB, LABEL_MANAGED_BY, LABEL_ROLE, MANAGED_BY};
+use trainyard_api::names::{LABEL_INDEX, LABEL_JOB, LABEL_ROLE};
 use trainyard_api::{Placement, Spread, default::TOPOLOGY_KEY, names};
 
-use crate::frameworks::{Contribution, ExtraService, Identity};
+use crate::container::{add_env, add_port};
 use crate::job::Job;
-use crate::plan::{PodKey, ServiceKey};
+use crate::job::{Contribution, ExtraService};
+use crate::metadata::{child_labels, child_metadata};
+use crate::model::Identity;
+use crate::model::{PodKey, ServiceKey};
 use crate::view::Settings;
-use crate::{agent, attach, depends, dialect, exec};
+use crate::{agent, attach, depends, exec};
+
+pub use crate::metadata::pod_labels;
 
 /// The annotation that tells which container trains. It is ours alone: what the user wants to see by default may be
 /// another one.
@@ -213,20 +215,12 @@ pub fn secret(job: &Job<'_>, identity: Identity, content: BTreeMap<String, ByteS
     Secret {
         metadata: ObjectMeta {
             labels: Some(child_labels(job)),
-            ..child_metadata(job, secret_name(job.name, identity))
+            ..child_metadata(job, identity.secret_name(job.name))
         },
         type_: Some(type_.to_owned()),
         immutable: Some(true),
         data: Some(content),
         string_data: None,
-    }
-}
-
-/// The name of the Secret of an identity. Each has its own: which one a job has may change while it is suspended.
-pub fn secret_name(job: &str, identity: Identity) -> String {
-    match identity {
-        Identity::Certificate => names::mpi_secret(job),
-        Identity::SshKey => names::ssh_secret(job),
     }
 }
 
@@ -242,37 +236,6 @@ pub fn service_name(job: &str, key: ServiceKey) -> String {
 pub fn service_keys(job: &Job<'_>) -> Vec<ServiceKey> {
     let extra = job.framework.services(job).into_iter().map(|extra| extra.key);
     std::iter::once(ServiceKey::Headless).chain(extra).collect()
-}
-
-/// The labels by which a pod is found.
-pub fn pod_labels(job: &Job<'_>, key: PodKey) -> BTreeMap<String, String> {
-    let mut labels = child_labels(job);
-    let role = job.roles.get(key.role).map_or("", |role| role.name);
-    labels.insert(LABEL_ROLE.to_owned(), role.to_owned());
-    labels.insert(LABEL_INDEX.to_owned(), key.index.to_string());
-    let others = dialect::labels(job, key).into_iter();
-    labels.extend(others.map(|(label, value)| (label.to_owned(), value)));
-    labels
-}
-
-pub(crate) fn child_labels(job: &Job<'_>) -> BTreeMap<String, String> {
-    [(LABEL_MANAGED_BY, MANAGED_BY), (LABEL_JOB, job.name)]
-        .map(|(k, v)| (k.to_owned(), v.to_owned()))
-        .into()
-}
-
-pub(crate) fn child_metadata(job: &Job<'_>, name: String) -> ObjectMeta {
-    // Who deletes the job in the foreground waits until its children are gone.
-    let owner = job.object.controller_owner_ref(&()).map(|owner| OwnerReference {
-        block_owner_deletion: Some(true),
-        ..owner
-    });
-    ObjectMeta {
-        name: Some(name),
-        namespace: Some(job.namespace.to_owned()),
-        owner_references: owner.map(|owner| vec![owner]),
-        ..ObjectMeta::default()
-    }
 }
 
 fn pod_env(job: &Job<'_>, role: &str, index: i32, contribution: &Contribution) -> Vec<EnvVar> {
@@ -292,33 +255,6 @@ fn pod_env(job: &Job<'_>, role: &str, index: i32, contribution: &Contribution) -
         value_from: None,
     })
     .collect()
-}
-
-/// Ours come first, so that the user's can refer to them as `$(NAME)`; one that the user has set wins.
-fn add_env(container: &mut Container, ours: &[EnvVar]) {
-    let theirs = container.env.take().unwrap_or_default();
-    let set = |name: &str| theirs.iter().any(|var| var.name == name);
-    let mut env: Vec<EnvVar> = ours.iter().filter(|var| !set(&var.name)).cloned().collect();
-    env.extend(theirs);
-    container.env = Some(env);
-}
-
-/// Adds a port, unless the user has named that number.
-pub(crate) fn add_port(main: &mut Container, name: &str, number: i32) {
-    let ports = main.ports.get_or_insert_default();
-    let tcp = |port: &ContainerPort| port.protocol.as_deref().unwrap_or("TCP") == "TCP";
-    if !ports
-        .iter()
-        .any(|port| port.container_port == number && tcp(port))
-    {
-        // The user may have given the name to another port; a port needs none.
-        let free = !ports.iter().any(|port| port.name.as_deref() == Some(name));
-        ports.push(ContainerPort {
-            name: free.then(|| name.to_owned()),
-            container_port: number,
-            ..ContainerPort::default()
-        });
-    }
 }
 
 /// Keeps the pods of all roles that are spread alike away from each other, besides what the user's affinity says.

@@ -5,16 +5,8 @@ use trainyard_api::{CreatePolicy, DependencyState, RolePhase};
 use crate::agent;
 use crate::deduce::Tally;
 use crate::job::{Job, Role};
+use crate::model::Awaited;
 use crate::view::Settings;
-
-/// A role that another one waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Awaited {
-    /// Its position in `spec.roles`.
-    pub role: usize,
-    /// What it must have come to.
-    pub state: DependencyState,
-}
 
 /// What became of something that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,9 +6,6 @@
 
 use trainyard_api::{Dialect, FieldError, TrainingJob, names};
 
-use crate::job::Job;
-use crate::plan::PodKey;
-
 /// What differs from one dialect to another.
 struct Habits {
     /// The framework that it is for; none: any.
@@ -18,7 +15,7 @@ struct Habits {
     /// What the lists of hosts call a pod.
     hosts: HostNames,
     /// Labels that pods have besides ours.
-    labels: fn(&Job<'_>, PodKey) -> Vec<(&'static str, String)>,
+    labels: fn(&TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -35,7 +32,7 @@ const NATIVE: Habits = Habits {
     framework: None,
     single: None,
     hosts: HostNames::Full,
-    labels: |_, _| Vec::new(),
+    labels: |_, _, _| Vec::new(),
 };
 
 const KUBEFLOW_MPI: Habits = Habits {
@@ -50,7 +47,7 @@ const BDAP_MPI: Habits = Habits {
     framework: Some("mpi"),
     single: Some(LAUNCHER),
     hosts: HostNames::Pod,
-    labels: |_, _| Vec::new(),
+    labels: |_, _, _| Vec::new(),
 };
 
 const fn habits(dialect: Dialect) -> &'static Habits {
@@ -94,8 +91,8 @@ pub(crate) fn host_pattern(dialect: Dialect, job: &str, role: &str, domain: &str
 }
 
 /// The labels that a pod has besides ours.
-pub(crate) fn labels(job: &Job<'_>, key: PodKey) -> Vec<(&'static str, String)> {
-    (habits(of(job.object)).labels)(job, key)
+pub(crate) fn labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)> {
+    (habits(of(job)).labels)(job, role, index)
 }
 
 /// What is wrong with a job because of its dialect.
@@ -136,17 +133,17 @@ pub(crate) fn check(job: &TrainingJob) -> Vec<FieldError> {
 }
 
 /// Workers are counted from 0, unless the launcher is one of them: then it is the first.
-fn kubeflow_labels(job: &Job<'_>, key: PodKey) -> Vec<(&'static str, String)> {
-    let role = job.roles.get(key.role).map_or("", |role| role.name);
-    let options = job.object.spec.framework.mpi.as_ref();
+fn kubeflow_labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)> {
+    let options = job.spec.framework.mpi.as_ref();
     let launcher_works = options.is_some_and(|options| options.launcher_as_worker == Some(true));
+    let name = job.metadata.name.clone().unwrap_or_default();
     let index = match (role == LAUNCHER, launcher_works) {
         (true, false) => None,
         (true, true) => Some(0),
-        (false, works) => Some(key.index + i32::from(works)),
+        (false, works) => Some(index + i32::from(works)),
     };
     let mut labels = vec![
-        ("training.kubeflow.org/job-name", job.name.to_owned()),
+        ("training.kubeflow.org/job-name", name),
         ("training.kubeflow.org/job-role", role.to_owned()),
         ("training.kubeflow.org/operator-name", "mpi-operator".to_owned()),
     ];

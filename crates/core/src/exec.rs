@@ -8,11 +8,11 @@ use k8s_openapi::api::rbac::v1::{PolicyRule, Role as RbacRole, RoleBinding, Role
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::{FieldError, TrainingJob, names};
 
-use crate::agent;
 use crate::attach::{IDENTITY, PROGRAM};
-use crate::build::{child_labels, child_metadata};
+use crate::container::variable;
 use crate::job::{Job, Role};
-use crate::plan::PodKey;
+use crate::metadata::{child_labels, child_metadata};
+use crate::model::PodKey;
 
 /// These belong to the operator; `trainyard_api::validate` keeps users from names that begin like this.
 const VOLUME: &str = "trainyard-identity";
@@ -21,15 +21,6 @@ const TOKEN_SECONDS: i64 = 3600;
 /// Every namespace has it: the certificates by which the API server is known.
 const AUTHORITY: &str = "kube-root-ca.crt";
 const RBAC: &str = "rbac.authorization.k8s.io";
-
-/// A right to start programs in pods of the same job, through the API server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ExecRight {
-    /// The position of the role whose pods have it.
-    pub holder: usize,
-    /// The position of the role in whose pods programs are started.
-    pub into: usize,
-}
 
 /// How many pods the right of a job is for; `None` if it has none. As names are fixed, this says which they are.
 pub fn extent(job: &Job<'_>) -> Option<i32> {
@@ -121,9 +112,7 @@ pub(crate) fn allow(job: &Job<'_>, position: usize, role: &Role<'_>, spec: &mut 
         job.namespace, target.main.name
     );
     let env = [("TRAINYARD_EXEC", &*path), ("TRAINYARD_IDENTITY", IDENTITY)];
-    main.env
-        .get_or_insert_default()
-        .splice(0..0, env.map(agent::variable));
+    main.env.get_or_insert_default().splice(0..0, env.map(variable));
 }
 
 fn volume() -> Volume {

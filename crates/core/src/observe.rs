@@ -8,9 +8,10 @@ use serde::Serialize;
 use trainyard_api::{JobPhase, Progress, RolePhase, TrainingJob, TrainingJobStatus};
 
 use crate::assess::{Assessment, Attempt, assess};
-use crate::depends::{self, Awaited, Outlook};
+use crate::depends::{self, Outlook};
 use crate::dialect;
 use crate::job::{Job, Role};
+use crate::model::Awaited;
 use crate::plan::roles;
 use crate::view::{PodPhase, View};
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use trainyard_api::{Progress, TrainingJob};
 
-use crate::frameworks::Identity;
+use crate::model::Identity;
 
 /// Settings of the operator that decisions depend on.
 #[derive(Clone, Debug)]

@@ -23,9 +23,9 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::TrainingJob;
 use trainyard_core::build;
-use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
-use trainyard_core::plan::Action;
+use trainyard_core::model::Action;
+use trainyard_core::model::Identity;
 use trainyard_core::view::{SecretState, Settings};
 
 use crate::identity;
@@ -250,7 +250,7 @@ impl Hands {
                 let name = object.metadata.name;
                 let identity = Identity::ALL
                     .into_iter()
-                    .find(|identity| build::secret_name(&target.key.name, *identity) == *name);
+                    .find(|identity| identity.secret_name(&target.key.name) == *name);
                 let state = identity.map_or(SecretState::Unknown, SecretState::There);
                 self.index.remember(target.uid, |memory| memory.secret = state);
             }

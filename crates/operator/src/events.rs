@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use trainyard_api::{GROUP, MANAGED_BY_TRAINYARD, VERSION};
 use trainyard_core::foreign::{ForeignKind, ForeignNote};
-use trainyard_core::plan::Note;
+use trainyard_core::model::Note;
 
 use crate::act::{Class, Gate};
 use crate::leader::Leadership;

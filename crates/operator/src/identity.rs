@@ -13,7 +13,7 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
 use time::OffsetDateTime;
-use trainyard_core::frameworks::Identity;
+use trainyard_core::model::Identity;
 
 /// The one name that servers have and clients ask for: who may connect is decided by the authority, which is the job's own.
 pub const NAME: &str = "trainyard.job";

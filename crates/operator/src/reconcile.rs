@@ -16,7 +16,8 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::{TrainingJob, TrainingJobStatus};
-use trainyard_core::plan::{Plan, StatusWrite, plan};
+use trainyard_core::model::StatusWrite;
+use trainyard_core::plan::{Plan, plan};
 use trainyard_core::view::{Conflict, SecretState, View};
 
 use crate::act::{Class, Failure, Hands, Target};

@@ -25,7 +25,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
 use trainyard_core::attach::PORT;
-use trainyard_core::frameworks::Identity;
+use trainyard_core::model::Identity;
 use trainyard_eventually::{eventually_async, within};
 use trainyard_operator::identity;
 use trainyard_testkit::proc::memory_mib;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use trainyard_api::TrainingJob;
 use trainyard_core::build;
 use trainyard_core::job::Job;
-use trainyard_core::plan::PodKey;
+use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
 
 /// An address that no pod has. Who listens on every address listens on this one too.

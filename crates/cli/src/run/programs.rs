@@ -6,7 +6,7 @@ use serde_json::Value;
 use trainyard_api::{FieldError, TrainingJob};
 use trainyard_core::build;
 use trainyard_core::job::Job;
-use trainyard_core::plan::PodKey;
+use trainyard_core::model::PodKey;
 use trainyard_core::view::{Agent, Settings};
 
 use super::manifest::refuse;

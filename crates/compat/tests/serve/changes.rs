@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use trainyard_api::{JobPhase, RestartPolicy};
 use trainyard_core::foreign::{Child, ChildAction, ForeignPlan, ForeignView};
 use trainyard_core::job::Job;
-use trainyard_core::plan::PodKey;
+use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
 
 use super::{HOROVOD, PI, at, conditions, kind, object, plan, refused, told};

@@ -6,7 +6,7 @@ use trainyard_api::{JobPhase, MpiAttach, TrainingJob};
 use trainyard_core::build;
 use trainyard_core::foreign::{Child, ChildAction, ForeignView, Obstacle};
 use trainyard_core::job::Job;
-use trainyard_core::plan::PodKey;
+use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
 
 use super::changes::change;

@@ -2,9 +2,8 @@
 
 use trainyard_api::RestartPolicy;
 
-use super::{Contribution, Framework};
-use crate::job::Job;
-use crate::plan::PodKey;
+use crate::job::{Contribution, Framework, Job};
+use crate::model::PodKey;
 use crate::view::Settings;
 
 /// Lists of host names grow with the square of the job, and are in every container: beyond so many names in all, a pod

@@ -6,13 +6,13 @@
 
 use trainyard_api::{FieldError, HostFile, HostFileFormat, MpiAttach, RestartPolicy, RoleSpec, TrainingJob};
 
+use super::hostfiles;
 use super::hostfiles::is_within;
 use super::launching::{LAUNCHER, WORKER, field, main_of, options};
 use super::mpi::{self, Mpi};
-use super::{Attachment, Content, Contribution, Framework, Place, hostfiles};
 use crate::attach::directory;
-use crate::job::Job;
-use crate::plan::PodKey;
+use crate::job::{Attachment, Content, Contribution, Framework, Job, Place};
+use crate::model::PodKey;
 use crate::view::Settings;
 
 /// Where deepspeed looks for hosts.

@@ -7,12 +7,12 @@ use trainyard_api::{
     FieldError, HorovodController, HorovodOptions, MpiAttach, MpiImplementation, RestartPolicy, TrainingJob,
 };
 
+use super::containers;
 use super::launching::field;
 use super::mpi::{self, Mpi};
-use super::{Attachment, Contribution, Framework, containers};
 use crate::attach::SHELL;
-use crate::job::Job;
-use crate::plan::PodKey;
+use crate::job::{Attachment, Contribution, Framework, Job};
+use crate::model::PodKey;
 use crate::view::Settings;
 
 /// By this horovodrun knows the agent, also where there is no MPI.

@@ -13,14 +13,13 @@ use trainyard_api::{
     MpiOptions, RestartPolicy, TrainingJob,
 };
 
+use super::accelerators;
 use super::launching::{LAUNCHER, WORKER, field, options};
-use super::{
-    Attachment, Content, Contribution, Credentials, Framework, Hosts, Identity, Place, RoleRule, accelerators,
-};
 use crate::attach::{DIRECTORY, HOST_FILE, IDENTITY, PROGRAM, ROOT_SSH, directory};
-use crate::exec::ExecRight;
-use crate::job::{Job, Role};
-use crate::plan::PodKey;
+use crate::job::{
+    Attachment, Content, Contribution, Credentials, ExecRight, Framework, Hosts, Job, Place, Role, RoleRule,
+};
+use crate::model::{Identity, PodKey};
 use crate::view::Settings;
 
 pub(super) use env::{IMPLEMENTATIONS, flat, is_of_ssh_client, reserved, shell};

@@ -4,9 +4,9 @@
 
 use trainyard_api::{FieldError, MasterService, PytorchOptions, RestartPolicy, TrainingJob, names};
 
-use super::{Contribution, ExtraService, Framework, RoleRule, accelerators};
-use crate::job::{Job, Role};
-use crate::plan::{PodKey, ServiceKey};
+use super::accelerators;
+use crate::job::{Contribution, ExtraService, Framework, Job, Role, RoleRule};
+use crate::model::{PodKey, ServiceKey};
 use crate::view::Settings;
 
 const MASTER: &str = "master";

@@ -5,17 +5,18 @@ use trainyard_api::{CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, 
 
 use super::counting::count;
 use super::dependent::{has_late_pods, hold_back, unreached};
+use super::describe::root_cause;
 use super::verdict::{Verdict, deadline, verdict};
-use super::{
-    Action, Note, Objection, Plan, PodKey, StatusWrite, cause, earliest, finished, note, refused, roles, roll,
-};
+use super::{Objection, Plan, cause, earliest, finished, note, refused, roles, roll};
 use crate::assess::{Assessment, Attempt, Ended, assess};
 use crate::build;
 use crate::deduce;
 use crate::exec;
+use crate::immutable::fingerprints;
 use crate::job::Job;
+use crate::model::{Action, Note, PodKey, StatusWrite};
 use crate::restart::End;
-use crate::status::{condition, fingerprints, given_up, has_run, root_cause, set_condition, time, write};
+use crate::status::{condition, given_up, has_run, set_condition, time, write};
 use crate::view::{SecretState, View};
 
 pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Plan {

@@ -4,9 +4,9 @@ use jiff::{SignedDuration, Timestamp};
 use trainyard_api::RestartCause;
 
 use super::roles::first;
+use crate::assess::incident::is_judged_by_code;
 use crate::assess::{Assessment, Ended, RoleAssessment};
 use crate::depends::needs;
-use crate::incident::is_judged_by_code;
 use crate::job::Job;
 use crate::restart::{End, is_expected};
 use crate::view::View;

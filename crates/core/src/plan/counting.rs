@@ -5,14 +5,16 @@ use trainyard_api::{
     JobPhase, Reason, Replacement, RestartCause, RestartRecord, Restarts, RootCause, TrainingJobStatus,
 };
 
+use super::describe::{describe, root_cause};
 use super::roles::{others, replacement};
-use super::{Action, Note, Plan, PodKey, cause, earliest, note};
+use super::{Plan, cause, earliest, note};
+use crate::assess::incident::Incidents;
 use crate::assess::{Assessment, Ended, Uncounted, removal};
-use crate::incident::Incidents;
 use crate::job::Job;
+use crate::model::{Action, Note, PodKey};
 use crate::replacements;
 use crate::restart::{self, End, is_expected};
-use crate::status::{describe, root_cause, time};
+use crate::status::time;
 use crate::view::View;
 
 /// How many replacements may be under way at once: the length of the list in status that keeps them.

@@ -2,11 +2,12 @@
 
 use trainyard_api::{CreatePolicy, RolePhase, TrainingJobStatus};
 
+use super::Plan;
 use super::roles;
-use super::{Action, Plan};
 use crate::assess::Assessment;
 use crate::depends;
 use crate::job::{Job, Role};
+use crate::model::Action;
 use crate::view::{PodRow, View};
 
 /// Leaves out the pods of roles that wait for others and are created only when these have come.

@@ -2,8 +2,9 @@
 
 use trainyard_api::{CleanPodPolicy, JobPhase};
 
-use super::{Action, Plan, after, earliest};
+use super::{Plan, after, earliest};
 use crate::assess::removal;
+use crate::model::Action;
 use crate::status::{time, write};
 use crate::view::{PodPhase, PodRow, View};
 

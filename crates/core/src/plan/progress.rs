@@ -2,7 +2,8 @@
 
 use trainyard_api::{JobPhase, Progress, TrainingJobStatus};
 
-use super::{Plan, StatusWrite, after, earliest};
+use super::{Plan, after, earliest};
+use crate::model::StatusWrite;
 use crate::status::time;
 use crate::view::View;
 

@@ -3,11 +3,13 @@
 use jiff::Timestamp;
 use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason, TrainingJobStatus, names};
 
-use super::{Action, Note, Objection, Plan, PodKey, finished, note};
+use super::{Objection, Plan, finished, note};
 use crate::build;
+use crate::immutable::forbidden_changes;
 use crate::job::Job;
+use crate::model::{Action, Note, PodKey};
 use crate::restart;
-use crate::status::{condition, forbidden_changes, given_up, is_settled, set_condition, write};
+use crate::status::{condition, given_up, is_settled, set_condition, write};
 use crate::view::{Conflict, PodPhase, PodRow, SecretState, View};
 
 /// A job that was never accepted: it holds no pods.
@@ -75,7 +77,7 @@ pub(super) fn estranged(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
     if view.secret != SecretState::Gone(identity) || !is_held(view) {
         return None;
     }
-    let name = build::secret_name(job.name, identity);
+    let name = identity.secret_name(job.name);
     let then = match running_caller(job, view) {
         Some(pod) => format!(
             "nothing is replaced as long as the {caller} runs. When it has ended, all pods start anew with another Secret; to \
@@ -150,7 +152,7 @@ fn needs(job: &Job<'_>, conflict: &Conflict) -> bool {
             .framework
             .credentials(job.object)
             .and_then(|credentials| credentials.made())
-            .is_some_and(|identity| build::secret_name(job.name, identity) == *name),
+            .is_some_and(|identity| identity.secret_name(job.name) == *name),
         "ServiceAccount" | "Role" | "RoleBinding" => {
             job.framework.exec(job).is_some() && names::mpi_account(job.name) == *name
         }

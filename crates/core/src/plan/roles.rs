@@ -3,14 +3,16 @@
 use jiff::Timestamp;
 use trainyard_api::{CleanPodPolicy, Reason, RestartCause, RolePhase, RoleStatus, TrainingJobStatus};
 
+use super::describe::describe;
 use crate::assess::{Assessment, Ended, RoleAssessment};
 use crate::deduce::{self, RoleFacts, RoleWhy};
-use crate::depends::{self, Awaited, Outlook};
+use crate::depends::{self, Outlook};
 use crate::indices;
 use crate::job::{Job, Role};
-use crate::plan::{Action, PodKey};
+use crate::model::Awaited;
+use crate::model::{Action, PodKey};
 use crate::restart::End;
-use crate::status::{MAX_REASON, describe, truncate};
+use crate::status::{MAX_REASON, truncate};
 use crate::view::View;
 
 /// Writes the state of every role; returns the ends that made roles fail.

@@ -5,10 +5,11 @@ use std::cmp::Reverse;
 
 use trainyard_api::RestartCause;
 
-use super::{Action, PodKey, refused};
+use super::refused;
 use crate::assess::{Assessment, Ended, RoleAssessment, Uncounted, removal, size_before};
 use crate::deduce::Tally;
 use crate::job::{Job, Role};
+use crate::model::{Action, PodKey};
 use crate::restart::End;
 use crate::view::{PodPhase, PodRow, View};
 

@@ -4,9 +4,10 @@ use trainyard_api::{
     CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus, TrainingJobStatus,
 };
 
-use super::{Action, Objection, Plan, ServiceKey, finished, note, refused};
+use super::{Objection, Plan, finished, note, refused};
 use crate::build;
 use crate::job::{Job, Role};
+use crate::model::{Action, ServiceKey};
 use crate::status::{set_condition, write};
 use crate::view::{PodPhase, ServiceRow, View};
 

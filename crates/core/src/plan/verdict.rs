@@ -3,10 +3,10 @@
 use jiff::Timestamp;
 use trainyard_api::{JobPhase, Reason, RestartCause, RolePhase, TrainingJobStatus};
 
+use super::describe::describe;
 use super::{after, cause};
 use crate::assess::{Assessment, Ended};
 use crate::job::Job;
-use crate::status::describe;
 use crate::view::View;
 
 /// When the job must have ended.

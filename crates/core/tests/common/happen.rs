@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use trainyard_api::TrainingJobSpec;
-use trainyard_core::plan::StatusWrite;
+use trainyard_core::model::StatusWrite;
 use trainyard_core::view::{NodeState, Nodes, PodEnd, PodPhase, PodRow, Trouble};
 
 use super::{ROUNDS, SOON, World};

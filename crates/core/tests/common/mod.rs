@@ -19,9 +19,10 @@ use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
 use trainyard_core::exec;
-use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
-use trainyard_core::plan::{Action, Note, Plan, PodKey, StatusWrite, plan};
+use trainyard_core::model::Identity;
+use trainyard_core::model::{Action, Note, PodKey, StatusWrite};
+use trainyard_core::plan::{Plan, plan};
 use trainyard_core::view::{
     Conflict, NodeState, Nodes, PodPhase, PodRow, Refusal, SecretState, ServiceRow, Settings, View,
 };
@@ -406,7 +407,7 @@ impl World {
             "a pod before its account"
         );
         let needed = pod.spec.as_ref().unwrap().volumes.iter().flatten();
-        let made = Identity::ALL.map(|identity| build::secret_name(job.name, identity));
+        let made = Identity::ALL.map(|identity| identity.secret_name(job.name));
         let mut needed = needed.filter_map(|volume| volume.secret.as_ref()?.secret_name.as_ref());
         // Those of users are theirs.
         if needed.any(|name| made.contains(name)) {

@@ -5,7 +5,7 @@ use rstest::rstest;
 use trainyard_api::TrainingJob;
 use trainyard_core::build;
 use trainyard_core::job::Job;
-use trainyard_core::plan::PodKey;
+use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
 
 use crate::jobs::{with_agent, with_silent_agent, yaml};

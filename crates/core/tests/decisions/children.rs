@@ -7,7 +7,7 @@ use rstest::rstest;
 use trainyard_api::TrainingJob;
 use trainyard_core::build;
 use trainyard_core::job::Job;
-use trainyard_core::plan::{PodKey, ServiceKey};
+use trainyard_core::model::{PodKey, ServiceKey};
 use trainyard_core::view::Settings;
 
 use crate::jobs::yaml;

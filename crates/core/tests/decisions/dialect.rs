@@ -3,7 +3,7 @@
 use rstest::rstest;
 use trainyard_api::{Dialect, TrainingJob};
 use trainyard_core::job::Job;
-use trainyard_core::plan::PodKey;
+use trainyard_core::model::PodKey;
 use trainyard_core::{admission, build, observe};
 
 use crate::jobs::{mpi, pytorch, with_agent};

@@ -4,9 +4,9 @@
 use k8s_openapi::api::core::v1::{Container, Pod};
 use rstest::rstest;
 use trainyard_api::{RestartPolicy, TrainingJob};
-use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
-use trainyard_core::plan::PodKey;
+use trainyard_core::model::Identity;
+use trainyard_core::model::PodKey;
 use trainyard_core::{admission, build, exec};
 
 use crate::jobs::{Change, with_agent, yaml};

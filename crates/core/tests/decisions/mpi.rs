@@ -10,9 +10,9 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use rstest::rstest;
 use trainyard_api::{DependencyState, ProgressPolicy, RestartPolicy, TrainingJob};
-use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
-use trainyard_core::plan::PodKey;
+use trainyard_core::model::Identity;
+use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
 use trainyard_core::{admission, build, exec};
 

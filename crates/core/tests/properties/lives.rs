@@ -6,7 +6,8 @@ use proptest::sample::select;
 use trainyard_api::{
     CleanPodPolicy, DependencyState, NodeDownPolicy, PodQuorum, RestartPolicy, TrainingJob, UpdatePolicy,
 };
-use trainyard_core::plan::{Plan, StatusWrite};
+use trainyard_core::model::StatusWrite;
+use trainyard_core::plan::Plan;
 use trainyard_core::view::{NodeState, PodPhase};
 
 use crate::common::World;

@@ -6,9 +6,9 @@ use trainyard_api::default::TOPOLOGY_KEY;
 use trainyard_api::{
     CleanPodPolicy, CreatePolicy, NodeDownPolicy, PodQuorum, RestartPolicy, Spread, TrainingJob,
 };
-use trainyard_core::depends::Awaited;
 use trainyard_core::job::{Job, Role};
-use trainyard_core::plan::PodKey;
+use trainyard_core::model::Awaited;
+use trainyard_core::model::PodKey;
 use trainyard_core::{admission, build};
 
 use crate::common::jobs::with_agent;

@@ -4,7 +4,8 @@
 use proptest::prelude::*;
 use trainyard_api::TrainingJob;
 use trainyard_core::job::Job;
-use trainyard_core::plan::{Action, Plan, PodKey, StatusWrite, plan};
+use trainyard_core::model::{Action, PodKey, StatusWrite};
+use trainyard_core::plan::{Plan, plan};
 use trainyard_core::{admission, build, depends, exec};
 
 use crate::common::schema;
@@ -18,7 +19,7 @@ fn check_made(job: &TrainingJob, seen: &Seen, action: &Action) -> Result<(), Tes
     let taken = seen.conflicts.iter().find(|conflict| match conflict.kind {
         "Pod" => parsed.key(&conflict.name).is_some(),
         "Service" => {
-            conflict.name == build::service_name(parsed.name, trainyard_core::plan::ServiceKey::Headless)
+            conflict.name == build::service_name(parsed.name, trainyard_core::model::ServiceKey::Headless)
         }
         _ => false,
     });

@@ -6,9 +6,9 @@ use trainyard_api::RestartPolicy::{Never, OnFailure};
 use trainyard_api::{JobPhase, TrainingJob};
 use trainyard_core::build;
 use trainyard_core::job::Job;
+use trainyard_core::model::PodKey;
 use trainyard_core::observe::ares::{Phase, Role, roles};
 use trainyard_core::observe::{Observed, Start, observe};
-use trainyard_core::plan::PodKey;
 use trainyard_core::view::{AllUp, NodeState, SecretState, View};
 
 use crate::common::World;

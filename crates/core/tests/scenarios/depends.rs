@@ -11,8 +11,8 @@ use trainyard_core::build;
 use trainyard_core::deduce::Tally;
 use trainyard_core::depends::{Outlook, outlook};
 use trainyard_core::job::Job;
+use trainyard_core::model::{Action, PodKey};
 use trainyard_core::observe::Start;
-use trainyard_core::plan::{Action, PodKey};
 use trainyard_core::view::{PodPhase, SecretState, Settings};
 
 use crate::bugs_of_others::start;

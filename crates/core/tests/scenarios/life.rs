@@ -2,7 +2,8 @@
 
 use trainyard_api::JobPhase::{Running, Starting, Succeeded};
 use trainyard_api::{MasterService, NodeDownPolicy, RestartPolicy, RolePhase};
-use trainyard_core::plan::{Plan, StatusWrite};
+use trainyard_core::model::StatusWrite;
+use trainyard_core::plan::Plan;
 use trainyard_core::view::NodeState;
 
 use crate::common::World;

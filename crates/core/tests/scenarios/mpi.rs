@@ -8,7 +8,7 @@ use trainyard_api::{Dialect, JobPhase, RolePhase, TrainingJob};
 use trainyard_core::attach::INSTALL_CONTAINER;
 use trainyard_core::build;
 use trainyard_core::job::Job;
-use trainyard_core::plan::{Action, PodKey};
+use trainyard_core::model::{Action, PodKey};
 use trainyard_core::view::{SecretState, Settings};
 
 use crate::common::World;

@@ -3,8 +3,8 @@
 use trainyard_api::JobPhase::{Running, Succeeded};
 use trainyard_api::RestartPolicy::Never;
 use trainyard_api::{Progress, ProgressPolicy, TrainingJob};
+use trainyard_core::model::StatusWrite;
 use trainyard_core::observe;
-use trainyard_core::plan::StatusWrite;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, workers};

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use trainyard_api::RestartPolicy::Never;
 use trainyard_api::{JobPhase, NodeDownPolicy, PodQuorum, TrainingJob};
-use trainyard_core::plan::Action;
+use trainyard_core::model::Action;
 use trainyard_core::view::{Conflict, NodeState, SecretState};
 
 use crate::common::World;

@@ -4,9 +4,9 @@ use http::Method;
 use tokio::time::Instant;
 use trainyard_api::names::{ANNOTATION_START, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY, START_NOW};
 use trainyard_core::build;
-use trainyard_core::frameworks::Identity;
 use trainyard_core::job::Job;
-use trainyard_core::plan::{Action, PodKey};
+use trainyard_core::model::Identity;
+use trainyard_core::model::{Action, PodKey};
 use trainyard_core::view::{Conflict, SecretState};
 
 use super::request::{Answer, Path, request};
@@ -29,7 +29,7 @@ impl Hands {
 
     /// Looks whether the Secret that pods of a job have is still there.
     pub(super) async fn find_secret(&self, target: Target<'_>, identity: Identity) -> Result<(), Failure> {
-        let name = build::secret_name(&target.key.name, identity);
+        let name = identity.secret_name(&target.key.name);
         let now = Instant::now();
         self.index
             .remember(target.uid, |memory| memory.sought = Some(now));

@@ -1,7 +1,7 @@
 //! Whether what was decided is still to be done.
 
 use trainyard_api::TrainingJob;
-use trainyard_core::plan::Action;
+use trainyard_core::model::Action;
 
 use super::{Failure, Hands, Target};
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use trainyard_api::names;
 use trainyard_core::build;
 use trainyard_core::job::Job;
-use trainyard_core::plan::Action;
+use trainyard_core::model::Action;
 use trainyard_core::view::Refusal;
 
 use super::Failure;
@@ -62,7 +62,7 @@ impl Done {
                 (Child::Service.kind(), build::service_name(job.name, *key))
             }
             (Action::CreateSecret(identity) | Action::FindSecret(identity), Some(job)) => {
-                (Child::Secret.kind(), build::secret_name(job.name, *identity))
+                (Child::Secret.kind(), identity.secret_name(job.name))
             }
             (Action::Grant, Some(job)) => (Child::Role.kind(), names::mpi_account(job.name)),
             _ => return,

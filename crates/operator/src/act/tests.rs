@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use kube::client::Body;
 use serde_json::{Value, json};
-use trainyard_core::plan::PodKey;
+use trainyard_core::model::PodKey;
 
 use trainyard_api::TrainingJobStatus;
 use trainyard_core::view::Conflict;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use trainyard_core::plan::Action;
+use trainyard_core::model::Action;
 
 use super::Index;
 

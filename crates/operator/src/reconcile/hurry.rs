@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
-use trainyard_core::plan::{Action, Plan};
+use trainyard_core::model::Action;
+use trainyard_core::plan::Plan;
 
 use super::{Progress, Reconciler};
 use crate::act::Target;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
 use trainyard_api::TrainingJob;
-use trainyard_core::plan::Action;
+use trainyard_core::model::Action;
 
 use super::{Next, Reconciler, Verdict, Work};
 use crate::act::{Done, Failure, Target};

@@ -4,7 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use trainyard_core::plan::{Action, Plan};
+use trainyard_core::model::Action;
+use trainyard_core::plan::Plan;
 
 use super::refusal::fingerprint;
 use super::{Progress, Reconciler};

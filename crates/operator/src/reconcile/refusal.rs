@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
 use trainyard_api::Reason;
-use trainyard_core::plan::Note;
+use trainyard_core::model::Note;
 use trainyard_core::view::Refusal;
 
 use super::Reconciler;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use trainyard_core::plan::Action;
+use trainyard_core::model::Action;
 use trainyard_core::view::SecretState;
 
 use super::verdict::{Next, Verdict};

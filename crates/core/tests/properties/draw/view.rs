@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{Progress, TrainingJob};
 use trainyard_core::agent::{WAIT_CONTAINER, WAITED_IN_VAIN};
-use trainyard_core::frameworks::Identity;
+use trainyard_core::model::Identity;
 use trainyard_core::view::{
     Conflict, NodeState, Nodes, PodEnd, PodPhase, PodRow, Refusal, SecretState, ServiceRow, Settings,
     Trouble, View,

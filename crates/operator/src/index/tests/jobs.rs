@@ -1,6 +1,6 @@
 //! Jobs that come, change and go.
 
-use trainyard_core::frameworks::Identity;
+use trainyard_core::model::Identity;
 use trainyard_core::view::SecretState;
 
 use super::*;

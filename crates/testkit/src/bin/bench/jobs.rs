@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use trainyard_api::TrainingJob;
 use trainyard_core::build;
 use trainyard_core::job::Job;
-use trainyard_core::plan::PodKey;
+use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
 use trainyard_testkit::load::{Change, Target, follow};
 

@@ -11,7 +11,7 @@ use futures::future::try_join_all;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use trainyard_core::attach::PORT;
-use trainyard_core::frameworks::Identity;
+use trainyard_core::model::Identity;
 use trainyard_operator::identity;
 use trainyard_testkit::proc::memory_mib;
 

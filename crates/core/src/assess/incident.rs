@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{EndedPods, Incident, RestartCause, RestartPolicy, Restarts};
 
-use crate::assess::{Assessment, Ended, Uncounted, replace};
+use super::{Assessment, Ended, Uncounted, replace};
 use crate::depends::needs;
 use crate::indices;
 use crate::job::Job;
-use crate::plan::PodKey;
+use crate::model::PodKey;
 use crate::restart::End;
 use crate::status::time;
 

@@ -1,0 +1,61 @@
+//! What users leave out, by the rules of every job and those of its framework.
+
+use std::borrow::Cow;
+
+use trainyard_api::TrainingJob;
+
+use crate::frameworks;
+
+/// Writes into the job what the user left out. Idempotent; nothing that the user wrote is changed.
+pub fn default(job: &mut TrainingJob) {
+    trainyard_api::default(&mut job.spec);
+    if let Some(framework) = frameworks::find(&job.spec.framework.name) {
+        let names: Vec<String> = job.spec.roles.iter().map(|role| role.name.clone()).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        for role in &mut job.spec.roles {
+            role.restart_policy
+                .get_or_insert_with(|| framework.restart_policy(&role.name));
+            if role.depends_on.is_none() {
+                let said = framework.dependencies(&role.name, &names);
+                role.depends_on = (!said.is_empty()).then_some(said);
+            }
+            if role.depends_on.as_ref().is_some_and(|on| !on.is_empty()) {
+                role.create_policy.get_or_insert_default();
+            }
+        }
+    }
+}
+
+/// Whether all that [`default`] would write is there.
+pub fn is_defaulted(job: &TrainingJob) -> bool {
+    let spec = &job.spec;
+    if !trainyard_api::default::is_defaulted(spec) {
+        return false;
+    }
+    let Some(framework) = frameworks::find(&spec.framework.name) else {
+        return true;
+    };
+    let names: Vec<&str> = spec.roles.iter().map(|role| &*role.name).collect();
+    spec.roles.iter().all(|role| {
+        let waits = match &role.depends_on {
+            Some(given) => given.is_empty() || role.create_policy.is_some(),
+            None => framework.dependencies(&role.name, &names).is_empty(),
+        };
+        waits && role.restart_policy.is_some()
+    })
+}
+
+/// The job with its defaults, without its status where they had to be written.
+pub(crate) fn defaulted(job: &TrainingJob) -> Cow<'_, TrainingJob> {
+    // Jobs are parsed all the time, and templates are large: those that came through the webhooks are not copied.
+    if is_defaulted(job) {
+        return Cow::Borrowed(job);
+    }
+    let mut copy = TrainingJob {
+        metadata: job.metadata.clone(),
+        spec: job.spec.clone(),
+        status: None,
+    };
+    default(&mut copy);
+    Cow::Owned(copy)
+}

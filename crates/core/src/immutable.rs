@@ -1,0 +1,100 @@
+//! Which parts of a spec can't change while the job runs, and whether they did.
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use sha2::{Digest, Sha256};
+use trainyard_api::validate::{PROGRESS, SectionContent, UPDATE_POLICY, sections};
+use trainyard_api::{FieldError, Fingerprint, TrainingJob};
+
+use crate::defaults;
+use crate::frameworks;
+use crate::job::Framework;
+
+/// Fingerprints of the parts of a spec that may change only while the job is suspended. They are of the spec with its
+/// defaults, so that it is no change when admission writes those down later.
+pub(crate) fn fingerprints(job: &TrainingJob) -> Vec<Fingerprint> {
+    let mut job = job.clone();
+    defaults::default(&mut job);
+    forget_what_rolls(&mut job);
+    let fingerprint = |content: &SectionContent<'_>| {
+        let json = match content {
+            SectionContent::Role(role) => serde_json::to_vec(role),
+            SectionContent::Framework(framework) => serde_json::to_vec(framework),
+            SectionContent::Completion(completion) => serde_json::to_vec(completion),
+            SectionContent::CleanPodPolicy(policy) => serde_json::to_vec(policy),
+            SectionContent::UpdatePolicy(policy) => serde_json::to_vec(policy),
+            SectionContent::Progress(policy) => serde_json::to_vec(policy),
+        };
+        let digest = Sha256::digest(json.unwrap_or_default());
+        digest
+            .iter()
+            .take(8)
+            .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
+    };
+    let all = sections(&job.spec).into_iter();
+    all.map(|section| Fingerprint {
+        hash: fingerprint(&section.content),
+        field: section.key,
+    })
+    .collect()
+}
+
+/// Takes out of a job's roles what may change while it runs.
+fn forget_what_rolls(job: &mut TrainingJob) {
+    if !job.rolls() {
+        return;
+    }
+    let resizes = frameworks::find(&job.spec.framework.name).is_none_or(Framework::resizes);
+    for role in &mut job.spec.roles {
+        role.template = PodTemplateSpec::default();
+        role.replicas = role.replicas.filter(|_| !resizes);
+    }
+}
+
+/// What changed in the spec since the running pods were made from it.
+pub(crate) fn forbidden_changes(accepted: &[Fingerprint], job: &TrainingJob) -> Vec<FieldError> {
+    let now = fingerprints(job);
+    let changed = |field: &&str| {
+        let policy = |all: &[Fingerprint]| all.iter().find(|part| part.field == **field).cloned();
+        !accepted.is_empty() && policy(accepted) != policy(&now)
+    };
+    if let Some(field) = [UPDATE_POLICY, PROGRESS].into_iter().find(changed) {
+        // By another policy the roles have other fingerprints, or there are more, whether they were changed or not.
+        return vec![FieldError::new(
+            field,
+            "was changed while the job runs: change it back, or set spec.suspend to true first",
+        )];
+    }
+    let or_roll = if job.rolls() {
+        ""
+    } else {
+        "; replicas and templates of jobs that were created with spec.runPolicy.updatePolicy: Roll may change"
+    };
+    let was = |new: &Fingerprint| accepted.iter().find(|old| old.field == new.field);
+    let changed = now
+        .iter()
+        .filter(|new| was(new).is_some_and(|old| old.hash != new.hash));
+    let sections = sections(&job.spec);
+    let places = changed.filter_map(|new| sections.iter().find(|section| section.key == new.field));
+    let mut errors: Vec<FieldError> = places
+        .map(|section| {
+            let (which, or_roll) = match section.content {
+                SectionContent::Role(role) => (format!("role {:?} ", role.name), or_roll),
+                _ => (String::new(), ""),
+            };
+            FieldError::new(
+                &*section.path,
+                format!(
+                    "{which}was changed while the job runs: change it back, or set spec.suspend to true first{or_roll}"
+                ),
+            )
+        })
+        .collect();
+    let kept = |old: &Fingerprint| now.iter().any(|new| new.field == old.field);
+    if !accepted.is_empty() && (accepted.len() != now.len() || !accepted.iter().all(kept)) {
+        errors.push(FieldError::new(
+            "spec.roles",
+            "the set of roles was changed: change it back, or create a new job",
+        ));
+    }
+    errors
+}

@@ -1,0 +1,230 @@
+//! How a job is parsed: every default resolved, every name checked, every role found.
+
+use std::collections::HashSet;
+use std::num::NonZeroU64;
+use std::sync::LazyLock;
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
+use sha2::{Digest, Sha256};
+use trainyard_api::{
+    AcceptedRole, CreatePolicy, Dependency, FieldError, PodQuorum, RoleSet, RoleSpec, TrainingJob, default,
+    names,
+};
+
+use crate::admission;
+use crate::defaults;
+use crate::dialect;
+use crate::frameworks;
+use crate::job::{Framework, Job, Role};
+use crate::model::Awaited;
+use crate::status;
+
+impl<'a> Job<'a> {
+    /// Parses a job, or says all that is wrong with it. One that was accepted and not changed since is not judged again: a rule
+    /// that came with a newer operator does not stop what runs.
+    pub fn parse(object: &'a TrainingJob) -> Result<Self, Vec<FieldError>> {
+        let framework = frameworks::find(&object.spec.framework.name);
+        let read = framework.map(|framework| Self::read(object, framework));
+        let errors = if status::is_settled(object) && read.as_ref().is_some_and(Self::is_sound) {
+            Vec::new()
+        } else {
+            // The webhooks may have been away when it was stored.
+            admission::validate(None, &defaults::defaulted(object))
+        };
+        match read {
+            Some(read) if errors.is_empty() => Ok(read),
+            _ => Err(errors),
+        }
+    }
+
+    /// Whether all of it could be read, and its pods can be told apart.
+    fn is_sound(&self) -> bool {
+        let has_pods = |role: &Role<'_>| (1..=MAX_REPLICAS).contains(&role.replicas);
+        !self.roles.is_empty()
+            && self.roles.len() == self.object.spec.roles.len()
+            && self.roles.iter().all(has_pods)
+            && are_told_apart(self.object, &self.roles)
+    }
+
+    fn read(object: &'a TrainingJob, framework: &'static dyn Framework) -> Self {
+        let spec = &object.spec;
+        let names: Vec<&str> = spec.roles.iter().map(|role| &*role.name).collect();
+        let roles: Vec<Role<'a>> = spec
+            .roles
+            .iter()
+            .filter_map(|role| Role::parse(framework, role, &names))
+            .map(|role| Role {
+                rolls_to: object.rolls().then(|| template_hash(role.template)),
+                ..role
+            })
+            .collect();
+        let completion = spec.completion.as_ref();
+        let choose = |sets: Option<&Vec<RoleSet>>,
+                      default: fn(&dyn Framework, &[Role<'_>]) -> Vec<Vec<usize>>| {
+            match sets.filter(|sets| !sets.is_empty()) {
+                Some(sets) => sets.iter().map(|set| positions(&roles, set)).collect(),
+                None => default(framework, &roles),
+            }
+        };
+        let succeeded_when = choose(completion.map(|c| &c.succeeded_when), |f, roles| {
+            f.succeeded_when(roles)
+        });
+        let failed_when = choose(completion.map(|c| &c.failed_when), |f, roles| {
+            f.failed_when(roles)
+        });
+        let run = spec.run_policy.as_ref();
+        Self {
+            object,
+            name: object.metadata.name.as_deref().unwrap_or_default(),
+            namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
+            framework,
+            roles,
+            succeeded_when,
+            failed_when,
+            clean_pod_policy: run.and_then(|run| run.clean_pod_policy).unwrap_or_default(),
+            backoff_limit: run
+                .and_then(|run| run.backoff_limit)
+                .unwrap_or(default::BACKOFF_LIMIT),
+            active_deadline_seconds: run.and_then(|run| run.active_deadline_seconds),
+        }
+    }
+
+    /// The job as it was when its spec was last accepted, whatever its spec is now. Nothing can be made of it, but its
+    /// pods can be counted. `None` if it never was.
+    pub fn accepted(object: &'a TrainingJob) -> Option<Self> {
+        let by = object.status.as_ref()?.accepted_rules.as_ref()?;
+        let names_of: Vec<&str> = by.roles.iter().map(|role| &*role.name).collect();
+        let roles: Vec<Role<'a>> = by
+            .roles
+            .iter()
+            .map(|role| Role::accepted(role, &names_of))
+            .collect();
+        let name = object.metadata.name.as_deref()?;
+        // A status may have been edited by anybody.
+        if roles.is_empty() || !are_told_apart(object, &roles) {
+            return None;
+        }
+        let sets = |sets: &[RoleSet]| sets.iter().map(|set| positions(&roles, set)).collect();
+        let run = object.spec.run_policy.as_ref();
+        Some(Self {
+            object,
+            name,
+            namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
+            framework: frameworks::find(&object.spec.framework.name).unwrap_or(frameworks::ANY),
+            succeeded_when: sets(&by.succeeded_when),
+            failed_when: sets(&by.failed_when),
+            clean_pod_policy: by.clean_pod_policy,
+            // These may be changed at any time.
+            backoff_limit: run
+                .and_then(|run| run.backoff_limit)
+                .filter(|limit| *limit >= 0)
+                .unwrap_or(default::BACKOFF_LIMIT),
+            active_deadline_seconds: run
+                .and_then(|run| run.active_deadline_seconds)
+                .filter(|seconds| *seconds > 0),
+            roles,
+        })
+    }
+}
+
+/// Whether no two pods of a job have the same name, and none has one that is too long.
+fn are_told_apart(object: &TrainingJob, roles: &[Role<'_>]) -> bool {
+    let dialect = dialect::of(object);
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    let mut names_so_far = HashSet::new();
+    roles.iter().all(|role| {
+        let longest = dialect::pod_name(dialect, name, role.name, role.replicas - 1);
+        // Pods without an index would all have one name.
+        let told_apart = role.replicas <= 1 || !dialect::is_single(dialect, role.name);
+        let fits = role.name.len() <= MAX_ROLE && longest.len() <= names::MAX_NAME;
+        told_apart && fits && names_so_far.insert(role.name)
+    })
+}
+
+/// A hash of a template that is the same in all versions of the operator.
+fn template_hash(template: &PodTemplateSpec) -> NonZeroU64 {
+    let digest = Sha256::digest(serde_json::to_vec(template).unwrap_or_default());
+    let first = digest
+        .iter()
+        .take(8)
+        .fold(0, |hash, byte| hash << 8 | u64::from(*byte));
+    NonZeroU64::new(first).unwrap_or(NonZeroU64::MIN)
+}
+
+fn positions(roles: &[Role<'_>], set: &RoleSet) -> Vec<usize> {
+    set.all_of
+        .iter()
+        .filter_map(|name| roles.iter().position(|role| role.name == name))
+        .collect()
+}
+
+/// The roles that are waited for, by position. A status may have been edited by anybody: a name that is not there waits
+/// for nothing.
+fn awaited(given: &[Dependency], names: &[&str]) -> Vec<Awaited> {
+    let find = |on: &Dependency| {
+        let role = names.iter().position(|name| *name == on.role)?;
+        Some(Awaited {
+            role,
+            state: on.state,
+        })
+    };
+    given.iter().filter_map(find).collect()
+}
+
+/// The longest name that the schema lets a role have.
+const MAX_ROLE: usize = 32;
+/// The most pods that the schema lets a role have.
+const MAX_REPLICAS: i32 = 10_000;
+
+/// The template of a role of which only the rules are known.
+static UNKNOWN: LazyLock<(PodTemplateSpec, PodSpec, Container)> = LazyLock::new(Default::default);
+
+impl<'a> Role<'a> {
+    fn accepted(rules: &'a AcceptedRole, names: &[&str]) -> Self {
+        let (template, pod, main) = &*UNKNOWN;
+        Self {
+            name: &rules.name,
+            replicas: rules.replicas.clamp(0, MAX_REPLICAS),
+            template,
+            rolls_to: None,
+            pod,
+            main,
+            restart_policy: rules.restart_policy,
+            succeeded_when: rules.succeeded_when,
+            failed_when: rules.failed_when,
+            node_down_policy: rules.node_down_policy,
+            placement: None,
+            depends_on: awaited(&rules.depends_on, names),
+            create_policy: CreatePolicy::default(),
+        }
+    }
+
+    /// `None` only for a template without containers, which validation has refused before.
+    fn parse(framework: &dyn Framework, role: &'a RoleSpec, names: &[&str]) -> Option<Self> {
+        let pod = role.template.spec.as_ref()?;
+        let main = match &role.container {
+            Some(name) => pod.containers.iter().find(|container| container.name == *name)?,
+            None => pod.containers.first()?,
+        };
+        Some(Self {
+            name: &role.name,
+            replicas: role.replicas.unwrap_or(1),
+            template: &role.template,
+            rolls_to: None,
+            pod,
+            main,
+            restart_policy: role
+                .restart_policy
+                .unwrap_or_else(|| framework.restart_policy(&role.name)),
+            succeeded_when: role.succeeded_when.unwrap_or(PodQuorum::AllPods),
+            failed_when: role.failed_when.unwrap_or(PodQuorum::AnyPod),
+            node_down_policy: role.node_down_policy.unwrap_or_default(),
+            placement: role.placement.as_ref(),
+            depends_on: match &role.depends_on {
+                Some(given) => awaited(given, names),
+                None => awaited(&framework.dependencies(&role.name, names), names),
+            },
+            create_policy: role.create_policy.unwrap_or_default(),
+        })
+    }
+}
