@@ -240,7 +240,8 @@ pub struct Dependency {
     pub role: String,
 
     /// What it must have come to. Running: all its pods run. Ready: all its pods are ready, by their readiness probes.
-    /// Succeeded: the role has succeeded. Pods and roles that have succeeded count as having run and been ready.
+    /// Succeeded: the role has succeeded. Pods and roles that have succeeded count as having run and been ready, and so do pods
+    /// that failed for good while their role goes on without them.
     pub state: DependencyState,
 }
 

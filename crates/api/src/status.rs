@@ -285,6 +285,10 @@ pub struct RoleStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub succeeded_indices: Option<String>,
+    /// The indices of pods that have failed for good, such as "0-3,7".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub failed_indices: Option<String>,
     /// How often pods were replaced, by their indices, such as "0-62x3;63x4": the more often, the longer the next
     /// replacement waits. Counted up to 6, and forgotten when nothing of the job was replaced for 10 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]

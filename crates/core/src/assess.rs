@@ -83,6 +83,8 @@ pub(crate) struct RoleAssessment<'a> {
     pub has_ended: bool,
     /// Indices whose work is done.
     pub done: BTreeSet<i32>,
+    /// Indices of pods of which it has been told that they failed for good.
+    pub told_failed: BTreeSet<i32>,
     /// How often each pod was replaced since the job was last calm.
     pub replaced: BTreeMap<i32, u32>,
     /// Indices of pods that ran and are gone, and will not be replaced.
@@ -190,11 +192,12 @@ pub(crate) fn assess<'a>(
         look.this.tally.replicas = role.replicas;
         look.this.has_ended = look.was.is_terminal();
         look.this.replaced = replacements::of_role(job, position, before, recent);
+        let written = |indices: Option<&String>| {
+            indices::parse(indices.map(String::as_str).unwrap_or_default(), role.replicas)
+        };
+        look.this.told_failed = written(before.and_then(|status| status.failed_indices.as_ref()));
         if role.restart_policy != RestartPolicy::Always {
-            let written = before
-                .and_then(|status| status.succeeded_indices.as_deref())
-                .unwrap_or_default();
-            look.this.done = indices::parse(written, role.replicas);
+            look.this.done = written(before.and_then(|status| status.succeeded_indices.as_ref()));
         }
         for index in 0..role.replicas {
             let key = PodKey {

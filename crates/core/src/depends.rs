@@ -29,11 +29,13 @@ pub fn is_in_vain(phase: RolePhase) -> bool {
 pub fn outlook(state: DependencyState, phase: RolePhase, tally: &Tally) -> Outlook {
     use DependencyState::{Ready, Running};
     let t = tally;
+    // A role that goes on without pods that failed for good has what it will ever have.
+    let ended = t.succeeded + t.failed + t.lost;
     let table = [
         (phase == RolePhase::Succeeded,                                Outlook::Met),
         (is_in_vain(phase),                                            Outlook::Never),
-        (state == Running && t.active + t.succeeded >= t.replicas,     Outlook::Met),
-        (state == Ready   && t.ready + t.succeeded >= t.replicas,      Outlook::Met),
+        (state == Running && t.active + ended >= t.replicas,           Outlook::Met),
+        (state == Ready   && t.ready + ended >= t.replicas,            Outlook::Met),
     ];
     let first = table.into_iter().find(|(holds, _)| *holds);
     first.map_or(Outlook::Open, |(_, outlook)| outlook)

@@ -14,7 +14,7 @@ mod mpi;
 mod pytorch;
 
 use k8s_openapi::api::core::v1::Container;
-use trainyard_api::{FieldError, RoleSpec, TrainingJob};
+use trainyard_api::{DependencyState, FieldError, RoleSpec, TrainingJob};
 
 use crate::attach::{SILENCE, SILENCES};
 use crate::job::{Framework, RoleRule};
@@ -49,8 +49,29 @@ pub(crate) fn validate(framework: &dyn Framework, job: &TrainingJob) -> Vec<Fiel
     }
     check_env(framework.name(), &framework.reserved_env(job), job, &mut errors);
     errors.extend(mounts::check(job, |role| framework.places(job, role)));
+    if framework.trains_as_one() {
+        check_waiting(framework.name(), job, &mut errors);
+    }
     errors.extend(framework.check(job));
     errors
+}
+
+/// Roles that train together end together: one that waits for another to end keeps it from training.
+fn check_waiting(framework: &str, job: &TrainingJob, errors: &mut Vec<FieldError>) {
+    for (i, role) in job.spec.roles.iter().enumerate() {
+        for (d, on) in role.depends_on.iter().flatten().enumerate() {
+            if on.state == DependencyState::Succeeded {
+                errors.push(FieldError::new(
+                    format!("spec.roles[{i}].dependsOn[{d}].state"),
+                    format!(
+                        "the roles of {framework} jobs train together, so that {:?} can't succeed while {:?} waits for it: use \
+                         Running or Ready",
+                        on.role, role.name
+                    ),
+                ));
+            }
+        }
+    }
 }
 
 /// The sentence for a framework that does not exist.

@@ -43,11 +43,30 @@ impl Incidents {
     /// Begins one with an end that came of no other.
     pub(crate) fn begin(&mut self, job: &Job<'_>, new: &Uncounted<'_>, now: Timestamp) {
         let role = new.ended.key.role;
-        self.0
-            .retain(|open| open.first.role != role && !job.framework.trains_as_one());
+        self.0.retain(|open| !open.is_beside(job, role));
         if (0..job.roles.len()).any(|other| follows(job, other, role)) {
             self.0.push(Open::new(new, now));
         }
+    }
+
+    /// The same with an end that stands, and is seen again and again: only while nothing has come since.
+    fn begin_standing(&mut self, job: &Job<'_>, new: &Uncounted<'_>, now: Timestamp) {
+        let at = at(&new.ended, now);
+        let is_old = |open: &Open| open.is_beside(job, new.ended.key.role) && open.last >= at;
+        if !self.0.iter().any(is_old) {
+            self.begin(job, new, now);
+            self.0
+                .iter_mut()
+                .for_each(|open| open.stands |= open.first == new.ended.key);
+        }
+    }
+
+    /// Forgets those that are over and that a pod had a part in which ends again now: that it leaves is none of theirs.
+    pub(crate) fn outlive(&mut self, ended: &Ended<'_>, now: Timestamp) {
+        let at = at(ended, now);
+        self.0.retain(|open| {
+            open.leaving || !open.contains(ended.key) || at.duration_since(open.last) <= WINDOW
+        });
     }
 
     /// The one that a pod began.
@@ -80,9 +99,10 @@ impl Incidents {
         job: &Job<'_>,
         seen: &Assessment<'_>,
         ended: &Ended<'_>,
+        stands: bool,
         now: Timestamp,
     ) -> Option<&mut Open> {
-        let open = self.0.iter_mut();
+        let open = self.0.iter_mut().filter(|open| !stands || !open.stands);
         open.filter(|open| open.takes(job, seen, ended, now))
             .max_by_key(|open| open.last)
     }
@@ -100,6 +120,8 @@ pub(crate) struct Open {
     ended: BTreeMap<usize, BTreeSet<i32>>,
     /// A pod that was asked to go is still there: the others may end when it does.
     leaving: bool,
+    /// Its first is not replaced. What has the same policy stands as well, whatever came first.
+    stands: bool,
 }
 
 impl Open {
@@ -112,6 +134,7 @@ impl Open {
             last: until(&new.ended, now),
             ended: BTreeMap::from([(key.role, BTreeSet::from([key.index]))]),
             leaving: new.ended.is_leaving(),
+            stands: false,
         }
     }
 
@@ -128,6 +151,7 @@ impl Open {
             last: written.last_time.0,
             ended: written.ended.iter().filter_map(of_role).collect(),
             leaving: false,
+            stands: false,
         };
         let mut leaving = restarts.replacing.iter().filter(|entry| entry.leaving);
         open.leaving = leaving.any(|entry| job.key(&entry.pod).is_some_and(|key| open.contains(key)));
@@ -150,6 +174,11 @@ impl Open {
         }
     }
 
+    /// Whether there is only one of it and those that begin in a role.
+    fn is_beside(&self, job: &Job<'_>, role: usize) -> bool {
+        self.first.role == role || job.framework.trains_as_one()
+    }
+
     fn contains(&self, key: PodKey) -> bool {
         let role = self.ended.get(&key.role);
         role.is_some_and(|role| role.contains(&key.index))
@@ -167,9 +196,10 @@ impl Open {
 
     /// Whether an end belongs to it.
     fn takes(&self, job: &Job<'_>, seen: &Assessment<'_>, ended: &Ended<'_>, now: Timestamp) -> bool {
-        let at = at(ended, now);
-        let is_earlier = self.start.is_some_and(|start| at.duration_since(start) < -SKEW);
-        let is_later = !self.leaving && at.duration_since(self.last) > WINDOW;
+        // As its node has it: the clock of another operator may be behind.
+        let known = ended.time().zip(self.start);
+        let is_earlier = known.is_some_and(|(at, start)| at.duration_since(start) < -SKEW);
+        let is_later = !self.leaving && at(ended, now).duration_since(self.last) > WINDOW;
         !is_earlier
             && !is_later
             && !self.is_repeated_by(ended.key)
@@ -202,9 +232,18 @@ impl Open {
     }
 }
 
-/// Whether the end of a pod of a role may be what came of the end of one of another.
+/// Whether the end of a pod of a role may be what came of the end of one of another, or of what came of that.
 fn follows(job: &Job<'_>, role: usize, other: usize) -> bool {
-    job.framework.trains_as_one() || needs(job, role, other)
+    if job.framework.trains_as_one() {
+        return true;
+    }
+    let mut reached = BTreeSet::new();
+    let mut next = vec![role];
+    while let Some(role) = next.pop() {
+        let needed = (0..job.roles.len()).filter(|needed| needs(job, role, *needed));
+        next.extend(needed.filter(|needed| reached.insert(*needed)));
+    }
+    reached.contains(&other)
 }
 
 /// Finds out which ends are what came of others: of one that was counted before, or of one that is to be counted now. Those are
@@ -219,13 +258,16 @@ pub(crate) fn trace<'a>(job: &Job<'a>, restarts: &Restarts, now: Timestamp, seen
     ends.sort_by_key(|(end, _)| order(&end.ended));
     let mut incidents = Incidents::read(job, restarts);
     for (mut end, stands) in ends {
-        let may_follow = end.cause != RestartCause::Completion;
-        let taking = may_follow.then(|| incidents.taking(job, seen, &end.ended, now));
+        let is_told = stands && is_told(seen, &end);
+        let may_follow = end.cause != RestartCause::Completion && !is_told;
+        let taking = may_follow.then(|| incidents.taking(job, seen, &end.ended, stands, now));
         if let Some(open) = taking.flatten() {
             end.follows = Some(open.first);
             end.cause = open.cause;
             open.add(&end.ended, now);
-        } else if may_follow && !stands {
+        } else if stands {
+            incidents.begin_standing(job, &end, now);
+        } else if may_follow {
             incidents.begin(job, &end, now);
         }
         if let Some(first) = end.follows.filter(|_| stands) {
@@ -238,15 +280,28 @@ pub(crate) fn trace<'a>(job: &Job<'a>, restarts: &Restarts, now: Timestamp, seen
     forgive(job, seen);
 }
 
-/// The failures that stand.
+/// The ends that stand, of roles that go on.
 fn standing<'a>(seen: &Assessment<'a>) -> impl Iterator<Item = Uncounted<'a>> {
-    let ends = seen.roles.iter().flat_map(|role| &role.final_ends);
-    let failed = ends.filter(|ended| matches!(ended.end, End::Failure(_)));
-    failed.map(|ended| Uncounted {
-        ended: *ended,
-        cause: RestartCause::Failure,
-        follows: None,
+    let roles = seen.roles.iter().filter(|role| !role.has_ended);
+    roles.flat_map(|role| &role.final_ends).filter_map(|ended| {
+        let cause = match ended.end {
+            End::Failure(_) => RestartCause::Failure,
+            End::Disruption | End::NodeDown => RestartCause::Disruption,
+            _ => return None,
+        };
+        Some(Uncounted {
+            ended: *ended,
+            cause,
+            follows: None,
+        })
     })
+}
+
+/// Whether it has been told that an end stands, or it is none that might be forgiven.
+fn is_told(seen: &Assessment<'_>, end: &Uncounted<'_>) -> bool {
+    let PodKey { role, index } = end.ended.key;
+    let role = seen.roles.get(role);
+    end.cause != RestartCause::Failure || role.is_some_and(|role| role.told_failed.contains(&index))
 }
 
 /// Whether it is by their exit code that failures of a pod's role stand or not.

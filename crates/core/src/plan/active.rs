@@ -102,9 +102,10 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         // started it would not be known what it was made from, nor when its time began.
         plan.after.splice(0..0, std::mem::take(&mut plan.actions));
     }
-    let is_news = has_late_pods(job, old, &status);
+    // What is done after it destroys evidence that it keeps.
+    let is_urgent = has_late_pods(job, old, &status) || !plan.after.is_empty();
     plan.status = match write(old, status) {
-        StatusWrite::Soon(status) | StatusWrite::Early(status) if is_news => StatusWrite::Now(status),
+        StatusWrite::Soon(status) | StatusWrite::Early(status) if is_urgent => StatusWrite::Now(status),
         status => status,
     };
     if plan.status == StatusWrite::Unchanged {

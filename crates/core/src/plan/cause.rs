@@ -40,8 +40,9 @@ pub(super) fn origin<'a>(seen: &Assessment<'a>, ended: Ended<'a>) -> Option<Ende
     match seen.followers.get(&ended.key) {
         None | Some((_, RestartCause::Update)) => Some(ended),
         Some((first, _)) => {
-            let mut new = seen.uncounted.iter().filter(|end| end.follows.is_none());
-            new.find(|end| end.ended.key == *first).map(|end| end.ended)
+            let new = seen.uncounted.iter().filter(|end| end.follows.is_none());
+            let mut new = new.map(|end| end.ended);
+            new.find(|end| end.key == *first)
         }
     }
 }

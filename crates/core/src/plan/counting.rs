@@ -40,6 +40,7 @@ pub(super) fn count(
     let mut incidents = Incidents::read(job, &restarts);
     incidents.left(gone(job, &restarts, &replacing), view.now);
     for end in &seen.uncounted {
+        incidents.outlive(&end.ended, view.now);
         match end.follows {
             Some(first) => follow(job, &mut restarts, &mut incidents, first, end, view.now),
             None => charge(job, &mut restarts, &mut incidents, end, view.now),

@@ -1,6 +1,8 @@
 //! The state of every role, written down and explained.
 
 use jiff::Timestamp;
+use std::collections::BTreeSet;
+
 use trainyard_api::{CleanPodPolicy, Reason, RestartCause, RolePhase, RoleStatus, TrainingJobStatus};
 
 use super::describe::describe;
@@ -71,6 +73,7 @@ pub(super) fn deduce<'a>(
             pending: tally.pending + awaited,
             terminating: tally.terminating,
             succeeded_indices: indices::format(&this.done),
+            failed_indices: indices::format(&failed(this)),
             replacements: before.and_then(|before| before.replacements.clone()),
         });
     }
@@ -78,6 +81,12 @@ pub(super) fn deduce<'a>(
     status.ready = Some(format!("{ready}/{}", job.total()));
     status.roles = roles;
     ends
+}
+
+/// The indices of pods that have failed for good.
+fn failed(role: &RoleAssessment<'_>) -> BTreeSet<i32> {
+    let ended = role.final_ends.iter().map(|ended| ended.key.index);
+    ended.chain(role.lost.iter().copied()).collect()
 }
 
 /// The state of every role, and why.

@@ -209,7 +209,7 @@ impl World {
             StatusWrite::Unchanged => return false,
             StatusWrite::Soon(_) => SOON,
             StatusWrite::Early(_) => EARLY,
-            StatusWrite::Now(_) => SignedDuration::ZERO,
+            StatusWrite::Now(_) => return true,
         };
         self.written.is_none_or(|at| self.now.duration_since(at) >= pace)
     }

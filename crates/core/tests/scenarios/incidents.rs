@@ -3,8 +3,11 @@
 use rstest::rstest;
 use trainyard_api::JobPhase::{Failed, Running};
 use trainyard_api::RestartCause::{Disruption, Failure};
-use trainyard_api::RestartPolicy::ExitCode;
-use trainyard_api::{RestartCause, RestartRecord, TrainingJob};
+use trainyard_api::RestartPolicy::{self, ExitCode, Never, OnFailure};
+use trainyard_api::{
+    DependencyState, NodeDownPolicy, PodQuorum, RestartCause, RestartRecord, RoleSpec, TrainingJob,
+};
+use trainyard_core::view::NodeState;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, mpi, pytorch, set_image, with_agent};
@@ -459,4 +462,190 @@ fn what_ended_before_an_incident_is_no_part_of_it() {
     world.settle();
     assert_eq!(world.condition("Failed"), "True RolesFailed");
     assert_eq!(world.status().root_cause.unwrap().pod, pod(0));
+}
+
+fn policy(policy: RestartPolicy) -> impl FnOnce(&mut RoleSpec) {
+    move |role| role.restart_policy = Some(policy)
+}
+
+/// Workers that wait for a server, each for itself but for that.
+fn ps_and_workers(servers: i32, workers: i32) -> TrainingJob {
+    custom(&[("ps", servers), ("worker", workers)])
+        .role("ps", policy(OnFailure))
+        .role("worker", policy(OnFailure))
+        .waits("worker", "ps", DependencyState::Running)
+}
+
+/// The server was evicted an hour ago, and a worker failed because of that.
+fn with_an_old_incident(job: TrainingJob, worker: usize) -> World {
+    let mut world = World::new(job);
+    world.settle();
+    world.evict("mnist-ps-0");
+    world.reconcile();
+    world.tick(1);
+    world.fail(&pod(worker), 1);
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+    world.tick(3600);
+    world
+}
+
+#[test]
+fn an_incident_that_is_over_does_not_begin_again_when_a_pod_of_it_leaves() {
+    let mut world = with_an_old_incident(ps_and_workers(1, 2).backoff_limit(0), 0);
+    world.ask_to_go(&pod(0));
+    world.reconcile();
+    assert_eq!(world.restarts(), (0, 2));
+    world.tick(60);
+    world.fail(&pod(1), 1);
+    world.settle();
+    assert_eq!(world.condition("Failed"), "True BackoffLimitExceeded");
+    // Nor when it has left.
+    let mut world = with_an_old_incident(ps_and_workers(1, 3), 0);
+    world.ask_to_go(&pod(0));
+    world.settle();
+    world.tick(5);
+    world.fail(&pod(1), 1);
+    world.settle();
+    assert_eq!(world.restarts(), (1, 2));
+}
+
+#[test]
+fn an_incident_that_is_over_does_not_pay_for_a_new_template() {
+    let mut world = with_an_old_incident(ps_and_workers(1, 3).rolls().backoff_limit(0), 2);
+    world.edit(|spec| set_image(spec, "worker", "example/train:2"));
+    world.reconcile();
+    world.kubelets_remove();
+    world.reconcile();
+    world.run_all();
+    world.tick(2);
+    world.fail(&pod(2), 1);
+    world.settle();
+    assert_eq!(world.phase(), Some(Failed));
+}
+
+#[test]
+fn an_incident_that_is_over_does_not_pay_while_the_node_of_one_of_its_pods_is_down() {
+    let job = ps_and_workers(1, 3).role("worker", |role| {
+        role.restart_policy = Some(ExitCode);
+        role.node_down_policy = Some(NodeDownPolicy::Fail);
+    });
+    let mut world = with_an_old_incident(job, 0);
+    world.run_on(&pod(0), "node-9");
+    world.reconcile();
+    world.node("node-9", NodeState::Down);
+    world.reconcile();
+    world.tick(600);
+    world.fail(&pod(1), 1);
+    world.settle();
+    assert_eq!(world.phase(), Some(Failed));
+}
+
+#[test]
+fn what_a_role_does_that_has_ended_does_not_hold_up_an_update() {
+    let job = ps_and_workers(2, 2)
+        .role("worker", |role| {
+            role.restart_policy = Some(ExitCode);
+            role.succeeded_when = Some(PodQuorum::AnyPod);
+        })
+        .succeeded_when(&[&["ps"]])
+        .rolls();
+    let mut world = World::new(job);
+    world.settle();
+    world.succeed(&pod(0));
+    world.settle();
+    world.evict("mnist-ps-0");
+    world.tick(1);
+    world.fail(&pod(1), 1);
+    world.settle();
+    world.tick(3600);
+    world.edit(|spec| set_image(spec, "ps", "example/train:2"));
+    world.settle();
+    assert_eq!(world.image("mnist-ps-1"), "example/train:2");
+}
+
+#[test]
+fn what_came_of_a_pod_that_is_not_replaced_costs_nothing_more() {
+    for evicted in [false, true] {
+        let job = ps_and_workers(2, 8).role("ps", |role| {
+            role.restart_policy = Some(Never);
+            role.failed_when = Some(PodQuorum::AllPods);
+        });
+        let mut world = World::new(job.backoff_limit(0));
+        world.settle();
+        if evicted {
+            world.evict("mnist-ps-0");
+        } else {
+            world.fail("mnist-ps-0", 1);
+        }
+        for index in 0..8 {
+            world.tick(1);
+            world.fail(&pod(index), 1);
+            world.reconcile();
+        }
+        world.settle();
+        assert_eq!(
+            (world.phase(), world.restarts()),
+            (Some(Running), (0, 0)),
+            "{evicted}"
+        );
+        world.tick(60);
+        world.fail(&pod(0), 1);
+        world.settle();
+        assert_eq!(world.condition("Failed"), "True BackoffLimitExceeded");
+    }
+}
+
+#[test]
+fn what_came_of_what_came_of_an_eviction_costs_nothing() {
+    let job = custom(&[("a", 1), ("b", 2), ("c", 2)])
+        .role("a", policy(OnFailure))
+        .role("b", policy(OnFailure))
+        .role("c", policy(OnFailure))
+        .waits("b", "a", DependencyState::Running)
+        .waits("c", "b", DependencyState::Running);
+    let mut world = World::new(job);
+    world.settle();
+    world.evict("mnist-a-0");
+    for role in ["b", "c"] {
+        world.reconcile();
+        world.tick(1);
+        world.fail(&format!("mnist-{role}-0"), 1);
+        world.fail(&format!("mnist-{role}-1"), 1);
+    }
+    world.settle();
+    assert_eq!(world.restarts(), (0, 1));
+}
+
+#[test]
+fn another_operator_whose_clock_is_behind_knows_what_came_of_what() {
+    let mut world = World::running(eight().backoff_limit(0));
+    world.tick(1000);
+    world.evict(&pod(3));
+    world.reconcile();
+    others_fail(&mut world, 1);
+    world.tick(-5);
+    world.reconcile();
+    assert_eq!(world.restarts(), (0, 1));
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 1)));
+}
+
+#[test]
+fn a_failure_that_was_told_as_final_stays_so() {
+    let all = |role: &mut RoleSpec| {
+        role.restart_policy = Some(ExitCode);
+        role.failed_when = Some(PodQuorum::AllPods);
+    };
+    let mut world = World::new(ps_and_workers(1, 2).role("worker", all));
+    world.settle();
+    world.fail(&pod(1), 1);
+    world.tick(10);
+    world.settle();
+    assert_eq!(world.role("worker").failed, 1);
+    world.tick(3600);
+    // Nobody knows when.
+    world.vanish("mnist-ps-0");
+    world.settle();
+    assert_eq!((world.role("worker").failed, world.restarts()), (1, (0, 1)));
 }

@@ -182,7 +182,8 @@ impl SlimPod {
             main.id.is_none() && end.is_none_or(|end| end.reason.as_deref() == Some("ContainerStatusUnknown"))
         };
         let had_failed = || self.culprit().is_some_and(|(_, end)| self.was_earlier(end));
-        self.metadata.terminating() && self.main_status().is_some_and(is_unmade) && !had_failed()
+        let is_deleted = self.metadata.terminating() && !self.is_too_late();
+        is_deleted && self.main_status().is_some_and(is_unmade) && !had_failed()
     }
 
     /// The container that waits for other roles.
@@ -312,7 +313,8 @@ impl SlimPod {
         let culprit = self.culprit();
         if self.is_too_late() {
             // How a program ends that the kubelet tells to says nothing.
-            let finished_at = culprit.and_then(|(_, terminated)| terminated.finished_at());
+            let ended = culprit.map(|(_, ended)| ended).or_else(|| self.main_end());
+            let finished_at = ended.and_then(Terminated::finished_at);
             return PodEnd {
                 disrupted,
                 finished_at,

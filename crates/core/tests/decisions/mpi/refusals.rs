@@ -381,11 +381,15 @@ fn a_launcher_that_would_wait_for_workers_to_succeed_is_refused() {
         errors(&job),
         [
             "spec.roles[0].dependsOn[0].state: the role \"worker\" has restartPolicy Always, given or by default, and \
-             never succeeds: wait for Running or Ready, or give another spec.roles[1].restartPolicy"
+             never succeeds: wait for Running or Ready, or give another spec.roles[1].restartPolicy",
+            TOGETHER
         ]
     );
     let job = job.role("worker", |role| {
         role.restart_policy = Some(RestartPolicy::OnFailure);
     });
-    assert_eq!(errors(&job), [""; 0]);
+    assert_eq!(errors(&job), [TOGETHER]);
 }
+
+const TOGETHER: &str = "spec.roles[0].dependsOn[0].state: the roles of mpi jobs train together, so that \"worker\" can't \
+                        succeed while \"launcher\" waits for it: use Running or Ready";

@@ -119,11 +119,15 @@ fn role_status() -> BoxedStrategy<RoleStatus> {
         (role_name(), phase),
         (option::of(text()), option::of(text())),
         [number(), number(), number(), number(), number(), number()],
-        (option::of(indices), option::of(replacements)),
+        (
+            option::of(indices.clone()),
+            option::of(indices),
+            option::of(replacements),
+        ),
     )
         .prop_map(|((name, phase), (reason, message), counts, written)| {
             let [active, ready, succeeded, failed, pending, terminating] = counts;
-            let (succeeded_indices, replacements) = written;
+            let (succeeded_indices, failed_indices, replacements) = written;
             RoleStatus {
                 name,
                 phase,
@@ -136,6 +140,7 @@ fn role_status() -> BoxedStrategy<RoleStatus> {
                 pending,
                 terminating,
                 succeeded_indices,
+                failed_indices,
                 replacements,
             }
         })

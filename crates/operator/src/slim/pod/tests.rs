@@ -348,7 +348,7 @@ fn only_a_deadline_of_its_own_is_no_disruption_where_no_program_ended_badly() {
 
 #[test]
 fn a_deadline_of_its_own_counts_whatever_code_its_program_was_ended_with() {
-    for code in [1, 137, 143] {
+    for code in [0, 1, 137, 143] {
         let train = ended(
             "train",
             &json!({"exitCode": code, "reason": "Error", "finishedAt": "2026-01-02T03:04:05Z"}),
@@ -405,4 +405,11 @@ fn a_pod_that_was_deleted_before_its_program_began_has_not_ended() {
     };
     assert_eq!(init("2026-01-02T03:04:31Z"), PodPhase::Pending);
     assert_eq!(init("2026-01-02T03:04:29Z"), PodPhase::Failed);
+}
+
+#[test]
+fn a_failure_is_not_undone_by_a_deletion() {
+    let status = json!({"phase": "Failed", "reason": "DeadlineExceeded",
+        "containerStatuses": [{"name": "train", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]});
+    assert_eq!(deleted(&status).phase, PodPhase::Failed);
 }
