@@ -17,8 +17,8 @@ use trainyard_api::{
     CleanPodPolicy, CreatePolicy, Dialect, FieldError, FrameworkSpec, MpiAttach, MpiImplementation,
     MpiOptions, RestartPolicy, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec, names,
 };
-use trainyard_core::attach;
 use trainyard_core::job::Job;
+use trainyard_core::remote_shell;
 use trainyard_core::view::Settings;
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
@@ -163,7 +163,7 @@ fn config(job: &Job<'_>, settings: &Settings) -> Option<ConfigMap> {
             labels: Some(labels.into()),
             ..ObjectMeta::default()
         },
-        data: Some([("hostfile".to_owned(), attach::host_list(job, settings)?)].into()),
+        data: Some([("hostfile".to_owned(), remote_shell::host_list(job, settings)?)].into()),
         ..ConfigMap::default()
     })
 }

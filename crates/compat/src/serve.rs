@@ -11,9 +11,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde_json::Value;
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::admission;
-use trainyard_core::attach::HOST_FILE;
 use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignNote, ForeignPlan, ForeignView};
 use trainyard_core::job::Job;
+use trainyard_core::remote_shell::HOST_FILE;
 use trainyard_core::view::Settings;
 
 use crate::child::{adopted, generation_of, note_generation, owner};

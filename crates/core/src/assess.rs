@@ -65,9 +65,9 @@ impl<'a> Ended<'a> {
     }
 }
 
-/// An end that is forgiven and is to be counted.
+/// An end that is retried and not counted yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Uncounted<'a> {
+pub(crate) struct NewRestart<'a> {
     pub ended: Ended<'a>,
     /// What it is counted as.
     pub cause: RestartCause,
@@ -89,8 +89,8 @@ pub(crate) struct RoleAssessment<'a> {
     pub replaced: BTreeMap<i32, u32>,
     /// Indices of pods that ran and are gone, and will not be replaced.
     pub lost: BTreeSet<i32>,
-    /// Ends that are forgiven and whose replacement is awaited: the first, when it is due, and how many there are.
-    pub forgiven: Option<(Ended<'a>, Option<Timestamp>, usize)>,
+    /// Ends whose replacement does not exist yet: the first, when it is due, and how many there are.
+    pub retried: Option<(Ended<'a>, Option<Timestamp>, usize)>,
     /// How many pods are to be made now.
     pub wanted: usize,
     /// How many pods exist and wait for other roles.
@@ -109,8 +109,8 @@ pub(crate) struct RoleAssessment<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Assessment<'a> {
     pub roles: Vec<RoleAssessment<'a>>,
-    /// Ends that are forgiven and not counted yet.
-    pub uncounted: Vec<Uncounted<'a>>,
+    /// Ends that are retried and not counted yet.
+    pub new_restarts: Vec<NewRestart<'a>>,
     /// Replacements that are still awaited; the others exist.
     pub replacing: Vec<Replacement>,
     /// What can be done now.
@@ -119,7 +119,7 @@ pub(crate) struct Assessment<'a> {
     pub given_up: Vec<Action>,
     /// When the next replacement is due.
     pub next: Option<Timestamp>,
-    /// Pods whose end stands, with the one whose end it came of, which was counted before or is forgiven, and why that ended.
+    /// Pods whose end is final but was caused by another: that pod, and why it ended.
     pub followers: BTreeMap<PodKey, (PodKey, RestartCause)>,
 }
 
@@ -279,7 +279,7 @@ impl<'a> Look<'a, '_> {
                 leaving: false,
                 ..entry.clone()
             });
-            self.forgive(Ended::missing(key), entry.not_before.as_ref().map(|at| at.0));
+            self.retry(Ended::missing(key), entry.not_before.as_ref().map(|at| at.0));
             if self.due(entry) {
                 self.want(key);
             }
@@ -291,7 +291,7 @@ impl<'a> Look<'a, '_> {
             self.this.lost.insert(key.index);
         } else if self.was_running() {
             self.this.tally.replacing += 1;
-            self.uncounted(Ended::missing(key), RestartCause::Disruption);
+            self.restart(Ended::missing(key), RestartCause::Disruption);
         } else {
             self.this.tally.missing += 1;
             self.want(key);
@@ -304,24 +304,24 @@ impl<'a> Look<'a, '_> {
         self.this.final_ends.push(Ended {
             key,
             row,
-            end: End::Unmet(awaited),
+            end: End::DependencyFailed(awaited),
             is_gone: row.is_none(),
         });
     }
 
-    fn uncounted(&mut self, ended: Ended<'a>, cause: RestartCause) {
+    fn restart(&mut self, ended: Ended<'a>, cause: RestartCause) {
         let earlier = self.this.replaced.get(&ended.key.index).copied();
         let due = restart::not_before(earlier.unwrap_or_default(), self.view.now);
-        self.all.uncounted.push(Uncounted {
+        self.all.new_restarts.push(NewRestart {
             ended,
             cause,
             follows: None,
         });
-        self.forgive(ended, due.map(|due| time(due).0));
+        self.retry(ended, due.map(|due| time(due).0));
     }
 
-    fn forgive(&mut self, ended: Ended<'a>, due: Option<Timestamp>) {
-        let (_, _, pods) = self.this.forgiven.get_or_insert((ended, due, 0));
+    fn retry(&mut self, ended: Ended<'a>, due: Option<Timestamp>) {
+        let (_, _, pods) = self.this.retried.get_or_insert((ended, due, 0));
         *pods += 1;
     }
 
@@ -342,7 +342,7 @@ impl<'a> Look<'a, '_> {
             let ended = Ended::present(key, row, end.unwrap_or(End::Disruption));
             replace(&mut self.this.tally, &ended);
             self.all.replacing.push(entry.clone());
-            self.forgive(ended, entry.not_before.as_ref().map(|at| at.0));
+            self.retry(ended, entry.not_before.as_ref().map(|at| at.0));
             if self.due(entry) {
                 self.remove(row, node);
             }
@@ -362,7 +362,7 @@ impl<'a> Look<'a, '_> {
                 && self.role.restart_policy == RestartPolicy::Never
                 && row.phase != PodPhase::Pending =>
             {
-                self.ended(Ended::present(key, row, End::Estranged));
+                self.ended(Ended::present(key, row, End::SecretMissing));
             }
             None if self.attempt != Attempt::GoesOn => self.this.tally.terminating += 1,
             None if row.terminating => self.leaving(key, row),
@@ -372,12 +372,11 @@ impl<'a> Look<'a, '_> {
 
     fn ended(&mut self, ended: Ended<'a>) {
         let (key, end) = (ended.key, ended.end);
-        let forgiven =
-            restart::replacement(self.role.restart_policy, end).filter(|_| !self.was.is_terminal());
-        match (forgiven, end) {
+        let retried = restart::replacement(self.role.restart_policy, end).filter(|_| !self.was.is_terminal());
+        match (retried, end) {
             (Some(cause), _) => {
                 replace(&mut self.this.tally, &ended);
-                self.uncounted(ended, cause);
+                self.restart(ended, cause);
             }
             (None, End::Success) => {
                 self.this.done.insert(key.index);
@@ -406,9 +405,9 @@ impl<'a> Look<'a, '_> {
     fn leaving(&mut self, key: PodKey, row: &'a PodRow) {
         self.this.tally.terminating += 1;
         let had_started = self.was_running() || row.phase != PodPhase::Pending;
-        let forgiven = restart::replacement(self.role.restart_policy, End::Disruption);
-        if let Some(cause) = forgiven.filter(|_| had_started && !self.was.is_terminal()) {
-            self.uncounted(Ended::present(key, row, End::Disruption), cause);
+        let retried = restart::replacement(self.role.restart_policy, End::Disruption);
+        if let Some(cause) = retried.filter(|_| had_started && !self.was.is_terminal()) {
+            self.restart(Ended::present(key, row, End::Disruption), cause);
         }
     }
 

@@ -19,7 +19,7 @@ use crate::metadata::{child_labels, child_metadata};
 use crate::model::Identity;
 use crate::model::{PodKey, ServiceKey};
 use crate::view::Settings;
-use crate::{agent, attach, depends, exec};
+use crate::{agent, depends, exec, remote_shell};
 
 pub use crate::metadata::pod_labels;
 
@@ -95,7 +95,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
 
     let credentials = job.framework.credentials(job.object);
     if let Some(credentials) = &credentials {
-        attach::identify(job, role, credentials, &mut spec);
+        remote_shell::identify(job, role, credentials, &mut spec);
     }
     exec::allow(job, key.role, role, &mut spec);
     if credentials.is_some() || job.framework.exec(job).is_some() {
@@ -103,10 +103,10 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     }
 
     let mut first = Vec::new();
-    let attachment = job.framework.attachment(job, settings, key);
-    if let Some(attachment) = &attachment {
+    let shell = job.framework.remote_shell(job, settings, key);
+    if let Some(shell) = &shell {
         let agent = settings.agent.as_ref()?;
-        first.push(attach::add(role, agent, attachment, &mut spec));
+        first.push(remote_shell::add(role, agent, shell, &mut spec));
     }
     if let Some((agent, observer)) = settings.told_agent()
         && depends::waits_inside(role, settings)
@@ -115,9 +115,9 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     }
     let told = settings.told_agent().filter(|_| agent::can_be_reached(&spec));
     if let Some(told) = told
-        && let Some(attachment) = attachment.as_ref().filter(|attachment| attachment.follows)
+        && let Some(shell) = shell.as_ref().filter(|shell| shell.follows)
     {
-        first.push(attach::follow(job, told, attachment, &mut spec));
+        first.push(remote_shell::follow(job, told, shell, &mut spec));
     }
     if let Some(told) = told.filter(|_| job.object.reports_progress()) {
         first.push(agent::add_progress(job, role, told, &mut spec));

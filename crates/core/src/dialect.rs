@@ -7,7 +7,7 @@
 use trainyard_api::{Dialect, FieldError, TrainingJob, names};
 
 /// What differs from one dialect to another.
-struct Habits {
+struct NamingScheme {
     /// The framework that it is for; none: any.
     framework: Option<&'static str>,
     /// The role whose pod has no index in its name, because there is never a second one.
@@ -28,14 +28,14 @@ enum HostNames {
 
 const LAUNCHER: &str = "launcher";
 
-const NATIVE: Habits = Habits {
+const NATIVE: NamingScheme = NamingScheme {
     framework: None,
     single: None,
     hosts: HostNames::Full,
     labels: |_, _, _| Vec::new(),
 };
 
-const KUBEFLOW_MPI: Habits = Habits {
+const KUBEFLOW_MPI: NamingScheme = NamingScheme {
     framework: Some("mpi"),
     // Theirs is made by a Job, with five random characters. Ours can be told in advance.
     single: Some(LAUNCHER),
@@ -43,14 +43,14 @@ const KUBEFLOW_MPI: Habits = Habits {
     labels: kubeflow_labels,
 };
 
-const BDAP_MPI: Habits = Habits {
+const BDAP_MPI: NamingScheme = NamingScheme {
     framework: Some("mpi"),
     single: Some(LAUNCHER),
     hosts: HostNames::Pod,
     labels: |_, _, _| Vec::new(),
 };
 
-const fn habits(dialect: Dialect) -> &'static Habits {
+const fn naming_scheme(dialect: Dialect) -> &'static NamingScheme {
     match dialect {
         Dialect::Native => &NATIVE,
         Dialect::KubeflowMpi => &KUBEFLOW_MPI,
@@ -65,7 +65,7 @@ pub(crate) fn of(job: &TrainingJob) -> Dialect {
 
 /// Whether the pods of a role have no index in their names.
 pub(crate) fn is_single(dialect: Dialect, role: &str) -> bool {
-    habits(dialect).single == Some(role)
+    naming_scheme(dialect).single == Some(role)
 }
 
 /// The name of a pod.
@@ -84,7 +84,7 @@ pub(crate) fn host_pattern(dialect: Dialect, job: &str, role: &str, domain: &str
     } else {
         format!("{job}-{role}-{{}}")
     };
-    match habits(dialect).hosts {
+    match naming_scheme(dialect).hosts {
         HostNames::Full => format!("{pod}.{domain}"),
         HostNames::Pod => pod,
     }
@@ -92,7 +92,7 @@ pub(crate) fn host_pattern(dialect: Dialect, job: &str, role: &str, domain: &str
 
 /// The labels that a pod has besides ours.
 pub(crate) fn labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)> {
-    (habits(of(job)).labels)(job, role, index)
+    (naming_scheme(of(job)).labels)(job, role, index)
 }
 
 /// What is wrong with a job because of its dialect.
@@ -100,7 +100,10 @@ pub(crate) fn check(job: &TrainingJob) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let dialect = of(job);
     let given = &job.spec.framework.name;
-    if let Some(framework) = habits(dialect).framework.filter(|framework| framework != given) {
+    if let Some(framework) = naming_scheme(dialect)
+        .framework
+        .filter(|framework| framework != given)
+    {
         errors.push(FieldError::new(
             "spec.dialect",
             format!(

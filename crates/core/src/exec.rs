@@ -8,11 +8,11 @@ use k8s_openapi::api::rbac::v1::{PolicyRule, Role as RbacRole, RoleBinding, Role
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::{FieldError, TrainingJob, names};
 
-use crate::attach::{IDENTITY, PROGRAM};
 use crate::container::variable;
 use crate::job::{Job, Role};
 use crate::metadata::{child_labels, child_metadata};
 use crate::model::PodKey;
+use crate::remote_shell::{IDENTITY, PROGRAM};
 
 /// These belong to the operator; `trainyard_api::validate` keeps users from names that begin like this.
 const VOLUME: &str = "trainyard-identity";

@@ -16,8 +16,8 @@ mod pytorch;
 use k8s_openapi::api::core::v1::Container;
 use trainyard_api::{DependencyState, FieldError, RoleSpec, TrainingJob};
 
-use crate::attach::{SILENCE, SILENCES};
 use crate::job::{Framework, RoleRule};
+use crate::remote_shell::{SILENCE, SILENCES};
 
 pub use accelerators::accelerators;
 

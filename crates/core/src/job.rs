@@ -15,7 +15,7 @@ use crate::dialect;
 use crate::model::{Awaited, PodKey};
 
 pub use framework::{
-    Attachment, Content, Contribution, Credentials, ExecRight, ExtraService, Framework, Hosts, Place,
+    Content, Contribution, Credentials, ExecRight, ExtraService, Framework, Hosts, Place, RemoteShell,
     RoleRule,
 };
 

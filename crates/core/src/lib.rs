@@ -1,16 +1,17 @@
 //! Every decision Trainyard takes, as pure functions.
 //!
-//! Nothing here reads a clock, a socket or a file, and nothing here can fail half-way: [`plan::plan`] takes a
-//! [`view::View`] of one job and says all that should be done now, as a [`plan::Plan`]. The operator's hands carry
-//! it out, the embedded cluster's and the simulator's likewise.
+//! Nothing here reads a clock, a socket or a file, and nothing here can fail half-way:
+//! [`plan::plan`] takes a [`view::View`] of one job and returns all that should be done now, as a
+//! [`plan::Plan`]. The operator carries it out, on a cluster and on a laptop.
 //!
-//! The way in: [`admission`] for defaults and validation, [`plan`] for one reconcile, [`frameworks`] for what each
-//! framework says, [`deduce`] for the tables by which states are deduced from pods.
+//! The way in: [`admission`] for defaults and validation, [`plan`] for one reconcile,
+//! [`frameworks`] for what each framework says, [`deduce`] for the tables by which states are
+//! deduced from pods. [`model`] holds the vocabulary; modules depend on each other in one direction,
+//! which `make lint` checks.
 
 pub mod admission;
 pub mod agent;
 mod assess;
-pub mod attach;
 pub mod build;
 mod container;
 pub mod deduce;
@@ -28,6 +29,7 @@ pub mod model;
 pub mod observe;
 mod parse;
 pub mod plan;
+pub mod remote_shell;
 pub mod replacements;
 pub mod restart;
 mod status;

@@ -101,7 +101,7 @@ impl Action {
 
 /// What to tell the user: an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
+pub struct JobEvent {
     /// Whether something is wrong.
     pub warning: bool,
     /// One word.

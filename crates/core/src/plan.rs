@@ -2,12 +2,13 @@
 
 mod active;
 mod cause;
-mod counting;
+
 mod dependent;
 mod describe;
 mod finished;
 mod progress;
 mod refused;
+mod restarts;
 pub(crate) mod roles;
 mod roll;
 mod suspended;
@@ -17,7 +18,7 @@ use jiff::Timestamp;
 use trainyard_api::{JobPhase, Reason};
 
 use crate::job::Job;
-use crate::model::{Action, Note, StatusWrite};
+use crate::model::{Action, JobEvent, StatusWrite};
 use crate::status;
 use crate::view::View;
 
@@ -37,7 +38,7 @@ pub struct Plan {
     /// that has not reached, or that may lack their Secret.
     pub late: Vec<Action>,
     /// What to tell the user, once `status` is written.
-    pub events: Vec<Note>,
+    pub events: Vec<JobEvent>,
     /// When to look again though nothing happened.
     pub wake_at: Option<Timestamp>,
 }
@@ -75,7 +76,7 @@ fn decide(view: &View<'_>) -> Plan {
     {
         return finished::plan(view);
     }
-    let parsed = match Job::parse(job).and_then(|parsed| refused::unchanged(view).map(|()| parsed)) {
+    let parsed = match Job::parse(job).and_then(|parsed| refused::check_immutable(view).map(|()| parsed)) {
         Ok(parsed) => parsed,
         Err(errors) => {
             let objection = Objection {
@@ -114,8 +115,8 @@ struct Objection {
     message: String,
 }
 
-fn note(warning: bool, reason: Reason, message: impl Into<String>) -> Note {
-    Note {
+fn event(warning: bool, reason: Reason, message: impl Into<String>) -> JobEvent {
+    JobEvent {
         warning,
         reason,
         message: message.into(),

@@ -1,4 +1,4 @@
-//! Which ends are forgiven: the restart policies as a table, and how long a replacement waits.
+//! Which ends are retried: the restart policies as a table, and how long a replacement waits.
 
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{NodeDownPolicy, RestartCause, RestartPolicy, RestartRecord};
@@ -17,11 +17,11 @@ pub enum End {
     /// Its node is down, and the role counts that as lost.
     NodeDown,
     /// It can't start: the role of this position, which it waits for, can't come to what it should any more.
-    Unmet(usize),
+    DependencyFailed(usize),
     /// It was made from another template than its role has.
-    Outdated,
+    TemplateChanged,
     /// The Secret by which it knows the others is gone, and pods that are made now have another.
-    Estranged,
+    SecretMissing,
 }
 
 /// The signals by which Kubernetes ends a pod that is being removed: 128 + SIGKILL and 128 + SIGTERM.
@@ -72,11 +72,11 @@ fn was_taken(row: &PodRow) -> bool {
 pub fn replacement(policy: RestartPolicy, end: End) -> Option<RestartCause> {
     use RestartCause::{Completion, Disruption, Failure, Update};
     match (policy, end) {
-        (_, End::Outdated) => Some(Update),
-        (RestartPolicy::Never, _) | (_, End::Unmet(_)) => None,
+        (_, End::TemplateChanged) => Some(Update),
+        (RestartPolicy::Never, _) | (_, End::DependencyFailed(_)) => None,
         (RestartPolicy::Always, End::Success) => Some(Completion),
         (_, End::Success) => None,
-        (_, End::Disruption | End::NodeDown | End::Estranged) => Some(Disruption),
+        (_, End::Disruption | End::NodeDown | End::SecretMissing) => Some(Disruption),
         (RestartPolicy::ExitCode, End::Failure(code))
             if code.is_none_or(|code| code < FIRST_RETRYABLE_CODE) =>
         {

@@ -224,9 +224,9 @@ pub struct PodEnd {
     pub finished_at: Option<Timestamp>,
     /// When the pod was asked to go, or the system began to take it away; `None` if nobody did, or if it is not known when.
     pub asked_at: Option<Timestamp>,
-    /// A number that grows from one end that was told to the next. Times have whole seconds, in which a failure takes many
-    /// others with it; 0 if the order is not known.
-    pub told: u64,
+    /// The resource version that first showed this end; 0 if unknown. It orders ends within a
+    /// second, which is as exact as Kubernetes tells times.
+    pub seen_version: u64,
     /// The system took the pod away (eviction, preemption, lost node): not the program's fault.
     pub disrupted: bool,
 }

@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use trainyard_api::{GROUP, MANAGED_BY_TRAINYARD, VERSION};
 use trainyard_core::foreign::{ForeignKind, ForeignNote};
-use trainyard_core::model::Note;
+use trainyard_core::model::JobEvent;
 
 use crate::act::{Class, Gate};
 use crate::leader::Leadership;
@@ -100,7 +100,7 @@ impl Recorder {
     }
 
     /// Takes a note about a job. Never waits: where too many wait already, it is dropped.
-    pub fn note(&self, job: &ObjectMeta, note: &Note, now: Timestamp) {
+    pub fn note(&self, job: &ObjectMeta, note: &JobEvent, now: Timestamp) {
         let words = Words {
             warning: note.warning,
             reason: note.reason.as_str(),
@@ -252,7 +252,7 @@ mod tests {
         let (notes, _waiting) = mpsc::channel(1);
         let metrics = Arc::new(Metrics::new());
         let recorder = Recorder::new(notes, "operator-1").with_metrics(metrics.clone());
-        let note = Note {
+        let note = JobEvent {
             warning: false,
             reason: Reason::PodFailed,
             message: String::new(),
@@ -273,7 +273,7 @@ mod tests {
             uid: Some("u1".into()),
             ..ObjectMeta::default()
         };
-        let note = Note {
+        let note = JobEvent {
             warning: true,
             reason: Reason::PodFailed,
             message: "ü".repeat(1000),

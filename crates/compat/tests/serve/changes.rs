@@ -181,7 +181,7 @@ fn editing_num_workers_changes_workers_and_host_file() {
     let launcher = PodKey { role: 0, index: 0 };
     let hosts = job
         .framework
-        .attachment(&job, &Settings::default(), launcher)
+        .remote_shell(&job, &Settings::default(), launcher)
         .unwrap()
         .hosts;
     assert_eq!((hosts[0].count, hosts[0].slots), (3, 1));

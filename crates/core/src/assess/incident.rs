@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{EndedPods, Incident, RestartCause, RestartPolicy, Restarts};
 
-use super::{Assessment, Ended, Uncounted, replace};
+use super::{Assessment, Ended, NewRestart, replace};
 use crate::depends::needs;
 use crate::indices;
 use crate::job::Job;
@@ -41,7 +41,7 @@ impl Incidents {
     }
 
     /// Begins one with an end that came of no other.
-    pub(crate) fn begin(&mut self, job: &Job<'_>, new: &Uncounted<'_>, now: Timestamp) {
+    pub(crate) fn begin(&mut self, job: &Job<'_>, new: &NewRestart<'_>, now: Timestamp) {
         let role = new.ended.key.role;
         self.0.retain(|open| !open.is_beside(job, role));
         if (0..job.roles.len()).any(|other| follows(job, other, role)) {
@@ -50,7 +50,7 @@ impl Incidents {
     }
 
     /// The same with an end that stands, and is seen again and again: only while nothing has come since.
-    fn begin_standing(&mut self, job: &Job<'_>, new: &Uncounted<'_>, now: Timestamp) {
+    fn begin_standing(&mut self, job: &Job<'_>, new: &NewRestart<'_>, now: Timestamp) {
         let at = at(&new.ended, now);
         let is_old = |open: &Open| open.is_beside(job, new.ended.key.role) && open.last >= at;
         if !self.0.iter().any(is_old) {
@@ -125,7 +125,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    fn new(new: &Uncounted<'_>, now: Timestamp) -> Self {
+    fn new(new: &NewRestart<'_>, now: Timestamp) -> Self {
         let key = new.ended.key;
         Self {
             first: key,
@@ -247,10 +247,10 @@ fn follows(job: &Job<'_>, role: usize, other: usize) -> bool {
 }
 
 /// Finds out which ends are what came of others: of one that was counted before, or of one that is to be counted now. Those are
-/// forgiven with it, also where the exit code alone would not be.
+/// retried with it, also where the exit code alone would make them final.
 pub(crate) fn trace<'a>(job: &Job<'a>, restarts: &Restarts, now: Timestamp, seen: &mut Assessment<'a>) {
-    let forgiven = std::mem::take(&mut seen.uncounted).into_iter();
-    let mut ends: Vec<(Uncounted<'a>, bool)> = forgiven.map(|end| (end, false)).collect();
+    let retried = std::mem::take(&mut seen.new_restarts).into_iter();
+    let mut ends: Vec<(NewRestart<'a>, bool)> = retried.map(|end| (end, false)).collect();
     ends.extend(standing(seen).map(|end| (end, true)));
     if ends.is_empty() {
         return;
@@ -274,14 +274,14 @@ pub(crate) fn trace<'a>(job: &Job<'a>, restarts: &Restarts, now: Timestamp, seen
             seen.followers.insert(end.ended.key, (first, end.cause));
         }
         if !stands || end.follows.is_some() && is_judged_by_code(job, end.ended.key) {
-            seen.uncounted.push(end);
+            seen.new_restarts.push(end);
         }
     }
-    forgive(job, seen);
+    retry(job, seen);
 }
 
 /// The ends that stand, of roles that go on.
-fn standing<'a>(seen: &Assessment<'a>) -> impl Iterator<Item = Uncounted<'a>> {
+fn standing<'a>(seen: &Assessment<'a>) -> impl Iterator<Item = NewRestart<'a>> {
     let roles = seen.roles.iter().filter(|role| !role.has_ended);
     roles.flat_map(|role| &role.final_ends).filter_map(|ended| {
         let cause = match ended.end {
@@ -289,7 +289,7 @@ fn standing<'a>(seen: &Assessment<'a>) -> impl Iterator<Item = Uncounted<'a>> {
             End::Disruption | End::NodeDown => RestartCause::Disruption,
             _ => return None,
         };
-        Some(Uncounted {
+        Some(NewRestart {
             ended: *ended,
             cause,
             follows: None,
@@ -297,8 +297,8 @@ fn standing<'a>(seen: &Assessment<'a>) -> impl Iterator<Item = Uncounted<'a>> {
     })
 }
 
-/// Whether it has been told that an end stands, or it is none that might be forgiven.
-fn is_told(seen: &Assessment<'_>, end: &Uncounted<'_>) -> bool {
+/// Whether status already says that an end is final, or no incident could change that.
+fn is_told(seen: &Assessment<'_>, end: &NewRestart<'_>) -> bool {
     let PodKey { role, index } = end.ended.key;
     let role = seen.roles.get(role);
     end.cause != RestartCause::Failure || role.is_some_and(|role| role.told_failed.contains(&index))
@@ -311,17 +311,17 @@ pub(crate) fn is_judged_by_code(job: &Job<'_>, key: PodKey) -> bool {
 }
 
 /// What seemed to stand by its exit code, and only follows, is replaced after all.
-fn forgive(job: &Job<'_>, seen: &mut Assessment<'_>) {
+fn retry(job: &Job<'_>, seen: &mut Assessment<'_>) {
     let Assessment { roles, followers, .. } = seen;
     for role in roles {
-        let is_forgiven =
+        let is_retried =
             |ended: &mut Ended<'_>| is_judged_by_code(job, ended.key) && followers.contains_key(&ended.key);
-        let forgiven: Vec<Ended<'_>> = role.final_ends.extract_if(.., is_forgiven).collect();
-        for ended in forgiven {
+        let retried: Vec<Ended<'_>> = role.final_ends.extract_if(.., is_retried).collect();
+        for ended in retried {
             followers.remove(&ended.key);
             role.tally.failed -= 1;
             replace(&mut role.tally, &ended);
-            let (_, _, pods) = role.forgiven.get_or_insert((ended, None, 0));
+            let (_, _, pods) = role.retried.get_or_insert((ended, None, 0));
             *pods += 1;
         }
     }
@@ -333,7 +333,7 @@ fn order(ended: &Ended<'_>) -> (u8, Option<Timestamp>, u64) {
     let told = ended
         .row
         .and_then(|row| row.end.as_deref())
-        .map_or(0, |end| end.told);
+        .map_or(0, |end| end.seen_version);
     let known = match (ended.time(), ended.end) {
         (None, End::Disruption | End::NodeDown) => 0,
         (Some(_), _) => 1,

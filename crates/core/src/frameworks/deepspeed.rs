@@ -10,9 +10,9 @@ use super::hostfiles;
 use super::hostfiles::is_within;
 use super::launching::{LAUNCHER, WORKER, field, main_of, options};
 use super::mpi::{self, Mpi};
-use crate::attach::directory;
-use crate::job::{Attachment, Content, Contribution, Framework, Job, Place};
+use crate::job::{Content, Contribution, Framework, Job, Place, RemoteShell};
 use crate::model::PodKey;
+use crate::remote_shell::directory;
 use crate::view::Settings;
 
 /// Where deepspeed looks for hosts.
@@ -78,13 +78,13 @@ impl Framework for Deepspeed {
         given
     }
 
-    fn attachment(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<Attachment> {
-        let mut attachment = Mpi.attachment(job, settings, pod)?;
+    fn remote_shell(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<RemoteShell> {
+        let mut shell = Mpi.remote_shell(job, settings, pod)?;
         if mpi::is_launcher(job, pod) {
-            attachment.files.push(host_file());
-            attachment.programs = programs(job.object);
+            shell.files.push(host_file());
+            shell.programs = programs(job.object);
         }
-        Some(attachment)
+        Some(shell)
     }
 
     fn places(&self, job: &TrainingJob, role: &str) -> Vec<Place> {

@@ -10,9 +10,9 @@ use trainyard_api::{
 use super::containers;
 use super::launching::field;
 use super::mpi::{self, Mpi};
-use crate::attach::SHELL;
-use crate::job::{Attachment, Contribution, Framework, Job};
+use crate::job::{Contribution, Framework, Job, RemoteShell};
 use crate::model::PodKey;
+use crate::remote_shell::SHELL;
 use crate::view::Settings;
 
 /// By this horovodrun knows the agent, also where there is no MPI.
@@ -97,15 +97,15 @@ impl Framework for Horovod {
         given
     }
 
-    fn attachment(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<Attachment> {
-        let mut attachment = Mpi.attachment(job, settings, pod)?;
-        for hosts in &mut attachment.hosts {
+    fn remote_shell(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<RemoteShell> {
+        let mut shell = Mpi.remote_shell(job, settings, pod)?;
+        for hosts in &mut shell.hosts {
             // horovodrun tells mpirun the hosts in its own words, and Open MPI then takes no other names than those by which
             // the hosts call themselves. Pods search the domain of the job.
             let name = hosts.pattern.split('.').next().unwrap_or_default();
             hosts.pattern = name.to_owned();
         }
-        Some(attachment)
+        Some(shell)
     }
 
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {

@@ -3,7 +3,7 @@
 use trainyard_api::{FieldError, HostFile, HostFileFormat};
 
 use crate::agent::PROGRESS_DIRECTORY;
-use crate::attach::{
+use crate::remote_shell::{
     DIRECTORY, DISCOVERY, FILES, HOST_FILE, OTHER_NAMES, PROGRAM, SHELL, UNFINISHED, USABLE, directory, name,
 };
 

@@ -15,11 +15,11 @@ use trainyard_api::{
 
 use super::accelerators;
 use super::launching::{LAUNCHER, WORKER, field, options};
-use crate::attach::{DIRECTORY, HOST_FILE, IDENTITY, PROGRAM, ROOT_SSH, directory};
 use crate::job::{
-    Attachment, Content, Contribution, Credentials, ExecRight, Framework, Hosts, Job, Place, Role, RoleRule,
+    Content, Contribution, Credentials, ExecRight, Framework, Hosts, Job, Place, RemoteShell, Role, RoleRule,
 };
 use crate::model::{Identity, PodKey};
+use crate::remote_shell::{DIRECTORY, HOST_FILE, IDENTITY, PROGRAM, ROOT_SSH, directory};
 use crate::view::Settings;
 
 pub(super) use env::{IMPLEMENTATIONS, flat, is_of_ssh_client, reserved, shell};
@@ -191,22 +191,22 @@ impl Framework for Mpi {
         }
     }
 
-    fn attachment(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<Attachment> {
+    fn remote_shell(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<RemoteShell> {
         if is_launcher(job, pod) {
-            return Some(Attachment {
+            return Some(RemoteShell {
                 hosts: hosts(job, settings),
                 files: files(job.object),
                 follows: job.object.rolls(),
-                ..Attachment::default()
+                ..RemoteShell::default()
             });
         }
         match attach(job.object) {
-            MpiAttach::Agent => Some(Attachment {
+            MpiAttach::Agent => Some(RemoteShell {
                 serves: true,
-                ..Attachment::default()
+                ..RemoteShell::default()
             }),
             // Programs are started by the agent that is there, and none waits for them.
-            MpiAttach::Exec => Some(Attachment::default()),
+            MpiAttach::Exec => Some(RemoteShell::default()),
             MpiAttach::Ssh => None,
         }
     }

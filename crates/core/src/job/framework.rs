@@ -68,8 +68,8 @@ pub trait Framework: Sync {
     }
 
     /// What the agent does in a pod besides waiting; its pods can't be made without. Default: nothing.
-    fn attachment(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<Attachment> {
-        self.base()?.attachment(job, settings, pod)
+    fn remote_shell(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<RemoteShell> {
+        self.base()?.remote_shell(job, settings, pod)
     }
 
     /// Whether pods that run go on when the number of pods of a role changes: what they were told at their start still holds
@@ -125,7 +125,7 @@ pub struct Contribution {
 /// What the agent does in a pod besides waiting: it puts itself and the lists of the job's hosts there, so that programs can be
 /// started in other pods, and lets other pods start programs in the main container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Attachment {
+pub struct RemoteShell {
     /// The hosts that are listed, in order.
     pub hosts: Vec<Hosts>,
     /// The files that list them, where the pod's containers find them.

@@ -3,18 +3,18 @@
 
 use trainyard_api::{CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, TrainingJobStatus};
 
-use super::counting::count;
 use super::dependent::{has_late_pods, hold_back, unreached};
 use super::describe::root_cause;
+use super::restarts::count;
 use super::verdict::{Verdict, deadline, verdict};
-use super::{Objection, Plan, cause, earliest, finished, note, refused, roles, roll};
+use super::{Objection, Plan, cause, earliest, event, finished, refused, roles, roll};
 use crate::assess::{Assessment, Attempt, Ended, assess};
 use crate::build;
 use crate::deduce;
 use crate::exec;
 use crate::immutable::fingerprints;
 use crate::job::Job;
-use crate::model::{Action, Note, PodKey, StatusWrite};
+use crate::model::{Action, PodKey, StatusWrite};
 use crate::restart::End;
 use crate::status::{condition, given_up, has_run, set_condition, time, write};
 use crate::view::{SecretState, View};
@@ -23,8 +23,11 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
     let old = view.job.status.as_ref();
     let mut status = started(view);
     let said = match objection {
-        Some(objection) => refused::object(&mut status, objection, view.now),
-        None => accept(job, view, &mut status),
+        Some(objection) => refused::reject(&mut status, objection, view.now),
+        None => {
+            accept(job, view, &mut status);
+            None
+        }
     };
     let before = status.phase;
     let attempt = attempt(job, view, objection);
@@ -44,7 +47,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
     let ends = roles::deduce(job, view, &seen, objection.is_some(), &mut status);
     roles::leave_ended(job, &status, &mut seen);
     let phases: Vec<RolePhase> = status.roles.iter().map(|role| role.phase).collect();
-    let replacing = !seen.uncounted.is_empty() || !seen.replacing.is_empty();
+    let replacing = !seen.new_restarts.is_empty() || !seen.replacing.is_empty();
     let mut phase = deduce::job(
         status.phase,
         &phases,
@@ -78,7 +81,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
     };
     let resumed = old.is_some_and(|old| old.phase.is_some_and(JobPhase::is_suspended));
     if resumed {
-        plan.events.push(note(
+        plan.events.push(event(
             false,
             Reason::Resumed,
             "The job was resumed and starts afresh.",
@@ -93,7 +96,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
                 1 => "All roles run (1 pod).".to_owned(),
                 pods => format!("All roles run ({pods} pods)."),
             };
-            plan.events.push(note(false, Reason::AllRolesRunning, message));
+            plan.events.push(event(false, Reason::AllRolesRunning, message));
         }
     }
     plan.missing = missing(job, &seen);
@@ -161,7 +164,7 @@ fn started(view: &View<'_>) -> TrainingJobStatus {
 }
 
 /// Writes down what the pods are made from and counted by, and that it is accepted.
-fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) -> Option<Note> {
+fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) {
     let seen = view
         .job
         .status
@@ -183,7 +186,6 @@ fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) -> Opt
         "The job is valid.",
         view.now,
     );
-    None
 }
 
 fn finish(
@@ -211,9 +213,9 @@ fn finish(
         restarts.incidents.clear();
     }
     roles::end(job, seen, status, reason);
-    // Failures that would have been forgiven are not any more. Pods that are being removed count as nothing else.
+    // Failures that would have been retried count as failed. Terminating pods count as nothing else.
     let stays = |ended: &Ended<'_>| ended.row.is_none_or(|row| !row.terminating);
-    let failed_too = seen.uncounted.iter().map(|end| end.ended);
+    let failed_too = seen.new_restarts.iter().map(|end| end.ended);
     for ended in failed_too.filter(|ended| matches!(ended.end, End::Failure(_)) && stays(ended)) {
         if let Some(role) = status.roles.get_mut(ended.key.role) {
             role.failed += 1;
@@ -241,7 +243,7 @@ fn finish(
         ConditionType::Succeeded
     };
     set_condition(status, kind, true, reason, &*message, view.now);
-    plan.events.push(note(failed, reason, message));
+    plan.events.push(event(failed, reason, message));
     plan.after = finished::clean(view, job.clean_pod_policy);
     plan.wake_at = None;
 }
@@ -358,14 +360,12 @@ fn missing_grant(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> 
 
 /// Pods that ran and are not there.
 fn missing(job: &Job<'_>, seen: &Assessment<'_>) -> Vec<String> {
-    let forgiven = seen.uncounted.iter().map(|end| end.ended);
-    let forgiven = forgiven
-        .filter(|ended| ended.row.is_none())
-        .map(|ended| ended.key);
+    let retried = seen.new_restarts.iter().map(|end| end.ended);
+    let retried = retried.filter(|ended| ended.row.is_none()).map(|ended| ended.key);
     let roles = seen.roles.iter().enumerate();
     let lost =
         roles.flat_map(|(role, this)| this.lost.iter().map(move |index| PodKey { role, index: *index }));
-    forgiven.chain(lost).map(|key| job.pod_name(key)).collect()
+    retried.chain(lost).map(|key| job.pod_name(key)).collect()
 }
 
 fn missing_services(job: &Job<'_>, view: &View<'_>) -> Vec<Action> {

@@ -28,9 +28,9 @@ pub(super) fn of<'a>(job: &Job<'_>, ends: &[Ended<'a>], others: &[Ended<'a>]) ->
     first(&needed).or(Some(consequence))
 }
 
-/// The ends that are forgiven and that might be what made others.
-pub(super) fn forgiven<'a>(seen: &Assessment<'a>) -> Vec<Ended<'a>> {
-    let ends = seen.uncounted.iter().filter(|end| !is_expected(end.cause));
+/// The ends that are retried and may have caused others.
+pub(super) fn retried<'a>(seen: &Assessment<'a>) -> Vec<Ended<'a>> {
+    let ends = seen.new_restarts.iter().filter(|end| !is_expected(end.cause));
     ends.map(|end| end.ended).collect()
 }
 
@@ -40,7 +40,7 @@ pub(super) fn origin<'a>(seen: &Assessment<'a>, ended: Ended<'a>) -> Option<Ende
     match seen.followers.get(&ended.key) {
         None | Some((_, RestartCause::Update)) => Some(ended),
         Some((first, _)) => {
-            let new = seen.uncounted.iter().filter(|end| end.follows.is_none());
+            let new = seen.new_restarts.iter().filter(|end| end.follows.is_none());
             let mut new = new.map(|end| end.ended);
             new.find(|end| end.key == *first)
         }
@@ -63,7 +63,7 @@ pub(super) fn held_until(
     let runs = |(role, this): (usize, &RoleAssessment<'_>)| {
         needed(role) && this.tally.active > 0 && (by_code || !ended(role, &this.final_ends))
     };
-    let is_told = forgiven(seen).iter().any(|end| needed(end.key.role));
+    let is_told = retried(seen).iter().any(|end| needed(end.key.role));
     // Pods that have gone are forgotten unless a status is written that was computed with them.
     let stays = cause.row.is_some_and(|row| !row.terminating) && view.departed.is_empty();
     let waits =

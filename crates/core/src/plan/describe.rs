@@ -23,7 +23,9 @@ pub(super) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
     };
     let reason = match ended.end {
         End::NodeDown => Some(Reason::PossibleNodeDown.as_str()),
-        _ if ended.row.is_none() && !matches!(ended.end, End::Unmet(_)) => Some(Reason::PodMissing.as_str()),
+        _ if ended.row.is_none() && !matches!(ended.end, End::DependencyFailed(_)) => {
+            Some(Reason::PodMissing.as_str())
+        }
         // As the kubelet says it of the container.
         End::Success => Some("Completed"),
         End::Disruption => {
@@ -31,9 +33,9 @@ pub(super) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
             Some(said.unwrap_or(Reason::PodDisrupted.as_str()))
         }
         End::Failure(_) => end.and_then(|end| end.reason.as_deref()),
-        End::Unmet(_) => Some(Reason::DependencyFailed.as_str()),
-        End::Outdated => Some(Reason::TemplateChanged.as_str()),
-        End::Estranged => Some(Reason::SecretMissing.as_str()),
+        End::DependencyFailed(_) => Some(Reason::DependencyFailed.as_str()),
+        End::TemplateChanged => Some(Reason::TemplateChanged.as_str()),
+        End::SecretMissing => Some(Reason::SecretMissing.as_str()),
     };
     RootCause {
         role: job
@@ -74,7 +76,7 @@ pub(super) fn describe(job: &Job<'_>, ended: &Ended<'_>) -> String {
             .map(|node| format!(" on {node}"))
             .unwrap_or_default()
     };
-    if let End::Unmet(awaited) = ended.end {
+    if let End::DependencyFailed(awaited) = ended.end {
         let awaited = job.roles.get(awaited).map_or("?", |role| role.name);
         return format!("{pod} can't start: it waits for the role {awaited}, which has ended");
     }
@@ -95,12 +97,12 @@ pub(super) fn describe(job: &Job<'_>, ended: &Ended<'_>) -> String {
             container(job, ended)
         ),
         End::NodeDown => format!("{pod}: its node{} is down", place(row).replacen(" on", "", 1)),
-        End::Outdated => format!("{pod}{} was made from another template", place(row)),
-        End::Estranged => format!(
+        End::TemplateChanged => format!("{pod}{} was made from another template", place(row)),
+        End::SecretMissing => format!(
             "{pod}{} has a Secret that is gone: pods that are made now could not talk to it",
             place(row)
         ),
         End::Disruption if row.terminating => format!("{pod}{} is being removed{why}", place(row)),
-        End::Disruption | End::Unmet(_) => format!("{pod}{} was taken away{why}", place(row)),
+        End::Disruption | End::DependencyFailed(_) => format!("{pod}{} was taken away{why}", place(row)),
     }
 }

@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason, TrainingJobStatus, names};
 
-use super::{Objection, Plan, finished, note};
+use super::{Objection, Plan, event, finished};
 use crate::build;
 use crate::immutable::forbidden_changes;
 use crate::job::Job;
-use crate::model::{Action, Note, PodKey};
+use crate::model::{Action, JobEvent, PodKey};
 use crate::restart;
 use crate::status::{condition, given_up, is_settled, set_condition, write};
 use crate::view::{Conflict, PodPhase, PodRow, SecretState, View};
@@ -18,7 +18,7 @@ pub(super) fn plan(view: &View<'_>, objection: &Objection) -> Plan {
     let mut status = old.cloned().unwrap_or_default();
     status.observed_generation = view.job.metadata.generation;
     let phase = *status.phase.get_or_insert(JobPhase::Pending);
-    let events = object(&mut status, objection, view.now);
+    let events = reject(&mut status, objection, view.now);
     // An operator that died before it could write that it had accepted the job may have left some.
     let left = finished::clean(view, CleanPodPolicy::All)
         .into_iter()
@@ -32,16 +32,20 @@ pub(super) fn plan(view: &View<'_>, objection: &Objection) -> Plan {
 }
 
 /// Writes down why a job is not accepted; returns what to tell the user, unless that has been said.
-pub(super) fn object(status: &mut TrainingJobStatus, objection: &Objection, now: Timestamp) -> Option<Note> {
+pub(super) fn reject(
+    status: &mut TrainingJobStatus,
+    objection: &Objection,
+    now: Timestamp,
+) -> Option<JobEvent> {
     let Objection { reason, message } = objection;
     let said = condition(status, ConditionType::Accepted, false)
         .is_some_and(|said| said.reason == reason.as_str() && said.message == *message);
     set_condition(status, ConditionType::Accepted, false, *reason, message, now);
-    (!said).then(|| note(true, *reason, message))
+    (!said).then(|| event(true, *reason, message))
 }
 
 /// Finds changes that are possible only while the job is suspended, made where admission did not see them.
-pub(super) fn unchanged(view: &View<'_>) -> Result<(), Vec<FieldError>> {
+pub(super) fn check_immutable(view: &View<'_>) -> Result<(), Vec<FieldError>> {
     let Some(status) = &view.job.status else {
         return Ok(());
     };
@@ -120,7 +124,7 @@ pub(super) fn running_caller(job: &Job<'_>, view: &View<'_>) -> Option<String> {
 pub(super) fn unsupported(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
     let attached = |role| {
         let pod = PodKey { role, index: 0 };
-        job.framework.attachment(job, view.settings, pod).is_some()
+        job.framework.remote_shell(job, view.settings, pod).is_some()
     };
     let attached = (0..job.roles.len()).any(attached);
     if job.framework.exec(job).is_some() && !view.settings.allows_exec {

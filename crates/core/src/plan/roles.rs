@@ -105,7 +105,10 @@ pub(crate) fn phases(
             was: before.map(|r| r.phase).unwrap_or_default(),
         });
         // They go with all the others, and would be made again.
-        let estranged = this.final_ends.iter().any(|ended| ended.end == End::Estranged);
+        let estranged = this
+            .final_ends
+            .iter()
+            .any(|ended| ended.end == End::SecretMissing);
         if estranged && !phase.is_terminal() {
             (RolePhase::Failed, RoleWhy::PodFailed)
         } else {
@@ -183,8 +186,8 @@ fn explain(
         let reason = match first.end {
             End::NodeDown => Reason::PossibleNodeDown,
             End::Disruption => Reason::PodDisrupted,
-            End::Unmet(_) => Reason::DependencyFailed,
-            End::Estranged => Reason::SecretMissing,
+            End::DependencyFailed(_) => Reason::DependencyFailed,
+            End::SecretMissing => Reason::SecretMissing,
             _ => Reason::PodFailed,
         };
         return said(
@@ -223,7 +226,7 @@ fn restarts(
     phase: RolePhase,
     withheld: bool,
 ) -> (Option<String>, Option<String>) {
-    match this.forgiven {
+    match this.retried {
         Some((ended, due, pods)) if phase == RolePhase::Starting => said(
             Reason::Restarting.as_str(),
             format!(
@@ -253,7 +256,7 @@ pub(super) fn end(job: &Job<'_>, seen: &Assessment<'_>, status: &mut TrainingJob
             continue;
         }
         let failures = seen
-            .uncounted
+            .new_restarts
             .iter()
             .filter(|end| end.cause == RestartCause::Failure && end.ended.key.role == position);
         let failures: Vec<Ended<'_>> = failures.map(|end| end.ended).collect();
@@ -295,7 +298,7 @@ pub(super) fn leave_ended(job: &Job<'_>, status: &TrainingJobStatus, seen: &mut 
         Action::DeletePod { name, .. } => awaited(name),
         _ => true,
     });
-    seen.uncounted.retain(|end| goes_on(end.ended.key.role));
+    seen.new_restarts.retain(|end| goes_on(end.ended.key.role));
     seen.replacing.retain(|entry| awaited(&entry.pod));
 }
 
@@ -305,7 +308,7 @@ pub(super) fn first<'a>(ends: &[Ended<'a>]) -> Option<Ended<'a>> {
     let time = |ended: &&Ended<'_>| {
         let end = ended.row.and_then(|row| row.end.as_ref());
         let at = ended.time();
-        (at.is_none(), at, end.map_or(0, |end| end.told))
+        (at.is_none(), at, end.map_or(0, |end| end.seen_version))
     };
     ends.iter().min_by_key(time).copied()
 }

@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use trainyard_api::RestartCause;
 
 use super::refused;
-use crate::assess::{Assessment, Ended, RoleAssessment, Uncounted, removal, size_before};
+use crate::assess::{Assessment, Ended, NewRestart, RoleAssessment, removal, size_before};
 use crate::deduce::Tally;
 use crate::job::{Job, Role};
 use crate::model::{Action, PodKey};
@@ -65,7 +65,7 @@ fn is_refused(job: &Job<'_>, view: &View<'_>) -> bool {
 /// The pod that runs and is replaced now.
 fn next<'a>(job: &Job<'a>, seen: &Assessment<'a>) -> Option<(PodKey, &'a PodRow)> {
     let mut going_on = seen.roles.iter().filter(|role| !role.has_ended);
-    let is_calm = seen.uncounted.is_empty() && seen.replacing.is_empty() && !going_on.any(is_moving);
+    let is_calm = seen.new_restarts.is_empty() && seen.replacing.is_empty() && !going_on.any(is_moving);
     if !is_calm {
         return None;
     }
@@ -100,7 +100,7 @@ fn awaits_none(role: &Role<'_>, seen: &Assessment<'_>) -> bool {
 }
 
 fn replace<'a>(seen: &mut Assessment<'a>, key: PodKey, row: &'a PodRow) {
-    let ended = Ended::present(key, row, End::Outdated);
+    let ended = Ended::present(key, row, End::TemplateChanged);
     let Some(this) = seen.roles.get_mut(key.role) else {
         return;
     };
@@ -111,9 +111,9 @@ fn replace<'a>(seen: &mut Assessment<'a>, key: PodKey, row: &'a PodRow) {
         this.tally.ready -= i32::from(row.ready);
     }
     this.tally.replacing += 1;
-    let (_, _, pods) = this.forgiven.get_or_insert((ended, None, 0));
+    let (_, _, pods) = this.retried.get_or_insert((ended, None, 0));
     *pods += 1;
-    seen.uncounted.push(Uncounted {
+    seen.new_restarts.push(NewRestart {
         ended,
         cause: RestartCause::Update,
         follows: None,

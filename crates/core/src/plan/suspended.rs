@@ -4,7 +4,7 @@ use trainyard_api::{
     CleanPodPolicy, ConditionType, JobPhase, Reason, RolePhase, RoleStatus, TrainingJobStatus,
 };
 
-use super::{Objection, Plan, finished, note, refused};
+use super::{Objection, Plan, event, finished, refused};
 use crate::build;
 use crate::job::{Job, Role};
 use crate::model::{Action, ServiceKey};
@@ -38,7 +38,7 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
     status.observed_generation = view.job.metadata.generation;
     forget_run(&mut status);
     tell_pods(job, view, &mut status);
-    let refused = objection.and_then(|objection| refused::object(&mut status, objection, view.now));
+    let refused = objection.and_then(|objection| refused::reject(&mut status, objection, view.now));
     if objection.is_none() {
         set_condition(
             &mut status,
@@ -71,7 +71,7 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
         status: write(old, status),
         after,
         events: first
-            .then(|| note(false, Reason::Suspended, pods))
+            .then(|| event(false, Reason::Suspended, pods))
             .into_iter()
             .chain(refused)
             .collect(),

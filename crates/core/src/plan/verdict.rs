@@ -43,7 +43,7 @@ pub(super) fn verdict<'a>(
         });
     }
     if phase == JobPhase::Failed {
-        let cause = cause::of(job, ends, &cause::forgiven(seen));
+        let cause = cause::of(job, ends, &cause::retried(seen));
         let roles = status.roles.iter().filter(|role| role.phase == RolePhase::Failed);
         let why = roles.map(|role| format!("{}: {}", role.name, role.message.as_deref().unwrap_or("failed")));
         let message = why.collect::<Vec<_>>().join("; ");
@@ -73,14 +73,14 @@ pub(super) fn verdict<'a>(
             None,
         );
     }
-    let new = seen.uncounted.iter().filter(|end| end.follows.is_none());
+    let new = seen.new_restarts.iter().filter(|end| end.follows.is_none());
     let failures: Vec<Ended<'a>> = new
         .filter(|end| end.cause == RestartCause::Failure)
         .map(|end| end.ended)
         .collect();
     let spent = status.restarts.as_ref().map_or(0, |restarts| restarts.failures);
     let new = i32::try_from(failures.len()).unwrap_or(i32::MAX);
-    let cause = cause::of(job, &failures, &cause::forgiven(seen));
+    let cause = cause::of(job, &failures, &cause::retried(seen));
     if let Some(cause) = cause.filter(|_| spent.saturating_add(new) > job.backoff_limit) {
         let before = match spent {
             1 => "1 failure was".to_owned(),

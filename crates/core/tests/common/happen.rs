@@ -90,7 +90,7 @@ impl World {
             message: Some("the last line of the log".to_owned()),
             finished_at: Some(now),
             asked_at: row.end.take().and_then(|end| end.asked_at),
-            told,
+            seen_version: told,
             disrupted: false,
         }));
     }

@@ -21,7 +21,7 @@ use trainyard_core::build;
 use trainyard_core::exec;
 use trainyard_core::job::Job;
 use trainyard_core::model::Identity;
-use trainyard_core::model::{Action, Note, PodKey, StatusWrite};
+use trainyard_core::model::{Action, JobEvent, PodKey, StatusWrite};
 use trainyard_core::plan::{Plan, plan};
 use trainyard_core::view::{
     Conflict, NodeState, Nodes, PodPhase, PodRow, Refusal, SecretState, ServiceRow, Settings, View,
@@ -74,7 +74,7 @@ pub struct Log {
     /// How often a status was written.
     pub statuses: usize,
     /// What the user was told.
-    pub events: Vec<Note>,
+    pub events: Vec<JobEvent>,
 }
 
 /// A job and all there is around it.

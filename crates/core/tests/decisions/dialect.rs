@@ -61,7 +61,7 @@ fn hosts_are_listed_as_users_know_them(#[case] dialect: Dialect, #[case] pattern
     let job = Job::parse(&job).unwrap();
     let hosts = job
         .framework
-        .attachment(&job, &with_agent(), LAUNCHER)
+        .remote_shell(&job, &with_agent(), LAUNCHER)
         .unwrap()
         .hosts;
     assert_eq!(hosts[1].pattern, pattern);

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use rstest::rstest;
 use trainyard_api::RestartPolicy::Never;
 use trainyard_api::{Dialect, JobPhase, RolePhase, TrainingJob};
-use trainyard_core::attach::INSTALL_CONTAINER;
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::model::{Action, PodKey};
+use trainyard_core::remote_shell::INSTALL_CONTAINER;
 use trainyard_core::view::{SecretState, Settings};
 
 use crate::common::World;

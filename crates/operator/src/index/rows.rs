@@ -32,7 +32,7 @@ impl Row for PodRow {
     }
     fn remember(&mut self, older: &Self) {
         if let (Some(end), Some(older)) = (&mut self.end, &older.end) {
-            end.told = older.told;
+            end.seen_version = older.seen_version;
         }
     }
 }

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::{ConditionType, JobPhase, Reason};
-use trainyard_core::model::Note;
+use trainyard_core::model::JobEvent;
 
 use super::{Next, Reconciler, Verdict};
 use crate::act::Failure;
@@ -40,7 +40,7 @@ impl Reconciler {
         }
         self.index
             .remember(uid, |memory| memory.reported = Some(generation));
-        let note = Note {
+        let note = JobEvent {
             warning: true,
             reason: Reason::Invalid,
             message: malformed.error.clone(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
 use trainyard_api::Reason;
-use trainyard_core::model::Note;
+use trainyard_core::model::JobEvent;
 use trainyard_core::view::Refusal;
 
 use super::Reconciler;
@@ -87,7 +87,7 @@ impl Reconciler {
             self.index
                 .remember(target.uid, |memory| memory.told = Some((print, now)));
             tracing::warn!(job = %target.key, error = message, "children could not be created");
-            let note = Note {
+            let note = JobEvent {
                 warning: true,
                 reason: Reason::CreateFailed,
                 message,

@@ -292,7 +292,7 @@ impl SlimPod {
                 .or_else(|| target.and_then(|target| target.message.clone())),
             asked_at: self.asked_at(),
             disrupted: target.is_some(),
-            told: self.metadata.resource_version.0,
+            seen_version: self.metadata.resource_version.0,
             ..PodEnd::default()
         };
         match phase {

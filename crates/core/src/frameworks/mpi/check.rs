@@ -4,10 +4,10 @@ use trainyard_api::validate::domain_name_problem;
 use trainyard_api::{FieldError, MpiAttach, MpiOptions, RestartPolicy, RoleSpec, TrainingJob, names};
 
 use super::{attach, identity_directory, launcher_works, slots};
-use crate::attach::{DIRECTORY, PORT};
 use crate::exec::check_account;
 use crate::frameworks::hostfiles::{self, is_within, misspelt, over_progress};
 use crate::frameworks::launching::{LAUNCHER, WORKER, field, main_of, options};
+use crate::remote_shell::{DIRECTORY, PORT};
 
 /// What is wrong with a job.
 pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {

@@ -2,7 +2,7 @@
 
 use trainyard_api::{MpiAttach, MpiImplementation};
 
-use crate::attach::{HOST_FILE, SHELL};
+use crate::remote_shell::{HOST_FILE, SHELL};
 
 /// A worker's SSH server may start a moment after the worker is ready. One that hangs, on a host that is still there, would be
 /// waited for for ever; like this it is given up after a minute. No sooner: SSH gives the other side no more time to agree on

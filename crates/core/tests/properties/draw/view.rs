@@ -265,7 +265,7 @@ fn end() -> BoxedStrategy<Box<PodEnd>> {
                     message,
                     finished_at,
                     asked_at,
-                    told,
+                    seen_version: told,
                     disrupted,
                 })
             },

@@ -97,7 +97,7 @@ fn when_a_pod_was_first_told_to_have_failed_is_remembered() {
     index.apply_pod(failed(30, "elsewhere").slim(), Source::Watch);
     let pod = snapshot(&index, "a").pods[0].clone();
     assert_eq!(pod.node.as_deref(), Some("elsewhere"));
-    assert_eq!(pod.end.map(|end| end.told), Some(20));
+    assert_eq!(pod.end.map(|end| end.seen_version), Some(20));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use trainyard_core::attach::PORT;
 use trainyard_core::model::Identity;
+use trainyard_core::remote_shell::PORT;
 use trainyard_operator::identity;
 use trainyard_testkit::proc::memory_mib;
 

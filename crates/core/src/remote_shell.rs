@@ -14,7 +14,7 @@ use trainyard_api::{HostFile, HostFileFormat};
 
 use crate::agent;
 use crate::container::{add_port, variable};
-use crate::job::{Attachment, Credentials, Hosts};
+use crate::job::{Credentials, Hosts, RemoteShell};
 use crate::job::{Job, Role};
 use crate::model::Identity;
 use crate::view::{Agent, Observer, Settings};
@@ -123,8 +123,8 @@ fn ssh_file((key, path): (&str, &str)) -> KeyToPath {
 
 /// The container that prepares the pod for programs from elsewhere, or for starting them there. All else that this takes is
 /// added to the pod.
-pub(crate) fn add(role: &Role<'_>, agent: &Agent, attachment: &Attachment, spec: &mut PodSpec) -> Container {
-    let directories = directories(&attachment.files);
+pub(crate) fn add(role: &Role<'_>, agent: &Agent, shell: &RemoteShell, spec: &mut PodSpec) -> Container {
+    let directories = directories(&shell.files);
     for container in spec
         .init_containers
         .iter_mut()
@@ -138,14 +138,14 @@ pub(crate) fn add(role: &Role<'_>, agent: &Agent, attachment: &Attachment, spec:
             mount(directory, Some(within))
         }));
         mounts.extend(
-            attachment
+            shell
                 .programs
                 .iter()
                 .map(|path| mount(path, Some(name(path).to_owned()))),
         );
     }
     let main = spec.containers.iter_mut().find(|c| c.name == role.main.name);
-    if let Some(main) = main.filter(|_| attachment.serves) {
+    if let Some(main) = main.filter(|_| shell.serves) {
         serve(main);
     }
     spec.volumes.get_or_insert_default().push(Volume {
@@ -153,7 +153,7 @@ pub(crate) fn add(role: &Role<'_>, agent: &Agent, attachment: &Attachment, spec:
         empty_dir: Some(EmptyDirVolumeSource::default()),
         ..Volume::default()
     });
-    install(agent, attachment, spec)
+    install(agent, shell, spec)
 }
 
 /// The directories of files that are not where the agent is, each once.
@@ -209,8 +209,8 @@ struct Install<'a> {
     programs: Vec<&'a str>,
 }
 
-fn install(agent: &Agent, attachment: &Attachment, spec: &PodSpec) -> Container {
-    let env = [("TRAINYARD_INSTALL", &*lists(attachment))];
+fn install(agent: &Agent, shell: &RemoteShell, spec: &PodSpec) -> Container {
+    let env = [("TRAINYARD_INSTALL", &*lists(shell))];
     agent::container(agent, INSTALL_CONTAINER, "install", &env, writable(), spec)
 }
 
@@ -218,10 +218,10 @@ fn install(agent: &Agent, attachment: &Attachment, spec: &PodSpec) -> Container 
 pub(crate) fn follow(
     job: &Job<'_>,
     told: (&Agent, &Observer),
-    attachment: &Attachment,
+    shell: &RemoteShell,
     spec: &mut PodSpec,
 ) -> Container {
-    let env = [("TRAINYARD_HOSTS", &*lists(attachment))];
+    let env = [("TRAINYARD_HOSTS", &*lists(shell))];
     agent::beside(job, told, HOSTS_CONTAINER, "hosts", &env, writable(), spec)
 }
 
@@ -234,11 +234,11 @@ fn writable() -> VolumeMount {
 
 /// The list of hosts that a job's launcher finds in [`HOST_FILE`] when it starts, if it has one.
 pub fn host_list(job: &Job<'_>, settings: &Settings) -> Option<String> {
-    let (attachment, format) = job.keys().find_map(|key| {
-        let attachment = job.framework.attachment(job, settings, key)?;
-        let file = attachment.files.iter().find(|file| file.path == HOST_FILE)?;
+    let (shell, format) = job.keys().find_map(|key| {
+        let shell = job.framework.remote_shell(job, settings, key)?;
+        let file = shell.files.iter().find(|file| file.path == HOST_FILE)?;
         let format = file.format;
-        Some((attachment, format))
+        Some((shell, format))
     })?;
     // As the agent writes it.
     let line = |some: &Hosts, index: i32| {
@@ -251,15 +251,15 @@ pub fn host_list(job: &Job<'_>, settings: &Settings) -> Option<String> {
             }
         }
     };
-    let hosts = attachment.hosts.iter();
+    let hosts = shell.hosts.iter();
     let lines =
         hosts.flat_map(|some| (some.from..some.from + some.count).map(move |index| line(some, index)));
     Some(lines.collect())
 }
 
 /// What the agent is to list where.
-fn lists(attachment: &Attachment) -> String {
-    let directories = directories(&attachment.files);
+fn lists(shell: &RemoteShell) -> String {
+    let directories = directories(&shell.files);
     let file = |file: &HostFile| {
         BTreeMap::from([
             ("path", inside(&file.path, &directories)),
@@ -268,9 +268,9 @@ fn lists(attachment: &Attachment) -> String {
     };
     let install = Install {
         directory: DIRECTORY,
-        hosts: &attachment.hosts,
-        files: attachment.files.iter().map(file).collect(),
-        programs: attachment.programs.iter().map(|path| name(path)).collect(),
+        hosts: &shell.hosts,
+        files: shell.files.iter().map(file).collect(),
+        programs: shell.programs.iter().map(|path| name(path)).collect(),
     };
     // Strings and numbers can always be written.
     serde_json::to_string(&install).unwrap_or_default()

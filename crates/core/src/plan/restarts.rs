@@ -1,4 +1,4 @@
-//! Ends that are forgiven, counted.
+//! Counts the pods that are replaced, and says why they are.
 
 use jiff::Timestamp;
 use trainyard_api::{
@@ -7,11 +7,11 @@ use trainyard_api::{
 
 use super::describe::{describe, root_cause};
 use super::roles::{others, replacement};
-use super::{Plan, cause, earliest, note};
+use super::{Plan, cause, earliest, event};
 use crate::assess::incident::Incidents;
-use crate::assess::{Assessment, Ended, Uncounted, removal};
+use crate::assess::{Assessment, Ended, NewRestart, removal};
 use crate::job::Job;
-use crate::model::{Action, Note, PodKey};
+use crate::model::{Action, JobEvent, PodKey};
 use crate::replacements;
 use crate::restart::{self, End, is_expected};
 use crate::status::time;
@@ -21,7 +21,8 @@ use crate::view::View;
 const MAX_REPLACING: usize = 256;
 const MAX_HISTORY: usize = 20;
 
-/// Counts the ends that are forgiven. The count is in status before a pod is touched, so that none counts twice.
+/// Counts the ends that are retried. The count is in status before a pod is touched, so that no
+/// end counts twice.
 pub(super) fn count(
     job: &Job<'_>,
     view: &View<'_>,
@@ -32,23 +33,23 @@ pub(super) fn count(
 ) {
     let mut replacing = std::mem::take(&mut seen.replacing);
     let batch = MAX_REPLACING.saturating_sub(replacing.len());
-    seen.uncounted.truncate(batch);
-    if seen.uncounted.is_empty() && replacing.is_empty() && status.restarts.is_none() {
+    seen.new_restarts.truncate(batch);
+    if seen.new_restarts.is_empty() && replacing.is_empty() && status.restarts.is_none() {
         return;
     }
     let mut restarts = status.restarts.take().unwrap_or_default();
     let mut incidents = Incidents::read(job, &restarts);
     incidents.left(gone(job, &restarts, &replacing), view.now);
-    for end in &seen.uncounted {
+    for end in &seen.new_restarts {
         incidents.outlive(&end.ended, view.now);
         match end.follows {
             Some(first) => follow(job, &mut restarts, &mut incidents, first, end, view.now),
             None => charge(job, &mut restarts, &mut incidents, end, view.now),
         }
-        let Uncounted { ended, cause, .. } = end;
+        let NewRestart { ended, cause, .. } = end;
         let role = seen.roles.get_mut(ended.key.role);
         // What is replaced because its user wants it so is not held back.
-        let role = role.filter(|_| ended.end != End::Outdated);
+        let role = role.filter(|_| ended.end != End::TemplateChanged);
         let earlier = role.map_or(0, |role| replacements::add(&mut role.replaced, ended.key.index));
         let not_before = restart::not_before(earlier, view.now);
         if not_before.is_none() {
@@ -66,7 +67,7 @@ pub(super) fn count(
             leaving: ended.is_leaving(),
         });
     }
-    if !seen.uncounted.is_empty() {
+    if !seen.new_restarts.is_empty() {
         // Of all roles: of a job that had been calm, nothing that was before counts any more.
         for (role, this) in status.roles.iter_mut().zip(&seen.roles) {
             role.replacements = replacements::format(&this.replaced);
@@ -99,7 +100,7 @@ fn charge(
     job: &Job<'_>,
     restarts: &mut Restarts,
     incidents: &mut Incidents,
-    end: &Uncounted<'_>,
+    end: &NewRestart<'_>,
     now: Timestamp,
 ) {
     match end.cause {
@@ -137,7 +138,7 @@ fn follow(
     restarts: &mut Restarts,
     incidents: &mut Incidents,
     first: PodKey,
-    end: &Uncounted<'_>,
+    end: &NewRestart<'_>,
     now: Timestamp,
 ) {
     if let Some(open) = incidents.of(first) {
@@ -160,8 +161,8 @@ fn tell(
     withheld: bool,
     plan: &mut Plan,
 ) {
-    let of = |which: fn(&Uncounted<'_>) -> bool| {
-        let ends = seen.uncounted.iter().filter(move |end| which(end));
+    let of = |which: fn(&NewRestart<'_>) -> bool| {
+        let ends = seen.new_restarts.iter().filter(move |end| which(end));
         ends.map(|end| end.ended).collect::<Vec<Ended<'_>>>()
     };
     if let Some(first) = cause::of(
@@ -178,7 +179,7 @@ fn tell(
     );
     if view.job.status.as_ref().and_then(|status| status.phase) == Some(JobPhase::Restarting) {
         // Of pods that are replaced one after the other because of their template, the first is told.
-        expected.retain(|ended| ended.end != End::Outdated);
+        expected.retain(|ended| ended.end != End::TemplateChanged);
     }
     let warning = !bad.is_empty();
     let ends = if warning { bad } else { expected };
@@ -200,7 +201,7 @@ fn replaced(
     pods: usize,
     outcome: &str,
     warning: bool,
-) -> Note {
+) -> JobEvent {
     let message = format!(
         "{}{}: {outcome}. Failures so far: {} of {} allowed; disruptions: {}.",
         describe(job, first),
@@ -209,5 +210,5 @@ fn replaced(
         job.backoff_limit,
         restarts.disruptions
     );
-    note(warning, Reason::PodReplaced, message)
+    event(warning, Reason::PodReplaced, message)
 }
