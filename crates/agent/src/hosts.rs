@@ -14,7 +14,7 @@ use crate::backoff::Backoff;
 use crate::install::hosts::list;
 use crate::install::place::write;
 use crate::install::{Format, Host, PlaceError, Plan, USABLE};
-use crate::modes::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::mode::{Mode, PROGRAM, UNUSABLE, misused};
 use crate::observer::{Failure, Observer};
 use crate::settings::{self, Environment};
 use crate::signals::end_well_when_told;

@@ -10,7 +10,7 @@ mod plan;
 use std::ffi::OsString;
 use std::io::Write;
 
-use crate::modes::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::mode::{Mode, PROGRAM, UNUSABLE, misused};
 use crate::settings;
 use crate::signals::end_when_told;
 
@@ -26,16 +26,7 @@ pub const MODE: Mode = Mode {
     run: main,
 };
 
-/// The name under which the program is installed.
-pub const INSTALLED: &str = "trainyard-agent";
-/// The other name of the same file, by which it is the client of the remote shell. Horovod takes this one only.
-pub const REMOTE_SHELL: &str = "kubexec.sh";
-/// More names of the same file, each made only if it is asked for.
-pub const OTHER_NAMES: [&str; 2] = ["pdsh", "ssh"];
-
-/// Another name of the same file, by which it prints the hosts that can be used now.
-pub const DISCOVERY: &str = "discover_hosts.sh";
-/// The list that it prints.
+/// The list that `discover_hosts.sh` prints.
 pub const USABLE: &str = "discover_hosts";
 
 const HELP: &str = r#"Puts this program and lists of hosts into a volume that the containers of this pod share.

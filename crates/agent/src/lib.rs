@@ -11,12 +11,14 @@
 //! both sides; [`pdsh`] the same on many hosts at once; [`run`] what runs the command of a container; [`children`] the
 //! duties of the first process of a container, and [`stay`] a program that does nothing else.
 
+mod alias;
 pub mod annotations;
 pub mod backoff;
 pub mod children;
 mod descendants;
 pub mod hosts;
 pub mod install;
+pub mod mode;
 pub mod modes;
 pub mod observer;
 pub mod pdsh;
@@ -45,8 +47,8 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 /// Whether this is a name by which pods call the agent, so that another program can be the agent for those who do.
 pub fn is_called(name: &OsStr) -> bool {
-    modes::by_name(name).is_some()
+    alias::Alias::of(name).is_some()
         || Path::new(name)
             .file_name()
-            .is_some_and(|name| name == modes::PROGRAM)
+            .is_some_and(|name| name == mode::PROGRAM)
 }

@@ -1,33 +1,14 @@
-//! What the program can do, as a table, and the little that is to be read from its command line.
+//! The table of modes, and the command line that chooses one of them.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
-use std::path::Path;
 
+use crate::alias::Alias;
+use crate::mode::{Mode, PROGRAM, misused};
 use crate::shell::{client, server};
 use crate::{hosts, install, pdsh, progress, run, stay, wait};
 
-/// The name by which the program speaks of itself.
-pub(crate) const PROGRAM: &str = "trainyard-agent";
-/// The exit code for a command line or settings that make no sense.
-pub(crate) const UNUSABLE: u8 = 2;
-
-/// Does something with the words of a command line. Returns the exit code.
-pub(crate) type Run = fn(&[OsString], &mut dyn Write, &mut dyn Write) -> u8;
-
-/// One thing that the program can do. A new one is a module of its own and a line in [`MODES`].
-pub struct Mode {
-    /// The word that chooses it.
-    pub name: &'static str,
-    /// What it does, in a few words.
-    pub summary: &'static str,
-    /// All there is to say about it.
-    pub help: &'static str,
-    /// Does it, with the words after its name. Returns the exit code.
-    pub run: fn(&[OsString], &mut dyn Write, &mut dyn Write) -> u8,
-}
-
-/// Everything that the program can do.
+/// Everything that the program can do. A new mode is a module of its own and a line here.
 pub const MODES: &[Mode] = &[
     wait::MODE,
     install::MODE,
@@ -42,25 +23,18 @@ pub const MODES: &[Mode] = &[
     stay::MODE,
 ];
 
-/// What is done by a program of this name, whatever the words after it say.
-pub(crate) fn by_name(name: &OsStr) -> Option<Run> {
-    match Path::new(name).file_name()?.to_str()? {
-        install::REMOTE_SHELL | "ssh" => Some(client::MODE.run),
-        "pdsh" => Some(pdsh::MODE.run),
-        install::DISCOVERY => Some(|_, out, err| hosts::print(out, err)),
-        _ => None,
-    }
-}
-
-/// Does what the program's name says, if it is that of a mode, or else what the words after it say. Returns the exit code.
+/// Runs the mode that the program's name stands for, or else the one that the first argument names.
+/// Returns the exit code.
 pub fn call(name: &OsStr, args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
-    match by_name(name) {
-        Some(run) => run(args, out, err),
+    match Alias::of(name) {
+        Some(Alias::RemoteShell) => (client::MODE.run)(args, out, err),
+        Some(Alias::Pdsh) => (pdsh::MODE.run)(args, out, err),
+        Some(Alias::DiscoverHosts) => hosts::print(out, err),
         None => dispatch(args, out, err),
     }
 }
 
-/// Does what the words after the program's name say. Returns the exit code.
+/// Runs the mode that the first argument names. Returns the exit code.
 pub fn dispatch(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let Some((first, rest)) = args.split_first() else {
         return misused(err, "say what to do");
@@ -78,12 +52,6 @@ pub fn dispatch(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> 
             None => misused(err, &format!("there is no mode {name:?}")),
         },
     }
-}
-
-/// Says what is wrong with the command line.
-pub(crate) fn misused(err: &mut dyn Write, problem: &str) -> u8 {
-    let _ = writeln!(err, "{PROGRAM}: {problem}; see `{PROGRAM} --help`");
-    UNUSABLE
 }
 
 /// A reader that has gone is no reason to fail.

@@ -12,7 +12,7 @@ use std::io::Write;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::modes::{Mode, PROGRAM, misused};
+use crate::mode::{Mode, PROGRAM, misused};
 use crate::signals::Ending;
 
 pub use arguments::{ArgumentError, Call};

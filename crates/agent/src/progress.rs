@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::backoff::Backoff;
-use crate::modes::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::mode::{Mode, PROGRAM, UNUSABLE, misused};
 use crate::observer::{AnswerError, Failure, Observer};
 use crate::settings::{self, Environment, SettingError};
 

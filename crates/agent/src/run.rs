@@ -16,7 +16,7 @@ use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::Signals;
 
 use crate::children::{Children, Started};
-use crate::modes::{Mode, PROGRAM, misused};
+use crate::mode::{Mode, PROGRAM, misused};
 use crate::shell::server::{Config, Server};
 use crate::signals;
 

@@ -6,9 +6,11 @@
 //! that nobody takes.
 
 pub mod client;
+mod error;
 mod frame;
 mod identity;
 mod link;
+mod poll;
 pub mod server;
 mod wire;
 
@@ -18,9 +20,10 @@ use std::time::Duration;
 
 use crate::settings::{self, Environment, SettingError};
 
+pub use error::LinkError;
 pub use frame::{Decoder, Frame, FrameError, PROTOCOL, Stream, WINDOW};
 pub use identity::{Identity, IdentityError};
-pub use link::{Link, LinkError};
+pub use link::Link;
 
 /// How often each side shows that it is there.
 const HEARTBEAT: Duration = Duration::from_secs(1);

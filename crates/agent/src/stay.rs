@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
 use crate::children::Children;
 use crate::descendants::others;
-use crate::modes::{Mode, PROGRAM, misused};
+use crate::mode::{Mode, PROGRAM, misused};
 use crate::signals;
 
 /// The line of this mode in the table of modes.

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::annotations;
-use crate::modes::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::mode::{Mode, PROGRAM, UNUSABLE, misused};
 use crate::observer::Observer;
 use crate::settings::{self, Environment, SettingError};
 use crate::signals::end_when_told;

@@ -6,9 +6,10 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use super::USABLE;
 use super::hosts::{Format, all, list};
 use super::plan::Plan;
-use super::{DISCOVERY, INSTALLED, REMOTE_SHELL, USABLE};
+use crate::alias::{DISCOVERY, INSTALLED, REMOTE_SHELL};
 
 /// The program that runs, also where its path is that of another file by now.
 const THIS_PROGRAM: &str = "/proc/self/exe";

@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+use super::USABLE;
 use super::hosts::{Format, Hosts, all, list};
-use super::{DISCOVERY, INSTALLED, OTHER_NAMES, REMOTE_SHELL, USABLE};
+use crate::alias::{DISCOVERY, INSTALLED, OPTIONAL, REMOTE_SHELL};
 
 /// Why a text is no plan.
 #[derive(Debug, thiserror::Error)]
@@ -108,8 +109,8 @@ impl FromStr for Plan {
         }
         let mut programs = Vec::new();
         for (index, name) in written.programs.iter().enumerate() {
-            let Some(known) = OTHER_NAMES.into_iter().find(|known| known == name) else {
-                let problem = format!("must be one of {}; it is {name:?}", OTHER_NAMES.join(", "));
+            let Some(known) = OPTIONAL.into_iter().find(|known| known == name) else {
+                let problem = format!("must be one of {}; it is {name:?}", OPTIONAL.join(", "));
                 return Err(wrong(format!("programs[{index}]"), problem));
             };
             programs.push(known);
@@ -137,7 +138,7 @@ fn inside(directory: &Path, path: &Path) -> Result<PathBuf, String> {
     }
     if [INSTALLED, REMOTE_SHELL, DISCOVERY, USABLE]
         .iter()
-        .chain(&OTHER_NAMES)
+        .chain(&OPTIONAL)
         .any(|name| rest == Path::new(name))
     {
         return Err("must be another: the program itself is there".to_owned());

@@ -18,7 +18,7 @@ use signal_hook::iterator::Signals;
 use super::FAILED;
 use super::arguments::Call;
 use super::label::{copy, label};
-use crate::install::REMOTE_SHELL;
+use crate::alias::REMOTE_SHELL;
 use crate::signals::ENDED_BY_SIGNAL;
 
 /// This program, also where its path is that of another file by now.

@@ -3,6 +3,7 @@
 mod api;
 mod arguments;
 mod connect;
+mod dial;
 mod session;
 pub mod ssh;
 mod stdio;
@@ -12,14 +13,15 @@ use std::io::Write;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::modes::{Mode, PROGRAM};
+use crate::mode::{Mode, PROGRAM};
 use crate::settings::{Environment, SettingError};
 use crate::signals::Ending;
 
 use super::identity::Identity;
 
 pub use arguments::{ArgumentError, Call};
-use connect::{Patience, Way, connect};
+use connect::{Way, connect};
+use dial::Patience;
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {

@@ -14,8 +14,6 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
-use super::link::LinkError;
-
 /// The name in the certificate of every pod of every job. What tells jobs apart is who signed it.
 const NAME: &str = "trainyard.job";
 
@@ -124,8 +122,8 @@ impl Identity {
 }
 
 /// For whom the certificate of the other side must be.
-pub(super) fn server_name() -> Result<ServerName<'static>, LinkError> {
-    ServerName::try_from(NAME).map_err(|error| LinkError::Io(io::Error::other(error)))
+pub(super) fn server_name() -> io::Result<ServerName<'static>> {
+    ServerName::try_from(NAME).map_err(io::Error::other)
 }
 
 /// Whether the other side has shown a certificate, and it is not of this job: of another one, or of a former one of the same

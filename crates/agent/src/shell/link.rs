@@ -4,49 +4,16 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 
 use super::HEARTBEAT;
-use super::frame::{Decoder, Frame, FrameError};
-use super::identity::explain;
+use super::error::LinkError;
+use super::frame::{Decoder, Frame};
+use super::poll::wait;
 use super::wire::Wire;
 
 /// How much waits at most to be sent before no more is fetched.
 pub const BACKLOG: usize = 64 * 1024;
-
-/// Why a connection is over.
-#[derive(Debug, thiserror::Error)]
-pub enum LinkError {
-    /// TLS does not allow it to go on.
-    #[error("{}", explain(.0))]
-    Tls(rustls::Error),
-    /// What was said makes no sense.
-    #[error("it said what makes no sense: {0}")]
-    Frame(#[from] FrameError),
-    /// The network has failed.
-    #[error("the connection failed: {0}")]
-    Io(#[from] io::Error),
-    /// The other side has ended it.
-    #[error("the connection was closed")]
-    Closed,
-    /// The other side does not answer.
-    #[error("nothing was heard from it for {} s", .0.as_secs())]
-    Silent(Duration),
-    /// The Kubernetes API has another answer than a connection.
-    #[error("the server answers {code}: {why}")]
-    Answered {
-        /// The code of HTTP.
-        code: u16,
-        /// What it says.
-        why: String,
-    },
-    /// Who was asked does not speak as it should.
-    #[error("it said no: {0}")]
-    Refused(String),
-    /// The agent in the other container has ended, or was not started.
-    #[error("its agent has ended: {0}")]
-    Ended(String),
-}
 
 /// A connection that both sides have agreed on.
 #[derive(Debug)]
@@ -201,16 +168,5 @@ impl Link {
             }
             Err(error) => Err(error),
         }
-    }
-}
-
-/// Waits until one of them is ready, or for some time. Signals that were handled meanwhile may end it early.
-pub fn wait(fds: &mut [PollFd<'_>], time: Option<Duration>) -> io::Result<()> {
-    // The system counts in milliseconds, and must not wake up before it is time.
-    let time = time.map(|time| time + Duration::from_millis(1));
-    let time = time.and_then(|time| Timespec::try_from(time).ok());
-    match poll(fds, time.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }

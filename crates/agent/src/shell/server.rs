@@ -19,7 +19,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
 use crate::children::Children;
-use crate::modes::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::mode::{Mode, PROGRAM, UNUSABLE, misused};
 use crate::settings::{self, Environment, SettingError};
 use crate::signals;
 
@@ -58,6 +58,8 @@ Exit codes: 130 and 143 it was ended by SIGINT or SIGTERM, 1 it can't listen, 2 
 ";
 
 const FAILED: u8 = 1;
+/// More than any thread of the server needs.
+const STACK_SIZE: usize = 512 * 1024;
 /// How long a client may be silent.
 const SILENCE: Duration = Duration::from_secs(10);
 const ADDRESS: &str = "TRAINYARD_SHELL_ADDRESS";

@@ -12,7 +12,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::event::PollFlags;
 
-use super::link::LinkError;
+use super::error::LinkError;
 
 pub use exec::{Exec, Request};
 pub use pipes::Pipes;

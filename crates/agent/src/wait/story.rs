@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::modes::PROGRAM;
+use crate::mode::PROGRAM;
 
 /// Tells how the wait goes. A reader that has gone is no reason to stop.
 pub struct Story<'a> {

@@ -10,10 +10,11 @@ use rustls::{ClientConnection, Connection};
 
 use crate::observer::{authorities, read_token};
 use crate::settings::{self, Environment, SettingError};
-use crate::shell::link::{Link, LinkError};
+use crate::shell::error::LinkError;
+use crate::shell::link::Link;
 use crate::shell::wire::{Exec, Request, Tls};
 
-use super::connect::{ConnectError, Patience, find};
+use super::dial::{ConnectError, Patience, find};
 
 const PATH: &str = "TRAINYARD_EXEC";
 const HOST: &str = "KUBERNETES_SERVICE_HOST";

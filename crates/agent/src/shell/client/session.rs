@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 
+use crate::shell::error::LinkError;
 use crate::shell::frame::{Frame, FrameError, PROTOCOL, Stream, WINDOW};
-use crate::shell::link::{Link, LinkError};
+use crate::shell::link::Link;
 use crate::signals::{Ending, Told};
 use crate::text::one_line;
 

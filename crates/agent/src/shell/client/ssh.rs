@@ -19,12 +19,14 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
 
-use crate::install::INSTALLED;
-use crate::modes::{Mode, PROGRAM, by_name, misused};
+use crate::alias::{Alias, INSTALLED};
+use crate::mode::{Mode, PROGRAM, misused};
 use crate::settings::Environment;
-use crate::shell::link::{LinkError, wait};
+use crate::shell::error::LinkError;
+use crate::shell::poll::wait;
 
-use super::connect::{ConnectError, Patience, find, persist};
+use super::connect::persist;
+use super::dial::{ConnectError, Patience, find};
 use super::{FAILED, patience};
 
 /// The line of this mode in the table of modes.
@@ -89,7 +91,7 @@ pub fn become_client(client: &OsString, args: &[OsString]) -> String {
 
 /// Where this program is by a name that does not say already what it is to do: it is the same file by all of them.
 fn as_itself(own: PathBuf) -> PathBuf {
-    if by_name(own.as_os_str()).is_some() {
+    if Alias::of(own.as_os_str()).is_some() {
         own.with_file_name(INSTALLED)
     } else {
         own

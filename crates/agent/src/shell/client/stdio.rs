@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags};
 
 use crate::shell::CHUNK;
 use crate::shell::frame::{Stream, WINDOW};
-use crate::shell::link::wait;
+use crate::shell::poll::wait;
 
 /// What happens on this side.
 #[derive(Debug)]

@@ -8,14 +8,13 @@ use std::thread;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
 use crate::children::Children;
-use crate::modes::{Mode, UNUSABLE, misused};
+use crate::mode::{Mode, UNUSABLE, misused};
 use crate::shell::link::Link;
 use crate::shell::wire::Pipes;
 use crate::signals;
 
 use super::commands::Commands;
-use super::listen::STACK;
-use super::{FAILED, say, session, silence};
+use super::{FAILED, STACK_SIZE, say, session, silence};
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
@@ -76,7 +75,7 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
             done.close();
             result
         };
-        thread::Builder::new().stack_size(STACK).spawn(attend)
+        thread::Builder::new().stack_size(STACK_SIZE).spawn(attend)
     };
     let attending = match attending {
         Ok(attending) => attending,

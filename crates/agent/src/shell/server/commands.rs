@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_p
 use crate::children::{Children, Started};
 use crate::descendants::descendants;
 
-use super::listen::STACK;
+use super::STACK_SIZE;
 use super::words::split;
 
 const SHELL: &str = "/bin/sh";
@@ -210,7 +210,7 @@ fn starter_of(commands: Weak<Commands>) -> io::Result<Sender<Order>> {
             drop(order.ring);
         }
     };
-    thread::Builder::new().stack_size(STACK).spawn(work)?;
+    thread::Builder::new().stack_size(STACK_SIZE).spawn(work)?;
     Ok(sender)
 }
 

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use rustls::{Connection, ServerConfig, ServerConnection};
 
-use crate::shell::link::{Link, LinkError};
+use crate::shell::error::LinkError;
+use crate::shell::link::Link;
 use crate::shell::wire::Tls;
 
 use super::commands::Commands;
-use super::{say, session};
+use super::{STACK_SIZE, say, session};
 
 /// How many may be unknown at the same time. Others wait until it is their turn.
 const UNKNOWN: usize = 128;
@@ -20,8 +21,6 @@ const UNKNOWN: usize = 128;
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// What to do with connections that can't be accepted, for want of files or memory, is to wait until others have gone.
 const NO_ROOM: Duration = Duration::from_millis(100);
-/// What a thread of a connection needs, with a large margin.
-pub const STACK: usize = 512 * 1024;
 
 /// How long clients may take.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +47,7 @@ pub fn listen(
         say(&format!("listening on {}", listener.local_addr()?));
         let (tls, commands, slots) = (tls.clone(), commands.clone(), slots.clone());
         let accept = move || accept(&listener, &tls, patience, &commands, &slots);
-        thread::Builder::new().stack_size(STACK).spawn(accept)?;
+        thread::Builder::new().stack_size(STACK_SIZE).spawn(accept)?;
     }
     Ok(())
 }
@@ -102,7 +101,7 @@ fn accept(
                 Err(error) => refuse(&error, peer),
             }
         };
-        if let Err(error) = thread::Builder::new().stack_size(STACK).spawn(serve) {
+        if let Err(error) = thread::Builder::new().stack_size(STACK_SIZE).spawn(serve) {
             say(&format!("can't serve {}: {error}", peer.ip()));
         }
     }

@@ -11,7 +11,8 @@ use rustix::process::Signal;
 use crate::children::{End, Started};
 use crate::shell::CHUNK;
 use crate::shell::frame::{Frame, FrameError, Stream, WINDOW};
-use crate::shell::link::{BACKLOG, Link, wait};
+use crate::shell::link::{BACKLOG, Link};
+use crate::shell::poll::wait;
 
 use super::commands::{GRACE, Group};
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use crate::modes::PROGRAM;
+use crate::mode::PROGRAM;
+use crate::shell::error::LinkError;
 use crate::shell::frame::{Frame, FrameError, PROTOCOL, Stream};
-use crate::shell::link::{Link, LinkError};
+use crate::shell::link::Link;
 
 use super::commands::{Commands, StartError};
 use super::running::Running;

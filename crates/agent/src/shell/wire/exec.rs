@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::body::Extent;
 use super::websocket::{self, Decoder, Message};
 use super::{Received, Tls, Wire};
-use crate::shell::link::LinkError;
+use crate::shell::error::LinkError;
 use crate::text::one_line;
 
 const INPUT: u8 = 0;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::PollFlags;
 
 use super::{AT_ONCE, PIECE, Received, Wire};
-use crate::shell::link::LinkError;
+use crate::shell::error::LinkError;
 
 /// Two ends of pipes.
 #[derive(Debug)]

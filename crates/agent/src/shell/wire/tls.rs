@@ -9,7 +9,8 @@ use rustix::event::{PollFd, PollFlags};
 use rustls::Connection;
 
 use super::{AT_ONCE, PIECE, Received, Wire};
-use crate::shell::link::{LinkError, wait};
+use crate::shell::error::LinkError;
+use crate::shell::poll::wait;
 
 /// What a side that is refused may take to hear why.
 const LAST_WORDS: Duration = Duration::from_secs(1);

@@ -1,0 +1,36 @@
+//! The file names of the program. A pod has it under several, and most of them choose what it does.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+/// The name under which the program is installed. Called by it, the program reads its arguments.
+pub const INSTALLED: &str = "trainyard-agent";
+/// The client of the remote shell. Horovod accepts only this name.
+pub const REMOTE_SHELL: &str = "kubexec.sh";
+/// Prints the hosts that can be used now.
+pub const DISCOVERY: &str = "discover_hosts.sh";
+/// Names that are installed only if a job asks for them.
+pub const OPTIONAL: [&str; 2] = [PDSH, SSH];
+
+const PDSH: &str = "pdsh";
+const SSH: &str = "ssh";
+
+/// A name that chooses what the program does, whatever its arguments are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alias {
+    RemoteShell,
+    Pdsh,
+    DiscoverHosts,
+}
+
+impl Alias {
+    /// The alias that a program's path ends with; `None` if the arguments choose.
+    pub fn of(program: &OsStr) -> Option<Self> {
+        match Path::new(program).file_name()?.to_str()? {
+            REMOTE_SHELL | SSH => Some(Self::RemoteShell),
+            PDSH => Some(Self::Pdsh),
+            DISCOVERY => Some(Self::DiscoverHosts),
+            _ => None,
+        }
+    }
+}
