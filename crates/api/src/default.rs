@@ -1,6 +1,8 @@
 //! Defaults that do not depend on the framework.
 
-use crate::job::{CleanPodPolicy, NodeDownPolicy, PodQuorum, RoleSpec, TrainingJobSpec};
+use crate::job::TrainingJobSpec;
+use crate::role::{NodeDownPolicy, PodQuorum, RoleSpec};
+use crate::run_policy::CleanPodPolicy;
 
 /// The default of `runPolicy.backoffLimit`.
 pub const BACKOFF_LIMIT: i32 = 6;

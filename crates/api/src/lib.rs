@@ -7,6 +7,7 @@
 //! The way in: [`TrainingJob`] for the types, [`crd::training_job`] for the generated definition,
 //! [`default()`] and [`validate()`] for admission.
 
+pub mod completion;
 pub mod crd;
 pub mod default;
 pub mod framework;
@@ -15,21 +16,25 @@ pub mod launchers;
 pub mod names;
 pub mod quantity;
 pub mod reason;
+pub mod role;
+pub mod run_policy;
 pub mod status;
 pub mod validate;
 
+pub use completion::{Completion, RoleSet};
 pub use default::default;
-pub use framework::{
-    FrameworkSpec, HostFile, HostFileFormat, MasterService, MpiAttach, MpiImplementation, MpiOptions,
-    PytorchOptions,
+pub use framework::{FrameworkSpec, MasterService, PytorchOptions};
+pub use job::{Dialect, ProgressPolicy, TrainingJob, TrainingJobSpec};
+pub use launchers::{
+    DeepspeedOptions, HorovodController, HorovodOptions, HostFile, HostFileFormat, MpiAttach,
+    MpiImplementation, MpiOptions,
 };
-pub use job::{
-    CleanPodPolicy, Completion, CreatePolicy, Dependency, DependencyState, Dialect, NodeDownPolicy,
-    Placement, PodQuorum, ProgressPolicy, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread, TrainingJob,
-    TrainingJobSpec, UpdatePolicy,
-};
-pub use launchers::{DeepspeedOptions, HorovodController, HorovodOptions};
 pub use reason::{ConditionType, Reason};
+pub use role::{
+    CreatePolicy, Dependency, DependencyState, NodeDownPolicy, Placement, PodQuorum, RestartPolicy, RoleSpec,
+    Spread,
+};
+pub use run_policy::{CleanPodPolicy, RunPolicy, UpdatePolicy};
 pub use status::{
     AcceptedRole, AcceptedRules, EndedPods, Fingerprint, Incident, JobPhase, Progress, Replacement,
     RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,

@@ -7,7 +7,9 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::job::{CleanPodPolicy, Dependency, NodeDownPolicy, PodQuorum, RestartPolicy, RoleSet};
+use crate::completion::RoleSet;
+use crate::role::{Dependency, NodeDownPolicy, PodQuorum, RestartPolicy};
+use crate::run_policy::CleanPodPolicy;
 
 /// What the operator has seen and done. Written by the operator only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

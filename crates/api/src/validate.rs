@@ -7,6 +7,7 @@ mod depends;
 mod dns;
 mod metadata;
 mod pod;
+mod reserved;
 mod resources;
 mod spec;
 mod volume;

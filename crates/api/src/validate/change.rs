@@ -11,7 +11,9 @@
 //! Of a job that has ended, the TTLs are all that may change: of anything else nothing would come.
 
 use super::FieldError;
-use crate::job::{ProgressPolicy, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec, UpdatePolicy};
+use crate::job::{ProgressPolicy, TrainingJob, TrainingJobSpec};
+use crate::role::RoleSpec;
+use crate::run_policy::{RunPolicy, UpdatePolicy};
 use crate::status::JobPhase;
 
 /// A part of the spec that may change only while the job is suspended.

@@ -2,8 +2,7 @@
 
 use super::FieldError;
 use super::at::At;
-use super::spec::never_succeeds;
-use crate::job::{CreatePolicy, DependencyState, RoleSpec};
+use crate::role::{CreatePolicy, DependencyState, RoleSpec};
 
 pub(super) fn check(roles: &[RoleSpec], errors: &mut Vec<FieldError>) {
     let root = At::root("spec.roles");
@@ -34,7 +33,7 @@ pub(super) fn check(roles: &[RoleSpec], errors: &mut Vec<FieldError>) {
                 )));
                 continue;
             };
-            if dependency.state == DependencyState::Succeeded && never_succeeds(awaited) {
+            if dependency.state == DependencyState::Succeeded && !awaited.can_succeed() {
                 errors.push(at.field("state").error(format!(
                     "the role {name:?} has restartPolicy Always, given or by default, and never succeeds: wait for Running \
                      or Ready, or give another spec.roles[{position}].restartPolicy"

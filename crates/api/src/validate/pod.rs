@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::at::At;
-use super::{FieldError, container, label_key_problem, metadata, resources, volume};
+use super::{FieldError, container, label_key_problem, metadata, reserved, resources, volume};
 use crate::{GROUP, names};
 
 /// The rules for the template of a role, whose main container is given.
@@ -110,7 +110,7 @@ fn pod_spec(role: &At<'_>, at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldErr
                     container.name
                 )));
             }
-            reserved(&at, "container", &container.name, errors);
+            reserved::check_name(&at, "container", &container.name, errors);
             container::check(&at, container, &volumes, errors);
             container::restarts(role, &at, container, list == "initContainers", errors);
         }
@@ -135,17 +135,6 @@ fn pod_spec(role: &At<'_>, at: &At<'_>, pod: &PodSpec, errors: &mut Vec<FieldErr
     let overhead = at.field("overhead");
     for (name, quantity) in pod.overhead.iter().flatten() {
         resources::amount(&overhead.key(name), quantity, errors);
-    }
-}
-
-/// What begins like this is for what the operator puts into pods.
-const OURS: &str = "trainyard-";
-
-pub(super) fn reserved(at: &At<'_>, what: &str, name: &str, errors: &mut Vec<FieldError>) {
-    if name.starts_with(OURS) {
-        errors.push(at.field("name").error(format!(
-            "names that begin with {OURS:?} are for what the operator adds to pods: give the {what} another name"
-        )));
     }
 }
 

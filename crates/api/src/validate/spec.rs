@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use super::at::At;
 use super::{FieldError, depends, dns_label_problem, metadata, object_name_problem, pod};
-use crate::job::{
-    Completion, Dialect, RestartPolicy, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
-};
+use crate::completion::{Completion, RoleSet};
+use crate::job::{Dialect, TrainingJob, TrainingJobSpec};
 use crate::names;
+use crate::role::RoleSpec;
+use crate::run_policy::RunPolicy;
 
 /// The most pods one job may have: what the API server, and status lists, carry without harm.
 const MAX_PODS: i64 = 20_000;
@@ -159,7 +160,7 @@ fn completion(completion: &Completion, roles: &[RoleSpec], errors: &mut Vec<Fiel
                 let mut found = roles.iter().enumerate();
                 let problem = match found.find(|(_, role)| role.name == *name) {
                     None => format!("there is no role {name:?} in spec.roles: name one that is there"),
-                    Some((at, role)) if field == SUCCEEDED_WHEN && never_succeeds(role) => format!(
+                    Some((at, role)) if field == SUCCEEDED_WHEN && !role.can_succeed() => format!(
                         "the role {name:?} has restartPolicy Always, given or by default, and never succeeds, nor would the \
                          job by this rule: leave it out, or give another spec.roles[{at}].restartPolicy"
                     ),
@@ -174,11 +175,6 @@ fn completion(completion: &Completion, roles: &[RoleSpec], errors: &mut Vec<Fiel
 }
 
 const SUCCEEDED_WHEN: &str = "succeededWhen";
-
-/// Whether pods of a role are replaced also when they have succeeded, so that the role never has.
-pub(super) fn never_succeeds(role: &RoleSpec) -> bool {
-    role.restart_policy == Some(RestartPolicy::Always)
-}
 
 fn run_policy(run: &RunPolicy, errors: &mut Vec<FieldError>) {
     let least = [

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Volume;
 
 use super::at::At;
-use super::{FieldError, object_name_problem, pod, resources};
+use super::{FieldError, object_name_problem, reserved, resources};
 
 /// The names of the volumes, after a look at each.
 pub(super) fn check<'a>(
@@ -24,7 +24,7 @@ pub(super) fn check<'a>(
                 volume.name
             )));
         }
-        pod::reserved(&at, "volume", &volume.name, errors);
+        reserved::check_name(&at, "volume", &volume.name, errors);
         if let Some(limit) = volume.empty_dir.as_ref().and_then(|dir| dir.size_limit.as_ref()) {
             resources::amount(&at.field("emptyDir").field("sizeLimit"), limit, errors);
         }
