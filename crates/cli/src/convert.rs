@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::{Value, json};
 use trainyard_api::{FieldError, TrainingJob};
-use trainyard_compat::{Converted, Recognized, Refusal};
+use trainyard_compat::{Converted, Recognized};
 
 use crate::output::{self, Format};
 use crate::validate::job::Checker;
@@ -138,29 +138,11 @@ fn convert(checker: &Checker, object: Value) -> Result<Printed, Vec<FieldError>>
             validate::Recognized::Job | validate::Recognized::Foreign => Ok(Printed::AsItWas(object)),
         };
     }
-    let converted = Box::new(checked(checker, &object)?);
+    let converted = Box::new(checker.convert(&object)?);
     Ok(Printed::Converted {
         origin: origin(&object),
         converted,
     })
-}
-
-/// The TrainingJob of a job of another operator, held to all that `trainyard validate` knows. What is wrong has the path
-/// that it has in the object.
-pub fn checked(checker: &Checker, object: &Value) -> Result<Converted, Vec<FieldError>> {
-    let converted = trainyard_compat::convert(object.clone()).map_err(Refusal::into_errors)?;
-    let errors = match serde_json::to_value(&converted.job) {
-        Ok(job) => checker.check(&job),
-        Err(error) => vec![FieldError::new("", format!("can't be written: {error}"))],
-    };
-    if errors.is_empty() {
-        return Ok(converted);
-    }
-    let theirs = |error: FieldError| {
-        let path = trainyard_compat::their_path(object, &error.path);
-        FieldError::new(path, error.message)
-    };
-    Err(errors.into_iter().map(theirs).collect())
 }
 
 /// What an object was, in words.

@@ -21,7 +21,7 @@ use trainyard_api::{FieldError, GROUP, VERSION};
 
 use self::job::Checker;
 use self::report::{Document, Format, Report};
-use crate::{convert, output};
+use crate::output;
 
 /// The exit code for "at least one is invalid".
 const INVALID: u8 = 1;
@@ -199,7 +199,7 @@ fn check(checker: &Checker, value: &Value) -> Document {
         Recognized::Job => (false, checker.check(value)),
         Recognized::Foreign if trainyard_compat::recognize(value) == trainyard_compat::Recognized::Known => {
             converted = true;
-            (false, convert::checked(checker, value).err().unwrap_or_default())
+            (false, checker.convert(value).err().unwrap_or_default())
         }
         Recognized::Foreign => (true, Vec::new()),
         Recognized::Mistake(error) => (false, vec![error]),

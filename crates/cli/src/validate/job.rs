@@ -3,6 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use trainyard_api::{FieldError, TrainingJob};
+use trainyard_compat::{Converted, Refusal};
 
 use super::readable::readable;
 use super::schema::{self, Findings};
@@ -61,6 +62,24 @@ impl Checker {
         let is_new = |rule: &FieldError| !said.iter().any(|path| is_within(&rule.path, path));
         errors.extend(rules.into_iter().filter(is_new));
         errors
+    }
+
+    /// Converts a job of another operator, and checks the TrainingJob that it becomes. Errors have the
+    /// paths of the fields in the given object.
+    pub fn convert(&self, object: &Value) -> Result<Converted, Vec<FieldError>> {
+        let converted = trainyard_compat::convert(object.clone()).map_err(Refusal::into_errors)?;
+        let errors = match serde_json::to_value(&converted.job) {
+            Ok(job) => self.check(&job),
+            Err(error) => vec![FieldError::new("", format!("can't be written: {error}"))],
+        };
+        if errors.is_empty() {
+            return Ok(converted);
+        }
+        let theirs = |error: FieldError| {
+            let path = trainyard_compat::their_path(object, &error.path);
+            FieldError::new(path, error.message)
+        };
+        Err(errors.into_iter().map(theirs).collect())
     }
 }
 
