@@ -1,5 +1,6 @@
 //! One reconcile: look at the index, ask what to do, do it.
 
+mod fingerprint;
 mod hurry;
 mod judge;
 mod malformed;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use trainyard_core::model::Action;
 use trainyard_core::plan::Plan;
 
-use super::refusal::fingerprint;
+use super::fingerprint::fingerprint;
 use super::{Progress, Reconciler};
 use crate::act::{Failure, Target};
 use crate::index::{JobKey, Known, Memory, Pause, Pauses};

@@ -1,7 +1,6 @@
 //! Children that the server does not take: told to the user, and tried again seldom.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,6 +10,7 @@ use trainyard_core::model::JobEvent;
 use trainyard_core::view::Refusal;
 
 use super::Reconciler;
+use super::fingerprint::{fingerprint, hash};
 use super::pause::{LASTING, PASSING};
 use crate::act::{Failure, Target};
 use crate::index::{Hold, Memory};
@@ -125,31 +125,9 @@ pub(super) fn held(hold: Option<Hold>, generation: Option<i64>, now: Instant) ->
         .map(|hold| hold.until)
 }
 
-/// A fingerprint of what the server says, without the name of the child it happened to say it about, and without the
-/// numbers, which change while it says the same.
-pub(super) fn fingerprint(words: &str) -> u64 {
-    let rest = words
-        .split_once('"')
-        .and_then(|(_, rest)| rest.split_once('"'))
-        .map_or(words, |(_, rest)| rest);
-    let words: String = rest.chars().filter(|c| !c.is_ascii_digit()).collect();
-    hash(&words)
-}
-
-fn hash(words: &str) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(words)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn refusals_that_differ_in_a_name_or_a_number_only_are_the_same() {
-        let words = |name: &str, what: &str| fingerprint(&format!("pods \"{name}\" is forbidden: {what}"));
-        assert_eq!(words("a", "used: pods=1"), words("b", "used: pods=27"));
-        assert_ne!(words("a", "quota"), words("a", "webhook"));
-    }
 
     #[test]
     fn a_changed_spec_ends_the_pause() {
