@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
-use crate::images::archive::hex;
+use crate::hex::hex;
 
 /// The directory of everything that is built once: `TRAINYARD_CACHE`, or `trainyard` in the user's cache directory.
 pub fn root() -> Result<PathBuf> {

@@ -3,9 +3,7 @@
 //! Tests find the cluster they run in by [`Cluster::from_env`]; `testcluster run -- command` makes one for them.
 
 mod boot;
-mod cache;
 mod cgroups;
-mod command;
 mod containers;
 mod control;
 mod control_plane;
@@ -16,7 +14,6 @@ mod node;
 mod plan;
 mod preflight;
 mod process;
-mod programs;
 mod state;
 mod supervisor;
 
@@ -30,14 +27,10 @@ use anyhow::{Context, Result, anyhow};
 pub use control::{ComponentStatus, Phase, Signal, Status};
 pub use lifecycle::{Options, TiedCluster, default_dir, down, running, up};
 pub use preflight::Unsupported;
-pub use programs::Programs;
 pub use state::{NodeState, State};
 pub use supervisor::{init, supervise};
 
-pub(crate) use cache::{key, publish, root as cache_root};
-pub(crate) use command::run;
-pub(crate) use programs::{download, unpack};
-
+use crate::{cache, command};
 use control::{Request, ask};
 use plan::Layout;
 

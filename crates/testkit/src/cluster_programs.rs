@@ -12,22 +12,19 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::cache;
-use super::command::run;
+use crate::cache;
+use crate::command::run;
 
 const VERSION: &str = "v1.36.3";
 
 /// Compiled in, so that the binary builds the same cluster from anywhere.
 const SOURCES: [(&str, &str); 6] = [
-    ("go.mod", include_str!("../../../../tools/cluster/go.mod")),
-    ("go.sum", include_str!("../../../../tools/cluster/go.sum")),
-    ("tools.go", include_str!("../../../../tools/cluster/tools.go")),
-    ("dns/go.mod", include_str!("../../../../tools/cluster/dns/go.mod")),
-    ("dns/go.sum", include_str!("../../../../tools/cluster/dns/go.sum")),
-    (
-        "dns/main.go",
-        include_str!("../../../../tools/cluster/dns/main.go"),
-    ),
+    ("go.mod", include_str!("../../../tools/cluster/go.mod")),
+    ("go.sum", include_str!("../../../tools/cluster/go.sum")),
+    ("tools.go", include_str!("../../../tools/cluster/tools.go")),
+    ("dns/go.mod", include_str!("../../../tools/cluster/dns/go.mod")),
+    ("dns/go.sum", include_str!("../../../tools/cluster/dns/go.sum")),
+    ("dns/main.go", include_str!("../../../tools/cluster/dns/main.go")),
 ];
 
 /// Name of the binary, directory of its module, package.

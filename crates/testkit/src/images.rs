@@ -18,7 +18,9 @@ pub use horovod::{horovod, horovod_root};
 pub use mpi::{SSH_KEYS, SSH_PORT, mpi, mpi_root};
 pub use torch::torch;
 
-use crate::cluster::{Programs, cache_root, key, publish, run};
+use crate::cache::{self, key, publish};
+use crate::cluster_programs::Programs;
+use crate::command::run;
 
 /// What holds a pod's namespaces.
 pub const PAUSE: &str = "example/pause:1";
@@ -68,7 +70,7 @@ pub fn pause() -> Result<PathBuf> {
 /// The files of [`BUSYBOX`], for those who run it without an archive.
 pub fn busybox_root() -> Result<PathBuf> {
     let busybox = PathBuf::from(Programs::ensure(true)?.debian("bin/busybox"));
-    let home = cache_root()?
+    let home = cache::root()?
         .join("images")
         .join(format!("busybox-root-{}", key(["1"])));
     publish(&home, "the files of busybox", |place| {
@@ -193,7 +195,7 @@ pub fn unpack(archive: &Path, root: &Path) -> Result<()> {
 
 /// The archive of an image in the cache, made unless it is there; `parts` are what it is made of.
 fn image(name: &str, parts: &[&str], make: impl FnOnce(&Path, &Path) -> Result<()>) -> Result<PathBuf> {
-    let home = cache_root()?
+    let home = cache::root()?
         .join("images")
         .join(format!("{name}-{}", key(parts.iter().copied())));
     let file = format!("{name}.tar");

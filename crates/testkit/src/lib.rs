@@ -1,8 +1,12 @@
 //! Real clusters, images, load and faults for Trainyard's tests.
 
+mod cache;
 pub mod cluster;
+pub mod cluster_programs;
+mod command;
 pub mod differential;
 pub mod faults;
+mod hex;
 pub mod images;
 pub mod lab;
 pub mod load;

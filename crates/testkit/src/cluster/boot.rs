@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
-use super::command::{run, wait_until};
 use super::control_plane::{apiserver, controllers, etcd, make_identities, make_keys, scheduler};
 use super::crew::Crew;
 use super::plan::{Addresses, NODES, Plan};
 use super::{cgroups, network, node};
+use crate::command::{run, wait_until};
 
 /// Settings that a kubelet makes on a machine of its own. It is shown that they are made, so that it leaves ours alone.
 const TUNABLES: [(&str, &str); 6] = [

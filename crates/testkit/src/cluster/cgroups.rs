@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::command::wait_until;
 use super::plan::Addresses;
+use crate::command::wait_until;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 

@@ -9,10 +9,10 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::command::run;
 use super::crew::Component;
 use super::plan::{Layout, NODES, Plan};
-use crate::images::archive::hex;
+use crate::command::run;
+use crate::hex::hex;
 
 /// Makes the cluster's certificates and keys.
 pub fn make_keys(plan: &Plan) -> Result<()> {

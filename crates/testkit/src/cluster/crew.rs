@@ -10,8 +10,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, kill_process};
 
-use super::command::tail;
 use super::control::{ComponentStatus, Phase, Signal, Status};
+use crate::command::tail;
 
 /// How a component is started.
 #[derive(Debug, Clone)]

@@ -10,15 +10,15 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use trainyard_eventually::{LOOK_INTERVAL, Wait};
 
-use super::command::{tail, wait_until};
 use super::control::{Phase, Request, ask};
 use super::plan::{Addresses, Layout, Plan, Ports};
 use super::process::Process;
-use super::programs::Programs;
 use super::state::State;
 use super::supervisor::in_namespaces;
-use super::{Cluster, cache, cgroups, network, preflight};
-use crate::images;
+use super::{Cluster, cgroups, network, preflight};
+use crate::cluster_programs::Programs;
+use crate::command::{tail, wait_until};
+use crate::{cache, images};
 
 /// What kind of cluster is wanted.
 #[derive(Debug, Clone)]

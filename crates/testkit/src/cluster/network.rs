@@ -10,10 +10,10 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use trainyard_eventually::LOOK_INTERVAL;
 
-use super::command::{run, words};
 use super::control_plane::component;
 use super::crew::Component;
 use super::plan::{Addresses, NODES, Plan, SLOTS};
+use crate::command::{run, words};
 
 /// The name of the host's link at the cluster's end.
 const UPLINK: &str = "host";

@@ -7,11 +7,11 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::command::run;
 use super::control_plane::component;
 use super::crew::Component;
 use super::plan::{Addresses, Plan};
-use super::programs::Programs;
+use crate::cluster_programs::Programs;
+use crate::command::run;
 use crate::images::PAUSE;
 
 /// The name of a node's kubelet among the components.

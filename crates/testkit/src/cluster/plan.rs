@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::programs::Programs;
+use crate::cluster_programs::Programs;
 
 /// The names of the nodes.
 pub const NODES: [&str; 2] = ["node-a", "node-b"];

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use super::command::run;
+use crate::command::run;
 
 /// This machine can't run a cluster: no fault, but a reason to skip the tests that need one.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ pub fn check(nodes: bool, dir: &Path) -> Result<()> {
 
 /// Services are packet filter rules.
 fn packet_filter() -> Result<()> {
-    let programs = super::programs::Programs::ensure(true)?;
+    let programs = crate::cluster_programs::Programs::ensure(true)?;
     let mut command = Command::new("unshare");
     command
         .args(["--net", "--", "iptables", "-t", "nat", "-L", "-n"])

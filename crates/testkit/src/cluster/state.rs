@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::node;
 use super::plan::{Layout, NODES, Plan};
-use super::programs::Programs;
+use crate::cluster_programs::Programs;
 
 /// A cluster, described.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -14,6 +14,8 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType, Header};
 
+use crate::hex::hex;
+
 /// What a container engine needs to know to start the image.
 #[derive(Debug, Clone, Default)]
 pub struct ImageConfig {
@@ -298,18 +300,6 @@ fn architecture() -> &'static str {
         "aarch64" => "arm64",
         other => other,
     }
-}
-
-/// Lower-case hexadecimal, as digests are written.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-            for digit in [byte >> 4, byte & 15] {
-                text.extend(char::from_digit(digit.into(), 16));
-            }
-            text
-        })
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::{GROUP, PASSWD};
-use crate::cluster::{Programs, download, run, unpack};
+use crate::cluster_programs::{Programs, download, unpack};
+use crate::command::run;
 
 /// What nobody reads in a container.
 const DOCUMENTS: [&str; 7] = [

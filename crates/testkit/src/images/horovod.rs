@@ -12,7 +12,8 @@ use anyhow::{Context, Result};
 
 use super::torch::{UNUSED, choose_algebra, remove_tests};
 use super::{HOROVOD, ImageConfig, Layer, NOBODY, debian, docker_archive, image, unpack};
-use crate::cluster::{cache_root, key, publish, run};
+use crate::cache::{self, key, publish};
+use crate::command::run;
 
 /// What every process of a test does: the programs of the examples.
 const TRAIN_HOROVOD: &str = include_str!("../../../../examples/horovod/train.py");
@@ -115,7 +116,7 @@ pub fn horovod() -> Result<PathBuf> {
 pub fn horovod_root() -> Result<PathBuf> {
     let archive = horovod()?;
     let name = archive.display().to_string();
-    let home = cache_root()?
+    let home = cache::root()?
         .join("images")
         .join(format!("horovod-root-{}", key([name.as_str()])));
     publish(&home, "the files of the image with Horovod", |place| {
@@ -126,7 +127,7 @@ pub fn horovod_root() -> Result<PathBuf> {
 
 /// Horovod, compiled: the directory with its wheel.
 fn wheel() -> Result<PathBuf> {
-    let home = cache_root()?.join("images").join(format!(
+    let home = cache::root()?.join("images").join(format!(
         "horovod-wheel-{}",
         key([BUILD, HOROVOD_SOURCE, &COMPILE.concat()])
     ));

@@ -9,7 +9,9 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::{ImageConfig, Layer, MPI, NOBODY, debian, docker_archive, image, unpack};
-use crate::cluster::{cache_root, key, publish, run};
+use crate::cache::{self, key, publish};
+use crate::cluster_programs;
+use crate::command::run;
 
 /// What every rank does.
 const SOURCE: &str = include_str!("allreduce.c");
@@ -66,7 +68,7 @@ pub fn mpi() -> Result<PathBuf> {
 pub fn mpi_root() -> Result<PathBuf> {
     let archive = mpi()?;
     let name = archive.display().to_string();
-    let home = cache_root()?
+    let home = cache::root()?
         .join("images")
         .join(format!("mpi-root-{}", key([name.as_str()])));
     publish(&home, "the files of the image with MPI", |place| {
@@ -151,8 +153,8 @@ fn add_programs(place: &Path, root: &Path) -> Result<()> {
     let (debs, extra) = (place.join("debs"), place.join("extra"));
     fs::create_dir_all(&debs)?;
     fs::create_dir_all(&extra)?;
-    crate::cluster::download(&debs, &["libopenmpi-dev"])?;
-    crate::cluster::unpack(&debs, &extra)?;
+    cluster_programs::download(&debs, &["libopenmpi-dev"])?;
+    cluster_programs::unpack(&debs, &extra)?;
     let source = place.join("allreduce.c");
     fs::write(&source, SOURCE)?;
     let libraries = debian::libraries(root)?;

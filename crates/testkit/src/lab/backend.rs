@@ -13,7 +13,8 @@ use tokio::runtime::Runtime;
 use trainyard_local::cluster as local;
 use trainyard_local::yard::{self, Entered, Wanted, Yard};
 
-use crate::cluster::{Cluster, cache_root};
+use crate::cache;
+use crate::cluster::Cluster;
 use crate::faults::Start;
 use crate::{images, operator};
 
@@ -169,7 +170,7 @@ fn is_embedded() -> bool {
 }
 
 fn scratch() -> Result<PathBuf> {
-    let scratch = local::base_directory(&cache_root()?);
+    let scratch = local::base_directory(&cache::root()?);
     std::fs::create_dir_all(&scratch)?;
     Ok(scratch)
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::Lab;
-use crate::cluster::run;
+use crate::command::run;
 
 /// Processes that were stopped, until this is dropped.
 pub struct Stopped {

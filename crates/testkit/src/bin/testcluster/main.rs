@@ -5,7 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use trainyard_testkit::cluster::{self, Cluster, Options, Programs, TiedCluster, Unsupported};
+use trainyard_testkit::cluster::{self, Cluster, Options, TiedCluster, Unsupported};
+use trainyard_testkit::cluster_programs::Programs;
 use trainyard_testkit::images;
 
 mod guard;
