@@ -6,12 +6,12 @@ use std::io::{self, Read};
 use std::path::Path;
 
 /// All annotations of a pod have at most 256 KiB; quoted, no byte takes more than four.
-const LARGEST_FILE: u64 = 1 << 20;
+const MAX_FILE: u64 = 1 << 20;
 
 /// The value of an annotation in the file, if it is there.
 pub fn read(file: &Path, key: &str) -> io::Result<Option<String>> {
     let mut bytes = Vec::new();
-    File::open(file)?.take(LARGEST_FILE).read_to_end(&mut bytes)?;
+    File::open(file)?.take(MAX_FILE).read_to_end(&mut bytes)?;
     Ok(find(&String::from_utf8_lossy(&bytes), key))
 }
 

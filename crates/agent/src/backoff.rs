@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-const SHORTEST: Duration = Duration::from_millis(50);
-/// Beyond this no limit is of use: nobody waits longer.
-const LONGEST: Duration = Duration::from_mins(1);
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+/// However high the limit of a caller is.
+const MAX_PAUSE: Duration = Duration::from_mins(1);
 
 /// Pauses that double from one failure to the next.
 #[derive(Clone, Debug)]
@@ -14,7 +14,7 @@ pub struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self { next: SHORTEST }
+        Self { next: MIN_PAUSE }
     }
 }
 
@@ -28,7 +28,7 @@ impl Backoff {
     /// together do not come back together.
     pub fn pause(&mut self, limit: Duration, random: f64) -> Duration {
         let whole = self.next.min(limit);
-        self.next = (self.next * 2).min(LONGEST);
+        self.next = (self.next * 2).min(MAX_PAUSE);
         whole.mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
     }
 }

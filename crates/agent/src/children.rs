@@ -16,17 +16,16 @@ use rustix::process::{
     setrlimit, wait,
 };
 
-/// What a shell adds to the number of the signal that ended a program.
-const ENDED_BY_SIGNAL: i32 = 128;
+use crate::signals::SIGNAL_EXIT_BASE;
 
-/// Files that are enough for some thousands of commands at once.
-const OPEN_FILES: u64 = 16 * 1024;
+/// Enough for some thousands of commands at once.
+const MAX_OPEN_FILES: u64 = 16 * 1024;
 
 /// All processes that this one has to wait for.
 #[derive(Debug)]
 pub struct Children {
     awaited: Mutex<HashMap<Pid, UnixStream>>,
-    /// How many files a process may have open that was started by this one: as many as this one might in the beginning.
+    /// The limit of open files that this process was started with. Its children get it.
     open_files: Rlimit,
 }
 
@@ -56,12 +55,12 @@ impl Children {
         })
     }
 
-    /// Lets this process, and none that it starts, have more files open, if it may.
-    pub fn have_many_files(&self) {
+    /// Raises the limit of open files of this process, if it may. Processes that it starts keep theirs.
+    pub fn raise_file_limit(&self) {
         let most = self
             .open_files
             .maximum
-            .map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
+            .map_or(MAX_OPEN_FILES, |most| most.min(MAX_OPEN_FILES));
         if self.open_files.current.is_some_and(|current| current < most) {
             let raised = Rlimit {
                 current: Some(most),
@@ -122,7 +121,9 @@ impl AsFd for End {
 }
 
 fn code(status: WaitStatus) -> u8 {
-    let signal = status.terminating_signal().map(|signal| ENDED_BY_SIGNAL + signal);
+    let signal = status
+        .terminating_signal()
+        .map(|signal| SIGNAL_EXIT_BASE + signal);
     let code = status.exit_status().or(signal).unwrap_or(i32::from(u8::MAX));
     u8::try_from(code).unwrap_or(u8::MAX)
 }

@@ -14,10 +14,10 @@ use crate::backoff::Backoff;
 use crate::install::hosts::list;
 use crate::install::place::write;
 use crate::install::{Format, Host, PlaceError, Plan, USABLE};
-use crate::mode::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
 use crate::observer::{Failure, Observer};
 use crate::settings::{self, Environment};
-use crate::signals::end_well_when_told;
+use crate::signals::exit_with_success_on_signal;
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
@@ -92,14 +92,14 @@ impl Lists {
     fn update(&mut self, roles: &[Role]) -> (Vec<Host>, Vec<Host>) {
         let (mut all, mut usable) = (Vec::new(), Vec::new());
         for hosts in &self.plan.hosts {
-            let told = hosts
+            let reported = hosts
                 .role
                 .as_ref()
-                .and_then(|role| roles.iter().find(|told| told.name == *role));
+                .and_then(|role| roles.iter().find(|reported| reported.name == *role));
             let listed = hosts.role.as_ref().and_then(|role| self.listed.get_mut(role));
-            if let (Some(told), Some(listed)) = (told, listed) {
-                let ready = numbers(&told.ready, told.replicas);
-                listed.retain(|number| *number < told.replicas);
+            if let (Some(reported), Some(listed)) = (reported, listed) {
+                let ready = numbers(&reported.ready, reported.replicas);
+                listed.retain(|number| *number < reported.replicas);
                 listed.extend(&ready);
                 all.extend(listed.iter().map(|number| hosts.host(*number)));
                 usable.extend(ready.iter().map(|number| hosts.host(*number)));
@@ -134,12 +134,12 @@ impl Lists {
     }
 }
 
-/// What goes wrong.
-enum Trouble {
-    /// The observer can't be heard; it is tried again.
-    Unheard(Failure),
+/// Why listening on one connection ends.
+enum ListenError {
+    /// The observer can't be heard. It is asked again.
+    Observer(Failure),
     /// A list can't be written.
-    Unwritten(PlaceError),
+    List(PlaceError),
 }
 
 #[derive(Deserialize)]
@@ -148,15 +148,15 @@ struct Line {
 }
 
 /// Listens on one connection until something goes wrong.
-fn listen(observer: &Observer, path: &str, lists: &mut Lists, heard: &mut bool) -> Trouble {
+fn listen(observer: &Observer, path: &str, lists: &mut Lists, heard: &mut bool) -> ListenError {
     let mut answer = match observer.ask(path) {
         Ok(answer) => answer,
-        Err(failure) => return Trouble::Unheard(failure),
+        Err(failure) => return ListenError::Observer(failure),
     };
     loop {
         let line = match answer.next_line() {
             Ok(line) => line,
-            Err(failure) => return Trouble::Unheard(failure),
+            Err(failure) => return ListenError::Observer(failure),
         };
         *heard = true;
         if line.trim_ascii().is_empty() {
@@ -165,10 +165,10 @@ fn listen(observer: &Observer, path: &str, lists: &mut Lists, heard: &mut bool) 
         match serde_json::from_slice(&line) {
             Ok(Line { roles }) => {
                 if let Err(error) = lists.follow(&roles) {
-                    return Trouble::Unwritten(error);
+                    return ListenError::List(error);
                 }
             }
-            Err(error) => return Trouble::Unheard(answer.nonsense(error.to_string())),
+            Err(error) => return ListenError::Observer(answer.nonsense(error.to_string())),
         }
     }
 }
@@ -176,25 +176,25 @@ fn listen(observer: &Observer, path: &str, lists: &mut Lists, heard: &mut bool) 
 /// Follows the observer for as long as lists can be written.
 fn run(observer: &Observer, path: &str, mut lists: Lists, err: &mut dyn Write) -> PlaceError {
     let mut backoff = Backoff::default();
-    let mut told = String::new();
+    let mut logged = String::new();
     loop {
         let mut heard = false;
         let failure = match listen(observer, path, &mut lists, &mut heard) {
-            Trouble::Unheard(failure) => failure,
-            Trouble::Unwritten(error) => return error,
+            ListenError::Observer(failure) => failure,
+            ListenError::List(error) => return error,
         };
         if heard {
             backoff.reset();
         }
         let trouble = failure.to_string();
-        if trouble != told {
+        if trouble != logged {
             let _ = writeln!(
                 err,
                 "{PROGRAM}: {trouble}; trying again, and the lists stay as they are"
             );
-            told = trouble;
+            logged = trouble;
         }
-        thread::sleep(backoff.pause(failure.longest_pause(), fastrand::f64()));
+        thread::sleep(backoff.pause(failure.max_pause(), fastrand::f64()));
     }
 }
 
@@ -216,12 +216,12 @@ fn read(environment: Environment<'_>) -> Result<(Observer, String, Lists), Strin
 fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     if let Some(word) = args.first() {
         let word = word.to_string_lossy();
-        return misused(
+        return report_misuse(
             err,
             &format!("`hosts` takes no words after it, and there is {word:?}"),
         );
     }
-    if let Err(error) = end_well_when_told() {
+    if let Err(error) = exit_with_success_on_signal() {
         let _ = writeln!(err, "{PROGRAM}: {error}");
         return FAILED;
     }
@@ -233,7 +233,7 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
         }
         Err(error) => {
             let _ = writeln!(err, "{PROGRAM}: {error}");
-            UNUSABLE
+            USAGE_ERROR
         }
     }
 }

@@ -10,9 +10,9 @@ mod plan;
 use std::ffi::OsString;
 use std::io::Write;
 
-use crate::mode::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
 use crate::settings;
-use crate::signals::end_when_told;
+use crate::signals::exit_on_signal;
 
 pub use hosts::{Format, Host, Hosts};
 pub use place::{PlaceError, place};
@@ -60,7 +60,7 @@ const FAILED: u8 = 1;
 fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     if let Some(word) = args.first() {
         let word = word.to_string_lossy();
-        return misused(
+        return report_misuse(
             err,
             &format!("`install` takes no words after it, and there is {word:?}"),
         );
@@ -69,16 +69,16 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
         let _ = writeln!(err, "{PROGRAM}: {problem}");
         code
     };
-    if let Err(error) = end_when_told() {
+    if let Err(error) = exit_on_signal() {
         return fail(FAILED, &error);
     }
     let text = match settings::required(&|name| std::env::var_os(name), VARIABLE) {
         Ok(text) => text,
-        Err(error) => return fail(UNUSABLE, &error),
+        Err(error) => return fail(USAGE_ERROR, &error),
     };
     let plan: Plan = match text.parse() {
         Ok(plan) => plan,
-        Err(error) => return fail(UNUSABLE, &format!("{VARIABLE}: {error}")),
+        Err(error) => return fail(USAGE_ERROR, &format!("{VARIABLE}: {error}")),
     };
     match place(&plan) {
         Ok(()) => 0,

@@ -5,11 +5,12 @@
 //! waits. It takes no decision about a job; the operator says what may happen, and this program carries it out where the
 //! operator has no hands.
 //!
-//! The way in: [`main`] is the program; [`modes`] the table of what it can do; [`wait`] the mode that waits for other
-//! roles; [`observer`] how the operator is asked; [`install`] what puts this program where other containers find it;
-//! [`hosts`] what keeps lists of hosts current; [`progress`] what reports how far programs are; [`shell`] the remote shell,
-//! both sides; [`pdsh`] the same on many hosts at once; [`run`] what runs the command of a container; [`children`] the
-//! duties of the first process of a container, and [`stay`] a program that does nothing else.
+//! Start with [`main`], which is the program, and [`modes`], the table of all modes. [`wait`] waits for
+//! other roles, [`observer`] asks the operator, [`install`] puts this program where other containers
+//! find it, [`hosts`] keeps lists of hosts current, [`progress`] reports how far a training is, [`shell`]
+//! is the remote shell, both sides, [`pdsh`] the same on many hosts at once, and [`run`] runs the command
+//! of a container. [`children`] has the duties of the first process of a container, and [`idle_init`] is
+//! a mode that does nothing else.
 
 mod alias;
 pub mod annotations;
@@ -17,6 +18,7 @@ pub mod backoff;
 pub mod children;
 mod descendants;
 pub mod hosts;
+pub mod idle_init;
 pub mod install;
 pub mod mode;
 pub mod modes;
@@ -27,7 +29,6 @@ pub mod run;
 pub mod settings;
 pub mod shell;
 mod signals;
-pub mod stay;
 mod text;
 pub mod wait;
 

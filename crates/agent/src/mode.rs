@@ -6,7 +6,7 @@ use std::io::Write;
 /// The name by which the program speaks of itself.
 pub(crate) const PROGRAM: &str = "trainyard-agent";
 /// The exit code for a command line or settings that make no sense.
-pub(crate) const UNUSABLE: u8 = 2;
+pub(crate) const USAGE_ERROR: u8 = 2;
 
 /// One thing that the program can do.
 pub struct Mode {
@@ -21,7 +21,7 @@ pub struct Mode {
 }
 
 /// Prints what is wrong with the command line. Returns the exit code.
-pub(crate) fn misused(err: &mut dyn Write, problem: &str) -> u8 {
+pub(crate) fn report_misuse(err: &mut dyn Write, problem: &str) -> u8 {
     let _ = writeln!(err, "{PROGRAM}: {problem}; see `{PROGRAM} --help`");
-    UNUSABLE
+    USAGE_ERROR
 }

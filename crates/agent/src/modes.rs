@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::io::Write;
 
 use crate::alias::Alias;
-use crate::mode::{Mode, PROGRAM, misused};
+use crate::mode::{Mode, PROGRAM, report_misuse};
 use crate::shell::{client, server};
-use crate::{hosts, install, pdsh, progress, run, stay, wait};
+use crate::{hosts, idle_init, install, pdsh, progress, run, wait};
 
 /// Everything that the program can do. A new mode is a module of its own and a line here.
 pub const MODES: &[Mode] = &[
@@ -19,8 +19,8 @@ pub const MODES: &[Mode] = &[
     client::ssh::MODE,
     pdsh::MODE,
     run::MODE,
-    server::attend::MODE,
-    stay::MODE,
+    server::serve_stdio::MODE,
+    idle_init::MODE,
 ];
 
 /// Runs the mode that the program's name stands for, or else the one that the first argument names.
@@ -37,19 +37,19 @@ pub fn call(name: &OsStr, args: &[OsString], out: &mut dyn Write, err: &mut dyn 
 /// Runs the mode that the first argument names. Returns the exit code.
 pub fn dispatch(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let Some((first, rest)) = args.split_first() else {
-        return misused(err, "say what to do");
+        return report_misuse(err, "say what to do");
     };
     let first = first.to_string_lossy();
     match &*first {
         "-h" | "--help" | "help" => say(out, &help()),
         "-V" | "--version" => say(out, &format!("{PROGRAM} {}\n", env!("CARGO_PKG_VERSION"))),
-        option if option.starts_with('-') => misused(err, &format!("there is no option {option:?}")),
+        option if option.starts_with('-') => report_misuse(err, &format!("there is no option {option:?}")),
         name => match MODES.iter().find(|mode| mode.name == name) {
             Some(mode) if rest.first().is_some_and(|word| word == "-h" || word == "--help") => {
                 say(out, mode.help)
             }
             Some(mode) => (mode.run)(rest, out, err),
-            None => misused(err, &format!("there is no mode {name:?}")),
+            None => report_misuse(err, &format!("there is no mode {name:?}")),
         },
     }
 }

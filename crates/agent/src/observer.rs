@@ -16,28 +16,28 @@ use rustls::ClientConfig;
 
 pub use address::{Address, AddressError};
 pub use connection::Connection;
-pub use response::{AnswerError, LONGEST_LINE, Lines};
+pub use response::{AnswerError, Lines, MAX_LINE};
 pub use token::{TokenError, read as read_token};
 pub use trust::{TrustError, authorities};
 
 /// How long each step may take.
 #[derive(Clone, Debug)]
-pub struct Patience {
-    /// To be connected, for each of the server's addresses.
+pub struct Timeouts {
+    /// To connect to one of the server's addresses.
     pub connect: Duration,
-    /// To agree on keys.
+    /// For the TLS handshake.
     pub handshake: Duration,
-    /// Until the next line, which may be an empty one, and until the head of the answer.
-    pub silence: Duration,
+    /// Until the head of the answer, and from one line to the next. Lines may be empty.
+    pub idle: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(5),
             handshake: Duration::from_secs(5),
             // The observer sends an empty line every ten seconds.
-            silence: Duration::from_secs(30),
+            idle: Duration::from_secs(30),
         }
     }
 }
@@ -52,7 +52,7 @@ pub struct Observer {
     /// The file that has the token by which it knows this pod. The kubelet replaces it before it ends.
     pub token_file: PathBuf,
     /// How long each step may take.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
 }
 
 /// Why the observer could not be asked, or has not answered to the end. The same problem has the same words each time.
@@ -113,7 +113,7 @@ pub enum Failure {
 impl Failure {
     /// The longest pause before the next attempt. A server that knows who asks and says no is not asked so often: it has
     /// to look at the token each time.
-    pub fn longest_pause(&self) -> Duration {
+    pub fn max_pause(&self) -> Duration {
         match self {
             Self::Answer {
                 problem:
@@ -150,8 +150,8 @@ impl Observer {
             file: self.token_file.clone(),
             problem,
         })?;
-        let mut connection = Connection::open(&self.address, &self.tls, &self.patience)?;
-        connection.allow(self.patience.silence);
+        let mut connection = Connection::open(&self.address, &self.tls, &self.timeouts)?;
+        connection.allow(self.timeouts.idle);
         let failed = |problem| self.failed(problem);
         let request = self.request(line, &token, head) + body;
         let sent = connection.write_all(request.as_bytes());
@@ -197,7 +197,7 @@ impl Observer {
 impl Answer<'_> {
     /// The next line. Fails when there will be none.
     pub fn next_line(&mut self) -> Result<Vec<u8>, Failure> {
-        self.lines.source_mut().allow(self.observer.patience.silence);
+        self.lines.source_mut().allow(self.observer.timeouts.idle);
         self.lines
             .next_line()
             .map_err(|problem| self.observer.failed(problem))

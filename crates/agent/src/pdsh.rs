@@ -12,8 +12,8 @@ use std::io::Write;
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::mode::{Mode, PROGRAM, misused};
-use crate::signals::Ending;
+use crate::mode::{Mode, PROGRAM, report_misuse};
+use crate::signals::ExitSignals;
 
 pub use arguments::{ArgumentError, Call};
 
@@ -53,9 +53,9 @@ const FAILED: u8 = 255;
 fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let call = match Call::parse(args) {
         Ok(call) => call,
-        Err(error) => return misused(err, &error.to_string()),
+        Err(error) => return report_misuse(err, &error.to_string()),
     };
-    let signals = Ending::new(&[SIGTERM, SIGINT, SIGHUP]).and_then(Ending::listen);
+    let signals = ExitSignals::new(&[SIGTERM, SIGINT, SIGHUP]).and_then(ExitSignals::listen);
     match signals.and_then(|signals| running::run(call, signals)) {
         Ok(code) => code,
         Err(error) => {

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::backoff::Backoff;
-use crate::mode::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
 use crate::observer::{AnswerError, Failure, Observer};
 use crate::settings::{self, Environment, SettingError};
 
@@ -50,24 +50,24 @@ Exit codes: 0 ended by a signal, 1 the system does not let it work, 2 a variable
 ";
 
 const FAILED: u8 = 1;
-/// How often the file is looked at.
-const LOOK: Duration = Duration::from_millis(200);
-/// What has changed is not sent more often than this.
-const SHORTEST: Duration = Duration::from_secs(5);
-/// What has not changed is sent again after this: the operator that had it may be gone.
-const LONGEST: Duration = Duration::from_mins(1);
-/// How long the last values are tried to be sent. A pod that is taken away has no more time by default.
-const LAST: Duration = Duration::from_secs(25);
+/// How often the file is read.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// Changed values are sent at most this often.
+const MIN_SEND_INTERVAL: Duration = Duration::from_secs(5);
+/// Unchanged values are sent again after this: the operator that had them may be gone.
+const RESEND_INTERVAL: Duration = Duration::from_mins(1);
+/// How long the agent tries to send the last values. The grace period of a pod is 30 s by default.
+const FINAL_SEND_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// The longest text of a number that the observer takes.
-const LONGEST_NUMBER: usize = 32;
+const MAX_NUMBER: usize = 32;
 
 /// A number as text, which may also say that there is none: `NaN`, `inf`.
 ///
 /// As it is mostly written, unless that is too long: a small one would be all zeros.
 fn text(number: f64) -> String {
     let plain = number.to_string();
-    if plain.len() <= LONGEST_NUMBER {
+    if plain.len() <= MAX_NUMBER {
         return plain;
     }
     format!("{number:e}")
@@ -103,7 +103,7 @@ struct Sender<S> {
     sent: Option<(String, Instant)>,
     backoff: Backoff,
     not_before: Option<Instant>,
-    told: String,
+    logged: String,
 }
 
 impl<S: FnMut(&str) -> Result<(), Failure>> Sender<S> {
@@ -113,18 +113,22 @@ impl<S: FnMut(&str) -> Result<(), Failure>> Sender<S> {
             sent: None,
             backoff: Backoff::default(),
             not_before: None,
-            told: String::new(),
+            logged: String::new(),
         }
     }
 
-    /// Sends what is due. Whether the operator has the latest.
-    fn attend(&mut self, report: &Report, now: Instant, last: bool, err: &mut dyn Write) -> bool {
+    /// Sends the report if it is due. Returns whether the operator has the latest values.
+    fn send_if_due(&mut self, report: &Report, now: Instant, last: bool, err: &mut dyn Write) -> bool {
         let body = body(report);
         let (is_news, since) = match &self.sent {
             Some((sent, at)) => (*sent != body, now.duration_since(*at)),
-            None => (*report != Report::default(), LONGEST),
+            None => (*report != Report::default(), RESEND_INTERVAL),
         };
-        let pace = if is_news { SHORTEST } else { LONGEST };
+        let pace = if is_news {
+            MIN_SEND_INTERVAL
+        } else {
+            RESEND_INTERVAL
+        };
         let is_due = if last {
             is_news
         } else {
@@ -146,14 +150,14 @@ impl<S: FnMut(&str) -> Result<(), Failure>> Sender<S> {
             Err(failure) => {
                 let trouble = failure.to_string();
                 let elsewhere = is_elsewhere(&failure);
-                if !elsewhere && trouble != self.told {
+                if !elsewhere && trouble != self.logged {
                     let _ = writeln!(err, "{PROGRAM}: {trouble}; trying again");
-                    self.told = trouble;
+                    self.logged = trouble;
                 }
                 if elsewhere {
                     self.backoff.reset();
                 }
-                self.not_before = Some(now + self.backoff.pause(failure.longest_pause(), fastrand::f64()));
+                self.not_before = Some(now + self.backoff.pause(failure.max_pause(), fastrand::f64()));
                 false
             }
         }
@@ -202,21 +206,21 @@ fn run(config: &Config, ends: &AtomicBool, err: &mut dyn Write) {
             }
         }
         let now = Instant::now();
-        let done = sender.attend(&report, now, last, err);
+        let done = sender.send_if_due(&report, now, last, err);
         if last {
-            let end = *end.get_or_insert(now + LAST);
+            let end = *end.get_or_insert(now + FINAL_SEND_TIMEOUT);
             if done || now > end {
                 return;
             }
         }
-        thread::sleep(if last { LOOK / 4 } else { LOOK });
+        thread::sleep(if last { POLL_INTERVAL / 4 } else { POLL_INTERVAL });
     }
 }
 
 fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     if let Some(word) = args.first() {
         let word = word.to_string_lossy();
-        return misused(
+        return report_misuse(
             err,
             &format!("`progress` takes no words after it, and there is {word:?}"),
         );
@@ -235,7 +239,7 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
         }
         Err(error) => {
             let _ = writeln!(err, "{PROGRAM}: {error}");
-            UNUSABLE
+            USAGE_ERROR
         }
     }
 }
@@ -284,7 +288,7 @@ mod tests {
         ] {
             let text = text(number);
             assert_eq!(text, expected);
-            assert!(text.len() <= LONGEST_NUMBER);
+            assert!(text.len() <= MAX_NUMBER);
             let read: f64 = text.parse().unwrap();
             assert_eq!(read.to_string(), number.to_string(), "nothing of it is lost");
         }
@@ -302,7 +306,7 @@ mod tests {
         let start = Instant::now();
         let mut at = |seconds: u64, line: Option<&str>, last: bool| {
             let report = line.map(said).unwrap_or_default();
-            let done = sender.attend(
+            let done = sender.send_if_due(
                 &report,
                 start + Duration::from_secs(seconds),
                 last,
@@ -335,7 +339,7 @@ mod tests {
         });
         let (mut now, mut err) = (Instant::now(), Vec::new());
         let mut rounds = 0;
-        while !sender.attend(&said("step=1"), now, true, &mut err) {
+        while !sender.send_if_due(&said("step=1"), now, true, &mut err) {
             now += Duration::from_millis(50);
             rounds += 1;
         }
@@ -352,7 +356,7 @@ mod tests {
         });
         let (start, mut err) = (Instant::now(), Vec::new());
         for tenth in 0..100 {
-            sender.attend(
+            sender.send_if_due(
                 &said("step=1"),
                 start + Duration::from_millis(100 * tenth),
                 false,

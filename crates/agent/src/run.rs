@@ -16,7 +16,7 @@ use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::Signals;
 
 use crate::children::{Children, Started};
-use crate::mode::{Mode, PROGRAM, misused};
+use crate::mode::{Mode, PROGRAM, report_misuse};
 use crate::shell::server::{Config, Server};
 use crate::signals;
 
@@ -59,16 +59,16 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
             Some(word) if word == "--serve" => is_beside_server = true,
             Some(word) => {
                 let word = word.to_string_lossy();
-                return misused(
+                return report_misuse(
                     err,
                     &format!("`run` wants `--` before the command, and there is {word:?}"),
                 );
             }
-            None => return misused(err, "`run` wants `--` and a command"),
+            None => return report_misuse(err, "`run` wants `--` and a command"),
         }
     }
     let Some(program) = words.next() else {
-        return misused(err, "`run` wants a command after `--`");
+        return report_misuse(err, "`run` wants a command after `--`");
     };
     let mut command = Command::new(program);
     command.args(words).process_group(0);
@@ -77,7 +77,7 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
         code
     };
     // First of all: a signal that comes before is lost.
-    let prepared = signals::all().and_then(|signals| Ok((signals, Children::new()?)));
+    let prepared = signals::catch_all().and_then(|signals| Ok((signals, Children::new()?)));
     let (mut signals, children) = match prepared {
         Ok((signals, children)) => (signals, Arc::new(children)),
         Err(error) => return fail(FAILED, &format!("can't run {}: {error}", program.display())),
@@ -101,15 +101,15 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
         }
     };
     hand_over_terminal(started.pid);
-    let code = attend(&mut signals, &children, started);
+    let code = forward_signals(&mut signals, &children, started);
     if let Some(server) = server {
         server.end();
     }
     code
 }
 
-/// Passes signals on until the command has ended.
-fn attend(signals: &mut Signals, children: &Children, mut started: Started) -> u8 {
+/// Forwards signals until the command has ended. Returns its exit code.
+fn forward_signals(signals: &mut Signals, children: &Children, mut started: Started) -> u8 {
     for signal in signals.forever() {
         if signal == SIGCHLD {
             children.reap();

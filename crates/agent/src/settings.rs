@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::observer::{Observer, Patience, authorities};
+use crate::observer::{Observer, Timeouts, authorities};
 
 /// The longest name that Kubernetes has.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME: usize = 253;
 
 /// Where variables come from: their value by their name.
 pub type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
@@ -39,7 +39,7 @@ pub fn required(environment: Environment<'_>, name: &'static str) -> Result<Stri
 pub fn object_name(environment: Environment<'_>, name: &'static str) -> Result<String, SettingError> {
     let value = required(environment, name)?;
     let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
-    let is_name = value.len() <= LONGEST_NAME
+    let is_name = value.len() <= MAX_NAME
         && value.bytes().all(is_allowed)
         // `.` and `..` mean something else in a path.
         && value.bytes().any(|byte| byte != b'.');
@@ -47,7 +47,7 @@ pub fn object_name(environment: Environment<'_>, name: &'static str) -> Result<S
         Ok(value)
     } else {
         let problem = format!(
-            "must be a name of lower case letters, digits, dashes and dots, at most {LONGEST_NAME} bytes long; it is {value:?}"
+            "must be a name of lower case letters, digits, dashes and dots, at most {MAX_NAME} bytes long; it is {value:?}"
         );
         Err(SettingError::Senseless { name, problem })
     }
@@ -93,7 +93,7 @@ pub fn observer(environment: Environment<'_>) -> Result<Observer, SettingError> 
         address,
         tls,
         token_file: file(environment, "TRAINYARD_TOKEN_FILE", "/var/run/trainyard/token"),
-        patience: Patience::default(),
+        timeouts: Timeouts::default(),
     })
 }
 

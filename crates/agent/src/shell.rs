@@ -25,33 +25,31 @@ pub use frame::{Decoder, Frame, FrameError, PROTOCOL, Stream, WINDOW};
 pub use identity::{Identity, IdentityError};
 pub use link::Link;
 
-/// How often each side shows that it is there.
-const HEARTBEAT: Duration = Duration::from_secs(1);
-/// The port, where nothing else is said.
+/// How often each side sends a heartbeat.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const DEFAULT_PORT: u16 = 7522;
-/// Where the identity of the job is, where nothing else is said.
 const DEFAULT_IDENTITY: &str = "/var/run/trainyard-identity";
 
-/// What is sent at once of a stream. It fits into one record of TLS with its head.
-const CHUNK: usize = 16 * 1024 - 64;
+/// The most that is sent of a stream at once. With its header it fits into one TLS record.
+const MAX_CHUNK: usize = 16 * 1024 - 64;
 
-const PORT: &str = "TRAINYARD_SHELL_PORT";
-const SILENCE: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
-/// Within less than two heartbeats nobody can be missed; more than a day is as good as never.
-const SILENCES: RangeInclusive<u64> = 2..=86_400;
+const PORT_VARIABLE: &str = "TRAINYARD_SHELL_PORT";
+const IDLE_TIMEOUT_VARIABLE: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
+/// At least two heartbeats; more than a day is as good as never.
+const IDLE_TIMEOUT_SECONDS: RangeInclusive<u64> = 2..=86_400;
 
 fn port(environment: Environment<'_>) -> Result<u16, SettingError> {
-    let port = settings::optional(environment, PORT, "a port from 0 to 65535")?;
+    let port = settings::optional(environment, PORT_VARIABLE, "a port from 0 to 65535")?;
     Ok(port.unwrap_or(DEFAULT_PORT))
 }
 
-/// How long the other side may be silent, if somebody has said so.
-fn silence(environment: Environment<'_>) -> Result<Option<Duration>, SettingError> {
-    let (least, most) = (SILENCES.start(), SILENCES.end());
+/// How long the other side may send nothing, if the environment says so.
+fn idle_timeout(environment: Environment<'_>) -> Result<Option<Duration>, SettingError> {
+    let (least, most) = (IDLE_TIMEOUT_SECONDS.start(), IDLE_TIMEOUT_SECONDS.end());
     let what = format!("a whole number of seconds from {least} to {most}");
-    match settings::optional(environment, SILENCE, &what)? {
-        Some(seconds) if !SILENCES.contains(&seconds) => Err(SettingError::Senseless {
-            name: SILENCE,
+    match settings::optional(environment, IDLE_TIMEOUT_VARIABLE, &what)? {
+        Some(seconds) if !IDLE_TIMEOUT_SECONDS.contains(&seconds) => Err(SettingError::Senseless {
+            name: IDLE_TIMEOUT_VARIABLE,
             problem: format!("must be {what}; it is {seconds}"),
         }),
         seconds => Ok(seconds.map(Duration::from_secs)),
@@ -76,8 +74,8 @@ mod tests {
     #[case("86401", Err("it is 86401"))]
     #[case("-3", Err("it is \"-3\""))]
     #[case("4s", Err("it is \"4s\""))]
-    fn silence_has_bounds(#[case] value: &str, #[case] expected: Result<Option<u64>, &str>) {
-        let found = silence(&|name| (name == SILENCE).then(|| value.into()));
+    fn idle_timeout_has_bounds(#[case] value: &str, #[case] expected: Result<Option<u64>, &str>) {
+        let found = idle_timeout(&|name| (name == IDLE_TIMEOUT_VARIABLE).then(|| value.into()));
         let found = found.map(|time| time.map(|time| time.as_secs()));
         let begin = "TRAINYARD_SHELL_SILENCE_SECONDS must be a whole number of seconds from 2 to 86400; ";
         let expected = expected.map_err(|end| format!("{begin}{end}"));

@@ -15,26 +15,27 @@ use signal_hook::flag::{self, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::pipe;
 
-/// What a shell adds to the number of the signal that ended a program.
-pub const ENDED_BY_SIGNAL: i32 = 128;
+/// The exit code of a program that a signal has ended is this and the number of the signal, as in a shell.
+pub const SIGNAL_EXIT_BASE: i32 = 128;
 
-/// Signals that somebody else sends to say something. The others are those that can't be caught, those by which the
-/// system tells a process about itself (a fault, a pipe that is closed, a terminal that it may not use), and SIGCHLD.
-const MESSAGES: [c_int; 16] = [
+/// Signals that other processes send on purpose. The others can't be caught, or are how the kernel tells
+/// a process about itself (a fault, a closed pipe, a terminal that it may not use), or are SIGCHLD.
+const SENT_BY_OTHERS: [c_int; 16] = [
     SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGTSTP, SIGURG, SIGXCPU, SIGXFSZ,
     SIGVTALRM, SIGPROF, SIGWINCH, SIGIO,
 ];
 
-/// SIGTERM and SIGINT end the process at once, whatever it is doing.
+/// Makes SIGTERM and SIGINT end the process at once, whatever it does.
 ///
-/// The first process of a container has no handlers, and without one the kernel drops these signals. The handler itself
-/// ends the process, so that a call that can't be interrupted, such as a lookup of a name, does not delay the end.
-pub fn end_when_told() -> io::Result<()> {
-    end_while_told(&[SIGTERM, SIGINT]).map(drop)
+/// The kernel drops these signals for the first process of a container unless it has handlers. The
+/// handler itself ends the process, so that a call that can't be interrupted, such as a DNS lookup, does
+/// not delay the exit.
+pub fn exit_on_signal() -> io::Result<()> {
+    exit_while_set(&[SIGTERM, SIGINT]).map(drop)
 }
 
-/// The same, with success: for what has nothing to finish, and whose end is expected.
-pub fn end_well_when_told() -> io::Result<()> {
+/// As [`exit_on_signal`], but with exit code 0: for a sidecar, whose end is expected.
+pub fn exit_with_success_on_signal() -> io::Result<()> {
     let flag = Arc::new(AtomicBool::new(true));
     for signal in [SIGTERM, SIGINT] {
         register_conditional_shutdown(signal, 0, flag.clone())?;
@@ -42,73 +43,72 @@ pub fn end_well_when_told() -> io::Result<()> {
     Ok(())
 }
 
-/// These signals end the process at once, as long as the flag that is returned is true.
-pub fn end_while_told(signals: &[c_int]) -> io::Result<Arc<AtomicBool>> {
+/// Makes these signals end the process at once while the returned flag is true.
+pub fn exit_while_set(signals: &[c_int]) -> io::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(true));
     for &signal in signals {
-        register_conditional_shutdown(signal, ENDED_BY_SIGNAL + signal, flag.clone())?;
+        register_conditional_shutdown(signal, SIGNAL_EXIT_BASE + signal, flag.clone())?;
     }
     Ok(flag)
 }
 
-/// Signals that end the process as long as nobody listens for them, and after that are told to who does.
-pub struct Ending {
-    ends: Arc<AtomicBool>,
+/// Signals that end the process until somebody listens for them.
+pub struct ExitSignals {
+    exits: Arc<AtomicBool>,
     signals: &'static [c_int],
 }
 
-impl Ending {
-    /// From now on these signals end the process.
+impl ExitSignals {
+    /// Makes these signals end the process.
     pub fn new(signals: &'static [c_int]) -> io::Result<Self> {
         Ok(Self {
-            ends: end_while_told(signals)?,
+            exits: exit_while_set(signals)?,
             signals,
         })
     }
 
-    /// From now on they do not, but ring a bell.
-    pub fn ring(self, bell: &UnixStream) -> io::Result<Told> {
+    /// Collects the signals from now on, and writes a byte to `wakeup` for each.
+    pub fn collect(self, wakeup: &UnixStream) -> io::Result<PendingSignals> {
         let mut flags = Vec::with_capacity(self.signals.len());
         for &signal in self.signals {
             let flag = Arc::new(AtomicBool::new(false));
             flag::register(signal, flag.clone())?;
-            // After the flag: whoever hears it looks at that.
-            pipe::register(signal, bell.try_clone()?)?;
+            // After the flag: whoever wakes up reads it.
+            pipe::register(signal, wakeup.try_clone()?)?;
             flags.push((signal, flag));
         }
-        // A signal that came in between has ended the process, as one a moment before would have done.
-        self.ends.store(false, Ordering::SeqCst);
-        Ok(Told(flags))
+        // A signal that came in between has ended the process.
+        self.exits.store(false, Ordering::SeqCst);
+        Ok(PendingSignals(flags))
     }
 
-    /// From now on they do not.
+    /// Returns the signals from now on.
     pub fn listen(self) -> io::Result<Signals> {
-        // A signal that comes in between ends the process, as one a moment ago would have done.
+        // A signal that comes in between ends the process.
         let signals = Signals::new(self.signals)?;
-        self.ends.store(false, Ordering::SeqCst);
+        self.exits.store(false, Ordering::SeqCst);
         Ok(signals)
     }
 }
 
-/// Signals that have come and were not looked at.
+/// Signals that have come and were not taken yet.
 #[derive(Debug)]
-pub struct Told(Vec<(c_int, Arc<AtomicBool>)>);
+pub struct PendingSignals(Vec<(c_int, Arc<AtomicBool>)>);
 
-impl Told {
-    /// One of them, if there is any.
+impl PendingSignals {
     pub fn take(&self) -> Option<c_int> {
         let mut flags = self.0.iter();
-        let told = flags.find(|(_, flag)| flag.swap(false, Ordering::SeqCst));
-        told.map(|(signal, _)| *signal)
+        let pending = flags.find(|(_, flag)| flag.swap(false, Ordering::SeqCst));
+        pending.map(|(signal, _)| *signal)
     }
 }
 
-/// All signals by which others say something, and the one by which children tell of their end.
+/// Catches all signals that other processes send, and SIGCHLD.
 ///
-/// A process that is started from now on has none of them ignored or blocked, whatever this one was started with: what has
-/// a handler here is as by default there, and nothing blocked is passed on.
-pub fn all() -> io::Result<Signals> {
-    let signals = Signals::new(MESSAGES.iter().chain(&[SIGCHLD]))?;
+/// A process that is started later has none of them ignored or blocked, whatever this one was started
+/// with: a signal with a handler has its default action there, and a blocked one is unblocked here.
+pub fn catch_all() -> io::Result<Signals> {
+    let signals = Signals::new(SENT_BY_OTHERS.iter().chain(&[SIGCHLD]))?;
     SigSet::empty().thread_set_mask()?;
     Ok(signals)
 }

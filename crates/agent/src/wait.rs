@@ -4,7 +4,7 @@
 //! nothing that hangs on the network keeps a person from ending the wait.
 
 mod follow;
-mod story;
+mod log;
 mod verdict;
 
 use std::ffi::OsString;
@@ -16,13 +16,13 @@ use std::thread;
 use std::time::Duration;
 
 use crate::annotations;
-use crate::mode::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
 use crate::observer::Observer;
 use crate::settings::{self, Environment, SettingError};
-use crate::signals::end_when_told;
+use crate::signals::exit_on_signal;
 
-use follow::{News, follow, listen};
-use story::Story;
+use follow::{Event, follow, listen};
+use log::WaitLog;
 pub use verdict::{Verdict, parse};
 
 /// The line of this mode in the table of modes.
@@ -71,8 +71,8 @@ pub struct Config {
     pub path: String,
     /// The annotations of this pod.
     pub annotations_file: PathBuf,
-    /// How often to look at them.
-    pub look_every: Duration,
+    /// How often to read them.
+    pub poll_interval: Duration,
     /// Where to write why the wait is in vain.
     pub termination_log: PathBuf,
 }
@@ -89,7 +89,7 @@ impl Config {
             observer,
             path: format!("/v1/jobs/{namespace}/{job}/start?role={role}"),
             annotations_file: file("TRAINYARD_ANNOTATIONS_FILE", "/var/run/trainyard/annotations"),
-            look_every: Duration::from_secs(1),
+            poll_interval: Duration::from_secs(1),
             termination_log: file("TRAINYARD_TERMINATION_LOG", "/dev/termination-log"),
         })
     }
@@ -104,16 +104,17 @@ pub enum Outcome {
     Never,
 }
 
-/// Waits, and tells how it goes. Fails only if there is no thread to listen.
+/// Waits, and logs how it goes. Fails only if there is no thread to listen.
 ///
-/// A thread may still be listening when it returns; it ends when it next hears something, or is tired of the silence.
+/// A thread may still listen when it returns. It ends at the next line of the observer, or when its
+/// timeout is over.
 pub fn run(config: &Config, out: &mut dyn Write, err: &mut dyn Write) -> io::Result<Outcome> {
-    let (sender, heard) = channel();
+    let (sender, events) = channel();
     let (observer, path) = (config.observer.clone(), config.path.clone());
     thread::Builder::new()
         .name("observer".to_owned())
         .spawn(move || {
-            let tell = |news| match sender.send(news) {
+            let tell = |event| match sender.send(event) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(_) => ControlFlow::Break(()),
             };
@@ -129,10 +130,10 @@ pub fn run(config: &Config, out: &mut dyn Write, err: &mut dyn Write) -> io::Res
     let is_overridden = || {
         annotations::read(&config.annotations_file, key).is_ok_and(|found| found.as_deref() == Some(value))
     };
-    let mut story = Story::new(out, err);
-    let never = attend(&heard, config.look_every, is_overridden, &mut story)?;
+    let mut log = WaitLog::new(out, err);
+    let never = wait_for_verdict(&events, config.poll_interval, is_overridden, &mut log)?;
     if let Some(reason) = &never {
-        story.never(reason);
+        log.never(reason);
         // The log has it as well.
         let _ = std::fs::write(&config.termination_log, reason);
     }
@@ -143,23 +144,23 @@ pub fn run(config: &Config, out: &mut dyn Write, err: &mut dyn Write) -> io::Res
     })
 }
 
-/// Waits for the verdict, or for the word of a person. Returns why the wait is in vain, if it is.
-fn attend(
-    heard: &Receiver<News>,
-    look_every: Duration,
+/// Waits for a final verdict, or for the annotation of a person. Returns why the wait is in vain, if it is.
+fn wait_for_verdict(
+    events: &Receiver<Event>,
+    poll_interval: Duration,
     mut is_overridden: impl FnMut() -> bool,
-    story: &mut Story<'_>,
+    log: &mut WaitLog<'_>,
 ) -> io::Result<Option<String>> {
     loop {
         if is_overridden() {
-            story.overridden(&format!("the annotation {}", OVERRIDE.0));
+            log.overridden(&format!("the annotation {}", OVERRIDE.0));
             return Ok(None);
         }
-        match heard.recv_timeout(look_every) {
-            Ok(News::Said(Verdict::Go)) => return Ok(None),
-            Ok(News::Said(Verdict::Never(reason))) => return Ok(Some(reason)),
-            Ok(News::Said(Verdict::Wait(reason))) => story.waits(&reason),
-            Ok(News::Trouble(trouble)) => story.trouble(&trouble),
+        match events.recv_timeout(poll_interval) {
+            Ok(Event::Verdict(Verdict::Go)) => return Ok(None),
+            Ok(Event::Verdict(Verdict::Never(reason))) => return Ok(Some(reason)),
+            Ok(Event::Verdict(Verdict::Wait(reason))) => log.waiting(&reason),
+            Ok(Event::Failure(failure)) => log.failure(&failure),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(io::Error::other(
@@ -176,17 +177,17 @@ fn main(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
             "`wait` takes no words after it, and there is {:?}",
             word.to_string_lossy()
         );
-        return misused(err, &problem);
+        return report_misuse(err, &problem);
     }
     // First of all: a signal that comes before is lost.
-    if let Err(error) = end_when_told() {
+    if let Err(error) = exit_on_signal() {
         return failed(err, &error);
     }
     let config = match Config::read(&|name| std::env::var_os(name)) {
         Ok(config) => config,
         Err(error) => {
             let _ = writeln!(err, "{PROGRAM}: {error}");
-            return UNUSABLE;
+            return USAGE_ERROR;
         }
     };
     match run(&config, out, err) {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustls::{CertificateError, ClientConfig, ClientConnection, StreamOwned};
 
-use super::{Address, Failure, Patience};
+use super::{Address, Failure, Timeouts};
 
 /// A connection over TLS, whose reads and writes must end in time.
 #[derive(Debug)]
@@ -16,15 +16,15 @@ pub struct Connection(StreamOwned<ClientConnection, Socket>);
 
 impl Connection {
     /// Connects, and makes sure that it is the server it should be.
-    pub fn open(address: &Address, tls: &Arc<ClientConfig>, patience: &Patience) -> Result<Self, Failure> {
-        let tcp = connect(address, patience.connect)?;
+    pub fn open(address: &Address, tls: &Arc<ClientConfig>, timeouts: &Timeouts) -> Result<Self, Failure> {
+        let tcp = connect(address, timeouts.connect)?;
         let mut socket = Socket {
             tcp,
-            deadline: Instant::now() + patience.handshake,
+            deadline: Instant::now() + timeouts.handshake,
         };
         let failed = |error: &io::Error| Failure::Handshake {
             address: address.clone(),
-            reason: explain_handshake(error, patience.handshake),
+            reason: explain_handshake(error, timeouts.handshake),
         };
         let mut session = ClientConnection::new(tls.clone(), address.name().clone())
             .map_err(|error| failed(&io::Error::other(error)))?;
@@ -56,7 +56,7 @@ impl Write for Connection {
     }
 }
 
-fn connect(address: &Address, patience: Duration) -> Result<TcpStream, Failure> {
+fn connect(address: &Address, timeout: Duration) -> Result<TcpStream, Failure> {
     let unknown = |source| Failure::Unknown {
         host: address.host().to_owned(),
         source,
@@ -66,7 +66,7 @@ fn connect(address: &Address, patience: Duration) -> Result<TcpStream, Failure> 
         .to_socket_addrs()
         .map_err(unknown)?
     {
-        match TcpStream::connect_timeout(&candidate, patience) {
+        match TcpStream::connect_timeout(&candidate, timeout) {
             Ok(tcp) => return Ok(tcp),
             Err(source) => {
                 failure = Failure::Connect {
@@ -82,10 +82,10 @@ fn connect(address: &Address, patience: Duration) -> Result<TcpStream, Failure> 
 
 /// Why a handshake failed. The same problem has the same words at every attempt: the library's own would tell by how
 /// many seconds a certificate has expired.
-fn explain_handshake(error: &io::Error, patience: Duration) -> String {
+fn explain_handshake(error: &io::Error, timeout: Duration) -> String {
     use CertificateError as Problem;
     match error.kind() {
-        ErrorKind::TimedOut => return format!("it took more than {patience:?}"),
+        ErrorKind::TimedOut => return format!("it took more than {timeout:?}"),
         ErrorKind::UnexpectedEof => return "it was broken off".to_owned(),
         _ => {}
     }

@@ -4,12 +4,12 @@ use std::io::{self, ErrorKind, Read};
 
 use crate::text::one_line;
 
-const LONGEST_HEAD: usize = 16 * 1024;
-const MOST_HEADERS: usize = 64;
+const MAX_HEAD: usize = 16 * 1024;
+const MAX_HEADERS: usize = 64;
 /// The longest line that is taken.
-pub const LONGEST_LINE: usize = 64 * 1024;
+pub const MAX_LINE: usize = 64 * 1024;
 /// How much of a refusal is shown.
-const LONGEST_REFUSAL: usize = 4 * 1024;
+const MAX_REFUSAL: usize = 4 * 1024;
 const CHUNK: usize = 4 * 1024;
 
 /// What is wrong with an answer: a sentence whose subject is the server.
@@ -28,7 +28,7 @@ pub enum AnswerError {
     #[error("does not answer in HTTP: {0}")]
     Head(httparse::Error),
     /// The head does not end.
-    #[error("answers with a head of more than {LONGEST_HEAD} bytes")]
+    #[error("answers with a head of more than {MAX_HEAD} bytes")]
     LongHead,
     /// The answer is wrapped in a way that was not asked for.
     #[error("answers with a transfer encoding instead of lines alone; reach it without a proxy in between")]
@@ -42,7 +42,7 @@ pub enum AnswerError {
         sentence: String,
     },
     /// A line does not end.
-    #[error("sends a line of more than {LONGEST_LINE} bytes")]
+    #[error("sends a line of more than {MAX_LINE} bytes")]
     LongLine,
 }
 
@@ -80,7 +80,7 @@ impl<R: Read> Lines<R> {
                 lines.buffer.drain(..length);
                 break head;
             }
-            if lines.buffer.len() > LONGEST_HEAD {
+            if lines.buffer.len() > MAX_HEAD {
                 return Err(AnswerError::LongHead);
             }
         };
@@ -99,7 +99,7 @@ impl<R: Read> Lines<R> {
         loop {
             let unsearched = self.buffer.iter().skip(self.searched);
             let end = unsearched
-                .take(LONGEST_LINE + 1 - self.searched)
+                .take(MAX_LINE + 1 - self.searched)
                 .position(|byte| *byte == b'\n');
             if let Some(end) = end {
                 let mut line: Vec<u8> = self.buffer.drain(..=self.searched + end).collect();
@@ -107,7 +107,7 @@ impl<R: Read> Lines<R> {
                 self.searched = 0;
                 return Ok(line);
             }
-            if self.buffer.len() > LONGEST_LINE {
+            if self.buffer.len() > MAX_LINE {
                 return Err(AnswerError::LongLine);
             }
             self.searched = self.buffer.len();
@@ -121,7 +121,7 @@ impl<R: Read> Lines<R> {
     }
 
     fn refusal(mut self, head: Head) -> AnswerError {
-        let wanted = head.length.unwrap_or(LONGEST_REFUSAL).min(LONGEST_REFUSAL);
+        let wanted = head.length.unwrap_or(MAX_REFUSAL).min(MAX_REFUSAL);
         // However it ends: what has come so far is better than nothing.
         while self.buffer.len() < wanted && self.fill().is_ok() {}
         self.buffer.truncate(wanted);
@@ -159,7 +159,7 @@ struct Head {
 
 /// The head of an answer and its length; `None` if more is to come.
 fn parse_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, AnswerError> {
-    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(length) = response.parse(bytes).map_err(AnswerError::Head)? else {
         return Ok(None);

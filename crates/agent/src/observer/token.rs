@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 /// Larger ones do not fit into the head of a request.
-const LONGEST: u64 = 16 * 1024;
+const MAX_TOKEN: u64 = 16 * 1024;
 
 /// Why there is no token. None of these shows it.
 #[derive(Debug, thiserror::Error)]
@@ -17,20 +17,20 @@ pub enum TokenError {
     #[error("it is empty")]
     Empty,
     /// There is something else in the file.
-    #[error("it must be one word of visible ASCII characters, at most {LONGEST} bytes long")]
+    #[error("it must be one word of visible ASCII characters, at most {MAX_TOKEN} bytes long")]
     Senseless,
 }
 
 /// The token in a file, as it is now.
 pub fn read(file: &Path) -> Result<String, TokenError> {
     let mut text = Vec::new();
-    File::open(file)?.take(LONGEST + 1).read_to_end(&mut text)?;
+    File::open(file)?.take(MAX_TOKEN + 1).read_to_end(&mut text)?;
     let token = text.trim_ascii();
     if token.is_empty() {
         return Err(TokenError::Empty);
     }
     // Anything else could end the header and begin another one.
-    let is_word = token.iter().all(u8::is_ascii_graphic) && text.len() as u64 <= LONGEST;
+    let is_word = token.iter().all(u8::is_ascii_graphic) && text.len() as u64 <= MAX_TOKEN;
     let token = std::str::from_utf8(token).ok().filter(|_| is_word);
     token.map(str::to_owned).ok_or(TokenError::Senseless)
 }

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
 
 /// A line that is longer is written in parts, so that memory does not depend on what a program writes.
-const LONGEST: u64 = 64 * 1024;
+const MAX_LINE: u64 = 64 * 1024;
 
 /// What lines of a host begin with: its name without the domain.
 pub fn label(host: &str) -> String {
@@ -21,7 +21,7 @@ pub fn copy(from: impl Read, label: &str, mut to: impl Write) -> io::Result<()> 
     loop {
         let mut line = label.as_bytes().to_vec();
         let begin = line.len();
-        from.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
+        from.by_ref().take(MAX_LINE).read_until(b'\n', &mut line)?;
         if line.len() == begin {
             return Ok(());
         }
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn a_line_without_an_end_is_written_in_parts() {
         let mut out = Vec::new();
-        copy(io::repeat(b'x').take(2 * LONGEST), "", &mut out).unwrap();
+        copy(io::repeat(b'x').take(2 * MAX_LINE), "", &mut out).unwrap();
         assert_eq!(out.split(|byte| *byte == b'\n').count(), 3);
     }
 

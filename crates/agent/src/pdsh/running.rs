@@ -19,12 +19,12 @@ use super::FAILED;
 use super::arguments::Call;
 use super::label::{copy, label};
 use crate::alias::REMOTE_SHELL;
-use crate::signals::ENDED_BY_SIGNAL;
+use crate::signals::SIGNAL_EXIT_BASE;
 
 /// This program, also where its path is that of another file by now.
 const THIS_PROGRAM: &str = "/proc/self/exe";
-/// How long commands may take to end when they are told to.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long commands may take to exit after SIGTERM.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What all threads know.
 struct Run {
@@ -56,7 +56,7 @@ pub fn run(call: Call, mut signals: Signals) -> io::Result<u8> {
         let (run, ended) = (run.clone(), ended.clone());
         let work = move || {
             while let Some((number, host)) = run.next() {
-                run.attend(number, host);
+                run.run_on(number, host);
                 // Nobody listens any more when all is over.
                 let _ = ended.send(());
             }
@@ -72,14 +72,14 @@ pub fn run(call: Call, mut signals: Signals) -> io::Result<u8> {
     })?;
     while ends.recv().is_ok() {
         if run.is_over.load(Ordering::SeqCst) {
-            while ends.recv_timeout(PATIENCE).is_ok() {}
+            while ends.recv_timeout(EXIT_TIMEOUT).is_ok() {}
             // The other side ends a command whose client has gone.
             run.signal(Signal::KILL);
             break;
         }
     }
     // Those that were left have still something to say.
-    while ends.recv_timeout(PATIENCE).is_ok() {}
+    while ends.recv_timeout(EXIT_TIMEOUT).is_ok() {}
     let is_told = run.call.tells_code || run.is_lost.load(Ordering::SeqCst);
     Ok(if is_told {
         run.code.load(Ordering::SeqCst)
@@ -98,8 +98,8 @@ impl Run {
         Some((number, self.call.hosts.get(number)?))
     }
 
-    /// Runs the command on a host until it has ended.
-    fn attend(&self, number: usize, host: &str) {
+    /// Runs the command on a host to its end.
+    fn run_on(&self, number: usize, host: &str) {
         let label = if self.call.labels {
             label(host)
         } else {
@@ -164,7 +164,7 @@ impl Run {
         let mut alive = self.alive();
         alive.remove(&pid);
         let status = child.wait()?;
-        let of_signal = status.signal().map(|signal| ENDED_BY_SIGNAL + signal);
+        let of_signal = status.signal().map(|signal| SIGNAL_EXIT_BASE + signal);
         let code = status.code().or(of_signal);
         Ok(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED))
     }

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
 /// What is read at most at one look: of a program that writes faster, only the latest is of interest.
-const MOST: u64 = 64 * 1024;
+const MAX_READ: u64 = 64 * 1024;
 
 /// Reads what is appended to a file.
 #[derive(Debug, Default)]
@@ -24,9 +24,9 @@ impl Reader {
             // Somebody has begun it anew.
             *self = Self::default();
         }
-        let skips = size - self.offset > MOST;
+        let skips = size - self.offset > MAX_READ;
         if skips {
-            self.offset = size - MOST;
+            self.offset = size - MAX_READ;
             self.begun.clear();
         }
         file.seek(SeekFrom::Start(self.offset))?;

@@ -15,13 +15,13 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::mode::{Mode, PROGRAM};
 use crate::settings::{Environment, SettingError};
-use crate::signals::Ending;
+use crate::signals::ExitSignals;
 
 use super::identity::Identity;
 
 pub use arguments::{ArgumentError, Call};
-use connect::{Way, connect};
-use dial::Patience;
+use connect::{Transport, connect};
+use dial::Timeouts;
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
@@ -85,31 +85,31 @@ fn call(args: &[OsString]) -> Result<u8, String> {
     if let Some(client) = ssh::client(&environment) {
         return Err(ssh::become_client(&client, args));
     }
-    let ending = Ending::new(&[SIGTERM, SIGINT, SIGHUP]).map_err(|error| error.to_string())?;
+    let signals = ExitSignals::new(&[SIGTERM, SIGINT, SIGHUP]).map_err(|error| error.to_string())?;
     let call = Call::parse(args).map_err(|error| format!("{error}; see `{PROGRAM} rsh --help`"))?;
-    let told = |error: &dyn std::fmt::Display| format!("{}: {error}", call.host);
-    let way = way(&environment).map_err(|error| told(&error))?;
-    let patience = patience(&environment).map_err(|error| told(&error))?;
-    let link = connect(&call.host, &way, &patience).map_err(|error| told(&error))?;
-    session::run(link, &call, ending).map_err(|error| told(&error))
+    let with_host = |error: &dyn std::fmt::Display| format!("{}: {error}", call.host);
+    let transport = transport(&environment).map_err(|error| with_host(&error))?;
+    let timeouts = timeouts(&environment).map_err(|error| with_host(&error))?;
+    let link = connect(&call.host, &transport, &timeouts).map_err(|error| with_host(&error))?;
+    session::run(link, &call, signals).map_err(|error| with_host(&error))
 }
 
-/// How long everything may take.
-fn patience(environment: Environment<'_>) -> Result<Patience, SettingError> {
-    let usual = Patience::default();
-    Ok(Patience {
-        silence: super::silence(environment)?.unwrap_or(usual.silence),
-        ..usual
+/// The timeouts, with that of the environment.
+fn timeouts(environment: Environment<'_>) -> Result<Timeouts, SettingError> {
+    let default = Timeouts::default();
+    Ok(Timeouts {
+        idle: super::idle_timeout(environment)?.unwrap_or(default.idle),
+        ..default
     })
 }
 
 /// How other pods are reached: as the operator has set it.
-fn way(environment: Environment<'_>) -> Result<Way, String> {
+fn transport(environment: Environment<'_>) -> Result<Transport, String> {
     let directory = super::identity_directory(environment);
     if let Some(api) = api::Api::read(environment, &directory).map_err(|error| error.to_string())? {
-        return Ok(Way::Exec(api));
+        return Ok(Transport::Exec(api));
     }
-    Ok(Way::Agent {
+    Ok(Transport::Agent {
         port: super::port(environment).map_err(|error| error.to_string())?,
         tls: Identity::read(&directory)
             .and_then(Identity::client)

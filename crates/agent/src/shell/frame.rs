@@ -10,8 +10,8 @@ pub const PROTOCOL: u32 = 1;
 pub const WINDOW: usize = 256 * 1024;
 
 /// The longest payload: the longest command line that Linux takes, twice.
-const LONGEST: usize = 256 * 1024;
-const HEAD: usize = 5;
+const MAX_PAYLOAD: usize = 256 * 1024;
+const HEADER_SIZE: usize = 5;
 
 /// A stream of bytes of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,28 +190,28 @@ impl Decoder {
     /// Whether there is a frame, or something that is none.
     pub fn has_more(&self) -> bool {
         let rest = self.bytes.get(self.done..).unwrap_or_default();
-        let Some((&[_, a, b, c, d], rest)) = rest.split_first_chunk::<HEAD>() else {
+        let Some((&[_, a, b, c, d], rest)) = rest.split_first_chunk::<HEADER_SIZE>() else {
             return false;
         };
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
-        length > LONGEST || rest.len() >= length
+        length > MAX_PAYLOAD || rest.len() >= length
     }
 
     /// The next frame, if all of it has come.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         let rest = self.bytes.get(self.done..).unwrap_or_default();
-        let Some((&[kind, a, b, c, d], rest)) = rest.split_first_chunk::<HEAD>() else {
+        let Some((&[kind, a, b, c, d], rest)) = rest.split_first_chunk::<HEADER_SIZE>() else {
             return Ok(None);
         };
         let length = u32::from_be_bytes([a, b, c, d]) as usize;
-        if length > LONGEST {
+        if length > MAX_PAYLOAD {
             return Err(FrameError::TooLong(length));
         }
         let Some(payload) = rest.get(..length) else {
             return Ok(None);
         };
         let frame = Frame::decode(kind, payload).ok_or(FrameError::Senseless(kind))?;
-        self.done += HEAD + length;
+        self.done += HEADER_SIZE + length;
         Ok(Some(frame))
     }
 }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::HEARTBEAT;
+use super::HEARTBEAT_INTERVAL;
 use super::error::LinkError;
 use super::frame::{Decoder, Frame};
 use super::poll::wait;
 use super::wire::Wire;
 
-/// How much waits at most to be sent before no more is fetched.
-pub const BACKLOG: usize = 64 * 1024;
+/// No more is read from pipes while more than this waits to be sent.
+pub const MAX_BACKLOG: usize = 64 * 1024;
 
 /// A connection that both sides have agreed on.
 #[derive(Debug)]
@@ -21,22 +21,23 @@ pub struct Link {
     wire: Box<dyn Wire>,
     incoming: Decoder,
     outgoing: Vec<u8>,
-    /// How long the other side may be silent.
-    patience: Duration,
+    /// How long the other side may send nothing.
+    idle_timeout: Duration,
     heard: Instant,
     heartbeat: Instant,
     is_closed: bool,
 }
 
 impl Link {
-    /// Speaks in frames over what was opened a moment ago. The other side may be silent for so long.
-    pub fn new(wire: impl Wire + 'static, patience: Duration) -> Result<Self, LinkError> {
+    /// Speaks in frames over a wire that is open. The link fails if the other side sends nothing for
+    /// `idle_timeout`.
+    pub fn new(wire: impl Wire + 'static, idle_timeout: Duration) -> Result<Self, LinkError> {
         let now = Instant::now();
         let mut link = Self {
             wire: Box::new(wire),
             incoming: Decoder::default(),
             outgoing: Vec::new(),
-            patience,
+            idle_timeout,
             heard: now,
             heartbeat: now,
             is_closed: false,
@@ -78,7 +79,7 @@ impl Link {
         if self.is_closed {
             return Err(LinkError::Closed);
         }
-        if self.heartbeat.elapsed() >= HEARTBEAT {
+        if self.heartbeat.elapsed() >= HEARTBEAT_INTERVAL {
             self.queue(&Frame::Heartbeat);
             self.heartbeat = Instant::now();
         }
@@ -93,14 +94,19 @@ impl Link {
             };
         }
         // Silence is noticed when it is due, and not only at the heartbeat after that.
-        let due = [self.heartbeat + HEARTBEAT, self.heard + self.patience];
+        let due = [
+            self.heartbeat + HEARTBEAT_INTERVAL,
+            self.heard + self.idle_timeout,
+        ];
         let due = due.into_iter().chain(until).min();
-        let left = due.map_or(HEARTBEAT, |due| due.saturating_duration_since(Instant::now()));
+        let left = due.map_or(HEARTBEAT_INTERVAL, |due| {
+            due.saturating_duration_since(Instant::now())
+        });
         if self.poll(others, left)? {
             self.receive()
-        } else if self.heard.elapsed() >= self.patience {
+        } else if self.heard.elapsed() >= self.idle_timeout {
             // Only when there was nothing to read: it may be this side that was stopped for a while.
-            Err(LinkError::Silent(self.patience))
+            Err(LinkError::Silent(self.idle_timeout))
         } else {
             Ok(())
         }
@@ -109,8 +115,8 @@ impl Link {
     /// Sends what waits, tells the other side that it is over, and waits until it has gone.
     ///
     /// If a socket is closed while something is unread in it, the other side may lose what was sent last.
-    pub fn leave(&mut self, patience: Duration) {
-        let deadline = Instant::now() + patience;
+    pub fn leave(&mut self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
         while !self.is_closed && Instant::now() < deadline {
             if self.outgoing.is_empty() {
                 self.wire.finish();

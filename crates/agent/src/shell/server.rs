@@ -3,10 +3,10 @@
 //! One thread for each connection, which waits for everything that concerns it at once. Who is not yet known costs
 //! little: there are only so many at a time, and each has only so long.
 
-pub mod attend;
 mod commands;
 mod listen;
 mod running;
+pub mod serve_stdio;
 mod session;
 mod words;
 
@@ -19,7 +19,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
 use crate::children::Children;
-use crate::mode::{Mode, PROGRAM, UNUSABLE, misused};
+use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
 use crate::settings::{self, Environment, SettingError};
 use crate::signals;
 
@@ -60,9 +60,9 @@ Exit codes: 130 and 143 it was ended by SIGINT or SIGTERM, 1 it can't listen, 2 
 const FAILED: u8 = 1;
 /// More than any thread of the server needs.
 const STACK_SIZE: usize = 512 * 1024;
-/// How long a client may be silent.
-const SILENCE: Duration = Duration::from_secs(10);
-const ADDRESS: &str = "TRAINYARD_SHELL_ADDRESS";
+/// How long a client may send nothing, unless the environment says that it may for longer.
+const MIN_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+const ADDRESS_VARIABLE: &str = "TRAINYARD_SHELL_ADDRESS";
 
 /// All that the server has to know.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub struct Config {
     identity: Identity,
     port: u16,
     address: Option<IpAddr>,
-    silence: Duration,
+    idle_timeout: Duration,
 }
 
 /// Why there is no server.
@@ -96,7 +96,7 @@ impl ServeError {
     /// With which code a program ends for it.
     pub fn code(&self) -> u8 {
         match self {
-            Self::Setting(_) | Self::Identity(_) => UNUSABLE,
+            Self::Setting(_) | Self::Identity(_) => USAGE_ERROR,
             Self::Listen { .. } => FAILED,
         }
     }
@@ -107,17 +107,18 @@ impl Config {
     pub fn read(environment: Environment<'_>) -> Result<Self, ServeError> {
         Ok(Self {
             port: super::port(environment)?,
-            address: settings::optional(environment, ADDRESS, "an IP address")?,
-            silence: silence(environment)?,
+            address: settings::optional(environment, ADDRESS_VARIABLE, "an IP address")?,
+            idle_timeout: idle_timeout(environment)?,
             identity: Identity::read(&super::identity_directory(environment))?,
         })
     }
 }
 
-/// How long a client may be silent. Never less than usual: a client that is only slow would lose its command.
-fn silence(environment: Environment<'_>) -> Result<Duration, SettingError> {
-    let asked = super::silence(environment)?;
-    Ok(asked.map_or(SILENCE, |asked| asked.max(SILENCE)))
+/// How long a client may send nothing. The environment can only raise it: with less, a slow client would
+/// lose its command.
+fn idle_timeout(environment: Environment<'_>) -> Result<Duration, SettingError> {
+    let asked = super::idle_timeout(environment)?;
+    Ok(asked.map_or(MIN_IDLE_TIMEOUT, |asked| asked.max(MIN_IDLE_TIMEOUT)))
 }
 
 /// A server that listens.
@@ -130,10 +131,10 @@ impl Server {
     /// Listens, in threads of its own. Whoever owns the children must reap them.
     pub fn start(config: Config, children: Arc<Children>) -> Result<Self, ServeError> {
         let tls = config.identity.server()?;
-        children.have_many_files();
+        children.raise_file_limit();
         let commands = Arc::new(Commands::new(children));
         let place = (config.address, config.port);
-        listen::listen(place, &tls, config.silence, &commands).map_err(|source| ServeError::Listen {
+        listen::listen(place, &tls, config.idle_timeout, &commands).map_err(|source| ServeError::Listen {
             port: config.port,
             source,
         })?;
@@ -146,25 +147,25 @@ impl Server {
     }
 }
 
-/// Says something in the log of the pod. Nobody may be there to read it.
-fn say(sentence: &str) {
+/// Writes a line to the log of the pod. A failure to write is ignored.
+fn log(sentence: &str) {
     let _ = writeln!(stderr(), "{PROGRAM}: {sentence}");
 }
 
 fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     if let Some(word) = args.first() {
         let word = word.to_string_lossy();
-        return misused(
+        return report_misuse(
             err,
             &format!("`serve` takes no words after it, and there is {word:?}"),
         );
     }
     // First of all: a signal that comes before is lost.
-    let prepared = signals::all().and_then(|signals| Ok((signals, Children::new()?)));
+    let prepared = signals::catch_all().and_then(|signals| Ok((signals, Children::new()?)));
     let (mut signals, children) = match prepared {
         Ok((signals, children)) => (signals, Arc::new(children)),
         Err(error) => {
-            say(&format!("can't serve: {error}"));
+            log(&format!("can't serve: {error}"));
             return FAILED;
         }
     };
@@ -173,19 +174,20 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let server = match server {
         Ok(server) => server,
         Err(error) => {
-            say(&error.to_string());
+            log(&error.to_string());
             return error.code();
         }
     };
-    let told = signals.forever().find(|signal| {
+    let received = signals.forever().find(|signal| {
         if *signal == SIGCHLD {
             children.reap();
         }
         matches!(*signal, SIGTERM | SIGINT)
     });
     server.end();
-    // Whoever is taken away is not done: to a pod that ends well nobody would give a successor.
-    told.and_then(|signal| u8::try_from(signals::ENDED_BY_SIGNAL + signal).ok())
+    // Not 0: nobody would replace a pod that has succeeded.
+    received
+        .and_then(|signal| u8::try_from(signals::SIGNAL_EXIT_BASE + signal).ok())
         .unwrap_or(FAILED)
 }
 
@@ -200,7 +202,7 @@ mod tests {
     #[case("2", 10)]
     #[case("11", 11)]
     fn a_client_may_be_silent_for_as_long_as_usual_at_least(#[case] value: &str, #[case] seconds: u64) {
-        let found = silence(&|_| Some(value.into())).unwrap();
+        let found = idle_timeout(&|_| Some(value.into())).unwrap();
         assert_eq!(found, Duration::from_secs(seconds));
     }
 }

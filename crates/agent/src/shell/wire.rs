@@ -18,10 +18,10 @@ pub use exec::{Exec, Request};
 pub use pipes::Pipes;
 pub use tls::Tls;
 
-/// Bytes that are read before somebody else has a turn.
-const AT_ONCE: usize = 256 * 1024;
-/// What is read at once.
-const PIECE: usize = 16 * 1024;
+/// Bytes that one call of [`Wire::receive`] reads at most: then the other direction has its turn.
+const MAX_RECEIVE: usize = 256 * 1024;
+/// The size of the buffer of one read.
+const READ_SIZE: usize = 16 * 1024;
 
 /// What was noticed while receiving.
 #[derive(Clone, Copy, Debug, Default)]

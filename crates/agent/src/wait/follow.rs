@@ -7,13 +7,12 @@ use super::verdict::{self, Verdict};
 use crate::backoff::Backoff;
 use crate::observer::{Failure, Observer};
 
-/// What is heard.
+/// What happens while the pod waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// The observer has spoken.
-    Said(Verdict),
-    /// The observer can't be heard, and why. It is tried again.
-    Trouble(String),
+pub enum Event {
+    Verdict(Verdict),
+    /// Why the observer can't be heard. It is asked again.
+    Failure(String),
 }
 
 /// Whether somebody still wants to hear more.
@@ -41,7 +40,7 @@ pub fn listen(
 /// `random` gives numbers from 0 to 1.
 pub fn follow(
     mut listen: impl FnMut(&mut dyn FnMut(Verdict) -> Interest) -> Result<(), Failure>,
-    mut tell: impl FnMut(News) -> Interest,
+    mut tell: impl FnMut(Event) -> Interest,
     mut pause: impl FnMut(Duration),
     mut random: impl FnMut() -> f64,
 ) {
@@ -50,7 +49,7 @@ pub fn follow(
         let mut was_heard = false;
         let result = listen(&mut |verdict| {
             was_heard = true;
-            tell(News::Said(verdict))
+            tell(Event::Verdict(verdict))
         });
         let Err(failure) = result else {
             return;
@@ -59,9 +58,9 @@ pub fn follow(
         if was_heard {
             backoff.reset();
         }
-        if tell(News::Trouble(failure.to_string())).is_break() {
+        if tell(Event::Failure(failure.to_string())).is_break() {
             return;
         }
-        pause(backoff.pause(failure.longest_pause(), random()));
+        pause(backoff.pause(failure.max_pause(), random()));
     }
 }

@@ -9,16 +9,16 @@ use crate::observer::{Address, AnswerError, Failure};
 
 const NO_TIME: Duration = Duration::from_millis(1);
 
-fn waits(reason: &str) -> News {
-    News::Said(Verdict::Wait(reason.to_owned()))
+fn waiting(reason: &str) -> Event {
+    Event::Verdict(Verdict::Wait(reason.to_owned()))
 }
 
-fn trouble(sentence: &str) -> News {
-    News::Trouble(sentence.to_owned())
+fn failure(sentence: &str) -> Event {
+    Event::Failure(sentence.to_owned())
 }
 
 /// Both outputs as they are interleaved; what is on the standard error begins with `!`.
-fn told(tell: impl FnOnce(&mut Story<'_>)) -> String {
+fn logged(write: impl FnOnce(&mut WaitLog<'_>)) -> String {
     struct Marked<'a>(&'a RefCell<String>, &'static str);
     impl Write for Marked<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -35,38 +35,38 @@ fn told(tell: impl FnOnce(&mut Story<'_>)) -> String {
         }
     }
     let log = RefCell::new(String::new());
-    tell(&mut Story::new(&mut Marked(&log, ""), &mut Marked(&log, "!")));
+    write(&mut WaitLog::new(&mut Marked(&log, ""), &mut Marked(&log, "!")));
     log.into_inner()
 }
 
-fn attended(news: impl IntoIterator<Item = News>) -> (io::Result<Option<String>>, String) {
-    let (sender, heard) = channel();
-    news.into_iter().for_each(|news| sender.send(news).unwrap());
+fn log_of(sent: impl IntoIterator<Item = Event>) -> (io::Result<Option<String>>, String) {
+    let (sender, events) = channel();
+    sent.into_iter().for_each(|event| sender.send(event).unwrap());
     drop(sender);
     let mut result = Ok(None);
-    let log = told(|story| result = attend(&heard, NO_TIME, || false, story));
+    let log = logged(|log| result = wait_for_verdict(&events, NO_TIME, || false, log));
     (result, log)
 }
 
 #[test]
 fn goes_when_it_may() {
-    let (result, log) = attended([
-        waits("waits for a"),
-        waits("waits for a"),
-        waits("waits for b"),
+    let (result, log) = log_of([
+        waiting("waits for a"),
+        waiting("waits for a"),
+        waiting("waits for b"),
         GO,
     ]);
     assert_eq!(result.unwrap(), None);
     assert_eq!(log, "waits for a\nwaits for b\n");
 }
 
-const GO: News = News::Said(Verdict::Go);
+const GO: Event = Event::Verdict(Verdict::Go);
 
 #[test]
 fn gives_up_when_there_is_no_use() {
-    let (result, _) = attended([
-        waits("waits for a"),
-        News::Said(Verdict::Never("a has failed".to_owned())),
+    let (result, _) = log_of([
+        waiting("waits for a"),
+        Event::Verdict(Verdict::Never("a has failed".to_owned())),
         GO,
     ]);
     assert_eq!(result.unwrap().as_deref(), Some("a has failed"));
@@ -74,24 +74,24 @@ fn gives_up_when_there_is_no_use() {
 
 #[test]
 fn does_not_go_by_accident() {
-    let (result, _) = attended([waits("waits for a")]);
+    let (result, _) = log_of([waiting("waits for a")]);
     assert!(result.unwrap_err().to_string().contains("has died"));
 }
 
 #[test]
 fn tells_every_change_once() {
-    let (_, log) = attended([
-        trouble("refused"),
-        trouble("refused"),
-        trouble("no such host"),
-        waits("waits for a"),
-        waits("waits for a"),
-        trouble("closed"),
-        waits("waits for a"),
-        trouble("closed"),
-        waits("waits for a"),
-        trouble("refused"),
-        waits("waits for a"),
+    let (_, log) = log_of([
+        failure("refused"),
+        failure("refused"),
+        failure("no such host"),
+        waiting("waits for a"),
+        waiting("waits for a"),
+        failure("closed"),
+        waiting("waits for a"),
+        failure("closed"),
+        waiting("waits for a"),
+        failure("refused"),
+        waiting("waits for a"),
     ]);
     let expected = "\
         !trainyard-agent: refused; trying again\n\
@@ -106,20 +106,30 @@ fn tells_every_change_once() {
 
 #[test]
 fn a_person_ends_the_wait_though_nothing_is_heard() {
-    let (_silent, heard): (Sender<News>, _) = channel();
+    let (_silent, events): (Sender<Event>, _) = channel();
     let looks = Cell::new(0);
     let is_overridden = || looks.replace(looks.get() + 1) == 3;
-    let log = told(|story| assert_eq!(attend(&heard, NO_TIME, is_overridden, story).unwrap(), None));
+    let log = logged(|log| {
+        assert_eq!(
+            wait_for_verdict(&events, NO_TIME, is_overridden, log).unwrap(),
+            None
+        );
+    });
     assert_eq!(log, "told to start now, by the annotation trainyard.dev/start\n");
     assert_eq!(looks.get(), 4);
 }
 
 #[test]
 fn a_person_ends_the_wait_though_troubles_never_cease() {
-    let (sender, heard) = channel();
-    (0..100).for_each(|_| sender.send(trouble("refused")).unwrap());
-    told(|story| assert_eq!(attend(&heard, Duration::MAX, || true, story).unwrap(), None));
-    assert_eq!(heard.try_iter().count(), 100);
+    let (sender, events) = channel();
+    (0..100).for_each(|_| sender.send(failure("refused")).unwrap());
+    logged(|log| {
+        assert_eq!(
+            wait_for_verdict(&events, Duration::MAX, || true, log).unwrap(),
+            None
+        );
+    });
+    assert_eq!(events.try_iter().count(), 100);
 }
 
 fn address() -> Address {
@@ -145,10 +155,10 @@ fn closed() -> Failure {
 }
 
 /// Follows connections that each say something and then fail; the one after the last of them says that it may go.
-/// Returns what was told and the pauses in milliseconds.
-fn followed(connections: Vec<(Vec<Verdict>, Failure)>) -> (Vec<News>, Vec<u128>) {
+/// Returns the events and the pauses in milliseconds.
+fn followed(connections: Vec<(Vec<Verdict>, Failure)>) -> (Vec<Event>, Vec<u128>) {
     let mut connections = VecDeque::from(connections);
-    let (mut news, mut pauses) = (Vec::new(), Vec::new());
+    let (mut events, mut pauses) = (Vec::new(), Vec::new());
     follow(
         |hear| {
             let (said, end) = match connections.pop_front() {
@@ -160,20 +170,20 @@ fn followed(connections: Vec<(Vec<Verdict>, Failure)>) -> (Vec<News>, Vec<u128>)
             }
             end
         },
-        |heard| {
-            news.push(heard);
+        |event| {
+            events.push(event);
             ControlFlow::Continue(())
         },
         |pause| pauses.push(pause.as_millis()),
         || 1.0,
     );
-    (news, pauses)
+    (events, pauses)
 }
 
 #[test]
 fn pauses_grow_until_something_was_heard() {
     let wait = || vec![Verdict::Wait("for a".to_owned())];
-    let (news, pauses) = followed(vec![
+    let (events, pauses) = followed(vec![
         (vec![], closed()),
         (vec![], closed()),
         (vec![], closed()),
@@ -182,9 +192,9 @@ fn pauses_grow_until_something_was_heard() {
         (vec![], closed()),
     ]);
     assert_eq!(pauses, [50, 100, 200, 50, 100, 200]);
-    let closed = trouble("https://observer:9444 has closed the connection");
-    assert_eq!(news.iter().filter(|news| **news == closed).count(), 6);
-    assert_eq!((&news[3], news.last()), (&waits("for a"), Some(&GO)));
+    let closed = failure("https://observer:9444 has closed the connection");
+    assert_eq!(events.iter().filter(|event| **event == closed).count(), 6);
+    assert_eq!((&events[3], events.last()), (&waiting("for a"), Some(&GO)));
 }
 
 #[rstest]

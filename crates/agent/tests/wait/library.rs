@@ -1,4 +1,4 @@
-//! What takes long, with less patience than a pod has: the library is called with shorter times.
+//! What takes long, with shorter timeouts than a pod has: the library is called with shorter times.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -57,7 +57,7 @@ impl Waiting {
         assert!(complaint.contains(text), "{complaint}");
     }
 
-    /// Tells all who come that they may go, until it does. It has so little patience that on a busy machine the first
+    /// Tells all who come that they may go, until it does. Its timeouts are so short that on a busy machine the first
     /// answer may be too late for it.
     fn goes(self, server: &Server) {
         for _ in 0..20 {
@@ -90,7 +90,7 @@ fn an_observer_that_falls_silent_is_asked_again() {
     let (authority, port, pod) = (Authority::new(), Port::reserve(), Pod::new());
     let server = port.serve(authority.serving());
     let mut config = config(&pod, port.url(), &authority.pem);
-    config.observer.patience.silence = SHORT;
+    config.observer.timeouts.idle = SHORT;
     let waiting = Waiting::start(config);
     let mut silent = server.guest();
     // Half a line is no sign of life. It may be tired of waiting already.
@@ -119,7 +119,7 @@ fn a_handshake_that_does_not_end_is_given_up() {
     let (authority, port, pod) = (Authority::new(), Port::reserve(), Pod::new());
     let listener = port.listen();
     let mut config = config(&pod, port.url(), &authority.pem);
-    config.observer.patience.handshake = SHORT;
+    config.observer.timeouts.handshake = SHORT;
     let waiting = Waiting::start(config);
     let _unanswered = listener.accept().unwrap();
     waiting.complains("it took more than 1s; trying again");
@@ -135,7 +135,7 @@ fn a_connection_that_does_not_come_is_given_up() {
     rustix::net::listen(&listener, 0).unwrap();
     let _first = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut config = config(&pod, port.url(), &authority.pem);
-    config.observer.patience.connect = SHORT;
+    config.observer.timeouts.connect = SHORT;
     let waiting = Waiting::start(config);
     waiting.complains("timed out; trying again");
     let _first = listener.accept().unwrap();

@@ -82,19 +82,19 @@ fn problems_are_told(#[case] answer: &str, #[case] expected: &str) {
 
 #[test]
 fn nothing_is_read_without_end() {
-    let long_head = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(LONGEST_HEAD));
+    let long_head = format!("HTTP/1.1 200 OK\r\nA: {}", "b".repeat(MAX_HEAD));
     assert_eq!(
         problem(&long_head),
         "answers with a head of more than 16384 bytes"
     );
-    let refusal = format!("HTTP/1.1 500 Oh\r\n\r\n{}", "ä".repeat(LONGEST_REFUSAL));
-    assert!(problem(&refusal).len() < LONGEST_REFUSAL + 100);
+    let refusal = format!("HTTP/1.1 500 Oh\r\n\r\n{}", "ä".repeat(MAX_REFUSAL));
+    assert!(problem(&refusal).len() < MAX_REFUSAL + 100);
 }
 
 #[rstest]
-#[case::just_fits(LONGEST_LINE, None)]
-#[case::too_long(LONGEST_LINE + 1, Some("sends a line of more than 65536 bytes"))]
-#[case::much_too_long(3 * LONGEST_LINE, Some("sends a line of more than 65536 bytes"))]
+#[case::just_fits(MAX_LINE, None)]
+#[case::too_long(MAX_LINE + 1, Some("sends a line of more than 65536 bytes"))]
+#[case::much_too_long(3 * MAX_LINE, Some("sends a line of more than 65536 bytes"))]
 fn a_line_has_a_longest_length(#[case] length: usize, #[case] expected: Option<&str>) {
     let answer = format!("HTTP/1.1 200 OK\r\n\r\n{}\n", "x".repeat(length));
     for size in [1000, 4096] {

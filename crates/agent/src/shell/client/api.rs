@@ -14,7 +14,7 @@ use crate::shell::error::LinkError;
 use crate::shell::link::Link;
 use crate::shell::wire::{Exec, Request, Tls};
 
-use super::dial::{ConnectError, Patience, find};
+use super::dial::{ConnectError, Timeouts, dial};
 
 const PATH: &str = "TRAINYARD_EXEC";
 const HOST: &str = "KUBERNETES_SERVICE_HOST";
@@ -54,7 +54,7 @@ impl Api {
     }
 
     /// Has the agent started in a pod, once.
-    pub fn attempt(&self, host: &str, patience: &Patience) -> Result<Link, ConnectError> {
+    pub fn attempt(&self, host: &str, timeouts: &Timeouts) -> Result<Link, ConnectError> {
         let pod = pod(host).ok_or_else(|| {
             let why = format!("the Kubernetes API knows pods by their names, and {host} is none");
             ConnectError::Link(LinkError::Refused(why))
@@ -71,8 +71,8 @@ impl Api {
         let (token, tls) = token
             .and_then(|token| Ok((token, tls?)))
             .map_err(ConnectError::Link)?;
-        let tcp = find(&self.host, self.port, patience)?;
-        let deadline = Instant::now() + patience.handshake;
+        let tcp = dial(&self.host, self.port, timeouts)?;
+        let deadline = Instant::now() + timeouts.handshake;
         // An agent that speaks TLS has another certificate than the API, and other reasons to be refused.
         let of_api = |error: LinkError| match error {
             LinkError::Tls(error) => refused(format!("the Kubernetes API is not who it should be: {error}")),
@@ -89,7 +89,7 @@ impl Api {
                 token: &token,
             };
             let exec = Exec::open(tls, &request, deadline)?;
-            Link::new(exec, patience.silence)
+            Link::new(exec, timeouts.idle)
         };
         open().map_err(|error| ConnectError::Link(of_api(error)))
     }

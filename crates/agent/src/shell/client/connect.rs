@@ -13,14 +13,14 @@ use crate::shell::link::Link;
 use crate::shell::wire::Tls;
 
 use super::api::Api;
-use super::dial::{ConnectError, Patience, find};
+use super::dial::{ConnectError, Timeouts, dial};
 
 /// The longest pause between attempts.
-const PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// How other pods are reached.
 #[derive(Debug)]
-pub enum Way {
+pub enum Transport {
     /// The agent listens there.
     Agent {
         /// On which port.
@@ -33,25 +33,24 @@ pub enum Way {
 }
 
 /// Connects, and makes sure that the host is of this job. Pods that are about to start are waited for.
-pub fn connect(host: &str, way: &Way, patience: &Patience) -> Result<Link, ConnectError> {
-    persist(patience, || match way {
-        Way::Agent { port, tls } => attempt(host, *port, tls, patience),
-        Way::Exec(api) => api.attempt(host, patience),
+pub fn connect(host: &str, transport: &Transport, timeouts: &Timeouts) -> Result<Link, ConnectError> {
+    retry(timeouts, || match transport {
+        Transport::Agent { port, tls } => attempt(host, *port, tls, timeouts),
+        Transport::Exec(api) => api.attempt(host, timeouts),
     })
 }
 
-/// Tries again until something is there, or it is hopeless.
+/// Repeats an attempt until it succeeds, fails for good, or takes too long.
 ///
-/// Who may not is told so, whatever else has gone wrong before or since: that the network had failed in the end would be no
-/// help.
-pub fn persist<T>(
-    patience: &Patience,
+/// If the Kubernetes API forbids an attempt, that is the error, even if later ones fail otherwise: that the
+/// network failed in the end would be no help.
+pub fn retry<T>(
+    timeouts: &Timeouts,
     attempt: impl FnMut() -> Result<T, ConnectError>,
 ) -> Result<T, ConnectError> {
-    persist_by(&mut SystemClock, patience, attempt)
+    retry_by_clock(&mut SystemClock, timeouts, attempt)
 }
 
-/// The time, and how it passes.
 trait Clock {
     fn now(&self) -> Instant;
     fn sleep(&mut self, time: Duration);
@@ -69,9 +68,9 @@ impl Clock for SystemClock {
     }
 }
 
-fn persist_by<T>(
+fn retry_by_clock<T>(
     clock: &mut impl Clock,
-    patience: &Patience,
+    timeouts: &Timeouts,
     mut attempt: impl FnMut() -> Result<T, ConnectError>,
 ) -> Result<T, ConnectError> {
     let begun = clock.now();
@@ -80,18 +79,18 @@ fn persist_by<T>(
     loop {
         let error = match attempt() {
             Ok(found) => return Ok(found),
-            Err(error) if !error.may_pass() => return Err(error),
+            Err(error) if !error.is_transient() => return Err(error),
             Err(error) => error,
         };
-        let next = clock.now() + backoff.pause(PAUSE, fastrand::f64());
-        let (last, since) = match (error.permission(), refused.take()) {
+        let next = clock.now() + backoff.pause(MAX_PAUSE, fastrand::f64());
+        let (last, since) = match (error.is_permitted(), refused.take()) {
             (Some(true), _) | (None, None) => (error, None),
             (Some(false), earlier) => (error, Some(earlier.map_or(clock.now(), |(since, _)| since))),
             (None, Some((since, refusal))) => (refusal, Some(since)),
         };
         let ends = [
-            Some((begun, patience.total)),
-            since.map(|since| (since, patience.refusal)),
+            Some((begun, timeouts.total)),
+            since.map(|since| (since, timeouts.forbidden)),
         ];
         let over = ends
             .into_iter()
@@ -111,15 +110,15 @@ fn attempt(
     host: &str,
     port: u16,
     tls: &Arc<ClientConfig>,
-    patience: &Patience,
+    timeouts: &Timeouts,
 ) -> Result<Link, ConnectError> {
-    let tcp = find(host, port, patience)?;
-    let deadline = Instant::now() + patience.handshake;
+    let tcp = dial(host, port, timeouts)?;
+    let deadline = Instant::now() + timeouts.handshake;
     server_name()
         .map_err(LinkError::Io)
         .and_then(|name| ClientConnection::new(tls.clone(), name).map_err(LinkError::Tls))
         .and_then(|tls| Tls::open(Connection::Client(tls), tcp, deadline))
-        .and_then(|tls| Link::new(tls, patience.silence))
+        .and_then(|tls| Link::new(tls, timeouts.idle))
         .map_err(ConnectError::Link)
 }
 
@@ -144,14 +143,14 @@ mod tests {
     }
 
     fn problem(listener: &TcpListener, host: &str) -> String {
-        let patience = Patience {
+        let timeouts = Timeouts {
             total: Duration::from_secs(1),
             handshake: Duration::from_millis(100),
-            ..Patience::default()
+            ..Timeouts::default()
         };
         let port = listener.local_addr().unwrap().port();
-        let way = Way::Agent { port, tls: nobody() };
-        connect(host, &way, &patience).unwrap_err().to_string()
+        let transport = Transport::Agent { port, tls: nobody() };
+        connect(host, &transport, &timeouts).unwrap_err().to_string()
     }
 
     #[test]
@@ -199,17 +198,17 @@ mod tests {
 
     /// After how many attempts it is given up if one after the other fails like this, and with which words.
     fn given_up(mut error: impl FnMut(usize) -> ConnectError) -> (usize, String) {
-        let patience = Patience {
+        let timeouts = Timeouts {
             total: Duration::from_millis(600),
-            refusal: Duration::from_millis(200),
-            ..Patience::default()
+            forbidden: Duration::from_millis(200),
+            ..Timeouts::default()
         };
         let mut attempts = 0;
         let fail = || {
             attempts += 1;
             Err::<(), _>(error(attempts))
         };
-        let problem = persist_by(&mut Sleeper(Instant::now()), &patience, fail)
+        let problem = retry_by_clock(&mut Sleeper(Instant::now()), &timeouts, fail)
             .unwrap_err()
             .to_string();
         (attempts, problem)

@@ -7,30 +7,30 @@ use std::time::Duration;
 use crate::shell::error::LinkError;
 use crate::shell::identity::is_of_another_job;
 
-/// How long everything may take.
+/// How long connecting may take, and each of its steps.
 #[derive(Clone, Debug)]
-pub struct Patience {
-    /// Finding and connecting, with all attempts.
+pub struct Timeouts {
+    /// For all attempts together.
     pub total: Duration,
-    /// One attempt to connect to one address.
+    /// To connect to one address.
     pub connect: Duration,
-    /// One attempt to agree with who answers.
+    /// For one handshake.
     pub handshake: Duration,
-    /// Being told by the Kubernetes API that this side may not.
-    pub refusal: Duration,
-    /// The silence of who has answered.
-    pub silence: Duration,
+    /// For attempts that the Kubernetes API forbids.
+    pub forbidden: Duration,
+    /// How long the other side may send nothing.
+    pub idle: Duration,
 }
 
-impl Default for Patience {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             total: Duration::from_secs(30),
             connect: Duration::from_secs(5),
             handshake: Duration::from_secs(10),
-            // The right is given before the pods are made, and the API server hears of it within a moment.
-            refusal: Duration::from_secs(10),
-            silence: Duration::from_secs(4),
+            // The operator grants the right before it creates the pods, and the API server sees it soon.
+            forbidden: Duration::from_secs(10),
+            idle: Duration::from_secs(4),
         }
     }
 }
@@ -64,9 +64,9 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether it may be gone after a moment. A name may lead to who had its address before, or to the last pod of that name:
-    /// who is a stranger now need not be one later. What is wrong with this side stays so.
-    pub fn may_pass(&self) -> bool {
+    /// Whether another attempt may succeed. A stranger may give way: a name can still lead to the pod that
+    /// had its address or its name before. What is wrong with this side does not change.
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Link(LinkError::Tls(error)) => is_of_another_job(error),
             Self::Link(LinkError::Frame(_) | LinkError::Refused(_)) => false,
@@ -74,8 +74,8 @@ impl ConnectError {
         }
     }
 
-    /// What the Kubernetes API has said of it, if it has: whether this side may.
-    pub fn permission(&self) -> Option<bool> {
+    /// Whether the Kubernetes API permits it; `None` if the API has not answered.
+    pub fn is_permitted(&self) -> Option<bool> {
         match self {
             Self::Link(LinkError::Answered { code, .. }) => Some(!matches!(code, 401 | 403)),
             _ => None,
@@ -84,10 +84,10 @@ impl ConnectError {
 }
 
 /// Connects to the first address of a host that answers.
-pub fn find(host: &str, port: u16, patience: &Patience) -> Result<TcpStream, ConnectError> {
+pub fn dial(host: &str, port: u16, timeouts: &Timeouts) -> Result<TcpStream, ConnectError> {
     let mut tcp = Err(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
     for address in (host, port).to_socket_addrs().map_err(ConnectError::Unknown)? {
-        tcp = TcpStream::connect_timeout(&address, patience.connect);
+        tcp = TcpStream::connect_timeout(&address, timeouts.connect);
         if tcp.is_ok() {
             break;
         }

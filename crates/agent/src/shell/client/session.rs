@@ -11,14 +11,14 @@ use rustix::event::PollFlags;
 use crate::shell::error::LinkError;
 use crate::shell::frame::{Frame, FrameError, PROTOCOL, Stream, WINDOW};
 use crate::shell::link::Link;
-use crate::signals::{Ending, Told};
+use crate::signals::{ExitSignals, PendingSignals};
 use crate::text::one_line;
 
 use super::arguments::Call;
 use super::stdio::{Event, Events, Mailbox, Room, mailbox, read_input, write_output};
 
-/// How long outputs are waited for when something has gone wrong, or somebody wants it to end.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long outputs may take to be written after a failure or a signal.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why there is no exit code.
 #[derive(Debug, thiserror::Error)]
@@ -49,23 +49,23 @@ pub enum SessionError {
 }
 
 /// Runs the command. Returns its exit code when all of its outputs are written.
-pub fn run(mut link: Link, call: &Call, signals: Ending) -> Result<u8, SessionError> {
+pub fn run(mut link: Link, call: &Call, signals: ExitSignals) -> Result<u8, SessionError> {
     let mut session = Session::start(call, signals).map_err(SessionError::System)?;
     link.queue(&Frame::hello());
     link.queue(&Frame::Command {
         has_input: call.has_input,
         line: call.line.clone(),
     });
-    let result = session.attend(&mut link);
+    let result = session.relay(&mut link);
     drop(link);
-    let is_in_haste = result.is_err() || session.was_signalled;
-    session.finish(is_in_haste).and(result)
+    let has_deadline = result.is_err() || session.was_signalled;
+    session.finish(has_deadline).and(result)
 }
 
 struct Session {
     mailbox: Mailbox,
     events: Events,
-    signals: Told,
+    signals: PendingSignals,
     room: Arc<Room>,
     outputs: [Output; 2],
     /// The other side has said who it is.
@@ -84,9 +84,9 @@ struct Output {
 }
 
 impl Session {
-    fn start(call: &Call, signals: Ending) -> io::Result<Self> {
+    fn start(call: &Call, signals: ExitSignals) -> io::Result<Self> {
         let (mailbox, events) = mailbox()?;
-        let signals = signals.ring(mailbox.bell())?;
+        let signals = signals.collect(mailbox.wakeup())?;
         let room = Arc::new(Room::default());
         if call.has_input {
             read_input(room.clone(), mailbox.clone())?;
@@ -108,28 +108,28 @@ impl Session {
         })
     }
 
-    /// Carries everything to and fro until the command has ended.
-    fn attend(&mut self, link: &mut Link) -> Result<u8, SessionError> {
+    /// Relays everything until the command has ended. Returns its exit code.
+    fn relay(&mut self, link: &mut Link) -> Result<u8, SessionError> {
         loop {
             while let Some(frame) = link.next_frame()? {
-                if let Some(code) = self.hear(frame)? {
+                if let Some(code) = self.handle_frame(frame)? {
                     return Ok(code);
                 }
             }
             while let Some(event) = self.events.next() {
-                self.tell(event, link)?;
+                self.handle_event(event, link)?;
             }
             while let Some(signal) = self.signals.take() {
                 self.was_signalled = true;
                 link.queue(&Frame::Signal(u8::try_from(signal).unwrap_or(0)));
             }
             link.turn(&[(self.events.as_fd(), PollFlags::IN)], None)?;
-            self.events.silence();
+            self.events.clear_wakeups();
         }
     }
 
-    /// What the other side says. Returns the exit code, if it is that.
-    fn hear(&mut self, frame: Frame) -> Result<Option<u8>, SessionError> {
+    /// Handles a frame of the other side. Returns the exit code if the frame has it.
+    fn handle_frame(&mut self, frame: Frame) -> Result<Option<u8>, SessionError> {
         match frame {
             Frame::Hello {
                 protocol: PROTOCOL, ..
@@ -157,8 +157,8 @@ impl Session {
         Ok(None)
     }
 
-    /// What this side says.
-    fn tell(&mut self, event: Event, link: &mut Link) -> Result<(), SessionError> {
+    /// Tells the other side what happened here.
+    fn handle_event(&mut self, event: Event, link: &mut Link) -> Result<(), SessionError> {
         match event {
             Event::Input(data) => link.queue(&Frame::Data(Stream::In, data)),
             Event::InputEnd => link.queue(&Frame::End(Stream::In)),
@@ -181,14 +181,14 @@ impl Session {
     }
 
     /// Waits until all outputs are written.
-    fn finish(self, is_in_haste: bool) -> Result<(), SessionError> {
+    fn finish(self, has_deadline: bool) -> Result<(), SessionError> {
         let Self {
             mut events,
             signals,
             outputs,
             ..
         } = self;
-        let deadline = is_in_haste.then(|| Instant::now() + LAST_WORDS);
+        let deadline = has_deadline.then(|| Instant::now() + OUTPUT_TIMEOUT);
         let mut left = outputs.iter().filter(|output| output.writer.is_some()).count();
         drop(outputs);
         loop {

@@ -20,14 +20,14 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
 
 use crate::alias::{Alias, INSTALLED};
-use crate::mode::{Mode, PROGRAM, misused};
+use crate::mode::{Mode, PROGRAM, report_misuse};
 use crate::settings::Environment;
 use crate::shell::error::LinkError;
 use crate::shell::poll::wait;
 
-use super::connect::persist;
-use super::dial::{ConnectError, Patience, find};
-use super::{FAILED, patience};
+use super::connect::retry;
+use super::dial::{ConnectError, Timeouts, dial};
+use super::{FAILED, timeouts};
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
@@ -58,19 +58,19 @@ Exit codes: 0 the connection was handed over, 2 the command line makes no sense,
 ";
 
 /// Names the SSH client.
-pub const CLIENT: &str = "TRAINYARD_SSH";
+pub const CLIENT_VARIABLE: &str = "TRAINYARD_SSH";
 /// With this every SSH server begins.
 const GREETING: &[u8] = b"SSH-";
 /// Between looks at a server that has begun to speak.
-const MOMENT: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// How much a server may say before its greeting.
-const LONGEST: usize = 4096;
+const MAX_GREETING: usize = 4096;
 /// How much is shown of what is said instead.
-const SHOWN: usize = 200;
+const MAX_SHOWN: usize = 200;
 
 /// The SSH client that commands are left to, if they are.
 pub fn client(environment: Environment<'_>) -> Option<OsString> {
-    environment(CLIENT).filter(|client| !client.is_empty())
+    environment(CLIENT_VARIABLE).filter(|client| !client.is_empty())
 }
 
 /// Becomes the SSH client, with these words. Returns only if that is not possible: why.
@@ -80,17 +80,22 @@ pub fn become_client(client: &OsString, args: &[OsString]) -> String {
         Err(error) => return format!("this program can't find itself: {error}"),
     };
     let error = Command::new(client)
-        .args(["-o", "ProxyUseFdpass=yes", "-o", &proxy_command(&as_itself(own))])
+        .args([
+            "-o",
+            "ProxyUseFdpass=yes",
+            "-o",
+            &proxy_command(&without_alias(own)),
+        ])
         .args(args)
         // Whatever is called in its turn must not become SSH again, and so on.
-        .env_remove(CLIENT)
+        .env_remove(CLIENT_VARIABLE)
         .exec();
     let client = client.to_string_lossy();
     format!("{client} can't be run: {error}; with attach Ssh the launcher's image must have an SSH client")
 }
 
 /// Where this program is by a name that does not say already what it is to do: it is the same file by all of them.
-fn as_itself(own: PathBuf) -> PathBuf {
+fn without_alias(own: PathBuf) -> PathBuf {
     if Alias::of(own.as_os_str()).is_some() {
         own.with_file_name(INSTALLED)
     } else {
@@ -110,10 +115,10 @@ fn proxy_command(program: &Path) -> String {
 fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let words: Vec<_> = args.iter().map(|word| word.to_string_lossy()).collect();
     let [host, port] = &*words else {
-        return misused(err, "`connect` wants a host and a port");
+        return report_misuse(err, "`connect` wants a host and a port");
     };
     let Ok(port) = port.parse() else {
-        return misused(err, &format!("`connect` wants a port, and there is {port:?}"));
+        return report_misuse(err, &format!("`connect` wants a port, and there is {port:?}"));
     };
     match hand_over(host, port, io::stdout().as_fd()) {
         Ok(()) => 0,
@@ -125,28 +130,28 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
 }
 
 fn hand_over(host: &str, port: u16, to: BorrowedFd<'_>) -> Result<(), String> {
-    let patience = patience(&|name| std::env::var_os(name)).map_err(|error| error.to_string())?;
-    let tcp = persist(&patience, || attempt(host, port, &patience)).map_err(|error| error.to_string())?;
-    watch(&tcp, patience.silence).map_err(|error| format!("the connection can't be set up: {error}"))?;
+    let timeouts = timeouts(&|name| std::env::var_os(name)).map_err(|error| error.to_string())?;
+    let tcp = retry(&timeouts, || attempt(host, port, &timeouts)).map_err(|error| error.to_string())?;
+    watch(&tcp, timeouts.idle).map_err(|error| format!("the connection can't be set up: {error}"))?;
     send(&tcp, to).map_err(|error| format!("the connection can't be handed over to ssh: {error}"))
 }
 
-fn attempt(host: &str, port: u16, patience: &Patience) -> Result<TcpStream, ConnectError> {
-    let tcp = find(host, port, patience)?;
-    greeted(&tcp, patience.handshake)?;
+fn attempt(host: &str, port: u16, timeouts: &Timeouts) -> Result<TcpStream, ConnectError> {
+    let tcp = dial(host, port, timeouts)?;
+    wait_for_greeting(&tcp, timeouts.handshake)?;
     Ok(tcp)
 }
 
 /// Waits until the server has greeted, and leaves what it has said for the client.
-fn greeted(tcp: &TcpStream, patience: Duration) -> Result<(), ConnectError> {
+fn wait_for_greeting(tcp: &TcpStream, timeout: Duration) -> Result<(), ConnectError> {
     let failed = |error: io::Error| ConnectError::Link(LinkError::Io(error));
-    let deadline = Instant::now() + patience;
-    let mut buffer = [0; LONGEST];
+    let deadline = Instant::now() + timeout;
+    let mut buffer = [0; MAX_GREETING];
     let mut length = 0;
     let result = loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            break Err(ConnectError::Silent(patience));
+            break Err(ConnectError::Silent(timeout));
         }
         tcp.set_read_timeout(Some(left)).map_err(failed)?;
         // Before the look: what comes after it will not be waited for.
@@ -158,16 +163,16 @@ fn greeted(tcp: &TcpStream, patience: Duration) -> Result<(), ConnectError> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => break Err(failed(error)),
         };
-        if greets(buffer.get(..length).unwrap_or_default()) {
+        if has_greeting(buffer.get(..length).unwrap_or_default()) {
             break Ok(());
         }
-        if is_closed || length == LONGEST {
+        if is_closed || length == MAX_GREETING {
             break Err(ConnectError::Link(LinkError::Closed));
         }
-        thread::sleep(MOMENT);
+        thread::sleep(POLL_INTERVAL);
     };
     tcp.set_read_timeout(None).map_err(failed)?;
-    let said = buffer.get(..length.min(SHOWN)).unwrap_or_default();
+    let said = buffer.get(..length.min(MAX_SHOWN)).unwrap_or_default();
     let said = String::from_utf8_lossy(said).trim().to_owned();
     // What it says tells more than that it says no more.
     result.map_err(|error| {
@@ -180,7 +185,7 @@ fn greeted(tcp: &TcpStream, patience: Duration) -> Result<(), ConnectError> {
 }
 
 /// Whether this is the beginning of what an SSH server says: its greeting, which other lines may come before.
-fn greets(said: &[u8]) -> bool {
+fn has_greeting(said: &[u8]) -> bool {
     said.split(|byte| *byte == b'\n')
         .any(|line| line.starts_with(GREETING))
 }
@@ -237,7 +242,7 @@ mod tests {
     #[case("/etc/mpi/trainyard-agent", "/etc/mpi/trainyard-agent")]
     #[case("/usr/local/bin/trainyard", "/usr/local/bin/trainyard")]
     fn it_is_called_by_its_own_name(#[case] own: &str, #[case] expected: &str) {
-        assert_eq!(as_itself(PathBuf::from(own)), Path::new(expected));
+        assert_eq!(without_alias(PathBuf::from(own)), Path::new(expected));
     }
 
     /// What a server that says one thing after the other is taken for.
@@ -249,13 +254,13 @@ mod tests {
             scope.spawn(move || {
                 for words in said {
                     server.write_all(words.as_bytes()).unwrap();
-                    thread::sleep(2 * MOMENT);
+                    thread::sleep(2 * POLL_INTERVAL);
                 }
                 if said.is_empty() {
                     thread::sleep(Duration::from_millis(300));
                 }
             });
-            let taken = greeted(&client, Duration::from_millis(200));
+            let taken = wait_for_greeting(&client, Duration::from_millis(200));
             assert_eq!(client.read_timeout().unwrap(), None);
             taken.map_err(|error| error.to_string())
         })
@@ -282,7 +287,7 @@ mod tests {
         server.write_all(b"Exceeded MaxStartups\r\n").unwrap();
         drop(server);
         let begun = Instant::now();
-        greeted(&client, Duration::from_mins(1)).unwrap_err();
+        wait_for_greeting(&client, Duration::from_mins(1)).unwrap_err();
         assert!(begun.elapsed() < Duration::from_secs(30));
     }
 }

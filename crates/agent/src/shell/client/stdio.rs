@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::shell::CHUNK;
+use crate::shell::MAX_CHUNK;
 use crate::shell::frame::{Stream, WINDOW};
 use crate::shell::poll::wait;
 
@@ -36,40 +36,40 @@ pub enum Event {
 #[derive(Clone, Debug)]
 pub struct Mailbox {
     sender: Sender<Event>,
-    bell: Arc<UnixStream>,
+    wakeup: Arc<UnixStream>,
 }
 
 /// Where events come from.
 #[derive(Debug)]
 pub struct Events {
     receiver: Receiver<Event>,
-    bell: UnixStream,
+    wakeup: UnixStream,
 }
 
 /// A mailbox and its other end.
 pub fn mailbox() -> io::Result<(Mailbox, Events)> {
     let (sender, receiver) = channel();
-    let (ring, bell) = UnixStream::pair()?;
-    ring.set_nonblocking(true)?;
-    bell.set_nonblocking(true)?;
+    let (writer, wakeup) = UnixStream::pair()?;
+    writer.set_nonblocking(true)?;
+    wakeup.set_nonblocking(true)?;
     let mailbox = Mailbox {
         sender,
-        bell: Arc::new(ring),
+        wakeup: Arc::new(writer),
     };
-    Ok((mailbox, Events { receiver, bell }))
+    Ok((mailbox, Events { receiver, wakeup }))
 }
 
 impl Mailbox {
-    /// What is to be written to have somebody look, besides events.
-    pub fn bell(&self) -> &UnixStream {
-        &self.bell
+    /// A byte written here wakes up whoever waits for events.
+    pub fn wakeup(&self) -> &UnixStream {
+        &self.wakeup
     }
 
     /// Tells what has happened.
     pub fn post(&self, event: Event) {
-        // At the end of the program nobody wants to know. If there is no room, it rings already.
+        // At the end of the program nobody receives it. If there is no room, a wakeup is pending.
         let _ = self.sender.send(event);
-        let _ = (&*self.bell).write(&[0]);
+        let _ = (&*self.wakeup).write(&[0]);
     }
 }
 
@@ -79,19 +79,19 @@ impl Events {
         self.receiver.try_recv().ok()
     }
 
-    /// From now on it rings for what has not come yet.
-    pub fn silence(&mut self) {
-        let mut rings = [0; 64];
-        while matches!(self.bell.read(&mut rings), Ok(count) if count == rings.len()) {}
+    /// Forgets wakeups, before events are read: only what comes later wakes up again.
+    pub fn clear_wakeups(&mut self) {
+        let mut bytes = [0; 64];
+        while matches!(self.wakeup.read(&mut bytes), Ok(count) if count == bytes.len()) {}
     }
 
-    /// Waits until it rings, or for some time.
+    /// Waits for a wakeup, or for some time.
     pub fn wait(&mut self, time: Option<Duration>) -> io::Result<()> {
         wait(
-            &mut [PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)],
+            &mut [PollFd::from_borrowed_fd(self.wakeup.as_fd(), PollFlags::IN)],
             time,
         )?;
-        self.silence();
+        self.clear_wakeups();
         Ok(())
     }
 }
@@ -99,7 +99,7 @@ impl Events {
 impl AsFd for Events {
     /// Something to poll: it can be read when there may be events.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.wakeup.as_fd()
     }
 }
 
@@ -148,7 +148,7 @@ pub fn read_input(room: Arc<Room>, mailbox: Mailbox) -> io::Result<()> {
     }
     let read = move || {
         loop {
-            let mut data = vec![0; room.take(CHUNK)];
+            let mut data = vec![0; room.take(MAX_CHUNK)];
             let count = retry(&input, PollFlags::IN, || (&input).read(&mut data)).unwrap_or(0);
             if count == 0 {
                 return mailbox.post(Event::InputEnd);

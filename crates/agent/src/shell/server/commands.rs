@@ -22,11 +22,11 @@ use super::words::split;
 
 const SHELL: &str = "/bin/sh";
 
-/// What a command that was told to end may still do.
-pub const GRACE: Duration = Duration::from_secs(2);
-/// For the last words of those who have ended.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// From SIGTERM to SIGKILL.
+pub const GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// How long processes may take to be gone after SIGKILL, and clients to learn of it.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// All commands of a server.
 #[derive(Debug)]
@@ -34,25 +34,25 @@ pub struct Commands {
     children: Arc<Children>,
     shell: &'static str,
     state: Mutex<State>,
-    starter: Mutex<Option<Sender<Order>>>,
+    starter: Mutex<Option<Sender<StartRequest>>>,
 }
 
 /// A command that is to be started.
 #[derive(Debug)]
-struct Order {
+struct StartRequest {
     line: Vec<u8>,
     has_input: bool,
     /// What became of it.
     answer: SyncSender<Result<(Group, Started), StartError>>,
-    /// It rings when it is closed.
-    ring: PipeWriter,
+    /// Closed when the answer is there.
+    done: PipeWriter,
 }
 
 /// A command that is being started.
 #[derive(Debug)]
 pub struct Starting {
     answer: Receiver<Result<(Group, Started), StartError>>,
-    bell: PipeReader,
+    done: PipeReader,
 }
 
 #[derive(Debug, Default)]
@@ -88,24 +88,24 @@ impl Commands {
         }
     }
 
-    /// Has a line run, by a thread that does so for all: who asks must not be held up by a program whose file is slow to come. They
-    /// would wait for each other anyway.
-    pub fn order(self: &Arc<Self>, line: Vec<u8>, has_input: bool) -> io::Result<Starting> {
-        let (bell, ring) = io::pipe()?;
+    /// Has a line run by the one thread that starts all commands. The caller is not blocked by a program
+    /// whose file is slow to load, and starts would wait for each other anyway.
+    pub fn request_start(self: &Arc<Self>, line: Vec<u8>, has_input: bool) -> io::Result<Starting> {
+        let (done, done_writer) = io::pipe()?;
         let (sender, answer) = sync_channel(1);
-        let order = Order {
+        let request = StartRequest {
             line,
             has_input,
             answer: sender,
-            ring,
+            done: done_writer,
         };
         let mut starter = self.starter.lock().unwrap_or_else(PoisonError::into_inner);
         if starter.is_none() {
             *starter = Some(starter_of(Arc::downgrade(self))?);
         }
         // If it has died, nobody answers, which is told there.
-        drop(starter.as_ref().map(|starter| starter.send(order)));
-        Ok(Starting { answer, bell })
+        drop(starter.as_ref().map(|starter| starter.send(request)));
+        Ok(Starting { answer, done })
     }
 
     /// Runs a line, in a shell if there is one.
@@ -156,9 +156,9 @@ impl Commands {
     pub fn end(&self) {
         self.lock().is_ending = true;
         self.signal(Signal::TERM);
-        if !self.are_gone_within(GRACE) {
+        if !self.are_gone_within(GRACE_PERIOD) {
             self.signal(Signal::KILL);
-            self.are_gone_within(LAST_WORDS);
+            self.are_gone_within(KILL_TIMEOUT);
         }
     }
 
@@ -187,7 +187,7 @@ impl Commands {
             if Instant::now() >= deadline {
                 return false;
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -197,17 +197,17 @@ impl Commands {
 }
 
 /// Starts commands until nobody is left to ask for any.
-fn starter_of(commands: Weak<Commands>) -> io::Result<Sender<Order>> {
-    let (sender, orders) = channel::<Order>();
+fn starter_of(commands: Weak<Commands>) -> io::Result<Sender<StartRequest>> {
+    let (sender, requests) = channel::<StartRequest>();
     let work = move || {
-        for order in orders {
+        for request in requests {
             let Some(commands) = commands.upgrade() else {
                 return;
             };
-            let started = commands.start(&order.line, order.has_input);
+            let started = commands.start(&request.line, request.has_input);
             // Who has asked waits for the answer, whatever happens.
-            drop(order.answer.send(started));
-            drop(order.ring);
+            drop(request.answer.send(started));
+            drop(request.done);
         }
     };
     thread::Builder::new().stack_size(STACK_SIZE).spawn(work)?;
@@ -236,7 +236,7 @@ impl Starting {
 impl AsFd for Starting {
     /// Something to poll: it can be read when it is over.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.done.as_fd()
     }
 }
 

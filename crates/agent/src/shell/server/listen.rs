@@ -13,40 +13,37 @@ use crate::shell::link::Link;
 use crate::shell::wire::Tls;
 
 use super::commands::Commands;
-use super::{STACK_SIZE, say, session};
+use super::{STACK_SIZE, log, session};
 
-/// How many may be unknown at the same time. Others wait until it is their turn.
-const UNKNOWN: usize = 128;
-/// How long one may be unknown.
-const HANDSHAKE: Duration = Duration::from_secs(5);
-/// What to do with connections that can't be accepted, for want of files or memory, is to wait until others have gone.
-const NO_ROOM: Duration = Duration::from_millis(100);
+/// How many connections may be in the handshake at the same time. Others wait.
+const MAX_UNAUTHENTICATED: usize = 128;
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// The pause after a connection could not be accepted, for want of files or memory.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long clients may take.
 #[derive(Clone, Copy, Debug)]
-struct Patience {
-    /// To say who they are.
+struct Timeouts {
     handshake: Duration,
-    /// Between two words.
-    silence: Duration,
+    /// How long a client may send nothing.
+    idle: Duration,
 }
 
-/// Listens at an address and a port, in a thread. Clients may be silent for so long.
+/// Listens at an address and a port, in a thread. Clients may send nothing for `idle` at most.
 pub fn listen(
     (address, port): (Option<IpAddr>, u16),
     tls: &Arc<ServerConfig>,
-    silence: Duration,
+    idle: Duration,
     commands: &Arc<Commands>,
 ) -> io::Result<()> {
     let slots = Arc::new(Slots::default());
-    let patience = Patience {
-        handshake: HANDSHAKE,
-        silence,
+    let timeouts = Timeouts {
+        handshake: HANDSHAKE_TIMEOUT,
+        idle,
     };
     for listener in bind(address, port)? {
-        say(&format!("listening on {}", listener.local_addr()?));
+        log(&format!("listening on {}", listener.local_addr()?));
         let (tls, commands, slots) = (tls.clone(), commands.clone(), slots.clone());
-        let accept = move || accept(&listener, &tls, patience, &commands, &slots);
+        let accept = move || accept(&listener, &tls, timeouts, &commands, &slots);
         thread::Builder::new().stack_size(STACK_SIZE).spawn(accept)?;
     }
     Ok(())
@@ -72,7 +69,7 @@ fn bind(address: Option<IpAddr>, port: u16) -> io::Result<Vec<TcpListener>> {
 fn accept(
     listener: &TcpListener,
     tls: &Arc<ServerConfig>,
-    patience: Patience,
+    timeouts: Timeouts,
     commands: &Arc<Commands>,
     slots: &Arc<Slots>,
 ) {
@@ -88,7 +85,7 @@ fn accept(
                 continue;
             }
             Err(_) => {
-                thread::sleep(NO_ROOM);
+                thread::sleep(ACCEPT_RETRY_INTERVAL);
                 continue;
             }
         };
@@ -96,24 +93,24 @@ fn accept(
         let (tls, commands) = (tls.clone(), commands.clone());
         let serve = move || {
             let peer = peer.ip().to_canonical();
-            match open(tcp, tls, patience, slot) {
+            match open(tcp, tls, timeouts, slot) {
                 Ok(link) => serve(link, peer, &commands),
                 Err(error) => refuse(&error, peer),
             }
         };
         if let Err(error) = thread::Builder::new().stack_size(STACK_SIZE).spawn(serve) {
-            say(&format!("can't serve {}: {error}", peer.ip()));
+            log(&format!("can't serve {}: {error}", peer.ip()));
         }
     }
 }
 
 /// Finds out who it is.
-fn open(tcp: TcpStream, tls: Arc<ServerConfig>, patience: Patience, slot: Slot) -> Result<Link, LinkError> {
-    let deadline = Instant::now() + patience.handshake;
+fn open(tcp: TcpStream, tls: Arc<ServerConfig>, timeouts: Timeouts, slot: Slot) -> Result<Link, LinkError> {
+    let deadline = Instant::now() + timeouts.handshake;
     let opened = ServerConnection::new(tls)
         .map_err(LinkError::Tls)
         .and_then(|tls| Tls::open(Connection::Server(tls), tcp, deadline))
-        .and_then(|tls| Link::new(tls, patience.silence));
+        .and_then(|tls| Link::new(tls, timeouts.idle));
     drop(slot);
     opened
 }
@@ -121,7 +118,7 @@ fn open(tcp: TcpStream, tls: Arc<ServerConfig>, patience: Patience, slot: Slot) 
 /// Serves one connection. Whatever goes wrong ends this one only.
 fn serve(link: Link, peer: IpAddr, commands: &Arc<Commands>) {
     if let Err(error) = session::serve(link, commands) {
-        say(&format!("ended what {peer} had asked for: {error}"));
+        log(&format!("ended what {peer} had asked for: {error}"));
     }
 }
 
@@ -130,11 +127,11 @@ fn refuse(error: &LinkError, peer: IpAddr) {
         // A probe of the kubelet connects and says nothing.
         LinkError::Closed => {}
         LinkError::Io(error) if error.kind() == ErrorKind::ConnectionReset => {}
-        error => say(&format!("refused {peer}: {error}")),
+        error => log(&format!("refused {peer}: {error}")),
     }
 }
 
-/// Places for those who are not yet known.
+/// Permits for handshakes.
 #[derive(Debug, Default)]
 struct Slots {
     taken: Mutex<usize>,
@@ -147,7 +144,9 @@ struct Slot(Arc<Slots>);
 impl Slots {
     fn take(slots: &Arc<Self>) -> Slot {
         let taken = slots.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = slots.freed.wait_while(taken, |taken| *taken >= UNKNOWN);
+        let taken = slots
+            .freed
+            .wait_while(taken, |taken| *taken >= MAX_UNAUTHENTICATED);
         *taken.unwrap_or_else(PoisonError::into_inner) += 1;
         Slot(slots.clone())
     }
@@ -218,17 +217,17 @@ mod tests {
         let tls = identity().server().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let patience = Patience {
+        let timeouts = Timeouts {
             handshake: NEVER,
-            silence: NEVER,
+            idle: NEVER,
         };
         thread::spawn(move || {
             let commands = Arc::new(Commands::new(CHILDREN.clone()));
-            accept(&listener, &tls, patience, &commands, &Arc::default());
+            accept(&listener, &tls, timeouts, &commands, &Arc::default());
         });
 
         // As many as may be unknown at the same time, but for the one that speaks, which comes last.
-        let silent: Vec<TcpStream> = (1..UNKNOWN)
+        let silent: Vec<TcpStream> = (1..MAX_UNAUTHENTICATED)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         let tcp = TcpStream::connect(address).unwrap();

@@ -9,23 +9,23 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
 use crate::children::{End, Started};
-use crate::shell::CHUNK;
+use crate::shell::MAX_CHUNK;
 use crate::shell::frame::{Frame, FrameError, Stream, WINDOW};
-use crate::shell::link::{BACKLOG, Link};
+use crate::shell::link::{Link, MAX_BACKLOG};
 use crate::shell::poll::wait;
 
-use super::commands::{GRACE, Group};
+use super::commands::{GRACE_PERIOD, Group};
 
 /// How long outputs are listened to after the end of a command whose processes in the background keep them open.
 ///
 /// `ssh` waits for those until they have gone. A launcher that starts a daemon by the remote shell waits for the end of the
 /// command, and the daemon, if it was not told otherwise, keeps its output: both would wait for ever. But what the
 /// command has written last may still be with a process that passes it on, such as `tee`, which needs a moment.
-const AFTER_END: Duration = Duration::from_secs(1);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most that a pipe holds: more than that after the end of a command is not by the command.
-const LARGEST_PIPE: usize = 1024 * 1024;
+const MAX_PIPE_SIZE: usize = 1024 * 1024;
 
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A command that was started.
 #[derive(Debug)]
@@ -79,8 +79,8 @@ impl Running {
         })
     }
 
-    /// What the client says.
-    pub fn hear(&mut self, frame: Frame) -> Result<(), FrameError> {
+    /// Handles a frame of the client.
+    pub fn handle(&mut self, frame: Frame) -> Result<(), FrameError> {
         match frame {
             Frame::Heartbeat => {}
             Frame::Data(Stream::In, data) => {
@@ -110,7 +110,7 @@ impl Running {
     }
 
     /// Moves what can be moved between the pipes and the client without waiting.
-    pub fn carry(&mut self, link: &mut Link) {
+    pub fn transfer(&mut self, link: &mut Link) {
         self.input.feed();
         if self.input.taken >= WINDOW / 4 || (self.input.taken > 0 && self.input.waiting.is_empty()) {
             let taken = u32::try_from(self.input.taken).unwrap_or(u32::MAX);
@@ -118,10 +118,14 @@ impl Running {
             self.input.taken = 0;
         }
         // Before the outputs are looked at: what it has written is there when it has ended.
-        self.look_for_end();
+        self.check_exit();
         for output in &mut self.outputs {
-            let room = if link.backlog() < BACKLOG { output.room } else { 0 };
-            if let Some(data) = output.read(room.min(CHUNK)) {
+            let room = if link.backlog() < MAX_BACKLOG {
+                output.room
+            } else {
+                0
+            };
+            if let Some(data) = output.read(room.min(MAX_CHUNK)) {
                 output.room -= data.len();
                 if self.ended.is_some() {
                     output.read_after_end += data.len();
@@ -134,17 +138,17 @@ impl Running {
     /// The exit code, when all that the command has written is under way.
     pub fn code(&self) -> Option<u8> {
         let (code, since) = self.ended?;
-        let is_late = since.elapsed() >= AFTER_END;
+        let is_late = since.elapsed() >= OUTPUT_TIMEOUT;
         let is_done = |output: &Output| {
-            output.pipe.is_none() || is_late && (output.is_dry || output.read_after_end > LARGEST_PIPE)
+            output.pipe.is_none() || is_late && (output.is_dry || output.read_after_end > MAX_PIPE_SIZE)
         };
         self.outputs.iter().all(is_done).then_some(code)
     }
 
     /// When to look at it although nothing has happened.
-    pub fn look_again(&self) -> Option<Instant> {
+    pub fn next_check(&self) -> Option<Instant> {
         // Later on, it has not ended only if there is something to read or to send, which can be waited for.
-        let late = self.ended.map(|(_, since)| since + AFTER_END);
+        let late = self.ended.map(|(_, since)| since + OUTPUT_TIMEOUT);
         late.filter(|late| Instant::now() < *late)
     }
 
@@ -166,7 +170,7 @@ impl Running {
         for output in self
             .outputs
             .iter()
-            .filter(|output| output.room > 0 && backlog < BACKLOG)
+            .filter(|output| output.room > 0 && backlog < MAX_BACKLOG)
         {
             awaited.extend(output.pipe.as_ref().map(|pipe| (pipe.as_fd(), PollFlags::IN)));
         }
@@ -174,16 +178,16 @@ impl Running {
     }
 
     /// Ends a command whose client has gone.
-    pub fn abandon(mut self) {
+    pub fn terminate(mut self) {
         self.input.pipe = None;
         self.group.signal(Signal::TERM);
-        let mut deadline = Some(Instant::now() + GRACE);
+        let mut deadline = Some(Instant::now() + GRACE_PERIOD);
         loop {
-            self.look_for_end();
+            self.check_exit();
             // A process that can't get rid of its output does not end. Not all that is there is read at once: there may be no
             // end of it. What is left is there when it is waited for.
             for output in &mut self.outputs {
-                output.read(CHUNK);
+                output.read(MAX_CHUNK);
             }
             if self.ended.is_some() && !self.group.exists() {
                 return;
@@ -196,7 +200,7 @@ impl Running {
                 deadline = None;
             }
             // What else is in the group can't be waited for, only looked at.
-            self.wait(Some(LOOK_EVERY));
+            self.wait(Some(POLL_INTERVAL));
         }
     }
 
@@ -206,7 +210,7 @@ impl Running {
         while self.outputs.iter().any(|output| output.pipe.is_some()) {
             self.wait(None);
             for output in &mut self.outputs {
-                output.read(CHUNK);
+                output.read(MAX_CHUNK);
             }
         }
     }
@@ -223,7 +227,7 @@ impl Running {
         let _ = wait(&mut fds, time);
     }
 
-    fn look_for_end(&mut self) {
+    fn check_exit(&mut self) {
         if self.ended.is_none() {
             self.ended = self.end.code().map(|code| (code, Instant::now()));
         }
@@ -311,16 +315,21 @@ mod tests {
     fn who_ignores_the_end_and_never_stops_writing_is_killed() {
         let commands = Arc::new(Commands::new(CHILDREN.clone()));
         let line = b"trap '' TERM; echo ready; exec sleep 1000".to_vec();
-        let (group, started) = commands.order(line, false).unwrap().end(true).unwrap().unwrap();
+        let (group, started) = commands
+            .request_start(line, false)
+            .unwrap()
+            .end(true)
+            .unwrap()
+            .unwrap();
         let mut running = Running::new(group, started).unwrap();
-        while running.outputs[0].read(CHUNK).is_none() {
+        while running.outputs[0].read(MAX_CHUNK).is_none() {
             running.wait(None);
         }
         // There is always more of it, however fast it is read.
         running.outputs[0].pipe = Some(File::open("/dev/zero").unwrap());
         let deadline = Instant::now() + Duration::from_mins(1);
-        let abandoned = thread::spawn(move || running.abandon());
-        while !abandoned.is_finished() {
+        let terminated = thread::spawn(move || running.terminate());
+        while !terminated.is_finished() {
             assert!(Instant::now() < deadline, "it is there");
             CHILDREN.reap();
             thread::sleep(Duration::from_millis(5));

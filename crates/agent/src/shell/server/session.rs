@@ -15,8 +15,8 @@ use crate::shell::link::Link;
 use super::commands::{Commands, StartError};
 use super::running::Running;
 
-/// How long a client may take to go when all is said.
-const GOODBYE: Duration = Duration::from_secs(5);
+/// How long a client may take to close the connection at the end.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a session is over before its command was.
 #[derive(Debug, thiserror::Error)]
@@ -50,7 +50,7 @@ pub fn serve(mut link: Link, commands: &Arc<Commands>) -> Result<(), SessionErro
         Ok(asked) => asked,
         Err(error) => {
             link.queue(&Frame::Refused(error.to_string()));
-            link.leave(GOODBYE);
+            link.leave(CLOSE_TIMEOUT);
             return Err(error);
         }
     };
@@ -61,20 +61,20 @@ pub fn serve(mut link: Link, commands: &Arc<Commands>) -> Result<(), SessionErro
             let sentence = format!("{PROGRAM}: {}\n", error.problem);
             link.queue(&Frame::Data(Stream::Err, sentence.into_bytes()));
             link.queue(&Frame::Exit(error.code));
-            link.leave(GOODBYE);
+            link.leave(CLOSE_TIMEOUT);
             return Ok(());
         }
     };
-    match result.and_then(|()| attend(&mut link, &mut running)) {
+    match result.and_then(|()| relay(&mut link, &mut running)) {
         Ok(()) => {
-            link.leave(GOODBYE);
+            link.leave(CLOSE_TIMEOUT);
             drop(link);
             running.drain();
             Ok(())
         }
         Err(error) => {
             drop(link);
-            running.abandon();
+            running.terminate();
             Err(error)
         }
     }
@@ -113,7 +113,7 @@ fn start(
         problem: format!("can't start the command: {error}"),
         code: u8::MAX,
     };
-    let starting = match commands.order(command, has_input) {
+    let starting = match commands.request_start(command, has_input) {
         Ok(starting) => starting,
         Err(error) => return (Err(system(error)), Ok(())),
     };
@@ -129,13 +129,13 @@ fn start(
     (running, result.map_err(SessionError::from))
 }
 
-/// Carries everything to and fro until the client has all of it.
-fn attend(link: &mut Link, running: &mut Running) -> Result<(), SessionError> {
+/// Relays everything between the client and the command until the client has all of it.
+fn relay(link: &mut Link, running: &mut Running) -> Result<(), SessionError> {
     loop {
         while let Some(frame) = link.next_frame()? {
-            running.hear(frame)?;
+            running.handle(frame)?;
         }
-        running.carry(link);
+        running.transfer(link);
         if let Some(code) = running.code() {
             link.queue(&Frame::Exit(code));
             while !link.is_flushed() {
@@ -145,6 +145,6 @@ fn attend(link: &mut Link, running: &mut Running) -> Result<(), SessionError> {
             }
             return Ok(());
         }
-        link.turn(&running.awaited(link.backlog()), running.look_again())?;
+        link.turn(&running.awaited(link.backlog()), running.next_check())?;
     }
 }

@@ -24,13 +24,13 @@ const END: u8 = 3;
 /// What both sides may speak, the best first: the first can end an input while outputs go on.
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 /// What is sent at once. Servers of all releases take as much.
-const CHUNK: usize = 16 * 1024;
+const MAX_CHUNK: usize = 16 * 1024;
 /// The longest head of an answer that is read, and the longest refusal.
-const LONGEST_ANSWER: usize = 64 * 1024;
+const MAX_ANSWER: usize = 64 * 1024;
 /// What is told of a refusal that is not in the words of Kubernetes, as of a proxy.
-const LONGEST_WHY: usize = 200;
+const MAX_REASON: usize = 200;
 /// What is kept of the errors of a command that did not begin.
-const LONGEST_ERRORS: usize = 1024;
+const MAX_ERRORS: usize = 1024;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +112,7 @@ impl Exec {
                 other => other,
             };
             // A refusal is one, also if its end does not come.
-            let is_all = !matches!(received, Ok(false)) || answer.len() > LONGEST_ANSWER;
+            let is_all = !matches!(received, Ok(false)) || answer.len() > MAX_ANSWER;
             let head = read_answer(&answer, &key, is_all)?;
             self.is_closed |= received?;
             if let Some(head) = head {
@@ -140,7 +140,7 @@ impl Exec {
                         bytes.extend_from_slice(data);
                     }
                     Some((&ERRORS, data)) => {
-                        let room = LONGEST_ERRORS.saturating_sub(self.errors.len());
+                        let room = MAX_ERRORS.saturating_sub(self.errors.len());
                         self.errors.extend(data.iter().take(room));
                     }
                     Some((&END, status)) => self.end(status)?,
@@ -203,7 +203,7 @@ fn read_answer(bytes: &[u8], key: &str, is_all: bool) -> Result<Option<usize>, L
                 Ok(Status { message, .. }) => one_line(&message),
                 Err(_) => one_line(&String::from_utf8_lossy(&body))
                     .chars()
-                    .take(LONGEST_WHY)
+                    .take(MAX_REASON)
                     .collect(),
             };
             return Err(LinkError::Answered { code, why });
@@ -229,7 +229,7 @@ impl Wire for Exec {
             if waiting.is_empty() || !self.outgoing.is_empty() {
                 return Ok(());
             }
-            let length = waiting.len().min(CHUNK);
+            let length = waiting.len().min(MAX_CHUNK);
             let chunk = waiting.get(..length).unwrap_or_default();
             websocket::put_data(&mut self.outgoing, &[&[INPUT], chunk]);
             waiting.drain(..length);

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::PollFlags;
 
-use super::{AT_ONCE, PIECE, Received, Wire};
+use super::{MAX_RECEIVE, READ_SIZE, Received, Wire};
 use crate::shell::error::LinkError;
 
 /// Two ends of pipes.
@@ -63,10 +63,10 @@ impl Wire for Pipes {
     }
 
     fn receive(&mut self, bytes: &mut Vec<u8>) -> Result<Received, LinkError> {
-        let mut buffer = [0; PIECE];
+        let mut buffer = [0; READ_SIZE];
         let mut received = Received::default();
         let begin = bytes.len();
-        while bytes.len() - begin < AT_ONCE {
+        while bytes.len() - begin < MAX_RECEIVE {
             match self.input.read(&mut buffer) {
                 Ok(0) => {
                     received.is_closed = true;
@@ -90,7 +90,7 @@ impl Wire for Pipes {
     }
 
     fn discard(&mut self) -> io::Result<bool> {
-        let mut buffer = [0; PIECE];
+        let mut buffer = [0; READ_SIZE];
         match self.input.read(&mut buffer) {
             Ok(0) => Ok(true),
             Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 use rustls::Connection;
 
-use super::{AT_ONCE, PIECE, Received, Wire};
+use super::{MAX_RECEIVE, READ_SIZE, Received, Wire};
 use crate::shell::error::LinkError;
 use crate::shell::poll::wait;
 
-/// What a side that is refused may take to hear why.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long a side that is refused may take to receive the reason.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A socket with TLS that both sides have agreed on.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Tls {
             Ok(()) => Ok(wire),
             Err(error) => {
                 if matches!(error, LinkError::Tls(_)) {
-                    wire.leave(Instant::now() + LAST_WORDS);
+                    wire.leave(Instant::now() + CLOSE_TIMEOUT);
                 }
                 Err(error)
             }
@@ -134,9 +134,9 @@ impl Wire for Tls {
 
     fn receive(&mut self, bytes: &mut Vec<u8>) -> Result<Received, LinkError> {
         bytes.append(&mut self.early);
-        let mut buffer = [0; PIECE];
+        let mut buffer = [0; READ_SIZE];
         let mut total = 0;
-        while total < AT_ONCE && !self.is_closed {
+        while total < MAX_RECEIVE && !self.is_closed {
             match self.session.read_tls(&mut self.tcp) {
                 Ok(0) => self.is_closed = true,
                 Ok(count) => total += count,
@@ -182,7 +182,7 @@ impl Wire for Tls {
     }
 
     fn discard(&mut self) -> io::Result<bool> {
-        let mut buffer = [0; PIECE];
+        let mut buffer = [0; READ_SIZE];
         match self.tcp.read(&mut buffer) {
             Ok(0) => self.is_closed = true,
             Ok(_) => {}

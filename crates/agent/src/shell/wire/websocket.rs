@@ -4,7 +4,7 @@
 use ring::digest;
 
 /// The longest message that is taken: far more than a server sends at once.
-const LONGEST: usize = 1024 * 1024;
+const MAX_MESSAGE: usize = 1024 * 1024;
 const FINAL: u8 = 0x80;
 const MASKED: u8 = 0x80;
 /// In the place of a length: it comes in the next 2 bytes, or in the next 8.
@@ -33,7 +33,7 @@ pub enum Message {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// It is longer than any message is.
-    #[error("a message longer than {LONGEST} bytes")]
+    #[error("a message longer than {MAX_MESSAGE} bytes")]
     TooLong,
     /// No frame looks like this.
     #[error("a frame that makes no sense")]
@@ -103,7 +103,7 @@ impl Decoder {
                 (TEXT | BINARY, None) if is_final => return Ok(Some(Message::Data(payload))),
                 (TEXT | BINARY, None) => self.begun = Some(payload),
                 (CONTINUATION, Some(mut begun)) => {
-                    if begun.len() + payload.len() > LONGEST {
+                    if begun.len() + payload.len() > MAX_MESSAGE {
                         return Err(MessageError::TooLong);
                     }
                     begun.extend(payload);
@@ -141,7 +141,7 @@ impl Decoder {
             },
             length => (usize::from(length), 2),
         };
-        if length > LONGEST {
+        if length > MAX_MESSAGE {
             return Err(MessageError::TooLong);
         }
         let Some(payload) = self.bytes.get(head..head + length) else {

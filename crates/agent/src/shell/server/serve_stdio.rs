@@ -1,4 +1,4 @@
-//! `trainyard-agent attend`: runs one command for who has started this program and holds its input and output.
+//! `trainyard-agent attend`: runs one command for the client on standard input and output.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -8,13 +8,13 @@ use std::thread;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
 use crate::children::Children;
-use crate::mode::{Mode, UNUSABLE, misused};
+use crate::mode::{Mode, USAGE_ERROR, report_misuse};
 use crate::shell::link::Link;
 use crate::shell::wire::Pipes;
 use crate::signals;
 
 use super::commands::Commands;
-use super::{FAILED, STACK_SIZE, say, session, silence};
+use super::{FAILED, STACK_SIZE, idle_timeout, log, session};
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
@@ -44,43 +44,44 @@ or SIGTERM.
 fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     if let Some(word) = args.first() {
         let word = word.to_string_lossy();
-        return misused(
+        return report_misuse(
             err,
             &format!("`attend` takes no words after it, and there is {word:?}"),
         );
     }
     // First of all: a signal that comes before is lost.
-    let prepared = signals::all().and_then(|signals| Ok((signals, Children::new()?, Pipes::standard()?)));
+    let prepared =
+        signals::catch_all().and_then(|signals| Ok((signals, Children::new()?, Pipes::standard()?)));
     let (mut signals, children, pipes) = match prepared {
         Ok((signals, children, pipes)) => (signals, Arc::new(children), pipes),
         Err(error) => {
-            say(&format!("can't attend: {error}"));
+            log(&format!("can't attend: {error}"));
             return FAILED;
         }
     };
-    let silence = match silence(&|name| std::env::var_os(name)) {
-        Ok(silence) => silence,
+    let idle_timeout = match idle_timeout(&|name| std::env::var_os(name)) {
+        Ok(idle_timeout) => idle_timeout,
         Err(error) => {
-            say(&error.to_string());
-            return UNUSABLE;
+            log(&error.to_string());
+            return USAGE_ERROR;
         }
     };
     let commands = Arc::new(Commands::new(children.clone()));
-    let attending = {
+    let serving = {
         let (commands, done) = (commands.clone(), signals.handle());
-        let attend = move || {
-            let result = Link::new(pipes, silence)
+        let serve = move || {
+            let result = Link::new(pipes, idle_timeout)
                 .map_err(session::SessionError::from)
                 .and_then(|link| session::serve(link, &commands));
             done.close();
             result
         };
-        thread::Builder::new().stack_size(STACK_SIZE).spawn(attend)
+        thread::Builder::new().stack_size(STACK_SIZE).spawn(serve)
     };
-    let attending = match attending {
-        Ok(attending) => attending,
+    let serving = match serving {
+        Ok(serving) => serving,
         Err(error) => {
-            say(&format!("can't attend: {error}"));
+            log(&format!("can't attend: {error}"));
             return FAILED;
         }
     };
@@ -89,15 +90,15 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
             SIGCHLD => children.reap(),
             SIGTERM | SIGINT => {
                 commands.end();
-                return u8::try_from(signals::ENDED_BY_SIGNAL + signal).unwrap_or(FAILED);
+                return u8::try_from(signals::SIGNAL_EXIT_BASE + signal).unwrap_or(FAILED);
             }
             _ => {}
         }
     }
-    match attending.join() {
+    match serving.join() {
         Ok(Ok(())) => 0,
         Ok(Err(error)) => {
-            say(&format!("ended what was asked for: {error}"));
+            log(&format!("ended what was asked for: {error}"));
             FAILED
         }
         Err(_) => FAILED,

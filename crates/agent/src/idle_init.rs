@@ -11,7 +11,7 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 
 use crate::children::Children;
 use crate::descendants::others;
-use crate::mode::{Mode, PROGRAM, misused};
+use crate::mode::{Mode, PROGRAM, report_misuse};
 use crate::signals;
 
 /// The line of this mode in the table of modes.
@@ -34,20 +34,20 @@ Exit codes: 130 and 143 it was ended by SIGINT or SIGTERM, 1 it can't work.
 ";
 
 const FAILED: u8 = 1;
-/// What others that were told to end may still do.
-const GRACE: Duration = Duration::from_secs(2);
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// From SIGTERM to the end of all processes.
+const GRACE_PERIOD: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     if let Some(word) = args.first() {
         let word = word.to_string_lossy();
-        return misused(
+        return report_misuse(
             err,
             &format!("`stay` takes no words after it, and there is {word:?}"),
         );
     }
     // First of all: a signal that comes before is lost.
-    let prepared = signals::all().and_then(|signals| Ok((signals, Children::new()?)));
+    let prepared = signals::catch_all().and_then(|signals| Ok((signals, Children::new()?)));
     let (mut signals, children) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -55,7 +55,7 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
             return FAILED;
         }
     };
-    let told = signals.forever().find(|signal| {
+    let received = signals.forever().find(|signal| {
         if *signal == SIGCHLD {
             children.reap();
         }
@@ -64,19 +64,20 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     if Pid::this().as_raw() == 1 {
         end_others(&children);
     }
-    // Whoever is taken away is not done: to a pod that ends well nobody would give a successor.
-    told.and_then(|signal| u8::try_from(signals::ENDED_BY_SIGNAL + signal).ok())
+    // Not 0: nobody would replace a pod that has succeeded.
+    received
+        .and_then(|signal| u8::try_from(signals::SIGNAL_EXIT_BASE + signal).ok())
         .unwrap_or(FAILED)
 }
 
-/// Lets everybody else in this container end as well as they can: when its first process has ended, the kernel kills all
-/// others at once. They were not started by this one, so that it knows them only by their being here.
+/// Ends all other processes of this container gracefully. When its first process has ended, the kernel
+/// kills the others at once. This process did not start them, and finds them in /proc.
 fn end_others(children: &Children) {
     // There may be nobody else.
     let _ = kill(Pid::from_raw(-1), Signal::SIGTERM);
-    let deadline = Instant::now() + GRACE;
+    let deadline = Instant::now() + GRACE_PERIOD;
     while !others().is_empty() && Instant::now() < deadline {
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
         children.reap();
     }
 }
