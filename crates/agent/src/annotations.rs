@@ -1,5 +1,5 @@
-//! The annotations of the pod, as the kubelet writes them into a file: one a line, `key="value"`, the value quoted as Go
-//! does it.
+//! The annotations of the pod, as the kubelet writes them into a file: one a line, `key="value"`,
+//! the value quoted as Go does it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,7 +15,8 @@ pub fn read(file: &Path, key: &str) -> io::Result<Option<String>> {
     Ok(find(&String::from_utf8_lossy(&bytes), key))
 }
 
-/// The value of an annotation in the text of the file. A line that is not as expected is passed over.
+/// The value of an annotation in the text of the file. A line that is not as expected is passed
+/// over.
 pub fn find(text: &str, key: &str) -> Option<String> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once('=')?;

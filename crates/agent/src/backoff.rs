@@ -24,8 +24,8 @@ impl Backoff {
         *self = Self::default();
     }
 
-    /// The pause after one more failure, at most `limit`. `random`, from 0 to 1, takes up to a half off: pods that failed
-    /// together do not come back together.
+    /// The pause after one more failure, at most `limit`. `random`, from 0 to 1, takes up to a half
+    /// off: pods that failed together do not come back together.
     pub fn pause(&mut self, limit: Duration, random: f64) -> Duration {
         let whole = self.next.min(limit);
         self.next = (self.next * 2).min(MAX_PAUSE);

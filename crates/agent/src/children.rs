@@ -1,8 +1,9 @@
 //! Processes that this one has started, and those that were left to it.
 //!
-//! The first process of a container inherits every process there whose parent has ended, and must take note of its end,
-//! or it stays as a zombie. Whoever waits for any child may get one that somebody else waits for. So all waiting is done
-//! at one place, which tells those who have started a process how it ended.
+//! The first process of a container inherits every process there whose parent has ended, and must
+//! take note of its end, or it stays as a zombie. Whoever waits for any child may get one that
+//! somebody else waits for. So all waiting is done at one place, which tells those who have started
+//! a process how it ended.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -47,7 +48,8 @@ pub struct End(UnixStream);
 impl Children {
     /// From now on, what others leave is inherited by this process.
     pub fn new() -> io::Result<Self> {
-        // The first process of a container is that to all processes there; another one has to ask for it.
+        // The first process of a container is that to all processes there; another one has to ask
+        // for it.
         set_child_subreaper(Some(getpid()))?;
         Ok(Self {
             awaited: Mutex::default(),
@@ -55,7 +57,8 @@ impl Children {
         })
     }
 
-    /// Raises the limit of open files of this process, if it may. Processes that it starts keep theirs.
+    /// Raises the limit of open files of this process, if it may. Processes that it starts keep
+    /// theirs.
     pub fn raise_file_limit(&self) {
         let most = self
             .open_files
@@ -75,13 +78,14 @@ impl Children {
     pub fn start(&self, command: &mut Command) -> io::Result<Started> {
         let (told, end) = UnixStream::pair()?;
         end.set_nonblocking(true)?;
-        // Held until the process is known: its end may be there before this function's. It also keeps the one who reaps
-        // from a process that failed to become the program, for which the standard library waits by itself.
+        // Held until the process is known: its end may be there before this function's. It also
+        // keeps the one who reaps from a process that failed to become the program, for which the
+        // standard library waits by itself.
         let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        // Programs that count with few files are slow with a limit of many. There is no way to do it in the new process
-        // itself, and if that has ended by now, it does not matter.
+        // Programs that count with few files are slow with a limit of many. There is no way to do
+        // it in the new process itself, and if that has ended by now, it does not matter.
         let _ = prlimit(Some(pid), Resource::Nofile, self.open_files);
         awaited.insert(pid, told);
         Ok(Started {

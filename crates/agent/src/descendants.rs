@@ -55,7 +55,8 @@ fn below(root: Pid, mut others: Vec<Process>) -> Vec<Process> {
     }
 }
 
-/// A line of the form `pid (name) state parent group ...`. The name may hold anything, also parentheses.
+/// A line of the form `pid (name) state parent group ...`. The name may hold anything, also
+/// parentheses.
 fn parse(stat: &str) -> Option<Process> {
     let number = |text: &str| text.parse().ok().and_then(Pid::from_raw);
     let (pid, rest) = stat.split_once(' ')?;

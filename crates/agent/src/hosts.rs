@@ -1,6 +1,8 @@
-//! `trainyard-agent hosts`: keeps lists of hosts current while the number of pods of a role changes.
+//! `trainyard-agent hosts`: keeps lists of hosts current while the number of pods of a role
+//! changes.
 //!
-//! Beside the programs that read them. When the operator is away, or says nothing of use, the lists stay as they are.
+//! Beside the programs that read them. When the operator is away, or says nothing of use, the lists
+//! stay as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -88,7 +90,8 @@ impl Lists {
         }
     }
 
-    /// Takes in what the observer says; the hosts that are listed from now on, and those that can be used.
+    /// Takes in what the observer says; the hosts that are listed from now on, and those that can
+    /// be used.
     fn update(&mut self, roles: &[Role]) -> (Vec<Host>, Vec<Host>) {
         let (mut all, mut usable) = (Vec::new(), Vec::new());
         for hosts in &self.plan.hosts {

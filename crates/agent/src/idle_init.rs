@@ -70,8 +70,8 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
         .unwrap_or(FAILED)
 }
 
-/// Ends all other processes of this container gracefully. When its first process has ended, the kernel
-/// kills the others at once. This process did not start them, and finds them in /proc.
+/// Ends all other processes of this container gracefully. When its first process has ended, the
+/// kernel kills the others at once. This process did not start them, and finds them in /proc.
 fn end_others(children: &Children) {
     // There may be nobody else.
     let _ = kill(Pid::from_raw(-1), Signal::SIGTERM);

@@ -1,7 +1,8 @@
-//! `trainyard-agent install`: puts this program and lists of hosts into a volume that the containers of the pod share.
+//! `trainyard-agent install`: puts this program and lists of hosts into a volume that the
+//! containers of the pod share.
 //!
-//! A container that fails is started again, so everything may be there already, whole or in part: each file is made
-//! under another name and then takes its place.
+//! A container that fails is started again, so everything may be there already, whole or in part:
+//! each file is made under another name and then takes its place.
 
 pub(crate) mod hosts;
 pub(crate) mod place;

@@ -16,7 +16,8 @@ pub struct Mode {
     pub summary: &'static str,
     /// What `--help` after the name prints.
     pub help: &'static str,
-    /// Gets the arguments after the name, standard output and standard error. Returns the exit code.
+    /// Gets the arguments after the name, standard output and standard error. Returns the exit
+    /// code.
     pub run: fn(&[OsString], &mut dyn Write, &mut dyn Write) -> u8,
 }
 

@@ -49,13 +49,15 @@ pub struct Observer {
     pub address: Address,
     /// Whom to trust.
     pub tls: Arc<ClientConfig>,
-    /// The file that has the token by which it knows this pod. The kubelet replaces it before it ends.
+    /// The file that has the token by which it knows this pod. The kubelet replaces it before it
+    /// ends.
     pub token_file: PathBuf,
     /// How long each step may take.
     pub timeouts: Timeouts,
 }
 
-/// Why the observer could not be asked, or has not answered to the end. The same problem has the same words each time.
+/// Why the observer could not be asked, or has not answered to the end. The same problem has the
+/// same words each time.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// There is no token.
@@ -111,8 +113,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The longest pause before the next attempt. A server that knows who asks and says no is not asked so often: it has
-    /// to look at the token each time.
+    /// The longest pause before the next attempt. A server that knows who asks and says no is not
+    /// asked so often: it has to look at the token each time.
     pub fn max_pause(&self) -> Duration {
         match self {
             Self::Answer {
@@ -138,8 +140,8 @@ pub struct Answer<'a> {
 impl Observer {
     /// Asks for a path, which must need no escapes. The answer is lines.
     ///
-    /// It asks for an upgrade to nothing but lines, which spares the observer the buffers of a connection that may last for
-    /// hours, of which it has thousands.
+    /// It asks for an upgrade to nothing but lines, which spares the observer the buffers of a
+    /// connection that may last for hours, of which it has thousands.
     pub fn ask(&self, path: &str) -> Result<Answer<'_>, Failure> {
         let line = format!("GET {path} HTTP/1.1");
         self.send(&line, "Connection: Upgrade\r\nUpgrade: trainyard-lines\r\n", "")

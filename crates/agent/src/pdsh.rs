@@ -1,7 +1,7 @@
 //! `trainyard-agent pdsh`, also called `pdsh`: runs a command in many pods of the same job at once.
 //!
-//! Each host has a process of its own, which is this program as the client of the remote shell: what goes wrong with one
-//! has nothing to do with the others.
+//! Each host has a process of its own, which is this program as the client of the remote shell:
+//! what goes wrong with one has nothing to do with the others.
 
 mod arguments;
 mod label;

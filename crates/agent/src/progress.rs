@@ -1,7 +1,7 @@
 //! `trainyard-agent progress`: reports what the program beside it says of its progress.
 //!
-//! The program appends lines to a file; what they add up to is sent to the operator from time to time, and once more when the
-//! program has ended, which is when this one is told to end.
+//! The program appends lines to a file; what they add up to is sent to the operator from time to
+//! time, and once more when the program has ended, which is when this one is told to end.
 
 mod reader;
 pub mod report;
@@ -73,8 +73,8 @@ fn text(number: f64) -> String {
     format!("{number:e}")
 }
 
-/// What is sent. What the observer would refuse is not in it: one such value would hold up all others, for as long as it is the
-/// latest.
+/// What is sent. What the observer would refuse is not in it: one such value would hold up all
+/// others, for as long as it is the latest.
 fn body(report: &Report) -> String {
     let metrics: Map<String, Value> = report
         .metrics

@@ -1,8 +1,9 @@
 //! `trainyard-agent run`: runs the command of a container as its first process has to.
 //!
-//! Whoever looks from outside or inside should see no difference to a container whose first process is the command, but
-//! for what the first process of a container can't do right without knowing that it is that: end by a signal it has no
-//! handler for, and take note of the end of processes that others have left.
+//! Whoever looks from outside or inside should see no difference to a container whose first process
+//! is the command, but for what the first process of a container can't do right without knowing
+//! that it is that: end by a signal it has no handler for, and take note of the end of processes
+//! that others have left.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -117,7 +118,8 @@ fn forward_signals(signals: &mut Signals, children: &Children, mut started: Star
                 return code;
             }
         } else if let Some(signal) = Signal::from_named_raw(signal) {
-            // As the first process it would have got the signal alone; who else is to have it is its own business.
+            // As the first process it would have got the signal alone; who else is to have it is
+            // its own business.
             let _ = kill_process(started.pid, signal);
         }
     }

@@ -35,7 +35,8 @@ pub fn required(environment: Environment<'_>, name: &'static str) -> Result<Stri
     value.into_string().map_err(|_| senseless(name, "must be UTF-8"))
 }
 
-/// A variable that must be the name of an object of Kubernetes, so that it can be part of a path as it is.
+/// A variable that must be the name of an object of Kubernetes, so that it can be part of a path as
+/// it is.
 pub fn object_name(environment: Environment<'_>, name: &'static str) -> Result<String, SettingError> {
     let value = required(environment, name)?;
     let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');

@@ -15,11 +15,13 @@ use signal_hook::flag::{self, register_conditional_shutdown};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::pipe;
 
-/// The exit code of a program that a signal has ended is this and the number of the signal, as in a shell.
+/// The exit code of a program that a signal has ended is this and the number of the signal, as in a
+/// shell.
 pub const SIGNAL_EXIT_BASE: i32 = 128;
 
-/// Signals that other processes send on purpose. The others can't be caught, or are how the kernel tells
-/// a process about itself (a fault, a closed pipe, a terminal that it may not use), or are SIGCHLD.
+/// Signals that other processes send on purpose. The others can't be caught, or are how the kernel
+/// tells a process about itself (a fault, a closed pipe, a terminal that it may not use), or are
+/// SIGCHLD.
 const SENT_BY_OTHERS: [c_int; 16] = [
     SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGCONT, SIGTSTP, SIGURG, SIGXCPU, SIGXFSZ,
     SIGVTALRM, SIGPROF, SIGWINCH, SIGIO,
@@ -28,8 +30,8 @@ const SENT_BY_OTHERS: [c_int; 16] = [
 /// Makes SIGTERM and SIGINT end the process at once, whatever it does.
 ///
 /// The kernel drops these signals for the first process of a container unless it has handlers. The
-/// handler itself ends the process, so that a call that can't be interrupted, such as a DNS lookup, does
-/// not delay the exit.
+/// handler itself ends the process, so that a call that can't be interrupted, such as a DNS lookup,
+/// does not delay the exit.
 pub fn exit_on_signal() -> io::Result<()> {
     exit_while_set(&[SIGTERM, SIGINT]).map(drop)
 }
@@ -105,8 +107,9 @@ impl PendingSignals {
 
 /// Catches all signals that other processes send, and SIGCHLD.
 ///
-/// A process that is started later has none of them ignored or blocked, whatever this one was started
-/// with: a signal with a handler has its default action there, and a blocked one is unblocked here.
+/// A process that is started later has none of them ignored or blocked, whatever this one was
+/// started with: a signal with a handler has its default action there, and a blocked one is
+/// unblocked here.
 pub fn catch_all() -> io::Result<Signals> {
     let signals = Signals::new(SENT_BY_OTHERS.iter().chain(&[SIGCHLD]))?;
     SigSet::empty().thread_set_mask()?;

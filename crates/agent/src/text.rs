@@ -1,6 +1,7 @@
 //! Sentences of others, made fit for a line of a log.
 
-/// One line without control characters: what somebody else wrote can't draw on a terminal or look like two lines.
+/// One line without control characters: what somebody else wrote can't draw on a terminal or look
+/// like two lines.
 pub fn one_line(text: &str) -> String {
     let visible = text.replace(char::is_control, " ");
     let words: Vec<&str> = visible.split_whitespace().collect();

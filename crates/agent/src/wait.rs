@@ -1,7 +1,7 @@
 //! `trainyard-agent wait`: waits until the observer says that the programs of this pod may start.
 //!
-//! One thread listens to the observer. The other waits for what it hears and looks at the pod's annotations, so that
-//! nothing that hangs on the network keeps a person from ending the wait.
+//! One thread listens to the observer. The other waits for what it hears and looks at the pod's
+//! annotations, so that nothing that hangs on the network keeps a person from ending the wait.
 
 mod follow;
 mod log;
@@ -144,7 +144,8 @@ pub fn run(config: &Config, out: &mut dyn Write, err: &mut dyn Write) -> io::Res
     })
 }
 
-/// Waits for a final verdict, or for the annotation of a person. Returns why the wait is in vain, if it is.
+/// Waits for a final verdict, or for the annotation of a person. Returns why the wait is in vain,
+/// if it is.
 fn wait_for_verdict(
     events: &Receiver<Event>,
     poll_interval: Duration,

@@ -80,8 +80,8 @@ fn connect(address: &Address, timeout: Duration) -> Result<TcpStream, Failure> {
     Err(failure)
 }
 
-/// Why a handshake failed. The same problem has the same words at every attempt: the library's own would tell by how
-/// many seconds a certificate has expired.
+/// Why a handshake failed. The same problem has the same words at every attempt: the library's own
+/// would tell by how many seconds a certificate has expired.
 fn explain_handshake(error: &io::Error, timeout: Duration) -> String {
     use CertificateError as Problem;
     match error.kind() {
@@ -110,8 +110,8 @@ fn explain_handshake(error: &io::Error, timeout: Duration) -> String {
     }
 }
 
-/// A socket on which everything must be done by a point in time. A limit for each read alone would let a peer that
-/// sends a byte now and then go on for ever.
+/// A socket on which everything must be done by a point in time. A limit for each read alone would
+/// let a peer that sends a byte now and then go on for ever.
 #[derive(Debug)]
 struct Socket {
     tcp: TcpStream,

@@ -67,7 +67,8 @@ pub struct Lines<R> {
 }
 
 impl<R: Read> Lines<R> {
-    /// Reads the head of the answer. Anything but 200 or an upgrade is an error that says what the server says.
+    /// Reads the head of the answer. Anything but 200 or an upgrade is an error that says what the
+    /// server says.
     pub fn begin(source: R) -> Result<Self, AnswerError> {
         let mut lines = Self {
             source,
@@ -94,7 +95,8 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// The next line, without its end. What comes after the last end of a line is cut off, and no line.
+    /// The next line, without its end. What comes after the last end of a line is cut off, and no
+    /// line.
     pub fn next_line(&mut self) -> Result<Vec<u8>, AnswerError> {
         loop {
             let unsearched = self.buffer.iter().skip(self.searched);

@@ -3,7 +3,8 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::IpAddr;
 
-/// A line that is longer is written in parts, so that memory does not depend on what a program writes.
+/// A line that is longer is written in parts, so that memory does not depend on what a program
+/// writes.
 const MAX_LINE: u64 = 64 * 1024;
 
 /// What lines of a host begin with: its name without the domain.
@@ -13,8 +14,8 @@ pub fn label(host: &str) -> String {
     format!("{name}: ")
 }
 
-/// Writes each line with a label before it, in one piece, until there are no more. Whoever can't write reads on: the other
-/// side must not be stopped by it.
+/// Writes each line with a label before it, in one piece, until there are no more. Whoever can't
+/// write reads on: the other side must not be stopped by it.
 pub fn copy(from: impl Read, label: &str, mut to: impl Write) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut can_write = true;

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// What is read at most at one look: of a program that writes faster, only the latest is of interest.
+/// What is read at most at one look: of a program that writes faster, only the latest is of
+/// interest.
 const MAX_READ: u64 = 64 * 1024;
 
 /// Reads what is appended to a file.
@@ -16,7 +17,8 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// The lines that have been completed since the last time; where nothing more will come, also one without an end.
+    /// The lines that have been completed since the last time; where nothing more will come, also
+    /// one without an end.
     pub(super) fn read(&mut self, path: &Path, last: bool) -> io::Result<Vec<String>> {
         let mut file = File::open(path)?;
         let size = file.metadata()?.len();

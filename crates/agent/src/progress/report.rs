@@ -1,8 +1,9 @@
-//! How a program says how far it is: lines that it appends to the file named by `TRAINYARD_PROGRESS`.
+//! How a program says how far it is: lines that it appends to the file named by
+//! `TRAINYARD_PROGRESS`.
 //!
 //! A line is a JSON object, `{"step": 10, "total": 100, "loss": 0.3}`, or the same as words,
-//! `step=10 total=100 loss=0.3`. `step` and `total` are whole numbers; every other number is a metric. A later line
-//! replaces what it names and leaves the rest. See docs/progress.md.
+//! `step=10 total=100 loss=0.3`. `step` and `total` are whole numbers; every other number is a
+//! metric. A later line replaces what it names and leaves the rest. See docs/progress.md.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +53,8 @@ pub fn parse(line: &str) -> Result<Option<Report>, String> {
     Ok(Some(report))
 }
 
-/// Whether a metric may have this name, as the observer sees it. It may also be shown on a terminal.
+/// Whether a metric may have this name, as the observer sees it. It may also be shown on a
+/// terminal.
 fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(char::is_control)
 }
@@ -79,7 +81,8 @@ const MARK: char = '\0';
 /// The same, as JSON has it.
 const QUOTED_MARK: &str = r#""\u0000"#;
 
-/// A line in which what is no number of JSON is a text that begins with the mark. What is in quotes is left as it is.
+/// A line in which what is no number of JSON is a text that begins with the mark. What is in quotes
+/// is left as it is.
 fn marked(line: &str) -> String {
     let mut marked = String::with_capacity(line.len() + 16);
     let mut rest = line;

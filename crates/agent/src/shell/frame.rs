@@ -1,7 +1,8 @@
-//! What the two sides of the remote shell say to each other: frames of a type, a length and a payload.
+//! What the two sides of the remote shell say to each other: frames of a type, a length and a
+//! payload.
 //!
-//! The first frame of each side is its [`Frame::Hello`], whose form is the same in all versions of the protocol, so that
-//! two sides that do not understand each other can say so.
+//! The first frame of each side is its [`Frame::Hello`], whose form is the same in all versions of
+//! the protocol, so that two sides that do not understand each other can say so.
 
 /// The version of everything but the first frame.
 pub const PROTOCOL: u32 = 1;

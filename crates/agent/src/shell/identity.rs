@@ -126,8 +126,9 @@ pub(super) fn server_name() -> io::Result<ServerName<'static>> {
     ServerName::try_from(NAME).map_err(io::Error::other)
 }
 
-/// Whether the other side has shown a certificate, and it is not of this job: of another one, or of a former one of the same
-/// name. One of this job that is not valid at this time is what this side has, too.
+/// Whether the other side has shown a certificate, and it is not of this job: of another one, or of
+/// a former one of the same name. One of this job that is not valid at this time is what this side
+/// has, too.
 pub(super) fn is_of_another_job(error: &rustls::Error) -> bool {
     use CertificateError::{Expired, ExpiredContext, NotValidYet, NotValidYetContext};
     match error {
@@ -161,8 +162,8 @@ pub(super) fn explain(error: &rustls::Error) -> String {
     }
 }
 
-/// As the library has it, but for the order of suites: the first that a client names is taken, and to agree on keys costs least with
-/// the hash that processors know.
+/// As the library has it, but for the order of suites: the first that a client names is taken, and
+/// to agree on keys costs least with the hash that processors know.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = ring::default_provider();
     let first = TLS13_AES_128_GCM_SHA256.suite();

@@ -29,8 +29,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Speaks in frames over a wire that is open. The link fails if the other side sends nothing for
-    /// `idle_timeout`.
+    /// Speaks in frames over a wire that is open. The link fails if the other side sends nothing
+    /// for `idle_timeout`.
     pub fn new(wire: impl Wire + 'static, idle_timeout: Duration) -> Result<Self, LinkError> {
         let now = Instant::now();
         let mut link = Self {
@@ -67,8 +67,8 @@ impl Link {
         Ok(self.incoming.next_frame()?)
     }
 
-    /// Sends and receives what can be without blocking; before that, waits until something can be, one of the others is
-    /// ready, or it is time.
+    /// Sends and receives what can be without blocking; before that, waits until something can be,
+    /// one of the others is ready, or it is time.
     ///
     /// Frames that have come must be fetched before: it does not look at them.
     pub fn turn(
@@ -105,7 +105,8 @@ impl Link {
         if self.poll(others, left)? {
             self.receive()
         } else if self.heard.elapsed() >= self.idle_timeout {
-            // Only when there was nothing to read: it may be this side that was stopped for a while.
+            // Only when there was nothing to read: it may be this side that was stopped for a
+            // while.
             Err(LinkError::Silent(self.idle_timeout))
         } else {
             Ok(())
@@ -114,7 +115,8 @@ impl Link {
 
     /// Sends what waits, tells the other side that it is over, and waits until it has gone.
     ///
-    /// If a socket is closed while something is unread in it, the other side may lose what was sent last.
+    /// If a socket is closed while something is unread in it, the other side may lose what was sent
+    /// last.
     pub fn leave(&mut self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         while !self.is_closed && Instant::now() < deadline {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, Timespec, poll};
 
-/// Waits until one of them is ready, or for some time. Signals that were handled meanwhile may end it early.
+/// Waits until one of them is ready, or for some time. Signals that were handled meanwhile may end
+/// it early.
 pub fn wait(fds: &mut [PollFd<'_>], time: Option<Duration>) -> io::Result<()> {
     // The system counts in milliseconds, and must not wake up before it is time.
     let time = time.map(|time| time + Duration::from_millis(1));

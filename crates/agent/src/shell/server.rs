@@ -1,7 +1,7 @@
 //! `trainyard-agent serve`: runs commands for other pods of the same job.
 //!
-//! One thread for each connection, which waits for everything that concerns it at once. Who is not yet known costs
-//! little: there are only so many at a time, and each has only so long.
+//! One thread for each connection, which waits for everything that concerns it at once. Who is not
+//! yet known costs little: there are only so many at a time, and each has only so long.
 
 mod commands;
 mod listen;
@@ -114,8 +114,8 @@ impl Config {
     }
 }
 
-/// How long a client may send nothing. The environment can only raise it: with less, a slow client would
-/// lose its command.
+/// How long a client may send nothing. The environment can only raise it: with less, a slow client
+/// would lose its command.
 fn idle_timeout(environment: Environment<'_>) -> Result<Duration, SettingError> {
     let asked = super::idle_timeout(environment)?;
     Ok(asked.map_or(MIN_IDLE_TIMEOUT, |asked| asked.max(MIN_IDLE_TIMEOUT)))

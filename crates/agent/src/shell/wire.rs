@@ -1,4 +1,5 @@
-//! What carries the bytes of a connection: TLS on a socket, two pipes, or a stream of the Kubernetes exec API.
+//! What carries the bytes of a connection: TLS on a socket, two pipes, or a stream of the
+//! Kubernetes exec API.
 
 mod body;
 mod exec;

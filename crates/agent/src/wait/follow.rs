@@ -36,8 +36,8 @@ pub fn listen(
     }
 }
 
-/// Listens on one connection after another until nobody wants to hear more. `pause` is called between them, and
-/// `random` gives numbers from 0 to 1.
+/// Listens on one connection after another until nobody wants to hear more. `pause` is called
+/// between them, and `random` gives numbers from 0 to 1.
 pub fn follow(
     mut listen: impl FnMut(&mut dyn FnMut(Verdict) -> Interest) -> Result<(), Failure>,
     mut tell: impl FnMut(Event) -> Interest,

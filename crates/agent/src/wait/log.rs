@@ -25,8 +25,8 @@ impl<'a> WaitLog<'a> {
         }
     }
 
-    /// What the pod waits for. It is logged again after a failure, so that the log does not end with one
-    /// that is over.
+    /// What the pod waits for. It is logged again after a failure, so that the log does not end
+    /// with one that is over.
     pub fn waiting(&mut self, reason: &str) {
         if self.has_failed || self.reason.as_deref() != Some(reason) {
             let _ = writeln!(self.out, "{reason}");
@@ -35,8 +35,8 @@ impl<'a> WaitLog<'a> {
         }
     }
 
-    /// Why the observer can't be heard now. A failure that equals the last one is not logged again, even if
-    /// it was over in between.
+    /// Why the observer can't be heard now. A failure that equals the last one is not logged again,
+    /// even if it was over in between.
     pub fn failure(&mut self, failure: &str) {
         if self.failure.as_deref() != Some(failure) {
             let _ = writeln!(self.err, "{PROGRAM}: {failure}; trying again");
@@ -50,8 +50,8 @@ impl<'a> WaitLog<'a> {
         let _ = writeln!(self.out, "told to start now, by {by}");
     }
 
-    /// Why the wait is in vain. The line has nothing else in it: the kubelet takes the end of the log as the
-    /// reason.
+    /// Why the wait is in vain. The line has nothing else in it: the kubelet takes the end of the
+    /// log as the reason.
     pub fn never(&mut self, reason: &str) {
         let _ = writeln!(self.err, "{reason}");
     }

@@ -154,8 +154,8 @@ fn closed() -> Failure {
     }
 }
 
-/// Follows connections that each say something and then fail; the one after the last of them says that it may go.
-/// Returns the events and the pauses in milliseconds.
+/// Follows connections that each say something and then fail; the one after the last of them says
+/// that it may go. Returns the events and the pauses in milliseconds.
 fn followed(connections: Vec<(Vec<Verdict>, Failure)>) -> (Vec<Event>, Vec<u128>) {
     let mut connections = VecDeque::from(connections);
     let (mut events, mut pauses) = (Vec::new(), Vec::new());

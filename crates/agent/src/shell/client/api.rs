@@ -73,7 +73,8 @@ impl Api {
             .map_err(ConnectError::Link)?;
         let tcp = dial(&self.host, self.port, timeouts)?;
         let deadline = Instant::now() + timeouts.handshake;
-        // An agent that speaks TLS has another certificate than the API, and other reasons to be refused.
+        // An agent that speaks TLS has another certificate than the API, and other reasons to be
+        // refused.
         let of_api = |error: LinkError| match error {
             LinkError::Tls(error) => refused(format!("the Kubernetes API is not who it should be: {error}")),
             other => other,

@@ -34,8 +34,8 @@ pub enum ArgumentError {
 }
 
 impl Call {
-    /// Reads words as `ssh` does. All options are taken and none but `-n` and `-f` mean anything: who may do what is
-    /// settled otherwise.
+    /// Reads words as `ssh` does. All options are taken and none but `-n` and `-f` mean anything:
+    /// who may do what is settled otherwise.
     pub fn parse(args: &[OsString]) -> Result<Self, ArgumentError> {
         let mut words = args.iter().map(|word| word.as_bytes());
         let mut host = None;

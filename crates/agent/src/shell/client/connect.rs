@@ -32,7 +32,8 @@ pub enum Transport {
     Exec(Api),
 }
 
-/// Connects, and makes sure that the host is of this job. Pods that are about to start are waited for.
+/// Connects, and makes sure that the host is of this job. Pods that are about to start are waited
+/// for.
 pub fn connect(host: &str, transport: &Transport, timeouts: &Timeouts) -> Result<Link, ConnectError> {
     retry(timeouts, || match transport {
         Transport::Agent { port, tls } => attempt(host, *port, tls, timeouts),
@@ -42,8 +43,8 @@ pub fn connect(host: &str, transport: &Transport, timeouts: &Timeouts) -> Result
 
 /// Repeats an attempt until it succeeds, fails for good, or takes too long.
 ///
-/// If the Kubernetes API forbids an attempt, that is the error, even if later ones fail otherwise: that the
-/// network failed in the end would be no help.
+/// If the Kubernetes API forbids an attempt, that is the error, even if later ones fail otherwise:
+/// that the network failed in the end would be no help.
 pub fn retry<T>(
     timeouts: &Timeouts,
     attempt: impl FnMut() -> Result<T, ConnectError>,
@@ -183,7 +184,8 @@ mod tests {
         }
     }
 
-    /// A clock on which only sleep takes time, so that the words do not depend on how busy the machine is.
+    /// A clock on which only sleep takes time, so that the words do not depend on how busy the
+    /// machine is.
     struct Sleeper(Instant);
 
     impl Clock for Sleeper {
@@ -196,7 +198,8 @@ mod tests {
         }
     }
 
-    /// After how many attempts it is given up if one after the other fails like this, and with which words.
+    /// After how many attempts it is given up if one after the other fails like this, and with
+    /// which words.
     fn given_up(mut error: impl FnMut(usize) -> ConnectError) -> (usize, String) {
         let timeouts = Timeouts {
             total: Duration::from_millis(600),

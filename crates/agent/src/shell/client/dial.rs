@@ -28,7 +28,8 @@ impl Default for Timeouts {
             total: Duration::from_secs(30),
             connect: Duration::from_secs(5),
             handshake: Duration::from_secs(10),
-            // The operator grants the right before it creates the pods, and the API server sees it soon.
+            // The operator grants the right before it creates the pods, and the API server sees it
+            // soon.
             forbidden: Duration::from_secs(10),
             idle: Duration::from_secs(4),
         }
@@ -64,8 +65,8 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether another attempt may succeed. A stranger may give way: a name can still lead to the pod that
-    /// had its address or its name before. What is wrong with this side does not change.
+    /// Whether another attempt may succeed. A stranger may give way: a name can still lead to the
+    /// pod that had its address or its name before. What is wrong with this side does not change.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Link(LinkError::Tls(error)) => is_of_another_job(error),

@@ -1,9 +1,10 @@
-//! The SSH of the image, where a job wants it: it is called as it would have been called, and finds a connection that this
-//! program has opened for it.
+//! The SSH of the image, where a job wants it: it is called as it would have been called, and finds
+//! a connection that this program has opened for it.
 //!
-//! SSH by itself tries to connect and no more: a server that turns somebody away because too many have just come, as it does
-//! when a machine is busy, ends a run. And it notices within minutes, or never, that a host is lost without a word. Both are
-//! a matter of the connection, so that is what is opened here, and handed over once the server has spoken.
+//! SSH by itself tries to connect and no more: a server that turns somebody away because too many
+//! have just come, as it does when a machine is busy, ends a run. And it notices within minutes, or
+//! never, that a host is lost without a word. Both are a matter of the connection, so that is what
+//! is opened here, and handed over once the server has spoken.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, Write};
@@ -94,7 +95,8 @@ pub fn become_client(client: &OsString, args: &[OsString]) -> String {
     format!("{client} can't be run: {error}; with attach Ssh the launcher's image must have an SSH client")
 }
 
-/// Where this program is by a name that does not say already what it is to do: it is the same file by all of them.
+/// Where this program is by a name that does not say already what it is to do: it is the same file
+/// by all of them.
 fn without_alias(own: PathBuf) -> PathBuf {
     if Alias::of(own.as_os_str()).is_some() {
         own.with_file_name(INSTALLED)
@@ -103,7 +105,8 @@ fn without_alias(own: PathBuf) -> PathBuf {
     }
 }
 
-/// The option by which SSH calls this program. A shell reads it, after SSH has replaced what begins with `%`.
+/// The option by which SSH calls this program. A shell reads it, after SSH has replaced what begins
+/// with `%`.
 fn proxy_command(program: &Path) -> String {
     let program = program
         .to_string_lossy()
@@ -184,7 +187,8 @@ fn wait_for_greeting(tcp: &TcpStream, timeout: Duration) -> Result<(), ConnectEr
     })
 }
 
-/// Whether this is the beginning of what an SSH server says: its greeting, which other lines may come before.
+/// Whether this is the beginning of what an SSH server says: its greeting, which other lines may
+/// come before.
 fn has_greeting(said: &[u8]) -> bool {
     said.split(|byte| *byte == b'\n')
         .any(|line| line.starts_with(GREETING))
@@ -197,7 +201,8 @@ fn is_closed(tcp: &TcpStream) -> io::Result<bool> {
     Ok(fds.iter().any(|fd| !fd.revents().is_empty()))
 }
 
-/// Has the system notice that the host is lost: it must acknowledge what is sent, and if nothing is sent it is asked.
+/// Has the system notice that the host is lost: it must acknowledge what is sent, and if nothing is
+/// sent it is asked.
 fn watch(tcp: &TcpStream, silence: Duration) -> io::Result<()> {
     let often = Duration::from_secs(1);
     let silence = u32::try_from(silence.as_millis()).unwrap_or(u32::MAX);

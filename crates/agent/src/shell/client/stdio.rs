@@ -1,5 +1,5 @@
-//! Input and outputs of this program. They may be shared with others and must stay as they are, that is, they may block:
-//! each has a thread of its own.
+//! Input and outputs of this program. They may be shared with others and must stay as they are,
+//! that is, they may block: each has a thread of its own.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};

@@ -88,8 +88,8 @@ impl Commands {
         }
     }
 
-    /// Has a line run by the one thread that starts all commands. The caller is not blocked by a program
-    /// whose file is slow to load, and starts would wait for each other anyway.
+    /// Has a line run by the one thread that starts all commands. The caller is not blocked by a
+    /// program whose file is slow to load, and starts would wait for each other anyway.
     pub fn request_start(self: &Arc<Self>, line: Vec<u8>, has_input: bool) -> io::Result<Starting> {
         let (done, done_writer) = io::pipe()?;
         let (sender, answer) = sync_channel(1);
@@ -152,7 +152,8 @@ impl Commands {
         self.children.start(command)
     }
 
-    /// Ends all commands and whatever they have left in the background, and waits until their clients know.
+    /// Ends all commands and whatever they have left in the background, and waits until their
+    /// clients know.
     pub fn end(&self) {
         self.lock().is_ending = true;
         self.signal(Signal::TERM);
@@ -162,8 +163,8 @@ impl Commands {
         }
     }
 
-    /// Daemons such as `orted`, which has left its group, are to end as well as they can, too: when the first process of
-    /// a container has ended, the kernel kills all others at once.
+    /// Daemons such as `orted`, which has left its group, are to end as well as they can, too: when
+    /// the first process of a container has ended, the kernel kills all others at once.
     fn signal(&self, signal: Signal) {
         let groups = &self.lock().groups;
         for group in groups {

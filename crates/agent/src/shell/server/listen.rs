@@ -54,8 +54,8 @@ fn bind(address: Option<IpAddr>, port: u16) -> io::Result<Vec<TcpListener>> {
         return Ok(vec![TcpListener::bind((address, port))?]);
     }
     let v4 = |port| TcpListener::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)));
-    // Usually one socket takes connections of both kinds. Where it does not, there is room for the other; where there is
-    // no IPv6 at all, the other is all.
+    // Usually one socket takes connections of both kinds. Where it does not, there is room for the
+    // other; where there is no IPv6 at all, the other is all.
     match TcpListener::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))) {
         Ok(both) => {
             let port = both.local_addr()?.port();
@@ -226,7 +226,8 @@ mod tests {
             accept(&listener, &tls, timeouts, &commands, &Arc::default());
         });
 
-        // As many as may be unknown at the same time, but for the one that speaks, which comes last.
+        // As many as may be unknown at the same time, but for the one that speaks, which comes
+        // last.
         let silent: Vec<TcpStream> = (1..MAX_UNAUTHENTICATED)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();

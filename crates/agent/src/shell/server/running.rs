@@ -16,11 +16,13 @@ use crate::shell::poll::wait;
 
 use super::commands::{GRACE_PERIOD, Group};
 
-/// How long outputs are listened to after the end of a command whose processes in the background keep them open.
+/// How long outputs are listened to after the end of a command whose processes in the background
+/// keep them open.
 ///
-/// `ssh` waits for those until they have gone. A launcher that starts a daemon by the remote shell waits for the end of the
-/// command, and the daemon, if it was not told otherwise, keeps its output: both would wait for ever. But what the
-/// command has written last may still be with a process that passes it on, such as `tee`, which needs a moment.
+/// `ssh` waits for those until they have gone. A launcher that starts a daemon by the remote shell
+/// waits for the end of the command, and the daemon, if it was not told otherwise, keeps its
+/// output: both would wait for ever. But what the command has written last may still be with a
+/// process that passes it on, such as `tee`, which needs a moment.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most that a pipe holds: more than that after the end of a command is not by the command.
 const MAX_PIPE_SIZE: usize = 1024 * 1024;
@@ -147,7 +149,8 @@ impl Running {
 
     /// When to look at it although nothing has happened.
     pub fn next_check(&self) -> Option<Instant> {
-        // Later on, it has not ended only if there is something to read or to send, which can be waited for.
+        // Later on, it has not ended only if there is something to read or to send, which can be
+        // waited for.
         let late = self.ended.map(|(_, since)| since + OUTPUT_TIMEOUT);
         late.filter(|late| Instant::now() < *late)
     }
@@ -166,7 +169,8 @@ impl Running {
         {
             awaited.push((pipe.as_fd(), PollFlags::OUT));
         }
-        // A pipe that was closed is always ready: who does not want to read it must not wait for it.
+        // A pipe that was closed is always ready: who does not want to read it must not wait for
+        // it.
         for output in self
             .outputs
             .iter()
@@ -184,8 +188,8 @@ impl Running {
         let mut deadline = Some(Instant::now() + GRACE_PERIOD);
         loop {
             self.check_exit();
-            // A process that can't get rid of its output does not end. Not all that is there is read at once: there may be no
-            // end of it. What is left is there when it is waited for.
+            // A process that can't get rid of its output does not end. Not all that is there is
+            // read at once: there may be no end of it. What is left is there when it is waited for.
             for output in &mut self.outputs {
                 output.read(MAX_CHUNK);
             }
@@ -204,8 +208,8 @@ impl Running {
         }
     }
 
-    /// Takes what processes in the background still write, until the last of them has gone: one that writes into a pipe
-    /// that is closed would be ended for it.
+    /// Takes what processes in the background still write, until the last of them has gone: one
+    /// that writes into a pipe that is closed would be ended for it.
     pub fn drain(mut self) {
         while self.outputs.iter().any(|output| output.pipe.is_some()) {
             self.wait(None);

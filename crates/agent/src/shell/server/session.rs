@@ -101,8 +101,8 @@ fn greet(link: &mut Link) -> Result<(Vec<u8>, bool), SessionError> {
     }
 }
 
-/// Starts the command. A program whose image is fetched while it starts takes its time, in which the client must hear
-/// something; if it has gone meanwhile, that is told, too.
+/// Starts the command. A program whose image is fetched while it starts takes its time, in which
+/// the client must hear something; if it has gone meanwhile, that is told, too.
 fn start(
     link: &mut Link,
     commands: &Arc<Commands>,

@@ -1,7 +1,7 @@
 //! The streams of a command that the Kubernetes API runs in a container, over a WebSocket.
 //!
-//! Each message begins with the number of a channel: what goes to channel 0 is the input of the command, what comes from 1
-//! its output and from 2 its errors; 3 has how it ended.
+//! Each message begins with the number of a channel: what goes to channel 0 is the input of the
+//! command, what comes from 1 its output and from 2 its errors; 3 has how it ended.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -171,8 +171,8 @@ impl Exec {
     }
 }
 
-/// Reads an answer that lets the connection become a WebSocket. Returns how long it is, once all of it has come. Any other answer
-/// is an error once all of it has come, or if no more will.
+/// Reads an answer that lets the connection become a WebSocket. Returns how long it is, once all of
+/// it has come. Any other answer is an error once all of it has come, or if no more will.
 fn read_answer(bytes: &[u8], key: &str, is_all: bool) -> Result<Option<usize>, LinkError> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut answer = httparse::Response::new(&mut headers);

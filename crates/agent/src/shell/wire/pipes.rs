@@ -1,4 +1,5 @@
-//! The input and the output of this program, for who was started by somebody that carries both to the other side.
+//! The input and the output of this program, for who was started by somebody that carries both to
+//! the other side.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
@@ -85,7 +86,8 @@ impl Wire for Pipes {
     }
 
     fn finish(&mut self) {
-        // The other end of the standard output is told by the end of this program, which comes when that of the input has.
+        // The other end of the standard output is told by the end of this program, which comes when
+        // that of the input has.
         self.output = None;
     }
 

@@ -67,7 +67,8 @@ impl Tls {
         }
     }
 
-    /// Waits until there is something to do. Returns whether it is to read; fails when it is too late.
+    /// Waits until there is something to do. Returns whether it is to read; fails when it is too
+    /// late.
     pub fn wait(&self, deadline: Instant) -> Result<bool, LinkError> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -1,5 +1,5 @@
-//! The little of WebSocket (RFC 6455) that a client of the exec API needs: frames, as bytes, and the proof that the other
-//! side speaks it. No input and no output.
+//! The little of WebSocket (RFC 6455) that a client of the exec API needs: frames, as bytes, and
+//! the proof that the other side speaks it. No input and no output.
 
 use ring::digest;
 
@@ -69,7 +69,8 @@ fn put(bytes: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
             bytes.extend((length as u64).to_be_bytes());
         }
     }
-    // It keeps proxies from taking data for requests. None can look into TLS: it need not be hard to guess.
+    // It keeps proxies from taking data for requests. None can look into TLS: it need not be hard
+    // to guess.
     let mask = fastrand::u32(..).to_be_bytes();
     bytes.extend(mask);
     let payload = parts.iter().flat_map(|part| part.iter());
