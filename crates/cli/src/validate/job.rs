@@ -64,8 +64,8 @@ impl Checker {
         errors
     }
 
-    /// Converts a job of another operator, and checks the TrainingJob that it becomes. Errors have the
-    /// paths of the fields in the given object.
+    /// Converts a job of another operator, and checks the TrainingJob that it becomes. Errors have
+    /// the paths of the fields in the given object.
     pub fn convert(&self, object: &Value) -> Result<Converted, Vec<FieldError>> {
         let converted = trainyard_compat::convert(object.clone()).map_err(Refusal::into_errors)?;
         let errors = match serde_json::to_value(&converted.job) {

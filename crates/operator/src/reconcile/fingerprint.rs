@@ -2,8 +2,9 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-/// A fingerprint of a message of the API server. It leaves out the first quoted name, which is that of
-/// the child, and all digits, such as those of a quota: they change while the message says the same.
+/// A fingerprint of a message of the API server. It leaves out the first quoted name, which is that
+/// of the child, and all digits, such as those of a quota: they change while the message says the
+/// same.
 pub(super) fn fingerprint(words: &str) -> u64 {
     let rest = words
         .split_once('"')
