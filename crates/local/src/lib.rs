@@ -9,8 +9,10 @@
 pub mod api;
 pub mod cluster;
 pub mod env;
+mod host;
 pub mod node;
+mod reenter;
 mod rules;
 pub mod yard;
 
-pub use yard::reenter;
+pub use reenter::reenter;

@@ -22,25 +22,23 @@ pub(crate) mod link;
 #[cfg(target_os = "linux")]
 pub(crate) mod namespace;
 #[cfg(target_os = "linux")]
-mod probe;
+pub(crate) mod probe;
 #[cfg(target_os = "linux")]
 mod program;
-mod report;
 #[cfg(target_os = "linux")]
-mod stages;
+pub(crate) mod stages;
 #[cfg(target_os = "linux")]
 mod supervise;
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::host::{Ability, Isolation, Report};
 pub use ignored::is_ignored;
-pub use report::{Ability, Isolation, Report};
 
-/// The first argument of a process that [`reenter`] takes.
+/// The first argument of a process that [`reenter`](crate::reenter()) takes.
 pub(crate) const STAGE: &str = "trainyard-stage";
 
 /// This program, however it was found and even if its file has been replaced since.
@@ -215,54 +213,8 @@ impl Error {
     }
 }
 
-/// Takes the processes that this crate starts from the program that it is part of. To be called at the very start of
-/// `main`, before there is a second thread; `None` means that the user started this process.
-pub fn reenter(arguments: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
-    let mut arguments = arguments.into_iter().skip(1);
-    if arguments.next()? != STAGE {
-        return None;
-    }
-    let stage = arguments.next().unwrap_or_default();
-    let rest: Vec<_> = arguments.collect();
-    Some(run_stage(&stage.to_string_lossy(), &rest))
-}
-
 /// Exit code of a stage that could not do its work; what went wrong is on standard error.
-const STAGE_FAILED: u8 = 4;
-
-#[cfg(target_os = "linux")]
-fn run_stage(stage: &str, rest: &[OsString]) -> ExitCode {
-    let result = match stage {
-        "door" => stages::door(rest),
-        "init" => stages::init(rest),
-        "probe" => probe::run(rest),
-        "probe-proc" => probe::proc_can_be_mounted(),
-        "container" => crate::node::runtime::isolated::container_stage(),
-        "beside" => crate::node::runtime::isolated::beside_stage(rest),
-        "pause" => crate::node::runtime::isolated::pause_stage(),
-        "plain" => crate::node::runtime::plain::stage(),
-        _ => {
-            eprintln!("{STAGE} {stage} is not for people; see --help");
-            return ExitCode::from(2);
-        }
-    };
-    result.unwrap_or_else(|error| {
-        eprintln!("trainyard: {error}");
-        ExitCode::from(STAGE_FAILED)
-    })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn run_stage(stage: &str, rest: &[OsString]) -> ExitCode {
-    if stage == "plain" {
-        return crate::node::runtime::plain::stage().unwrap_or_else(|error| {
-            eprintln!("trainyard: {error}");
-            ExitCode::from(STAGE_FAILED)
-        });
-    }
-    eprintln!("{STAGE} {stage} is not for people; see --help");
-    ExitCode::from(2)
-}
+pub(crate) const STAGE_FAILED: u8 = 4;
 
 /// What this machine allows, and why not more. Tries it in a process of its own, which leaves nothing behind.
 ///
@@ -279,7 +231,7 @@ fn ask(wanted: Option<Isolation>, scratch: &Path) -> Report {
     };
     // Limits need no namespaces.
     if report.isolation == Isolation::Plain {
-        report.cgroups = crate::node::runtime::cgroup::ability();
+        report.cgroups = crate::host::cgroup::ability();
     }
     report
 }

@@ -5,14 +5,12 @@
 //! Nothing here knows the Kubernetes API.
 
 mod beside;
-pub mod cgroup;
 mod first;
 #[cfg(target_os = "linux")]
 pub mod isolated;
 pub mod log;
 mod loopback;
 pub mod plain;
-mod remove;
 mod running;
 pub mod state;
 mod terminal;
@@ -27,12 +25,13 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::host::cgroup;
 use crate::yard::{Isolation, Yard};
 use log::Log;
 use running::Alive;
 
+pub use crate::host::cgroup::Limits;
 pub use beside::Exec;
-pub(crate) use remove::remove_tree;
 pub use running::{ExecOutput, Running};
 pub use terminal::Terminal;
 
@@ -66,6 +65,15 @@ impl Error {
         move |source| Self::System {
             what: what.into(),
             source: source.into(),
+        }
+    }
+}
+
+impl From<cgroup::Error> for Error {
+    fn from(error: cgroup::Error) -> Self {
+        Self::System {
+            what: error.what,
+            source: error.source,
         }
     }
 }
@@ -127,17 +135,6 @@ impl User {
     pub(crate) fn is_asked_for(&self) -> bool {
         self.uid.is_some() || self.gid.is_some() || !self.groups.is_empty()
     }
-}
-
-/// Limits of one container; absent is unlimited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// Thousandths of a processor.
-    pub millicpus: Option<u64>,
-    /// Thousandths of a processor by which it is weighed against others, where there is not enough for all.
-    pub requested_millicpus: Option<u64>,
-    /// Bytes of memory.
-    pub memory: Option<u64>,
 }
 
 /// A container to be started.

@@ -10,7 +10,8 @@ use nix::unistd::geteuid;
 
 use super::stages::{flags, stage};
 use super::{Ability, Error, Isolation, Network, Report, link, namespace};
-use crate::node::runtime::isolated::layer::{Layer, Layering};
+use crate::host::layer::{Layer, Layering};
+use crate::host::{cgroup, remove_tree};
 
 /// Starts a process that tries everything, and returns what it says.
 pub(super) fn ask(wanted: Option<Isolation>, scratch: &Path) -> Report {
@@ -55,7 +56,7 @@ fn attempt(isolation: Isolation, scratch: &Path) -> Report {
 }
 
 /// The stage: fails if there can be no namespaces, else prints what else there is.
-pub(super) fn run(arguments: &[OsString]) -> Result<ExitCode, Error> {
+pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Error> {
     let [name, scratch] = arguments else {
         return Err(Error::Place);
     };
@@ -65,7 +66,7 @@ pub(super) fn run(arguments: &[OsString]) -> Result<ExitCode, Error> {
         Isolation::User
     };
     // Before this process is in namespaces in which the groups may not be seen.
-    let cgroups = crate::node::runtime::cgroup::ability();
+    let cgroups = cgroup::ability();
     namespace::leave(
         isolation,
         flags(isolation, Network::Host) | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC,
@@ -100,7 +101,7 @@ fn mount_proc_in_child() -> Result<(), Error> {
 }
 
 /// The stage of [`mount_proc_in_child`].
-pub(super) fn proc_can_be_mounted() -> Result<ExitCode, Error> {
+pub(crate) fn proc_can_be_mounted() -> Result<ExitCode, Error> {
     namespace::mount_proc(Path::new("/proc"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -124,7 +125,7 @@ fn try_overlay(isolation: Isolation, scratch: &Path) -> Result<(), String> {
         });
     // The mount ends with this process; what it was made from must not stay.
     let _ = nix::mount::umount(&target);
-    crate::node::runtime::remove_tree(&place);
+    remove_tree(&place);
     result
 }
 

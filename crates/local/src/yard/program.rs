@@ -14,7 +14,7 @@ use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::{Error, this_program};
-use crate::node::runtime::isolated::layer::{bind, make_read_only};
+use crate::host::layer::{bind, make_read_only};
 
 /// Where something can be mounted for a moment: it is there in every yard, and no program is below it.
 const FOR_A_MOMENT: &str = "/proc";

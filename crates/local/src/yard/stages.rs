@@ -25,7 +25,7 @@ pub(super) fn outer(yard: &Yard) -> Result<ExitCode, Error> {
 }
 
 /// Makes the namespaces, and the first process in them.
-pub(super) fn door(arguments: &[OsString]) -> Result<ExitCode, Error> {
+pub(crate) fn door(arguments: &[OsString]) -> Result<ExitCode, Error> {
     let (parent, command) = parse(arguments)?;
     namespace::die_with(parent)?;
     let yard: Yard = env::var(PLACE)
@@ -44,7 +44,7 @@ pub(super) fn door(arguments: &[OsString]) -> Result<ExitCode, Error> {
 }
 
 /// Process 1 of the yard.
-pub(super) fn init(arguments: &[OsString]) -> Result<ExitCode, Error> {
+pub(crate) fn init(arguments: &[OsString]) -> Result<ExitCode, Error> {
     let (parent, command) = parse(arguments)?;
     namespace::die_with(parent)?;
     namespace::mount_proc(Path::new("/proc"))?;
@@ -66,7 +66,7 @@ pub(super) fn flags(isolation: Isolation, network: Network) -> CloneFlags {
     flags
 }
 
-/// A command that [`super::reenter`] takes.
+/// A command that [`reenter`](crate::reenter()) takes.
 pub(super) fn stage(name: &str, arguments: &[&OsStr]) -> Command {
     staged(&this_program(), name, arguments)
 }

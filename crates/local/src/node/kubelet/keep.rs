@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::pod::Worker;
-use crate::node::runtime::remove_tree;
+use crate::host::remove_tree;
 
 /// What of a pod's directory is of interest to people.
 const OF_INTEREST: [&str; 3] = ["logs", "volumes", "progress"];

@@ -8,9 +8,7 @@
 pub mod exec;
 mod identity;
 mod launch;
-pub mod layer;
 mod leftovers;
-pub(crate) mod mounts;
 mod paths;
 mod pause;
 pub(super) mod rights;
@@ -28,9 +26,10 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::sethostname;
 use tokio::sync::oneshot;
 
-use super::cgroup::Place;
 use super::loopback::{Held, Loopback};
 use super::{Container, ContainerSpec, Error, SandboxSpec};
+use crate::host::cgroup::Place;
+use crate::host::remove_tree;
 use crate::yard::link::{self, Bridge, GATEWAY};
 use crate::yard::{Isolation, Network, Yard};
 
@@ -277,7 +276,7 @@ impl Drop for Sandbox {
         drop(
             thread::Builder::new()
                 .stack_size(STACK)
-                .spawn(move || super::remove_tree(&scratch)),
+                .spawn(move || remove_tree(&scratch)),
         );
     }
 }

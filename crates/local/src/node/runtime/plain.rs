@@ -21,16 +21,16 @@ use pty_process::blocking::Pty;
 use tokio::sync::{oneshot, watch};
 
 use super::beside::{self, Exec};
-use super::cgroup::{Door, Place};
 use super::first::{self, Order};
 #[cfg(target_os = "linux")]
 use super::isolated::{become_user, rights};
 use super::log::{self, Log};
 use super::loopback::{Held, Loopback};
-use super::running::{Alive, Running, first_process};
+use super::running::{Alive, Running, first_process, remove_when_ended};
 use super::state::mark_plain;
 use super::{Container, ContainerSpec, Error, SandboxSpec, User};
-use crate::yard::Isolation;
+use crate::host::cgroup::{Door, Place};
+use crate::host::{Isolation, remove_tree};
 
 /// Names the sandbox that a process belongs to.
 const MARK: &str = "TRAINYARD_SANDBOX";
@@ -112,7 +112,7 @@ impl Sandbox {
         let spec = Arc::new(spec);
         let (started, is_started) = oneshot::channel();
         let (ended, exit) = watch::channel(None);
-        group.remove_after(exit.clone());
+        remove_when_ended(exit.clone(), group);
         let alive = Alive::default();
         let shared = alive.clone();
         // The child ends with the thread that started it, so that thread has to stay.
@@ -146,7 +146,7 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         end_marked(&self.scratch);
-        super::remove_tree(&self.scratch);
+        remove_tree(&self.scratch);
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
 
 use super::{Error, Exit, Terminal};
+use crate::host::cgroup::Group;
 
 /// The number of a container's first process, as the thread that starts it tells it.
 pub(super) async fn first_process(started: oneshot::Receiver<Result<u32, Error>>) -> Result<u32, Error> {
@@ -28,6 +29,14 @@ pub(super) fn when_ended(mut exit: watch::Receiver<Option<Exit>>, clear: impl Fn
         drop(exit.wait_for(Option::is_some).await);
         drop(tokio::task::spawn_blocking(clear));
     });
+}
+
+/// Removes a container's control group when the container has ended. The thread that waits for the container can't do
+/// it: that thread sees other files by then.
+pub(super) fn remove_when_ended(exit: watch::Receiver<Option<Exit>>, group: Group) {
+    if !group.is_empty() {
+        when_ended(exit, move || drop(group));
+    }
 }
 
 /// Whether a process number still is that of the process it was given to.

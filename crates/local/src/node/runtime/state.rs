@@ -4,7 +4,8 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{cgroup, plain, remove_tree};
+use super::plain;
+use crate::host::{cgroup, remove_tree};
 
 /// The file whose lock says that a run is still there. The kernel drops the lock however the run ends.
 const LOCK: &str = "lock";

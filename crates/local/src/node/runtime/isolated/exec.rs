@@ -12,10 +12,10 @@ use pty_process::blocking::Pty;
 use tokio::sync::{oneshot, watch};
 
 use super::super::beside::{self, Exec};
-use super::super::cgroup;
 use super::super::running::{Alive, Running};
 use super::super::{Container, Error, User};
 use super::{STACK, Way, rights};
+use crate::host::cgroup;
 
 const ENTER: &str = "enter the container; it may have ended";
 

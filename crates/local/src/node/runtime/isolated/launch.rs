@@ -10,14 +10,14 @@ use std::thread;
 use nix::sched::{CloneFlags, setns, unshare};
 use tokio::sync::{oneshot, watch};
 
-use super::super::cgroup::Deaths;
 use super::super::first::{self, Order};
 use super::super::log::{self, Log};
-use super::super::running::{Alive, first_process, when_ended};
-use super::super::{Container, ContainerSpec, Error, Exit, remove_tree};
+use super::super::running::{Alive, first_process, remove_when_ended, when_ended};
+use super::super::{Container, ContainerSpec, Error, Exit};
 use super::leftovers::Leftovers;
 use super::{Namespaces, STACK, Sandbox, root};
-use crate::yard::Isolation;
+use crate::host::cgroup::Deaths;
+use crate::host::{Isolation, remove_tree};
 
 /// How many containers were started.
 static STARTS: AtomicU64 = AtomicU64::new(0);
@@ -55,7 +55,7 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
     };
     let (started, is_started) = oneshot::channel();
     let (ended, exit) = watch::channel(None);
-    group.remove_after(exit.clone());
+    remove_when_ended(exit.clone(), group);
     // Not by the thread that waits for it: that one is in the mount namespace of the container, where files of the
     // user's are below this directory.
     let scratch = launch.scratch.clone();

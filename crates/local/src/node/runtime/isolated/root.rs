@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MsFlags, mount};
 
 use super::super::{ContainerSpec, Error, Mount, Root};
-use super::layer::{Layering, bind, make_read_only};
-use super::{mounts, paths};
-use crate::yard::Isolation;
+use super::paths;
+use crate::host::layer::{Layering, bind, make_read_only};
+use crate::host::{Isolation, mounts};
 
 /// Devices that every container has.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];

@@ -11,9 +11,10 @@ use nix::unistd::{chdir, dup2_stdin, pivot_root, setsid};
 use super::super::Error;
 use super::super::first::{self, Order};
 use super::identity::{become_user, seem};
-use super::layer::{bind, make_read_only};
 use super::rights;
-use crate::yard::{Isolation, namespace};
+use crate::host::Isolation;
+use crate::host::layer::{bind, make_read_only};
+use crate::yard::namespace;
 
 /// Parts of `/proc` that tell more than a container's processes should know.
 const HIDDEN: [&str; 7] = [

@@ -1,6 +1,6 @@
 //! What is written to the files of a group. Pure.
 
-use super::super::Limits;
+use super::Limits;
 use super::find::{Controller, Version};
 
 /// The span of time in which a group may use what it is given, in microseconds.

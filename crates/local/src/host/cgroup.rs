@@ -17,12 +17,9 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tokio::sync::watch;
 
 use self::find::{Controller, Parent, Version};
-use super::running::when_ended;
-use super::{Error, Exit, Limits};
-use crate::yard::Ability;
+use super::Ability;
 
 /// The file in the directory of a run that names its groups.
 const RECORD: &str = "groups";
@@ -35,6 +32,35 @@ const DOOR: &str = "put a command under the limits of its container";
 /// How often a group is tried to be removed whose last processes are still on their way out.
 const ATTEMPTS: u32 = 2000;
 const PAUSE: Duration = Duration::from_millis(1);
+
+/// Why a container can't be limited.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {what}: {source}")]
+pub struct Error {
+    /// What was tried.
+    pub what: String,
+    pub source: io::Error,
+}
+
+impl Error {
+    fn new(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self {
+            what: what.into(),
+            source,
+        }
+    }
+}
+
+/// Limits of one container; absent is unlimited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Thousandths of a processor.
+    pub millicpus: Option<u64>,
+    /// Thousandths of a processor by which the kernel weighs it against others when there is not enough for all.
+    pub requested_millicpus: Option<u64>,
+    /// Bytes of memory.
+    pub memory: Option<u64>,
+}
 
 /// Whether limits can be set here. Tries it, and leaves nothing.
 pub fn ability() -> Ability {
@@ -284,12 +310,12 @@ impl Group {
         }
         let directory = tree.directory.join(id);
         let what = || format!("make the control group {}", directory.display());
-        fs::create_dir(&directory).map_err(Error::system(what()))?;
+        fs::create_dir(&directory).map_err(Error::new(what()))?;
         self.own.push(directory.clone());
         self.members.push(directory.join(MEMBERS));
         if tree.controllers.contains(&Controller::Memory) {
             let file = directory.join(settings::deaths_file(tree.version));
-            let open = File::open(&file).map_err(Error::system(format!("open {}", file.display())));
+            let open = File::open(&file).map_err(Error::new(format!("open {}", file.display())));
             self.deaths = Some(open?);
         }
         for setting in settings {
@@ -300,7 +326,7 @@ impl Group {
                     directory.join(setting.file).display()
                 )
             };
-            write(&directory, &setting).map_err(Error::system(what()))?;
+            write(&directory, &setting).map_err(Error::new(what()))?;
         }
         Ok(())
     }
@@ -315,12 +341,9 @@ impl Group {
         Deaths(self.deaths.take())
     }
 
-    /// Removes the group when a container has ended. Not done by the thread that waits for the container: it sees other
-    /// files by then.
-    pub fn remove_after(self, exit: watch::Receiver<Option<Exit>>) {
-        if !self.own.is_empty() {
-            when_ended(exit, move || drop(self));
-        }
+    /// Whether the container has no group of its own, so that there is nothing to remove.
+    pub fn is_empty(&self) -> bool {
+        self.own.is_empty()
     }
 }
 
@@ -341,7 +364,7 @@ impl Door {
     pub fn open(members: &[PathBuf]) -> Result<Self, Error> {
         let open = |file: &PathBuf| OpenOptions::new().write(true).open(file);
         let files: io::Result<Vec<File>> = members.iter().map(open).collect();
-        files.map(Self).map_err(Error::system(DOOR))
+        files.map(Self).map_err(Error::new(DOOR))
     }
 
     /// Puts a process into the group, or ends it. What it does in its first moments is not limited.
@@ -354,7 +377,7 @@ impl Door {
                 Err(error) => {
                     drop(child.kill());
                     drop(child.wait());
-                    return Err(Error::system(DOOR)(error));
+                    return Err(Error::new(DOOR)(error));
                 }
                 Ok(()) => {}
             }

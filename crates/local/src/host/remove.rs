@@ -38,7 +38,7 @@ fn something_is_mounted_below(path: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         path => path?,
     };
-    let mut places = super::isolated::mounts::places()?;
+    let mut places = super::mounts::places()?;
     Ok(places.any(|place| place.starts_with(&path)))
 }
 

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
-use crate::yard::Isolation;
+use super::Isolation;
 
 /// How often and after which pause something that is busy is tried again.
 const BUSY_ATTEMPTS: u32 = 400;
