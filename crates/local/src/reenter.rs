@@ -3,9 +3,9 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-#[cfg(target_os = "linux")]
-use crate::node::runtime::isolated;
 use crate::node::runtime::plain;
+#[cfg(target_os = "linux")]
+use crate::node::runtime::{isolated, user_ns_entry};
 use crate::yard::{STAGE, STAGE_FAILED};
 #[cfg(target_os = "linux")]
 use crate::yard::{probe, stages};
@@ -30,7 +30,7 @@ fn run_stage(stage: &str, rest: &[OsString]) -> ExitCode {
         "probe" => probe::run(rest),
         "probe-proc" => probe::proc_can_be_mounted(),
         "container" => isolated::container_stage(),
-        "beside" => isolated::beside_stage(rest),
+        "beside" => user_ns_entry::run(rest),
         "pause" => isolated::pause_stage(),
         "plain" => plain::stage(),
         _ => {

@@ -5,6 +5,8 @@
 //! Nothing here knows the Kubernetes API.
 
 mod beside;
+#[cfg(target_os = "linux")]
+mod capabilities;
 mod first;
 #[cfg(target_os = "linux")]
 pub mod isolated;
@@ -14,6 +16,8 @@ pub mod plain;
 mod running;
 pub mod state;
 mod terminal;
+#[cfg(target_os = "linux")]
+pub(crate) mod user_ns_entry;
 
 use std::io;
 use std::net::Ipv4Addr;

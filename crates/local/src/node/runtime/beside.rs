@@ -11,7 +11,7 @@ use nix::unistd::{Uid, fchown};
 use pty_process::blocking::{self, Pty};
 
 #[cfg(target_os = "linux")]
-use super::isolated::Way;
+use super::user_ns_entry::UserNsEntry;
 use super::{ContainerSpec, Error, User, first};
 use crate::yard::this_program;
 
@@ -27,25 +27,25 @@ pub struct Exec {
     pub on_terminal: bool,
 }
 
-/// Where there is no other way than the direct one.
+/// There are no user namespaces here.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug)]
-pub(super) enum Way {}
+pub(super) enum UserNsEntry {}
 
 #[cfg(not(target_os = "linux"))]
-impl Way {
+impl UserNsEntry {
     fn arguments(&self, _: &Path, _: &[String]) -> Vec<OsString> {
         match *self {}
     }
 }
 
-/// Starts a command where this thread is, or by a way that leads further. Our end of its terminal comes with it, if it has
-/// one.
+/// Starts a command in the namespaces of this thread, or through `entry` in a user namespace. Returns our end of its
+/// terminal too, if it has one.
 pub(super) fn spawn(
     spec: &ContainerSpec,
     user: &User,
     exec: &Exec,
-    way: Option<&Way>,
+    entry: Option<&UserNsEntry>,
 ) -> Result<(Child, Option<Pty>), Error> {
     let (name, arguments) = exec
         .command
@@ -53,16 +53,16 @@ pub(super) fn spawn(
         .ok_or_else(|| Error::Command("exec: there is no command".to_owned()))?;
     let failed = || format!("execute {name}");
     let program = first::program(&exec.command, &spec.env)?;
-    let (program, name, arguments) = match way {
+    let (program, name, arguments) = match entry {
         None => (
             program,
             name.as_str(),
             arguments.iter().map(OsString::from).collect(),
         ),
-        Some(way) => (
+        Some(entry) => (
             this_program(),
             "trainyard",
-            way.arguments(&program, &exec.command),
+            entry.arguments(&program, &exec.command),
         ),
     };
     let variables = spec.env.iter().map(|(name, value)| (name, value));

@@ -11,7 +11,6 @@ mod launch;
 mod leftovers;
 mod paths;
 mod pause;
-pub(super) mod rights;
 mod root;
 mod stage;
 
@@ -33,8 +32,7 @@ use crate::host::remove_tree;
 use crate::yard::link::{self, Bridge, GATEWAY};
 use crate::yard::{Isolation, Network, Yard};
 
-pub(crate) use identity::run as beside_stage;
-pub(super) use identity::{Way, become_user};
+pub(super) use identity::become_user;
 use pause::Pause;
 pub(crate) use pause::run as pause_stage;
 pub(crate) use stage::run as container_stage;

@@ -5,7 +5,7 @@
 //! also by the next run if this one was killed.
 
 use std::fs;
-use std::io::Read;
+use std::io::{self, Read};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode};
@@ -21,19 +21,23 @@ use pty_process::blocking::Pty;
 use tokio::sync::{oneshot, watch};
 
 use super::beside::{self, Exec};
+#[cfg(target_os = "linux")]
+use super::capabilities::drop_capabilities;
 use super::first::{self, Order};
 #[cfg(target_os = "linux")]
-use super::isolated::{become_user, rights};
+use super::isolated::become_user;
 use super::log::{self, Log};
 use super::loopback::{Held, Loopback};
 use super::running::{Alive, Running, first_process, remove_when_ended};
-use super::state::mark_plain;
 use super::{Container, ContainerSpec, Error, SandboxSpec, User};
 use crate::host::cgroup::{Door, Place};
 use crate::host::{Isolation, remove_tree};
 
 /// Names the sandbox that a process belongs to.
 const MARK: &str = "TRAINYARD_SANDBOX";
+
+/// The file in the directory of a run that says that its pods are plain processes.
+const RUN_MARK: &str = "plain";
 
 /// As much of an environment as is looked at; programs rarely have a hundredth of it.
 const ENVIRONMENT: usize = 256 * 1024;
@@ -55,7 +59,7 @@ impl Plain {
     pub fn new(state: &Path, groups: Arc<Place>) -> Result<Self, Error> {
         fs::create_dir_all(state).map_err(Error::system(format!("make {}", state.display())))?;
         let run = state.parent().unwrap_or(state);
-        mark_plain(run).map_err(Error::system(format!("write to {}", run.display())))?;
+        mark_run(run).map_err(Error::system(format!("write to {}", run.display())))?;
         Ok(Self {
             state: state.to_owned(),
             loopback: Loopback::claim(),
@@ -164,7 +168,7 @@ pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
         #[cfg(target_os = "linux")]
         {
             if geteuid().is_root() {
-                rights::cut(&order.user.dropped)?;
+                drop_capabilities(&order.user.dropped)?;
                 // A root that may not even choose its groups still runs what does not ask for others.
                 if order.user.is_asked_for() {
                     become_user(&order.user)?;
@@ -203,14 +207,14 @@ fn spawn(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Err
     if geteuid().is_root() {
         // What a thread gives up it does not get back.
         let limited = || {
-            rights::cut(&container.spec.user.dropped)?;
+            drop_capabilities(&container.spec.user.dropped)?;
             beside::spawn(&container.spec, &container.spec.user, exec, None)
         };
         let spawned = thread::scope(|scope| scope.spawn(limited).join());
         return spawned.unwrap_or_else(|_| {
             Err(Error::System {
                 what: "execute a command beside a container".to_owned(),
-                source: std::io::ErrorKind::Interrupted.into(),
+                source: io::ErrorKind::Interrupted.into(),
             })
         });
     }
@@ -223,6 +227,16 @@ pub(crate) fn kill_tree(container: &Container) {
     if container.exit().is_none() {
         let _ = killpg(Pid::from_raw(container.pid.cast_signed()), Signal::SIGKILL);
     }
+}
+
+/// Marks a run as one whose processes only those find who see all processes of the machine.
+fn mark_run(run: &Path) -> io::Result<()> {
+    fs::File::create(run.join(RUN_MARK)).map(drop)
+}
+
+/// Whether a run has processes that can't be seen from within a yard.
+pub(super) fn is_marked_run(run: &Path) -> bool {
+    run.join(RUN_MARK).exists()
 }
 
 /// Ends what a run that was killed left, by its directory.
@@ -279,7 +293,7 @@ fn marked(directory: &Path) -> Option<Vec<Pid>> {
 
 /// The environment of a process, read at once: if it becomes another program between two reads, the second finds nothing
 /// more of the old one. Of one that is too long for that the beginning is enough: who adds to it keeps what was there.
-fn environment(pid: u32, buffer: &mut [u8]) -> std::io::Result<&[u8]> {
+fn environment(pid: u32, buffer: &mut [u8]) -> io::Result<&[u8]> {
     let length = fs::File::open(format!("/proc/{pid}/environ"))?.read(buffer)?;
     Ok(buffer.get(..length).unwrap_or_default())
 }

@@ -10,9 +10,6 @@ use crate::host::{cgroup, remove_tree};
 /// The file whose lock says that a run is still there. The kernel drops the lock however the run ends.
 const LOCK: &str = "lock";
 
-/// The file that says that a run has plain processes.
-const PLAIN: &str = "plain";
-
 /// How the directories of runs are named.
 const RUN: &str = "run-";
 
@@ -67,11 +64,6 @@ impl Drop for StateDirectory {
     }
 }
 
-/// Says that a run has plain processes, which only those who see the machine's processes can find.
-pub(crate) fn mark_plain(run: &Path) -> io::Result<()> {
-    File::create(run.join(PLAIN)).map(drop)
-}
-
 /// Removes what runs that have ended left below `base`, as far as it can be seen from here. Runs that go on are left
 /// alone.
 pub fn sweep(base: &Path) {
@@ -81,7 +73,7 @@ pub fn sweep(base: &Path) {
         if !entry.file_name().to_string_lossy().starts_with(RUN) {
             continue;
         }
-        if crate::yard::is_inside() && path.join(PLAIN).exists() {
+        if crate::yard::is_inside() && plain::is_marked_run(&path) {
             continue;
         }
         let Ok(lock) = File::open(path.join(LOCK)) else {

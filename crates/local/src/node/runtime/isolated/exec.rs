@@ -12,9 +12,11 @@ use pty_process::blocking::Pty;
 use tokio::sync::{oneshot, watch};
 
 use super::super::beside::{self, Exec};
+use super::super::capabilities::drop_capabilities;
 use super::super::running::{Alive, Running};
+use super::super::user_ns_entry::UserNsEntry;
 use super::super::{Container, Error, User};
-use super::{STACK, Way, rights};
+use super::STACK;
 use crate::host::cgroup;
 
 const ENTER: &str = "enter the container; it may have ended";
@@ -55,12 +57,12 @@ fn perform(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), E
         .thread_set_mask()
         .map_err(Error::system("unblock signals"))?;
     let user = &container.spec.user;
-    let way = Way::to(container.pid, user).map_err(Error::system(ENTER))?;
+    let entry = UserNsEntry::of(container.pid, user).map_err(Error::system(ENTER))?;
     join(container.pid)?;
-    rights::cut(&user.dropped)?;
+    drop_capabilities(&user.dropped)?;
     // Also a terminal is one of the container's own.
-    let (child, terminal) = match way {
-        Some(way) => beside::spawn(&container.spec, &User::default(), exec, Some(&way))?,
+    let (child, terminal) = match entry {
+        Some(entry) => beside::spawn(&container.spec, &User::default(), exec, Some(&entry))?,
         None => beside::spawn(&container.spec, user, exec, None)?,
     };
     Ok((door.admit(child)?, terminal))

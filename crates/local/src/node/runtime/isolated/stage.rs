@@ -9,9 +9,9 @@ use nix::sys::stat::{Mode, umask};
 use nix::unistd::{chdir, dup2_stdin, pivot_root, setsid};
 
 use super::super::Error;
+use super::super::capabilities::drop_capabilities;
 use super::super::first::{self, Order};
 use super::identity::{become_user, seem};
-use super::rights;
 use crate::host::Isolation;
 use crate::host::layer::{bind, make_read_only};
 use crate::yard::namespace;
@@ -51,9 +51,9 @@ fn prepare(order: &Order) -> Result<PathBuf, Error> {
         )))?;
     if order.isolation == Isolation::User {
         seem(&order.user)?;
-        rights::cut(&order.user.dropped)?;
+        drop_capabilities(&order.user.dropped)?;
     } else {
-        rights::cut(&order.user.dropped)?;
+        drop_capabilities(&order.user.dropped)?;
         become_user(&order.user)?;
     }
     first::program(&order.command, &order.env)

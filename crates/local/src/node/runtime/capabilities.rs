@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use caps::{CapSet, Capability};
 use nix::sys::prctl;
 
-use super::super::Error;
+use super::Error;
 
 /// What containers may do by default. Devices can't be made: there is no other guard against them here.
 const KEPT: [Capability; 13] = [
@@ -24,9 +24,9 @@ const KEPT: [Capability; 13] = [
     Capability::CAP_SYS_CHROOT,
 ];
 
-/// Cuts what this thread, and whatever it executes, can ever do. `dropped` names what containers may do and this one
-/// does without; names that nobody knows are of rights that it does not have.
-pub fn cut(dropped: &[String]) -> Result<(), Error> {
+/// Limits this thread, and whatever it executes, to the capabilities of containers without those in `dropped`. Unknown
+/// names are ignored: they are of capabilities that no container has.
+pub fn drop_capabilities(dropped: &[String]) -> Result<(), Error> {
     let failed = |e: caps::errors::CapsError| Error::System {
         what: "give up rights".to_owned(),
         source: std::io::Error::other(e.to_string()),
