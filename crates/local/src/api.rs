@@ -10,8 +10,12 @@
 mod access;
 mod admission;
 mod authority;
+mod built_in;
 mod crd;
+mod error;
 mod kinds;
+mod meta;
+mod rules;
 mod selector;
 mod semantics;
 mod status;
@@ -24,7 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 pub use access::{LogOptions, LogStream, NodeAccess, PodRef, Process, Resize, Start};
 pub use admission::{Admission, Operation, Rejection, Review};
-pub use status::FieldError;
+pub use error::FieldError;
 pub use transport::ResponseBody;
 
 use crate::env::Environment;
@@ -73,7 +77,7 @@ impl Api {
             expiry: Expiry::default(),
             tables: Mutex::default(),
         };
-        shared.kinds.serve_built_in(&shared.store);
+        built_in::serve(&shared.kinds, &shared.store);
         semantics::namespace::furnish(&shared);
         Self {
             shared: Arc::new(shared),

@@ -6,9 +6,10 @@ use std::sync::{Arc, PoisonError};
 use serde_json::{Map, Value};
 
 use super::Shared;
+use super::error::{FieldError, Refusal};
 use super::kinds::Kind;
-use super::semantics::meta;
-use super::status::{self, FieldError, Refusal};
+use super::meta;
+use super::status;
 
 /// What is about to happen to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,10 +12,10 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 
 use super::Shared;
+use super::error::{FieldError, Refusal};
 use super::kinds::{CUSTOM, Kind, Scale, Subresources};
-use super::semantics::meta::{self, member};
-use super::semantics::rules::{Rules, Source, restore, restore_all_but, typed};
-use super::status::{FieldError, Refusal};
+use super::meta::{self, member};
+use super::rules::{Rules, Source, restore, restore_all_but, typed};
 use super::store::Object;
 use schema::Schema;
 

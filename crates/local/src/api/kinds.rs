@@ -1,12 +1,10 @@
-//! One table of what is served: group, version, names, scope, subresources, and where each kind's rules are.
-
-mod built_in;
+//! The table of all kinds that are served: their groups, versions, names, scopes, subresources and rules.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::semantics::rules::Rules;
-use super::store::{Store, TableId};
+use super::rules::Rules;
+use super::store::TableId;
 
 /// A kind that is served, in one of its versions.
 #[allow(
@@ -73,7 +71,8 @@ pub(crate) enum Names {
     Segment,
 }
 
-const USUAL: Habits = Habits {
+/// The habits of most kinds.
+pub(crate) const USUAL: Habits = Habits {
     names: Names::Subdomain,
     unconditional_update: true,
     create_on_update: false,
@@ -154,38 +153,10 @@ impl Kinds {
         kinds.retain(|_, of_version| !of_version.is_empty());
     }
 
-    /// Serves what Kubernetes has built in, as far as it is served here.
-    pub(crate) fn serve_built_in(&self, store: &Store) {
-        for row in built_in::table() {
-            let table = match row.shares_table_with {
-                Some((api_version, plural)) => self.get(api_version, plural).map(|kind| kind.table),
-                None => None,
-            };
-            let stored_as = row
-                .shares_table_with
-                .map_or(row.api_version, |(api_version, _)| api_version);
-            let (group, version) = row.api_version.split_once('/').unwrap_or(("", row.api_version));
-            let kind = Kind {
-                group: group.into(),
-                version: version.into(),
-                api_version: row.api_version.into(),
-                stored_as: stored_as.into(),
-                kind: row.kind.into(),
-                plural: row.plural.into(),
-                singular: row.kind.to_lowercase().into(),
-                short_names: row.short_names.iter().map(|name| (*name).to_owned()).collect(),
-                namespaced: row.namespaced,
-                subresources: Subresources {
-                    status: row.status,
-                    scale: None,
-                },
-                habits: row.habits,
-                table: table.unwrap_or_else(|| store.add_table()),
-                rules: row.rules,
-            };
-            let mut kinds = self.by_path.write().unwrap_or_else(PoisonError::into_inner);
-            insert(&mut kinds, kind);
-        }
+    /// Serves one more kind.
+    pub(crate) fn add(&self, kind: Kind) {
+        let mut kinds = self.by_path.write().unwrap_or_else(PoisonError::into_inner);
+        insert(&mut kinds, kind);
     }
 }
 

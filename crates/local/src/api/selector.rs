@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::status::{self, Refusal};
+use super::error::Refusal;
+use super::status;
 use super::store::Head;
 
 /// Labels and fields that an object must have.

@@ -1,5 +1,5 @@
 //! What the verbs mean: creation, change, removal and what follows from them, the same for all kinds; what differs from
-//! kind to kind is in [`rules`] and in one file for each kind that has rules of its own.
+//! kind to kind is in [`rules`](super::rules) and in one file for each kind that has rules of its own.
 
 pub(crate) mod claim;
 pub(crate) mod config;
@@ -7,14 +7,13 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod event;
 pub(crate) mod expiry;
-pub(crate) mod followup;
+pub(crate) mod garbage;
+pub(crate) mod garbage_collector;
 pub(crate) mod lease;
-pub(crate) mod meta;
 pub(crate) mod namespace;
 pub(crate) mod patch;
 pub(crate) mod pod;
 pub(crate) mod policy;
-pub(crate) mod rules;
 pub(crate) mod scale;
 pub(crate) mod service;
 pub(crate) mod slice;
@@ -26,10 +25,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Shared;
+use super::error::{FieldError, Refusal};
 use super::kinds::Kind;
-use super::status::{self, FieldError, Refusal};
+use super::meta;
+use super::rules::{self, Source};
+use super::status;
 use super::store::{Draft, Head, Object, Stored};
-use rules::Source;
+use garbage::Garbage;
 
 /// What a request is about: a kind, and a namespace that is empty where the kind has none.
 #[derive(Clone, Copy)]
@@ -85,6 +87,11 @@ impl Target<'_> {
         self.check_kind(&object)?;
         rules.default(&mut object);
         Ok(rules.inward(object))
+    }
+
+    /// Deletes what a write made superfluous.
+    fn collect(&self, garbage: Garbage) {
+        garbage_collector::collect(garbage, self.shared);
     }
 
     fn check_kind(&self, object: &Object) -> Result<(), Refusal> {

@@ -26,13 +26,14 @@ use serde_json::Value;
 use tower::{BoxError, Service};
 
 use super::Api;
+use super::error::Refusal;
+use super::rules::Source;
 use super::semantics::delete::{Removal, Removed};
 use super::semantics::patch::Patch;
 use super::semantics::pod::subresources;
-use super::semantics::rules::Source;
 use super::semantics::update::{Change, Changed, Part};
 use super::semantics::{Target, WriteOptions, scale, token};
-use super::status::{self, Refusal};
+use super::status;
 use encode::Form;
 use query::Query;
 use route::Route;

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::super::semantics::rules::{Source, drop_empty, typed};
+use super::super::rules::{Source, drop_empty, typed};
 use super::super::store::Object;
 use super::schema::Schema;
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::super::status::FieldError;
+use super::super::error::FieldError;
 use super::super::store::Object;
 use super::path::Path;
 use super::schema::{Format, List, Schema, Type};

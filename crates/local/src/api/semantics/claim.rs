@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
 use super::super::Shared;
-use super::super::status::{FieldError, Refusal};
+use super::super::error::{FieldError, Refusal};
+use super::super::meta::member;
+use super::super::rules::{Rules, Source, through};
 use super::super::store::Object;
-use super::meta::member;
-use super::rules::{Rules, Source, through};
 
 /// The rules of claims.
 pub(crate) struct Claims;

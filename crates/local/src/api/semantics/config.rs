@@ -4,10 +4,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::Value;
 
-use super::super::status::FieldError;
+use super::super::error::FieldError;
+use super::super::meta::member;
+use super::super::rules::{Rules, Source, through};
 use super::super::store::Object;
-use super::meta::member;
-use super::rules::{Rules, Source, through};
 
 /// The largest that either may be.
 const LIMIT: usize = 1 << 20;

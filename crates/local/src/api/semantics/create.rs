@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::super::admission::Operation;
-use super::super::status::{self, Refusal};
+use super::super::error::Refusal;
+use super::super::meta;
+use super::super::rules::Source;
+use super::super::status;
 use super::super::store::{Object, Stored};
-use super::followup::Followups;
-use super::rules::Source;
-use super::{Target, WriteOptions, meta, namespace};
+use super::garbage::Garbage;
+use super::{Target, WriteOptions, namespace};
 
 /// How often a name is made up before giving up.
 const TRIES: u32 = 8;
@@ -59,7 +61,7 @@ impl Target<'_> {
             Ok(stored) if !options.dry_run => {
                 rules.after(Some(&object), self.shared);
                 if self.shared.store.lacks_an_owner(&stored.head) {
-                    Followups::examine(self.kind.table, stored.head.key()).run(self.shared);
+                    self.collect(Garbage::may_lack_owner(self.kind.table, stored.head.key()));
                 }
                 Ok(stored)
             }

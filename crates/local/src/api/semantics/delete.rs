@@ -5,10 +5,12 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 
-use super::super::status::{self, FieldError, Refusal};
+use super::super::error::{FieldError, Refusal};
+use super::super::meta;
+use super::super::status;
 use super::super::store::{Object, Stored};
-use super::followup::Followups;
-use super::{Target, meta};
+use super::Target;
+use super::garbage::Garbage;
 
 pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
@@ -97,9 +99,9 @@ enum Step {
 impl Target<'_> {
     /// Removes an object, and what it owns with it.
     pub(crate) fn delete(&self, name: &str, removal: &Removal) -> Result<Removed, Refusal> {
-        let mut followups = Followups::default();
-        let removed = self.delete_into(name, removal, &mut followups);
-        followups.run(self.shared);
+        let mut garbage = Garbage::default();
+        let removed = self.delete_into(name, removal, &mut garbage);
+        self.collect(garbage);
         removed
     }
 
@@ -108,7 +110,7 @@ impl Target<'_> {
         &self,
         name: &str,
         removal: &Removal,
-        followups: &mut Followups,
+        garbage: &mut Garbage,
     ) -> Result<Removed, Refusal> {
         loop {
             let old = self.stored(name)?;
@@ -139,10 +141,10 @@ impl Target<'_> {
                 },
             };
             if matches!(step, Step::Mark) {
-                followups.marked(self, &marked);
+                garbage.marked(self, &marked);
                 return Ok(Removed::Going(marked));
             }
-            if let Some(last) = self.remove(&marked, followups) {
+            if let Some(last) = self.remove(&marked, garbage) {
                 return Ok(Removed::Gone(last));
             }
             // A kubelet that saw the mark may have been faster: then it is gone, as was asked.
@@ -219,10 +221,10 @@ impl Target<'_> {
     }
 
     /// Removes a version of an object. None if it is not the latest any more.
-    pub(super) fn remove(&self, old: &Arc<Stored>, followups: &mut Followups) -> Option<Arc<Stored>> {
+    pub(super) fn remove(&self, old: &Arc<Stored>, garbage: &mut Garbage) -> Option<Arc<Stored>> {
         let last = self.shared.store.remove(self.kind.table, old).ok()?;
         self.kind.rules.release(&old.object(), self.shared);
-        followups.removed(&old.head);
+        garbage.removed(&old.head);
         Some(last)
     }
 }

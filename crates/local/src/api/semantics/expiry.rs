@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 
 use super::super::Shared;
+use super::super::meta;
 use super::super::store::{Object, key};
-use super::meta;
 
 /// How long an event stays.
 const STAYS: SignedDuration = SignedDuration::from_hours(1);

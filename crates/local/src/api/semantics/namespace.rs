@@ -4,10 +4,12 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 
 use super::super::Shared;
-use super::super::status::{self, Refusal};
+use super::super::error::Refusal;
+use super::super::meta;
+use super::super::rules::{Rules, Source, restore, through};
+use super::super::status;
 use super::super::store::Object;
-use super::rules::{Rules, Source, restore, through};
-use super::{Target, WriteOptions, meta};
+use super::{Target, WriteOptions};
 
 /// The namespaces that are always there.
 pub(crate) const PERMANENT: &[&str] = &["default", "kube-system", "kube-public"];

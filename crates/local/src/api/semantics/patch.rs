@@ -3,7 +3,8 @@
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
 use serde_json::Value;
 
-use super::super::status::{self, Refusal};
+use super::super::error::Refusal;
+use super::super::status;
 
 /// A patch, in one of the forms that are served.
 #[derive(Debug)]

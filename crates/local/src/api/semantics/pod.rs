@@ -10,10 +10,11 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::super::Shared;
-use super::super::status::{self, FieldError, Refusal};
+use super::super::error::{FieldError, Refusal};
+use super::super::meta;
+use super::super::rules::{Rules, Source, restore_all_but, through};
+use super::super::status;
 use super::super::store::Object;
-use super::meta;
-use super::rules::{Rules, Source, restore_all_but, through};
 
 /// The rules of pods.
 pub(crate) struct Pods;

@@ -6,10 +6,10 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::Value;
 
 use super::super::Shared;
-use super::super::status::{FieldError, Refusal};
+use super::super::error::{FieldError, Refusal};
+use super::super::meta;
+use super::super::rules::{Rules, Source, through};
 use super::super::store::Object;
-use super::meta;
-use super::rules::{Rules, Source, through};
 
 /// The rules of RoleBindings. What they say holds for pods, at their door; who is in this process may do everything.
 pub(crate) struct RoleBindings;

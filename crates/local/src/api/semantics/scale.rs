@@ -2,12 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::error::{FieldError, Refusal};
 use super::super::kinds::Scale;
-use super::super::status::{self, FieldError, Refusal};
+use super::super::meta;
+use super::super::status;
 use super::super::store::{Object, Stored};
 use super::patch::Patch;
 use super::update::{Change, Changed, Part};
-use super::{Target, WriteOptions, meta};
+use super::{Target, WriteOptions};
 
 /// The size of an object as a Scale.
 pub(crate) fn read(scale: &Scale, stored: &Stored) -> Result<Value, Refusal> {

@@ -8,10 +8,11 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::super::Shared;
-use super::super::status::{self, FieldError, Refusal};
+use super::super::error::{FieldError, Refusal};
+use super::super::meta::{self, member};
+use super::super::rules::{Rules, Source, through};
+use super::super::status;
 use super::super::store::Object;
-use super::meta::{self, member};
-use super::rules::{Rules, Source, through};
 
 /// The addresses that services get: 10.96.0.0/16, as in most clusters.
 const RANGE: [u8; 2] = [10, 96];

@@ -3,9 +3,9 @@
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
-use super::super::status::FieldError;
+use super::super::error::FieldError;
+use super::super::rules::{Rules, Source, through};
 use super::super::store::Object;
-use super::rules::{Rules, Source, through};
 
 /// The rules of slices.
 pub(crate) struct Slices;

@@ -5,7 +5,8 @@ use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, T
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
-use super::super::status::{self, FieldError, Refusal};
+use super::super::error::{FieldError, Refusal};
+use super::super::status;
 use super::super::store::Object;
 use super::super::tokens::ISSUER;
 use super::Target;

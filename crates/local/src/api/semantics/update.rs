@@ -5,12 +5,14 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::admission::Operation;
-use super::super::status::{self, FieldError, Refusal};
+use super::super::error::{FieldError, Refusal};
+use super::super::meta;
+use super::super::rules::{Source, restore};
+use super::super::status;
 use super::super::store::{Object, Stored};
-use super::followup::Followups;
+use super::garbage::Garbage;
 use super::patch::Patch;
-use super::rules::{Source, restore};
-use super::{Target, WriteOptions, meta};
+use super::{Target, WriteOptions};
 
 /// How a change is described.
 pub(crate) enum Change<'a> {
@@ -237,11 +239,11 @@ impl Target<'_> {
         let waits_no_more = meta::finalizers(&new).is_empty()
             && meta::number(before, "deletionGracePeriodSeconds") == Some(0);
         if waits_no_more && meta::is_terminating(before) && !rules.lingers(&new) {
-            let mut followups = Followups::default();
-            if self.remove(old, &mut followups).is_none() {
+            let mut garbage = Garbage::default();
+            if self.remove(old, &mut garbage).is_none() {
                 return Ok(None);
             }
-            followups.run(self.shared);
+            self.collect(garbage);
             return Ok(Some(Arc::new(draft.stored(old.version))));
         }
         let Ok(stored) = self.shared.store.replace(self.kind.table, old, &draft) else {
@@ -249,9 +251,9 @@ impl Target<'_> {
         };
         rules.after(Some(&new), self.shared);
         if old.head.owners != stored.head.owners {
-            let mut followups = Followups::examine(self.kind.table, stored.head.key());
-            followups.owners_changed(&old.head);
-            followups.run(self.shared);
+            let mut garbage = Garbage::may_lack_owner(self.kind.table, stored.head.key());
+            garbage.owners_changed(&old.head);
+            self.collect(garbage);
         }
         Ok(Some(stored))
     }

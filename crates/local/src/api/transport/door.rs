@@ -25,8 +25,9 @@ use tokio_rustls::server::TlsStream;
 use tower::Service;
 
 use super::super::Api;
+use super::super::error::Refusal;
 use super::super::selector;
-use super::super::status::{self, Refusal};
+use super::super::status;
 use super::query::Query;
 use super::route::{self, Route};
 use super::{Answer, discovery, encode};

@@ -5,8 +5,9 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use kube::core::Status;
 
+use super::super::error::Refusal;
 use super::super::kinds::Kind;
-use super::super::status::{self, Refusal};
+use super::super::status;
 use super::super::store::{Object, Stored};
 use super::{Answer, ResponseBody};
 

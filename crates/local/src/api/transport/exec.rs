@@ -13,8 +13,9 @@ use tokio_tungstenite::tungstenite::handshake::server::create_response;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::super::Api;
+use super::super::error::Refusal;
 use super::super::semantics::Target;
-use super::super::status::{self, Refusal};
+use super::super::status;
 use super::Answer;
 use super::place::Place;
 use super::query::Query;

@@ -2,10 +2,11 @@
 
 use http::StatusCode;
 
+use super::super::error::Refusal;
 use super::super::kinds::Kind;
 use super::super::selector::Selector;
 use super::super::semantics::Target;
-use super::super::status::{self, Refusal};
+use super::super::status;
 use super::Answer;
 use super::encode::{self, Form};
 use super::query::Query;

@@ -9,8 +9,9 @@ use tower::BoxError;
 
 use super::super::Api;
 use super::super::access::LogOptions;
+use super::super::error::Refusal;
 use super::super::semantics::Target;
-use super::super::status::{self, Refusal};
+use super::super::status;
 use super::place::Place;
 use super::query::Query;
 use super::{Answer, encode};

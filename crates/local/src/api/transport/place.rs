@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::super::Api;
 use super::super::access::{NodeAccess, PodRef};
+use super::super::error::Refusal;
 use super::super::semantics::Target;
-use super::super::status::{self, Refusal};
+use super::super::status;
 use super::super::store::{Object, Stored};
 
 /// A container of a pod that is on a node.

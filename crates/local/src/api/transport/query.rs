@@ -1,6 +1,7 @@
 //! The options of a request that are in its URL.
 
-use super::super::status::{self, Refusal};
+use super::super::error::Refusal;
+use super::super::status;
 
 /// The options that are looked at.
 #[derive(Debug, Default)]

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
+use super::super::error::Refusal;
 use super::super::kinds::{Kind, Kinds};
-use super::super::status::{self, Refusal};
+use super::super::status;
 
 /// What a path is about.
 pub(super) struct Route<'a> {
@@ -95,7 +96,7 @@ mod tests {
         #[case] expected: Option<(&str, &str, Option<&str>, Option<&str>)>,
     ) {
         let kinds = Kinds::default();
-        kinds.serve_built_in(&Store::new(1));
+        crate::api::built_in::serve(&kinds, &Store::new(1));
         let route = Route::find(&kinds, path);
         let found = route.as_ref().map(|route| {
             (

@@ -13,10 +13,11 @@ use http_body_util::{BodyExt, Either, StreamBody};
 use tokio::time::{Instant, sleep_until};
 use tower::BoxError;
 
+use super::super::error::Refusal;
 use super::super::kinds::Kind;
 use super::super::selector::Selector;
 use super::super::semantics::Target;
-use super::super::status::{self, Refusal};
+use super::super::status;
 use super::super::store::{Compacted, Event, Happening, Reader, Stored};
 use super::super::{Api, Shared};
 use super::Answer;

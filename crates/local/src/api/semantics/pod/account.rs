@@ -3,9 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::super::super::Shared;
-use super::super::super::status::{self, Refusal};
+use super::super::super::error::Refusal;
+use super::super::super::meta;
+use super::super::super::status;
 use super::super::super::store::{Object, key};
-use super::super::meta;
 
 /// Where programs look for who they are.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";

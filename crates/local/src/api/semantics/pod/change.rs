@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::super::super::status::FieldError;
+use super::super::super::error::FieldError;
 use super::super::super::store::Object;
 
 /// What is wrong with a change of a pod.

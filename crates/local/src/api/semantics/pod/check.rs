@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::super::super::status::FieldError;
+use super::super::super::error::FieldError;
+use super::super::super::meta::{is_label, is_subdomain};
 use super::super::super::store::Object;
-use super::super::meta::{is_label, is_subdomain};
 
 type Members = Map<String, Value>;
 

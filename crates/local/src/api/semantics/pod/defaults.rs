@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::super::meta::member;
 use super::super::super::store::Object;
-use super::super::meta::member;
 
 type Members = Map<String, Value>;
 

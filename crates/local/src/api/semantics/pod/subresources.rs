@@ -4,11 +4,13 @@ use k8s_openapi::api::core::v1::Binding;
 use k8s_openapi::api::policy::v1::Eviction;
 use serde_json::{Value, json};
 
+use super::super::super::error::{FieldError, Refusal};
+use super::super::super::meta;
 use super::super::super::selector::Selector;
-use super::super::super::status::{self, FieldError, Refusal};
+use super::super::super::status;
 use super::super::super::store::Object;
 use super::super::delete::{Removal, Removed};
-use super::super::{Target, WriteOptions, meta};
+use super::super::{Target, WriteOptions};
 
 /// Binds a pod to a node: once, and for all.
 pub(crate) fn bind(

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::super::kinds::{Kind, Names};
-use super::super::status::FieldError;
-use super::super::store::Object;
+use super::error::FieldError;
+use super::kinds::{Kind, Names};
+use super::store::Object;
 
 /// How long a name that is made up may be before something random is put behind it.
 const GENERATED_BASE: usize = 58;

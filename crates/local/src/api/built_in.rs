@@ -5,21 +5,22 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::rbac::v1 as rbac;
 
-use super::super::crd::DefinitionRules;
-use super::super::semantics::rules::{Plain, Rules};
-use super::super::semantics::{claim, config, event, lease, namespace, pod, policy, service, slice};
-use super::{Habits, Names, USUAL};
+use super::crd::DefinitionRules;
+use super::kinds::{Habits, Kind, Kinds, Names, Subresources, USUAL};
+use super::rules::{Plain, Rules};
+use super::semantics::{claim, config, event, lease, namespace, pod, policy, service, slice};
+use super::store::Store;
 
-pub(super) struct Row {
-    pub(super) api_version: &'static str,
-    pub(super) kind: &'static str,
-    pub(super) plural: &'static str,
-    pub(super) short_names: &'static [&'static str],
-    pub(super) namespaced: bool,
-    pub(super) status: bool,
-    pub(super) habits: Habits,
-    pub(super) rules: Arc<dyn Rules>,
-    pub(super) shares_table_with: Option<(&'static str, &'static str)>,
+struct Row {
+    api_version: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    short_names: &'static [&'static str],
+    namespaced: bool,
+    status: bool,
+    habits: Habits,
+    rules: Arc<dyn Rules>,
+    shares_table_with: Option<(&'static str, &'static str)>,
 }
 
 impl Row {
@@ -101,8 +102,41 @@ const ROLE: Habits = Habits {
     ..LAX
 };
 
+/// Serves what Kubernetes has built in, as far as it is served here.
+pub(super) fn serve(kinds: &Kinds, store: &Store) {
+    for row in table() {
+        let table = match row.shares_table_with {
+            Some((api_version, plural)) => kinds.get(api_version, plural).map(|kind| kind.table),
+            None => None,
+        };
+        let stored_as = row
+            .shares_table_with
+            .map_or(row.api_version, |(api_version, _)| api_version);
+        let (group, version) = row.api_version.split_once('/').unwrap_or(("", row.api_version));
+        let kind = Kind {
+            group: group.into(),
+            version: version.into(),
+            api_version: row.api_version.into(),
+            stored_as: stored_as.into(),
+            kind: row.kind.into(),
+            plural: row.plural.into(),
+            singular: row.kind.to_lowercase().into(),
+            short_names: row.short_names.iter().map(|name| (*name).to_owned()).collect(),
+            namespaced: row.namespaced,
+            subresources: Subresources {
+                status: row.status,
+                scale: None,
+            },
+            habits: row.habits,
+            table: table.unwrap_or_else(|| store.add_table()),
+            rules: row.rules,
+        };
+        kinds.add(kind);
+    }
+}
+
 /// All rows. A row that shares a table with another comes after it.
-pub(super) fn table() -> Vec<Row> {
+fn table() -> Vec<Row> {
     let mut rows = of_core();
     rows.extend(of_groups());
     rows

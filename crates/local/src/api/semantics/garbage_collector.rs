@@ -1,10 +1,9 @@
-//! What follows from a removal: dependents go with their owners, the content of a namespace with the namespace, the
-//! objects of a kind with its definition.
+//! The garbage collector: dependents go with their owners, the content of a namespace with the namespace, the objects
+//! of a kind with its definition.
 //!
 //! In a real cluster controllers do this a moment later. Here it is done before the request that caused it is
 //! answered, one step after the other, so that it is always done and always in the same order.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -12,33 +11,11 @@ use serde_json::Value;
 use super::super::Shared;
 use super::super::crd;
 use super::super::kinds::Kind;
-use super::super::store::{Head, Object, Place, Stored, TableId};
+use super::super::meta;
+use super::super::store::{Object, Place, Stored, TableId};
 use super::delete::{FOREGROUND, ORPHAN, Propagation, Removal};
-use super::{Target, WriteOptions, meta};
-
-/// What is still to be done.
-#[derive(Debug, Default)]
-pub(crate) struct Followups {
-    tasks: VecDeque<Task>,
-}
-
-#[derive(Debug)]
-enum Task {
-    /// Look whether an object still has an owner.
-    Examine(Place),
-    /// Look whether an object that goes still waits for those it owns.
-    Await(Place),
-    /// An owner is gone.
-    Orphaned(Box<str>),
-    /// Remove what is in a namespace, and then the namespace.
-    Namespace(Box<str>),
-    /// Remove the objects of a kind, and then its definition.
-    Definition(Box<str>),
-    /// A part of a namespace or of a kind is gone.
-    Removed(Box<str>),
-    /// An owner that waits may have one dependent less.
-    Owner(Box<str>),
-}
+use super::garbage::{Garbage, Task};
+use super::{Target, WriteOptions};
 
 /// What an owner is to its dependent.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,56 +26,37 @@ enum Bond {
     Absent,
 }
 
-impl Followups {
-    /// An object may have no owner.
-    pub(super) fn examine(table: TableId, key: Arc<str>) -> Self {
-        let tasks = VecDeque::from([Task::Examine((table, key))]);
-        Self { tasks }
-    }
+/// Does all that is to be done, and what follows from that.
+pub(super) fn collect(garbage: Garbage, shared: &Shared) {
+    GarbageCollector { shared, garbage }.run();
+}
 
-    /// An object has other owners than before.
-    pub(super) fn owners_changed(&mut self, before: &Head) {
-        self.tasks.extend(before.owners.iter().cloned().map(Task::Owner));
-    }
+struct GarbageCollector<'a> {
+    shared: &'a Shared,
+    garbage: Garbage,
+}
 
-    /// An object was removed.
-    pub(super) fn removed(&mut self, head: &Head) {
-        self.tasks.push_back(Task::Orphaned(head.uid.clone()));
-        self.owners_changed(head);
-        self.tasks.push_back(Task::Removed(head.namespace.clone()));
-    }
-
-    /// An object has been asked to go.
-    pub(super) fn marked(&mut self, target: &Target<'_>, stored: &Stored) {
-        let name = stored.head.name.clone();
-        if target.kind.is("", "namespaces") {
-            self.tasks.push_back(Task::Namespace(name.clone()));
-        } else if target.kind.is(crd::GROUP, crd::PLURAL) {
-            self.tasks.push_back(Task::Definition(name));
-        }
-        self.tasks
-            .push_back(Task::Await((target.kind.table, stored.head.key())));
-    }
-
-    /// Does all of it, and what follows from that.
-    pub(super) fn run(mut self, shared: &Shared) {
-        while let Some(task) = self.tasks.pop_front() {
+impl GarbageCollector<'_> {
+    fn run(mut self) {
+        let store = &self.shared.store;
+        while let Some(task) = self.garbage.pop() {
             match task {
-                Task::Examine(place) => self.look(shared, &place),
-                Task::Await(place) => self.wait(shared, &place),
-                Task::Orphaned(uid) => {
-                    self.tasks
-                        .extend(shared.store.dependents(&uid).into_iter().map(Task::Examine));
+                Task::ExamineDependent(place) => self.examine_dependent(&place),
+                Task::ExamineOwner(place) => self.examine_owner(&place),
+                Task::OwnerRemoved(uid) => {
+                    let dependents = store.dependents(&uid).into_iter();
+                    self.garbage.extend(dependents.map(Task::ExamineDependent));
                 }
-                Task::Owner(uid) => self.tasks.extend(shared.store.find(&uid).map(Task::Await)),
-                Task::Namespace(name) => self.empty_namespace(shared, &name),
-                Task::Definition(name) => self.empty_kind(shared, &name),
-                Task::Removed(namespace) => self.part_removed(shared, namespace),
+                Task::DependentLost(uid) => self.garbage.extend(store.find(&uid).map(Task::ExamineOwner)),
+                Task::EmptyNamespace(name) => self.empty_namespace(&name),
+                Task::EmptyDefinition(name) => self.empty_definition(&name),
+                Task::ContentRemoved(namespace) => self.content_removed(namespace),
             }
         }
     }
 
-    fn look(&mut self, shared: &Shared, place: &Place) {
+    fn examine_dependent(&mut self, place: &Place) {
+        let shared = self.shared;
         let Some((kind, stored)) = found(shared, place) else {
             return;
         };
@@ -129,11 +87,12 @@ impl Followups {
         if !meta::is_terminating(&object) {
             let removal = Removal::of(&stored.head.uid, propagation);
             // Where it is gone already, or has come back as another, there is nothing to do.
-            let _ = target.delete_into(&stored.head.name, &removal, self);
+            let _ = target.delete_into(&stored.head.name, &removal, &mut self.garbage);
         }
     }
 
-    fn wait(&mut self, shared: &Shared, place: &Place) {
+    fn examine_owner(&mut self, place: &Place) {
+        let shared = self.shared;
         let Some((kind, stored)) = found(shared, place).filter(|(_, stored)| stored.head.terminating) else {
             return;
         };
@@ -170,7 +129,8 @@ impl Followups {
             if blocking.is_empty() {
                 self.drop_finalizer(&target, &stored.head.name, FOREGROUND);
             } else {
-                self.tasks.extend(blocking.into_iter().map(Task::Examine));
+                self.garbage
+                    .extend(blocking.into_iter().map(Task::ExamineDependent));
             }
         }
     }
@@ -187,7 +147,7 @@ impl Followups {
         };
         // It may be gone, which is as good.
         let _ = target.amend(&stored.head.name, change, WriteOptions::default());
-        self.owners_changed(&stored.head);
+        self.garbage.owners_changed(&stored.head);
     }
 
     /// Takes a finalizer away, and the object with it if that was the last thing it waited for.
@@ -203,7 +163,7 @@ impl Followups {
                 && !target.kind.rules.lingers(&object);
             meta::set_finalizers(&mut object, left);
             let done = if over {
-                target.remove(&stored, self).is_some()
+                target.remove(&stored, &mut self.garbage).is_some()
             } else {
                 target
                     .shared
@@ -217,7 +177,8 @@ impl Followups {
         }
     }
 
-    fn part_removed(&mut self, shared: &Shared, namespace: Box<str>) {
+    fn content_removed(&mut self, namespace: Box<str>) {
+        let shared = self.shared;
         let terminating = |api_version: &str, plural: &str, name: &str| {
             let kind = shared.kinds.get(api_version, plural)?;
             shared
@@ -226,15 +187,16 @@ impl Followups {
                 .filter(|stored| stored.head.terminating)
         };
         if !namespace.is_empty() && terminating("v1", "namespaces", &namespace).is_some() {
-            self.tasks.push_back(Task::Namespace(namespace));
+            self.garbage.push(Task::EmptyNamespace(namespace));
         }
-        self.tasks
-            .extend(shared.ending_definitions().into_iter().map(Task::Definition));
+        let definitions = shared.ending_definitions().into_iter();
+        self.garbage.extend(definitions.map(Task::EmptyDefinition));
     }
 
-    fn empty_namespace(&mut self, shared: &Shared, name: &str) {
+    fn empty_namespace(&mut self, name: &str) {
+        let shared = self.shared;
         for table in shared.store.tables_of(name) {
-            self.remove_all(shared, table, name);
+            self.remove_all(table, name);
         }
         let Some(kind) = shared.kinds.get("v1", "namespaces") else {
             return;
@@ -257,7 +219,7 @@ impl Followups {
                 spec.remove("finalizers");
             }
             let done = if meta::finalizers(&object).is_empty() {
-                target.remove(&stored, self).is_some()
+                target.remove(&stored, &mut self.garbage).is_some()
             } else {
                 shared
                     .store
@@ -270,11 +232,13 @@ impl Followups {
         }
     }
 
-    fn empty_kind(&mut self, shared: &Shared, name: &str) {
+    /// Removes the objects of a kind, and then its definition.
+    fn empty_definition(&mut self, name: &str) {
+        let shared = self.shared;
         let (plural, group) = name.split_once('.').unwrap_or((name, ""));
         let kinds = shared.kinds.all();
         if let Some(kind) = kinds.iter().find(|kind| kind.is(group, plural)) {
-            self.remove_all(shared, kind.table, "");
+            self.remove_all(kind.table, "");
             let left = shared.store.list(kind.table, "", None, None);
             if left.is_ok_and(|page| !page.objects.is_empty()) {
                 return;
@@ -290,7 +254,8 @@ impl Followups {
         }
     }
 
-    fn remove_all(&mut self, shared: &Shared, table: TableId, namespace: &str) {
+    fn remove_all(&mut self, table: TableId, namespace: &str) {
+        let shared = self.shared;
         let Some(kind) = shared.kinds.stored_in(table) else {
             return;
         };
@@ -305,7 +270,7 @@ impl Followups {
         {
             let removal = Removal::of(&stored.head.uid, Propagation::Background);
             // Gone already is as good.
-            let _ = target(shared, &kind, stored).delete_into(&stored.head.name, &removal, self);
+            let _ = target(shared, &kind, stored).delete_into(&stored.head.name, &removal, &mut self.garbage);
         }
     }
 }

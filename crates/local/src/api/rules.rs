@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::super::Shared;
-use super::super::status::{FieldError, Refusal};
-use super::super::store::Object;
+use super::Shared;
+use super::error::{FieldError, Refusal};
+use super::store::Object;
 
 /// The rules of a kind.
 pub(crate) trait Rules: Send + Sync {
