@@ -27,6 +27,7 @@ mod tokens;
 mod unclaimed;
 mod user;
 mod volumes;
+mod worker;
 pub(crate) mod workplace;
 
 use std::collections::{BTreeMap, HashMap};
@@ -43,7 +44,7 @@ use tokio::sync::{Notify, watch};
 use super::events::Recorder;
 use super::runtime::{Container, Runtime, log::Log};
 use crate::env::Environment;
-use pod::{Update, Worker};
+use worker::{Update, Worker};
 
 pub(crate) use fields::milli;
 

@@ -12,7 +12,7 @@ use kube::Api;
 use kube::api::ListParams;
 
 use super::env::expand;
-use super::pod::{Worker, lock};
+use super::worker::{Worker, lock};
 use crate::node::names;
 
 /// How long a Service or a pod behind it may come later than the pod that names it.

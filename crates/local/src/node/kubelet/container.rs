@@ -11,13 +11,13 @@ use k8s_openapi::api::core::v1::Container as Spec;
 use tokio::time::sleep;
 
 use super::back_off::BackOff;
-use super::pod::Worker;
 use super::probes::{Asked, Finding, Unfit};
 use super::status::{Entry, State, Terminated};
 use super::unclaimed::start_unclaimed;
+use super::worker::{RETRY_INTERVAL, Worker};
 use super::{env, limits, mounts as volume_mounts, user, workplace};
 use crate::node::events::Kind;
-use crate::node::runtime::{Container, ContainerSpec, Error, Mount, Root};
+use crate::node::runtime::{ContainerSpec, Error, Mount, Root};
 
 /// When a container is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,14 +49,12 @@ impl Policy {
     }
 }
 
-/// How long to wait before what is missing is looked for again.
-const RETRY: Duration = Duration::from_secs(1);
 /// What container runtimes put before the reason for which a command can't be executed.
 const NOT_STARTED: &str = "failed to create containerd task: failed to create shim task: OCI runtime create failed: \
                            runc create failed: unable to start container process: ";
 
 /// Why a container does not run.
-pub(super) enum Refusal {
+enum Refusal {
     /// It may be possible later.
     Later { reason: &'static str, message: String },
     /// This attempt has failed.
@@ -81,7 +79,7 @@ impl Worker {
                             message: Some(message),
                         };
                     });
-                    sleep(RETRY).await;
+                    sleep(RETRY_INTERVAL).await;
                     continue;
                 }
                 Err(Refusal::Failed { message }) => Terminated {
@@ -290,19 +288,49 @@ impl Worker {
             }),
         }
     }
-}
 
-/// A container that was started, as far as its pod remembers it.
-#[derive(Clone, Debug)]
-pub(super) struct Started {
-    pub asked: Asked,
-    pub id: String,
-    pub since: Timestamp,
-}
+    /// Says how far the start of a container has come.
+    fn tell_start(&self, spec: &Spec, outcome: Result<(), &Refusal>) {
+        let normal = |reason, message: &str| self.tell_container(spec, Kind::Normal, reason, message);
+        let failed = |message: &str| {
+            self.tell_container(spec, Kind::Warning, "Failed", format!("Error: {message}"));
+        };
+        match outcome {
+            // Volumes come before images, and belong to the pod as a whole.
+            Err(Refusal::Later {
+                reason: "ContainerCreating",
+                message,
+            }) => {
+                if !message.is_empty() {
+                    self.tell(Kind::Warning, "FailedMount", message);
+                }
+            }
+            Err(Refusal::Later { message, .. }) => {
+                normal("Pulled", &self.image(spec));
+                failed(message);
+            }
+            Err(Refusal::Failed { message }) => {
+                normal("Pulled", &self.image(spec));
+                normal("Created", "Container created");
+                failed(message);
+            }
+            Ok(()) => {
+                normal("Pulled", &self.image(spec));
+                normal("Created", "Container created");
+                normal("Started", "Container started");
+            }
+        }
+    }
 
-impl Started {
-    pub fn container(&self) -> &Container {
-        &self.asked.container
+    /// What has become of a container's image, which is never pulled.
+    fn image(&self, spec: &Spec) -> String {
+        let image = spec.image.as_deref().unwrap_or_default();
+        match self.shared.options.images.get(image) {
+            Some(path) => format!("Container image {image:?} is the directory {}", path.display()),
+            None => format!(
+                "Container image {image:?} is not pulled: the container has the files of this machine"
+            ),
+        }
     }
 }
 

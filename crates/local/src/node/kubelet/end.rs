@@ -8,9 +8,9 @@ use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
-use super::pod::Worker;
 use super::probes::Asked;
 use super::status::Terminated;
+use super::worker::Worker;
 use crate::node::events::Kind;
 use crate::node::runtime::Exit;
 

@@ -2,8 +2,7 @@
 
 use k8s_openapi::api::core::v1::Container as Spec;
 
-use super::container::Refusal;
-use super::pod::Worker;
+use super::worker::Worker;
 use crate::node::events::{Kind, Source, Told, reference};
 
 impl Worker {
@@ -40,49 +39,5 @@ impl Worker {
             reason,
             message,
         });
-    }
-
-    /// Says how far the start of a container has come.
-    pub(super) fn tell_start(&self, spec: &Spec, outcome: Result<(), &Refusal>) {
-        let normal = |reason, message: &str| self.tell_container(spec, Kind::Normal, reason, message);
-        let failed = |message: &str| {
-            self.tell_container(spec, Kind::Warning, "Failed", format!("Error: {message}"));
-        };
-        match outcome {
-            // Volumes come before images, and belong to the pod as a whole.
-            Err(Refusal::Later {
-                reason: "ContainerCreating",
-                message,
-            }) => {
-                if !message.is_empty() {
-                    self.tell(Kind::Warning, "FailedMount", message);
-                }
-            }
-            Err(Refusal::Later { message, .. }) => {
-                normal("Pulled", &self.image(spec));
-                failed(message);
-            }
-            Err(Refusal::Failed { message }) => {
-                normal("Pulled", &self.image(spec));
-                normal("Created", "Container created");
-                failed(message);
-            }
-            Ok(()) => {
-                normal("Pulled", &self.image(spec));
-                normal("Created", "Container created");
-                normal("Started", "Container started");
-            }
-        }
-    }
-
-    /// What has become of a container's image, which is never pulled.
-    fn image(&self, spec: &Spec) -> String {
-        let image = spec.image.as_deref().unwrap_or_default();
-        match self.shared.options.images.get(image) {
-            Some(path) => format!("Container image {image:?} is the directory {}", path.display()),
-            None => format!(
-                "Container image {image:?} is not pulled: the container has the files of this machine"
-            ),
-        }
     }
 }

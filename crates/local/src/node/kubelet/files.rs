@@ -7,8 +7,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::ownership::{self, Use};
+use super::sub_path::inside;
 use super::tokens::Access;
-use super::volumes::inside;
 
 /// The files of a volume: their content, and who may read it.
 pub type Files = BTreeMap<PathBuf, (Vec<u8>, Access)>;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::pod::Worker;
+use super::worker::Worker;
 use crate::host::remove_tree;
 
 /// What of a pod's directory is of interest to people.

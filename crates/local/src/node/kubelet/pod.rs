@@ -2,38 +2,19 @@
 
 mod stop;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use tokio::sync::{Notify, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::Shared;
-use super::container::{Policy, Started};
-use super::probes::Asked;
-use super::progress::Progress;
-use super::status::{Entry, PodState, State, Terminated};
-use super::tokens::{Issued, Wanted};
+use super::container::Policy;
+use super::status::PodState;
+use super::worker::{RETRY_INTERVAL, Worker, lock};
 use crate::node::events::Kind;
 use crate::node::names;
-use crate::node::runtime::{Sandbox, SandboxSpec, log::Log};
-
-/// What the API says of a pod.
-#[derive(Clone, Debug)]
-pub(super) struct Update {
-    pub pod: Arc<Pod>,
-    /// It is not there any more: nothing that it has to say is of interest.
-    pub gone: bool,
-}
-
-/// How often files that may have changed are looked at.
-pub(super) const REFRESH: Duration = Duration::from_millis(500);
-pub(super) const RETRY: Duration = Duration::from_secs(1);
+use crate::node::runtime::SandboxSpec;
 
 /// The tasks that keep a pod going.
 #[derive(Default)]
@@ -44,52 +25,18 @@ struct Crew {
     beside: JoinSet<()>,
 }
 
-/// What runs one pod.
-#[derive(Debug)]
-pub(super) struct Worker {
-    pub shared: Arc<Shared>,
-    pub directory: PathBuf,
-    sandbox: Mutex<Option<Arc<Sandbox>>>,
-    pub(super) updates: watch::Receiver<Update>,
-    pub(super) state: Mutex<PodState>,
-    started: Mutex<BTreeMap<String, Started>>,
-    logs: Mutex<BTreeMap<String, Vec<Log>>>,
-    pub(super) tokens: Mutex<BTreeMap<Wanted, Issued>>,
-    pub(super) changed: Notify,
-    pub(super) progress: Option<Progress>,
-    task: Mutex<Option<AbortHandle>>,
-}
-
 impl Worker {
-    pub fn new(shared: Arc<Shared>, updates: watch::Receiver<Update>) -> Arc<Self> {
-        let pod = updates.borrow().pod.clone();
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let state = PodState::new(&pod, shared.environment.now());
-        let directory = shared.options.state_directory.join("kubelet").join(uid);
-        let listener = shared.options.progress.clone();
-        Arc::new(Self {
-            progress: listener.map(|listener| Progress::new(&directory, listener)),
-            directory,
-            shared,
-            sandbox: Mutex::default(),
-            updates,
-            state: Mutex::new(state),
-            started: Mutex::default(),
-            logs: Mutex::default(),
-            tokens: Mutex::default(),
-            changed: Notify::new(),
-            task: Mutex::default(),
-        })
-    }
-
     /// Runs the pod to its end, and until it is deleted.
     async fn run(self: Arc<Self>) {
         let mut writing = JoinSet::new();
         writing.spawn(self.clone().write_statuses());
         let mut crew = Crew::default();
         let following = self.clone();
-        crew.beside
-            .spawn(async move { following.follow_progress().await });
+        crew.beside.spawn(async move {
+            if let Some(progress) = &following.progress {
+                progress.follow().await;
+            }
+        });
         tokio::select! {
             () = self.clone().lifecycle(&mut crew) => {}
             () = self.late() => {
@@ -169,7 +116,7 @@ impl Worker {
     async fn wait_for_volumes(&self) {
         while let Err(error) = self.volumes().await {
             self.tell(Kind::Warning, "FailedMount", error.to_string());
-            sleep(RETRY).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -197,7 +144,7 @@ impl Worker {
                     tracing::warn!(pod = self.description(), %error, "could not make the sandbox of a pod");
                     let message = format!("Failed to create pod sandbox: {error}");
                     self.tell(Kind::Warning, "FailedCreatePodSandBox", message);
-                    sleep(RETRY).await;
+                    sleep(RETRY_INTERVAL).await;
                 }
             }
         }
@@ -213,132 +160,9 @@ impl Worker {
         }
     }
 
-    /// Notes that a container was started, so that it can be read and ended.
-    pub fn began(&self, name: &str, asked: Asked, id: &str, since: Timestamp) {
-        lock(&self.logs)
-            .entry(name.to_owned())
-            .or_default()
-            .push(asked.container.log().clone());
-        let started = Started {
-            asked,
-            id: id.to_owned(),
-            since,
-        };
-        lock(&self.started).insert(name.to_owned(), started);
-    }
-
-    /// Notes that a container runs.
-    pub fn running(&self, name: &str, id: &str, since: Timestamp, has_started: bool) {
-        self.set(name, |entry| {
-            entry.state = State::Running { since };
-            entry.id = Some(id.to_owned());
-            entry.started = false;
-            entry.ready = false;
-            if has_started {
-                entry.comes_up();
-            }
-        });
-    }
-
-    /// Notes that a container has ended.
-    pub fn end(&self, name: &str, end: Terminated) {
-        // Before the end is known: whoever waits for that has then heard everything.
-        self.tell_progress();
-        self.set(name, |entry| entry.ends(end));
-    }
-
-    pub fn set(&self, name: &str, change: impl FnOnce(&mut Entry)) {
-        self.change(|state| state.entry(name).map(change));
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut PodState) -> T) -> T {
-        let result = change(&mut lock(&self.state));
-        self.changed.notify_one();
-        self.shared.moved.notify_waiters();
-        result
-    }
-
-    async fn until(&self, mut reached: impl FnMut(&mut PodState) -> bool) {
-        loop {
-            let moved = self.shared.moved.notified();
-            if reached(&mut lock(&self.state)) {
-                return;
-            }
-            moved.await;
-        }
-    }
-
     /// Starts [`Worker::run`].
     pub fn spawn(self: &Arc<Self>) {
         let task = tokio::spawn(self.clone().run());
         *lock(&self.task) = Some(task.abort_handle());
     }
-
-    /// The logs of a container's runs, the oldest first.
-    pub fn logs(&self, container: &str) -> Vec<Log> {
-        lock(&self.logs).get(container).cloned().unwrap_or_default()
-    }
-
-    /// A container that runs.
-    pub fn container(&self, name: &str) -> Option<crate::node::runtime::Container> {
-        lock(&self.started).get(name).map(|one| one.container().clone())
-    }
-
-    /// Why a container waits to be started, in one word.
-    pub fn waits_for(&self, name: &str) -> Option<String> {
-        match &lock(&self.state).entry(name)?.state {
-            State::Waiting { reason, .. } => Some(reason.clone()),
-            State::Running { .. } | State::Terminated(_) => None,
-        }
-    }
-
-    /// What its containers share, while there is something.
-    pub fn sandbox(&self) -> Option<Arc<Sandbox>> {
-        lock(&self.sandbox).clone()
-    }
-
-    pub fn pod(&self) -> Arc<Pod> {
-        self.updates.borrow().pod.clone()
-    }
-
-    /// The pod, with the addresses that the API may not have yet.
-    pub fn pod_with_addresses(&self) -> Pod {
-        let mut pod = Pod::clone(&self.pod());
-        let status = pod.status.get_or_insert_default();
-        status.pod_ip = lock(&self.state).address.map(|address| address.to_string());
-        status.host_ip = Some(self.shared.options.address.to_string());
-        pod
-    }
-
-    pub fn now(&self) -> Timestamp {
-        // Kubernetes has whole seconds.
-        let now = self.shared.environment.now();
-        Timestamp::from_second(now.as_second()).unwrap_or(now)
-    }
-
-    pub fn grace(&self) -> Duration {
-        let pod = self.pod();
-        let given = pod.metadata.deletion_grace_period_seconds;
-        let given = given.or(pod
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.termination_grace_period_seconds));
-        Duration::from_secs(given.and_then(|given| u64::try_from(given).ok()).unwrap_or(30))
-    }
-
-    /// The pod, as messages name it.
-    pub fn description(&self) -> String {
-        let metadata = &self.pod().metadata;
-        let part = |part: &Option<String>| part.clone().unwrap_or_default();
-        format!(
-            "{}_{}({})",
-            part(&metadata.name),
-            part(&metadata.namespace),
-            part(&metadata.uid)
-        )
-    }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

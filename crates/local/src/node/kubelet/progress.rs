@@ -5,13 +5,12 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::pod::{Worker, lock};
 use crate::node::runtime::Mount;
 
 /// Who hears the lines, each with the name of its pod.
@@ -20,11 +19,11 @@ pub type Listener = UnboundedSender<(String, String)>;
 /// The variable that names the file.
 const VARIABLE: &str = "TRAINYARD_PROGRESS";
 /// Where the file is in a container: beside that of the termination message, where every container may write.
-const PLACE: &str = "/dev/trainyard-progress";
-/// How often it is looked at.
-const LOOK: Duration = Duration::from_millis(100);
-/// What is read at most at one look: of a program that writes faster, only the latest is of interest.
-const MOST: u64 = 64 * 1024;
+const MOUNT_PATH: &str = "/dev/trainyard-progress";
+/// How often it is read.
+const READ_INTERVAL: Duration = Duration::from_millis(100);
+/// As much is read at a time: of a program that writes faster, only the latest is of interest.
+const MAX_READ: u64 = 64 * 1024;
 
 /// Reads what is appended to a file.
 #[derive(Debug, Default)]
@@ -45,9 +44,9 @@ impl Reader {
         if size == self.offset {
             return Ok(Vec::new());
         }
-        let skips = size - self.offset > MOST;
+        let skips = size - self.offset > MAX_READ;
         if skips {
-            self.offset = size - MOST;
+            self.offset = size - MAX_READ;
             self.begun.clear();
         }
         let mut file = File::open(path)?;
@@ -68,74 +67,71 @@ impl Reader {
     }
 }
 
-/// What a pod's programs have written.
+/// The file that the programs of one pod write to, and who hears of it.
 #[derive(Debug)]
 pub(super) struct Progress {
     file: PathBuf,
+    /// The name of the pod.
+    pod: String,
     listener: Listener,
     reader: Mutex<Reader>,
 }
 
 impl Progress {
-    pub fn new(directory: &Path, listener: Listener) -> Self {
+    /// The file is in the pod's own directory.
+    pub fn new(directory: &Path, pod: String, listener: Listener) -> Self {
         Self {
             file: directory.join("progress"),
+            pod,
             listener,
             reader: Mutex::default(),
         }
     }
-}
 
-impl Worker {
-    /// The variable by which a program finds the file, if somebody listens.
-    pub(super) fn progress_variable(&self) -> Option<(String, String)> {
-        let file = &self.progress.as_ref()?.file;
-        let place = if self.shared.runtime.has_own_files() {
-            PLACE.to_owned()
+    /// The variable by which a program finds the file. A container without files of its own finds it where it is on this
+    /// machine.
+    pub fn variable(&self, has_own_files: bool) -> (String, String) {
+        let path = if has_own_files {
+            MOUNT_PATH.to_owned()
         } else {
-            file.display().to_string()
+            self.file.display().to_string()
         };
-        Some((VARIABLE.to_owned(), place))
+        (VARIABLE.to_owned(), path)
     }
 
-    /// The file itself, the same for all containers of the pod.
-    pub(super) fn progress_file(&self) -> Option<Mount> {
-        let source = self.progress.as_ref()?.file.clone();
+    /// The file itself, the same for all containers of the pod. None if it can't be written.
+    pub fn mount(&self) -> Option<Mount> {
+        let source = self.file.clone();
         if !source.exists() {
-            drop(fs::create_dir_all(&self.directory));
+            drop(fs::create_dir_all(source.parent()?));
             fs::write(&source, "").ok()?;
             // Whoever the container runs as may write it.
             drop(fs::set_permissions(&source, fs::Permissions::from_mode(0o666)));
         }
         Some(Mount {
             source,
-            target: PathBuf::from(PLACE),
+            target: PathBuf::from(MOUNT_PATH),
             ..Mount::default()
         })
     }
 
-    /// Passes on what the pod's programs write, while it is polled.
-    pub(super) async fn follow_progress(&self) {
-        if self.progress.is_none() {
-            return;
-        }
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    /// Passes on what the pod's programs write, for as long as it is polled.
+    pub async fn follow(&self) {
+        let mut ticks = interval(READ_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            looks.tick().await;
-            self.tell_progress();
+            ticks.tick().await;
+            self.pass_on();
         }
     }
 
     /// Passes on what the pod's programs have written up to now.
-    pub(super) fn tell_progress(&self) {
-        let Some(progress) = &self.progress else { return };
-        let mut reader = lock(&progress.reader);
+    pub fn pass_on(&self) {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a file no container has started yet.
-        for line in reader.read(&progress.file).unwrap_or_default() {
-            let pod = self.pod().metadata.name.clone().unwrap_or_default();
+        for line in reader.read(&self.file).unwrap_or_default() {
             // Nobody listens any more: the run is at its end.
-            let _ = progress.listener.send((pod, line));
+            let _ = self.listener.send((self.pod.clone(), line));
         }
     }
 }

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use tokio::time::sleep;
 
-use super::pod::{RETRY, Worker, lock};
+use super::worker::{RETRY_INTERVAL, Worker, lock};
 
 impl Worker {
     /// Tells the API that nothing of the pod is left.
@@ -33,7 +33,7 @@ impl Worker {
                     tracing::warn!(pod = self.description(), %error, "could not confirm a deletion");
                 }
             }
-            sleep(RETRY).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -70,7 +70,7 @@ impl Worker {
                 }
                 Err(error) => tracing::warn!(pod = self.description(), %error, "could not write a status"),
             }
-            sleep(RETRY).await;
+            sleep(RETRY_INTERVAL).await;
         }
     }
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
 use kube::api::ListParams;
 
-use super::pod::Worker;
+use super::worker::Worker;
 
 /// The Service of the API itself, of which every container is told.
 const OF_THE_API: (&str, &str) = ("default", "kubernetes");

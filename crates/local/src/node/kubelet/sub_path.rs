@@ -3,13 +3,11 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, mkdirat};
-
-use super::volumes::inside;
 
 /// Why there is no such part.
 #[derive(Debug)]
@@ -47,6 +45,13 @@ pub fn find(volume: &Path, sub: &Path) -> Result<PathBuf, Refusal> {
     make(&root, real, missing)?;
     // Not by `join`: a file with a slash at its end is none.
     Ok(root.iter().chain(real).chain(missing).collect())
+}
+
+/// A path without anything that leads out of where it is put.
+pub(super) fn inside(path: &Path) -> PathBuf {
+    path.components()
+        .filter(|component| matches!(component, Component::Normal(_)))
+        .collect()
 }
 
 /// Makes directories one by one, from one that is held to the next, so that nothing that becomes a link meanwhile is

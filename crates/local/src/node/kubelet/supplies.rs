@@ -11,13 +11,17 @@ use tokio::time::sleep;
 
 use super::env::Configuration;
 use super::mounts::AUTOMATIC;
-use super::pod::{REFRESH, Worker};
+use super::progress::Progress;
+use super::tokens::{self, Tokens};
 use super::volumes::{self, Places};
+use super::worker::{Worker, lock};
 use crate::node::names;
 use crate::node::runtime::Mount;
 
-/// How often the volume is looked at that every pod has: only its token changes, and a token lasts for an hour.
-const REFRESH_OF_TOKENS: Duration = Duration::from_mins(1);
+/// How often the files of volumes are brought up to date.
+const VOLUME_REFRESH_INTERVAL: Duration = Duration::from_millis(500);
+/// The same for the volume that every pod has: only its token changes, and a token lasts for an hour.
+const TOKEN_REFRESH_INTERVAL: Duration = Duration::from_mins(1);
 
 impl Worker {
     /// Keeps files of volumes current while the pod runs.
@@ -39,9 +43,9 @@ impl Worker {
         }
         let asked_for = |volume: &Volume| !volume.name.starts_with(AUTOMATIC);
         let pause = if volumes.iter().any(|volume| changes(volume) && asked_for(volume)) {
-            REFRESH
+            VOLUME_REFRESH_INTERVAL
         } else {
-            REFRESH_OF_TOKENS
+            TOKEN_REFRESH_INTERVAL
         };
         loop {
             sleep(pause).await;
@@ -78,6 +82,33 @@ impl Worker {
             Ok((volume.name.clone(), path))
         });
         made.collect()
+    }
+
+    /// The tokens that the pod's volumes ask for.
+    async fn tokens(&self) -> Tokens {
+        let pod = self.pod();
+        let mut issued_tokens = Tokens::new();
+        for wanted in tokens::of(&pod) {
+            let kept = lock(&self.tokens).get(&wanted).cloned();
+            let now = self.shared.environment.now();
+            let token = match kept {
+                Some(kept) if !kept.is_due(now) => Ok(kept.token),
+                kept => match tokens::request(self.shared.client.clone(), &pod, &wanted, now).await {
+                    Ok(issued) => {
+                        let token = issued.token.clone();
+                        lock(&self.tokens).insert(wanted.clone(), issued);
+                        Ok(token)
+                    }
+                    // The one that there is still works for a while.
+                    Err(error) => kept
+                        .filter(|kept| now < kept.until)
+                        .map(|kept| kept.token)
+                        .ok_or_else(|| format!("failed to fetch token: {error}")),
+                },
+            };
+            issued_tokens.insert(wanted, token);
+        }
+        issued_tokens
     }
 
     /// The ConfigMaps and Secrets that the pod names, of those that are there.
@@ -120,7 +151,8 @@ impl Worker {
                 ..Mount::default()
             })
         });
-        written.chain(self.progress_file()).collect()
+        let progress = self.progress.as_ref().and_then(Progress::mount);
+        written.chain(progress).collect()
     }
 
     /// Variables that a container has before its own.
@@ -136,7 +168,12 @@ impl Worker {
             made.push(("VIRTUAL_ENV".to_owned(), environment.display().to_string()));
         }
         made.insert(0, ("PATH".to_owned(), path));
-        made.extend(self.progress_variable());
+        let has_own_files = self.shared.runtime.has_own_files();
+        made.extend(
+            self.progress
+                .as_ref()
+                .map(|progress| progress.variable(has_own_files)),
+        );
         made
     }
 }

@@ -8,10 +8,8 @@ use std::path::Path;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProjection};
-use kube::Api;
 use kube::api::PostParams;
-
-use super::pod::{Worker, lock};
+use kube::{Api, Client};
 
 /// How long a token lasts where the volume does not say.
 const DEFAULT_SECONDS: i64 = 3600;
@@ -52,14 +50,14 @@ pub fn of(pod: &Pod) -> BTreeSet<Wanted> {
 /// A token that there is.
 #[derive(Clone, Debug)]
 pub struct Issued {
-    token: String,
+    pub token: String,
     since: Timestamp,
-    until: Timestamp,
+    pub until: Timestamp,
 }
 
 impl Issued {
     /// Whether it is time for another one: a fifth of its time is left, so that whoever reads it late can still use it.
-    fn is_due(&self, now: Timestamp) -> bool {
+    pub fn is_due(&self, now: Timestamp) -> bool {
         let life = self.until.duration_since(self.since);
         let used = now.duration_since(self.since);
         used >= LONGEST_USE || used >= life / 5 * 4
@@ -138,64 +136,41 @@ pub fn access(pod: &Pod, mode: u32) -> Access {
 /// Tokens, or why there are none, by what was asked for.
 pub type Tokens = BTreeMap<Wanted, Result<String, String>>;
 
-impl Worker {
-    /// The tokens that the pod's volumes ask for.
-    pub(super) async fn tokens(&self) -> Tokens {
-        let pod = self.pod();
-        let mut tokens = Tokens::new();
-        for wanted in of(&pod) {
-            let kept = lock(&self.tokens).get(&wanted).cloned();
-            let now = self.shared.environment.now();
-            let token = match kept {
-                Some(kept) if !kept.is_due(now) => Ok(kept.token),
-                kept => match self.ask(&pod, &wanted, now).await {
-                    Ok(issued) => {
-                        let token = issued.token.clone();
-                        lock(&self.tokens).insert(wanted.clone(), issued);
-                        Ok(token)
-                    }
-                    // The one that there is still works for a while.
-                    Err(error) => kept
-                        .filter(|kept| now < kept.until)
-                        .map(|kept| kept.token)
-                        .ok_or_else(|| format!("failed to fetch token: {error}")),
-                },
-            };
-            tokens.insert(wanted, token);
-        }
-        tokens
-    }
-
-    async fn ask(&self, pod: &Pod, wanted: &Wanted, now: Timestamp) -> Result<Issued, kube::Error> {
-        let spec = pod.spec.as_ref();
-        let account = spec.and_then(|spec| spec.service_account_name.as_deref());
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let request = TokenRequest {
-            spec: Some(TokenRequestSpec {
-                audiences: Some(wanted.audience.clone().into_iter().collect()),
-                expiration_seconds: Some(wanted.seconds),
-                // A token of a pod that is gone is nobody's.
-                bound_object_ref: Some(BoundObjectReference {
-                    api_version: Some("v1".to_owned()),
-                    kind: Some("Pod".to_owned()),
-                    name: pod.metadata.name.clone(),
-                    uid: pod.metadata.uid.clone(),
-                }),
+/// Asks the API for a token that is bound to the pod.
+pub async fn request(
+    client: Client,
+    pod: &Pod,
+    wanted: &Wanted,
+    now: Timestamp,
+) -> Result<Issued, kube::Error> {
+    let spec = pod.spec.as_ref();
+    let account = spec.and_then(|spec| spec.service_account_name.as_deref());
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let request = TokenRequest {
+        spec: Some(TokenRequestSpec {
+            audiences: Some(wanted.audience.clone().into_iter().collect()),
+            expiration_seconds: Some(wanted.seconds),
+            // A token of a pod that is gone is nobody's.
+            bound_object_ref: Some(BoundObjectReference {
+                api_version: Some("v1".to_owned()),
+                kind: Some("Pod".to_owned()),
+                name: pod.metadata.name.clone(),
+                uid: pod.metadata.uid.clone(),
             }),
-            ..TokenRequest::default()
-        };
-        let accounts = Api::<ServiceAccount>::namespaced(self.shared.client.clone(), namespace);
-        let account = account.unwrap_or("default");
-        let answer: TokenRequest = accounts
-            .create_subresource("token", account, &PostParams::default(), &request)
-            .await?;
-        let status = answer.status.unwrap_or_default();
-        Ok(Issued {
-            token: status.token.unwrap_or_default(),
-            since: now,
-            until: status.expiration_timestamp.map_or(now, |end| end.0),
-        })
-    }
+        }),
+        ..TokenRequest::default()
+    };
+    let accounts = Api::<ServiceAccount>::namespaced(client, namespace);
+    let account = account.unwrap_or("default");
+    let answer: TokenRequest = accounts
+        .create_subresource("token", account, &PostParams::default(), &request)
+        .await?;
+    let status = answer.status.unwrap_or_default();
+    Ok(Issued {
+        token: status.token.unwrap_or_default(),
+        since: now,
+        until: status.expiration_timestamp.map_or(now, |end| end.0),
+    })
 }
 
 #[cfg(test)]

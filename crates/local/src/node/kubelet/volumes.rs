@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
@@ -300,16 +300,10 @@ fn downward(pod: &Pod, item: &DownwardAPIVolumeFile) -> Result<String, Missing> 
     found.ok_or_else(|| Missing(format!("unsupported container resource: {}", field.resource)))
 }
 
-/// A path without anything that leads out of where it is put.
-pub(super) fn inside(path: &Path) -> PathBuf {
-    path.components()
-        .filter(|component| matches!(component, Component::Normal(_)))
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
 
     use serde_json::json;
 

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::container::Started;
 use super::super::status::{Entry, State};
-use super::{Update, Worker, lock};
+use super::super::worker::{Started, Update, Worker, lock};
 use crate::node::events::Kind;
 
 impl Worker {

@@ -1,0 +1,208 @@
+//! The state of one pod on this node. What changes it is in [`pod`](super::pod) and [`container`](super::container).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use super::Shared;
+use super::probes::Asked;
+use super::progress::Progress;
+use super::status::{Entry, PodState, State, Terminated};
+use super::tokens::{Issued, Wanted};
+use crate::node::runtime::{Container, Sandbox, log::Log};
+
+/// What the API says of a pod.
+#[derive(Clone, Debug)]
+pub(super) struct Update {
+    pub pod: Arc<Pod>,
+    /// It is not there any more: nothing that it has to say is of interest.
+    pub gone: bool,
+}
+
+/// How long to wait before what failed is tried again.
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// A container that was started, as far as its pod remembers it.
+#[derive(Clone, Debug)]
+pub(super) struct Started {
+    pub asked: Asked,
+    pub id: String,
+    pub since: Timestamp,
+}
+
+impl Started {
+    pub fn container(&self) -> &Container {
+        &self.asked.container
+    }
+}
+
+/// What runs one pod.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub shared: Arc<Shared>,
+    pub directory: PathBuf,
+    pub(super) sandbox: Mutex<Option<Arc<Sandbox>>>,
+    pub(super) updates: watch::Receiver<Update>,
+    pub(super) state: Mutex<PodState>,
+    pub(super) started: Mutex<BTreeMap<String, Started>>,
+    logs: Mutex<BTreeMap<String, Vec<Log>>>,
+    pub(super) tokens: Mutex<BTreeMap<Wanted, Issued>>,
+    pub(super) changed: Notify,
+    pub(super) progress: Option<Progress>,
+    pub(super) task: Mutex<Option<AbortHandle>>,
+}
+
+impl Worker {
+    pub fn new(shared: Arc<Shared>, updates: watch::Receiver<Update>) -> Arc<Self> {
+        let pod = updates.borrow().pod.clone();
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let state = PodState::new(&pod, shared.environment.now());
+        let directory = shared.options.state_directory.join("kubelet").join(uid);
+        let listener = shared.options.progress.clone();
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        Arc::new(Self {
+            progress: listener.map(|listener| Progress::new(&directory, name, listener)),
+            directory,
+            shared,
+            sandbox: Mutex::default(),
+            updates,
+            state: Mutex::new(state),
+            started: Mutex::default(),
+            logs: Mutex::default(),
+            tokens: Mutex::default(),
+            changed: Notify::new(),
+            task: Mutex::default(),
+        })
+    }
+
+    /// Notes that a container was started, so that it can be read and ended.
+    pub fn began(&self, name: &str, asked: Asked, id: &str, since: Timestamp) {
+        lock(&self.logs)
+            .entry(name.to_owned())
+            .or_default()
+            .push(asked.container.log().clone());
+        let started = Started {
+            asked,
+            id: id.to_owned(),
+            since,
+        };
+        lock(&self.started).insert(name.to_owned(), started);
+    }
+
+    /// Notes that a container runs.
+    pub fn running(&self, name: &str, id: &str, since: Timestamp, has_started: bool) {
+        self.set(name, |entry| {
+            entry.state = State::Running { since };
+            entry.id = Some(id.to_owned());
+            entry.started = false;
+            entry.ready = false;
+            if has_started {
+                entry.comes_up();
+            }
+        });
+    }
+
+    /// Notes that a container has ended.
+    pub fn end(&self, name: &str, end: Terminated) {
+        // Before the end is known: whoever waits for that has then heard everything.
+        if let Some(progress) = &self.progress {
+            progress.pass_on();
+        }
+        self.set(name, |entry| entry.ends(end));
+    }
+
+    pub fn set(&self, name: &str, change: impl FnOnce(&mut Entry)) {
+        self.change(|state| state.entry(name).map(change));
+    }
+
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut PodState) -> T) -> T {
+        let result = change(&mut lock(&self.state));
+        self.changed.notify_one();
+        self.shared.moved.notify_waiters();
+        result
+    }
+
+    pub(super) async fn until(&self, mut reached: impl FnMut(&mut PodState) -> bool) {
+        loop {
+            let moved = self.shared.moved.notified();
+            if reached(&mut lock(&self.state)) {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    /// The logs of a container's runs, the oldest first.
+    pub fn logs(&self, container: &str) -> Vec<Log> {
+        lock(&self.logs).get(container).cloned().unwrap_or_default()
+    }
+
+    /// A container that runs.
+    pub fn container(&self, name: &str) -> Option<Container> {
+        lock(&self.started).get(name).map(|one| one.container().clone())
+    }
+
+    /// Why a container waits to be started, in one word.
+    pub fn waits_for(&self, name: &str) -> Option<String> {
+        match &lock(&self.state).entry(name)?.state {
+            State::Waiting { reason, .. } => Some(reason.clone()),
+            State::Running { .. } | State::Terminated(_) => None,
+        }
+    }
+
+    /// What its containers share, while there is something.
+    pub fn sandbox(&self) -> Option<Arc<Sandbox>> {
+        lock(&self.sandbox).clone()
+    }
+
+    pub fn pod(&self) -> Arc<Pod> {
+        self.updates.borrow().pod.clone()
+    }
+
+    /// The pod, with the addresses that the API may not have yet.
+    pub fn pod_with_addresses(&self) -> Pod {
+        let mut pod = Pod::clone(&self.pod());
+        let status = pod.status.get_or_insert_default();
+        status.pod_ip = lock(&self.state).address.map(|address| address.to_string());
+        status.host_ip = Some(self.shared.options.address.to_string());
+        pod
+    }
+
+    pub fn now(&self) -> Timestamp {
+        // Kubernetes has whole seconds.
+        let now = self.shared.environment.now();
+        Timestamp::from_second(now.as_second()).unwrap_or(now)
+    }
+
+    pub fn grace(&self) -> Duration {
+        let pod = self.pod();
+        let given = pod.metadata.deletion_grace_period_seconds;
+        let given = given.or(pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.termination_grace_period_seconds));
+        Duration::from_secs(given.and_then(|given| u64::try_from(given).ok()).unwrap_or(30))
+    }
+
+    /// The pod, as messages name it.
+    pub fn description(&self) -> String {
+        let metadata = &self.pod().metadata;
+        let part = |part: &Option<String>| part.clone().unwrap_or_default();
+        format!(
+            "{}_{}({})",
+            part(&metadata.name),
+            part(&metadata.namespace),
+            part(&metadata.uid)
+        )
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
