@@ -1,4 +1,4 @@
-//! The embedded cluster as a whole: the API with our rules at its door, and nodes that run pods.
+//! The embedded cluster as a whole: the API with the admission of jobs, and nodes that run pods.
 //!
 //! The operator is not part of it, as it is not part of a real cluster: whoever starts a cluster starts an operator with
 //! [`Cluster::client`].
@@ -83,8 +83,8 @@ pub enum Error {
 pub struct Cluster {
     api: Api,
     node: Node,
-    /// Serves pods, where they have a network on which nobody else is.
-    door: JoinSet<()>,
+    /// Serves the API to pods; empty where other users of the machine could reach it.
+    pod_listener: JoinSet<()>,
     notes: Vec<String>,
     // Last, so that what is in it is no longer used when it is removed.
     _state: StateDirectory,
@@ -131,14 +131,14 @@ impl Cluster {
             },
         )
         .await?;
-        let door = open_door(&api, &node).await?;
+        let pod_listener = serve_pods(&api, &node).await?;
         for name in node.names() {
             api.attach_node(name, node.access());
         }
         Ok(Self {
             api,
             node,
-            door,
+            pod_listener,
             notes,
             _state: state,
         })
@@ -151,7 +151,7 @@ impl Cluster {
 
     /// Whether pods can reach the API.
     pub fn serves_pods(&self) -> bool {
-        !self.door.is_empty()
+        !self.pod_listener.is_empty()
     }
 
     /// What differs from a real cluster here, as sentences for the user.
@@ -161,7 +161,7 @@ impl Cluster {
 
     /// Ends all pods at once, and the cluster.
     pub async fn stop(mut self) {
-        self.door.shutdown().await;
+        self.pod_listener.shutdown().await;
         self.node.stop().await;
     }
 }
@@ -169,10 +169,10 @@ impl Cluster {
 /// Serves the API to pods at the address of the Service that every cluster has for it. Only in a yard with a network of its
 /// own: elsewhere other users of the machine could reach it.
 #[cfg(target_os = "linux")]
-async fn open_door(api: &Api, node: &Node) -> Result<JoinSet<()>, Error> {
-    let mut door = JoinSet::new();
+async fn serve_pods(api: &Api, node: &Node) -> Result<JoinSet<()>, Error> {
+    let mut pod_listener = JoinSet::new();
     let Some(bridge) = node.bridge() else {
-        return Ok(door);
+        return Ok(pod_listener);
     };
     let services = kube::Api::<Service>::namespaced(api.client(NAMESPACE), NAMESPACE);
     let service = Service {
@@ -197,16 +197,16 @@ async fn open_door(api: &Api, node: &Node) -> Result<JoinSet<()>, Error> {
     };
     let Some(address) = address else {
         unreachable(&"its Service has no address");
-        return Ok(door);
+        return Ok(pod_listener);
     };
     if let Err(error) = bridge.add_address(address).await {
         unreachable(&error);
-        return Ok(door);
+        return Ok(pod_listener);
     }
     match TcpListener::bind((address, API_PORT)).await {
         Ok(listener) => {
             let api = api.clone();
-            door.spawn(async move {
+            pod_listener.spawn(async move {
                 if let Err(error) = api.serve_pods(listener, address).await {
                     tracing::warn!(%error, "pods can not reach the API");
                 }
@@ -214,7 +214,7 @@ async fn open_door(api: &Api, node: &Node) -> Result<JoinSet<()>, Error> {
         }
         Err(error) => unreachable(&error),
     }
-    Ok(door)
+    Ok(pod_listener)
 }
 
 #[cfg(not(target_os = "linux"))]
@@ -223,7 +223,7 @@ async fn open_door(api: &Api, node: &Node) -> Result<JoinSet<()>, Error> {
     clippy::unnecessary_wraps,
     reason = "as where there is something to do"
 )]
-async fn open_door(_: &Api, _: &Node) -> Result<JoinSet<()>, Error> {
+async fn serve_pods(_: &Api, _: &Node) -> Result<JoinSet<()>, Error> {
     Ok(JoinSet::new())
 }
 

@@ -1,12 +1,12 @@
 //! Requests and answers: paths and methods become verbs, objects become bodies.
 
+mod container_location;
 mod discovery;
-mod door;
 mod encode;
 mod exec;
 mod list;
 mod log;
-mod place;
+mod pod_listener;
 mod query;
 mod route;
 mod upgrade;

@@ -8,12 +8,12 @@
 )]
 
 mod custom;
-mod door;
 mod events;
 mod exec;
 mod kinds;
 mod objects;
 mod operator;
+mod pod_listener;
 mod pods;
 mod removal;
 mod support;

@@ -11,7 +11,7 @@ use super::super::meta;
 use super::super::rules::{Rules, Source, through};
 use super::super::store::Object;
 
-/// The rules of RoleBindings. What they say holds for pods, at their door; who is in this process may do everything.
+/// The rules of RoleBindings. They bind pods only: clients in this process may do everything.
 pub(crate) struct RoleBindings;
 
 impl Rules for RoleBindings {

@@ -17,7 +17,7 @@ use super::super::error::Refusal;
 use super::super::semantics::Target;
 use super::super::status;
 use super::Answer;
-use super::place::Place;
+use super::container_location::ContainerLocation;
 use super::query::Query;
 use streams::Wanted;
 
@@ -32,7 +32,7 @@ pub(super) fn exec(
     query: &Query,
     head: &http::request::Parts,
 ) -> Result<Answer, Refusal> {
-    let place = Place::find(api, target, name, query.container.as_deref())?;
+    let location = ContainerLocation::find(api, target, name, query.container.as_deref())?;
     let (mut answer, ends_streams) = accepted(head)?;
     if !(query.stdin || query.stdout || query.stderr) {
         return Err(status::bad_request(
@@ -42,11 +42,14 @@ pub(super) fn exec(
     let connection = head.extensions.get::<OnUpgrade>().cloned();
     let connection = connection
         .ok_or_else(|| status::internal("the connection can't change to WebSocket: use HTTP/1.1"))?;
-    let start = place
-        .node
-        .exec(place.pod(), &place.container, query.command.clone(), query.tty);
+    let start = location.node.exec(
+        location.pod(),
+        &location.container,
+        query.command.clone(),
+        query.tty,
+    );
     let start =
-        start.ok_or_else(|| status::internal(format!("container not found ({:?})", place.container)))?;
+        start.ok_or_else(|| status::internal(format!("container not found ({:?})", location.container)))?;
     let wanted = Wanted {
         stdin: query.stdin,
         stdout: query.stdout,

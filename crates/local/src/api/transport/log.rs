@@ -12,13 +12,13 @@ use super::super::access::LogOptions;
 use super::super::error::Refusal;
 use super::super::semantics::Target;
 use super::super::status;
-use super::place::Place;
+use super::container_location::ContainerLocation;
 use super::query::Query;
 use super::{Answer, encode};
 
 /// Answers with the log of a container.
 pub(super) fn log(api: &Api, target: &Target<'_>, name: &str, query: &Query) -> Result<Answer, Refusal> {
-    let place = Place::find(api, target, name, query.container.as_deref())?;
+    let location = ContainerLocation::find(api, target, name, query.container.as_deref())?;
     let since = match (&query.since_time, query.since_seconds) {
         (Some(time), None) => {
             let time: Result<Timestamp, _> = time.parse();
@@ -43,9 +43,9 @@ pub(super) fn log(api: &Api, target: &Target<'_>, name: &str, query: &Query) -> 
         since,
         limit_bytes: query.limit_bytes,
     };
-    let log = place
+    let log = location
         .node
-        .logs(place.pod(), &place.container, options)
+        .logs(location.pod(), &location.container, options)
         .map_err(status::bad_request)?;
     let frames = log.map(|piece| piece.map(Frame::data).map_err(BoxError::from));
     let body = Either::Right(StreamBody::new(frames).boxed_unsync());

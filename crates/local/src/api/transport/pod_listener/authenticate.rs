@@ -1,4 +1,4 @@
-//! Who calls: the account whose token it is.
+//! Authenticates requests by the tokens of service accounts.
 
 use std::fmt;
 
@@ -56,8 +56,8 @@ struct Named {
     uid: String,
 }
 
-/// Who has sent a request with these headers; `None` if that is not known.
-pub(super) fn calls(shared: &Shared, headers: &HeaderMap) -> Option<Caller> {
+/// The service account whose valid token is in the headers, if there is one.
+pub(super) fn authenticate(shared: &Shared, headers: &HeaderMap) -> Option<Caller> {
     let given = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = given.split_once(' ')?;
     let token = Some(token.trim()).filter(|_| scheme.eq_ignore_ascii_case("Bearer"))?;
@@ -73,7 +73,7 @@ pub(super) fn calls(shared: &Shared, headers: &HeaderMap) -> Option<Caller> {
         pod,
         secret,
     } = claims.holder;
-    // It lives and dies with what it was made for.
+    // A token ends with what it is bound to.
     let exists = |plural: &str, named: &Named| {
         let kind = shared.kinds.get("v1", plural);
         let found = kind.and_then(|kind| shared.store.get(kind.table, &key(&namespace, &named.name)));

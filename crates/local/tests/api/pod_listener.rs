@@ -1,4 +1,4 @@
-//! The door through which pods reach the API: who is let in, for what, and who is in nobody's way.
+//! The listener through which pods reach the API: who is authenticated, who is authorized, and who gets in nobody's way.
 
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,7 +23,7 @@ use trainyard_local::env::{Clock, Environment};
 
 use crate::support::{pod, send};
 
-/// More than may be at the door without a word.
+/// More connections than may be unauthenticated.
 const CROWD: usize = 300;
 
 /// A clock that is set by hand.
@@ -36,13 +36,13 @@ impl Clock for Watch {
     }
 }
 
-/// A cluster whose door is open, with the account `worker` and the pods `w-0` and `w-1` of it in the namespace `default`.
+/// A cluster that serves pods, with the account `worker` and the pods `w-0` and `w-1` of it in the namespace `default`.
 struct Yard {
     client: Client,
     address: SocketAddr,
     tls: TlsConnector,
     clock: Watch,
-    _door: JoinSet<()>,
+    _pod_listener: JoinSet<()>,
 }
 
 impl Yard {
@@ -52,14 +52,14 @@ impl Yard {
         let client = server.client("default");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let mut door = JoinSet::new();
-        door.spawn(async move { server.serve_pods(listener, Ipv4Addr::LOCALHOST).await.unwrap() });
+        let mut pod_listener = JoinSet::new();
+        pod_listener.spawn(async move { server.serve_pods(listener, Ipv4Addr::LOCALHOST).await.unwrap() });
         let yard = Self {
             tls: trusting(&client).await,
             client,
             address,
             clock,
-            _door: door,
+            _pod_listener: pod_listener,
         };
         yard.make(
             "default",
@@ -199,7 +199,7 @@ async fn who_shows_no_token_is_not_let_in(#[case] headers: &str) {
 }
 
 #[tokio::test]
-async fn a_token_of_a_pod_opens_the_door() {
+async fn a_token_of_a_pod_authenticates_it() {
     let yard = Yard::open().await;
     yard.permit("default", json!([rule("pods", &["get"])])).await;
     let token = yard.token().await;

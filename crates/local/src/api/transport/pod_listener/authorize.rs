@@ -1,4 +1,4 @@
-//! What a caller may do: what a Role says that is bound to it, and nothing else.
+//! Authorizes requests: a caller may do what a Role allows that is bound to it, and nothing else.
 
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
 use serde::de::DeserializeOwned;
@@ -6,38 +6,39 @@ use serde_json::Value;
 
 use super::super::super::Shared;
 use super::super::super::store::key;
-use super::who::Caller;
+use super::authenticate::Caller;
 
 const API: &str = "rbac.authorization.k8s.io/v1";
 const ANY: &str = "*";
 
-/// What somebody wants to do.
+/// What authorization looks at.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wish<'a> {
+pub(super) struct RequestAttributes<'a> {
     pub(super) verb: &'a str,
     pub(super) group: &'a str,
-    /// With the subresource, if it is about one.
+    /// With the subresource, if there is one.
     pub(super) resource: &'a str,
-    /// Empty where it is about none, or about all.
+    /// Empty for kinds without namespaces, and for all namespaces.
     pub(super) namespace: &'a str,
     pub(super) name: Option<&'a str>,
 }
 
-/// Whether somebody may do what is wanted. There are no roles of the whole cluster here: nobody may anything in all
-/// namespaces, and a binding to such a role gives nothing.
-pub(super) fn does(shared: &Shared, caller: &Caller, wish: &Wish<'_>) -> bool {
-    if wish.namespace.is_empty() {
+/// Whether a Role allows the request. There are no ClusterRoles here: nothing is allowed in all namespaces, and a binding
+/// to a ClusterRole allows nothing.
+pub(super) fn is_allowed(shared: &Shared, caller: &Caller, request: &RequestAttributes<'_>) -> bool {
+    if request.namespace.is_empty() {
         return false;
     }
     let bindings = shared.kinds.get(API, "rolebindings");
-    let bindings = bindings.and_then(|kind| shared.store.list(kind.table, wish.namespace, None, None).ok());
+    let bindings =
+        bindings.and_then(|kind| shared.store.list(kind.table, request.namespace, None, None).ok());
     let bindings = bindings.into_iter().flat_map(|page| page.objects);
     bindings
         .filter_map(|stored| typed::<RoleBinding>(stored.object()))
-        .filter(|binding| binds(binding, caller, wish.namespace))
-        .filter_map(|binding| role(shared, &binding, wish.namespace))
+        .filter(|binding| binds(binding, caller, request.namespace))
+        .filter_map(|binding| role(shared, &binding, request.namespace))
         .flat_map(|role| role.rules.unwrap_or_default())
-        .any(|rule| permits(&rule, wish))
+        .any(|rule| permits(&rule, request))
 }
 
 fn typed<T: DeserializeOwned>(object: serde_json::Map<String, Value>) -> Option<T> {
@@ -65,17 +66,21 @@ fn role(shared: &Shared, binding: &RoleBinding, namespace: &str) -> Option<Role>
     typed(stored.object())
 }
 
-fn permits(rule: &PolicyRule, wish: &Wish<'_>) -> bool {
+fn permits(rule: &PolicyRule, request: &RequestAttributes<'_>) -> bool {
     let has = |list: &[String], wanted: &str| list.iter().any(|item| item == wanted || item == ANY);
     let listed = |list: &Option<Vec<String>>, wanted: &str| has(list.as_deref().unwrap_or_default(), wanted);
     // Rules may be for one subresource of whatever has it.
-    let part = wish.resource.split_once('/').map(|(_, part)| format!("*/{part}"));
+    let part = request
+        .resource
+        .split_once('/')
+        .map(|(_, part)| format!("*/{part}"));
     let names = rule.resource_names.as_deref().unwrap_or_default();
-    has(&rule.verbs, wish.verb)
-        && listed(&rule.api_groups, wish.group)
-        && (listed(&rule.resources, wish.resource) || part.is_some_and(|part| listed(&rule.resources, &part)))
+    has(&rule.verbs, request.verb)
+        && listed(&rule.api_groups, request.group)
+        && (listed(&rule.resources, request.resource)
+            || part.is_some_and(|part| listed(&rule.resources, &part)))
         && (names.is_empty()
-            || wish
+            || request
                 .name
                 .is_some_and(|name| names.iter().any(|known| known == name)))
 }
@@ -106,7 +111,7 @@ mod tests {
         for (field, value) in change.as_object().unwrap() {
             rule[field] = value.clone();
         }
-        let wish = Wish {
+        let request = RequestAttributes {
             verb: "create",
             group: "",
             resource: "pods/exec",
@@ -114,6 +119,6 @@ mod tests {
             name: Some("w-0"),
         };
         let rule = serde_json::from_value(rule).unwrap();
-        assert_eq!(permits(&rule, &wish), expected);
+        assert_eq!(permits(&rule, &request), expected);
     }
 }

@@ -1,8 +1,8 @@
-//! The door for pods: the same API over TLS, for those whose token says who they are, and for what they may.
+//! Serves the API to pods over TLS: authenticates them by their tokens, and authorizes what they do by roles.
 
-mod may;
-mod newcomers;
-mod who;
+mod authenticate;
+mod authorize;
+mod unauthenticated;
 
 use std::convert::Infallible;
 use std::io;
@@ -31,19 +31,20 @@ use super::super::status;
 use super::query::Query;
 use super::route::{self, Route};
 use super::{Answer, discovery, encode};
-use may::Wish;
-use newcomers::{Known, Newcomers};
+use authenticate::{Caller, authenticate};
+use authorize::{RequestAttributes, is_allowed};
+use unauthenticated::{Authenticated, UnauthenticatedConnections};
 
-/// How long one may take to agree on keys.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the head of a request may take, from the end of the one before or of the handshake.
-const HEAD: Duration = Duration::from_secs(30);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a body may take.
-const BODY: Duration = Duration::from_mins(1);
-/// What to do with connections that can't be accepted is to wait until others have gone.
-const NO_ROOM: Duration = Duration::from_millis(100);
-/// As much as a server takes.
-const LONGEST_BODY: usize = 3 << 20;
+const BODY_TIMEOUT: Duration = Duration::from_mins(1);
+/// How long to wait for other connections to end when no more can be accepted.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// The same limit as that of other API servers.
+const MAX_BODY_BYTES: usize = 3 << 20;
 
 impl Api {
     /// Serves pods on a socket at this address, for as long as it is polled.
@@ -51,41 +52,47 @@ impl Api {
         let tls = self.shared.authority.server(address).map_err(io::Error::other)?;
         let acceptor = TlsAcceptor::from(tls);
         let mut connections = JoinSet::new();
-        let mut newcomers = Newcomers::default();
+        let mut unauthenticated = UnauthenticatedConnections::default();
         loop {
             let Ok((tcp, _)) = listener.accept().await else {
-                tokio::time::sleep(NO_ROOM).await;
+                tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 continue;
             };
             while connections.try_join_next().is_some() {}
-            let known = Known::default();
-            let task = connections.spawn(serve(self.clone(), acceptor.clone(), tcp, known.clone()));
-            newcomers.add(task, known);
+            let authenticated = Authenticated::default();
+            let task = connections.spawn(serve(self.clone(), acceptor.clone(), tcp, authenticated.clone()));
+            unauthenticated.add(task, authenticated);
         }
     }
 
-    async fn let_in(&self, request: Request<Incoming>, known: &Known) -> Result<Answer, Refusal> {
+    async fn handle(
+        &self,
+        request: Request<Incoming>,
+        authenticated: &Authenticated,
+    ) -> Result<Answer, Refusal> {
         let (mut head, body) = request.into_parts();
-        let caller = who::calls(&self.shared, &head.headers).ok_or_else(status::unauthorized)?;
-        known.note();
-        // Nobody behind the door needs it.
+        let caller = authenticate(&self.shared, &head.headers).ok_or_else(status::unauthorized)?;
+        authenticated.set();
+        // Nobody needs it any more.
         head.headers.remove(header::AUTHORIZATION);
-        // What is served is no secret to those who are known, as on every cluster.
+        // Whoever is authenticated may read what is served, as on every cluster.
         if head.method == Method::GET
             && let Some(answer) = discovery::answer(&self.shared, head.uri.path())
         {
             return Ok(answer);
         }
-        self.permit(&caller, &head)?;
+        self.authorize(&caller, &head)?;
         let late = |_| status::bad_request("the body did not come in time");
-        let body = tokio::time::timeout(BODY, read(body)).await.map_err(late)??;
+        let body = tokio::time::timeout(BODY_TIMEOUT, read(body))
+            .await
+            .map_err(late)??;
         let request = Request::from_parts(head, Body::from(body));
         let Ok(answer) = self.clone().call(request).await;
         Ok(answer)
     }
 
-    /// Refuses what no role lets the caller do.
-    fn permit(&self, caller: &who::Caller, head: &http::request::Parts) -> Result<(), Refusal> {
+    /// Refuses what no role allows the caller.
+    fn authorize(&self, caller: &Caller, head: &http::request::Parts) -> Result<(), Refusal> {
         let path = route::decoded(head.uri.path());
         let route = Route::read(&self.shared.kinds, &path)?;
         let query = Query::read(head.uri.query().unwrap_or_default())?;
@@ -100,23 +107,23 @@ impl Api {
             _ => None,
         };
         let name = route.name.or(selected.as_deref());
-        // To run a command is more than to look, however the request is made.
+        // To run a command is to create, also with GET.
         let also = (&*resource == "pods/exec").then_some("create");
         for verb in [verb].into_iter().chain(also) {
-            let wish = Wish {
+            let request = RequestAttributes {
                 verb,
                 group: &route.kind.group,
                 resource: &resource,
                 namespace: route.namespace,
                 name,
             };
-            if !may::does(&self.shared, caller, &wish) {
-                let place = match route.namespace {
+            if !is_allowed(&self.shared, caller, &request) {
+                let scope = match route.namespace {
                     "" => "at the cluster scope".to_owned(),
                     namespace => format!("in the namespace {namespace:?}"),
                 };
                 let why = format!(
-                    "User {:?} cannot {verb} resource {resource:?} in API group {:?} {place}",
+                    "User {:?} cannot {verb} resource {resource:?} in API group {:?} {scope}",
                     caller.to_string(),
                     route.kind.group,
                 );
@@ -133,7 +140,7 @@ async fn read(mut body: Incoming) -> Result<Vec<u8>, Refusal> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| status::bad_request(format!("the body can't be read: {error}")))?;
         bytes.extend_from_slice(frame.data_ref().map(AsRef::as_ref).unwrap_or_default());
-        if bytes.len() > LONGEST_BODY {
+        if bytes.len() > MAX_BODY_BYTES {
             return Err(status::bad_request("the body is too long"));
         }
     }
@@ -156,24 +163,24 @@ fn verb(method: &Method, is_named: bool, is_watch: bool) -> &'static str {
     }
 }
 
-async fn serve(api: Api, acceptor: TlsAcceptor, tcp: TcpStream, known: Known) {
-    if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(tcp)).await {
-        answer(api, stream, known).await;
+async fn serve(api: Api, acceptor: TlsAcceptor, tcp: TcpStream, authenticated: Authenticated) {
+    if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(tcp)).await {
+        answer(api, stream, authenticated).await;
     }
 }
 
-/// Answers what comes over a connection. Who has gone does not want to know.
-fn answer(api: Api, stream: TlsStream<TcpStream>, known: Known) -> BoxFuture<'static, ()> {
+/// Answers what comes over a connection, until it is closed.
+fn answer(api: Api, stream: TlsStream<TcpStream>, authenticated: Authenticated) -> BoxFuture<'static, ()> {
     let answer = service_fn(move |request| {
-        let (api, known) = (api.clone(), known.clone());
+        let (api, authenticated) = (api.clone(), authenticated.clone());
         async move {
-            let answer = api.let_in(request, &known).await;
+            let answer = api.handle(request, &authenticated).await;
             Ok::<_, Infallible>(answer.unwrap_or_else(|refusal| encode::refusal(&refusal)))
         }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD)
+        .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), answer)
         .with_upgrades();
     Box::pin(serving.map(drop))

@@ -1,4 +1,4 @@
-//! Where a container is: what only its node can do is asked of that node.
+//! Where a container runs: what only its node can do is asked of that node.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use super::super::semantics::Target;
 use super::super::status;
 use super::super::store::{Object, Stored};
 
-/// A container of a pod that is on a node.
-pub(super) struct Place {
+/// A container, and the node that its pod is bound to.
+pub(super) struct ContainerLocation {
     stored: Arc<Stored>,
     pub(super) container: String,
     pub(super) node: Arc<dyn NodeAccess>,
 }
 
-impl Place {
+impl ContainerLocation {
     /// Finds the container that a request means.
     pub(super) fn find(
         api: &Api,
