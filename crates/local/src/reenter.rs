@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::node::runtime::plain;
+use crate::node::runtime::unisolated;
 #[cfg(target_os = "linux")]
 use crate::node::runtime::{isolated, user_ns_entry};
 use crate::yard::{STAGE, STAGE_FAILED};
@@ -32,7 +32,7 @@ fn run_stage(stage: &str, rest: &[OsString]) -> ExitCode {
         "container" => isolated::container_stage(),
         "beside" => user_ns_entry::run(rest),
         "pause" => isolated::pause_stage(),
-        "plain" => plain::stage(),
+        "plain" => unisolated::stage(),
         _ => {
             eprintln!("{STAGE} {stage} is not for people; see --help");
             return ExitCode::from(2);
@@ -47,7 +47,7 @@ fn run_stage(stage: &str, rest: &[OsString]) -> ExitCode {
 #[cfg(not(target_os = "linux"))]
 fn run_stage(stage: &str, _: &[OsString]) -> ExitCode {
     if stage == "plain" {
-        return plain::stage().unwrap_or_else(|error| {
+        return unisolated::stage().unwrap_or_else(|error| {
             eprintln!("trainyard: {error}");
             ExitCode::from(STAGE_FAILED)
         });

@@ -27,11 +27,11 @@ const RECORD: &str = "groups";
 const PREFIX: &str = "trainyard-";
 /// The file of a group that its processes are in.
 const MEMBERS: &str = "cgroup.procs";
-/// What goes wrong at the door.
-const DOOR: &str = "put a command under the limits of its container";
-/// How often a group is tried to be removed whose last processes are still on their way out.
-const ATTEMPTS: u32 = 2000;
-const PAUSE: Duration = Duration::from_millis(1);
+/// What failed when a process could not join a group.
+const JOIN: &str = "put a command under the limits of its container";
+/// How often to try to remove a group whose last processes are still ending.
+const MAX_REMOVE_ATTEMPTS: u32 = 2000;
+const REMOVE_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Why a container can't be limited.
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +64,7 @@ pub struct Limits {
 
 /// Whether limits can be set here. Tries it, and leaves nothing.
 pub fn ability() -> Ability {
-    let made = Made::make(&format!("{PREFIX}probe-{}", std::process::id()), |_| Ok(()));
+    let made = Trees::make(&format!("{PREFIX}probe-{}", std::process::id()), |_| Ok(()));
     for tree in &made.trees {
         remove(&tree.directory);
     }
@@ -91,19 +91,19 @@ fn name(run: &Path) -> String {
     )
 }
 
-/// Where the groups of one run are. There are none until a container has limits.
+/// The group of one run, in which those of its containers are. It is made for the first container with limits.
 #[derive(Debug)]
-pub struct Place {
+pub struct RunGroup {
     run: PathBuf,
-    made: OnceLock<Made>,
+    trees: OnceLock<Trees>,
 }
 
-impl Place {
+impl RunGroup {
     /// For the run that has this directory.
     pub fn new(run: &Path) -> Self {
         Self {
             run: run.to_owned(),
-            made: OnceLock::new(),
+            trees: OnceLock::new(),
         }
     }
 
@@ -114,10 +114,10 @@ impl Place {
             return Ok(group);
         }
         let made = self
-            .made
-            .get_or_init(|| Made::make(&name(&self.run), |group| note(&self.run, group)));
+            .trees
+            .get_or_init(|| Trees::make(&name(&self.run), |group| note(&self.run, group)));
         for tree in &made.trees {
-            group.join(tree, id, limits)?;
+            group.make_in(tree, id, limits)?;
         }
         Ok(group)
     }
@@ -132,14 +132,14 @@ fn note(run: &Path, group: &Path) -> io::Result<()> {
     writeln!(record, "{}", group.display())
 }
 
-/// The groups of a run.
+/// The group of a run in each tree in which it could be made.
 #[derive(Debug, Default)]
-struct Made {
+struct Trees {
     trees: Vec<Tree>,
     refusals: Vec<String>,
 }
 
-impl Made {
+impl Trees {
     fn make(name: &str, note: impl Fn(&Path) -> io::Result<()>) -> Self {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
         let mut made = Self::default();
@@ -280,23 +280,23 @@ fn write(directory: &Path, setting: &settings::Setting) -> io::Result<()> {
 pub struct Group {
     own: Vec<PathBuf>,
     members: Vec<PathBuf>,
-    deaths: Option<File>,
+    oom_kills: Option<File>,
 }
 
-/// What the kernel counts of a container's end.
+/// How many processes of a container the kernel ended for want of memory.
 #[derive(Debug, Default)]
-pub struct Deaths(Option<File>);
+pub struct OomCounter(Option<File>);
 
-impl Deaths {
+impl OomCounter {
     /// Whether the kernel ended a process of the group for want of memory.
     pub fn out_of_memory(self) -> bool {
         let content = self.0.and_then(|file| io::read_to_string(file).ok());
-        content.is_some_and(|content| settings::deaths(&content) > 0)
+        content.is_some_and(|content| settings::oom_kills(&content) > 0)
     }
 }
 
 impl Group {
-    fn join(&mut self, tree: &Tree, id: &str, limits: Limits) -> Result<(), Error> {
+    fn make_in(&mut self, tree: &Tree, id: &str, limits: Limits) -> Result<(), Error> {
         let settings = tree.controllers.iter();
         let settings: Vec<_> = settings
             .flat_map(|controller| settings::of_container(tree.version, *controller, limits))
@@ -314,9 +314,9 @@ impl Group {
         self.own.push(directory.clone());
         self.members.push(directory.join(MEMBERS));
         if tree.controllers.contains(&Controller::Memory) {
-            let file = directory.join(settings::deaths_file(tree.version));
+            let file = directory.join(settings::oom_kills_file(tree.version));
             let open = File::open(&file).map_err(Error::new(format!("open {}", file.display())));
-            self.deaths = Some(open?);
+            self.oom_kills = Some(open?);
         }
         for setting in settings {
             let what = || {
@@ -337,8 +337,8 @@ impl Group {
     }
 
     /// What is to be asked at the end, also by a thread that does not see these files any more.
-    pub fn take_deaths(&mut self) -> Deaths {
-        Deaths(self.deaths.take())
+    pub fn take_oom_counter(&mut self) -> OomCounter {
+        OomCounter(self.oom_kills.take())
     }
 
     /// Whether the container has no group of its own, so that there is nothing to remove.
@@ -355,20 +355,20 @@ impl Drop for Group {
     }
 }
 
-/// The way into a group for a process that was started outside of it.
+/// Puts a process into a group that it was started outside of.
 #[derive(Debug)]
-pub struct Door(Vec<File>);
+pub struct Joiner(Vec<File>);
 
-impl Door {
+impl Joiner {
     /// Opens what [`Group::members`] names.
     pub fn open(members: &[PathBuf]) -> Result<Self, Error> {
         let open = |file: &PathBuf| OpenOptions::new().write(true).open(file);
         let files: io::Result<Vec<File>> = members.iter().map(open).collect();
-        files.map(Self).map_err(Error::new(DOOR))
+        files.map(Self).map_err(Error::new(JOIN))
     }
 
-    /// Puts a process into the group, or ends it. What it does in its first moments is not limited.
-    pub fn admit(self, mut child: Child) -> Result<Child, Error> {
+    /// Puts a process into the group, or kills it. Until this returns the process is not limited.
+    pub fn join(self, mut child: Child) -> Result<Child, Error> {
         let pid = child.id().to_string();
         for mut file in self.0 {
             match file.write_all(pid.as_bytes()) {
@@ -377,7 +377,7 @@ impl Door {
                 Err(error) => {
                     drop(child.kill());
                     drop(child.wait());
-                    return Err(Error::new(DOOR)(error));
+                    return Err(Error::new(JOIN)(error));
                 }
                 Ok(()) => {}
             }
@@ -393,14 +393,14 @@ fn remove(directory: &Path) -> bool {
     for entry in below {
         remove(&entry.path());
     }
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_REMOVE_ATTEMPTS {
         match fs::remove_dir(directory) {
             Ok(()) => return true,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return true,
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => end_members(directory),
             Err(_) => return false,
         }
-        thread::sleep(PAUSE);
+        thread::sleep(REMOVE_RETRY_INTERVAL);
     }
     false
 }

@@ -13,8 +13,8 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use super::Isolation;
 
 /// How often and after which pause something that is busy is tried again.
-const BUSY_ATTEMPTS: u32 = 400;
-const BUSY_PAUSE: Duration = Duration::from_millis(5);
+const MAX_BUSY_ATTEMPTS: u32 = 400;
+const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 /// What a view came to be.
 #[derive(Debug, PartialEq, Eq)]
@@ -135,9 +135,9 @@ pub fn make_read_only(target: &Path) -> io::Result<()> {
         }
     }
     // A child of another thread holds what this one had open for as long as it has not executed its program.
-    for _ in 0..BUSY_ATTEMPTS {
+    for _ in 0..MAX_BUSY_ATTEMPTS {
         match mount(None::<&str>, target, None::<&str>, flags, None::<&str>) {
-            Err(Errno::EBUSY) => std::thread::sleep(BUSY_PAUSE),
+            Err(Errno::EBUSY) => std::thread::sleep(BUSY_RETRY_INTERVAL),
             done => return Ok(done?),
         }
     }

@@ -1,21 +1,21 @@
 //! How pods become processes.
 //!
 //! A [`Sandbox`] is what the containers of a pod share: network, host name, shared memory. A [`Container`] is one process
-//! tree in it. Two ways of doing this have the same face: [`isolated`] with namespaces, inside of a yard, and [`plain`].
+//! tree in it. There are two implementations: [`isolated`] in namespaces, inside of a yard, and [`unisolated`].
 //! Nothing here knows the Kubernetes API.
 
-mod beside;
 #[cfg(target_os = "linux")]
 mod capabilities;
-mod first;
+mod container_init;
+mod exec_spawn;
 #[cfg(target_os = "linux")]
 pub mod isolated;
 pub mod log;
 mod loopback;
-pub mod plain;
 mod running;
 pub mod state;
 mod terminal;
+pub mod unisolated;
 #[cfg(target_os = "linux")]
 pub(crate) mod user_ns_entry;
 
@@ -32,10 +32,10 @@ use tokio::sync::watch;
 use crate::host::cgroup;
 use crate::yard::{Isolation, Yard};
 use log::Log;
-use running::Alive;
+use running::PidGuard;
 
 pub use crate::host::cgroup::Limits;
-pub use beside::Exec;
+pub use exec_spawn::Exec;
 pub use running::{ExecOutput, Running};
 pub use terminal::Terminal;
 
@@ -205,19 +205,19 @@ pub struct Runtime(Arc<Kind>);
 enum Kind {
     #[cfg(target_os = "linux")]
     Isolated(isolated::Isolated),
-    Plain(plain::Plain),
+    Unisolated(unisolated::Unisolated),
 }
 
 impl Runtime {
     /// The runtime of the yard that this process is in. `state` is a directory of its own, in that of the run.
     pub async fn new(yard: &Yard, state: &Path) -> Result<Self, Error> {
-        let groups = Arc::new(cgroup::Place::new(state.parent().unwrap_or(state)));
+        let groups = Arc::new(cgroup::RunGroup::new(state.parent().unwrap_or(state)));
         let kind = match yard.isolation {
             #[cfg(target_os = "linux")]
             Isolation::Root | Isolation::User => {
                 Kind::Isolated(isolated::Isolated::new(yard, state, groups).await?)
             }
-            _ => Kind::Plain(plain::Plain::new(state, groups)?),
+            _ => Kind::Unisolated(unisolated::Unisolated::new(state, groups)?),
         };
         Ok(Self(Arc::new(kind)))
     }
@@ -227,7 +227,7 @@ impl Runtime {
         Ok(Sandbox(match &*self.0 {
             #[cfg(target_os = "linux")]
             Kind::Isolated(runtime) => SandboxKind::Isolated(runtime.sandbox(spec).await?),
-            Kind::Plain(runtime) => SandboxKind::Plain(runtime.sandbox(&spec)?),
+            Kind::Unisolated(runtime) => SandboxKind::Unisolated(runtime.sandbox(&spec)?),
         }))
     }
 
@@ -236,7 +236,7 @@ impl Runtime {
     pub fn bridge(&self) -> Option<&crate::yard::link::Bridge> {
         match &*self.0 {
             Kind::Isolated(runtime) => runtime.bridge(),
-            Kind::Plain(_) => None,
+            Kind::Unisolated(_) => None,
         }
     }
 
@@ -245,14 +245,14 @@ impl Runtime {
         let loopback = match &*self.0 {
             #[cfg(target_os = "linux")]
             Kind::Isolated(runtime) => runtime.loopback()?,
-            Kind::Plain(runtime) => runtime.loopback(),
+            Kind::Unisolated(runtime) => runtime.loopback(),
         };
         loopback.address(name).ok()
     }
 
     /// Whether containers have a file system of their own, with volumes at their paths.
     pub fn has_own_files(&self) -> bool {
-        !matches!(&*self.0, Kind::Plain(_))
+        !matches!(&*self.0, Kind::Unisolated(_))
     }
 }
 
@@ -264,7 +264,7 @@ pub struct Sandbox(SandboxKind);
 enum SandboxKind {
     #[cfg(target_os = "linux")]
     Isolated(isolated::Sandbox),
-    Plain(plain::Sandbox),
+    Unisolated(unisolated::Sandbox),
 }
 
 impl Sandbox {
@@ -273,7 +273,7 @@ impl Sandbox {
         match &self.0 {
             #[cfg(target_os = "linux")]
             SandboxKind::Isolated(sandbox) => sandbox.address(),
-            SandboxKind::Plain(sandbox) => sandbox.address(),
+            SandboxKind::Unisolated(sandbox) => sandbox.address(),
         }
     }
 
@@ -282,7 +282,7 @@ impl Sandbox {
         match &self.0 {
             #[cfg(target_os = "linux")]
             SandboxKind::Isolated(sandbox) => sandbox.start(spec).await,
-            SandboxKind::Plain(sandbox) => sandbox.start(spec).await,
+            SandboxKind::Unisolated(sandbox) => sandbox.start(spec).await,
         }
     }
 }
@@ -294,7 +294,7 @@ pub struct Container {
     pub(crate) exit: watch::Receiver<Option<Exit>>,
     pub(crate) log: Log,
     pub(crate) spec: Arc<ContainerSpec>,
-    pub(crate) alive: Alive,
+    pub(crate) pid_guard: PidGuard,
     /// Files to which processes are written to be under its limits.
     pub(crate) groups: Vec<PathBuf>,
     pub(crate) isolated: bool,
@@ -327,7 +327,7 @@ impl Container {
 
     /// Sends a signal to its first process.
     pub fn signal(&self, signal: Signal) {
-        self.alive.signal(self.pid, signal);
+        self.pid_guard.signal(self.pid, signal);
     }
 
     /// Ends all of its processes.
@@ -336,7 +336,7 @@ impl Container {
             // With the first process of a process namespace the kernel ends all others.
             self.signal(Signal::SIGKILL);
         } else {
-            plain::kill_tree(self);
+            unisolated::kill_tree(self);
         }
     }
 
@@ -355,6 +355,6 @@ impl Container {
         if self.isolated {
             return isolated::exec::start(self, exec).await;
         }
-        plain::exec(self, &exec)
+        unisolated::exec(self, &exec)
     }
 }

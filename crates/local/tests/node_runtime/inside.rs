@@ -367,7 +367,7 @@ pub fn said(container: &Container) -> String {
 
 pub async fn wait_for(container: &Container, line: &str) {
     use futures::StreamExt;
-    let part = trainyard_local::node::runtime::log::Part {
+    let part = trainyard_local::node::runtime::log::LogRange {
         follow: true,
         ..Default::default()
     };

@@ -6,7 +6,7 @@ use super::find::{Controller, Version};
 /// The span of time in which a group may use what it is given, in microseconds.
 const PERIOD: u64 = 100_000;
 /// The kernel takes no less.
-const LEAST_QUOTA: u64 = 1_000;
+const MIN_QUOTA: u64 = 1_000;
 const SHARES: std::ops::RangeInclusive<u64> = 2..=262_144;
 
 /// A file of a group, and what is written to it.
@@ -52,7 +52,7 @@ pub fn of_container(version: Version, controller: Controller, limits: Limits) ->
 fn processors(version: Version, limits: Limits) -> Vec<Setting> {
     let quota = limits
         .millicpus
-        .map(|milli| (milli * PERIOD / 1000).max(LEAST_QUOTA));
+        .map(|milli| (milli * PERIOD / 1000).max(MIN_QUOTA));
     let shares = limits
         .requested_millicpus
         .map(|milli| (milli * 1024 / 1000).clamp(*SHARES.start(), *SHARES.end()));
@@ -93,7 +93,7 @@ pub fn most_processes(of_machine: u64) -> Setting {
 }
 
 /// The file in which the kernel counts what it ended for want of memory.
-pub fn deaths_file(version: Version) -> &'static str {
+pub fn oom_kills_file(version: Version) -> &'static str {
     match version {
         Version::One => "memory.oom_control",
         Version::Two => "memory.events",
@@ -101,7 +101,7 @@ pub fn deaths_file(version: Version) -> &'static str {
 }
 
 /// How many processes the kernel ended for want of memory.
-pub fn deaths(content: &str) -> u64 {
+pub fn oom_kills(content: &str) -> u64 {
     let count = content.lines().find_map(|line| line.strip_prefix("oom_kill "));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
@@ -170,11 +170,11 @@ mod tests {
 
     #[test]
     fn deaths_are_counted_by_the_kernel() {
-        assert_eq!(deaths("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), 2);
+        assert_eq!(oom_kills("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), 2);
         assert_eq!(
-            deaths("low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 1\n"),
+            oom_kills("low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 1\n"),
             1
         );
-        assert_eq!(deaths(""), 0);
+        assert_eq!(oom_kills(""), 0);
     }
 }

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Kubelet;
 use crate::api::{LogOptions, LogStream, NodeAccess, PodRef, Process, Start};
-use crate::node::runtime::log::Part;
+use crate::node::runtime::log::LogRange;
 use crate::node::runtime::{Error, Exec, Running};
 
 /// What container runtimes put before the reason for which a command can't be executed.
@@ -33,7 +33,7 @@ impl NodeAccess for Kubelet {
             )
         })?;
         let number = |given: Option<u64>| given.and_then(|given| usize::try_from(given).ok());
-        let part = Part {
+        let part = LogRange {
             tail_lines: number(options.tail_lines),
             since: options.since,
             timestamps: options.timestamps,

@@ -25,9 +25,9 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::sethostname;
 use tokio::sync::oneshot;
 
-use super::loopback::{Held, Loopback};
+use super::loopback::{HeldAddress, Loopback};
 use super::{Container, ContainerSpec, Error, SandboxSpec};
-use crate::host::cgroup::Place;
+use crate::host::cgroup::RunGroup;
 use crate::host::remove_tree;
 use crate::yard::link::{self, Bridge, GATEWAY};
 use crate::yard::{Isolation, Network, Yard};
@@ -38,7 +38,7 @@ pub(crate) use pause::run as pause_stage;
 pub(crate) use stage::run as container_stage;
 
 /// Enough for what these threads do.
-const STACK: usize = 512 * 1024;
+const STACK_BYTES: usize = 512 * 1024;
 
 /// The runtime.
 #[derive(Debug)]
@@ -46,8 +46,8 @@ pub struct Isolated {
     isolation: Isolation,
     network: PodNetwork,
     state: PathBuf,
-    groups: Arc<Place>,
-    numbers: Arc<Mutex<Numbers>>,
+    groups: Arc<RunGroup>,
+    numbers: Arc<Mutex<PodNumbers>>,
 }
 
 /// Where pods are.
@@ -61,12 +61,12 @@ enum PodNetwork {
 
 /// Which pods there are, for addresses and names of links.
 #[derive(Debug, Default)]
-struct Numbers {
+struct PodNumbers {
     used: HashSet<u16>,
     last: u16,
 }
 
-impl Numbers {
+impl PodNumbers {
     /// One that has not been used for as long as possible: others may still know its last owner.
     fn take(&mut self) -> Option<u16> {
         for _ in 0..u16::MAX {
@@ -82,7 +82,7 @@ impl Numbers {
 
 impl Isolated {
     /// In a yard with a network of its own this makes the bridge.
-    pub async fn new(yard: &Yard, state: &Path, groups: Arc<Place>) -> Result<Self, Error> {
+    pub async fn new(yard: &Yard, state: &Path, groups: Arc<RunGroup>) -> Result<Self, Error> {
         let network = match yard.network {
             Network::Pod => PodNetwork::Bridge(Bridge::make().await?),
             Network::Host => PodNetwork::Loopback(Loopback::claim()),
@@ -119,7 +119,7 @@ impl Isolated {
         // The last pod of the same name may still be being removed.
         let scratch = self.state.join(format!("{}-{number}", spec.id));
         fs::create_dir_all(&scratch).map_err(Error::system(format!("make {}", scratch.display())))?;
-        let number = Number {
+        let number = PodNumber {
             value: number,
             numbers: self.numbers.clone(),
         };
@@ -156,19 +156,19 @@ impl Isolated {
 }
 
 #[derive(Debug)]
-struct Number {
+struct PodNumber {
     value: u16,
-    numbers: Arc<Mutex<Numbers>>,
+    numbers: Arc<Mutex<PodNumbers>>,
 }
 
-impl Number {
+impl PodNumber {
     fn address(&self) -> Ipv4Addr {
         let [high, low] = self.value.to_be_bytes();
         Ipv4Addr::new(10, 88, high, low)
     }
 }
 
-impl Drop for Number {
+impl Drop for PodNumber {
     fn drop(&mut self) {
         lock(&self.numbers).used.remove(&self.value);
     }
@@ -228,7 +228,7 @@ async fn in_thread<T: Send + 'static>(
     let (send, receive) = oneshot::channel();
     thread::Builder::new()
         .name(name.to_owned())
-        .stack_size(STACK)
+        .stack_size(STACK_BYTES)
         .spawn(move || drop(send.send(work())))
         .map_err(Error::system("start a thread"))?;
     receive.await.map_err(|_| Error::System {
@@ -250,9 +250,9 @@ pub struct Sandbox {
     scratch: PathBuf,
     address: Ipv4Addr,
     namespaces: Arc<Namespaces>,
-    groups: Arc<Place>,
-    _number: Number,
-    _held: Option<Held>,
+    groups: Arc<RunGroup>,
+    _number: PodNumber,
+    _held: Option<HeldAddress>,
 }
 
 impl Sandbox {
@@ -273,7 +273,7 @@ impl Drop for Sandbox {
         // It may hold much; whoever drops this must not wait for it.
         drop(
             thread::Builder::new()
-                .stack_size(STACK)
+                .stack_size(STACK_BYTES)
                 .spawn(move || remove_tree(&scratch)),
         );
     }

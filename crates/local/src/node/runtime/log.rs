@@ -16,10 +16,10 @@ use tokio::sync::watch;
 
 use super::Error;
 
-/// Longest piece of a line that is kept together.
-const LONGEST: usize = 16 * 1024;
-/// Processes may leave others behind that hold the output open.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longer lines are written in pieces.
+const MAX_PIECE_BYTES: usize = 16 * 1024;
+/// How long to wait for the end of the output when a container has ended: processes that it left may hold it open.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The ends of a container's output: those for [`Log::collect`], and those for the container.
 pub(crate) fn pipes() -> io::Result<((pipe::Receiver, pipe::Receiver), io::PipeWriter, io::PipeWriter)> {
@@ -47,7 +47,7 @@ pub struct Log {
 
 /// Which part of a log, and how.
 #[derive(Clone, Debug, Default)]
-pub struct Part {
+pub struct LogRange {
     /// Only that many of the last lines.
     pub tail_lines: Option<usize>,
     /// Only lines from then on.
@@ -97,14 +97,14 @@ impl Log {
     /// Waits until all is written, to be called after the container's end.
     pub async fn finished(&self) {
         let mut progress = self.progress.clone();
-        drop(tokio::time::timeout(PATIENCE, progress.wait_for(|progress| progress.ended)).await);
+        drop(tokio::time::timeout(OUTPUT_TIMEOUT, progress.wait_for(|progress| progress.ended)).await);
     }
 
     /// The end of the output: no more than that many lines and bytes.
     pub fn tail(&self, lines: usize, bytes: usize) -> String {
-        let part = Part {
+        let part = LogRange {
             tail_lines: Some(lines),
-            ..Part::default()
+            ..LogRange::default()
         };
         let text = read_file(&self.path, &part).unwrap_or_default();
         let mut from = text.len().saturating_sub(bytes);
@@ -115,7 +115,7 @@ impl Log {
     }
 
     /// A part of the output.
-    pub fn stream(&self, part: Part) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + use<> {
+    pub fn stream(&self, part: LogRange) -> impl Stream<Item = io::Result<Vec<u8>>> + Send + use<> {
         let state = Following {
             log: self.clone(),
             file: None,
@@ -133,7 +133,7 @@ struct Following {
     log: Log,
     /// Held open: who reads slowly may be behind when the pod is gone, and its files with it.
     file: Option<File>,
-    part: Part,
+    part: LogRange,
     at: u64,
     sent: usize,
     first: bool,
@@ -175,7 +175,7 @@ impl Following {
 }
 
 /// A finished log, by its file.
-pub fn read_file(path: &Path, part: &Part) -> io::Result<Vec<u8>> {
+pub fn read_file(path: &Path, part: &LogRange) -> io::Result<Vec<u8>> {
     let mut text = read(&mut File::open(path)?, part, &mut 0)?;
     if let Some(limit) = part.limit_bytes {
         text.truncate(limit);
@@ -184,7 +184,7 @@ pub fn read_file(path: &Path, part: &Part) -> io::Result<Vec<u8>> {
 }
 
 /// Reads whole lines from a place on, and moves it behind them.
-fn read(file: &mut File, part: &Part, at: &mut u64) -> io::Result<Vec<u8>> {
+fn read(file: &mut File, part: &LogRange, at: &mut u64) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(*at))?;
     let mut reader = BufReader::new(file);
     let mut kept: Vec<Vec<u8>> = Vec::new();
@@ -222,7 +222,7 @@ fn read(file: &mut File, part: &Part, at: &mut u64) -> io::Result<Vec<u8>> {
 }
 
 /// A line of the file as it is shown.
-fn shown(line: &[u8], part: &Part) -> Option<Vec<u8>> {
+fn shown(line: &[u8], part: &LogRange) -> Option<Vec<u8>> {
     let mut fields = line.splitn(4, |byte| *byte == b' ');
     let (time, _, whole, text) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
     if let Some(since) = part.since {
@@ -245,7 +245,7 @@ fn shown(line: &[u8], part: &Part) -> Option<Vec<u8>> {
 type Writer = std::sync::Mutex<(File, watch::Sender<Progress>)>;
 
 async fn copy(mut from: impl AsyncRead + Unpin, name: &str, writer: &Writer) {
-    let mut buffer = vec![0; LONGEST];
+    let mut buffer = vec![0; MAX_PIECE_BYTES];
     let mut held = 0;
     loop {
         let read = from.read(&mut buffer[held..]).await.unwrap_or(0);

@@ -14,13 +14,13 @@ use super::Error;
 
 /// Bound, and never listened on, to say that a part of the network is taken. No system gives it to those who ask for
 /// any port.
-const CLAIM: u16 = 65_535;
+const CLAIM_PORT: u16 = 65_535;
 /// How many parts there are: the second byte of the address, without those that others use by habit.
 const PARTS: u32 = 250;
 const FIRST_PART: u32 = 2;
 /// The first number belongs to the claim.
-const FIRST: u16 = 2;
-const LAST: u16 = u16::MAX - 1;
+const FIRST_NUMBER: u16 = 2;
+const LAST_NUMBER: u16 = u16::MAX - 1;
 
 /// A part of the loopback network that is this run's own.
 #[derive(Clone, Debug)]
@@ -74,11 +74,11 @@ impl Loopback {
     }
 
     /// The address of a pod, which keeps it while it is held.
-    pub fn hold(&self, name: &str) -> Result<Held, Error> {
+    pub fn hold(&self, name: &str) -> Result<HeldAddress, Error> {
         let mut table = lock(&self.table);
         let entry = table.entry(name).ok_or(Error::NoAddress)?;
         entry.pods += 1;
-        Ok(Held {
+        Ok(HeldAddress {
             address: self.of(entry.number),
             name: name.to_owned(),
             table: self.table.clone(),
@@ -93,7 +93,7 @@ impl Loopback {
 
 fn bind(part: u8) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
-    socket.bind(SocketAddr::from(([127, part, 0, 1], CLAIM)))?;
+    socket.bind(SocketAddr::from(([127, part, 0, 1], CLAIM_PORT)))?;
     Ok(socket)
 }
 
@@ -112,8 +112,8 @@ impl Table {
 
     /// A number that nobody was told, or if there is none, one of a name that has no pod.
     fn free(&mut self) -> Option<u16> {
-        if self.last < LAST {
-            self.last = (self.last + 1).max(FIRST);
+        if self.last < LAST_NUMBER {
+            self.last = (self.last + 1).max(FIRST_NUMBER);
             return Some(self.last);
         }
         let unused = self.names.iter().find(|(_, entry)| entry.pods == 0);
@@ -124,20 +124,20 @@ impl Table {
 
 /// An address that a pod has.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldAddress {
     address: Ipv4Addr,
     name: String,
     table: Arc<Mutex<Table>>,
 }
 
-impl Held {
+impl HeldAddress {
     /// The address.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldAddress {
     fn drop(&mut self) {
         if let Some(entry) = lock(&self.table).names.get_mut(&self.name) {
             entry.pods -= 1;

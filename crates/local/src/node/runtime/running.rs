@@ -39,14 +39,14 @@ pub(super) fn remove_when_ended(exit: watch::Receiver<Option<Exit>>, group: Grou
     }
 }
 
-/// Whether a process number still is that of the process it was given to.
+/// Sends signals to a process only until it is reaped: its number may be another process' afterwards.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Alive(Arc<Mutex<Ended>>);
+pub(crate) struct PidGuard(Arc<Mutex<Ended>>);
 
 #[derive(Debug, Default)]
 struct Ended(bool);
 
-impl Alive {
+impl PidGuard {
     /// Sends a signal, unless the process has ended.
     pub(crate) fn signal(&self, pid: u32, signal: Signal) {
         let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ pub struct Running {
     pub terminal: Option<Terminal>,
     pid: u32,
     exit: watch::Receiver<Option<Exit>>,
-    alive: Alive,
+    pid_guard: PidGuard,
 }
 
 /// What a command came to.
@@ -103,7 +103,7 @@ impl Running {
         (stdin, stdout, stderr): Streams,
         terminal: Option<Pty>,
         exit: watch::Receiver<Option<Exit>>,
-        alive: Alive,
+        pid_guard: PidGuard,
     ) -> Result<Self, Error> {
         let what = "connect to a command in a container";
         Ok(Self {
@@ -125,13 +125,13 @@ impl Running {
                 .map_err(Error::system(what))?,
             pid,
             exit,
-            alive,
+            pid_guard,
         })
     }
 
     /// Ends it.
     pub fn kill(&self) {
-        self.alive.signal(self.pid, Signal::SIGKILL);
+        self.pid_guard.signal(self.pid, Signal::SIGKILL);
     }
 
     /// Waits for its end.
@@ -147,7 +147,7 @@ impl Running {
 
     /// Its end, apart from its streams. It is ended when this is dropped.
     pub fn end(mut self) -> impl Future<Output = Exit> + Send + use<> {
-        let guard = KillOnDrop(self.alive.clone(), self.pid);
+        let guard = KillOnDrop(self.pid_guard.clone(), self.pid);
         async move {
             let exit = self.wait().await;
             drop(guard);
@@ -157,7 +157,7 @@ impl Running {
 
     /// Gives it an input and waits for its end. It is ended when this is dropped.
     pub async fn output(mut self, input: &[u8]) -> Result<ExecOutput, Error> {
-        let guard = KillOnDrop(self.alive.clone(), self.pid);
+        let guard = KillOnDrop(self.pid_guard.clone(), self.pid);
         let (stdin, stdout, stderr) = (self.stdin.take(), self.stdout.take(), self.stderr.take());
         let write = async {
             if let Some(mut stdin) = stdin {
@@ -190,7 +190,7 @@ impl Running {
     }
 }
 
-struct KillOnDrop(Alive, u32);
+struct KillOnDrop(PidGuard, u32);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {

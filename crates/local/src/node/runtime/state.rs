@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::plain;
+use super::unisolated;
 use crate::host::{cgroup, remove_tree};
 
 /// The file whose lock says that a run is still there. The kernel drops the lock however the run ends.
@@ -14,7 +14,7 @@ const LOCK: &str = "lock";
 const RUN: &str = "run-";
 
 /// As much as the smallest run needs.
-const ROOM: usize = 64 * 1024;
+const NEEDED_BYTES: usize = 64 * 1024;
 
 /// A directory of this run's own; removed when dropped, and by the next run if this one is killed.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl StateDirectory {
     /// A full disk is better found now than by each pod.
     fn has_room(&self) -> io::Result<()> {
         let file = self.path.join("room");
-        fs::write(&file, vec![0; ROOM])?;
+        fs::write(&file, vec![0; NEEDED_BYTES])?;
         fs::remove_file(file)
     }
 
@@ -73,14 +73,14 @@ pub fn sweep(base: &Path) {
         if !entry.file_name().to_string_lossy().starts_with(RUN) {
             continue;
         }
-        if crate::yard::is_inside() && plain::is_marked_run(&path) {
+        if crate::yard::is_inside() && unisolated::is_marked_run(&path) {
             continue;
         }
         let Ok(lock) = File::open(path.join(LOCK)) else {
             continue;
         };
         if lock.try_lock().is_ok() {
-            plain::end_remains(&path);
+            unisolated::end_remains(&path);
             remove(&path);
         }
     }

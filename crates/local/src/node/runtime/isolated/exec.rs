@@ -11,12 +11,12 @@ use nix::sys::signal::SigSet;
 use pty_process::blocking::Pty;
 use tokio::sync::{oneshot, watch};
 
-use super::super::beside::{self, Exec};
 use super::super::capabilities::drop_capabilities;
-use super::super::running::{Alive, Running};
+use super::super::exec_spawn::{self, Exec};
+use super::super::running::{PidGuard, Running};
 use super::super::user_ns_entry::UserNsEntry;
 use super::super::{Container, Error, User};
-use super::STACK;
+use super::STACK_BYTES;
 use crate::host::cgroup;
 
 const ENTER: &str = "enter the container; it may have ended";
@@ -27,11 +27,11 @@ pub async fn start(container: &Container, exec: Exec) -> Result<Running, Error> 
     let container = container.clone();
     let (started, is_started) = oneshot::channel();
     let (ended, exit) = watch::channel(None);
-    let alive = Alive::default();
-    let shared = alive.clone();
+    let pid_guard = PidGuard::default();
+    let shared = pid_guard.clone();
     thread::Builder::new()
         .name("exec".to_owned())
-        .stack_size(STACK)
+        .stack_size(STACK_BYTES)
         .spawn(move || match perform(&container, &exec) {
             Err(error) => drop(started.send(Err(error))),
             Ok((mut child, terminal)) => {
@@ -46,12 +46,12 @@ pub async fn start(container: &Container, exec: Exec) -> Result<Running, Error> 
         source: std::io::ErrorKind::Interrupted.into(),
     };
     let (pid, streams, terminal) = is_started.await.map_err(gone)??;
-    Running::new(pid, streams, terminal, exit, alive)
+    Running::new(pid, streams, terminal, exit, pid_guard)
 }
 
 fn perform(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Error> {
     // Before this thread sees other files.
-    let door = cgroup::Door::open(&container.groups)?;
+    let joiner = cgroup::Joiner::open(&container.groups)?;
     // Signals that concern us alone are blocked here, and that is inherited.
     SigSet::empty()
         .thread_set_mask()
@@ -62,10 +62,10 @@ fn perform(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), E
     drop_capabilities(&user.dropped)?;
     // Also a terminal is one of the container's own.
     let (child, terminal) = match entry {
-        Some(entry) => beside::spawn(&container.spec, &User::default(), exec, Some(&entry))?,
-        None => beside::spawn(&container.spec, user, exec, None)?,
+        Some(entry) => exec_spawn::spawn(&container.spec, &User::default(), exec, Some(&entry))?,
+        None => exec_spawn::spawn(&container.spec, user, exec, None)?,
     };
-    Ok((door.admit(child)?, terminal))
+    Ok((joiner.join(child)?, terminal))
 }
 
 fn join(pid: u32) -> Result<(), Error> {

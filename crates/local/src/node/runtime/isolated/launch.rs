@@ -10,13 +10,13 @@ use std::thread;
 use nix::sched::{CloneFlags, setns, unshare};
 use tokio::sync::{oneshot, watch};
 
-use super::super::first::{self, Order};
+use super::super::container_init::{self, InitSpec};
 use super::super::log::{self, Log};
-use super::super::running::{Alive, first_process, remove_when_ended, when_ended};
+use super::super::running::{PidGuard, first_process, remove_when_ended, when_ended};
 use super::super::{Container, ContainerSpec, Error, Exit};
 use super::leftovers::Leftovers;
-use super::{Namespaces, STACK, Sandbox, root};
-use crate::host::cgroup::Deaths;
+use super::{Namespaces, STACK_BYTES, Sandbox, root};
+use crate::host::cgroup::OomCounter;
 use crate::host::{Isolation, remove_tree};
 
 /// How many containers were started.
@@ -40,7 +40,7 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
     let id = format!("{}-{number}", spec.id);
     let mut group = sandbox.groups.group(&id, spec.limits)?;
     let groups = group.members().to_vec();
-    let deaths = group.take_deaths();
+    let oom_counter = group.take_oom_counter();
     let (output, stdout, stderr) =
         log::pipes().map_err(Error::system("connect the output of a container"))?;
     let launch = Launch {
@@ -60,12 +60,12 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
     // user's are below this directory.
     let scratch = launch.scratch.clone();
     when_ended(exit.clone(), move || remove_tree(&scratch));
-    let alive = Alive::default();
-    let shared = alive.clone();
+    let pid_guard = PidGuard::default();
+    let shared = pid_guard.clone();
     thread::Builder::new()
         .name("container".to_owned())
-        .stack_size(STACK)
-        .spawn(move || run(launch, deaths, started, &ended, &shared))
+        .stack_size(STACK_BYTES)
+        .spawn(move || run(launch, oom_counter, started, &ended, &shared))
         .map_err(Error::system("start a thread"))?;
     let pid = first_process(is_started).await?;
     let log = Log::collect(&spec.log, output)?;
@@ -74,7 +74,7 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
         exit,
         log,
         spec,
-        alive,
+        pid_guard,
         groups,
         isolated: true,
     })
@@ -83,16 +83,16 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
 /// The life of the thread.
 fn run(
     launch: Launch,
-    deaths: Deaths,
+    oom_counter: OomCounter,
     started: oneshot::Sender<Result<u32, Error>>,
     ended: &watch::Sender<Option<Exit>>,
-    alive: &Alive,
+    pid_guard: &PidGuard,
 ) {
     match launch.perform() {
         Err(error) => drop(started.send(Err(error))),
         Ok((child, leftovers)) => {
             drop(started.send(Ok(child.id())));
-            let exit = alive.outlive(child, || deaths.out_of_memory());
+            let exit = pid_guard.outlive(child, || oom_counter.out_of_memory());
             // Of a process namespace of its own nothing is left.
             leftovers.iter().for_each(Leftovers::end);
             ended.send_replace(exit);
@@ -119,8 +119,8 @@ impl Launch {
         };
         let root = self.scratch.join("root");
         root::assemble(&self.spec, self.isolation, &self.own, &self.scratch, &root)?;
-        let order = Order::new(&self.spec, self.isolation, root, self.groups);
-        let child = first::start("container", &order, self.stdout, self.stderr)?;
+        let init_spec = InitSpec::new(&self.spec, self.isolation, root, self.groups);
+        let child = container_init::start("container", &init_spec, self.stdout, self.stderr)?;
         Ok((child, leftovers))
     }
 }

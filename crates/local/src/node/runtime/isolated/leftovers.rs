@@ -13,7 +13,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
 /// How often processes that have to end are looked for.
-const ATTEMPTS: u32 = 1000;
+const MAX_KILL_ROUNDS: u32 = 1000;
 
 /// How the processes of one container are found: by the files that they see.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Leftovers {
     /// Ends them all.
     pub(super) fn end(&self) {
         // One that is being ended may just have started another; but one that the kernel can't end must not hold us up.
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_KILL_ROUNDS {
             let found = self.find().unwrap_or_default();
             if found.is_empty() {
                 return;

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// As many as the kernel follows.
-const LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Where `path` of the file system below `root` is for this process: links are followed as if `root` were `/`, so that
 /// none leads out of it. The end of the path need not exist.
@@ -24,7 +24,7 @@ pub fn within(root: &Path, path: &Path) -> io::Result<PathBuf> {
         match fs::read_link(&next) {
             Ok(link) => {
                 links += 1;
-                if links > LINKS {
+                if links > MAX_LINKS {
                     return Err(io::Error::from_raw_os_error(nix::errno::Errno::ELOOP as i32));
                 }
                 if link.is_absolute() {

@@ -16,7 +16,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use super::super::Error;
-use super::{STACK, stage};
+use super::{STACK_BYTES, stage};
 use crate::yard::{self, STAGE, namespace, this_program};
 
 /// The process, and the namespace that ends with it.
@@ -61,7 +61,7 @@ impl Drop for Pause {
         // It ends when the last of them has been buried, for which others may be responsible.
         drop(
             thread::Builder::new()
-                .stack_size(STACK)
+                .stack_size(STACK_BYTES)
                 .spawn(move || process.wait()),
         );
     }

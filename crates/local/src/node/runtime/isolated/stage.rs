@@ -10,7 +10,7 @@ use nix::unistd::{chdir, dup2_stdin, pivot_root, setsid};
 
 use super::super::Error;
 use super::super::capabilities::drop_capabilities;
-use super::super::first::{self, Order};
+use super::super::container_init::{self, InitSpec};
 use super::identity::{become_user, seem};
 use crate::host::Isolation;
 use crate::host::layer::{bind, make_read_only};
@@ -31,32 +31,32 @@ const UNCHANGEABLE: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
 /// The stage.
 pub fn run() -> Result<ExitCode, crate::yard::Error> {
-    first::run(prepare)
+    container_init::run(prepare)
 }
 
 /// Moves into the container and becomes its user.
-fn prepare(order: &Order) -> Result<PathBuf, Error> {
-    proc(&order.root.join("proc"))?;
-    enter(&order.root).map_err(Error::system("make the container's files the root"))?;
+fn prepare(init_spec: &InitSpec) -> Result<PathBuf, Error> {
+    proc(&init_spec.root.join("proc"))?;
+    enter(&init_spec.root).map_err(Error::system("make the container's files the root"))?;
     let null = File::open("/dev/null").map_err(Error::system("open /dev/null in the container"))?;
     dup2_stdin(&null).map_err(Error::system("close the input"))?;
     setsid().map_err(Error::system("make a session"))?;
     umask(Mode::from_bits_truncate(0o022));
-    let directory = &order.working_directory;
+    let directory = &init_spec.working_directory;
     fs::create_dir_all(directory)
         .and_then(|()| std::env::set_current_dir(directory))
         .map_err(Error::system(format!(
             "go to the working directory {}",
             directory.display()
         )))?;
-    if order.isolation == Isolation::User {
-        seem(&order.user)?;
-        drop_capabilities(&order.user.dropped)?;
+    if init_spec.isolation == Isolation::User {
+        seem(&init_spec.user)?;
+        drop_capabilities(&init_spec.user.dropped)?;
     } else {
-        drop_capabilities(&order.user.dropped)?;
-        become_user(&order.user)?;
+        drop_capabilities(&init_spec.user.dropped)?;
+        become_user(&init_spec.user)?;
     }
-    first::program(&order.command, &order.env)
+    container_init::program(&init_spec.command, &init_spec.env)
 }
 
 fn proc(target: &Path) -> Result<(), Error> {

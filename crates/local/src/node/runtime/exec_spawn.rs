@@ -1,4 +1,4 @@
-//! How a command is started beside that of a container, where the container is.
+//! Starts the commands of `kubectl exec` and of probes in a container that runs already.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,11 +12,11 @@ use pty_process::blocking::{self, Pty};
 
 #[cfg(target_os = "linux")]
 use super::user_ns_entry::UserNsEntry;
-use super::{ContainerSpec, Error, User, first};
+use super::{ContainerSpec, Error, User, container_init};
 use crate::yard::this_program;
 
-/// What container runtimes say of a terminal.
-const KIND_OF_TERMINAL: (&str, &str) = ("TERM", "xterm");
+/// The terminal's type, as container runtimes set it.
+const TERM: (&str, &str) = ("TERM", "xterm");
 
 /// A command that is to be started.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub(super) fn spawn(
         .split_first()
         .ok_or_else(|| Error::Command("exec: there is no command".to_owned()))?;
     let failed = || format!("execute {name}");
-    let program = first::program(&exec.command, &spec.env)?;
+    let program = container_init::program(&exec.command, &spec.env)?;
     let (program, name, arguments) = match entry {
         None => (
             program,
@@ -88,13 +88,14 @@ pub(super) fn spawn(
         let child = command.spawn().map_err(Error::system(failed()))?;
         return Ok((child, None));
     }
-    let (ours, theirs) = blocking::open().map_err(|error| Error::system("make a terminal")(plain(error)))?;
+    let (ours, theirs) =
+        blocking::open().map_err(|error| Error::system("make a terminal")(io_error(error)))?;
     let mut command = blocking::Command::new(program)
         .arg0(name)
         .args(arguments)
         .env_clear()
         .envs(variables)
-        .env(KIND_OF_TERMINAL.0, KIND_OF_TERMINAL.1)
+        .env(TERM.0, TERM.1)
         .current_dir(&spec.working_directory);
     if let Some(uid) = uid {
         // Who has it may open it again.
@@ -106,11 +107,11 @@ pub(super) fn spawn(
     }
     let child = command
         .spawn(theirs)
-        .map_err(|error| Error::system(failed())(plain(error)))?;
+        .map_err(|error| Error::system(failed())(io_error(error)))?;
     Ok((child, Some(ours)))
 }
 
-fn plain(error: pty_process::Error) -> io::Error {
+fn io_error(error: pty_process::Error) -> io::Error {
     match error {
         pty_process::Error::Io(error) => error,
         pty_process::Error::Rustix(error) => error.into(),

@@ -1,8 +1,7 @@
-//! The first process of a container, up to the moment at which it becomes the container's command, and how it is told
-//! what to do.
+//! The first process of a container, up to the moment at which it becomes the container's command.
 //!
-//! It is this program, executed again. Its standard input is a socket: the order comes from it, and what went wrong
-//! goes to it. That it is closed without a word means that the command runs.
+//! It is this program, executed again. Its standard input is a socket: it reads its [`InitSpec`] from the socket and writes an
+//! [`InitError`] to it. When the socket is closed without one, the command runs.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -20,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use super::{ContainerSpec, Error, User};
 use crate::yard::{Isolation, STAGE, this_program};
 
-/// What the process is told.
+/// What the process is to become.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct InitSpec {
     /// Where the container's files are.
     pub root: PathBuf,
     /// The program and its arguments.
@@ -39,7 +38,7 @@ pub(crate) struct Order {
     pub groups: Vec<PathBuf>,
 }
 
-impl Order {
+impl InitSpec {
     pub(crate) fn new(
         spec: &ContainerSpec,
         isolation: Isolation,
@@ -60,7 +59,7 @@ impl Order {
 
 /// What the process answers if it does not become the command.
 #[derive(Debug, Serialize, Deserialize)]
-enum Refusal {
+enum InitError {
     /// The command can't be executed.
     Command(String),
     /// Something before that failed.
@@ -70,12 +69,12 @@ enum Refusal {
 /// Starts the process and waits until it has become the command.
 pub(crate) fn start(
     stage: &str,
-    order: &Order,
+    init_spec: &InitSpec,
     stdout: io::PipeWriter,
     stderr: io::PipeWriter,
 ) -> Result<Child, Error> {
     let talk = "talk to the first process of a container";
-    let order = serde_json::to_vec(order).map_err(|e| Error::system(talk)(io::Error::from(e)))?;
+    let init_spec = serde_json::to_vec(init_spec).map_err(|e| Error::system(talk)(io::Error::from(e)))?;
     let (mut ours, theirs) = UnixStream::pair().map_err(Error::system(talk))?;
     let mut child = Command::new(this_program())
         .arg0("trainyard")
@@ -88,13 +87,13 @@ pub(crate) fn start(
         .map_err(Error::system("start the first process of a container"))?;
     let mut answer = Vec::new();
     let talked = ours
-        .write_all(&order)
+        .write_all(&init_spec)
         .and_then(|()| ours.shutdown(Shutdown::Write))
         .and_then(|()| ours.read_to_end(&mut answer));
     let refused = match (talked, serde_json::from_slice(&answer)) {
         (Ok(0), _) => return Ok(child),
-        (Ok(_), Ok(Refusal::Command(message))) => Error::Command(message),
-        (Ok(_), Ok(Refusal::System(message))) => Error::Prepare(message),
+        (Ok(_), Ok(InitError::Command(message))) => Error::Command(message),
+        (Ok(_), Ok(InitError::System(message))) => Error::Prepare(message),
         (Ok(_), Err(error)) => Error::system(talk)(io::Error::from(error)),
         (Err(error), _) => Error::system(talk)(error),
     };
@@ -105,7 +104,7 @@ pub(crate) fn start(
 
 /// The process itself. `prepare` brings it to where the command is to be, and says where the program is.
 pub(crate) fn run(
-    prepare: impl FnOnce(&Order) -> Result<PathBuf, Error>,
+    prepare: impl FnOnce(&InitSpec) -> Result<PathBuf, Error>,
 ) -> Result<ExitCode, crate::yard::Error> {
     let failed = |source| crate::yard::Error::System {
         what: "talk to the node",
@@ -117,33 +116,33 @@ pub(crate) fn run(
     let input = nix::unistd::dup(io::stdin()).map_err(|e| failed(e.into()))?;
     close_on_exec(&input).map_err(failed)?;
     let mut socket = UnixStream::from(input);
-    let mut order = Vec::new();
-    socket.read_to_end(&mut order).map_err(failed)?;
-    let order: Order = serde_json::from_slice(&order).map_err(|e| failed(e.into()))?;
-    let refusal = match limit(&order).and_then(|()| prepare(&order)) {
+    let mut init_spec = Vec::new();
+    socket.read_to_end(&mut init_spec).map_err(failed)?;
+    let init_spec: InitSpec = serde_json::from_slice(&init_spec).map_err(|e| failed(e.into()))?;
+    let error_message = match limit(&init_spec).and_then(|()| prepare(&init_spec)) {
         Ok(program) => {
             let mut command = Command::new(&program);
-            if let Some((name, arguments)) = order.command.split_first() {
+            if let Some((name, arguments)) = init_spec.command.split_first() {
                 command.arg0(name).args(arguments);
             }
             command
                 .env_clear()
-                .envs(order.env.iter().map(|(name, value)| (name, value)));
+                .envs(init_spec.env.iter().map(|(name, value)| (name, value)));
             let error = command.exec();
             let program = program.display().to_string();
-            Refusal::Command(format!("exec {program}: {}", describe(&error)))
+            InitError::Command(format!("exec {program}: {}", describe(&error)))
         }
-        Err(Error::Command(message)) => Refusal::Command(message),
-        Err(error) => Refusal::System(error.to_string()),
+        Err(Error::Command(message)) => InitError::Command(message),
+        Err(error) => InitError::System(error.to_string()),
     };
-    let refusal = serde_json::to_vec(&refusal).map_err(|e| failed(e.into()))?;
-    socket.write_all(&refusal).map_err(failed)?;
+    let error_message = serde_json::to_vec(&error_message).map_err(|e| failed(e.into()))?;
+    socket.write_all(&error_message).map_err(failed)?;
     Ok(ExitCode::from(128))
 }
 
 /// Puts this process under the limits of its container, and so all that it becomes and starts.
-fn limit(order: &Order) -> Result<(), Error> {
-    for group in &order.groups {
+fn limit(init_spec: &InitSpec) -> Result<(), Error> {
+    for group in &init_spec.groups {
         fs::write(group, "0").map_err(Error::system(format!(
             "join the control group of {}",
             group.display()
@@ -158,7 +157,7 @@ fn close_on_exec(descriptor: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the program of an order is.
+/// Where the program of a command is.
 pub(crate) fn program(command: &[String], env: &[(String, String)]) -> Result<PathBuf, Error> {
     let name = command.first().map_or("", String::as_str);
     let path = env.iter().rev().find(|(name, _)| name == "PATH");

@@ -1,4 +1,4 @@
-//! Pods as plain processes, where there are no namespaces.
+//! Pods without namespaces, as plain processes.
 //!
 //! Each pod has a loopback address of its own and shares everything else with the machine. Every process of a pod
 //! carries a mark in its environment, by which all of them are found in the end, also those that left their parents, and
@@ -20,17 +20,17 @@ use nix::unistd::{Pid, setsid};
 use pty_process::blocking::Pty;
 use tokio::sync::{oneshot, watch};
 
-use super::beside::{self, Exec};
 #[cfg(target_os = "linux")]
 use super::capabilities::drop_capabilities;
-use super::first::{self, Order};
+use super::container_init::{self, InitSpec};
+use super::exec_spawn::{self, Exec};
 #[cfg(target_os = "linux")]
 use super::isolated::become_user;
 use super::log::{self, Log};
-use super::loopback::{Held, Loopback};
-use super::running::{Alive, Running, first_process, remove_when_ended};
+use super::loopback::{HeldAddress, Loopback};
+use super::running::{PidGuard, Running, first_process, remove_when_ended};
 use super::{Container, ContainerSpec, Error, SandboxSpec, User};
-use crate::host::cgroup::{Door, Place};
+use crate::host::cgroup::{Joiner, RunGroup};
 use crate::host::{Isolation, remove_tree};
 
 /// Names the sandbox that a process belongs to.
@@ -40,23 +40,23 @@ const MARK: &str = "TRAINYARD_SANDBOX";
 const RUN_MARK: &str = "plain";
 
 /// As much of an environment as is looked at; programs rarely have a hundredth of it.
-const ENVIRONMENT: usize = 256 * 1024;
+const MAX_ENVIRONMENT_BYTES: usize = 256 * 1024;
 
 /// How often processes that have to end are looked for.
-const ATTEMPTS: u32 = 1000;
+const MAX_KILL_ROUNDS: u32 = 1000;
 
 /// The runtime.
 #[derive(Debug)]
-pub struct Plain {
+pub struct Unisolated {
     state: PathBuf,
     loopback: Loopback,
-    groups: Arc<Place>,
+    groups: Arc<RunGroup>,
     starts: Arc<AtomicU64>,
 }
 
-impl Plain {
+impl Unisolated {
     /// `state` is a directory of its own.
-    pub fn new(state: &Path, groups: Arc<Place>) -> Result<Self, Error> {
+    pub fn new(state: &Path, groups: Arc<RunGroup>) -> Result<Self, Error> {
         fs::create_dir_all(state).map_err(Error::system(format!("make {}", state.display())))?;
         let run = state.parent().unwrap_or(state);
         mark_run(run).map_err(Error::system(format!("write to {}", run.display())))?;
@@ -90,9 +90,9 @@ impl Plain {
 /// The place of one pod.
 #[derive(Debug)]
 pub struct Sandbox {
-    address: Held,
+    address: HeldAddress,
     scratch: PathBuf,
-    groups: Arc<Place>,
+    groups: Arc<RunGroup>,
     starts: Arc<AtomicU64>,
 }
 
@@ -111,27 +111,29 @@ impl Sandbox {
         let number = self.starts.fetch_add(1, Ordering::Relaxed);
         let mut group = self.groups.group(&format!("{}-{number}", spec.id), spec.limits)?;
         let groups = group.members().to_vec();
-        let deaths = group.take_deaths();
-        let order = Order::new(&spec, Isolation::Plain, PathBuf::from("/"), groups.clone());
+        let oom_counter = group.take_oom_counter();
+        let init_spec = InitSpec::new(&spec, Isolation::Plain, PathBuf::from("/"), groups.clone());
         let spec = Arc::new(spec);
         let (started, is_started) = oneshot::channel();
         let (ended, exit) = watch::channel(None);
         remove_when_ended(exit.clone(), group);
-        let alive = Alive::default();
-        let shared = alive.clone();
+        let pid_guard = PidGuard::default();
+        let shared = pid_guard.clone();
         // The child ends with the thread that started it, so that thread has to stay.
         thread::Builder::new()
             .name("container".to_owned())
-            .spawn(move || match first::start("plain", &order, stdout, stderr) {
-                Err(error) => drop(started.send(Err(error))),
-                Ok(child) => {
-                    drop(started.send(Ok(child.id())));
-                    let exit = shared.outlive(child, || deaths.out_of_memory());
-                    // As in a container, nothing outlives the first process.
-                    end_marked(&place);
-                    ended.send_replace(exit);
-                }
-            })
+            .spawn(
+                move || match container_init::start("plain", &init_spec, stdout, stderr) {
+                    Err(error) => drop(started.send(Err(error))),
+                    Ok(child) => {
+                        drop(started.send(Ok(child.id())));
+                        let exit = shared.outlive(child, || oom_counter.out_of_memory());
+                        // As in a container, nothing outlives the first process.
+                        end_marked(&place);
+                        ended.send_replace(exit);
+                    }
+                },
+            )
             .map_err(Error::system("start a thread"))?;
         let pid = first_process(is_started).await?;
         let log = Log::collect(&spec.log, output)?;
@@ -140,7 +142,7 @@ impl Sandbox {
             exit,
             log,
             spec,
-            alive,
+            pid_guard,
             groups,
             isolated: false,
         })
@@ -156,11 +158,11 @@ impl Drop for Sandbox {
 
 /// The first process, until it becomes the command.
 pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
-    first::run(|order| {
+    container_init::run(|init_spec| {
         setsid().map_err(Error::system("make a session"))?;
         let null = fs::File::open("/dev/null").map_err(Error::system("open /dev/null"))?;
         nix::unistd::dup2_stdin(&null).map_err(Error::system("close the input"))?;
-        let directory = &order.working_directory;
+        let directory = &init_spec.working_directory;
         std::env::set_current_dir(directory).map_err(Error::system(format!(
             "go to the working directory {}",
             directory.display()
@@ -168,37 +170,37 @@ pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
         #[cfg(target_os = "linux")]
         {
             if geteuid().is_root() {
-                drop_capabilities(&order.user.dropped)?;
+                drop_capabilities(&init_spec.user.dropped)?;
                 // A root that may not even choose its groups still runs what does not ask for others.
-                if order.user.is_asked_for() {
-                    become_user(&order.user)?;
+                if init_spec.user.is_asked_for() {
+                    become_user(&init_spec.user)?;
                 }
             }
             // Last: to become another user undoes it.
             nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
                 .map_err(Error::system("tie a process to its parent"))?;
         }
-        first::program(&order.command, &order.env)
+        container_init::program(&init_spec.command, &init_spec.env)
     })
 }
 
 /// Runs a command beside a container's.
 pub(crate) fn exec(container: &Container, exec: &Exec) -> Result<Running, Error> {
-    let door = Door::open(&container.groups)?;
+    let joiner = Joiner::open(&container.groups)?;
     let (child, terminal) = spawn(container, exec)?;
-    let mut child = door.admit(child)?;
+    let mut child = joiner.join(child)?;
     let pid = child.id();
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (ended, exit) = watch::channel(None);
-    let alive = Alive::default();
-    let shared = alive.clone();
+    let pid_guard = PidGuard::default();
+    let shared = pid_guard.clone();
     thread::Builder::new()
         .name("exec".to_owned())
         .spawn(move || {
             ended.send_replace(shared.outlive(child, || false));
         })
         .map_err(Error::system("start a thread"))?;
-    Running::new(pid, streams, terminal, exit, alive)
+    Running::new(pid, streams, terminal, exit, pid_guard)
 }
 
 /// Only root can be somebody else, and has rights to give up.
@@ -208,7 +210,7 @@ fn spawn(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Err
         // What a thread gives up it does not get back.
         let limited = || {
             drop_capabilities(&container.spec.user.dropped)?;
-            beside::spawn(&container.spec, &container.spec.user, exec, None)
+            exec_spawn::spawn(&container.spec, &container.spec.user, exec, None)
         };
         let spawned = thread::scope(|scope| scope.spawn(limited).join());
         return spawned.unwrap_or_else(|_| {
@@ -218,12 +220,12 @@ fn spawn(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Err
             })
         });
     }
-    beside::spawn(&container.spec, &User::default(), exec, None)
+    exec_spawn::spawn(&container.spec, &User::default(), exec, None)
 }
 
 /// Ends a container's first process and its session; the rest is ended when it is reaped.
 pub(crate) fn kill_tree(container: &Container) {
-    container.alive.signal(container.pid, Signal::SIGKILL);
+    container.pid_guard.signal(container.pid, Signal::SIGKILL);
     if container.exit().is_none() {
         let _ = killpg(Pid::from_raw(container.pid.cast_signed()), Signal::SIGKILL);
     }
@@ -249,7 +251,7 @@ fn end_marked(directory: &Path) {
     // One that is being ended may just have started another, behind the place that is looked at; but one that the kernel
     // can't end must not hold us up.
     let mut seen_none = 0;
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_KILL_ROUNDS {
         match marked(directory) {
             Some(marked) if marked.is_empty() => seen_none += 1,
             Some(marked) => {
@@ -273,7 +275,7 @@ fn marked(directory: &Path) -> Option<Vec<Pid>> {
     let own = std::process::id();
     let mut marked = Vec::new();
     let mut all_told = true;
-    let mut buffer = vec![0; ENVIRONMENT];
+    let mut buffer = vec![0; MAX_ENVIRONMENT_BYTES];
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let pid: Option<u32> = entry.file_name().to_str().and_then(|name| name.parse().ok());
         let Some(pid) = pid.filter(|pid| *pid != own) else {
