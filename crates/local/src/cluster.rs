@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use crate::api::Api;
 use crate::env::Environment;
 use crate::node::kubelet::progress::Listener;
-use crate::node::kubelet::workplace;
+use crate::node::kubelet::workdir;
 use crate::node::runtime::state::{self, StateDirectory};
 use crate::node::runtime::{self, Runtime};
 use crate::node::{Machine, Node, NodeOptions};
@@ -103,7 +103,7 @@ impl Cluster {
 
         let mut notes = yard.notes();
         if yard.isolation != Isolation::Plain {
-            notes.extend(workplace::note(&options.working_directory));
+            notes.extend(workdir::note(&options.working_directory));
         }
         let runs = runs(&options.base_directory);
         let state = StateDirectory::claim(&runs).map_err(|source| Error::State { path: runs, source })?;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::env::Environment;
-use correlate::{Correlator, Known};
+use correlate::{Correlator, Occurrences};
 
 const SCHEDULER: &str = "default-scheduler";
 
@@ -35,7 +35,7 @@ pub enum Source {
 
 /// Whether it is as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum EventType {
     /// It is.
     Normal,
     /// It is not.
@@ -44,13 +44,13 @@ pub enum Kind {
 
 /// Something that is said about a pod.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct PodEvent {
     /// Who says it.
     pub source: Source,
     /// About which pod, or which part of it.
     pub regarding: ObjectReference,
     /// Whether that is as it should be.
-    pub kind: Kind,
+    pub kind: EventType,
     /// In one word.
     pub reason: &'static str,
     /// In a sentence.
@@ -70,27 +70,27 @@ pub fn reference(pod: &Pod, part: Option<String>) -> ObjectReference {
     }
 }
 
-/// Takes what is to be told.
+/// Takes the events that are to be written.
 #[derive(Clone, Debug)]
-pub struct Recorder(UnboundedSender<Told>);
+pub struct Recorder(UnboundedSender<PodEvent>);
 
 impl Recorder {
     /// A recorder, and what it leaves for the [`Writer`].
     pub fn new(client: Client, environment: Environment) -> (Self, Writer) {
-        let (send, told) = unbounded_channel();
+        let (send, pod_event) = unbounded_channel();
         let writer = Writer {
             client,
             environment,
-            told,
+            pod_event,
             correlator: Correlator::default(),
         };
         (Self(send), writer)
     }
 
     /// Has something written some time.
-    pub fn tell(&self, told: Told) {
+    pub fn record(&self, pod_event: PodEvent) {
         // Without a writer the node has ended, and nobody listens.
-        drop(self.0.send(told));
+        drop(self.0.send(pod_event));
     }
 }
 
@@ -98,55 +98,63 @@ impl Recorder {
 pub struct Writer {
     client: Client,
     environment: Environment,
-    told: UnboundedReceiver<Told>,
+    pod_event: UnboundedReceiver<PodEvent>,
     correlator: Correlator,
 }
 
 impl Writer {
     /// Writes for as long as it is polled.
     pub async fn run(mut self) {
-        while let Some(told) = self.told.recv().await {
+        while let Some(pod_event) = self.pod_event.recv().await {
             let now = self.environment.now();
-            let Some((told, known)) = self.correlator.take(told, now) else {
+            let Some((pod_event, occurrences)) = self.correlator.take(pod_event, now) else {
                 continue;
             };
-            if let Err(error) = self.write(&told, &known, now).await {
-                tracing::debug!(%error, reason = told.reason, "an event was not written");
+            if let Err(error) = self.write(&pod_event, &occurrences, now).await {
+                tracing::debug!(%error, reason = pod_event.reason, "an event was not written");
             }
         }
     }
 
-    async fn write(&self, told: &Told, known: &Known, now: Timestamp) -> Result<(), kube::Error> {
-        let namespace = told.regarding.namespace.as_deref().unwrap_or_default();
+    async fn write(
+        &self,
+        pod_event: &PodEvent,
+        occurrences: &Occurrences,
+        now: Timestamp,
+    ) -> Result<(), kube::Error> {
+        let namespace = pod_event.regarding.namespace.as_deref().unwrap_or_default();
         let api = Api::<Event>::namespaced(self.client.clone(), namespace);
-        if known.count > 1 {
-            let patch = Patch::Merge(again(told, known, now));
-            match api.patch(&known.name, &PatchParams::default(), &patch).await {
+        if occurrences.count > 1 {
+            let patch = Patch::Merge(again(pod_event, occurrences, now));
+            match api
+                .patch(&occurrences.name, &PatchParams::default(), &patch)
+                .await
+            {
                 // Events do not last for ever.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 patched => return patched.map(drop),
             }
         }
-        api.create(&PostParams::default(), &event(told, known, now))
+        api.create(&PostParams::default(), &event(pod_event, occurrences, now))
             .await
             .map(drop)
     }
 }
 
-fn event(told: &Told, known: &Known, now: Timestamp) -> Event {
+fn event(pod_event: &PodEvent, occurrences: &Occurrences, now: Timestamp) -> Event {
     let mut event = Event {
         metadata: ObjectMeta {
-            name: Some(known.name.clone()),
-            namespace: told.regarding.namespace.clone(),
+            name: Some(occurrences.name.clone()),
+            namespace: pod_event.regarding.namespace.clone(),
             ..ObjectMeta::default()
         },
-        involved_object: told.regarding.clone(),
-        reason: Some(told.reason.to_owned()),
-        message: Some(told.message.clone()),
-        type_: Some(format!("{:?}", told.kind)),
+        involved_object: pod_event.regarding.clone(),
+        reason: Some(pod_event.reason.to_owned()),
+        message: Some(pod_event.message.clone()),
+        type_: Some(format!("{:?}", pod_event.kind)),
         ..Event::default()
     };
-    match &told.source {
+    match &pod_event.source {
         Source::Kubelet { node } => {
             event.source = Some(EventSource {
                 component: Some("kubelet".to_owned()),
@@ -154,18 +162,18 @@ fn event(told: &Told, known: &Known, now: Timestamp) -> Event {
             });
             event.reporting_component = Some("kubelet".to_owned());
             event.reporting_instance = Some(node.clone());
-            event.first_timestamp = Some(Time(known.first));
+            event.first_timestamp = Some(Time(occurrences.first));
             event.last_timestamp = Some(Time(now));
-            event.count = Some(known.count);
+            event.count = Some(occurrences.count);
         }
         // The scheduler speaks as events are meant to be now, the kubelet as they were.
         Source::Scheduler { action } => {
             event.action = Some((*action).to_owned());
-            event.event_time = Some(MicroTime(known.first));
+            event.event_time = Some(MicroTime(occurrences.first));
             event.reporting_component = Some(SCHEDULER.to_owned());
             event.reporting_instance = Some(SCHEDULER.to_owned());
-            event.series = (known.count > 1).then_some(EventSeries {
-                count: Some(known.count),
+            event.series = (occurrences.count > 1).then_some(EventSeries {
+                count: Some(occurrences.count),
                 last_observed_time: Some(MicroTime(now)),
             });
         }
@@ -174,13 +182,13 @@ fn event(told: &Told, known: &Known, now: Timestamp) -> Event {
 }
 
 /// What changes when something is said again.
-fn again(told: &Told, known: &Known, now: Timestamp) -> Value {
-    match &told.source {
+fn again(pod_event: &PodEvent, occurrences: &Occurrences, now: Timestamp) -> Value {
+    match &pod_event.source {
         Source::Kubelet { .. } => {
-            json!({"count": known.count, "lastTimestamp": Time(now), "message": told.message})
+            json!({"count": occurrences.count, "lastTimestamp": Time(now), "message": pod_event.message})
         }
         Source::Scheduler { .. } => {
-            json!({"series": {"count": known.count, "lastObservedTime": MicroTime(now)}})
+            json!({"series": {"count": occurrences.count, "lastObservedTime": MicroTime(now)}})
         }
     }
 }
@@ -189,20 +197,20 @@ fn again(told: &Told, known: &Known, now: Timestamp) -> Value {
 mod tests {
     use super::*;
 
-    fn told(source: Source) -> Told {
+    fn pod_event(source: Source) -> PodEvent {
         let pod: Pod =
             serde_json::from_value(json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}})).unwrap();
-        Told {
+        PodEvent {
             source,
             regarding: reference(&pod, Some("spec.containers{main}".to_owned())),
-            kind: Kind::Warning,
+            kind: EventType::Warning,
             reason: "BackOff",
             message: "words".to_owned(),
         }
     }
 
-    fn known(count: i32) -> Known {
-        Known {
+    fn occurrences(count: i32) -> Occurrences {
+        Occurrences {
             name: "p.1".to_owned(),
             count,
             first: Timestamp::UNIX_EPOCH,
@@ -211,11 +219,11 @@ mod tests {
 
     #[test]
     fn each_speaks_as_its_real_counterpart_does() {
-        let kubelet = told(Source::Kubelet {
+        let kubelet = pod_event(Source::Kubelet {
             node: "one".to_owned(),
         });
         let now = Timestamp::from_second(5).unwrap();
-        let written = serde_json::to_value(event(&kubelet, &known(1), now)).unwrap();
+        let written = serde_json::to_value(event(&kubelet, &occurrences(1), now)).unwrap();
         assert_eq!(
             written["involvedObject"],
             json!({"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "n", "uid": "u",
@@ -227,15 +235,15 @@ mod tests {
             (&json!("Warning"), &json!(1))
         );
         assert_eq!(
-            again(&kubelet, &known(2), now),
+            again(&kubelet, &occurrences(2), now),
             json!({"count": 2, "lastTimestamp": "1970-01-01T00:00:05Z", "message": "words"})
         );
-        let scheduler = told(Source::Scheduler { action: "Binding" });
-        let written = serde_json::to_value(event(&scheduler, &known(1), now)).unwrap();
+        let scheduler = pod_event(Source::Scheduler { action: "Binding" });
+        let written = serde_json::to_value(event(&scheduler, &occurrences(1), now)).unwrap();
         assert_eq!(
             (&written["eventTime"], &written["action"], written.get("count")),
             (&json!("1970-01-01T00:00:00.000000Z"), &json!("Binding"), None)
         );
-        assert_eq!(again(&scheduler, &known(2), now)["series"]["count"], 2);
+        assert_eq!(again(&scheduler, &occurrences(2), now)["series"]["count"], 2);
     }
 }

@@ -4,12 +4,12 @@ mod access;
 mod addresses;
 mod back_off;
 mod container;
-mod end;
 mod env;
 mod events;
 mod fields;
 mod files;
-mod keep;
+mod inputs;
+mod kill_on_drop;
 mod limits;
 mod mounts;
 mod ownership;
@@ -19,16 +19,16 @@ mod probes;
 pub mod progress;
 mod references;
 mod report;
+mod retention;
 mod services;
 mod status;
 mod sub_path;
-mod supplies;
+mod termination;
 mod tokens;
-mod unclaimed;
 mod user;
 mod volumes;
+pub(crate) mod workdir;
 mod worker;
-pub(crate) mod workplace;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
@@ -44,7 +44,7 @@ use tokio::sync::{Notify, watch};
 use super::events::Recorder;
 use super::runtime::{Container, Runtime, log::Log};
 use crate::env::Environment;
-use worker::{Update, Worker};
+use worker::{PodWorker, Update};
 
 pub(crate) use fields::milli;
 
@@ -104,7 +104,7 @@ impl Shared {
 
 struct Handle {
     updates: watch::Sender<Update>,
-    worker: Arc<Worker>,
+    worker: Arc<PodWorker>,
 }
 
 /// Runs the pods of some nodes.
@@ -202,7 +202,7 @@ impl Kubelet {
             return;
         }
         let (send, updates) = watch::channel(update);
-        let worker = Worker::new(self.shared.clone(), updates);
+        let worker = PodWorker::new(self.shared.clone(), updates);
         worker.spawn();
         pods.insert(
             uid,
@@ -235,7 +235,7 @@ impl Kubelet {
         }
         for worker in workers {
             worker.kill().await;
-            worker.clear();
+            worker.remove_files();
         }
     }
 
@@ -251,9 +251,9 @@ impl Kubelet {
     }
 
     /// Why a container waits to be started, in one word.
-    pub(super) fn waits_for(&self, uid: &str, container: &str) -> Option<String> {
+    pub(super) fn waiting_reason(&self, uid: &str, container: &str) -> Option<String> {
         let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
-        pods.get(uid)?.worker.waits_for(container)
+        pods.get(uid)?.worker.waiting_reason(container)
     }
 
     /// A container that runs or ran.

@@ -12,14 +12,14 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 
-use super::events::{Kind, Recorder, Source, Told, reference};
+use super::events::{EventType, PodEvent, Recorder, Source, reference};
 use crate::env::Environment;
 
-const RETRY: Duration = Duration::from_millis(100);
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What the scheduler knows.
 #[derive(Default)]
-struct Known {
+struct ClusterState {
     pods: HashMap<String, Pod>,
     nodes: HashMap<String, Node>,
     /// Namespaces and names of claims.
@@ -36,18 +36,18 @@ pub async fn run(client: Client, environment: Environment, recorder: Recorder) {
     let pods = pods.map_ok(Either::Pod);
     let others = futures::stream::select(nodes, claims);
     let mut events = std::pin::pin!(futures::stream::select(pods, others).ready_chunks(1000));
-    let mut known = Known::default();
+    let mut state = ClusterState::default();
     while let Some(batch) = events.next().await {
         for event in batch {
             match event {
-                Ok(event) => known.take(event),
+                Ok(event) => state.take(event),
                 Err(error) => {
                     tracing::warn!(%error, "could not watch pods, nodes or claims");
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(RETRY_INTERVAL).await;
                 }
             }
         }
-        known.schedule(&client, &environment, &recorder).await;
+        state.schedule(&client, &environment, &recorder).await;
     }
 }
 
@@ -58,7 +58,7 @@ enum Either {
     Claim(Event<PersistentVolumeClaim>),
 }
 
-impl Known {
+impl ClusterState {
     fn take(&mut self, event: Either) {
         match event {
             Either::Pod(Event::Apply(pod) | Event::InitApply(pod)) => {
@@ -67,7 +67,7 @@ impl Known {
                 let assumed = self
                     .pods
                     .get(&uid)
-                    .and_then(|known| known.spec.as_ref()?.node_name.clone());
+                    .and_then(|state| state.spec.as_ref()?.node_name.clone());
                 let mut pod = pod;
                 if let Some(spec) = &mut pod.spec
                     && spec.node_name.is_none()
@@ -122,7 +122,7 @@ impl Known {
             match fit::choose(&pod, &nodes, &all, &self.claims) {
                 Ok(node) => {
                     if bind(client, &pod, &node).await {
-                        recorder.tell(bound(&pod, &node));
+                        recorder.record(bound(&pod, &node));
                         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
                         if let Some(spec) = self.pods.get_mut(uid).and_then(|pod| pod.spec.as_mut()) {
                             spec.node_name = Some(node);
@@ -130,15 +130,15 @@ impl Known {
                     }
                 }
                 Err(message) => {
-                    if is_news(&pod, &message) {
-                        recorder.tell(told(
+                    if is_new_reason(&pod, &message) {
+                        recorder.record(pod_event(
                             &pod,
-                            Kind::Warning,
+                            EventType::Warning,
                             "Scheduling",
                             "FailedScheduling",
                             message.clone(),
                         ));
-                        say(client, environment, &pod, message).await;
+                        write_unschedulable(client, environment, &pod, message).await;
                     }
                 }
             }
@@ -194,15 +194,21 @@ async fn bind(client: &Client, pod: &Pod, node: &str) -> bool {
     }
 }
 
-fn bound(pod: &Pod, node: &str) -> Told {
+fn bound(pod: &Pod, node: &str) -> PodEvent {
     let name = |part: &Option<String>| part.clone().unwrap_or_default();
     let (namespace, pod_name) = (name(&pod.metadata.namespace), name(&pod.metadata.name));
     let message = format!("Successfully assigned {namespace}/{pod_name} to {node}");
-    told(pod, Kind::Normal, "Binding", "Scheduled", message)
+    pod_event(pod, EventType::Normal, "Binding", "Scheduled", message)
 }
 
-fn told(pod: &Pod, kind: Kind, action: &'static str, reason: &'static str, message: String) -> Told {
-    Told {
+fn pod_event(
+    pod: &Pod,
+    kind: EventType,
+    action: &'static str,
+    reason: &'static str,
+    message: String,
+) -> PodEvent {
+    PodEvent {
         source: Source::Scheduler { action },
         regarding: reference(pod, None),
         kind,
@@ -220,15 +226,15 @@ fn unscheduled(pod: &Pod) -> Option<&PodCondition> {
 }
 
 /// Whether it is not written yet that a pod is not bound for this reason.
-fn is_news(pod: &Pod, message: &str) -> bool {
-    unscheduled(pod).is_none_or(|known| known.message.as_deref() != Some(message))
+fn is_new_reason(pod: &Pod, message: &str) -> bool {
+    unscheduled(pod).is_none_or(|state| state.message.as_deref() != Some(message))
 }
 
 /// Writes why a pod is not bound.
-async fn say(client: &Client, environment: &Environment, pod: &Pod, message: String) {
+async fn write_unschedulable(client: &Client, environment: &Environment, pod: &Pod, message: String) {
     let status = pod.status.clone().unwrap_or_default();
     let mut conditions = status.conditions.unwrap_or_default();
-    let since = unscheduled(pod).and_then(|known| known.last_transition_time.clone());
+    let since = unscheduled(pod).and_then(|state| state.last_transition_time.clone());
     conditions.retain(|condition| condition.type_ != "PodScheduled");
     conditions.push(PodCondition {
         type_: "PodScheduled".to_owned(),

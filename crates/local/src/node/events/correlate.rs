@@ -5,22 +5,22 @@ use std::hash::Hash;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Kind, Source, Told};
+use super::{EventType, PodEvent, Source};
 
 /// So many sentences may be said for one reason before they are taken for the same.
-const SIMILAR: usize = 10;
-/// After so long a silence it is a new matter.
-const SILENCE: SignedDuration = SignedDuration::from_mins(10);
+const MAX_SIMILAR: usize = 10;
+/// After so long without one, the next is not taken for similar.
+const SIMILAR_INTERVAL: SignedDuration = SignedDuration::from_mins(10);
 /// So much may be said about an object at once.
 const BURST: i64 = 25;
 /// Then once in so long a time.
-const PAUSE: SignedDuration = SignedDuration::from_mins(5);
+const REFILL_INTERVAL: SignedDuration = SignedDuration::from_mins(5);
 /// How much is remembered.
-const MEMORY: usize = 4096;
+const MAX_REMEMBERED: usize = 4096;
 
 /// What there is of an event already.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Known {
+pub(super) struct Occurrences {
     pub(super) name: String,
     /// How often it was said, this time included.
     pub(super) count: i32,
@@ -29,11 +29,11 @@ pub(super) struct Known {
 
 /// What an event is about, and in what sense.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Matter {
+struct EventKey {
     source: Source,
     uid: Option<String>,
     part: Option<String>,
-    kind: Kind,
+    kind: EventType,
     reason: &'static str,
 }
 
@@ -52,56 +52,60 @@ struct Allowance {
 /// Remembers what was said.
 #[derive(Debug, Default)]
 pub(super) struct Correlator {
-    known: HashMap<(Matter, String), (Known, Timestamp)>,
-    similar: HashMap<Matter, Similar>,
+    occurrences: HashMap<(EventKey, String), (Occurrences, Timestamp)>,
+    similar: HashMap<EventKey, Similar>,
     allowances: HashMap<(Source, Option<String>), Allowance>,
     last_name: i128,
 }
 
 impl Correlator {
     /// What to write of something that is said now; none if that was said often enough.
-    pub(super) fn take(&mut self, mut told: Told, now: Timestamp) -> Option<(Told, Known)> {
-        let matter = Matter {
-            source: told.source.clone(),
-            uid: told.regarding.uid.clone(),
-            part: told.regarding.field_path.clone(),
-            kind: told.kind,
-            reason: told.reason,
+    pub(super) fn take(
+        &mut self,
+        mut pod_event: PodEvent,
+        now: Timestamp,
+    ) -> Option<(PodEvent, Occurrences)> {
+        let event_key = EventKey {
+            source: pod_event.source.clone(),
+            uid: pod_event.regarding.uid.clone(),
+            part: pod_event.regarding.field_path.clone(),
+            kind: pod_event.kind,
+            reason: pod_event.reason,
         };
-        if !self.allows(&matter, now) {
+        if !self.allows(&event_key, now) {
             return None;
         }
-        let key = if self.is_one_of_many(&matter, &told.message, now) {
-            told.message = format!("(combined from similar events): {}", told.message);
+        let key = if self.is_one_of_many(&event_key, &pod_event.message, now) {
+            pod_event.message = format!("(combined from similar events): {}", pod_event.message);
             // Whatever it says, it is the same event.
-            (matter, String::new())
+            (event_key, String::new())
         } else {
-            (matter, told.message.clone())
+            (event_key, pod_event.message.clone())
         };
-        let known = match self.known.remove(&key) {
-            Some((known, _)) => {
-                let count = known.count.saturating_add(1);
-                Known { count, ..known }
+        let occurrences = match self.occurrences.remove(&key) {
+            Some((occurrences, _)) => {
+                let count = occurrences.count.saturating_add(1);
+                Occurrences { count, ..occurrences }
             }
-            None => Known {
-                name: self.name(&told, now),
+            None => Occurrences {
+                name: self.name(&pod_event, now),
                 count: 1,
                 first: now,
             },
         };
-        forget_oldest(&mut self.known, |(_, last)| *last);
-        self.known.insert(key, (known.clone(), now));
-        Some((told, known))
+        forget_oldest(&mut self.occurrences, |(_, last)| *last);
+        self.occurrences.insert(key, (occurrences.clone(), now));
+        Some((pod_event, occurrences))
     }
 
-    fn allows(&mut self, matter: &Matter, now: Timestamp) -> bool {
+    fn allows(&mut self, event_key: &EventKey, now: Timestamp) -> bool {
         forget_oldest(&mut self.allowances, |allowance| allowance.since);
-        let about = (matter.source.clone(), matter.uid.clone());
+        let about = (event_key.source.clone(), event_key.uid.clone());
         let allowance = self.allowances.entry(about).or_insert(Allowance {
             left: BURST,
             since: now,
         });
-        let earned = now.duration_since(allowance.since).as_secs() / PAUSE.as_secs();
+        let earned = now.duration_since(allowance.since).as_secs() / REFILL_INTERVAL.as_secs();
         if earned > 0 {
             allowance.left = (allowance.left + earned).min(BURST);
             allowance.since = now;
@@ -114,38 +118,38 @@ impl Correlator {
         true
     }
 
-    fn is_one_of_many(&mut self, matter: &Matter, message: &str, now: Timestamp) -> bool {
+    fn is_one_of_many(&mut self, event_key: &EventKey, message: &str, now: Timestamp) -> bool {
         forget_oldest(&mut self.similar, |similar| similar.last);
-        let similar = self.similar.entry(matter.clone()).or_insert_with(|| Similar {
+        let similar = self.similar.entry(event_key.clone()).or_insert_with(|| Similar {
             last: now,
             messages: BTreeSet::new(),
         });
-        if now.duration_since(similar.last) > SILENCE {
+        if now.duration_since(similar.last) > SIMILAR_INTERVAL {
             similar.messages.clear();
         }
         similar.last = now;
         similar.messages.insert(message.to_owned());
-        if similar.messages.len() < SIMILAR {
+        if similar.messages.len() < MAX_SIMILAR {
             return false;
         }
         // One more than enough is as good as all.
-        if similar.messages.len() > SIMILAR {
+        if similar.messages.len() > MAX_SIMILAR {
             similar.messages.pop_first();
         }
         true
     }
 
     /// A name that no other event of the object has.
-    fn name(&mut self, told: &Told, now: Timestamp) -> String {
+    fn name(&mut self, pod_event: &PodEvent, now: Timestamp) -> String {
         self.last_name = now.as_nanosecond().max(self.last_name + 1);
-        let object = told.regarding.name.as_deref().unwrap_or_default();
+        let object = pod_event.regarding.name.as_deref().unwrap_or_default();
         format!("{object}.{:016x}", self.last_name)
     }
 }
 
 /// Makes room for one more.
 fn forget_oldest<K: Eq + Hash, V>(map: &mut HashMap<K, V>, last: impl Fn(&V) -> Timestamp) {
-    if map.len() < MEMORY {
+    if map.len() < MAX_REMEMBERED {
         return;
     }
     // A half at a time, so that this is seldom.
@@ -162,8 +166,8 @@ mod tests {
 
     use super::*;
 
-    fn told(pod: &str, reason: &'static str, message: &str) -> Told {
-        Told {
+    fn pod_event(pod: &str, reason: &'static str, message: &str) -> PodEvent {
+        PodEvent {
             source: Source::Kubelet {
                 node: "one".to_owned(),
             },
@@ -172,7 +176,7 @@ mod tests {
                 uid: Some(format!("uid of {pod}")),
                 ..ObjectReference::default()
             },
-            kind: Kind::Normal,
+            kind: EventType::Normal,
             reason,
             message: message.to_owned(),
         }
@@ -185,19 +189,23 @@ mod tests {
     #[test]
     fn what_is_said_again_is_counted() {
         let mut correlator = Correlator::default();
-        let mut take = |told, second| {
-            let (_, known) = correlator.take(told, at(second)).unwrap();
-            (known.name, known.count, known.first)
+        let mut take = |pod_event, second| {
+            let (_, occurrences) = correlator.take(pod_event, at(second)).unwrap();
+            (occurrences.name, occurrences.count, occurrences.first)
         };
-        let first = take(told("p", "A", "x"), 1);
+        let first = take(pod_event("p", "A", "x"), 1);
         assert_eq!((first.1, first.2), (1, at(1)));
-        assert_eq!(take(told("p", "A", "x"), 2), (first.0.clone(), 2, at(1)));
-        for other in [told("p", "A", "y"), told("p", "B", "x"), told("q", "A", "x")] {
+        assert_eq!(take(pod_event("p", "A", "x"), 2), (first.0.clone(), 2, at(1)));
+        for other in [
+            pod_event("p", "A", "y"),
+            pod_event("p", "B", "x"),
+            pod_event("q", "A", "x"),
+        ] {
             let other = take(other, 2);
             assert_eq!(other.1, 1);
             assert_ne!(other.0, first.0);
         }
-        assert_eq!(take(told("p", "A", "x"), 3), (first.0, 3, at(1)));
+        assert_eq!(take(pod_event("p", "A", "x"), 3), (first.0, 3, at(1)));
     }
 
     #[test]
@@ -206,46 +214,49 @@ mod tests {
         let mut names = BTreeSet::new();
         let mut last = String::new();
         for number in 0..20 {
-            let (told, known) = correlator
-                .take(told("p", "A", &number.to_string()), at(number))
+            let (pod_event, occurrences) = correlator
+                .take(pod_event("p", "A", &number.to_string()), at(number))
                 .unwrap();
-            names.insert(known.name);
-            last = told.message;
+            names.insert(occurrences.name);
+            last = pod_event.message;
         }
         assert_eq!(
             (names.len(), last.as_str()),
             (10, "(combined from similar events): 19")
         );
-        let later = at(20 + SILENCE.as_secs() + 1);
-        let (told, _) = correlator.take(told("p", "A", "new"), later).unwrap();
-        assert_eq!(told.message, "new");
+        let later = at(20 + SIMILAR_INTERVAL.as_secs() + 1);
+        let (pod_event, _) = correlator.take(pod_event("p", "A", "new"), later).unwrap();
+        assert_eq!(pod_event.message, "new");
     }
 
     #[test]
     fn about_one_object_not_too_much_is_said() {
         let mut correlator = Correlator::default();
-        let mut written = |pod: &str, second| correlator.take(told(pod, "A", "x"), at(second)).is_some();
+        let mut written = |pod: &str, second| correlator.take(pod_event(pod, "A", "x"), at(second)).is_some();
         let first = (0..100).filter(|_| written("p", 0)).count();
         assert_eq!(first, 25);
         assert!(written("q", 0));
-        assert!(!written("p", PAUSE.as_secs() - 1));
-        assert!(written("p", PAUSE.as_secs()) && !written("p", PAUSE.as_secs()));
+        assert!(!written("p", REFILL_INTERVAL.as_secs() - 1));
+        assert!(written("p", REFILL_INTERVAL.as_secs()) && !written("p", REFILL_INTERVAL.as_secs()));
     }
 
     #[test]
     fn what_is_remembered_has_an_end() {
         let mut correlator = Correlator::default();
-        for number in 0..3 * MEMORY {
+        for number in 0..3 * MAX_REMEMBERED {
             let second = i64::try_from(number).unwrap();
             correlator
-                .take(told(&number.to_string(), "A", "x"), at(second))
+                .take(pod_event(&number.to_string(), "A", "x"), at(second))
                 .unwrap();
         }
-        assert!(correlator.known.len() <= MEMORY && correlator.similar.len() <= MEMORY);
-        assert!(correlator.allowances.len() <= MEMORY);
-        let (_, known) = correlator
-            .take(told(&(3 * MEMORY - 1).to_string(), "A", "x"), at(99_999))
+        assert!(correlator.occurrences.len() <= MAX_REMEMBERED && correlator.similar.len() <= MAX_REMEMBERED);
+        assert!(correlator.allowances.len() <= MAX_REMEMBERED);
+        let (_, occurrences) = correlator
+            .take(
+                pod_event(&(3 * MAX_REMEMBERED - 1).to_string(), "A", "x"),
+                at(99_999),
+            )
             .unwrap();
-        assert_eq!(known.count, 2, "the newest are remembered");
+        assert_eq!(occurrences.count, 2, "the newest are remembered");
     }
 }

@@ -25,7 +25,7 @@ impl NodeAccess for Kubelet {
                     pod.name
                 );
             }
-            let why = self.waits_for(pod.uid, container);
+            let why = self.waiting_reason(pod.uid, container);
             let why = why.map_or_else(|| " - no logs yet".to_owned(), |why| format!(": {why}"));
             format!(
                 "container {container:?} in pod {:?} is waiting to start{why}",

@@ -12,11 +12,11 @@ use kube::Api;
 use kube::api::ListParams;
 
 use super::env::expand;
-use super::worker::{Worker, lock};
+use super::worker::{PodWorker, lock};
 use crate::node::names;
 
 /// How long a Service or a pod behind it may come later than the pod that names it.
-const LATER: SignedDuration = SignedDuration::from_secs(5);
+const NAME_TIMEOUT: SignedDuration = SignedDuration::from_secs(5);
 
 /// Addresses by names.
 #[derive(Debug, Default)]
@@ -54,23 +54,23 @@ fn normal(word: &str) -> String {
 
 /// What a name of the cluster names.
 #[derive(Debug, PartialEq, Eq)]
-enum Named {
+enum ClusterName {
     Pod,
     Service { name: String, namespace: String },
 }
 
-fn named(word: &str) -> Option<Named> {
+fn named(word: &str) -> Option<ClusterName> {
     let inner = word.strip_suffix(&format!(".svc.{}", names::DOMAIN))?;
     let parts: Vec<&str> = inner.split('.').collect();
     if parts.iter().any(|part| part.is_empty()) {
         return None;
     }
     match parts[..] {
-        [name, namespace] => Some(Named::Service {
+        [name, namespace] => Some(ClusterName::Service {
             name: name.to_owned(),
             namespace: namespace.to_owned(),
         }),
-        [_, _, _] => Some(Named::Pod),
+        [_, _, _] => Some(ClusterName::Pod),
         _ => None,
     }
 }
@@ -84,10 +84,10 @@ fn names_in<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<String> {
     names
 }
 
-impl Worker {
-    /// What a container is told: its variables and its command line, with addresses in place of names where it can't ask
+impl PodWorker {
+    /// The variables and the command line of a container, with addresses in place of names where it can't ask
     /// for them.
-    pub(super) async fn told(
+    pub(super) async fn resolve_names(
         &self,
         spec: &Container,
         env: Vec<(String, String)>,
@@ -116,8 +116,8 @@ impl Worker {
         for word in names {
             let called = match named(&word) {
                 None => continue,
-                Some(Named::Pod) => Some(word.clone()),
-                Some(Named::Service { name, namespace }) => self.behind(&name, &namespace).await?,
+                Some(ClusterName::Pod) => Some(word.clone()),
+                Some(ClusterName::Service { name, namespace }) => self.behind(&name, &namespace).await?,
             };
             let address = called.and_then(|name| self.shared.runtime.loopback_address(&name));
             known.0.extend(address.map(|address| (word, address)));
@@ -133,7 +133,7 @@ impl Worker {
             .environment
             .now()
             .duration_since(lock(&self.state).seen);
-        let may_come = age < LATER;
+        let may_come = age < NAME_TIMEOUT;
         let services = Api::<Service>::namespaced(client.clone(), namespace);
         let service = services.get_opt(name).await.map_err(|error| error.to_string())?;
         let Some(selector) = service.and_then(|service| service.spec?.selector) else {
@@ -194,12 +194,12 @@ mod tests {
 
     #[test]
     fn names_of_the_cluster_are_known_by_their_form() {
-        let service = Named::Service {
+        let service = ClusterName::Service {
             name: "a".to_owned(),
             namespace: "ns".to_owned(),
         };
         assert_eq!(named("a.ns.svc.cluster.local"), Some(service));
-        assert_eq!(named("a-0.a.ns.svc.cluster.local"), Some(Named::Pod));
+        assert_eq!(named("a-0.a.ns.svc.cluster.local"), Some(ClusterName::Pod));
         for other in [
             "a.ns",
             "example.com",

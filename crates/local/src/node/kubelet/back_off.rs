@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-const FIRST: Duration = Duration::from_secs(10);
-const LONGEST: Duration = Duration::from_mins(5);
+const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
+const MAX_BACK_OFF: Duration = Duration::from_mins(5);
 /// A container that ran for so long is not one that keeps ending.
-const FORGOTTEN_AFTER: Duration = Duration::from_mins(10);
+const RESET_AFTER: Duration = Duration::from_mins(10);
 
 /// The back-off of one container: none before the first restart, then 10 s, doubling up to 5 min.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,14 +19,14 @@ impl BackOff {
     /// How long to wait after an end of a run that began at `started` and ended at `finished`.
     pub fn after(&mut self, started: Timestamp, finished: Timestamp) -> Duration {
         let ran = Duration::try_from(finished.duration_since(started)).unwrap_or_default();
-        if ran > FORGOTTEN_AFTER {
+        if ran > RESET_AFTER {
             self.next = None;
         }
         let wait = self.next.unwrap_or_default();
         self.next = Some(if wait.is_zero() {
-            FIRST
+            FIRST_BACK_OFF
         } else {
-            (wait * 2).min(LONGEST)
+            (wait * 2).min(MAX_BACK_OFF)
         });
         wait
     }

@@ -11,17 +11,17 @@ use k8s_openapi::api::core::v1::Container as Spec;
 use tokio::time::sleep;
 
 use super::back_off::BackOff;
-use super::probes::{Asked, Finding, Unfit};
+use super::kill_on_drop::start_guarded;
+use super::probes::{KillReason, ProbeEvent, RunningContainer};
 use super::status::{Entry, State, Terminated};
-use super::unclaimed::start_unclaimed;
-use super::worker::{RETRY_INTERVAL, Worker};
-use super::{env, limits, mounts as volume_mounts, user, workplace};
-use crate::node::events::Kind;
+use super::worker::{PodWorker, RETRY_INTERVAL};
+use super::{env, limits, mounts as volume_mounts, user, workdir};
+use crate::node::events::EventType;
 use crate::node::runtime::{ContainerSpec, Error, Mount, Root};
 
 /// When a container is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub enum RestartPolicy {
     /// Whenever it ends.
     Always,
     /// When it fails.
@@ -30,7 +30,7 @@ pub enum Policy {
     Never,
 }
 
-impl Policy {
+impl RestartPolicy {
     /// By its name.
     pub fn named(name: Option<&str>) -> Self {
         match name {
@@ -54,26 +54,26 @@ const NOT_STARTED: &str = "failed to create containerd task: failed to create sh
                            runc create failed: unable to start container process: ";
 
 /// Why a container does not run.
-enum Refusal {
+enum StartError {
     /// It may be possible later.
     Later { reason: &'static str, message: String },
     /// This attempt has failed.
     Failed { message: String },
 }
 
-impl Worker {
+impl PodWorker {
     /// Runs a container as often as its policy says. Its last exit code.
-    pub(super) async fn supervise(self: Arc<Self>, spec: Spec, policy: Policy) -> i32 {
+    pub(super) async fn supervise(self: Arc<Self>, spec: Spec, policy: RestartPolicy) -> i32 {
         let mut back_off = BackOff::default();
         let mut attempt = 0;
         loop {
             let id = format!("trainyard://{}", self.shared.environment.uuid().replace('-', ""));
             let mut is_killed = false;
             let start = self.start(&spec, attempt).await;
-            self.tell_start(&spec, start.as_ref().map(drop));
+            self.record_start(&spec, start.as_ref().map(drop));
             let end = match start {
-                Err(Refusal::Later { reason, message }) => {
-                    self.set(&spec.name, |entry| {
+                Err(StartError::Later { reason, message }) => {
+                    self.update_container(&spec.name, |entry| {
                         entry.state = State::Waiting {
                             reason: reason.to_owned(),
                             message: Some(message),
@@ -82,7 +82,7 @@ impl Worker {
                     sleep(RETRY_INTERVAL).await;
                     continue;
                 }
-                Err(Refusal::Failed { message }) => Terminated {
+                Err(StartError::Failed { message }) => Terminated {
                     code: 128,
                     reason: "StartError".to_owned(),
                     message: Some(message),
@@ -90,15 +90,15 @@ impl Worker {
                     finished: self.now(),
                     id: Some(id.clone()),
                 },
-                Ok(asked) => {
-                    let may_hurry = policy != Policy::Never;
-                    let (end, killed) = self.life(asked, &id, attempt, may_hurry).await;
+                Ok(running) => {
+                    let may_hurry = policy != RestartPolicy::Never;
+                    let (end, killed) = self.run_once(running, &id, attempt, may_hurry).await;
                     is_killed = killed;
                     end
                 }
             };
             let code = end.code;
-            self.end(&spec.name, end.clone());
+            self.container_ended(&spec.name, end.clone());
             if !policy.restarts(code) {
                 return code;
             }
@@ -122,8 +122,8 @@ impl Worker {
                     spec.name
                 );
                 let event = format!("Back-off restarting failed container {} in pod {pod}", spec.name);
-                self.tell_container(&spec, Kind::Warning, "BackOff", event);
-                self.set(&spec.name, |entry| {
+                self.record_container_event(&spec, EventType::Warning, "BackOff", event);
+                self.update_container(&spec.name, |entry| {
                     entry.remember(&end);
                     entry.state = State::Waiting {
                         reason: "CrashLoopBackOff".to_owned(),
@@ -132,7 +132,7 @@ impl Worker {
                 });
                 sleep(wait).await;
             }
-            self.set(&spec.name, |entry| {
+            self.update_container(&spec.name, |entry| {
                 entry.remember(&end);
                 entry.restarts += 1;
             });
@@ -142,56 +142,69 @@ impl Worker {
 
     /// From the start of a run to its end, and whether its probes brought that about. They may give it less time than
     /// its pod does, if it `may_hurry`: where nothing is started again it is the pod that ends.
-    async fn life(&self, asked: Asked, id: &str, attempt: u32, may_hurry: bool) -> (Terminated, bool) {
-        let spec = &asked.spec;
+    async fn run_once(
+        &self,
+        running: RunningContainer,
+        id: &str,
+        attempt: u32,
+        may_hurry: bool,
+    ) -> (Terminated, bool) {
+        let spec = &running.spec;
         let since = self.now();
-        self.began(&spec.name, asked.clone(), id, since);
+        self.container_started(&spec.name, running.clone(), id, since);
         let hook = spec
             .lifecycle
             .as_ref()
             .and_then(|lifecycle| lifecycle.post_start.as_ref());
         let failed = match hook {
             None => None,
-            Some(hook) => asked.hook(hook).await.err().map(|error| {
+            Some(hook) => running.hook(hook).await.err().map(|error| {
                 tracing::debug!(pod = self.description(), error, "a hook failed");
-                self.tell_container(spec, Kind::Warning, "FailedPostStartHook", "PostStartHook failed");
-                Unfit {
+                self.record_container_event(
+                    spec,
+                    EventType::Warning,
+                    "FailedPostStartHook",
+                    "PostStartHook failed",
+                );
+                KillReason {
                     reason: "FailedPostStartHook".to_owned(),
                     grace: None,
                 }
             }),
         };
-        let tell = |finding| match finding {
-            Finding::Started => self.set(&spec.name, Entry::comes_up),
-            Finding::Ready(ready) => self.set(&spec.name, |entry| entry.ready = ready),
-            Finding::Unhealthy(words) => self.tell_container(spec, Kind::Warning, "Unhealthy", words),
+        let on_event = |event| match event {
+            ProbeEvent::Started => self.update_container(&spec.name, Entry::comes_up),
+            ProbeEvent::Ready(ready) => self.update_container(&spec.name, |entry| entry.ready = ready),
+            ProbeEvent::Unhealthy(words) => {
+                self.record_container_event(spec, EventType::Warning, "Unhealthy", words)
+            }
         };
         let is_started = failed.is_none();
         // Not sooner: a container whose hook has not ended is still being made.
         if is_started {
-            self.running(&spec.name, id, since, spec.startup_probe.is_none());
+            self.container_running(&spec.name, id, since, spec.startup_probe.is_none());
         }
         let has_to_end = async {
             match failed {
-                None => asked.watch(tell).await,
-                Some(unfit) => unfit,
+                None => running.watch(on_event).await,
+                Some(kill_reason) => kill_reason,
             }
         };
         let (exit, is_killed) = tokio::select! {
-            exit = asked.container.wait() => (exit, false),
-            unfit = has_to_end => {
-                self.tell_container(spec, Kind::Normal, "Killing", unfit.reason);
-                let grace = unfit.grace.filter(|_| may_hurry).unwrap_or_else(|| self.grace());
-                (self.stop(&asked, grace).await, is_started)
+            exit = running.container.wait() => (exit, false),
+            kill_reason = has_to_end => {
+                self.record_container_event(spec, EventType::Normal, "Killing", kill_reason.reason);
+                let grace = kill_reason.grace.filter(|_| may_hurry).unwrap_or_else(|| self.grace());
+                (self.stop(&running, grace).await, is_started)
             }
         };
-        (self.finish(&asked, exit, id, since, attempt), is_killed)
+        (self.finish(&running, exit, id, since, attempt), is_killed)
     }
 
-    async fn start(&self, spec: &Spec, attempt: u32) -> Result<Asked, Refusal> {
+    async fn start(&self, spec: &Spec, attempt: u32) -> Result<RunningContainer, StartError> {
         let pod = self.pod_with_addresses();
         let configuration = self.configuration().await;
-        let later = |reason: &'static str| move |message: String| Refusal::Later { reason, message };
+        let later = |reason: &'static str| move |message: String| StartError::Later { reason, message };
         let options = &self.shared.options;
         let image = spec.image.as_deref().unwrap_or_default();
         let mapped = options.images.get(image);
@@ -200,7 +213,10 @@ impl Worker {
         base.extend(of_services.map_err(|error| later("CreateContainerConfigError")(error.to_string()))?);
         let env = env::variables(&pod, spec, &configuration, &base)
             .map_err(|missing| later("CreateContainerConfigError")(missing.to_string()))?;
-        let (env, command) = self.told(spec, env).await.map_err(later("ContainerCreating"))?;
+        let (env, command) = self
+            .resolve_names(spec, env)
+            .await
+            .map_err(later("ContainerCreating"))?;
         if let Some(forbidden) = user::forbidden(&pod, spec) {
             let message = format!(
                 "{forbidden} (pod: \"{}\", container: {})",
@@ -220,7 +236,7 @@ impl Worker {
             .await
             .map_err(|error| later("ContainerCreating")(error.to_string()))?;
         let mut mounts = Vec::new();
-        if workplace::can_be_shared(&options.working_directory) {
+        if workdir::can_be_shared(&options.working_directory) {
             mounts.push(Mount {
                 source: options.working_directory.clone(),
                 target: options.working_directory.clone(),
@@ -228,7 +244,7 @@ impl Worker {
             });
         }
         mounts.extend(self.system_files());
-        let path = self.termination(&spec.name, attempt);
+        let path = self.termination_file(&spec.name, attempt);
         if let Some(parent) = path.parent() {
             drop(fs::create_dir_all(parent));
         }
@@ -274,42 +290,43 @@ impl Worker {
         let sandbox = self
             .sandbox()
             .ok_or_else(|| later("ContainerCreating")(String::new()))?;
-        match start_unclaimed(sandbox.clone(), container).await {
-            Ok(unclaimed) => Ok(Asked {
+        match start_guarded(sandbox.clone(), container).await {
+            Ok(guard) => Ok(RunningContainer {
                 spec: spec.clone(),
-                container: unclaimed.claim(),
+                container: guard.disarm(),
                 address: sandbox.address(),
             }),
-            Err(Error::Command(message)) => Err(Refusal::Failed {
+            Err(Error::Command(message)) => Err(StartError::Failed {
                 message: format!("{NOT_STARTED}{message}: unknown"),
             }),
-            Err(error) => Err(Refusal::Failed {
+            Err(error) => Err(StartError::Failed {
                 message: error.to_string(),
             }),
         }
     }
 
     /// Says how far the start of a container has come.
-    fn tell_start(&self, spec: &Spec, outcome: Result<(), &Refusal>) {
-        let normal = |reason, message: &str| self.tell_container(spec, Kind::Normal, reason, message);
+    fn record_start(&self, spec: &Spec, outcome: Result<(), &StartError>) {
+        let normal =
+            |reason, message: &str| self.record_container_event(spec, EventType::Normal, reason, message);
         let failed = |message: &str| {
-            self.tell_container(spec, Kind::Warning, "Failed", format!("Error: {message}"));
+            self.record_container_event(spec, EventType::Warning, "Failed", format!("Error: {message}"));
         };
         match outcome {
             // Volumes come before images, and belong to the pod as a whole.
-            Err(Refusal::Later {
+            Err(StartError::Later {
                 reason: "ContainerCreating",
                 message,
             }) => {
                 if !message.is_empty() {
-                    self.tell(Kind::Warning, "FailedMount", message);
+                    self.record_event(EventType::Warning, "FailedMount", message);
                 }
             }
-            Err(Refusal::Later { message, .. }) => {
+            Err(StartError::Later { message, .. }) => {
                 normal("Pulled", &self.image(spec));
                 failed(message);
             }
-            Err(Refusal::Failed { message }) => {
+            Err(StartError::Failed { message }) => {
                 normal("Pulled", &self.image(spec));
                 normal("Created", "Container created");
                 failed(message);

@@ -2,20 +2,20 @@
 
 use k8s_openapi::api::core::v1::Container as Spec;
 
-use super::worker::Worker;
-use crate::node::events::{Kind, Source, Told, reference};
+use super::worker::PodWorker;
+use crate::node::events::{EventType, PodEvent, Source, reference};
 
-impl Worker {
+impl PodWorker {
     /// Says something about the pod.
-    pub(super) fn tell(&self, kind: Kind, reason: &'static str, message: impl Into<String>) {
-        self.tell_of(None, kind, reason, message.into());
+    pub(super) fn record_event(&self, kind: EventType, reason: &'static str, message: impl Into<String>) {
+        self.record(None, kind, reason, message.into());
     }
 
     /// Says something about a container.
-    pub(super) fn tell_container(
+    pub(super) fn record_container_event(
         &self,
         spec: &Spec,
-        kind: Kind,
+        kind: EventType,
         reason: &'static str,
         message: impl Into<String>,
     ) {
@@ -24,13 +24,13 @@ impl Worker {
         let is_init = init.is_some_and(|init| init.iter().any(|one| one.name == spec.name));
         let list = if is_init { "initContainers" } else { "containers" };
         let part = format!("spec.{list}{{{}}}", spec.name);
-        self.tell_of(Some(part), kind, reason, message.into());
+        self.record(Some(part), kind, reason, message.into());
     }
 
-    fn tell_of(&self, part: Option<String>, kind: Kind, reason: &'static str, message: String) {
+    fn record(&self, part: Option<String>, kind: EventType, reason: &'static str, message: String) {
         let pod = self.pod();
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        self.shared.recorder.tell(Told {
+        self.shared.recorder.record(PodEvent {
             source: Source::Kubelet {
                 node: node.unwrap_or_default(),
             },

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::sub_path::{self, Refusal};
+use super::sub_path::{self, SubPathError};
 use super::volumes::Error;
 use crate::node::runtime::Mount;
 
@@ -42,11 +42,11 @@ pub fn of(
         let mut source = volume.clone();
         if !sub.is_empty() {
             source = sub_path::find(volume, Path::new(&sub)).map_err(|refusal| match refusal {
-                Refusal::Outside => Error::Outside {
+                SubPathError::Outside => Error::Outside {
                     volume: mount.name.clone(),
                     sub_path: sub,
                 },
-                Refusal::Io(source) => Error::Io {
+                SubPathError::Io(source) => Error::Io {
                     volume: mount.name.clone(),
                     path: volume.join(&sub),
                     source,

@@ -9,101 +9,103 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::container::Policy;
+use super::container::RestartPolicy;
 use super::status::PodState;
-use super::worker::{RETRY_INTERVAL, Worker, lock};
-use crate::node::events::Kind;
+use super::worker::{PodWorker, RETRY_INTERVAL, lock};
+use crate::node::events::EventType;
 use crate::node::names;
 use crate::node::runtime::SandboxSpec;
 
 /// The tasks that keep a pod going.
 #[derive(Default)]
-struct Crew {
+struct PodTasks {
     containers: JoinSet<i32>,
     sidecars: JoinSet<i32>,
     /// What goes on while there are containers: volumes are kept current, progress is read.
     beside: JoinSet<()>,
 }
 
-impl Worker {
+impl PodWorker {
     /// Runs the pod to its end, and until it is deleted.
     async fn run(self: Arc<Self>) {
         let mut writing = JoinSet::new();
         writing.spawn(self.clone().write_statuses());
-        let mut crew = Crew::default();
+        let mut tasks = PodTasks::default();
         let following = self.clone();
-        crew.beside.spawn(async move {
+        tasks.beside.spawn(async move {
             if let Some(progress) = &following.progress {
                 progress.follow().await;
             }
         });
         tokio::select! {
-            () = self.clone().lifecycle(&mut crew) => {}
-            () = self.late() => {
+            () = self.clone().lifecycle(&mut tasks) => {}
+            () = self.deadline_exceeded() => {
                 let message = "Pod was active on the node longer than the specified deadline".to_owned();
-                self.tell(Kind::Normal, "DeadlineExceeded", message.clone());
-                self.change(|state| state.failure = Some(("DeadlineExceeded".to_owned(), message)));
+                self.record_event(EventType::Normal, "DeadlineExceeded", message.clone());
+                self.update(|state| state.failure = Some(("DeadlineExceeded".to_owned(), message)));
             }
-            () = self.deletion() => {}
+            () = self.deletion_requested() => {}
         }
         // Whatever would start something has to be gone before what was started is ended.
-        crew.containers.shutdown().await;
-        crew.sidecars.shutdown().await;
+        tasks.containers.shutdown().await;
+        tasks.sidecars.shutdown().await;
         // Of a pod that is being ended nothing is told before it has.
         writing.shutdown().await;
         self.write_status().await;
         self.terminate().await;
         *lock(&self.sandbox) = None;
-        self.change(PodState::close);
-        crew.beside.shutdown().await;
+        self.update(PodState::close);
+        tasks.beside.shutdown().await;
         self.write_status().await;
-        self.deletion().await;
+        self.deletion_requested().await;
         self.confirm_deletion().await;
         for container in lock(&self.started).values() {
             container.container().kill();
         }
-        self.clear();
+        self.remove_files();
     }
 
     /// All that happens while nobody wants the pod to end.
-    async fn lifecycle(self: Arc<Self>, crew: &mut Crew) {
+    async fn lifecycle(self: Arc<Self>, tasks: &mut PodTasks) {
         let pod = self.pod();
         let spec = pod.spec.clone().unwrap_or_default();
         self.changed.notify_one();
         self.wait_for_volumes().await;
         self.make_sandbox(&pod).await;
-        let policy = Policy::named(spec.restart_policy.as_deref());
+        let policy = RestartPolicy::named(spec.restart_policy.as_deref());
         let refreshing = self.clone();
-        crew.beside
+        tasks
+            .beside
             .spawn(async move { refreshing.refresh_volumes().await });
         for container in spec.init_containers.unwrap_or_default() {
             if container.restart_policy.as_deref() == Some("Always") {
                 let name = container.name.clone();
-                crew.sidecars
-                    .spawn(self.clone().supervise(container, Policy::Always));
-                self.until(|state| state.entry(&name).is_some_and(|entry| entry.came_up))
+                tasks
+                    .sidecars
+                    .spawn(self.clone().supervise(container, RestartPolicy::Always));
+                self.wait_until(|state| state.entry(&name).is_some_and(|entry| entry.came_up))
                     .await;
                 continue;
             }
             // An init container that has succeeded is not started again, whatever the policy of the pod.
-            let policy = if policy == Policy::Never {
-                Policy::Never
+            let policy = if policy == RestartPolicy::Never {
+                RestartPolicy::Never
             } else {
-                Policy::OnFailure
+                RestartPolicy::OnFailure
             };
-            crew.containers.spawn(self.clone().supervise(container, policy));
-            if !matches!(crew.containers.join_next().await, Some(Ok(0))) {
+            tasks.containers.spawn(self.clone().supervise(container, policy));
+            if !matches!(tasks.containers.join_next().await, Some(Ok(0))) {
                 return;
             }
         }
         for container in spec.containers {
-            crew.containers.spawn(self.clone().supervise(container, policy));
+            tasks.containers.spawn(self.clone().supervise(container, policy));
         }
-        while crew.containers.join_next().await.is_some() {}
+        while tasks.containers.join_next().await.is_some() {}
     }
 
     /// Waits until the pod has been there for too long.
-    async fn late(&self) {
+    async fn deadline_exceeded(&self) {
         let pod = self.pod();
         let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
         match deadline.and_then(|seconds| u64::try_from(seconds).ok()) {
@@ -115,7 +117,7 @@ impl Worker {
     /// Nothing of a pod is made before its volumes are.
     async fn wait_for_volumes(&self) {
         while let Err(error) = self.volumes().await {
-            self.tell(Kind::Warning, "FailedMount", error.to_string());
+            self.record_event(EventType::Warning, "FailedMount", error.to_string());
             sleep(RETRY_INTERVAL).await;
         }
     }
@@ -134,7 +136,7 @@ impl Worker {
                 Ok(sandbox) => {
                     let address = sandbox.address();
                     *lock(&self.sandbox) = Some(Arc::new(sandbox));
-                    self.change(|state| {
+                    self.update(|state| {
                         state.address = Some(address);
                         state.sandboxed = true;
                     });
@@ -143,7 +145,7 @@ impl Worker {
                 Err(error) => {
                     tracing::warn!(pod = self.description(), %error, "could not make the sandbox of a pod");
                     let message = format!("Failed to create pod sandbox: {error}");
-                    self.tell(Kind::Warning, "FailedCreatePodSandBox", message);
+                    self.record_event(EventType::Warning, "FailedCreatePodSandBox", message);
                     sleep(RETRY_INTERVAL).await;
                 }
             }
@@ -151,7 +153,7 @@ impl Worker {
     }
 
     /// Waits until the pod is to be deleted.
-    async fn deletion(&self) {
+    async fn deletion_requested(&self) {
         let mut updates = self.updates.clone();
         let wanted =
             updates.wait_for(|update| update.gone || update.pod.metadata.deletion_timestamp.is_some());
@@ -160,7 +162,7 @@ impl Worker {
         }
     }
 
-    /// Starts [`Worker::run`].
+    /// Starts [`PodWorker::run`].
     pub fn spawn(self: &Arc<Self>) {
         let task = tokio::spawn(self.clone().run());
         *lock(&self.task) = Some(task.abort_handle());

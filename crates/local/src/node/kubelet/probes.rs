@@ -1,4 +1,4 @@
-//! Probes and hooks: questions that are asked of a container while it runs.
+//! Probes and hooks of a container that runs.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use tokio::time::{sleep, timeout};
 use super::probe_http;
 use crate::node::runtime::Container;
 
-/// A container that can be asked.
+/// A container that runs, and can be probed.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct RunningContainer {
     /// How it was specified.
     pub spec: ContainerSpec,
     /// How it runs.
@@ -26,7 +26,7 @@ pub struct Asked {
 
 /// What probes have to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum ProbeEvent {
     /// It has started.
     Started,
     /// It is ready, or not any more.
@@ -37,26 +37,26 @@ pub enum Finding {
 
 /// Why a container has to be ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfit {
+pub struct KillReason {
     /// Why, in a sentence.
     pub reason: String,
     /// The time it has for that, if that is not the one of its pod.
     pub grace: Option<Duration>,
 }
 
-impl Asked {
+impl RunningContainer {
     /// Asks until the container has to be ended. Says why.
-    pub async fn watch(&self, tell: impl Fn(Finding)) -> Unfit {
+    pub async fn watch(&self, report: impl Fn(ProbeEvent)) -> KillReason {
         if let Some(probe) = &self.spec.startup_probe
-            && !self.answers_in_time(probe, &tell).await
+            && !self.answers_in_time(probe, &report).await
         {
-            return self.unfit("startup", probe);
+            return self.kill_reason("startup", probe);
         }
-        tell(Finding::Started);
+        report(ProbeEvent::Started);
         let readiness = async {
             match &self.spec.readiness_probe {
-                None => tell(Finding::Ready(true)),
-                Some(probe) => self.readiness(probe, &tell).await,
+                None => report(ProbeEvent::Ready(true)),
+                Some(probe) => self.readiness(probe, &report).await,
             }
             std::future::pending::<std::convert::Infallible>().await
         };
@@ -64,20 +64,20 @@ impl Asked {
             match &self.spec.liveness_probe {
                 None => std::future::pending().await,
                 Some(probe) => {
-                    self.until_it_fails(probe, &tell).await;
-                    self.unfit("liveness", probe)
+                    self.until_it_fails(probe, &report).await;
+                    self.kill_reason("liveness", probe)
                 }
             }
         };
         tokio::select! {
             never = readiness => match never {},
-            unfit = liveness => unfit,
+            kill_reason = liveness => kill_reason,
         }
     }
 
-    fn unfit(&self, kind: &str, probe: &Probe) -> Unfit {
+    fn kill_reason(&self, kind: &str, probe: &Probe) -> KillReason {
         let name = &self.spec.name;
-        Unfit {
+        KillReason {
             reason: format!("Container {name} failed {kind} probe, will be restarted"),
             grace: probe
                 .termination_grace_period_seconds
@@ -86,11 +86,11 @@ impl Asked {
         }
     }
 
-    async fn answers_in_time(&self, probe: &Probe, tell: &impl Fn(Finding)) -> bool {
+    async fn answers_in_time(&self, probe: &Probe, report: &impl Fn(ProbeEvent)) -> bool {
         sleep(seconds(probe.initial_delay_seconds, 0)).await;
         let mut failures = 0;
         while let Err(reason) = self.probe(probe).await {
-            tell(Finding::Unhealthy(format!("Startup probe failed: {reason}")));
+            report(ProbeEvent::Unhealthy(format!("Startup probe failed: {reason}")));
             failures += 1;
             if failures >= probe.failure_threshold.unwrap_or(3) {
                 return false;
@@ -100,14 +100,14 @@ impl Asked {
         true
     }
 
-    async fn until_it_fails(&self, probe: &Probe, tell: &impl Fn(Finding)) {
+    async fn until_it_fails(&self, probe: &Probe, report: &impl Fn(ProbeEvent)) {
         sleep(seconds(probe.initial_delay_seconds, 0)).await;
         let mut failures = 0;
         loop {
             match self.probe(probe).await {
                 Ok(()) => failures = 0,
                 Err(reason) => {
-                    tell(Finding::Unhealthy(format!("Liveness probe failed: {reason}")));
+                    report(ProbeEvent::Unhealthy(format!("Liveness probe failed: {reason}")));
                     failures += 1;
                     if failures >= probe.failure_threshold.unwrap_or(3) {
                         return;
@@ -118,14 +118,14 @@ impl Asked {
         }
     }
 
-    async fn readiness(&self, probe: &Probe, tell: &impl Fn(Finding)) {
+    async fn readiness(&self, probe: &Probe, report: &impl Fn(ProbeEvent)) {
         sleep(seconds(probe.initial_delay_seconds, 0)).await;
         let (mut successes, mut failures, mut ready) = (0, 0, false);
         loop {
             match self.probe(probe).await {
                 Ok(()) => (successes, failures) = (successes + 1, 0),
                 Err(reason) => {
-                    tell(Finding::Unhealthy(format!("Readiness probe failed: {reason}")));
+                    report(ProbeEvent::Unhealthy(format!("Readiness probe failed: {reason}")));
                     (successes, failures) = (0, failures + 1);
                 }
             }
@@ -136,7 +136,7 @@ impl Asked {
             };
             if now != ready {
                 ready = now;
-                tell(Finding::Ready(ready));
+                report(ProbeEvent::Ready(ready));
             }
             sleep(seconds(probe.period_seconds, 10)).await;
         }
@@ -144,7 +144,7 @@ impl Asked {
 
     async fn probe(&self, probe: &Probe) -> Result<(), String> {
         let limit = seconds(probe.timeout_seconds, 1);
-        let asked = async {
+        let attempt = async {
             if let Some(action) = &probe.exec {
                 self.exec(action).await
             } else if let Some(action) = &probe.http_get {
@@ -155,7 +155,7 @@ impl Asked {
                 Err("the embedded cluster has exec, httpGet and tcpSocket probes only".to_owned())
             }
         };
-        timeout(limit, asked)
+        timeout(limit, attempt)
             .await
             .unwrap_or_else(|_| Err(format!("timed out after {limit:?}")))
     }

@@ -7,9 +7,9 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use tokio::time::sleep;
 
-use super::worker::{RETRY_INTERVAL, Worker, lock};
+use super::worker::{PodWorker, RETRY_INTERVAL, lock};
 
-impl Worker {
+impl PodWorker {
     /// Tells the API that nothing of the pod is left.
     pub(super) async fn confirm_deletion(&self) {
         let pod = self.pod();

@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
 use kube::api::ListParams;
 
-use super::worker::Worker;
+use super::worker::PodWorker;
 
 /// The Service of the API itself, of which every container is told.
 const OF_THE_API: (&str, &str) = ("default", "kubernetes");
 
-impl Worker {
+impl PodWorker {
     /// The variables of all Services that a pod is told of; none where their addresses lead nowhere.
     pub(super) async fn service_variables(&self, pod: &Pod) -> Result<Vec<(String, String)>, kube::Error> {
         if !self.shared.has_names() {

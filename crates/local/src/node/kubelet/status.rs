@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 pub use entry::{Entry, State, Terminated};
 
 /// Whether a condition holds, why in one word, and why in a sentence.
-type Finding = (bool, Option<&'static str>, Option<String>);
+type ConditionState = (bool, Option<&'static str>, Option<String>);
 
 /// All that is known of a pod.
 #[derive(Clone, Debug)]
@@ -214,7 +214,7 @@ impl PodState {
         }
     }
 
-    fn conditions(&self, phase: &str) -> [(&'static str, Finding); 4] {
+    fn conditions(&self, phase: &str) -> [(&'static str, ConditionState); 4] {
         let names = |entries: &[Entry], bad: fn(&Entry) -> bool| {
             let names: Vec<_> = entries
                 .iter()

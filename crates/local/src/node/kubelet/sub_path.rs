@@ -11,27 +11,27 @@ use nix::sys::stat::{Mode, mkdirat};
 
 /// Why there is no such part.
 #[derive(Debug)]
-pub enum Refusal {
+pub enum SubPathError {
     /// A link leads out of the volume, or nowhere.
     Outside,
     /// It could not be made.
     Io(io::Error),
 }
 
-impl From<Errno> for Refusal {
+impl From<Errno> for SubPathError {
     fn from(error: Errno) -> Self {
         Self::Io(error.into())
     }
 }
 
-impl From<io::Error> for Refusal {
+impl From<io::Error> for SubPathError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
 /// Where a part of a volume is. Directories that are missing are made, below what is in the volume.
-pub fn find(volume: &Path, sub: &Path) -> Result<PathBuf, Refusal> {
+pub fn find(volume: &Path, sub: &Path) -> Result<PathBuf, SubPathError> {
     let root = volume.canonicalize()?;
     let sub = inside(sub);
     let there = sub
@@ -39,8 +39,11 @@ pub fn find(volume: &Path, sub: &Path) -> Result<PathBuf, Refusal> {
         .find(|part| fs::symlink_metadata(root.join(part)).is_ok())
         .unwrap_or(Path::new(""));
     // Links within a volume are followed, as the files of ConfigMaps are such.
-    let real = root.join(there).canonicalize().map_err(|_| Refusal::Outside)?;
-    let real = real.strip_prefix(&root).map_err(|_| Refusal::Outside)?;
+    let real = root
+        .join(there)
+        .canonicalize()
+        .map_err(|_| SubPathError::Outside)?;
+    let real = real.strip_prefix(&root).map_err(|_| SubPathError::Outside)?;
     let missing = sub.strip_prefix(there).unwrap_or(Path::new(""));
     make(&root, real, missing)?;
     // Not by `join`: a file with a slash at its end is none.
@@ -56,7 +59,7 @@ pub(super) fn inside(path: &Path) -> PathBuf {
 
 /// Makes directories one by one, from one that is held to the next, so that nothing that becomes a link meanwhile is
 /// followed.
-fn make(root: &Path, real: &Path, missing: &Path) -> Result<(), Refusal> {
+fn make(root: &Path, real: &Path, missing: &Path) -> Result<(), SubPathError> {
     if missing.iter().next().is_none() {
         return Ok(());
     }
@@ -92,7 +95,10 @@ mod tests {
         symlink("nowhere", volume.join("lost")).unwrap();
         for sub in ["out", "out/made", "own/up/made", "lost", "lost/made"] {
             let found = find(&volume, Path::new(sub));
-            assert!(matches!(found, Err(Refusal::Outside | Refusal::Io(_))), "{sub}");
+            assert!(
+                matches!(found, Err(SubPathError::Outside | SubPathError::Io(_))),
+                "{sub}"
+            );
         }
         assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
         assert!(!volume.join("nowhere").exists());
@@ -112,7 +118,7 @@ mod tests {
         assert_eq!(at("link/file"), volume.join("own/file"));
         assert!(matches!(
             find(&volume, Path::new("own/file/below")),
-            Err(Refusal::Io(_))
+            Err(SubPathError::Io(_))
         ));
     }
 }

@@ -12,55 +12,55 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 
 /// How long a token lasts where the volume does not say.
-const DEFAULT_SECONDS: i64 = 3600;
+const DEFAULT_LIFETIME_SECONDS: i64 = 3600;
 /// No token is used for longer, however long it lasts.
-const LONGEST_USE: SignedDuration = SignedDuration::from_hours(24);
+const MAX_USE: SignedDuration = SignedDuration::from_hours(24);
 
 /// A token as a volume asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wanted {
+pub struct TokenSpec {
     audience: Option<String>,
     seconds: i64,
 }
 
-impl Wanted {
+impl TokenSpec {
     /// What a part of a volume asks for.
-    pub fn by(projection: &ServiceAccountTokenProjection) -> Self {
+    pub fn of(projection: &ServiceAccountTokenProjection) -> Self {
         Self {
             audience: projection
                 .audience
                 .clone()
                 .filter(|audience| !audience.is_empty()),
-            seconds: projection.expiration_seconds.unwrap_or(DEFAULT_SECONDS),
+            seconds: projection.expiration_seconds.unwrap_or(DEFAULT_LIFETIME_SECONDS),
         }
     }
 }
 
 /// All tokens that the volumes of a pod ask for.
-pub fn of(pod: &Pod) -> BTreeSet<Wanted> {
+pub fn of(pod: &Pod) -> BTreeSet<TokenSpec> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let sources = volumes
         .filter_map(|volume| volume.projected.as_ref())
         .flat_map(|projected| projected.sources.iter().flatten());
     sources
-        .filter_map(|source| source.service_account_token.as_ref().map(Wanted::by))
+        .filter_map(|source| source.service_account_token.as_ref().map(TokenSpec::of))
         .collect()
 }
 
 /// A token that there is.
 #[derive(Clone, Debug)]
-pub struct Issued {
+pub struct IssuedToken {
     pub token: String,
     since: Timestamp,
     pub until: Timestamp,
 }
 
-impl Issued {
+impl IssuedToken {
     /// Whether it is time for another one: a fifth of its time is left, so that whoever reads it late can still use it.
     pub fn is_due(&self, now: Timestamp) -> bool {
         let life = self.until.duration_since(self.since);
         let used = now.duration_since(self.since);
-        used >= LONGEST_USE || used >= life / 5 * 4
+        used >= MAX_USE || used >= life / 5 * 4
     }
 }
 
@@ -134,15 +134,15 @@ pub fn access(pod: &Pod, mode: u32) -> Access {
 }
 
 /// Tokens, or why there are none, by what was asked for.
-pub type Tokens = BTreeMap<Wanted, Result<String, String>>;
+pub type Tokens = BTreeMap<TokenSpec, Result<String, String>>;
 
 /// Asks the API for a token that is bound to the pod.
 pub async fn request(
     client: Client,
     pod: &Pod,
-    wanted: &Wanted,
+    wanted: &TokenSpec,
     now: Timestamp,
-) -> Result<Issued, kube::Error> {
+) -> Result<IssuedToken, kube::Error> {
     let spec = pod.spec.as_ref();
     let account = spec.and_then(|spec| spec.service_account_name.as_deref());
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -166,7 +166,7 @@ pub async fn request(
         .create_subresource("token", account, &PostParams::default(), &request)
         .await?;
     let status = answer.status.unwrap_or_default();
-    Ok(Issued {
+    Ok(IssuedToken {
         token: status.token.unwrap_or_default(),
         since: now,
         until: status.expiration_timestamp.map_or(now, |end| end.0),
@@ -186,7 +186,7 @@ mod tests {
     #[case(10_000_000, 24 * 3600 - 1, false)]
     #[case(10_000_000, 24 * 3600, true)]
     fn tokens_are_replaced_in_time(#[case] life: i64, #[case] now: i64, #[case] due: bool) {
-        let issued = Issued {
+        let issued = IssuedToken {
             token: String::new(),
             since: Timestamp::UNIX_EPOCH,
             until: Timestamp::from_second(life).unwrap(),

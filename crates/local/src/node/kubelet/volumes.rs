@@ -15,7 +15,7 @@ use super::env::{Configuration, Missing};
 use super::fields;
 use super::files::{self, Files};
 use super::ownership::{self, Use};
-use super::tokens::{self, Access, Wanted};
+use super::tokens::{self, Access, TokenSpec};
 
 /// Why a volume is not there.
 #[derive(Debug, thiserror::Error)]
@@ -57,9 +57,9 @@ pub enum Error {
     Unknown(String),
 }
 
-/// Where volumes come from.
+/// Where the files of volumes are.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct VolumeDirectories {
     /// The pod's own.
     pub pod: PathBuf,
     /// Claims of all pods.
@@ -71,9 +71,9 @@ pub fn make(
     volume: &Volume,
     pod: &Pod,
     configuration: &Configuration,
-    places: &Places,
+    directories: &VolumeDirectories,
 ) -> Result<PathBuf, Error> {
-    let path = places.pod.join(&volume.name);
+    let path = directories.pod.join(&volume.name);
     let io = |source| Error::Io {
         volume: volume.name.clone(),
         path: path.clone(),
@@ -89,7 +89,7 @@ pub fn make(
     }
     if let Some(claim) = &volume.persistent_volume_claim {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let path = places.claims.join(namespace).join(&claim.claim_name);
+        let path = directories.claims.join(namespace).join(&claim.claim_name);
         fs::create_dir_all(&path).map_err(io)?;
         // It may hold much, and this may be asked for often: once is enough.
         let group =
@@ -218,7 +218,7 @@ fn project(
         );
     }
     if let Some(token) = &source.service_account_token {
-        let issued = configuration.tokens.get(&Wanted::by(token)).cloned();
+        let issued = configuration.tokens.get(&TokenSpec::of(token)).cloned();
         let issued = issued.unwrap_or_else(|| Err("failed to fetch token: it was not asked for".to_owned()));
         let content = issued.map_err(Missing)?;
         let file = (content.into_bytes(), tokens::access(pod, mode));
@@ -324,7 +324,7 @@ mod tests {
             "spec": {"containers": [], "securityContext": {"fsGroup": group}},
         });
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        let places = Places {
+        let directories = VolumeDirectories {
             pod: place.path().join("pod"),
             claims: place.path().join("claims"),
         };
@@ -332,7 +332,7 @@ mod tests {
             let volume =
                 json!({"name": "v", "persistentVolumeClaim": {"claimName": "data", "readOnly": read_only}});
             let volume = serde_json::from_value(volume).unwrap();
-            make(&volume, &pod, &Configuration::default(), &places).unwrap();
+            make(&volume, &pod, &Configuration::default(), &directories).unwrap();
             [&claim, &claim.join("file")].map(|path| fs::metadata(path).unwrap().mode() & 0o7777)
         };
         assert_eq!(modes(true), [0o700, 0o600]);

@@ -11,10 +11,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::Shared;
-use super::probes::Asked;
+use super::probes::RunningContainer;
 use super::progress::Progress;
 use super::status::{Entry, PodState, State, Terminated};
-use super::tokens::{Issued, Wanted};
+use super::tokens::{IssuedToken, TokenSpec};
 use crate::node::runtime::{Container, Sandbox, log::Log};
 
 /// What the API says of a pod.
@@ -30,35 +30,35 @@ pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A container that was started, as far as its pod remembers it.
 #[derive(Clone, Debug)]
-pub(super) struct Started {
-    pub asked: Asked,
+pub(super) struct StartedContainer {
+    pub running: RunningContainer,
     pub id: String,
     pub since: Timestamp,
 }
 
-impl Started {
+impl StartedContainer {
     pub fn container(&self) -> &Container {
-        &self.asked.container
+        &self.running.container
     }
 }
 
 /// What runs one pod.
 #[derive(Debug)]
-pub(super) struct Worker {
+pub(super) struct PodWorker {
     pub shared: Arc<Shared>,
     pub directory: PathBuf,
     pub(super) sandbox: Mutex<Option<Arc<Sandbox>>>,
     pub(super) updates: watch::Receiver<Update>,
     pub(super) state: Mutex<PodState>,
-    pub(super) started: Mutex<BTreeMap<String, Started>>,
+    pub(super) started: Mutex<BTreeMap<String, StartedContainer>>,
     logs: Mutex<BTreeMap<String, Vec<Log>>>,
-    pub(super) tokens: Mutex<BTreeMap<Wanted, Issued>>,
+    pub(super) tokens: Mutex<BTreeMap<TokenSpec, IssuedToken>>,
     pub(super) changed: Notify,
     pub(super) progress: Option<Progress>,
     pub(super) task: Mutex<Option<AbortHandle>>,
 }
 
-impl Worker {
+impl PodWorker {
     pub fn new(shared: Arc<Shared>, updates: watch::Receiver<Update>) -> Arc<Self> {
         let pod = updates.borrow().pod.clone();
         let uid = pod.metadata.uid.clone().unwrap_or_default();
@@ -82,13 +82,13 @@ impl Worker {
     }
 
     /// Notes that a container was started, so that it can be read and ended.
-    pub fn began(&self, name: &str, asked: Asked, id: &str, since: Timestamp) {
+    pub fn container_started(&self, name: &str, running: RunningContainer, id: &str, since: Timestamp) {
         lock(&self.logs)
             .entry(name.to_owned())
             .or_default()
-            .push(asked.container.log().clone());
-        let started = Started {
-            asked,
+            .push(running.container.log().clone());
+        let started = StartedContainer {
+            running,
             id: id.to_owned(),
             since,
         };
@@ -96,8 +96,8 @@ impl Worker {
     }
 
     /// Notes that a container runs.
-    pub fn running(&self, name: &str, id: &str, since: Timestamp, has_started: bool) {
-        self.set(name, |entry| {
+    pub fn container_running(&self, name: &str, id: &str, since: Timestamp, has_started: bool) {
+        self.update_container(name, |entry| {
             entry.state = State::Running { since };
             entry.id = Some(id.to_owned());
             entry.started = false;
@@ -109,26 +109,26 @@ impl Worker {
     }
 
     /// Notes that a container has ended.
-    pub fn end(&self, name: &str, end: Terminated) {
+    pub fn container_ended(&self, name: &str, end: Terminated) {
         // Before the end is known: whoever waits for that has then heard everything.
         if let Some(progress) = &self.progress {
             progress.pass_on();
         }
-        self.set(name, |entry| entry.ends(end));
+        self.update_container(name, |entry| entry.ends(end));
     }
 
-    pub fn set(&self, name: &str, change: impl FnOnce(&mut Entry)) {
-        self.change(|state| state.entry(name).map(change));
+    pub fn update_container(&self, name: &str, change: impl FnOnce(&mut Entry)) {
+        self.update(|state| state.entry(name).map(change));
     }
 
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut PodState) -> T) -> T {
+    pub(super) fn update<T>(&self, change: impl FnOnce(&mut PodState) -> T) -> T {
         let result = change(&mut lock(&self.state));
         self.changed.notify_one();
         self.shared.moved.notify_waiters();
         result
     }
 
-    pub(super) async fn until(&self, mut reached: impl FnMut(&mut PodState) -> bool) {
+    pub(super) async fn wait_until(&self, mut reached: impl FnMut(&mut PodState) -> bool) {
         loop {
             let moved = self.shared.moved.notified();
             if reached(&mut lock(&self.state)) {
@@ -149,7 +149,7 @@ impl Worker {
     }
 
     /// Why a container waits to be started, in one word.
-    pub fn waits_for(&self, name: &str) -> Option<String> {
+    pub fn waiting_reason(&self, name: &str) -> Option<String> {
         match &lock(&self.state).entry(name)?.state {
             State::Waiting { reason, .. } => Some(reason.clone()),
             State::Running { .. } | State::Terminated(_) => None,

@@ -20,11 +20,11 @@ use super::directory::{Answer, Directory, cluster_address};
 use crate::yard::link::Bridge;
 
 /// Pods come and go.
-const TTL: u32 = 1;
+const TTL_SECONDS: u32 = 1;
 const PORT: u16 = 53;
 /// As much as every resolver takes without asking for more.
-const DATAGRAM: usize = 512;
-const RETRY: Duration = Duration::from_millis(100);
+const MAX_DATAGRAM_BYTES: usize = 512;
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 type Shared = Arc<RwLock<Directory>>;
 type Forwarders = HashMap<(Ipv4Addr, u16), JoinSet<()>>;
@@ -62,7 +62,7 @@ async fn watch(client: Client, bridge: Bridge, directory: Shared) {
             }
             Err(error) => {
                 tracing::warn!(%error, "could not watch pods or services");
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(RETRY_INTERVAL).await;
             }
         }
     }
@@ -148,7 +148,7 @@ async fn forward_port(
     let mut connections = JoinSet::new();
     for turn in 0_usize.. {
         let Ok((mut from, _)) = listener.accept().await else {
-            tokio::time::sleep(RETRY).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
             continue;
         };
         while connections.try_join_next().is_some() {}
@@ -172,7 +172,7 @@ async fn answer_datagrams(socket: &UdpSocket, directory: &Shared) -> io::Result<
     let mut buffer = [0; 4096];
     loop {
         let (length, from) = socket.recv_from(&mut buffer).await?;
-        if let Some(answer) = answer(&buffer[..length], directory, Some(DATAGRAM)) {
+        if let Some(answer) = answer(&buffer[..length], directory, Some(MAX_DATAGRAM_BYTES)) {
             // Who asked may be gone.
             drop(socket.send_to(&answer, from).await);
         }
@@ -222,7 +222,7 @@ fn answer(query: &[u8], directory: &Shared, limit: Option<usize>) -> Option<Vec<
             if matches!(question.qtype, QTYPE::TYPE(TYPE::A) | QTYPE::ANY) {
                 reply.answers.extend(addresses.into_iter().map(|address| {
                     let data = RData::A(A::from(address));
-                    ResourceRecord::new(name.clone(), CLASS::IN, TTL, data)
+                    ResourceRecord::new(name.clone(), CLASS::IN, TTL_SECONDS, data)
                 }));
             }
         }

@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use super::super::status::{Entry, State};
-use super::super::worker::{Started, Update, Worker, lock};
-use crate::node::events::Kind;
+use super::super::worker::{PodWorker, StartedContainer, Update, lock};
+use crate::node::events::EventType;
 
-impl Worker {
+impl PodWorker {
     /// Ends what still runs: containers first, then sidecars, the last first.
     pub(super) async fn terminate(&self) {
-        let running: Vec<Started> = lock(&self.started).values().cloned().collect();
+        let running: Vec<StartedContainer> = lock(&self.started).values().cloned().collect();
         // One whose end nobody has noted counts as well.
         let running = running.into_iter().filter(|one| {
-            let name = &one.asked.spec.name;
+            let name = &one.running.spec.name;
             let runs = |entry: &mut Entry| matches!(entry.state, State::Running { .. });
             one.container().exit().is_none() || lock(&self.state).entry(name).is_some_and(runs)
         });
         let (mut sidecars, main): (Vec<_>, Vec<_>) =
-            running.partition(|one| one.asked.spec.restart_policy.as_deref() == Some("Always"));
+            running.partition(|one| one.running.spec.restart_policy.as_deref() == Some("Always"));
         let grace = self.grace();
         let begin = tokio::time::Instant::now();
         futures::future::join_all(main.iter().map(|one| self.stop_started(one, grace))).await;
@@ -28,26 +28,26 @@ impl Worker {
         }
     }
 
-    async fn stop_started(&self, one: &Started, grace: Duration) {
-        let name = &one.asked.spec.name;
-        self.tell_container(
-            &one.asked.spec,
-            Kind::Normal,
+    async fn stop_started(&self, one: &StartedContainer, grace: Duration) {
+        let name = &one.running.spec.name;
+        self.record_container_event(
+            &one.running.spec,
+            EventType::Normal,
             "Killing",
             format!("Stopping container {name}"),
         );
         // A pod that is to go at once while it is being ended slowly goes at once.
         let exit = tokio::select! {
-            exit = self.stop(&one.asked, grace) => exit,
-            () = self.hurry(grace) => self.stop(&one.asked, Duration::ZERO).await,
+            exit = self.stop(&one.running, grace) => exit,
+            () = self.grace_period_shortened(grace) => self.stop(&one.running, Duration::ZERO).await,
         };
-        let attempt = u32::try_from(self.change(|state| state.entry(name).map_or(0, |entry| entry.restarts)))
+        let attempt = u32::try_from(self.update(|state| state.entry(name).map_or(0, |entry| entry.restarts)))
             .unwrap_or(0);
-        let end = self.finish(&one.asked, exit, &one.id, one.since, attempt);
-        self.end(name, end);
+        let end = self.finish(&one.running, exit, &one.id, one.since, attempt);
+        self.container_ended(name, end);
     }
 
-    async fn hurry(&self, grace: Duration) {
+    async fn grace_period_shortened(&self, grace: Duration) {
         let mut updates = self.updates.clone();
         let sooner = |update: &Update| {
             let given = update.pod.metadata.deletion_grace_period_seconds;
@@ -67,7 +67,7 @@ impl Worker {
 
     /// Ends every process of the pod.
     pub async fn kill(&self) {
-        let running: Vec<Started> = lock(&self.started).values().cloned().collect();
+        let running: Vec<StartedContainer> = lock(&self.started).values().cloned().collect();
         for one in &running {
             one.container().kill();
         }

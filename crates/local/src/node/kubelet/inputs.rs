@@ -1,4 +1,4 @@
-//! What the containers of a pod are given: files, variables, volumes.
+//! What the kubelet gives to the containers of a pod: files, variables, volumes.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +13,8 @@ use super::env::Configuration;
 use super::mounts::AUTOMATIC;
 use super::progress::Progress;
 use super::tokens::{self, Tokens};
-use super::volumes::{self, Places};
-use super::worker::{Worker, lock};
+use super::volumes::{self, VolumeDirectories};
+use super::worker::{PodWorker, lock};
 use crate::node::names;
 use crate::node::runtime::Mount;
 
@@ -23,7 +23,7 @@ const VOLUME_REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 /// The same for the volume that every pod has: only its token changes, and a token lasts for an hour.
 const TOKEN_REFRESH_INTERVAL: Duration = Duration::from_mins(1);
 
-impl Worker {
+impl PodWorker {
     /// Keeps files of volumes current while the pod runs.
     pub(super) async fn refresh_volumes(&self) {
         let pod = self.pod();
@@ -67,7 +67,7 @@ impl Worker {
     ) -> Result<BTreeMap<String, PathBuf>, volumes::Error> {
         configuration.tokens = self.tokens().await;
         let pod = self.pod_with_addresses();
-        let places = Places {
+        let directories = VolumeDirectories {
             pod: self.directory.join("volumes"),
             claims: self.shared.options.claims_directory.clone(),
         };
@@ -78,7 +78,7 @@ impl Worker {
             .unwrap_or_default();
         let mounted = volumes.iter().filter(|volume| is_mounted(&pod, &volume.name));
         let made = mounted.map(|volume| {
-            let path = volumes::make(volume, &pod, &configuration, &places)?;
+            let path = volumes::make(volume, &pod, &configuration, &directories)?;
             Ok((volume.name.clone(), path))
         });
         made.collect()

@@ -1,11 +1,11 @@
-//! Which working directories containers can be given as they are.
+//! Which working directories containers can share with this machine.
 
 use std::path::Path;
 
 /// Where containers have files of their own, by which those of the machine must not be replaced.
 const SYSTEM: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// Below a system directory, and yet for the files of everybody.
-const MEMORY: &str = "/dev/shm";
+const SHARED_MEMORY: &str = "/dev/shm";
 
 /// Whether containers may write to a working directory. One that has system directories in it, or is in one, would bring
 /// all of the machine's files, devices and settings with it.
@@ -13,7 +13,7 @@ pub fn can_be_shared(directory: &Path) -> bool {
     // However it is called, it is mounted as what it is.
     let real = directory.canonicalize();
     let real = real.as_deref().unwrap_or(directory);
-    let is_in_memory = real.starts_with(MEMORY) && real != Path::new(MEMORY);
+    let is_in_memory = real.starts_with(SHARED_MEMORY) && real != Path::new(SHARED_MEMORY);
     let concerns = |system: &str| real.starts_with(system) || Path::new(system).starts_with(real);
     is_in_memory || !SYSTEM.iter().any(|system| concerns(system))
 }

@@ -1,20 +1,20 @@
-//! What pods leave behind: their logs and volumes, removed with the pod unless somebody wants to look at them.
+//! The logs and volumes of pods that are gone: removed, or moved to where the user wants to look at them.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::worker::Worker;
+use super::worker::PodWorker;
 use crate::host::remove_tree;
 
-/// What of a pod's directory is of interest to people.
-const OF_INTEREST: [&str; 3] = ["logs", "volumes", "progress"];
-/// More pods of one name than any job has one after the other.
-const MOST: u32 = 10_000;
+/// What of a pod's directory is kept.
+const KEPT: [&str; 3] = ["logs", "volumes", "progress"];
+/// How many pods of one name can be kept.
+const MAX_PODS_OF_A_NAME: u32 = 10_000;
 
-impl Worker {
-    /// Clears the pod's files away, or puts them where they are to be kept.
-    pub(super) fn clear(&self) {
+impl PodWorker {
+    /// Removes the pod's files, after those to be kept are moved away.
+    pub(super) fn remove_files(&self) {
         if let Some(place) = &self.shared.options.keep {
             let name = self.pod().metadata.name.clone().unwrap_or_default();
             if let Err(error) = keep(&self.directory, place, &name) {
@@ -28,7 +28,7 @@ impl Worker {
 /// Moves a pod's files to a directory of its name; that of its successor has a number.
 fn keep(directory: &Path, place: &Path, name: &str) -> io::Result<()> {
     let target = free(place, name)?;
-    for part in OF_INTEREST {
+    for part in KEPT {
         match fs::rename(directory.join(part), target.join(part)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -40,7 +40,7 @@ fn keep(directory: &Path, place: &Path, name: &str) -> io::Result<()> {
 fn free(place: &Path, name: &str) -> io::Result<PathBuf> {
     fs::create_dir_all(place)?;
     let mut last = io::ErrorKind::AlreadyExists.into();
-    for number in 1..MOST {
+    for number in 1..MAX_PODS_OF_A_NAME {
         let name = match number {
             1 => name.to_owned(),
             number => format!("{name}.{number}"),

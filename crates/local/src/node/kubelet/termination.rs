@@ -1,4 +1,4 @@
-//! How runs of containers end, and what is said of that.
+//! Ends containers, and reports how they ended.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,34 +8,34 @@ use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
-use super::probes::Asked;
+use super::probes::RunningContainer;
 use super::status::Terminated;
-use super::worker::Worker;
-use crate::node::events::Kind;
+use super::worker::PodWorker;
+use crate::node::events::EventType;
 use crate::node::runtime::Exit;
 
-/// As much of a message is kept.
-const LONGEST_MESSAGE: usize = 4096;
-/// As much of a log becomes a message.
-const LONGEST_LOG: (usize, usize) = (80, 2048);
+/// Of a longer message the end is kept.
+const MAX_MESSAGE_BYTES: usize = 4096;
+/// As much of the end of a log becomes a message.
+const MAX_LOG_LINES: usize = 80;
+const MAX_LOG_BYTES: usize = 2048;
 
-impl Worker {
+impl PodWorker {
     /// The end of a run, as it is reported.
     pub(super) fn finish(
         &self,
-        asked: &Asked,
+        running: &RunningContainer,
         exit: Exit,
         id: &str,
         since: Timestamp,
         attempt: u32,
     ) -> Terminated {
-        let spec = &asked.spec;
-        let written = fs::read(self.termination(&spec.name, attempt)).unwrap_or_default();
-        let mut message = last(&written, LONGEST_MESSAGE);
+        let spec = &running.spec;
+        let written = fs::read(self.termination_file(&spec.name, attempt)).unwrap_or_default();
+        let mut message = last(&written, MAX_MESSAGE_BYTES);
         let falls_back = spec.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
         if message.is_empty() && falls_back && exit.code != 0 {
-            let (lines, bytes) = LONGEST_LOG;
-            message = asked.container.log().tail(lines, bytes);
+            message = running.container.log().tail(MAX_LOG_LINES, MAX_LOG_BYTES);
         }
         let reason = match exit {
             Exit {
@@ -55,16 +55,16 @@ impl Worker {
     }
 
     /// Asks a container to end, and ends it after the time it has for that.
-    pub(super) async fn stop(&self, asked: &Asked, grace: Duration) -> Exit {
+    pub(super) async fn stop(&self, running: &RunningContainer, grace: Duration) -> Exit {
         let before = tokio::time::Instant::now();
-        let lifecycle = asked.spec.lifecycle.as_ref();
+        let lifecycle = running.spec.lifecycle.as_ref();
         let hook = lifecycle.and_then(|lifecycle| lifecycle.pre_stop.as_ref());
         if let Some(hook) = hook.filter(|_| !grace.is_zero())
-            && !matches!(timeout(grace, asked.hook(hook)).await, Ok(Ok(())))
+            && !matches!(timeout(grace, running.hook(hook)).await, Ok(Ok(())))
         {
-            self.tell_container(
-                &asked.spec,
-                Kind::Warning,
+            self.record_container_event(
+                &running.spec,
+                EventType::Warning,
                 "FailedPreStopHook",
                 "PreStopHook failed",
             );
@@ -72,23 +72,23 @@ impl Worker {
         let left = grace.saturating_sub(before.elapsed());
         if !grace.is_zero() {
             let signal = lifecycle.and_then(|lifecycle| lifecycle.stop_signal.as_deref());
-            asked.container.signal(
+            running.container.signal(
                 signal
                     .and_then(|name| name.parse().ok())
                     .unwrap_or(Signal::SIGTERM),
             );
             // After a hook that took all of the time there are two seconds left, as everywhere.
             let left = left.max(Duration::from_secs(2).min(grace));
-            if let Ok(exit) = timeout(left, asked.container.wait()).await {
+            if let Ok(exit) = timeout(left, running.container.wait()).await {
                 return exit;
             }
         }
-        asked.container.kill();
-        asked.container.wait().await
+        running.container.kill();
+        running.container.wait().await
     }
 
     /// The file for the termination message of a run.
-    pub(super) fn termination(&self, name: &str, attempt: u32) -> PathBuf {
+    pub(super) fn termination_file(&self, name: &str, attempt: u32) -> PathBuf {
         self.directory
             .join("termination")
             .join(format!("{name}-{attempt}"))
