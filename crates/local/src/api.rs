@@ -40,7 +40,7 @@ use store::{Store, TableId};
 use tokens::Signer;
 
 /// How many events of each kind are remembered for watches that begin in the past.
-const MEMORY: usize = 4096;
+const MAX_REMEMBERED_EVENTS: usize = 4096;
 
 /// The API server.
 #[derive(Clone)]
@@ -67,7 +67,7 @@ impl Api {
     /// A new cluster's API: a few namespaces, and nothing in them.
     pub fn new(environment: Environment) -> Self {
         let shared = Shared {
-            store: Store::new(MEMORY),
+            store: Store::new(MAX_REMEMBERED_EVENTS),
             kinds: Kinds::default(),
             environment,
             admission: RwLock::default(),

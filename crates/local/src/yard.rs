@@ -53,12 +53,12 @@ pub(crate) fn this_program() -> std::path::PathBuf {
     std::env::current_exe().unwrap_or_default()
 }
 
-/// Tells the worker where it is. Pods never see it.
-const PLACE: &str = "TRAINYARD_YARD";
+/// The variable that describes the yard to the worker. Pods never see it.
+const YARD_VARIABLE: &str = "TRAINYARD_YARD";
 
 /// Whether this process is in a yard.
 pub(crate) fn is_inside() -> bool {
-    std::env::var_os(PLACE).is_some()
+    std::env::var_os(YARD_VARIABLE).is_some()
 }
 
 /// Which network pods are on.
@@ -194,8 +194,8 @@ pub enum Error {
     #[error("could not make the network of the yard: {0}")]
     Network(String),
     /// The worker was told something that it does not understand.
-    #[error("{PLACE} is set to something unexpected; unset it")]
-    Place,
+    #[error("{YARD_VARIABLE} is set to something unexpected; unset it")]
+    InvalidVariable,
 }
 
 impl Error {
@@ -248,11 +248,11 @@ fn try_namespaces(_: Option<Isolation>, _: &Path) -> Report {
 
 /// The yard that this process is in, if it is a worker. To be asked before there is a second thread.
 pub fn inside() -> Result<Option<Yard>, Error> {
-    let Some(place) = std::env::var_os(PLACE) else {
+    let Some(place) = std::env::var_os(YARD_VARIABLE) else {
         return Ok(None);
     };
-    let place = place.to_str().ok_or(Error::Place)?;
-    let yard = serde_json::from_str(place).map_err(|_| Error::Place)?;
+    let place = place.to_str().ok_or(Error::InvalidVariable)?;
+    let yard = serde_json::from_str(place).map_err(|_| Error::InvalidVariable)?;
     // Those who passed it on had blocked signals to wait for them, and that is inherited.
     #[cfg(target_os = "linux")]
     [supervise::WRITES]

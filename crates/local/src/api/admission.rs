@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use serde_json::{Map, Value};
 
 use super::Shared;
-use super::error::{FieldError, Refusal};
+use super::error::{FieldError, StatusError};
 use super::kinds::Kind;
 use super::meta;
 use super::status;
@@ -70,7 +70,7 @@ impl Shared {
         operation: Operation,
         object: &mut Map<String, Value>,
         old: Option<&Map<String, Value>>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), StatusError> {
         for admission in self.admissions() {
             let review = Review {
                 operation,
@@ -88,7 +88,7 @@ impl Shared {
     }
 
     /// Asks everybody about an object that is to be removed.
-    pub(super) fn admit_removal(&self, kind: &Kind, object: &Map<String, Value>) -> Result<(), Refusal> {
+    pub(super) fn admit_removal(&self, kind: &Kind, object: &Map<String, Value>) -> Result<(), StatusError> {
         for admission in self.admissions() {
             let review = Review {
                 operation: Operation::Delete,
@@ -106,7 +106,7 @@ impl Shared {
     }
 }
 
-fn refusal(kind: &Kind, name: &str, rejection: &Rejection) -> Refusal {
+fn refusal(kind: &Kind, name: &str, rejection: &Rejection) -> StatusError {
     if rejection.causes.is_empty() {
         return status::forbidden(kind, name, &rejection.message);
     }

@@ -10,9 +10,9 @@ use rustls::pki_types::PrivateKeyDer;
 
 /// The authority of one cluster. It signs one certificate, that of the pod listener, and ends with the process.
 #[derive(Default)]
-pub(crate) struct Authority(OnceLock<Option<Made>>);
+pub(crate) struct Authority(OnceLock<Option<SigningKey>>);
 
-struct Made {
+struct SigningKey {
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -31,28 +31,28 @@ pub(crate) enum NoServer {
 }
 
 impl Authority {
-    fn made(&self) -> Option<&Made> {
-        let made = self.0.get_or_init(|| {
-            let made = make();
-            if let Err(error) = &made {
+    fn signing_key(&self) -> Option<&SigningKey> {
+        let signing_key = self.0.get_or_init(|| {
+            let signing_key = make();
+            if let Err(error) = &signing_key {
                 tracing::warn!(%error, "pods have no authority to trust: its certificate could not be made");
             }
-            made.ok()
+            signing_key.ok()
         });
-        made.as_ref()
+        signing_key.as_ref()
     }
 
     /// Its certificate; none if none can be made here.
     pub(crate) fn certificate(&self) -> Option<&str> {
-        self.made().map(|made| &*made.certificate)
+        self.signing_key().map(|signing_key| &*signing_key.certificate)
     }
 
     /// What a server at this address, which it has signed for, says.
     pub(crate) fn server(&self, address: Ipv4Addr) -> Result<Arc<ServerConfig>, NoServer> {
-        let made = self.made().ok_or(NoServer::Authority)?;
+        let signing_key = self.signing_key().ok_or(NoServer::Authority)?;
         let key = KeyPair::generate()?;
         let names = ["kubernetes.default.svc".to_owned(), address.to_string()];
-        let certificate = CertificateParams::new(names)?.signed_by(&key, &made.issuer)?;
+        let certificate = CertificateParams::new(names)?.signed_by(&key, &signing_key.issuer)?;
         let key = PrivateKeyDer::try_from(key.serialize_der()).map_err(NoServer::Key)?;
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?
@@ -62,7 +62,7 @@ impl Authority {
     }
 }
 
-fn make() -> Result<Made, rcgen::Error> {
+fn make() -> Result<SigningKey, rcgen::Error> {
     let key = KeyPair::generate()?;
     let mut parameters = CertificateParams::default();
     parameters
@@ -71,7 +71,7 @@ fn make() -> Result<Made, rcgen::Error> {
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let certificate = parameters.self_signed(&key)?.pem();
-    Ok(Made {
+    Ok(SigningKey {
         certificate,
         issuer: Issuer::new(parameters, key),
     })

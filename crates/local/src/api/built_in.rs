@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::rbac::v1 as rbac;
 
 use super::crd::DefinitionRules;
-use super::kinds::{Habits, Kind, Kinds, Names, Subresources, USUAL};
+use super::kinds::{DEFAULT_TRAITS, Kind, KindTraits, Kinds, NameFormat, Subresources};
 use super::rules::{Plain, Rules};
 use super::semantics::{claim, config, event, lease, namespace, pod, policy, service, slice};
 use super::store::Store;
@@ -18,7 +18,7 @@ struct Row {
     short_names: &'static [&'static str],
     namespaced: bool,
     status: bool,
-    habits: Habits,
+    traits: KindTraits,
     rules: Arc<dyn Rules>,
     shares_table_with: Option<(&'static str, &'static str)>,
 }
@@ -37,7 +37,7 @@ impl Row {
             short_names: &[],
             namespaced: true,
             status: false,
-            habits: USUAL,
+            traits: DEFAULT_TRAITS,
             rules: Arc::new(rules),
             shares_table_with: None,
         }
@@ -58,48 +58,48 @@ impl Row {
         self
     }
 
-    fn habits(mut self, habits: Habits) -> Self {
-        self.habits = habits;
+    fn traits(mut self, traits: KindTraits) -> Self {
+        self.traits = traits;
         self
     }
 }
 
-const RETURNED: Habits = Habits {
+const RETURNS_DELETED: KindTraits = KindTraits {
     returns_deleted: true,
-    ..USUAL
+    ..DEFAULT_TRAITS
 };
-const COUNTED: Habits = Habits {
+const COUNTS_GENERATIONS: KindTraits = KindTraits {
     counts_generations: true,
-    ..USUAL
+    ..DEFAULT_TRAITS
 };
-const CONDITIONAL: Habits = Habits {
+const CONDITIONAL: KindTraits = KindTraits {
     unconditional_update: false,
-    ..COUNTED
+    ..COUNTS_GENERATIONS
 };
-const LAX: Habits = Habits {
+const CREATES_ON_UPDATE: KindTraits = KindTraits {
     create_on_update: true,
-    ..USUAL
+    ..DEFAULT_TRAITS
 };
-const POD: Habits = Habits {
+const POD: KindTraits = KindTraits {
     counts_generations: true,
-    ..RETURNED
+    ..RETURNS_DELETED
 };
-const SERVICE: Habits = Habits {
-    names: Names::Label,
+const SERVICE: KindTraits = KindTraits {
+    name_format: NameFormat::Label,
     create_on_update: true,
-    ..RETURNED
+    ..RETURNS_DELETED
 };
-const NAMESPACE: Habits = Habits {
-    names: Names::Label,
-    ..RETURNED
+const NAMESPACE: KindTraits = KindTraits {
+    name_format: NameFormat::Label,
+    ..RETURNS_DELETED
 };
-const LEASE: Habits = Habits {
+const LEASE: KindTraits = KindTraits {
     unconditional_update: false,
-    ..LAX
+    ..CREATES_ON_UPDATE
 };
-const ROLE: Habits = Habits {
-    names: Names::Segment,
-    ..LAX
+const ROLE: KindTraits = KindTraits {
+    name_format: NameFormat::Segment,
+    ..CREATES_ON_UPDATE
 };
 
 /// Serves what Kubernetes has built in, as far as it is served here.
@@ -127,7 +127,7 @@ pub(super) fn serve(kinds: &Kinds, store: &Store) {
                 status: row.status,
                 scale: None,
             },
-            habits: row.habits,
+            traits: row.traits,
             table: table.unwrap_or_else(|| store.add_table()),
             rules: row.rules,
         };
@@ -149,11 +149,11 @@ fn of_core() -> Vec<Row> {
         Row::new("v1", "Pod", "pods", pod::Pods)
             .short(&["po"])
             .status()
-            .habits(POD),
+            .traits(POD),
         Row::new("v1", "Service", "services", service::Services)
             .short(&["svc"])
             .status()
-            .habits(SERVICE),
+            .traits(SERVICE),
         Row::new("v1", "ConfigMap", "configmaps", config::ConfigMaps).short(&["cm"]),
         Row::new("v1", "Secret", "secrets", config::Secrets),
         Row::new("v1", "Node", "nodes", nodes)
@@ -164,13 +164,13 @@ fn of_core() -> Vec<Row> {
             .short(&["ns"])
             .cluster()
             .status()
-            .habits(NAMESPACE),
+            .traits(NAMESPACE),
         Row::new("v1", "Event", "events", event::CoreEvents)
             .short(&["ev"])
-            .habits(LAX),
+            .traits(CREATES_ON_UPDATE),
         Row::new("v1", "ServiceAccount", "serviceaccounts", accounts)
             .short(&["sa"])
-            .habits(RETURNED),
+            .traits(RETURNS_DELETED),
         Row::new(
             "v1",
             "PersistentVolumeClaim",
@@ -179,7 +179,7 @@ fn of_core() -> Vec<Row> {
         )
         .short(&["pvc"])
         .status()
-        .habits(RETURNED),
+        .traits(RETURNS_DELETED),
     ]
 }
 
@@ -188,23 +188,23 @@ fn of_groups() -> Vec<Row> {
     events.shares_table_with = Some(("v1", "events"));
     let roles = Plain::<rbac::Role>::new();
     vec![
-        events.short(&["ev"]).habits(LAX),
-        Row::new("coordination.k8s.io/v1", "Lease", "leases", lease::Leases).habits(LEASE),
-        Row::new("rbac.authorization.k8s.io/v1", "Role", "roles", roles).habits(ROLE),
+        events.short(&["ev"]).traits(CREATES_ON_UPDATE),
+        Row::new("coordination.k8s.io/v1", "Lease", "leases", lease::Leases).traits(LEASE),
+        Row::new("rbac.authorization.k8s.io/v1", "Role", "roles", roles).traits(ROLE),
         Row::new(
             "rbac.authorization.k8s.io/v1",
             "RoleBinding",
             "rolebindings",
             policy::RoleBindings,
         )
-        .habits(ROLE),
+        .traits(ROLE),
         Row::new(
             "discovery.k8s.io/v1",
             "EndpointSlice",
             "endpointslices",
             slice::Slices,
         )
-        .habits(COUNTED),
+        .traits(COUNTS_GENERATIONS),
         Row::new(
             "policy/v1",
             "PodDisruptionBudget",
@@ -213,7 +213,7 @@ fn of_groups() -> Vec<Row> {
         )
         .short(&["pdb"])
         .status()
-        .habits(CONDITIONAL),
+        .traits(CONDITIONAL),
         Row::new(
             "scheduling.k8s.io/v1",
             "PriorityClass",
@@ -222,7 +222,7 @@ fn of_groups() -> Vec<Row> {
         )
         .short(&["pc"])
         .cluster()
-        .habits(COUNTED),
+        .traits(COUNTS_GENERATIONS),
         Row::new(
             "apiextensions.k8s.io/v1",
             "CustomResourceDefinition",
@@ -232,6 +232,6 @@ fn of_groups() -> Vec<Row> {
         .short(&["crd", "crds"])
         .cluster()
         .status()
-        .habits(CONDITIONAL),
+        .traits(CONDITIONAL),
     ]
 }

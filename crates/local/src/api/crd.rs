@@ -12,8 +12,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use serde_json::{Value, json};
 
 use super::Shared;
-use super::error::{FieldError, Refusal};
-use super::kinds::{CUSTOM, Kind, Scale, Subresources};
+use super::error::{FieldError, StatusError};
+use super::kinds::{CUSTOM_TRAITS, Kind, Scale, Subresources};
 use super::meta::{self, member};
 use super::rules::{Rules, Source, restore, restore_all_but, typed};
 use super::store::Object;
@@ -54,7 +54,7 @@ impl Rules for DefinitionRules {
             .or_insert_with(|| format!("{kind}List").into());
     }
 
-    fn prepare(&self, object: &mut Object, shared: &Shared) -> Result<(), Refusal> {
+    fn prepare(&self, object: &mut Object, shared: &Shared) -> Result<(), StatusError> {
         meta::set_finalizers(object, vec![CLEANUP.to_owned()]);
         let now = meta::time(shared.environment.now());
         let condition = |kind: &str, reason: &str, message: &str| json!({"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": now});
@@ -75,7 +75,7 @@ impl Rules for DefinitionRules {
         Ok(())
     }
 
-    fn change(&self, new: &mut Object, old: &Object, _: &Shared) -> Result<(), Refusal> {
+    fn change(&self, new: &mut Object, old: &Object, _: &Shared) -> Result<(), StatusError> {
         // Whoever writes the definition anew does not mean to leave its objects behind.
         let waits = |object: &Object| meta::finalizers(object).contains(&CLEANUP);
         if waits(old) && !waits(new) && !meta::is_terminating(old) {
@@ -265,7 +265,7 @@ fn serve(definition: &Object, shared: &Shared) {
             short_names: short_names.clone(),
             namespaced: text("/scope") == "Namespaced",
             subresources: Subresources { status, scale },
-            habits: CUSTOM,
+            traits: CUSTOM_TRAITS,
             table,
             rules: Arc::new(CustomRules { schema, status }),
         });
@@ -303,7 +303,7 @@ impl Rules for CustomRules {
         shape::default(&self.schema, object);
     }
 
-    fn prepare(&self, object: &mut Object, _: &Shared) -> Result<(), Refusal> {
+    fn prepare(&self, object: &mut Object, _: &Shared) -> Result<(), StatusError> {
         if self.status {
             object.remove("status");
         }

@@ -4,7 +4,7 @@ use kube::core::Status;
 use serde_json::Value;
 
 /// Why a request is refused, as the client will read it.
-pub(crate) type Refusal = Box<Status>;
+pub(crate) type StatusError = Box<Status>;
 
 /// A rule that a field breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ pub(crate) struct Kind {
     pub(crate) short_names: Vec<String>,
     pub(crate) namespaced: bool,
     pub(crate) subresources: Subresources,
-    pub(crate) habits: Habits,
+    pub(crate) traits: KindTraits,
     pub(crate) table: TableId,
     pub(crate) rules: Arc<dyn Rules>,
 }
@@ -47,11 +47,11 @@ pub(crate) struct Scale {
 /// By group and version, and by the plural of their names.
 type ByPath = HashMap<Box<str>, HashMap<Box<str>, Arc<Kind>>>;
 
-/// What a server does with objects of a kind that differs from kind to kind for no other reason than history.
+/// How a server treats the objects of a kind, where kinds differ for historical reasons only.
 #[derive(Clone, Copy, Debug)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a habit of its own")]
-pub(crate) struct Habits {
-    pub(crate) names: Names,
+#[allow(clippy::struct_excessive_bools, reason = "each is a trait of its own")]
+pub(crate) struct KindTraits {
+    pub(crate) name_format: NameFormat,
     /// Whether an update may leave out the version.
     pub(crate) unconditional_update: bool,
     /// Whether an update of what is not there creates it.
@@ -64,27 +64,27 @@ pub(crate) struct Habits {
 
 /// What names look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Names {
+pub(crate) enum NameFormat {
     Subdomain,
     Label,
     /// Anything that can be a part of a path.
     Segment,
 }
 
-/// The habits of most kinds.
-pub(crate) const USUAL: Habits = Habits {
-    names: Names::Subdomain,
+/// The traits of most kinds.
+pub(crate) const DEFAULT_TRAITS: KindTraits = KindTraits {
+    name_format: NameFormat::Subdomain,
     unconditional_update: true,
     create_on_update: false,
     returns_deleted: false,
     counts_generations: false,
 };
 
-/// The habits of custom resources.
-pub(crate) const CUSTOM: Habits = Habits {
+/// The traits of custom resources.
+pub(crate) const CUSTOM_TRAITS: KindTraits = KindTraits {
     unconditional_update: false,
     counts_generations: true,
-    ..USUAL
+    ..DEFAULT_TRAITS
 };
 
 impl Kind {

@@ -4,11 +4,11 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::error::FieldError;
-use super::kinds::{Kind, Names};
+use super::kinds::{Kind, NameFormat};
 use super::store::Object;
 
 /// How long a name that is made up may be before something random is put behind it.
-const GENERATED_BASE: usize = 58;
+const MAX_GENERATED_BASE: usize = 58;
 /// No vowels, and nothing that looks like another sign, so that no words come of it.
 const SIGNS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 /// The metadata that only the server writes.
@@ -113,7 +113,7 @@ pub(crate) fn bump_generation(object: &mut Object) {
 
 /// A name that begins as wanted and is likely to be new.
 pub(crate) fn generated(base: &str, random: u64) -> String {
-    let mut end = base.len().min(GENERATED_BASE);
+    let mut end = base.len().min(MAX_GENERATED_BASE);
     while !base.is_char_boundary(end) {
         end -= 1;
     }
@@ -137,7 +137,7 @@ pub(crate) fn check(kind: &Kind, object: &Object) -> Vec<FieldError> {
             "metadata.name",
             "name or generateName is required",
         ));
-    } else if let Some(why) = wrong_name(kind.habits.names, name) {
+    } else if let Some(why) = wrong_name(kind.traits.name_format, name) {
         errors.push(FieldError::invalid("metadata.name", &name.into(), why));
     }
     let metadata = object.get("metadata");
@@ -218,15 +218,15 @@ fn check_key(field: &str, key: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn wrong_name(names: Names, name: &str) -> Option<&'static str> {
-    match names {
-        Names::Subdomain if !is_subdomain(name) => Some(
+fn wrong_name(format: NameFormat, name: &str) -> Option<&'static str> {
+    match format {
+        NameFormat::Subdomain if !is_subdomain(name) => Some(
             "a lowercase RFC 1123 subdomain has lower case letters, digits, '-' or '.', and begins and ends with a letter or digit",
         ),
-        Names::Label if !is_label(name) => Some(
+        NameFormat::Label if !is_label(name) => Some(
             "a lowercase RFC 1123 label has at most 63 lower case letters, digits or '-', and begins and ends with a letter or digit",
         ),
-        Names::Segment if matches!(name, "." | "..") || name.contains(['/', '%']) => {
+        NameFormat::Segment if matches!(name, "." | "..") || name.contains(['/', '%']) => {
             Some("may not be '.' or '..', nor contain '/' or '%'")
         }
         _ => None,

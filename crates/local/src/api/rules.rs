@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::Shared;
-use super::error::{FieldError, Refusal};
+use super::error::{FieldError, StatusError};
 use super::store::Object;
 
 /// The rules of a kind.
@@ -20,7 +20,7 @@ pub(crate) trait Rules: Send + Sync {
     fn default(&self, _object: &mut Object) {}
 
     /// Makes an object ready to be created: what only the server sets, and what depends on the rest of the cluster.
-    fn prepare(&self, _object: &mut Object, _shared: &Shared) -> Result<(), Refusal> {
+    fn prepare(&self, _object: &mut Object, _shared: &Shared) -> Result<(), StatusError> {
         Ok(())
     }
 
@@ -30,7 +30,7 @@ pub(crate) trait Rules: Send + Sync {
     }
 
     /// Makes an object ready to replace another: restores what may not change without a word.
-    fn change(&self, _new: &mut Object, _old: &Object, _shared: &Shared) -> Result<(), Refusal> {
+    fn change(&self, _new: &mut Object, _old: &Object, _shared: &Shared) -> Result<(), StatusError> {
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::error::Refusal;
+use super::error::StatusError;
 use super::status;
 use super::store::Head;
 
@@ -33,7 +33,7 @@ impl Selector {
         labels: Option<&str>,
         fields: Option<&str>,
         known: impl Fn(&str) -> bool,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, StatusError> {
         let labels = parse_labels(labels.unwrap_or_default())
             .map_err(|why| status::bad_request(format!("unable to parse requirement: {why}")))?;
         let fields = parse_fields(fields.unwrap_or_default())?;
@@ -108,14 +108,14 @@ impl Selector {
 }
 
 /// The name that a selector of fields asks for, if it asks for one.
-pub(crate) fn name_in(fields: &str) -> Result<Option<String>, Refusal> {
+pub(crate) fn name_in(fields: &str) -> Result<Option<String>, StatusError> {
     let mut fields = parse_fields(fields)?.into_iter();
     let named = fields.find(|(field, equal, _)| field == "metadata.name" && *equal);
     Ok(named.map(|(_, _, name)| name))
 }
 
 /// `name=value`, `name==value`, `name!=value`, with commas between them; a backslash takes a sign as it is.
-fn parse_fields(text: &str) -> Result<Vec<(String, bool, String)>, Refusal> {
+fn parse_fields(text: &str) -> Result<Vec<(String, bool, String)>, StatusError> {
     let mut terms = vec![String::new()];
     let mut signs = text.chars();
     while let Some(sign) = signs.next() {

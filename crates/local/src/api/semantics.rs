@@ -25,7 +25,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::Shared;
-use super::error::{FieldError, Refusal};
+use super::error::{FieldError, StatusError};
 use super::kinds::Kind;
 use super::meta;
 use super::rules::{self, Source};
@@ -52,14 +52,14 @@ pub(crate) struct WriteOptions {
 
 impl Target<'_> {
     /// An object, as it is stored.
-    pub(crate) fn stored(&self, name: &str) -> Result<Arc<Stored>, Refusal> {
+    pub(crate) fn stored(&self, name: &str) -> Result<Arc<Stored>, StatusError> {
         let key = super::store::key(self.namespace, name);
         let found = self.shared.store.get(self.kind.table, &key);
         found.ok_or_else(|| status::not_found(self.kind, name))
     }
 
     /// What a client sent, in the shape of the kind and filled in, in the form in which it is stored.
-    fn shaped(&self, source: Source<'_>, options: WriteOptions) -> Result<Object, Refusal> {
+    fn shaped(&self, source: Source<'_>, options: WriteOptions) -> Result<Object, StatusError> {
         let unreadable = |why: String| {
             let Kind { kind, version, .. } = &**self.kind;
             status::bad_request(format!(
@@ -94,7 +94,7 @@ impl Target<'_> {
         garbage_collector::collect(garbage, self.shared);
     }
 
-    fn check_kind(&self, object: &Object) -> Result<(), Refusal> {
+    fn check_kind(&self, object: &Object) -> Result<(), StatusError> {
         let Kind {
             kind, api_version, ..
         } = &**self.kind;

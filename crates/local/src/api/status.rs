@@ -1,13 +1,13 @@
-//! Refusals: Status objects with the codes, reasons, messages and causes that clients of Kubernetes check.
+//! Errors for clients: Status objects with the codes, reasons, messages and causes that clients of Kubernetes check.
 
 use kube::core::Status;
 use kube::core::response::{StatusCause, StatusDetails, StatusSummary};
 use serde_json::Value;
 
-use super::error::{FieldError, Refusal};
+use super::error::{FieldError, StatusError};
 use super::kinds::Kind;
 
-fn refusal(code: u16, reason: &str, message: impl Into<String>) -> Refusal {
+fn failure(code: u16, reason: &str, message: impl Into<String>) -> StatusError {
     Box::new(Status {
         status: Some(StatusSummary::Failure),
         code,
@@ -33,31 +33,31 @@ fn about(kind: &Kind, name: &str) -> StatusDetails {
     details(&kind.group, &kind.plural, name)
 }
 
-fn with(mut refusal: Refusal, details: StatusDetails) -> Refusal {
-    refusal.details = Some(details);
-    refusal
+fn with(mut failure: StatusError, details: StatusDetails) -> StatusError {
+    failure.details = Some(details);
+    failure
 }
 
 /// The request makes no sense.
-pub(crate) fn bad_request(message: impl Into<String>) -> Refusal {
-    refusal(400, "BadRequest", message)
+pub(crate) fn bad_request(message: impl Into<String>) -> StatusError {
+    failure(400, "BadRequest", message)
 }
 
 /// There is no such object.
-pub(crate) fn not_found(kind: &Kind, name: &str) -> Refusal {
+pub(crate) fn not_found(kind: &Kind, name: &str) -> StatusError {
     let message = format!("{} {name:?} not found", kind.qualified());
-    with(refusal(404, "NotFound", message), about(kind, name))
+    with(failure(404, "NotFound", message), about(kind, name))
 }
 
 /// There is no such namespace.
-pub(crate) fn namespace_not_found(name: &str) -> Refusal {
+pub(crate) fn namespace_not_found(name: &str) -> StatusError {
     let message = format!("namespaces {name:?} not found");
-    with(refusal(404, "NotFound", message), details("", "namespaces", name))
+    with(failure(404, "NotFound", message), details("", "namespaces", name))
 }
 
 /// Nothing is served under that path.
-pub(crate) fn unknown_path() -> Refusal {
-    refusal(
+pub(crate) fn unknown_path() -> StatusError {
+    failure(
         404,
         "NotFound",
         "the server could not find the requested resource",
@@ -65,33 +65,33 @@ pub(crate) fn unknown_path() -> Refusal {
 }
 
 /// An object of that name is there already.
-pub(crate) fn already_exists(kind: &Kind, name: &str) -> Refusal {
+pub(crate) fn already_exists(kind: &Kind, name: &str) -> StatusError {
     let message = format!("{} {name:?} already exists", kind.qualified());
-    with(refusal(409, "AlreadyExists", message), about(kind, name))
+    with(failure(409, "AlreadyExists", message), about(kind, name))
 }
 
 /// The object is not as the request takes it to be.
-pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> Refusal {
+pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> StatusError {
     let message = format!(
         "Operation cannot be fulfilled on {} {name:?}: {why}",
         kind.qualified()
     );
-    with(refusal(409, "Conflict", message), about(kind, name))
+    with(failure(409, "Conflict", message), about(kind, name))
 }
 
 /// As [`conflict`], said of something that goes by another name.
-pub(crate) fn conflict_named(group: &str, word: &str, name: &str, why: &str) -> Refusal {
+pub(crate) fn conflict_named(group: &str, word: &str, name: &str, why: &str) -> StatusError {
     let qualified = match group {
         "" => word.to_owned(),
         group => format!("{word}.{group}"),
     };
     let message = format!("Operation cannot be fulfilled on {qualified} {name:?}: {why}");
-    with(refusal(409, "Conflict", message), details(group, word, name))
+    with(failure(409, "Conflict", message), details(group, word, name))
 }
 
 /// A client wrote what only the server writes.
-pub(crate) fn version_given() -> Refusal {
-    refusal(
+pub(crate) fn version_given() -> StatusError {
+    failure(
         500,
         "",
         "resourceVersion should not be set on objects to be created",
@@ -99,7 +99,7 @@ pub(crate) fn version_given() -> Refusal {
 }
 
 /// The object was changed since the client read it.
-pub(crate) fn modified(kind: &Kind, name: &str) -> Refusal {
+pub(crate) fn modified(kind: &Kind, name: &str) -> StatusError {
     conflict(
         kind,
         name,
@@ -108,41 +108,41 @@ pub(crate) fn modified(kind: &Kind, name: &str) -> Refusal {
 }
 
 /// Something forbids it.
-pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Refusal {
+pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> StatusError {
     let message = format!("{} {name:?} is forbidden: {why}", kind.qualified());
-    with(refusal(403, "Forbidden", message), about(kind, name))
+    with(failure(403, "Forbidden", message), about(kind, name))
 }
 
 /// The same, of an object or of all of a kind.
-pub(crate) fn forbidden_to(kind: &Kind, name: Option<&str>, why: &str) -> Refusal {
+pub(crate) fn forbidden_to(kind: &Kind, name: Option<&str>, why: &str) -> StatusError {
     let Some(name) = name else {
         let message = format!("{} is forbidden: {why}", kind.qualified());
-        return with(refusal(403, "Forbidden", message), about(kind, ""));
+        return with(failure(403, "Forbidden", message), about(kind, ""));
     };
     forbidden(kind, name, why)
 }
 
 /// It is not known who asks.
-pub(crate) fn unauthorized() -> Refusal {
-    refusal(401, "Unauthorized", "Unauthorized")
+pub(crate) fn unauthorized() -> StatusError {
+    failure(401, "Unauthorized", "Unauthorized")
 }
 
 /// The namespace is on its way out and takes nothing new.
-pub(crate) fn namespace_terminates(kind: &Kind, name: &str, namespace: &str) -> Refusal {
+pub(crate) fn namespace_terminates(kind: &Kind, name: &str, namespace: &str) -> StatusError {
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let mut refusal = forbidden(kind, name, &why);
-    if let Some(details) = &mut refusal.details {
+    let mut failure = forbidden(kind, name, &why);
+    if let Some(details) = &mut failure.details {
         details.causes.push(StatusCause {
             reason: "NamespaceTerminating".to_owned(),
             message: format!("namespace {namespace} is being terminated"),
             field: "metadata.namespace".to_owned(),
         });
     }
-    refusal
+    failure
 }
 
 /// The object breaks rules.
-pub(crate) fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> Refusal {
+pub(crate) fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> StatusError {
     let qualified = match &*kind.group {
         "" => kind.kind.to_string(),
         group => format!("{}.{group}", kind.kind),
@@ -157,7 +157,7 @@ pub(crate) fn invalid_named(
     kind: &str,
     name: &str,
     errors: &[FieldError],
-) -> Refusal {
+) -> StatusError {
     let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
     let words = match words.as_slice() {
         [one] => one.clone(),
@@ -173,7 +173,7 @@ pub(crate) fn invalid_named(
         })
         .collect();
     with(
-        refusal(
+        failure(
             422,
             "Invalid",
             format!("{qualified} {name:?} is invalid: {words}"),
@@ -183,32 +183,32 @@ pub(crate) fn invalid_named(
 }
 
 /// A JSON patch does not fit.
-pub(crate) fn unfit_patch(message: impl Into<String>) -> Refusal {
-    refusal(422, "Invalid", message)
+pub(crate) fn unfit_patch(message: impl Into<String>) -> StatusError {
+    failure(422, "Invalid", message)
 }
 
 /// The verb is not served for the resource.
-pub(crate) fn method_not_allowed(message: impl Into<String>) -> Refusal {
-    refusal(405, "MethodNotAllowed", message)
+pub(crate) fn method_not_allowed(message: impl Into<String>) -> StatusError {
+    failure(405, "MethodNotAllowed", message)
 }
 
 /// The body is in a format that is not taken.
-pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Refusal {
-    refusal(415, "UnsupportedMediaType", message)
+pub(crate) fn unsupported_media_type(message: impl Into<String>) -> StatusError {
+    failure(415, "UnsupportedMediaType", message)
 }
 
 /// Not served, and perhaps never will be.
-pub(crate) fn not_implemented(message: impl Into<String>) -> Refusal {
-    refusal(501, "NotImplemented", message)
+pub(crate) fn not_implemented(message: impl Into<String>) -> StatusError {
+    failure(501, "NotImplemented", message)
 }
 
 /// The version that a watch or a list wants is not known any more.
-pub(crate) fn expired(message: impl Into<String>) -> Refusal {
-    refusal(410, "Expired", message)
+pub(crate) fn expired(message: impl Into<String>) -> StatusError {
+    failure(410, "Expired", message)
 }
 
 /// The client asks for a version that is not there yet.
-pub(crate) fn version_too_large(wanted: u64, current: u64) -> Refusal {
+pub(crate) fn version_too_large(wanted: u64, current: u64) -> StatusError {
     let message = format!("Too large resource version: {wanted}, current: {current}");
     let mut details = details("", "", "");
     details.causes.push(StatusCause {
@@ -217,11 +217,11 @@ pub(crate) fn version_too_large(wanted: u64, current: u64) -> Refusal {
         field: String::new(),
     });
     details.retry_after_seconds = 1;
-    with(refusal(504, "Timeout", message), details)
+    with(failure(504, "Timeout", message), details)
 }
 
 /// A disruption budget has nothing left.
-pub(crate) fn no_disruption_allowed(budget: &str, healthy: i64, needed: i64) -> Refusal {
+pub(crate) fn no_disruption_allowed(budget: &str, healthy: i64, needed: i64) -> StatusError {
     let mut details = details("", "", "");
     details.causes.push(StatusCause {
         reason: "DisruptionBudget".to_owned(),
@@ -231,12 +231,12 @@ pub(crate) fn no_disruption_allowed(budget: &str, healthy: i64, needed: i64) -> 
         field: String::new(),
     });
     let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-    with(refusal(429, "TooManyRequests", message), details)
+    with(failure(429, "TooManyRequests", message), details)
 }
 
 /// The server is at fault, or the client sent what no client should.
-pub(crate) fn internal(message: impl Into<String>) -> Refusal {
-    refusal(500, "InternalError", message)
+pub(crate) fn internal(message: impl Into<String>) -> StatusError {
+    failure(500, "InternalError", message)
 }
 
 /// The answer to something that was done and has no object to show.

@@ -19,12 +19,12 @@ pub(crate) use object::{Draft, Head, Object, Stored, key};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TableId(usize);
 
-/// Where an object is.
-pub(crate) type Place = (TableId, Arc<str>);
+/// The table of an object, and its key in that table.
+pub(crate) type ObjectKey = (TableId, Arc<str>);
 
-/// Why a write was not carried out.
+/// Why an object was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unwritten {
+pub(crate) enum WriteError {
     /// There is an object of that name already.
     Exists,
     /// The object is not there, or not in the version that the write was computed from.
@@ -44,9 +44,9 @@ struct Inner {
     version: u64,
     tables: Vec<Table>,
     /// Every object by its UID.
-    uids: HashMap<Box<str>, Place>,
+    uids: HashMap<Box<str>, ObjectKey>,
     /// By the UID of an owner, whether or not there is one, those that name it.
-    dependents: HashMap<Box<str>, BTreeSet<Place>>,
+    dependents: HashMap<Box<str>, BTreeSet<ObjectKey>>,
 }
 
 #[derive(Debug, Default)]
@@ -95,12 +95,12 @@ impl Store {
     }
 
     /// Whether there is an object of that UID, and where.
-    pub(crate) fn find(&self, uid: &str) -> Option<Place> {
+    pub(crate) fn find(&self, uid: &str) -> Option<ObjectKey> {
         self.lock().uids.get(uid).cloned()
     }
 
     /// The objects that name a UID as their owner's.
-    pub(crate) fn dependents(&self, uid: &str) -> Vec<Place> {
+    pub(crate) fn dependents(&self, uid: &str) -> Vec<ObjectKey> {
         self.lock()
             .dependents
             .get(uid)
@@ -132,14 +132,14 @@ impl Store {
     }
 
     /// Stores a new object.
-    pub(crate) fn insert(&self, table: TableId, draft: &Draft) -> Result<Arc<Stored>, Unwritten> {
+    pub(crate) fn insert(&self, table: TableId, draft: &Draft) -> Result<Arc<Stored>, WriteError> {
         let key = draft.head.key();
         let mut inner = self.lock();
         let exists = inner
             .table(table)
             .is_none_or(|table| table.objects.contains_key(&key));
         if exists {
-            return Err(Unwritten::Exists);
+            return Err(WriteError::Exists);
         }
         let stored = inner.next(draft);
         inner.link(table, &key, &stored.head);
@@ -153,7 +153,7 @@ impl Store {
         table: TableId,
         expected: &Stored,
         draft: &Draft,
-    ) -> Result<Arc<Stored>, Unwritten> {
+    ) -> Result<Arc<Stored>, WriteError> {
         let key = draft.head.key();
         let mut inner = self.lock();
         let former = inner.expect(table, &key, expected)?;
@@ -170,7 +170,7 @@ impl Store {
     }
 
     /// Removes the version `expected` of an object. What is left of it carries the version of its removal.
-    pub(crate) fn remove(&self, table: TableId, expected: &Stored) -> Result<Arc<Stored>, Unwritten> {
+    pub(crate) fn remove(&self, table: TableId, expected: &Stored) -> Result<Arc<Stored>, WriteError> {
         let key = expected.head.key();
         let mut inner = self.lock();
         let former = inner.expect(table, &key, expected)?;
@@ -295,10 +295,10 @@ impl Inner {
         self.tables.get_mut(table.0)
     }
 
-    fn expect(&mut self, table: TableId, key: &str, expected: &Stored) -> Result<Arc<Stored>, Unwritten> {
+    fn expect(&mut self, table: TableId, key: &str, expected: &Stored) -> Result<Arc<Stored>, WriteError> {
         let found = self.table(table).and_then(|table| table.objects.get(key));
         let found = found.filter(|found| found.version == expected.version);
-        found.cloned().ok_or(Unwritten::Changed)
+        found.cloned().ok_or(WriteError::Changed)
     }
 
     fn next(&mut self, draft: &Draft) -> Arc<Stored> {

@@ -26,7 +26,7 @@ use serde_json::Value;
 use tower::{BoxError, Service};
 
 use super::Api;
-use super::error::Refusal;
+use super::error::StatusError;
 use super::rules::Source;
 use super::semantics::delete::{Removal, Removed};
 use super::semantics::patch::Patch;
@@ -74,7 +74,7 @@ impl Service<Request<Body>> for Api {
 }
 
 impl Api {
-    fn answer(&self, parts: &http::request::Parts, body: &Bytes) -> Result<Answer, Refusal> {
+    fn answer(&self, parts: &http::request::Parts, body: &Bytes) -> Result<Answer, StatusError> {
         let path = parts.uri.path();
         if let Some(answer) = discovery::answer(&self.shared, path) {
             return Ok(answer);
@@ -130,7 +130,7 @@ impl Call<'_> {
         }
     }
 
-    fn collection(&self, method: &Method) -> Result<Answer, Refusal> {
+    fn collection(&self, method: &Method) -> Result<Answer, StatusError> {
         let kind = self.target.kind;
         match *method {
             Method::GET if self.query.watch => {
@@ -155,7 +155,7 @@ impl Call<'_> {
         }
     }
 
-    fn object(&self, method: &Method, name: &str) -> Result<Answer, Refusal> {
+    fn object(&self, method: &Method, name: &str) -> Result<Answer, StatusError> {
         let kind = self.target.kind;
         match *method {
             Method::GET if self.query.watch => {
@@ -171,7 +171,7 @@ impl Call<'_> {
         }
     }
 
-    fn change(&self, method: &Method, name: &str, part: Part) -> Result<Answer, Refusal> {
+    fn change(&self, method: &Method, name: &str, part: Part) -> Result<Answer, StatusError> {
         let patch = self.patch(method)?;
         let change = patch.as_ref().map_or(Change::Put(self.body), Change::Patch);
         let Changed { stored, created } = self.target.update(name, part, &change, self.options())?;
@@ -183,7 +183,7 @@ impl Call<'_> {
         Ok(encode::object(code, self.target.kind, &stored, self.form))
     }
 
-    fn patch(&self, method: &Method) -> Result<Option<Patch>, Refusal> {
+    fn patch(&self, method: &Method) -> Result<Option<Patch>, StatusError> {
         if method == Method::PATCH {
             return Patch::read(self.content_type, self.body).map(Some);
         }
@@ -191,7 +191,7 @@ impl Call<'_> {
         Ok(None)
     }
 
-    fn delete(&self, name: &str) -> Result<Answer, Refusal> {
+    fn delete(&self, name: &str) -> Result<Answer, StatusError> {
         let mut options: DeleteOptions = if self.body.is_empty() {
             DeleteOptions::default()
         } else {
@@ -208,7 +208,7 @@ impl Call<'_> {
         removal.dry_run |= self.query.dry_run;
         let kind = self.target.kind;
         match self.target.delete(name, &removal)? {
-            Removed::Gone(last) if !kind.habits.returns_deleted => {
+            Removed::Gone(last) if !kind.traits.returns_deleted => {
                 let details = status::gone(kind, name, &last.head.uid);
                 Ok(encode::status(StatusCode::OK, &status::success(0, Some(details))))
             }
@@ -218,7 +218,7 @@ impl Call<'_> {
         }
     }
 
-    fn subresource(&self, method: &Method, name: &str, subresource: &str) -> Result<Answer, Refusal> {
+    fn subresource(&self, method: &Method, name: &str, subresource: &str) -> Result<Answer, StatusError> {
         let kind = self.target.kind;
         let created = || encode::status(StatusCode::CREATED, &status::success(201, None));
         match (subresource, method) {
@@ -259,7 +259,7 @@ impl Call<'_> {
         }
     }
 
-    fn scale(&self, method: &Method, name: &str) -> Result<Answer, Refusal> {
+    fn scale(&self, method: &Method, name: &str) -> Result<Answer, StatusError> {
         let Some(scale) = &self.target.kind.subresources.scale else {
             return Err(status::unknown_path());
         };
@@ -278,7 +278,7 @@ impl Call<'_> {
         Ok(encode::json(StatusCode::OK, value.to_string()))
     }
 
-    fn must_be_json(&self) -> Result<(), Refusal> {
+    fn must_be_json(&self) -> Result<(), StatusError> {
         let kind = self.content_type.split(';').next().unwrap_or_default().trim();
         if matches!(kind, "" | "application/json") {
             return Ok(());
@@ -288,7 +288,7 @@ impl Call<'_> {
         )))
     }
 
-    fn no_such_verb(&self, method: &Method) -> Refusal {
+    fn no_such_verb(&self, method: &Method) -> StatusError {
         let plural = &self.target.kind.plural;
         status::method_not_allowed(format!(
             "{method} is not supported on this path of resource {plural:?}"

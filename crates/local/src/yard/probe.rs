@@ -58,7 +58,7 @@ fn attempt(isolation: Isolation, scratch: &Path) -> Report {
 /// The stage: fails if there can be no namespaces, else prints what else there is.
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Error> {
     let [name, scratch] = arguments else {
-        return Err(Error::Place);
+        return Err(Error::InvalidVariable);
     };
     let isolation = if name == "root" {
         Isolation::Root
@@ -81,7 +81,10 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Error> {
         network,
         cgroups,
     };
-    println!("{}", serde_json::to_string(&report).map_err(|_| Error::Place)?);
+    println!(
+        "{}",
+        serde_json::to_string(&report).map_err(|_| Error::InvalidVariable)?
+    );
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,14 +10,14 @@ use nix::sched::CloneFlags;
 
 use super::program::Program;
 use super::supervise::{Part, supervise};
-use super::{Error, Isolation, Network, PLACE, STAGE, Yard, namespace, this_program};
+use super::{Error, Isolation, Network, STAGE, YARD_VARIABLE, Yard, namespace, this_program};
 
 /// Starts the door with what this process was started with, and waits for the end.
 pub(super) fn outer(yard: &Yard) -> Result<ExitCode, Error> {
-    let place = serde_json::to_string(yard).map_err(|_| Error::Place)?;
+    let place = serde_json::to_string(yard).map_err(|_| Error::InvalidVariable)?;
     let mut door = stage("door", &[std::process::id().to_string().as_ref()]);
     door.args(env::args_os())
-        .env(PLACE, place)
+        .env(YARD_VARIABLE, place)
         // A terminal sends its signals to a whole process group: only the outer process is to get them, and passes
         // each on once.
         .process_group(0);
@@ -28,10 +28,10 @@ pub(super) fn outer(yard: &Yard) -> Result<ExitCode, Error> {
 pub(crate) fn door(arguments: &[OsString]) -> Result<ExitCode, Error> {
     let (parent, command) = parse(arguments)?;
     namespace::die_with(parent)?;
-    let yard: Yard = env::var(PLACE)
+    let yard: Yard = env::var(YARD_VARIABLE)
         .ok()
         .and_then(|place| serde_json::from_str(&place).ok())
-        .ok_or(Error::Place)?;
+        .ok_or(Error::InvalidVariable)?;
     namespace::leave(yard.isolation, flags(yard.isolation, yard.network))?;
     let program = Program::unchangeable()?;
     let mut init = staged(
@@ -48,7 +48,7 @@ pub(crate) fn init(arguments: &[OsString]) -> Result<ExitCode, Error> {
     let (parent, command) = parse(arguments)?;
     namespace::die_with(parent)?;
     namespace::mount_proc(Path::new("/proc"))?;
-    let (name, arguments) = command.split_first().ok_or(Error::Place)?;
+    let (name, arguments) = command.split_first().ok_or(Error::InvalidVariable)?;
     let mut worker = Command::new(this_program());
     worker.arg0(name).args(arguments);
     supervise(Part::Init, "the worker", &mut worker)
@@ -78,10 +78,10 @@ fn staged(program: &Path, name: &str, arguments: &[&OsStr]) -> Command {
 }
 
 fn parse(arguments: &[OsString]) -> Result<(u32, &[OsString]), Error> {
-    let (parent, command) = arguments.split_first().ok_or(Error::Place)?;
+    let (parent, command) = arguments.split_first().ok_or(Error::InvalidVariable)?;
     let parent = parent
         .to_str()
         .and_then(|id| id.parse().ok())
-        .ok_or(Error::Place)?;
+        .ok_or(Error::InvalidVariable)?;
     Ok((parent, command))
 }

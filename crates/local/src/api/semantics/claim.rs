@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
 use super::super::Shared;
-use super::super::error::{FieldError, Refusal};
+use super::super::error::{FieldError, StatusError};
 use super::super::meta::member;
 use super::super::rules::{Rules, Source, through};
 use super::super::store::Object;
@@ -23,7 +23,7 @@ impl Rules for Claims {
             .or_insert_with(|| "Filesystem".into());
     }
 
-    fn prepare(&self, object: &mut Object, _: &Shared) -> Result<(), Refusal> {
+    fn prepare(&self, object: &mut Object, _: &Shared) -> Result<(), StatusError> {
         object.insert("status".into(), json!({"phase": "Pending"}));
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::super::rules::{Rules, Source, through};
 use super::super::store::Object;
 
 /// The largest that either may be.
-const LIMIT: usize = 1 << 20;
+const MAX_BYTES: usize = 1 << 20;
 
 /// The rules of ConfigMaps.
 pub(crate) struct ConfigMaps;
@@ -89,8 +89,8 @@ fn check_data(object: &Object) -> Vec<FieldError> {
             size += value.as_str().map_or(0, str::len);
         }
     }
-    if size > LIMIT {
-        errors.push(FieldError::too_long("", LIMIT as u64));
+    if size > MAX_BYTES {
+        errors.push(FieldError::too_long("", MAX_BYTES as u64));
     }
     errors
 }

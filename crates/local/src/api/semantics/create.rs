@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::admission::Operation;
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::meta;
 use super::super::rules::Source;
 use super::super::status;
@@ -12,11 +12,15 @@ use super::garbage::Garbage;
 use super::{Target, WriteOptions, namespace};
 
 /// How often a name is made up before giving up.
-const TRIES: u32 = 8;
+const MAX_NAME_ATTEMPTS: u32 = 8;
 
 impl Target<'_> {
     /// Creates an object from what a client sent.
-    pub(crate) fn create(&self, source: Source<'_>, options: WriteOptions) -> Result<Arc<Stored>, Refusal> {
+    pub(crate) fn create(
+        &self,
+        source: Source<'_>,
+        options: WriteOptions,
+    ) -> Result<Arc<Stored>, StatusError> {
         let object = self.shaped(source, options)?;
         self.create_shaped(object, options)
     }
@@ -26,7 +30,7 @@ impl Target<'_> {
         &self,
         mut object: Object,
         options: WriteOptions,
-    ) -> Result<Arc<Stored>, Refusal> {
+    ) -> Result<Arc<Stored>, StatusError> {
         self.settle_namespace(&mut object)?;
         if !meta::text(&object, "resourceVersion").is_empty() {
             return Err(status::version_given());
@@ -44,7 +48,7 @@ impl Target<'_> {
         metadata.insert("uid".into(), self.shared.environment.uuid().into());
         let now = meta::time(self.shared.environment.now());
         metadata.insert("creationTimestamp".into(), now.into());
-        if self.kind.habits.counts_generations {
+        if self.kind.traits.counts_generations {
             metadata.insert("generation".into(), 1.into());
         }
         let rules = &self.kind.rules;
@@ -77,8 +81,8 @@ impl Target<'_> {
         object: &mut Object,
         generate: Option<&str>,
         options: WriteOptions,
-    ) -> Result<Arc<Stored>, Refusal> {
-        for _ in 0..TRIES {
+    ) -> Result<Arc<Stored>, StatusError> {
+        for _ in 0..MAX_NAME_ATTEMPTS {
             let draft = self.draft(object);
             let taken = if options.dry_run {
                 match self.shared.store.get(self.kind.table, &draft.head.key()) {
@@ -105,7 +109,7 @@ impl Target<'_> {
     }
 
     /// An object is in the namespace of the path, whether it says so or not.
-    pub(super) fn settle_namespace(&self, object: &mut Object) -> Result<(), Refusal> {
+    pub(super) fn settle_namespace(&self, object: &mut Object) -> Result<(), StatusError> {
         let given = meta::text(object, "namespace");
         if !self.kind.namespaced {
             meta::metadata(object).remove("namespace");

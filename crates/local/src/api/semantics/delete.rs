@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 
-use super::super::error::{FieldError, Refusal};
+use super::super::error::{FieldError, StatusError};
 use super::super::meta;
 use super::super::status;
 use super::super::store::{Object, Stored};
@@ -43,7 +43,7 @@ pub(crate) enum Removed {
 
 impl Removal {
     /// What a client's options mean.
-    pub(crate) fn new(options: DeleteOptions) -> Result<Self, Refusal> {
+    pub(crate) fn new(options: DeleteOptions) -> Result<Self, StatusError> {
         let propagation = match (options.propagation_policy.as_deref(), options.orphan_dependents) {
             (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
             (Some("Foreground"), _) => Some(Propagation::Foreground),
@@ -98,7 +98,7 @@ enum Step {
 
 impl Target<'_> {
     /// Removes an object, and what it owns with it.
-    pub(crate) fn delete(&self, name: &str, removal: &Removal) -> Result<Removed, Refusal> {
+    pub(crate) fn delete(&self, name: &str, removal: &Removal) -> Result<Removed, StatusError> {
         let mut garbage = Garbage::default();
         let removed = self.delete_into(name, removal, &mut garbage);
         self.collect(garbage);
@@ -111,7 +111,7 @@ impl Target<'_> {
         name: &str,
         removal: &Removal,
         garbage: &mut Garbage,
-    ) -> Result<Removed, Refusal> {
+    ) -> Result<Removed, StatusError> {
         loop {
             let old = self.stored(name)?;
             self.check_preconditions(&old, removal)?;
@@ -155,7 +155,7 @@ impl Target<'_> {
         }
     }
 
-    pub(super) fn check_preconditions(&self, old: &Stored, removal: &Removal) -> Result<(), Refusal> {
+    pub(super) fn check_preconditions(&self, old: &Stored, removal: &Removal) -> Result<(), StatusError> {
         let name = &*old.head.name;
         if let Some(uid) = removal.uid.as_deref().filter(|uid| **uid != *old.head.uid) {
             let why = format!(

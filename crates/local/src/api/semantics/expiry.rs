@@ -12,7 +12,7 @@ use super::super::meta;
 use super::super::store::{Object, key};
 
 /// How long an event stays.
-const STAYS: SignedDuration = SignedDuration::from_hours(1);
+const EVENT_LIFETIME: SignedDuration = SignedDuration::from_hours(1);
 
 /// The writes of events, the oldest first.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Expiry {
     /// The next write whose time is over.
     fn take(&self, now: Timestamp) -> Option<Write> {
         let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        writes.pop_front_if(|write| now.duration_since(write.at) >= STAYS)
+        writes.pop_front_if(|write| now.duration_since(write.at) >= EVENT_LIFETIME)
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::super::crd;
-use super::super::store::{Head, Place, Stored, TableId};
+use super::super::store::{Head, ObjectKey, Stored, TableId};
 use super::Target;
 
 /// What the garbage collector still has to do, in order.
@@ -16,9 +16,9 @@ pub(crate) struct Garbage {
 #[derive(Debug)]
 pub(super) enum Task {
     /// Look whether an object still has an owner.
-    ExamineDependent(Place),
+    ExamineDependent(ObjectKey),
     /// Look whether a terminating object still waits for those it owns.
-    ExamineOwner(Place),
+    ExamineOwner(ObjectKey),
     /// The object with this UID is gone: look at those it owned.
     OwnerRemoved(Box<str>),
     /// The object with this UID may own one object less.

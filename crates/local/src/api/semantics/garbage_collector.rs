@@ -12,7 +12,7 @@ use super::super::Shared;
 use super::super::crd;
 use super::super::kinds::Kind;
 use super::super::meta;
-use super::super::store::{Object, Place, Stored, TableId};
+use super::super::store::{Object, ObjectKey, Stored, TableId};
 use super::delete::{FOREGROUND, ORPHAN, Propagation, Removal};
 use super::garbage::{Garbage, Task};
 use super::{Target, WriteOptions};
@@ -41,8 +41,8 @@ impl GarbageCollector<'_> {
         let store = &self.shared.store;
         while let Some(task) = self.garbage.pop() {
             match task {
-                Task::ExamineDependent(place) => self.examine_dependent(&place),
-                Task::ExamineOwner(place) => self.examine_owner(&place),
+                Task::ExamineDependent(key) => self.examine_dependent(&key),
+                Task::ExamineOwner(key) => self.examine_owner(&key),
                 Task::OwnerRemoved(uid) => {
                     let dependents = store.dependents(&uid).into_iter();
                     self.garbage.extend(dependents.map(Task::ExamineDependent));
@@ -55,9 +55,9 @@ impl GarbageCollector<'_> {
         }
     }
 
-    fn examine_dependent(&mut self, place: &Place) {
+    fn examine_dependent(&mut self, key: &ObjectKey) {
         let shared = self.shared;
-        let Some((kind, stored)) = found(shared, place) else {
+        let Some((kind, stored)) = found(shared, key) else {
             return;
         };
         let target = target(shared, &kind, &stored);
@@ -91,9 +91,9 @@ impl GarbageCollector<'_> {
         }
     }
 
-    fn examine_owner(&mut self, place: &Place) {
+    fn examine_owner(&mut self, key: &ObjectKey) {
         let shared = self.shared;
-        let Some((kind, stored)) = found(shared, place).filter(|(_, stored)| stored.head.terminating) else {
+        let Some((kind, stored)) = found(shared, key).filter(|(_, stored)| stored.head.terminating) else {
             return;
         };
         let target = target(shared, &kind, &stored);
@@ -102,8 +102,8 @@ impl GarbageCollector<'_> {
         let uid = &*stored.head.uid;
         let dependents = shared.store.dependents(uid);
         if finalizers.contains(&ORPHAN) {
-            for place in dependents {
-                let Some((kind, dependent)) = found(shared, &place) else {
+            for key in dependents {
+                let Some((kind, dependent)) = found(shared, &key) else {
                     continue;
                 };
                 let others = owners(&dependent.object())
@@ -122,9 +122,9 @@ impl GarbageCollector<'_> {
             }
             self.drop_finalizer(&target, &stored.head.name, ORPHAN);
         } else if finalizers.contains(&FOREGROUND) {
-            let blocking: Vec<Place> = dependents
+            let blocking: Vec<ObjectKey> = dependents
                 .into_iter()
-                .filter(|place| blocks(shared, place, uid))
+                .filter(|key| blocks(shared, key, uid))
                 .collect();
             if blocking.is_empty() {
                 self.drop_finalizer(&target, &stored.head.name, FOREGROUND);
@@ -275,7 +275,7 @@ impl GarbageCollector<'_> {
     }
 }
 
-fn found(shared: &Shared, (table, key): &Place) -> Option<(Arc<Kind>, Arc<Stored>)> {
+fn found(shared: &Shared, (table, key): &ObjectKey) -> Option<(Arc<Kind>, Arc<Stored>)> {
     let stored = shared.store.get(*table, key)?;
     Some((shared.kinds.stored_in(*table)?, stored))
 }
@@ -299,8 +299,8 @@ fn is_of(owner: &Value, uid: &str) -> bool {
     owner.get("uid").and_then(Value::as_str) == Some(uid)
 }
 
-fn blocks(shared: &Shared, place: &Place, uid: &str) -> bool {
-    found(shared, place).is_some_and(|(_, dependent)| {
+fn blocks(shared: &Shared, key: &ObjectKey, uid: &str) -> bool {
+    found(shared, key).is_some_and(|(_, dependent)| {
         let object = dependent.object();
         let mut owners = owners(&object).filter(|owner| is_of(owner, uid));
         owners.any(|owner| owner.get("blockOwnerDeletion") == Some(&Value::Bool(true)))
@@ -309,7 +309,7 @@ fn blocks(shared: &Shared, place: &Place, uid: &str) -> bool {
 
 fn bond(shared: &Shared, dependent: &Stored, owner: &Value) -> Bond {
     let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default();
-    let Some((_, owner_stored)) = shared.store.find(uid).and_then(|place| found(shared, &place)) else {
+    let Some((_, owner_stored)) = shared.store.find(uid).and_then(|key| found(shared, &key)) else {
         return Bond::Absent;
     };
     let namespace = &*owner_stored.head.namespace;

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 
 use super::super::Shared;
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::meta;
 use super::super::rules::{Rules, Source, restore, through};
 use super::super::status;
@@ -33,14 +33,14 @@ impl Rules for Namespaces {
         }
     }
 
-    fn prepare(&self, object: &mut Object, _: &Shared) -> Result<(), Refusal> {
+    fn prepare(&self, object: &mut Object, _: &Shared) -> Result<(), StatusError> {
         self.default(object);
         object.insert("spec".into(), json!({"finalizers": ["kubernetes"]}));
         object.insert("status".into(), json!({"phase": "Active"}));
         Ok(())
     }
 
-    fn change(&self, new: &mut Object, old: &Object, _: &Shared) -> Result<(), Refusal> {
+    fn change(&self, new: &mut Object, old: &Object, _: &Shared) -> Result<(), StatusError> {
         restore(new, old, "spec");
         Ok(())
     }
@@ -99,7 +99,7 @@ fn provide(shared: &Shared, namespace: &str, plural: &str, object: Value) {
 }
 
 /// Refuses what would be created where there is no namespace, or one that goes.
-pub(super) fn must_take_more(target: &Target<'_>, name: &str) -> Result<(), Refusal> {
+pub(super) fn must_take_more(target: &Target<'_>, name: &str) -> Result<(), StatusError> {
     if !target.kind.namespaced {
         return Ok(());
     }

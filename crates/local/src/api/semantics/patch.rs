@@ -3,7 +3,7 @@
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
 use serde_json::Value;
 
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::status;
 
 /// A patch, in one of the forms that are served.
@@ -15,7 +15,7 @@ pub(crate) enum Patch {
 
 impl Patch {
     /// Reads a patch by the type that the client says it is of.
-    pub(crate) fn read(content_type: &str, body: &[u8]) -> Result<Self, Refusal> {
+    pub(crate) fn read(content_type: &str, body: &[u8]) -> Result<Self, StatusError> {
         let kind = content_type.split(';').next().unwrap_or_default().trim();
         let unreadable =
             |error: serde_json::Error| status::bad_request(format!("error decoding patch: {error}"));
@@ -46,7 +46,7 @@ impl Patch {
     }
 
     /// Applies the patch.
-    pub(crate) fn apply(&self, mut object: Value) -> Result<Value, Refusal> {
+    pub(crate) fn apply(&self, mut object: Value) -> Result<Value, StatusError> {
         match self {
             Self::Json(patch) => {
                 for operation in &patch.0 {

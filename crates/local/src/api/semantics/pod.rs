@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::super::Shared;
-use super::super::error::{FieldError, Refusal};
+use super::super::error::{FieldError, StatusError};
 use super::super::meta;
 use super::super::rules::{Rules, Source, restore_all_but, through};
 use super::super::status;
@@ -38,7 +38,7 @@ impl Rules for Pods {
         defaults::fill(object);
     }
 
-    fn prepare(&self, object: &mut Object, shared: &Shared) -> Result<(), Refusal> {
+    fn prepare(&self, object: &mut Object, shared: &Shared) -> Result<(), StatusError> {
         account::admit(object, shared)?;
         admit_priority(object, shared)?;
         defaults::tolerate(object);
@@ -126,7 +126,7 @@ fn gated(object: &Object) -> bool {
 }
 
 /// A pod has the priority of its class.
-fn admit_priority(object: &mut Object, shared: &Shared) -> Result<(), Refusal> {
+fn admit_priority(object: &mut Object, shared: &Shared) -> Result<(), StatusError> {
     let pod = meta::text(object, "name").to_owned();
     let spec = meta::member(object, "spec");
     let (Some(classes), Some(pods)) = (

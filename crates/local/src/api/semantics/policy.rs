@@ -6,7 +6,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::Value;
 
 use super::super::Shared;
-use super::super::error::{FieldError, Refusal};
+use super::super::error::{FieldError, StatusError};
 use super::super::meta;
 use super::super::rules::{Rules, Source, through};
 use super::super::store::Object;
@@ -29,7 +29,7 @@ impl Rules for RoleBindings {
 }
 
 /// The largest value that is not the system's own.
-const HIGHEST: i64 = 1_000_000_000;
+const MAX_USER_PRIORITY: i64 = 1_000_000_000;
 
 /// The rules of PriorityClasses.
 pub(crate) struct PriorityClasses;
@@ -47,8 +47,8 @@ impl Rules for PriorityClasses {
 
     fn check(&self, object: &Object) -> Vec<FieldError> {
         let value = object.get("value").and_then(Value::as_i64).unwrap_or(0);
-        if value > HIGHEST && !meta::text(object, "name").starts_with("system-") {
-            let why = format!("maximum allowed value of a user defined priority is {HIGHEST}");
+        if value > MAX_USER_PRIORITY && !meta::text(object, "name").starts_with("system-") {
+            let why = format!("maximum allowed value of a user defined priority is {MAX_USER_PRIORITY}");
             return vec![FieldError::forbidden("value", &why)];
         }
         Vec::new()
@@ -76,7 +76,7 @@ impl Rules for Budgets {
         through::<PodDisruptionBudget>(source)
     }
 
-    fn prepare(&self, object: &mut Object, _: &Shared) -> Result<(), Refusal> {
+    fn prepare(&self, object: &mut Object, _: &Shared) -> Result<(), StatusError> {
         let numbers = [
             "disruptionsAllowed",
             "currentHealthy",

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::error::{FieldError, Refusal};
+use super::super::error::{FieldError, StatusError};
 use super::super::kinds::Scale;
 use super::super::meta;
 use super::super::status;
@@ -12,7 +12,7 @@ use super::update::{Change, Changed, Part};
 use super::{Target, WriteOptions};
 
 /// The size of an object as a Scale.
-pub(crate) fn read(scale: &Scale, stored: &Stored) -> Result<Value, Refusal> {
+pub(crate) fn read(scale: &Scale, stored: &Stored) -> Result<Value, StatusError> {
     let object = stored.object();
     let number = |path: &[String]| at(&object, path).and_then(Value::as_i64);
     let Some(replicas) = number(&scale.spec_replicas) else {
@@ -50,7 +50,7 @@ impl Target<'_> {
         scale: &Scale,
         change: &Change<'_>,
         options: WriteOptions,
-    ) -> Result<Value, Refusal> {
+    ) -> Result<Value, StatusError> {
         let stored = self.stored(name)?;
         let wanted = match change {
             Change::Put(text) => serde_json::from_slice(text)

@@ -8,16 +8,16 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::super::Shared;
-use super::super::error::{FieldError, Refusal};
+use super::super::error::{FieldError, StatusError};
 use super::super::meta::{self, member};
 use super::super::rules::{Rules, Source, through};
 use super::super::status;
 use super::super::store::Object;
 
 /// The addresses that services get: 10.96.0.0/16, as in most clusters.
-const RANGE: [u8; 2] = [10, 96];
+const NETWORK: [u8; 2] = [10, 96];
 /// The first are left to what a cluster has under a well-known address.
-const FIRST: u16 = 100;
+const FIRST_HOST: u16 = 100;
 
 /// The addresses that are taken.
 #[derive(Debug, Default)]
@@ -28,11 +28,11 @@ pub(crate) struct Addresses {
 impl Addresses {
     /// Takes an address that is free, beginning the search somewhere.
     fn take_any(&self, random: u64) -> Option<Ipv4Addr> {
-        let count = u16::MAX - FIRST;
+        let count = u16::MAX - FIRST_HOST;
         let begin = u16::try_from(random % u64::from(count)).unwrap_or(0);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = (0..count).map(|step| {
-            FIRST + u16::try_from((u32::from(begin) + u32::from(step)) % u32::from(count)).unwrap_or(0)
+            FIRST_HOST + u16::try_from((u32::from(begin) + u32::from(step)) % u32::from(count)).unwrap_or(0)
         });
         let free = all.find(|number| !taken.contains(number))?;
         taken.insert(free);
@@ -55,12 +55,12 @@ impl Addresses {
 
 fn address(number: u16) -> Ipv4Addr {
     let [high, low] = number.to_be_bytes();
-    Ipv4Addr::new(RANGE[0], RANGE[1], high, low)
+    Ipv4Addr::new(NETWORK[0], NETWORK[1], high, low)
 }
 
 fn number(address: Ipv4Addr) -> Option<u16> {
     let [a, b, high, low] = address.octets();
-    ([a, b] == RANGE).then(|| u16::from_be_bytes([high, low]))
+    ([a, b] == NETWORK).then(|| u16::from_be_bytes([high, low]))
 }
 
 /// The rules of services.
@@ -99,7 +99,7 @@ impl Rules for Services {
         }
     }
 
-    fn prepare(&self, object: &mut Object, shared: &Shared) -> Result<(), Refusal> {
+    fn prepare(&self, object: &mut Object, shared: &Shared) -> Result<(), StatusError> {
         object.insert("status".into(), json!({"loadBalancer": {}}));
         assign(object, shared)
     }
@@ -108,7 +108,7 @@ impl Rules for Services {
         check(object)
     }
 
-    fn change(&self, new: &mut Object, old: &Object, shared: &Shared) -> Result<(), Refusal> {
+    fn change(&self, new: &mut Object, old: &Object, shared: &Shared) -> Result<(), StatusError> {
         let former = old
             .get("spec")
             .and_then(Value::as_object)
@@ -162,7 +162,7 @@ impl Rules for Services {
     }
 }
 
-fn assign(object: &mut Object, shared: &Shared) -> Result<(), Refusal> {
+fn assign(object: &mut Object, shared: &Shared) -> Result<(), StatusError> {
     let name = meta::text(object, "name").to_owned();
     let spec = member(object, "spec");
     if kind_of(spec) == "ExternalName" {

@@ -5,18 +5,18 @@ use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, T
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
-use super::super::error::{FieldError, Refusal};
+use super::super::error::{FieldError, StatusError};
 use super::super::status;
 use super::super::store::Object;
 use super::super::tokens::ISSUER;
 use super::Target;
 
-const DEFAULT_SECONDS: i64 = 3600;
-const SHORTEST: i64 = 600;
-const LONGEST: i64 = 1 << 32;
+const DEFAULT_LIFETIME_SECONDS: i64 = 3600;
+const MIN_LIFETIME_SECONDS: i64 = 600;
+const MAX_LIFETIME_SECONDS: i64 = 1 << 32;
 
 /// Answers a request for a token of an account.
-pub(crate) fn issue(target: &Target<'_>, name: &str, body: &[u8]) -> Result<Value, Refusal> {
+pub(crate) fn issue(target: &Target<'_>, name: &str, body: &[u8]) -> Result<Value, StatusError> {
     let mut request: TokenRequest = serde_json::from_slice(body)
         .map_err(|error| status::bad_request(format!("the body is no TokenRequest: {error}")))?;
     let account = target.stored(name)?;
@@ -27,7 +27,7 @@ pub(crate) fn issue(target: &Target<'_>, name: &str, body: &[u8]) -> Result<Valu
         return Err(invalid(name, error));
     }
     let mut spec = request.spec.take().unwrap_or_default();
-    let seconds = *spec.expiration_seconds.get_or_insert(DEFAULT_SECONDS);
+    let seconds = *spec.expiration_seconds.get_or_insert(DEFAULT_LIFETIME_SECONDS);
     check(seconds)?;
     if spec.audiences.as_ref().is_none_or(Vec::is_empty) {
         spec.audiences = Some(vec![ISSUER.to_owned()]);
@@ -65,10 +65,10 @@ pub(crate) fn issue(target: &Target<'_>, name: &str, body: &[u8]) -> Result<Valu
     serde_json::to_value(request).map_err(|error| status::internal(error.to_string()))
 }
 
-fn check(seconds: i64) -> Result<(), Refusal> {
-    let why = if seconds < SHORTEST {
+fn check(seconds: i64) -> Result<(), StatusError> {
+    let why = if seconds < MIN_LIFETIME_SECONDS {
         "may not specify a duration less than 10 minutes"
-    } else if seconds > LONGEST {
+    } else if seconds > MAX_LIFETIME_SECONDS {
         "may not specify a duration larger than 2^32 seconds"
     } else {
         return Ok(());
@@ -77,7 +77,7 @@ fn check(seconds: i64) -> Result<(), Refusal> {
     Err(invalid("", error))
 }
 
-fn invalid(name: &str, error: FieldError) -> Refusal {
+fn invalid(name: &str, error: FieldError) -> StatusError {
     let (group, kind) = ("authentication.k8s.io", "TokenRequest");
     status::invalid_named(&format!("{kind}.{group}"), group, kind, name, &[error])
 }
@@ -88,7 +88,7 @@ fn bind(
     account: &str,
     bound: &BoundObjectReference,
     holder: &mut Map<String, Value>,
-) -> Result<(), Refusal> {
+) -> Result<(), StatusError> {
     let kind = bound.kind.as_deref().unwrap_or_default();
     let version = bound.api_version.as_deref().unwrap_or_default();
     let plural = match (version, kind) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::admission::Operation;
-use super::super::error::{FieldError, Refusal};
+use super::super::error::{FieldError, StatusError};
 use super::super::meta;
 use super::super::rules::{Source, restore};
 use super::super::status;
@@ -45,11 +45,11 @@ impl Target<'_> {
         part: Part,
         change: &Change<'_>,
         options: WriteOptions,
-    ) -> Result<Changed, Refusal> {
+    ) -> Result<Changed, StatusError> {
         loop {
             let old = match (self.stored(name), change) {
                 (Ok(old), _) => old,
-                (Err(_), Change::Put(text)) if self.kind.habits.create_on_update && part == Part::Whole => {
+                (Err(_), Change::Put(text)) if self.kind.traits.create_on_update && part == Part::Whole => {
                     return self.create_instead(name, text, options);
                 }
                 (Err(refusal), _) => return Err(refusal),
@@ -85,7 +85,7 @@ impl Target<'_> {
         part: Part,
         patch: &Patch,
         options: WriteOptions,
-    ) -> Result<Object, Refusal> {
+    ) -> Result<Object, StatusError> {
         let rules = &self.kind.rules;
         if let Some(outward) = rules.outward() {
             let patched = patch.apply(Value::Object(outward(before.clone())))?;
@@ -107,7 +107,7 @@ impl Target<'_> {
         Ok(new)
     }
 
-    fn create_instead(&self, name: &str, text: &[u8], options: WriteOptions) -> Result<Changed, Refusal> {
+    fn create_instead(&self, name: &str, text: &[u8], options: WriteOptions) -> Result<Changed, StatusError> {
         let mut object = self.shaped(Source::Text(text), options)?;
         if meta::text(&object, "name") != name {
             return Err(name_differs(meta::text(&object, "name"), name));
@@ -132,9 +132,9 @@ impl Target<'_> {
     pub(crate) fn amend(
         &self,
         name: &str,
-        change: impl Fn(&mut Object) -> Result<(), Refusal>,
+        change: impl Fn(&mut Object) -> Result<(), StatusError>,
         options: WriteOptions,
-    ) -> Result<Arc<Stored>, Refusal> {
+    ) -> Result<Arc<Stored>, StatusError> {
         loop {
             let old = self.stored(name)?;
             let mut object = old.object();
@@ -153,7 +153,7 @@ impl Target<'_> {
         }
     }
 
-    fn check_identity(&self, name: &str, new: &Object, old: &Stored, put: bool) -> Result<(), Refusal> {
+    fn check_identity(&self, name: &str, new: &Object, old: &Stored, put: bool) -> Result<(), StatusError> {
         let given = meta::text(new, "name");
         if given != name {
             return Err(name_differs(given, name));
@@ -171,7 +171,7 @@ impl Target<'_> {
             return Err(status::conflict(self.kind, name, &why));
         }
         let version = meta::text(new, "resourceVersion");
-        if version.is_empty() && put && !self.kind.habits.unconditional_update {
+        if version.is_empty() && put && !self.kind.traits.unconditional_update {
             let error = FieldError::invalid(
                 "metadata.resourceVersion",
                 &0.into(),
@@ -201,7 +201,7 @@ impl Target<'_> {
         mut new: Object,
         part: Part,
         options: WriteOptions,
-    ) -> Result<Option<Arc<Stored>>, Refusal> {
+    ) -> Result<Option<Arc<Stored>>, StatusError> {
         let rules = &self.kind.rules;
         let name = &*old.head.name;
         meta::restore_servers_own(&mut new, before);
@@ -216,7 +216,7 @@ impl Target<'_> {
                 rules.change(&mut new, before, self.shared)?;
                 errors.extend(meta::check(self.kind, &new));
                 errors.extend(rules.check_update(&new, before));
-                if self.kind.habits.counts_generations && differs(&new, before) {
+                if self.kind.traits.counts_generations && differs(&new, before) {
                     meta::bump_generation(&mut new);
                 }
             }
@@ -259,7 +259,7 @@ impl Target<'_> {
     }
 }
 
-fn name_differs(given: &str, name: &str) -> Refusal {
+fn name_differs(given: &str, name: &str) -> StatusError {
     let why = format!("the name of the object ({given}) does not match the name on the URL ({name})");
     status::bad_request(why)
 }

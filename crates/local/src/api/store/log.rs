@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::Stored;
 
 /// How much longer than asked for the log may become for the sake of watches that are slow.
-const PATIENCE: usize = 16;
+const MAX_GROWTH: usize = 16;
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ impl Log {
             .unwrap_or(u64::MAX);
         while self.events.len() > memory {
             let needed = self.events.front().is_some_and(|event| event.version > slowest);
-            if needed && self.events.len() <= memory.saturating_mul(PATIENCE) {
+            if needed && self.events.len() <= memory.saturating_mul(MAX_GROWTH) {
                 return;
             }
             if let Some(event) = self.events.pop_front() {

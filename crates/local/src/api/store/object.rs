@@ -97,12 +97,12 @@ pub(crate) fn key(namespace: &str, name: &str) -> Arc<str> {
 pub(crate) struct Draft {
     pub(crate) head: Arc<Head>,
     json: Vec<u8>,
-    places: Places,
+    offsets: Offsets,
 }
 
 /// Where things are within the JSON of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Places {
+struct Offsets {
     metadata: usize,
     /// Where the version begins.
     version: usize,
@@ -141,7 +141,7 @@ impl Draft {
         Self {
             head: Arc::new(head),
             json,
-            places: Places {
+            offsets: Offsets {
                 metadata,
                 version,
                 metadata_left,
@@ -152,31 +152,31 @@ impl Draft {
     /// As it will be once stored in a version.
     pub(crate) fn stored(&self, version: u64) -> Stored {
         let digits = version.to_string();
-        let (before, after) = self.json.split_at(self.places.version);
+        let (before, after) = self.json.split_at(self.offsets.version);
         Stored {
             version,
             head: self.head.clone(),
             json: [before, digits.as_bytes(), after].concat().into(),
             digits: digits.len(),
-            places: self.places,
+            offsets: self.offsets,
         }
     }
 
     /// Whether it says what a stored object says already.
     pub(crate) fn says_the_same_as(&self, stored: &Stored) -> bool {
-        let (before, after) = self.json.split_at(self.places.version);
-        self.places == stored.places && *before == *stored.before() && *after == *stored.after()
+        let (before, after) = self.json.split_at(self.offsets.version);
+        self.offsets == stored.offsets && *before == *stored.before() && *after == *stored.after()
     }
 
     /// Its JSON without a version, for answers to what was only tried.
     pub(crate) fn unversioned(&self) -> Stored {
         let mut stored = self.stored(0);
-        let member = stored.places.version - b"\"resourceVersion\":\"".len();
-        let rest = stored.places.version + stored.digits + b"\",".len();
+        let member = stored.offsets.version - b"\"resourceVersion\":\"".len();
+        let rest = stored.offsets.version + stored.digits + b"\",".len();
         let json = [&stored.json[..member], &stored.json[rest..]].concat();
         let gone = rest - member;
-        stored.places.metadata_left -= b"\",".len();
-        stored.places.version = stored.places.version + stored.digits + b"\",".len() - gone;
+        stored.offsets.metadata_left -= b"\",".len();
+        stored.offsets.version = stored.offsets.version + stored.digits + b"\",".len() - gone;
         stored.digits = 0;
         stored.json = json.into();
         stored
@@ -203,7 +203,7 @@ pub(crate) struct Stored {
     pub(crate) head: Arc<Head>,
     json: Bytes,
     digits: usize,
-    places: Places,
+    offsets: Offsets,
 }
 
 impl Stored {
@@ -214,13 +214,13 @@ impl Stored {
 
     /// Its metadata as JSON.
     pub(crate) fn metadata(&self) -> Bytes {
-        let end = self.places.version + self.digits + self.places.metadata_left;
-        self.json.slice(self.places.metadata..end)
+        let end = self.offsets.version + self.digits + self.offsets.metadata_left;
+        self.json.slice(self.offsets.metadata..end)
     }
 
     /// What follows kind and apiVersion: `"metadata":{...},...}`.
     pub(crate) fn rest(&self) -> &[u8] {
-        &self.json[self.places.metadata - b"\"metadata\":".len()..]
+        &self.json[self.offsets.metadata - b"\"metadata\":".len()..]
     }
 
     /// A copy that can be changed.
@@ -238,16 +238,16 @@ impl Stored {
             head: self.head.clone(),
             json: [self.before(), digits.as_bytes(), self.after()].concat().into(),
             digits: digits.len(),
-            places: self.places,
+            offsets: self.offsets,
         }
     }
 
     fn before(&self) -> &[u8] {
-        &self.json[..self.places.version]
+        &self.json[..self.offsets.version]
     }
 
     fn after(&self) -> &[u8] {
-        &self.json[self.places.version + self.digits..]
+        &self.json[self.offsets.version + self.digits..]
     }
 }
 

@@ -27,7 +27,7 @@ fn a_write_is_refused_unless_it_was_computed_from_the_latest_version() {
     let first = store.insert(table, &draft("ns", "a", 1, &[])).unwrap();
     assert_eq!(
         store.insert(table, &draft("ns", "a", 1, &[])).unwrap_err(),
-        Unwritten::Exists
+        WriteError::Exists
     );
     let second = store.replace(table, &first, &draft("ns", "a", 2, &[])).unwrap();
     assert!(second.version > first.version);
@@ -35,9 +35,9 @@ fn a_write_is_refused_unless_it_was_computed_from_the_latest_version() {
         store
             .replace(table, &first, &draft("ns", "a", 3, &[]))
             .unwrap_err(),
-        Unwritten::Changed
+        WriteError::Changed
     );
-    assert_eq!(store.remove(table, &first).unwrap_err(), Unwritten::Changed);
+    assert_eq!(store.remove(table, &first).unwrap_err(), WriteError::Changed);
     let same = store.replace(table, &second, &draft("ns", "a", 2, &[])).unwrap();
     assert_eq!(
         same.version, second.version,

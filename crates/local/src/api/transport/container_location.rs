@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::Api;
 use super::super::access::{NodeAccess, PodRef};
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::semantics::Target;
 use super::super::status;
 use super::super::store::{Object, Stored};
@@ -23,7 +23,7 @@ impl ContainerLocation {
         target: &Target<'_>,
         name: &str,
         wanted: Option<&str>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, StatusError> {
         let stored = target.stored(name)?;
         let pod = stored.object();
         let container = container(name, &pod, wanted)?;
@@ -60,7 +60,7 @@ impl ContainerLocation {
 }
 
 /// The container that is named, or the only one. Init containers have to be named, and do not count.
-fn container(name: &str, pod: &Object, wanted: Option<&str>) -> Result<String, Refusal> {
+fn container(name: &str, pod: &Object, wanted: Option<&str>) -> Result<String, StatusError> {
     let named = |list: &str| -> Vec<String> {
         let containers = pod
             .get("spec")

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use kube::core::Status;
 
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::kinds::Kind;
 use super::super::status;
 use super::super::store::{Object, Stored};
@@ -100,7 +100,7 @@ pub(super) fn status(code: StatusCode, status: &Status) -> Answer {
 }
 
 /// The answer to what is refused.
-pub(super) fn refusal(refusal: &Refusal) -> Answer {
+pub(super) fn refusal(refusal: &StatusError) -> Answer {
     let code = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = status(code, refusal);
     let pause = refusal

@@ -13,13 +13,13 @@ use tokio_tungstenite::tungstenite::handshake::server::create_response;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use super::super::Api;
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::semantics::Target;
 use super::super::status;
 use super::Answer;
 use super::container_location::ContainerLocation;
 use super::query::Query;
-use streams::Wanted;
+use streams::StreamOptions;
 
 /// What can be spoken, the best first. The first can say that an input has ended while outputs go on.
 const PROTOCOLS: [(&str, bool); 2] = [("v5.channel.k8s.io", true), ("v4.channel.k8s.io", false)];
@@ -31,7 +31,7 @@ pub(super) fn exec(
     name: &str,
     query: &Query,
     head: &http::request::Parts,
-) -> Result<Answer, Refusal> {
+) -> Result<Answer, StatusError> {
     let location = ContainerLocation::find(api, target, name, query.container.as_deref())?;
     let (mut answer, ends_streams) = accepted(head)?;
     if !(query.stdin || query.stdout || query.stderr) {
@@ -50,7 +50,7 @@ pub(super) fn exec(
     );
     let start =
         start.ok_or_else(|| status::internal(format!("container not found ({:?})", location.container)))?;
-    let wanted = Wanted {
+    let wanted = StreamOptions {
         stdin: query.stdin,
         stdout: query.stdout,
         stderr: query.stderr,
@@ -73,7 +73,7 @@ pub(super) fn exec(
 }
 
 /// The answer that lets a client go on with a WebSocket, and whether streams can be ended one by one on it.
-fn accepted(head: &http::request::Parts) -> Result<(Answer, bool), Refusal> {
+fn accepted(head: &http::request::Parts) -> Result<(Answer, bool), StatusError> {
     let upgrade = head.headers.get(header::UPGRADE);
     let Some(upgrade) = upgrade.and_then(|upgrade| upgrade.to_str().ok()) else {
         return Err(status::bad_request("Upgrade request required"));
@@ -96,7 +96,7 @@ fn accepted(head: &http::request::Parts) -> Result<(Answer, bool), Refusal> {
     Ok((answer, ends_streams))
 }
 
-fn protocol(headers: &HeaderMap) -> Result<(&'static str, bool), Refusal> {
+fn protocol(headers: &HeaderMap) -> Result<(&'static str, bool), StatusError> {
     let offered = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL);
     let offered: Vec<&str> = offered
         .iter()

@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::kinds::Kind;
 use super::super::selector::Selector;
 use super::super::semantics::Target;
@@ -12,7 +12,7 @@ use super::encode::{self, Form};
 use super::query::Query;
 
 /// Which objects of a kind a request is about.
-pub(super) fn selector(kind: &Kind, query: &Query) -> Result<Selector, Refusal> {
+pub(super) fn selector(kind: &Kind, query: &Query) -> Result<Selector, StatusError> {
     let known = |name: &str| {
         matches!(name, "metadata.name" | "metadata.namespace") || kind.rules.selectable().contains(&name)
     };
@@ -24,7 +24,7 @@ pub(super) fn selector(kind: &Kind, query: &Query) -> Result<Selector, Refusal> 
 }
 
 /// A page of a list.
-pub(super) fn list(target: &Target<'_>, query: &Query, form: Form) -> Result<Answer, Refusal> {
+pub(super) fn list(target: &Target<'_>, query: &Query, form: Form) -> Result<Answer, StatusError> {
     let (kind, store) = (target.kind, &target.shared.store);
     let selector = selector(kind, query)?;
     let (at, after) = match &query.more {
@@ -92,7 +92,7 @@ pub(super) fn list(target: &Target<'_>, query: &Query, form: Form) -> Result<Ans
 }
 
 /// A token for the rest of a list says of which version it is, and where to go on.
-fn read_token(token: &str) -> Result<(u64, &str), Refusal> {
+fn read_token(token: &str) -> Result<(u64, &str), StatusError> {
     let parts = token.split_once('/');
     let parts = parts.and_then(|(version, key)| Some((version.parse().ok()?, key)));
     parts.ok_or_else(|| status::bad_request("continue key is not valid: list again without it"))

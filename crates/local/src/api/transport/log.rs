@@ -9,7 +9,7 @@ use tower::BoxError;
 
 use super::super::Api;
 use super::super::access::LogOptions;
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::semantics::Target;
 use super::super::status;
 use super::container_location::ContainerLocation;
@@ -17,7 +17,7 @@ use super::query::Query;
 use super::{Answer, encode};
 
 /// Answers with the log of a container.
-pub(super) fn log(api: &Api, target: &Target<'_>, name: &str, query: &Query) -> Result<Answer, Refusal> {
+pub(super) fn log(api: &Api, target: &Target<'_>, name: &str, query: &Query) -> Result<Answer, StatusError> {
     let location = ContainerLocation::find(api, target, name, query.container.as_deref())?;
     let since = match (&query.since_time, query.since_seconds) {
         (Some(time), None) => {

@@ -25,7 +25,7 @@ use tokio_rustls::server::TlsStream;
 use tower::Service;
 
 use super::super::Api;
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::selector;
 use super::super::status;
 use super::query::Query;
@@ -69,7 +69,7 @@ impl Api {
         &self,
         request: Request<Incoming>,
         authenticated: &Authenticated,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Answer, StatusError> {
         let (mut head, body) = request.into_parts();
         let caller = authenticate(&self.shared, &head.headers).ok_or_else(status::unauthorized)?;
         authenticated.set();
@@ -92,7 +92,7 @@ impl Api {
     }
 
     /// Refuses what no role allows the caller.
-    fn authorize(&self, caller: &Caller, head: &http::request::Parts) -> Result<(), Refusal> {
+    fn authorize(&self, caller: &Caller, head: &http::request::Parts) -> Result<(), StatusError> {
         let path = route::decoded(head.uri.path());
         let route = Route::read(&self.shared.kinds, &path)?;
         let query = Query::read(head.uri.query().unwrap_or_default())?;
@@ -135,7 +135,7 @@ impl Api {
 }
 
 /// All of a body, unless it is longer than any should be.
-async fn read(mut body: Incoming) -> Result<Vec<u8>, Refusal> {
+async fn read(mut body: Incoming) -> Result<Vec<u8>, StatusError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| status::bad_request(format!("the body can't be read: {error}")))?;

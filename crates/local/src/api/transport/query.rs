@@ -1,6 +1,6 @@
 //! The options of a request that are in its URL.
 
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::status;
 
 /// The options that are looked at.
@@ -37,7 +37,7 @@ pub(super) struct Query {
 }
 
 impl Query {
-    pub(super) fn read(query: &str) -> Result<Self, Refusal> {
+    pub(super) fn read(query: &str) -> Result<Self, StatusError> {
         let mut read = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             read.take(&name, &value)?;
@@ -45,7 +45,7 @@ impl Query {
         Ok(read)
     }
 
-    fn take(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
+    fn take(&mut self, name: &str, value: &str) -> Result<(), StatusError> {
         let flag = matches!(value, "true" | "1");
         let text = || Some(value.to_owned()).filter(|value| !value.is_empty());
         match name {
@@ -87,7 +87,7 @@ impl Query {
     }
 
     /// The version that is asked for; none for the latest.
-    pub(super) fn version(&self) -> Result<Option<u64>, Refusal> {
+    pub(super) fn version(&self) -> Result<Option<u64>, StatusError> {
         match self.resource_version.as_str() {
             "" | "0" => Ok(None),
             version => version.parse().map(Some).map_err(|_| {
@@ -99,7 +99,7 @@ impl Query {
     }
 }
 
-fn number<N: std::str::FromStr>(name: &str, value: &str) -> Result<Option<N>, Refusal> {
+fn number<N: std::str::FromStr>(name: &str, value: &str) -> Result<Option<N>, StatusError> {
     if value.is_empty() {
         return Ok(None);
     }

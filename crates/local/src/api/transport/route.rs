@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::kinds::{Kind, Kinds};
 use super::super::status;
 
@@ -25,7 +25,7 @@ pub(super) fn decoded(path: &str) -> Cow<'_, str> {
 
 impl<'a> Route<'a> {
     /// `/api/v1/...` or `/apis/<group>/<version>/...`, then `[namespaces/<namespace>/]<plural>[/<name>[/<sub>]]`.
-    pub(super) fn read(kinds: &Kinds, path: &'a str) -> Result<Self, Refusal> {
+    pub(super) fn read(kinds: &Kinds, path: &'a str) -> Result<Self, StatusError> {
         Self::find(kinds, path).ok_or_else(status::unknown_path)
     }
 

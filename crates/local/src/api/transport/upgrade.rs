@@ -17,7 +17,7 @@ use super::super::Api;
 use super::{Answer, encode};
 
 /// How much is on its way in memory.
-const BUFFER: usize = 64 * 1024;
+const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Whether a request wants another protocol and has no connection that could change to it.
 ///
@@ -30,7 +30,7 @@ pub(super) fn needs_connection(request: &http::request::Parts) -> bool {
 
 /// Has a request answered over a connection in memory.
 pub(super) async fn over_memory(api: Api, request: Request<Bytes>) -> Result<Answer, hyper::Error> {
-    let (near, far) = tokio::io::duplex(BUFFER);
+    let (near, far) = tokio::io::duplex(BUFFER_BYTES);
     let answer = service_fn(move |request: Request<Incoming>| {
         let api = api.clone();
         async move {

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Either, StreamBody};
 use tokio::time::{Instant, sleep_until};
 use tower::BoxError;
 
-use super::super::error::Refusal;
+use super::super::error::StatusError;
 use super::super::kinds::Kind;
 use super::super::selector::Selector;
 use super::super::semantics::Target;
@@ -26,11 +26,11 @@ use super::list::selector;
 use super::query::Query;
 
 /// How often a client is told how far it is, if it wants to be.
-const BOOKMARKS: Duration = Duration::from_mins(1);
+const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
 /// How long a watch lasts if the client does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(45);
 /// How many events are written at once.
-const BATCH: usize = 128;
+const MAX_BATCH: usize = 128;
 
 /// Answers with a stream of events.
 pub(super) fn watch(
@@ -39,7 +39,7 @@ pub(super) fn watch(
     query: &Query,
     form: Form,
     name: Option<&str>,
-) -> Result<Answer, Refusal> {
+) -> Result<Answer, StatusError> {
     let kind = target.kind.clone();
     let selector = selector(&kind, query)?;
     let (initial, reader) = match query.version()?.filter(|_| !query.initial_events) {
@@ -64,7 +64,7 @@ pub(super) fn watch(
         announce_end: query.initial_events,
         reader,
         bookmarks: query.bookmarks,
-        next_bookmark: now + BOOKMARKS,
+        next_bookmark: now + BOOKMARK_INTERVAL,
         end: now + query.timeout_seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs),
         ended: false,
     };
@@ -118,7 +118,7 @@ impl Watching {
                 return self.bookmark(false);
             }
             if self.bookmarks && now >= self.next_bookmark {
-                self.next_bookmark = now + BOOKMARKS;
+                self.next_bookmark = now + BOOKMARK_INTERVAL;
                 return self.bookmark(false);
             }
             let wake = if self.bookmarks {
@@ -136,7 +136,7 @@ impl Watching {
     }
 
     fn write_more(&mut self, out: &mut Vec<u8>) -> Result<(), Compacted> {
-        let count = self.initial.len().min(BATCH);
+        let count = self.initial.len().min(MAX_BATCH);
         for object in self.initial.drain(..count).collect::<Vec<_>>() {
             if self.concerns(&object) && self.selector.selects(&object.head) {
                 self.write_event(out, "ADDED", &object);
@@ -153,7 +153,7 @@ impl Watching {
         let reader = self.reader.as_mut().map_err(|compacted| *compacted)?;
         // Read again until there is something to tell, or nothing more to read.
         loop {
-            let events = self.shared.store.read(self.kind.table, reader, BATCH)?;
+            let events = self.shared.store.read(self.kind.table, reader, MAX_BATCH)?;
             let Some(_) = events.first() else { return Ok(()) };
             for event in &events {
                 let watch = Watch {

@@ -58,7 +58,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, yard::Error> {
         source: std::io::Error::other(error.to_string()),
     };
     let [process, dropped, program, name, arguments @ ..] = arguments else {
-        return Err(yard::Error::Place);
+        return Err(yard::Error::InvalidVariable);
     };
     let what = "enter the container; it may have ended";
     let namespace = File::open(Path::new("/proc").join(process).join("ns/user"));

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::super::Shared;
-use super::super::super::error::Refusal;
+use super::super::super::error::StatusError;
 use super::super::super::meta;
 use super::super::super::status;
 use super::super::super::store::{Object, key};
@@ -15,7 +15,7 @@ const VOLUME: &str = "kube-api-access-";
 const TOKEN_SECONDS: i64 = 3607;
 
 /// A pod runs under an account that is there.
-pub(super) fn admit(object: &mut Object, shared: &Shared) -> Result<(), Refusal> {
+pub(super) fn admit(object: &mut Object, shared: &Shared) -> Result<(), StatusError> {
     let namespace = meta::text(object, "namespace").to_owned();
     let pod = meta::text(object, "name").to_owned();
     let spec = meta::member(object, "spec");

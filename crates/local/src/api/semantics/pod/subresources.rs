@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Binding;
 use k8s_openapi::api::policy::v1::Eviction;
 use serde_json::{Value, json};
 
-use super::super::super::error::{FieldError, Refusal};
+use super::super::super::error::{FieldError, StatusError};
 use super::super::super::meta;
 use super::super::super::selector::Selector;
 use super::super::super::status;
@@ -18,7 +18,7 @@ pub(crate) fn bind(
     name: &str,
     body: &[u8],
     options: WriteOptions,
-) -> Result<(), Refusal> {
+) -> Result<(), StatusError> {
     let binding: Binding = serde_json::from_slice(body)
         .map_err(|error| status::bad_request(format!("the body is no Binding: {error}")))?;
     let node = binding.target.name.unwrap_or_default();
@@ -105,7 +105,7 @@ fn set_condition(pod: &mut Object, mut condition: Value, now: &str) {
 }
 
 /// Removes a pod, unless a disruption budget forbids that.
-pub(crate) fn evict(target: &Target<'_>, name: &str, body: &[u8]) -> Result<(), Refusal> {
+pub(crate) fn evict(target: &Target<'_>, name: &str, body: &[u8]) -> Result<(), StatusError> {
     let eviction: Eviction = serde_json::from_slice(body)
         .map_err(|error| status::bad_request(format!("the body is no Eviction: {error}")))?;
     if eviction
@@ -138,7 +138,7 @@ pub(crate) fn evict(target: &Target<'_>, name: &str, body: &[u8]) -> Result<(), 
 }
 
 /// Whoever sees the pod go can see why.
-fn tell_of_eviction(target: &Target<'_>, name: &str, removal: &mut Removal) -> Result<(), Refusal> {
+fn tell_of_eviction(target: &Target<'_>, name: &str, removal: &mut Removal) -> Result<(), StatusError> {
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting",
@@ -161,7 +161,7 @@ fn spend_budget(
     target: &Target<'_>,
     pod: &super::super::super::store::Head,
     dry_run: bool,
-) -> Result<(), Refusal> {
+) -> Result<(), StatusError> {
     let Some(budgets) = target.shared.kinds.get("policy/v1", "poddisruptionbudgets") else {
         return Ok(());
     };

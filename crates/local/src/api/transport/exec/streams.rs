@@ -24,7 +24,7 @@ const RESIZE: u8 = 4;
 const CLOSE: u8 = 255;
 
 /// How much of an output is sent at once.
-const PIECE: usize = 32 * 1024;
+const MAX_MESSAGE_BYTES: usize = 32 * 1024;
 
 /// The size of a terminal, as clients say it.
 #[derive(Debug, Deserialize)]
@@ -37,7 +37,7 @@ struct Size {
 /// What a client wants of a command.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
-pub(super) struct Wanted {
+pub(super) struct StreamOptions {
     pub(super) stdin: bool,
     pub(super) stdout: bool,
     pub(super) stderr: bool,
@@ -48,7 +48,7 @@ pub(super) struct Wanted {
 }
 
 /// Starts a command and connects it with a client, until one of the two ends. A client that goes ends the command.
-pub(super) async fn serve<S>(socket: WebSocketStream<S>, wanted: Wanted, start: Start)
+pub(super) async fn serve<S>(socket: WebSocketStream<S>, wanted: StreamOptions, start: Start)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -92,7 +92,7 @@ where
 /// Hands on what the client sends, until it goes.
 async fn input<S>(
     receive: &mut SplitStream<WebSocketStream<S>>,
-    wanted: Wanted,
+    wanted: StreamOptions,
     mut stdin: Option<impl AsyncWrite + Unpin>,
     resize: Option<Resize>,
 ) where
@@ -128,15 +128,15 @@ async fn input<S>(
 /// Sends what the command writes, until it writes no more.
 async fn output<S>(
     send: &mut SplitSink<WebSocketStream<S>, Message>,
-    wanted: Wanted,
+    wanted: StreamOptions,
     stdout: impl AsyncRead,
     stderr: impl AsyncRead,
 ) -> Result<(), Error>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let stdout = ReaderStream::with_capacity(stdout, PIECE).map(|piece| (STDOUT, piece));
-    let stderr = ReaderStream::with_capacity(stderr, PIECE).map(|piece| (STDERR, piece));
+    let stdout = ReaderStream::with_capacity(stdout, MAX_MESSAGE_BYTES).map(|piece| (STDOUT, piece));
+    let stderr = ReaderStream::with_capacity(stderr, MAX_MESSAGE_BYTES).map(|piece| (STDERR, piece));
     let mut both = std::pin::pin!(futures::stream::select(stdout, stderr));
     while let Some((stream, piece)) = both.next().await {
         let stream = if wanted.terminal { STDOUT } else { stream };
