@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use kube::core::cel::{CompiledSchema, ErrorKind, Validator, compile_schema};
 use serde_json::{Map, Value};
 
-use super::super::error::FieldError;
+use crate::api::error::FieldError;
 
 const RULES: &str = "x-kubernetes-validations";
 

@@ -3,9 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use super::super::rules::{Source, drop_empty, typed};
-use super::super::store::Object;
 use super::schema::Schema;
+use crate::api::rules::{Source, drop_empty, typed};
+use crate::api::store::Object;
 
 /// Brings an object into the shape of a schema.
 pub(super) fn prune(schema: &Schema, object: &mut Object) -> Result<(), String> {

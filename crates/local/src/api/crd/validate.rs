@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::super::error::FieldError;
-use super::super::store::Object;
 use super::path::Path;
 use super::schema::{Format, List, Schema, Type};
+use crate::api::error::FieldError;
+use crate::api::store::Object;
 
 /// What is wrong with an object, according to its schema. `old` is what it was before, if it was there.
 pub(super) fn validate(schema: &Schema, new: &Object, old: Option<&Object>) -> Vec<FieldError> {

@@ -3,11 +3,11 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
-use super::super::Shared;
-use super::super::error::{FieldError, StatusError};
-use super::super::meta::member;
-use super::super::rules::{Rules, Source, through};
-use super::super::store::Object;
+use crate::api::Shared;
+use crate::api::error::{FieldError, StatusError};
+use crate::api::meta::member;
+use crate::api::rules::{Rules, Source, through};
+use crate::api::store::Object;
 
 /// The rules of claims.
 pub(crate) struct Claims;

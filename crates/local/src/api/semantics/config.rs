@@ -4,10 +4,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::Value;
 
-use super::super::error::FieldError;
-use super::super::meta::member;
-use super::super::rules::{Rules, Source, through};
-use super::super::store::Object;
+use crate::api::error::FieldError;
+use crate::api::meta::member;
+use crate::api::rules::{Rules, Source, through};
+use crate::api::store::Object;
 
 /// The largest that either may be.
 const MAX_BYTES: usize = 1 << 20;

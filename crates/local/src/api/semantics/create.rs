@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use super::super::admission::Operation;
-use super::super::error::StatusError;
-use super::super::meta;
-use super::super::rules::Source;
-use super::super::status;
-use super::super::store::{Object, Stored};
 use super::garbage::Garbage;
 use super::{Target, WriteOptions, namespace};
+use crate::api::admission::Operation;
+use crate::api::error::StatusError;
+use crate::api::meta;
+use crate::api::rules::Source;
+use crate::api::status;
+use crate::api::store::{Object, Stored};
 
 /// How often a name is made up before giving up.
 const MAX_NAME_ATTEMPTS: u32 = 8;

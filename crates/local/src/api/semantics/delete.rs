@@ -5,12 +5,12 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 
-use super::super::error::{FieldError, StatusError};
-use super::super::meta;
-use super::super::status;
-use super::super::store::{Object, Stored};
 use super::Target;
 use super::garbage::Garbage;
+use crate::api::error::{FieldError, StatusError};
+use crate::api::meta;
+use crate::api::status;
+use crate::api::store::{Object, Stored};
 
 pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";

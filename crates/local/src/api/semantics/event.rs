@@ -3,12 +3,12 @@
 use k8s_openapi::api::core::v1::Event as CoreEvent;
 use k8s_openapi::api::events::v1::Event as NewEvent;
 
-use super::super::Shared;
-use super::super::error::FieldError;
-use super::super::meta;
-use super::super::rules::{Rules, Source, through};
-use super::super::store::Object;
 use super::expiry;
+use crate::api::Shared;
+use crate::api::error::FieldError;
+use crate::api::meta;
+use crate::api::rules::{Rules, Source, through};
+use crate::api::store::Object;
 
 /// The names of a field in the core group, where events are stored, and in the new one.
 const NAMES: &[(&str, &str)] = &[

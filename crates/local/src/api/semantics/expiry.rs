@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::super::Shared;
-use super::super::meta;
-use super::super::store::{Object, key};
+use crate::api::Shared;
+use crate::api::meta;
+use crate::api::store::{Object, key};
 
 /// How long an event stays.
 const EVENT_LIFETIME: SignedDuration = SignedDuration::from_hours(1);

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::super::crd;
-use super::super::store::{Head, ObjectKey, Stored, TableId};
 use super::Target;
+use crate::api::crd;
+use crate::api::store::{Head, ObjectKey, Stored, TableId};
 
 /// What the garbage collector still has to do, in order.
 #[derive(Debug, Default)]

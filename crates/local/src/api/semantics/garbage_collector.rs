@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::Shared;
-use super::super::crd;
-use super::super::kinds::Kind;
-use super::super::meta;
-use super::super::store::{Object, ObjectKey, Stored, TableId};
 use super::delete::{FOREGROUND, ORPHAN, Propagation, Removal};
 use super::garbage::{Garbage, Task};
 use super::{Target, WriteOptions};
+use crate::api::Shared;
+use crate::api::crd;
+use crate::api::kinds::Kind;
+use crate::api::meta;
+use crate::api::store::{Object, ObjectKey, Stored, TableId};
 
 /// What an owner is to its dependent.
 #[derive(Clone, Copy, PartialEq, Eq)]

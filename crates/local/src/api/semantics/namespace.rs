@@ -3,13 +3,13 @@
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 
-use super::super::Shared;
-use super::super::error::StatusError;
-use super::super::meta;
-use super::super::rules::{Rules, Source, restore, through};
-use super::super::status;
-use super::super::store::Object;
 use super::{Target, WriteOptions};
+use crate::api::Shared;
+use crate::api::error::StatusError;
+use crate::api::meta;
+use crate::api::rules::{Rules, Source, restore, through};
+use crate::api::status;
+use crate::api::store::Object;
 
 /// The namespaces that are always there.
 pub(crate) const PERMANENT: &[&str] = &["default", "kube-system", "kube-public"];

@@ -3,8 +3,8 @@
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
 use serde_json::Value;
 
-use super::super::error::StatusError;
-use super::super::status;
+use crate::api::error::StatusError;
+use crate::api::status;
 
 /// A patch, in one of the forms that are served.
 #[derive(Debug)]

@@ -9,12 +9,12 @@ pub(crate) mod subresources;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::super::Shared;
-use super::super::error::{FieldError, StatusError};
-use super::super::meta;
-use super::super::rules::{Rules, Source, restore_all_but, through};
-use super::super::status;
-use super::super::store::Object;
+use crate::api::Shared;
+use crate::api::error::{FieldError, StatusError};
+use crate::api::meta;
+use crate::api::rules::{Rules, Source, restore_all_but, through};
+use crate::api::status;
+use crate::api::store::Object;
 
 /// The rules of pods.
 pub(crate) struct Pods;

@@ -5,11 +5,11 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::Value;
 
-use super::super::Shared;
-use super::super::error::{FieldError, StatusError};
-use super::super::meta;
-use super::super::rules::{Rules, Source, through};
-use super::super::store::Object;
+use crate::api::Shared;
+use crate::api::error::{FieldError, StatusError};
+use crate::api::meta;
+use crate::api::rules::{Rules, Source, through};
+use crate::api::store::Object;
 
 /// The rules of RoleBindings. They bind pods only: clients in this process may do everything.
 pub(crate) struct RoleBindings;

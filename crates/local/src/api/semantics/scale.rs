@@ -2,14 +2,14 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::error::{FieldError, StatusError};
-use super::super::kinds::Scale;
-use super::super::meta;
-use super::super::status;
-use super::super::store::{Object, Stored};
 use super::patch::Patch;
 use super::update::{Change, Changed, Part};
 use super::{Target, WriteOptions};
+use crate::api::error::{FieldError, StatusError};
+use crate::api::kinds::Scale;
+use crate::api::meta;
+use crate::api::status;
+use crate::api::store::{Object, Stored};
 
 /// The size of an object as a Scale.
 pub(crate) fn read(scale: &Scale, stored: &Stored) -> Result<Value, StatusError> {

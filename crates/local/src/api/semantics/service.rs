@@ -7,12 +7,12 @@ use std::sync::{Mutex, PoisonError};
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use super::super::Shared;
-use super::super::error::{FieldError, StatusError};
-use super::super::meta::{self, member};
-use super::super::rules::{Rules, Source, through};
-use super::super::status;
-use super::super::store::Object;
+use crate::api::Shared;
+use crate::api::error::{FieldError, StatusError};
+use crate::api::meta::{self, member};
+use crate::api::rules::{Rules, Source, through};
+use crate::api::status;
+use crate::api::store::Object;
 
 /// The addresses that services get: 10.96.0.0/16, as in most clusters.
 const NETWORK: [u8; 2] = [10, 96];

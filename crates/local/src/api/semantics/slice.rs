@@ -3,9 +3,9 @@
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
-use super::super::error::FieldError;
-use super::super::rules::{Rules, Source, through};
-use super::super::store::Object;
+use crate::api::error::FieldError;
+use crate::api::rules::{Rules, Source, through};
+use crate::api::store::Object;
 
 /// The rules of slices.
 pub(crate) struct Slices;

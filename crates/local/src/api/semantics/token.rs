@@ -5,11 +5,11 @@ use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, T
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Map, Value, json};
 
-use super::super::error::{FieldError, StatusError};
-use super::super::status;
-use super::super::store::Object;
-use super::super::tokens::ISSUER;
 use super::Target;
+use crate::api::error::{FieldError, StatusError};
+use crate::api::status;
+use crate::api::store::Object;
+use crate::api::tokens::ISSUER;
 
 const DEFAULT_LIFETIME_SECONDS: i64 = 3600;
 const MIN_LIFETIME_SECONDS: i64 = 600;

@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::super::admission::Operation;
-use super::super::error::{FieldError, StatusError};
-use super::super::meta;
-use super::super::rules::{Source, restore};
-use super::super::status;
-use super::super::store::{Object, Stored};
 use super::garbage::Garbage;
 use super::patch::Patch;
 use super::{Target, WriteOptions};
+use crate::api::admission::Operation;
+use crate::api::error::{FieldError, StatusError};
+use crate::api::meta;
+use crate::api::rules::{Source, restore};
+use crate::api::status;
+use crate::api::store::{Object, Stored};
 
 /// How a change is described.
 pub(crate) enum Change<'a> {

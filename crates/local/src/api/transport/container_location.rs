@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::super::Api;
-use super::super::access::{NodeAccess, PodRef};
-use super::super::error::StatusError;
-use super::super::semantics::Target;
-use super::super::status;
-use super::super::store::{Object, Stored};
+use crate::api::Api;
+use crate::api::access::{NodeAccess, PodRef};
+use crate::api::error::StatusError;
+use crate::api::semantics::Target;
+use crate::api::status;
+use crate::api::store::{Object, Stored};
 
 /// A container, and the node that its pod is bound to.
 pub(super) struct ContainerLocation {

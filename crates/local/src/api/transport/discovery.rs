@@ -5,11 +5,11 @@ use http::StatusCode;
 use http_body_util::{Either, Full};
 use serde_json::{Value, json};
 
-use super::super::Shared;
-use super::super::kinds::{Kind, Kinds};
-use super::super::status;
-use super::super::tokens::{ISSUER, KEYS_PATH};
 use super::{Answer, encode};
+use crate::api::Shared;
+use crate::api::kinds::{Kind, Kinds};
+use crate::api::status;
+use crate::api::tokens::{ISSUER, KEYS_PATH};
 
 const VERBS: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 

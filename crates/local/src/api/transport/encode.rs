@@ -5,11 +5,11 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::{Either, Full};
 use kube::core::Status;
 
-use super::super::error::StatusError;
-use super::super::kinds::Kind;
-use super::super::status;
-use super::super::store::{Object, Stored};
 use super::{Answer, ResponseBody};
+use crate::api::error::StatusError;
+use crate::api::kinds::Kind;
+use crate::api::status;
+use crate::api::store::{Object, Stored};
 
 /// How much of an object is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,13 +12,13 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::create_response;
 use tokio_tungstenite::tungstenite::protocol::Role;
 
-use super::super::Api;
-use super::super::error::StatusError;
-use super::super::semantics::Target;
-use super::super::status;
 use super::Answer;
 use super::container_location::ContainerLocation;
 use super::query::Query;
+use crate::api::Api;
+use crate::api::error::StatusError;
+use crate::api::semantics::Target;
+use crate::api::status;
 use streams::StreamOptions;
 
 /// What can be spoken, the best first. The first can say that an input has ended while outputs go on.

@@ -2,14 +2,14 @@
 
 use http::StatusCode;
 
-use super::super::error::StatusError;
-use super::super::kinds::Kind;
-use super::super::selector::Selector;
-use super::super::semantics::Target;
-use super::super::status;
 use super::Answer;
 use super::encode::{self, Form};
 use super::query::Query;
+use crate::api::error::StatusError;
+use crate::api::kinds::Kind;
+use crate::api::selector::Selector;
+use crate::api::semantics::Target;
+use crate::api::status;
 
 /// Which objects of a kind a request is about.
 pub(super) fn selector(kind: &Kind, query: &Query) -> Result<Selector, StatusError> {

@@ -7,14 +7,14 @@ use http_body_util::{BodyExt, Either, StreamBody};
 use jiff::{SignedDuration, Timestamp};
 use tower::BoxError;
 
-use super::super::Api;
-use super::super::access::LogOptions;
-use super::super::error::StatusError;
-use super::super::semantics::Target;
-use super::super::status;
 use super::container_location::ContainerLocation;
 use super::query::Query;
 use super::{Answer, encode};
+use crate::api::Api;
+use crate::api::access::LogOptions;
+use crate::api::error::StatusError;
+use crate::api::semantics::Target;
+use crate::api::status;
 
 /// Answers with the log of a container.
 pub(super) fn log(api: &Api, target: &Target<'_>, name: &str, query: &Query) -> Result<Answer, StatusError> {

@@ -24,13 +24,13 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower::Service;
 
-use super::super::Api;
-use super::super::error::StatusError;
-use super::super::selector;
-use super::super::status;
 use super::query::Query;
 use super::route::{self, Route};
 use super::{Answer, discovery, encode};
+use crate::api::Api;
+use crate::api::error::StatusError;
+use crate::api::selector;
+use crate::api::status;
 use authenticate::{Caller, authenticate};
 use authorize::{RequestAttributes, is_allowed};
 use unauthenticated::{Authenticated, UnauthenticatedConnections};

@@ -1,7 +1,7 @@
 //! The options of a request that are in its URL.
 
-use super::super::error::StatusError;
-use super::super::status;
+use crate::api::error::StatusError;
+use crate::api::status;
 
 /// The options that are looked at.
 #[derive(Debug, Default)]

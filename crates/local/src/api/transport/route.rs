@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use super::super::error::StatusError;
-use super::super::kinds::{Kind, Kinds};
-use super::super::status;
+use crate::api::error::StatusError;
+use crate::api::kinds::{Kind, Kinds};
+use crate::api::status;
 
 /// What a path is about.
 pub(super) struct Route<'a> {
@@ -73,8 +73,8 @@ fn split(path: &str) -> Option<(&str, &str)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::store::Store;
     use super::*;
+    use crate::api::store::Store;
 
     #[rstest::rstest]
     #[case("/api/v1/pods", Some(("pods", "", None, None)))]

@@ -13,8 +13,8 @@ use hyper::{client, server};
 use hyper_util::rt::TokioIo;
 use tower::BoxError;
 
-use super::super::Api;
 use super::{Answer, encode};
+use crate::api::Api;
 
 /// How much is on its way in memory.
 const BUFFER_BYTES: usize = 64 * 1024;

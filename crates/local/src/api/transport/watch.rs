@@ -13,17 +13,17 @@ use http_body_util::{BodyExt, Either, StreamBody};
 use tokio::time::{Instant, sleep_until};
 use tower::BoxError;
 
-use super::super::error::StatusError;
-use super::super::kinds::Kind;
-use super::super::selector::Selector;
-use super::super::semantics::Target;
-use super::super::status;
-use super::super::store::{Compacted, Event, Happening, Reader, Stored};
-use super::super::{Api, Shared};
 use super::Answer;
 use super::encode::{self, Form};
 use super::list::selector;
 use super::query::Query;
+use crate::api::error::StatusError;
+use crate::api::kinds::Kind;
+use crate::api::selector::Selector;
+use crate::api::semantics::Target;
+use crate::api::status;
+use crate::api::store::{Compacted, Event, Happening, Reader, Stored};
+use crate::api::{Api, Shared};
 
 /// How often a client is told how far it is, if it wants to be.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);

@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::super::Shared;
-use super::super::super::error::StatusError;
-use super::super::super::meta;
-use super::super::super::status;
-use super::super::super::store::{Object, key};
+use crate::api::Shared;
+use crate::api::error::StatusError;
+use crate::api::meta;
+use crate::api::status;
+use crate::api::store::{Object, key};
 
 /// Where programs look for who they are.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -93,7 +93,7 @@ fn mount_token(spec: &mut Map<String, Value>, new: &str) {
     }
     let volume = json!({"name": name, "projected": {"defaultMode": 0o644, "sources": [
         {"serviceAccountToken": {"expirationSeconds": TOKEN_SECONDS, "path": "token"}},
-        {"configMap": {"name": super::super::namespace::AUTHORITY, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"configMap": {"name": crate::api::semantics::namespace::AUTHORITY, "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
         {"downwardAPI": {"items": [
             {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
         ]}},

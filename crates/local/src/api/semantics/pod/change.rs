@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use super::super::super::error::FieldError;
-use super::super::super::store::Object;
+use crate::api::error::FieldError;
+use crate::api::store::Object;
 
 /// What is wrong with a change of a pod.
 pub(super) fn check(new: &Object, old: &Object) -> Vec<FieldError> {

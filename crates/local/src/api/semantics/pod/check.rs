@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::super::super::error::FieldError;
-use super::super::super::meta::{is_label, is_subdomain};
-use super::super::super::store::Object;
+use crate::api::error::FieldError;
+use crate::api::meta::{is_label, is_subdomain};
+use crate::api::store::Object;
 
 type Members = Map<String, Value>;
 

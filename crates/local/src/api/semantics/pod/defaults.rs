@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::super::meta::member;
-use super::super::super::store::Object;
+use crate::api::meta::member;
+use crate::api::store::Object;
 
 type Members = Map<String, Value>;
 

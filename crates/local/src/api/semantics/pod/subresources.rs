@@ -4,13 +4,13 @@ use k8s_openapi::api::core::v1::Binding;
 use k8s_openapi::api::policy::v1::Eviction;
 use serde_json::{Value, json};
 
-use super::super::super::error::{FieldError, StatusError};
-use super::super::super::meta;
-use super::super::super::selector::Selector;
-use super::super::super::status;
-use super::super::super::store::Object;
-use super::super::delete::{Removal, Removed};
-use super::super::{Target, WriteOptions};
+use crate::api::error::{FieldError, StatusError};
+use crate::api::meta;
+use crate::api::selector::Selector;
+use crate::api::semantics::delete::{Removal, Removed};
+use crate::api::semantics::{Target, WriteOptions};
+use crate::api::status;
+use crate::api::store::Object;
 
 /// Binds a pod to a node: once, and for all.
 pub(crate) fn bind(
@@ -159,7 +159,7 @@ fn tell_of_eviction(target: &Target<'_>, name: &str, removal: &mut Removal) -> R
 
 fn spend_budget(
     target: &Target<'_>,
-    pod: &super::super::super::store::Head,
+    pod: &crate::api::store::Head,
     dry_run: bool,
 ) -> Result<(), StatusError> {
     let Some(budgets) = target.shared.kinds.get("policy/v1", "poddisruptionbudgets") else {

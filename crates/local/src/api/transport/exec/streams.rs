@@ -10,8 +10,8 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Error, Message};
 use tokio_util::io::ReaderStream;
 
-use super::super::super::access::{Process, Resize, Start};
-use super::super::super::status;
+use crate::api::access::{Process, Resize, Start};
+use crate::api::status;
 
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;

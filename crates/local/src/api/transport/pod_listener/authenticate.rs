@@ -5,9 +5,9 @@ use std::fmt;
 use http::{HeaderMap, header};
 use serde::Deserialize;
 
-use super::super::super::Shared;
-use super::super::super::store::key;
-use super::super::super::tokens::ISSUER;
+use crate::api::Shared;
+use crate::api::store::key;
+use crate::api::tokens::ISSUER;
 
 /// A service account.
 #[derive(Debug, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::super::super::Shared;
-use super::super::super::store::key;
 use super::authenticate::Caller;
+use crate::api::Shared;
+use crate::api::store::key;
 
 const API: &str = "rbac.authorization.k8s.io/v1";
 const ANY: &str = "*";

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::status::{Entry, State};
-use super::super::worker::{PodWorker, StartedContainer, Update, lock};
 use crate::node::events::EventType;
+use crate::node::kubelet::status::{Entry, State};
+use crate::node::kubelet::worker::{PodWorker, StartedContainer, Update, lock};
 
 impl PodWorker {
     /// Ends what still runs: containers first, then sidecars, the last first.

@@ -11,13 +11,13 @@ use nix::sys::signal::SigSet;
 use pty_process::blocking::Pty;
 use tokio::sync::{oneshot, watch};
 
-use super::super::capabilities::drop_capabilities;
-use super::super::exec_spawn::{self, Exec};
-use super::super::running::{PidGuard, Running};
-use super::super::user_ns_entry::UserNsEntry;
-use super::super::{Container, Error, User};
 use super::STACK_BYTES;
 use crate::host::cgroup;
+use crate::node::runtime::capabilities::drop_capabilities;
+use crate::node::runtime::exec_spawn::{self, Exec};
+use crate::node::runtime::running::{PidGuard, Running};
+use crate::node::runtime::user_ns_entry::UserNsEntry;
+use crate::node::runtime::{Container, Error, User};
 
 const ENTER: &str = "enter the container; it may have ended";
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 
-use super::super::{Error, User};
+use crate::node::runtime::{Error, User};
 
 /// As root: becomes a user of the machine.
 pub fn become_user(user: &User) -> Result<(), Error> {

@@ -10,14 +10,14 @@ use std::thread;
 use nix::sched::{CloneFlags, setns, unshare};
 use tokio::sync::{oneshot, watch};
 
-use super::super::container_init::{self, InitSpec};
-use super::super::log::{self, Log};
-use super::super::running::{PidGuard, first_process, remove_when_ended, when_ended};
-use super::super::{Container, ContainerSpec, Error, Exit};
 use super::leftovers::Leftovers;
 use super::{Namespaces, STACK_BYTES, Sandbox, root};
 use crate::host::cgroup::OomCounter;
 use crate::host::{Isolation, remove_tree};
+use crate::node::runtime::container_init::{self, InitSpec};
+use crate::node::runtime::log::{self, Log};
+use crate::node::runtime::running::{PidGuard, first_process, remove_when_ended, when_ended};
+use crate::node::runtime::{Container, ContainerSpec, Error, Exit};
 
 /// How many containers were started.
 static STARTS: AtomicU64 = AtomicU64::new(0);

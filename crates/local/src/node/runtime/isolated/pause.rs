@@ -15,8 +15,8 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
-use super::super::Error;
 use super::{STACK_BYTES, stage};
+use crate::node::runtime::Error;
 use crate::yard::{self, STAGE, namespace, this_program};
 
 /// The process, and the namespace that ends with it.

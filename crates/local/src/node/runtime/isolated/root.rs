@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 
-use super::super::{ContainerSpec, Error, Mount, Root};
 use super::paths;
 use crate::host::layer::{Layering, bind, make_read_only};
 use crate::host::{Isolation, mounts};
+use crate::node::runtime::{ContainerSpec, Error, Mount, Root};
 
 /// Devices that every container has.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];

@@ -8,12 +8,12 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{chdir, dup2_stdin, pivot_root, setsid};
 
-use super::super::Error;
-use super::super::capabilities::drop_capabilities;
-use super::super::container_init::{self, InitSpec};
 use super::identity::{become_user, seem};
 use crate::host::Isolation;
 use crate::host::layer::{bind, make_read_only};
+use crate::node::runtime::Error;
+use crate::node::runtime::capabilities::drop_capabilities;
+use crate::node::runtime::container_init::{self, InitSpec};
 use crate::yard::namespace;
 
 /// Parts of `/proc` that tell more than a container's processes should know.
