@@ -1,11 +1,12 @@
 //! The API server, in process and in memory. It knows nothing of nodes.
 //!
-//! Three layers, each of which could be replaced: the `store` keeps versions and tells what happened; the
-//! `semantics` say what the verbs of Kubernetes mean; the `transport` turns requests into
-//! verbs and back. Time and randomness are handed in with an [`Environment`], so that it can be driven by a simulator.
+//! Three layers, each of which could be replaced: the `store` keeps versions and tells what
+//! happened; the `semantics` say what the verbs of Kubernetes mean; the `transport` turns requests
+//! into verbs and back. Time and randomness are handed in with an [`Environment`], so that it can
+//! be driven by a simulator.
 //!
-//! What is not served is refused with the right code and a sentence: server-side apply, strategic merge patches,
-//! deletion of collections, attach, portforward.
+//! What is not served is refused with the right code and a sentence: server-side apply, strategic
+//! merge patches, deletion of collections, attach, portforward.
 
 mod access;
 mod admission;
@@ -115,8 +116,8 @@ impl Api {
         nodes.remove(node);
     }
 
-    /// Forgets what has happened, so that watches from a version of the past are told to begin anew, as every server
-    /// does from time to time.
+    /// Forgets what has happened, so that watches from a version of the past are told to begin
+    /// anew, as every server does from time to time.
     pub fn compact(&self) {
         self.shared.store.compact();
     }

@@ -1,7 +1,7 @@
 //! The embedded cluster as a whole: the API with the admission of jobs, and nodes that run pods.
 //!
-//! The operator is not part of it, as it is not part of a real cluster: whoever starts a cluster starts an operator with
-//! [`Cluster::client`].
+//! The operator is not part of it, as it is not part of a real cluster: whoever starts a cluster
+//! starts an operator with [`Cluster::client`].
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,20 +36,23 @@ const API_PORT: u16 = 443;
 pub struct Options {
     /// How many nodes it seems to have.
     pub nodes: usize,
-    /// Directories with the files of images, or Python virtual environments, by the names of the images.
+    /// Directories with the files of images, or Python virtual environments, by the names of the
+    /// images.
     pub images: BTreeMap<String, PathBuf>,
     /// Where containers start, and what they may write to.
     pub working_directory: PathBuf,
-    /// A directory of this user's, below which each cluster has one of its own while it runs. Claimed volumes stay there.
+    /// A directory of this user's, below which each cluster has one of its own while it runs.
+    /// Claimed volumes stay there.
     pub base_directory: PathBuf,
-    /// Who hears how far the programs in pods are: each line that one of them appends to the file which
-    /// `TRAINYARD_PROGRESS` names, with the name of its pod. If nobody does, the variable is not set.
+    /// Who hears how far the programs in pods are: each line that one of them appends to the file
+    /// which `TRAINYARD_PROGRESS` names, with the name of its pod. If nobody does, the variable is
+    /// not set.
     pub progress: Option<Listener>,
-    /// Where the logs and volumes of pods go when they are not needed any more, instead of being removed. On the same
-    /// file system as the base directory.
+    /// Where the logs and volumes of pods go when they are not needed any more, instead of being
+    /// removed. On the same file system as the base directory.
     pub keep: Option<PathBuf>,
-    /// Whether jobs are defaulted and checked when they are written. Else only the operator does so, as in a cluster
-    /// without webhooks.
+    /// Whether jobs are defaulted and checked when they are written. Else only the operator does
+    /// so, as in a cluster without webhooks.
     pub rules: bool,
 }
 
@@ -166,8 +169,8 @@ impl Cluster {
     }
 }
 
-/// Serves the API to pods at the address of the Service that every cluster has for it. Only in a yard with a network of its
-/// own: elsewhere other users of the machine could reach it.
+/// Serves the API to pods at the address of the Service that every cluster has for it. Only in a
+/// yard with a network of its own: elsewhere other users of the machine could reach it.
 #[cfg(target_os = "linux")]
 async fn serve_pods(api: &Api, node: &Node) -> Result<JoinSet<()>, Error> {
     let mut pod_listener = JoinSet::new();
@@ -253,8 +256,8 @@ async fn define_jobs(client: &kube::Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes what clusters left that were killed. From within a yard not all of that can be seen, so that this is to be
-/// called before one is entered.
+/// Removes what clusters left that were killed. From within a yard not all of that can be seen, so
+/// that this is to be called before one is entered.
 pub fn sweep(base_directory: &Path) {
     state::sweep(&runs(base_directory));
 }

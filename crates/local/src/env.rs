@@ -1,7 +1,7 @@
 //! The clock and the randomness, which are handed in.
 //!
-//! Nothing in the embedded cluster asks the machine for the time or for a random number by itself, so that a simulator
-//! can give both and every run can be repeated.
+//! Nothing in the embedded cluster asks the machine for the time or for a random number by itself,
+//! so that a simulator can give both and every run can be repeated.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

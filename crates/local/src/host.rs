@@ -1,4 +1,5 @@
-//! What this machine offers to run pods with, and what it forbids: control groups, layers of files, mounts.
+//! What this machine offers to run pods with, and what it forbids: control groups, layers of files,
+//! mounts.
 //!
 //! Both the [`yard`](crate::yard), which tries what works, and the container runtime build on it.
 

@@ -1,7 +1,7 @@
 //! Nodes: a scheduler, and a kubelet that runs pods as processes.
 //!
-//! They talk to the API through a client only, as real ones do. Several nodes may be simulated on one machine: they have
-//! names, labels, taints and capacities of their own, and one kubelet.
+//! They talk to the API through a client only, as real ones do. Several nodes may be simulated on
+//! one machine: they have names, labels, taints and capacities of their own, and one kubelet.
 
 pub mod events;
 pub mod kubelet;
@@ -56,7 +56,8 @@ pub struct NodeOptions {
     pub claims_directory: PathBuf,
     /// Where containers start, and what they may write to.
     pub working_directory: PathBuf,
-    /// Directories with the files of images, or Python virtual environments, by the names of the images.
+    /// Directories with the files of images, or Python virtual environments, by the names of the
+    /// images.
     pub images: BTreeMap<String, PathBuf>,
     /// Who hears how far the programs in pods are.
     pub progress: Option<kubelet::progress::Listener>,

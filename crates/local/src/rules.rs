@@ -18,7 +18,8 @@ impl Admission for JobRules {
         if review.operation == Operation::Delete {
             return Ok(());
         }
-        // What can't be read was let through by the schema; the operator reports it on the job itself.
+        // What can't be read was let through by the schema; the operator reports it on the job
+        // itself.
         let Some(mut job) = read(object) else {
             return Ok(());
         };

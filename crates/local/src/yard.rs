@@ -7,12 +7,13 @@
 //!        └ worker     the user's command line again, with the whole of trainyard inside
 //! ```
 //!
-//! Each of the three dies with its parent, and with `init` the kernel ends every process of the yard, its mounts, links
-//! and network namespaces, however the outer process ended. Nothing is ever made in the namespaces of the machine, so
-//! nothing can be left in them, and what listens in the yard is out of reach for everyone else.
+//! Each of the three dies with its parent, and with `init` the kernel ends every process of the
+//! yard, its mounts, links and network namespaces, however the outer process ended. Nothing is ever
+//! made in the namespaces of the machine, so nothing can be left in them, and what listens in the
+//! yard is out of reach for everyone else.
 //!
-//! Where the machine allows no namespaces there is no yard: [`enter`] returns in the outer process, and pods are
-//! plain processes ([`Isolation::Plain`]).
+//! Where the machine allows no namespaces there is no yard: [`enter`] returns in the outer process,
+//! and pods are plain processes ([`Isolation::Plain`]).
 
 #[cfg(target_os = "linux")]
 pub(crate) mod descriptors;
@@ -64,8 +65,8 @@ pub(crate) fn is_inside() -> bool {
 /// Which network pods are on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
-    /// Each pod has its own network namespace and an address on the yard's bridge; nothing outside can be reached, and
-    /// nothing outside can reach in.
+    /// Each pod has its own network namespace and an address on the yard's bridge; nothing outside
+    /// can be reached, and nothing outside can reach in.
     #[default]
     Pod,
     /// Pods use the machine's network, each with a loopback address of its own.
@@ -93,11 +94,11 @@ pub struct Yard {
     pub network: Network,
     /// What this machine allows.
     pub report: Report,
-    /// The directory that copy-on-write layers are kept in, as the process that the user started knows it: inside of the
-    /// yard that user may go by another number.
+    /// The directory that copy-on-write layers are kept in, as the process that the user started
+    /// knows it: inside of the yard that user may go by another number.
     pub scratch: PathBuf,
-    /// The file of this program, as that process knows it: here it may have no name. Pods that see the files of this
-    /// machine find it there.
+    /// The file of this program, as that process knows it: here it may have no name. Pods that see
+    /// the files of this machine find it there.
     pub program: Option<PathBuf>,
 }
 
@@ -216,7 +217,8 @@ impl Error {
 /// Exit code of a stage that could not do its work; what went wrong is on standard error.
 pub(crate) const STAGE_FAILED: u8 = 4;
 
-/// What this machine allows, and why not more. Tries it in a process of its own, which leaves nothing behind.
+/// What this machine allows, and why not more. Tries it in a process of its own, which leaves
+/// nothing behind.
 ///
 /// `scratch` is a directory that copy-on-write layers would be kept in.
 pub fn isolation(scratch: &Path) -> Report {
@@ -246,7 +248,8 @@ fn try_namespaces(_: Option<Isolation>, _: &Path) -> Report {
     Report::plain("only Linux has namespaces")
 }
 
-/// The yard that this process is in, if it is a worker. To be asked before there is a second thread.
+/// The yard that this process is in, if it is a worker. To be asked before there is a second
+/// thread.
 pub fn inside() -> Result<Option<Yard>, Error> {
     let Some(place) = std::env::var_os(YARD_VARIABLE) else {
         return Ok(None);
@@ -264,7 +267,8 @@ pub fn inside() -> Result<Option<Yard>, Error> {
     Ok(Some(yard))
 }
 
-/// Enters the yard: in the process that the user started this returns when everything is over, in the worker at once.
+/// Enters the yard: in the process that the user started this returns when everything is over, in
+/// the worker at once.
 ///
 /// To be called before there is a second thread. `scratch` as for [`isolation`]; it must exist.
 pub fn enter(wanted: Wanted, scratch: &Path) -> Result<Entered, Error> {

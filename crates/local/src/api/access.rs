@@ -71,7 +71,8 @@ pub trait NodeAccess: Send + Sync {
     /// The log of a container. Fails with a sentence that says why there is none.
     fn logs(&self, pod: PodRef<'_>, container: &str, options: LogOptions) -> Result<LogStream, String>;
 
-    /// Runs a command in a container, on a terminal if it wants one. None if the container does not run.
+    /// Runs a command in a container, on a terminal if it wants one. None if the container does not
+    /// run.
     fn exec(
         &self,
         pod: PodRef<'_>,

@@ -1,5 +1,5 @@
-//! Admission: who else may look at an object before it is stored, and change or refuse it. In this process, in place
-//! of the webhooks of a real cluster.
+//! Admission: who else may look at an object before it is stored, and change or refuse it. In this
+//! process, in place of the webhooks of a real cluster.
 
 use std::sync::{Arc, PoisonError};
 
@@ -50,7 +50,8 @@ pub struct Rejection {
 
 /// Looks at objects before they are stored.
 pub trait Admission: Send + Sync {
-    /// Lets an object pass, changed or not, or refuses it. Asked about every kind: let pass what is not yours.
+    /// Lets an object pass, changed or not, or refuses it. Asked about every kind: let pass what is
+    /// not yours.
     fn admit(&self, review: Review<'_>) -> Result<(), Rejection>;
 }
 

@@ -8,7 +8,8 @@ use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 
-/// The authority of one cluster. It signs one certificate, that of the pod listener, and ends with the process.
+/// The authority of one cluster. It signs one certificate, that of the pod listener, and ends with
+/// the process.
 #[derive(Default)]
 pub(crate) struct Authority(OnceLock<Option<SigningKey>>);
 

@@ -1,4 +1,5 @@
-//! What is wrong with a request, or with a field of an object. [`status`](super::status) makes the first of the second.
+//! What is wrong with a request, or with a field of an object. [`status`](super::status) makes the
+//! first of the second.
 
 use kube::core::Status;
 use serde_json::Value;

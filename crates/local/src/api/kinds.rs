@@ -1,4 +1,5 @@
-//! The table of all kinds that are served: their groups, versions, names, scopes, subresources and rules.
+//! The table of all kinds that are served: their groups, versions, names, scopes, subresources and
+//! rules.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};

@@ -1,4 +1,5 @@
-//! What differs from kind to kind: every kind implements [`Rules`], most of them by leaving nearly all as it is.
+//! What differs from kind to kind: every kind implements [`Rules`], most of them by leaving nearly
+//! all as it is.
 
 use std::marker::PhantomData;
 
@@ -12,14 +13,15 @@ use super::store::Object;
 
 /// The rules of a kind.
 pub(crate) trait Rules: Send + Sync {
-    /// Brings what a client sent into the shape of the kind: checks types, and leaves out what the kind does not know.
-    /// Fails with a sentence that says what can't be read.
+    /// Brings what a client sent into the shape of the kind: checks types, and leaves out what the
+    /// kind does not know. Fails with a sentence that says what can't be read.
     fn shape(&self, source: Source<'_>) -> Result<Object, String>;
 
     /// Fills in what was left open. Applied to everything that a client sends.
     fn default(&self, _object: &mut Object) {}
 
-    /// Makes an object ready to be created: what only the server sets, and what depends on the rest of the cluster.
+    /// Makes an object ready to be created: what only the server sets, and what depends on the rest
+    /// of the cluster.
     fn prepare(&self, _object: &mut Object, _shared: &Shared) -> Result<(), StatusError> {
         Ok(())
     }
@@ -69,7 +71,8 @@ pub(crate) trait Rules: Send + Sync {
     /// An object has been asked to go and waits for something.
     fn goes(&self, _object: &mut Object) {}
 
-    /// Whether an object of the kind, though deleted and without finalizers, is not removed at once.
+    /// Whether an object of the kind, though deleted and without finalizers, is not removed at
+    /// once.
     fn lingers(&self, _object: &Object) -> bool {
         false
     }
@@ -93,7 +96,8 @@ pub(crate) trait Rules: Send + Sync {
         object
     }
 
-    /// From the form in which the kind is stored to the one in which it is served; none where they are the same.
+    /// From the form in which the kind is stored to the one in which it is served; none where they
+    /// are the same.
     fn outward(&self) -> Option<fn(Object) -> Object> {
         None
     }

@@ -114,7 +114,8 @@ pub(crate) fn name_in(fields: &str) -> Result<Option<String>, StatusError> {
     Ok(named.map(|(_, _, name)| name))
 }
 
-/// `name=value`, `name==value`, `name!=value`, with commas between them; a backslash takes a sign as it is.
+/// `name=value`, `name==value`, `name!=value`, with commas between them; a backslash takes a sign
+/// as it is.
 fn parse_fields(text: &str) -> Result<Vec<(String, bool, String)>, StatusError> {
     let mut terms = vec![String::new()];
     let mut signs = text.chars();

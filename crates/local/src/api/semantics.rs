@@ -1,5 +1,6 @@
-//! What the verbs mean: creation, change, removal and what follows from them, the same for all kinds; what differs from
-//! kind to kind is in [`rules`](super::rules) and in one file for each kind that has rules of its own.
+//! What the verbs mean: creation, change, removal and what follows from them, the same for all
+//! kinds; what differs from kind to kind is in [`rules`](super::rules) and in one file for each
+//! kind that has rules of its own.
 
 pub(crate) mod claim;
 pub(crate) mod config;
@@ -58,7 +59,8 @@ impl Target<'_> {
         found.ok_or_else(|| status::not_found(self.kind, name))
     }
 
-    /// What a client sent, in the shape of the kind and filled in, in the form in which it is stored.
+    /// What a client sent, in the shape of the kind and filled in, in the form in which it is
+    /// stored.
     fn shaped(&self, source: Source<'_>, options: WriteOptions) -> Result<Object, StatusError> {
         let unreadable = |why: String| {
             let Kind { kind, version, .. } = &**self.kind;

@@ -1,4 +1,5 @@
-//! Errors for clients: Status objects with the codes, reasons, messages and causes that clients of Kubernetes check.
+//! Errors for clients: Status objects with the codes, reasons, messages and causes that clients of
+//! Kubernetes check.
 
 use kube::core::Status;
 use kube::core::response::{StatusCause, StatusDetails, StatusSummary};

@@ -1,8 +1,9 @@
-//! Versions, objects, and the log that watches read. Nothing here knows what an object means; only that each has a
-//! version, a UID, and owners that are other objects' UIDs.
+//! Versions, objects, and the log that watches read. Nothing here knows what an object means; only
+//! that each has a version, a UID, and owners that are other objects' UIDs.
 //!
-//! One lock guards everything and is held for a look-up or an insertion, never while an object is read or written as
-//! JSON. A write names the version that it was computed from, and is refused if that is no longer the latest.
+//! One lock guards everything and is held for a look-up or an insertion, never while an object is
+//! read or written as JSON. A write names the version that it was computed from, and is refused if
+//! that is no longer the latest.
 
 mod log;
 mod object;
@@ -110,8 +111,8 @@ impl Store {
             .collect()
     }
 
-    /// Whether any of the owners that an object names is not there, or not where an owner can be: in the same
-    /// namespace, or in none.
+    /// Whether any of the owners that an object names is not there, or not where an owner can be:
+    /// in the same namespace, or in none.
     pub(crate) fn lacks_an_owner(&self, head: &Head) -> bool {
         let inner = self.lock();
         head.owners.iter().any(|owner| {
@@ -147,7 +148,8 @@ impl Store {
         Ok(stored)
     }
 
-    /// Stores an object in place of its version `expected`. Where nothing changes, nothing is written.
+    /// Stores an object in place of its version `expected`. Where nothing changes, nothing is
+    /// written.
     pub(crate) fn replace(
         &self,
         table: TableId,
@@ -169,7 +171,8 @@ impl Store {
         Ok(stored)
     }
 
-    /// Removes the version `expected` of an object. What is left of it carries the version of its removal.
+    /// Removes the version `expected` of an object. What is left of it carries the version of its
+    /// removal.
     pub(crate) fn remove(&self, table: TableId, expected: &Stored) -> Result<Arc<Stored>, WriteError> {
         let key = expected.head.key();
         let mut inner = self.lock();
@@ -186,8 +189,8 @@ impl Store {
         Ok(last)
     }
 
-    /// The objects of a namespace (of all, if it is empty) after a key, in order. At a version, if one is given, which
-    /// must not be forgotten yet.
+    /// The objects of a namespace (of all, if it is empty) after a key, in order. At a version, if
+    /// one is given, which must not be forgotten yet.
     pub(crate) fn list(
         &self,
         table: TableId,
@@ -260,7 +263,8 @@ impl Store {
         }
     }
 
-    /// What has happened since a reader last read, at most so many events, and how far it has read then.
+    /// What has happened since a reader last read, at most so many events, and how far it has read
+    /// then.
     pub(crate) fn read(
         &self,
         table: TableId,

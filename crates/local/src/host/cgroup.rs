@@ -1,7 +1,9 @@
-//! Limits of processors and memory: control groups, one for each container that has limits, below one of the run's own.
+//! Limits of processors and memory: control groups, one for each container that has limits, below
+//! one of the run's own.
 //!
-//! Unlike all else of a run, groups are made where the kernel does not take them away with it. So the group of a run is
-//! written down in the run's directory before it is made, and whoever removes that directory removes the group first.
+//! Unlike all else of a run, groups are made where the kernel does not take them away with it. So
+//! the group of a run is written down in the run's directory before it is made, and whoever removes
+//! that directory removes the group first.
 
 mod find;
 mod settings;
@@ -56,7 +58,8 @@ impl Error {
 pub struct Limits {
     /// Thousandths of a processor.
     pub millicpus: Option<u64>,
-    /// Thousandths of a processor by which the kernel weighs it against others when there is not enough for all.
+    /// Thousandths of a processor by which the kernel weighs it against others when there is not
+    /// enough for all.
     pub requested_millicpus: Option<u64>,
     /// Bytes of memory.
     pub memory: Option<u64>,
@@ -71,7 +74,8 @@ pub fn ability() -> Ability {
     made.ability()
 }
 
-/// Removes the groups that are written down in the directory of a run, with all that is in them. Whether they are gone.
+/// Removes the groups that are written down in the directory of a run, with all that is in them.
+/// Whether they are gone.
 pub fn remove_recorded(run: &Path) -> bool {
     let record = fs::read_to_string(run.join(RECORD)).unwrap_or_default();
     let name = name(run);
@@ -91,7 +95,8 @@ fn name(run: &Path) -> String {
     )
 }
 
-/// The group of one run, in which those of its containers are. It is made for the first container with limits.
+/// The group of one run, in which those of its containers are. It is made for the first container
+/// with limits.
 #[derive(Debug)]
 pub struct RunGroup {
     run: PathBuf,
@@ -275,7 +280,8 @@ fn write(directory: &Path, setting: &settings::Setting) -> io::Result<()> {
     }
 }
 
-/// What one container is counted in. It is removed when dropped, to be done when its processes have ended.
+/// What one container is counted in. It is removed when dropped, to be done when its processes have
+/// ended.
 #[derive(Debug, Default)]
 pub struct Group {
     own: Vec<PathBuf>,
@@ -302,7 +308,8 @@ impl Group {
             .flat_map(|controller| settings::of_container(tree.version, *controller, limits))
             .collect();
         if settings.is_empty() {
-            // The limits of the run hold for it all the same. In the second form only groups at the end have processes.
+            // The limits of the run hold for it all the same. In the second form only groups at the
+            // end have processes.
             if tree.version == Version::One {
                 self.members.push(tree.directory.join(MEMBERS));
             }

@@ -75,7 +75,8 @@ impl Layering {
         if self.isolation == Isolation::User {
             options.push_str(",userxattr");
         }
-        // Nobody needs these layers after a crash: without `volatile` unmounting would wait for the disk.
+        // Nobody needs these layers after a crash: without `volatile` unmounting would wait for the
+        // disk.
         let volatile = format!("{options},volatile");
         let flags = restrictions(lower)?;
         match mount_overlay(target, flags, &volatile) {
@@ -89,8 +90,8 @@ fn mount_overlay(target: &Path, flags: MsFlags, options: &str) -> nix::Result<()
     mount(Some("overlay"), target, Some("overlay"), flags, Some(options))
 }
 
-/// An overlay knows nothing of how that was mounted which it shows. Devices and programs with rights of their own are for
-/// no container, wherever they are.
+/// An overlay knows nothing of how that was mounted which it shows. Devices and programs with
+/// rights of their own are for no container, wherever they are.
 fn restrictions(lower: &Path) -> nix::Result<MsFlags> {
     let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
     if statvfs(lower)?.flags().contains(FsFlags::ST_NOEXEC) {
@@ -122,7 +123,8 @@ pub fn bind(source: &Path, target: &Path, read_only: bool) -> io::Result<()> {
 pub fn make_read_only(target: &Path) -> io::Result<()> {
     let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
     let now = statvfs(target)?.flags();
-    // In a user namespace these can't be taken away, and leaving them out would be taking them away.
+    // In a user namespace these can't be taken away, and leaving them out would be taking them
+    // away.
     for (has, keeps) in [
         (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
         (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
@@ -134,7 +136,8 @@ pub fn make_read_only(target: &Path) -> io::Result<()> {
             flags |= keeps;
         }
     }
-    // A child of another thread holds what this one had open for as long as it has not executed its program.
+    // A child of another thread holds what this one had open for as long as it has not executed its
+    // program.
     for _ in 0..MAX_BUSY_ATTEMPTS {
         match mount(None::<&str>, target, None::<&str>, flags, None::<&str>) {
             Err(Errno::EBUSY) => std::thread::sleep(BUSY_RETRY_INTERVAL),

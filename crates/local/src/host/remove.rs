@@ -7,8 +7,8 @@ use std::path::Path;
 
 /// Removes a directory and what is in it, also where parts of it forbid that to everyone.
 ///
-/// Where something is mounted in it, nothing is removed: below a mount are files of the user's, such as the working
-/// directory of a container that could not be started.
+/// Where something is mounted in it, nothing is removed: below a mount are files of the user's,
+/// such as the working directory of a container that could not be started.
 pub(crate) fn remove_tree(path: &Path) {
     match something_is_mounted_below(path) {
         Ok(false) => {}

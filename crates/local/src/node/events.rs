@@ -1,7 +1,7 @@
 //! Events: what the scheduler and the kubelet have to say about pods, for whoever asks why.
 //!
-//! They are written beside everything else: nothing waits for them, and one that can't be written is left out. What is
-//! said again is counted, and what is said too often is not written.
+//! They are written beside everything else: nothing waits for them, and one that can't be written
+//! is left out. What is said again is counted, and what is said too often is not written.
 
 mod correlate;
 

@@ -1,8 +1,8 @@
 //! How pods become processes.
 //!
-//! A [`Sandbox`] is what the containers of a pod share: network, host name, shared memory. A [`Container`] is one process
-//! tree in it. There are two implementations: [`isolated`] in namespaces, inside of a yard, and [`unisolated`].
-//! Nothing here knows the Kubernetes API.
+//! A [`Sandbox`] is what the containers of a pod share: network, host name, shared memory. A
+//! [`Container`] is one process tree in it. There are two implementations: [`isolated`] in
+//! namespaces, inside of a yard, and [`unisolated`]. Nothing here knows the Kubernetes API.
 
 #[cfg(target_os = "linux")]
 mod capabilities;
@@ -209,7 +209,8 @@ enum Kind {
 }
 
 impl Runtime {
-    /// The runtime of the yard that this process is in. `state` is a directory of its own, in that of the run.
+    /// The runtime of the yard that this process is in. `state` is a directory of its own, in that
+    /// of the run.
     pub async fn new(yard: &Yard, state: &Path) -> Result<Self, Error> {
         let groups = Arc::new(cgroup::RunGroup::new(state.parent().unwrap_or(state)));
         let kind = match yard.isolation {
@@ -240,7 +241,8 @@ impl Runtime {
         }
     }
 
-    /// The address of the pod of a name, also before there is one, where pods are on the network of the machine.
+    /// The address of the pod of a name, also before there is one, where pods are on the network of
+    /// the machine.
     pub fn loopback_address(&self, name: &str) -> Option<Ipv4Addr> {
         let loopback = match &*self.0 {
             #[cfg(target_os = "linux")]

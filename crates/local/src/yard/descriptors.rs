@@ -11,8 +11,9 @@ use nix::unistd::close;
 /// Those before are the input and the outputs.
 const FIRST: RawFd = 3;
 
-/// Keeps what was inherited from the programs that this process will start, and leaves it to this process by its name in
-/// `/dev/fd`, as which a shell may have passed a manifest. To be called before there is a second thread.
+/// Keeps what was inherited from the programs that this process will start, and leaves it to this
+/// process by its name in `/dev/fd`, as which a shell may have passed a manifest. To be called
+/// before there is a second thread.
 pub(crate) fn keep_to_ourselves() -> io::Result<()> {
     for number in inherited()? {
         // What has no safe way to be marked is replaced by something that is marked from the start.
@@ -25,7 +26,8 @@ pub(crate) fn keep_to_ourselves() -> io::Result<()> {
     Ok(())
 }
 
-/// Closes what was inherited. To be called before anything is opened by those who do not care whether it is inherited.
+/// Closes what was inherited. To be called before anything is opened by those who do not care
+/// whether it is inherited.
 pub(crate) fn close_inherited() -> io::Result<()> {
     for number in inherited()? {
         close(number)?;

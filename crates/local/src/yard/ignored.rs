@@ -1,9 +1,11 @@
 //! Signals that are not for us.
 
-/// Whether who started this process wants it to ignore a signal, as `nohup` does. Only until somebody listens for it.
+/// Whether who started this process wants it to ignore a signal, as `nohup` does. Only until
+/// somebody listens for it.
 #[must_use]
 pub fn is_ignored(signal: i32) -> bool {
-    // Asking the kernel itself needs code that is not safe. Elsewhere than on Linux there is no such file.
+    // Asking the kernel itself needs code that is not safe. Elsewhere than on Linux there is no
+    // such file.
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores(&status, signal))
 }
 

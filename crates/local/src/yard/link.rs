@@ -16,12 +16,13 @@ pub const POD_PREFIX: u8 = 16;
 /// The network that cluster addresses of Services are from.
 pub const SERVICES: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 96, 0, 0), 16);
 
-/// A bridge that is given none has the least of its ports', which changes when pods come and go, while other pods go on
-/// sending to the one before. This is [`GATEWAY`] as an address that is administered locally.
+/// A bridge that is given none has the least of its ports', which changes when pods come and go,
+/// while other pods go on sending to the one before. This is [`GATEWAY`] as an address that is
+/// administered locally.
 const BRIDGE_ADDRESS: [u8; 6] = [0x02, 0, 10, 88, 0, 1];
 
-// Numbers are chosen, so that a link needs not be looked up after it was made. Kernels may put links of their own into
-// a new namespace; those have low numbers.
+// Numbers are chosen, so that a link needs not be looked up after it was made. Kernels may put
+// links of their own into a new namespace; those have low numbers.
 const LOOPBACK: u32 = 1;
 const BRIDGE: u32 = 100;
 const POD: u32 = 100;
@@ -49,7 +50,8 @@ impl Bridge {
         Ok(Self { handle })
     }
 
-    /// Makes the links of a pod: `eth0` in its namespace, and a port of the bridge, which goes with it.
+    /// Makes the links of a pod: `eth0` in its namespace, and a port of the bridge, which goes with
+    /// it.
     pub async fn attach(&self, number: u32, namespace: &File) -> Result<(), Error> {
         let inside = LinkMessageBuilder::<LinkUnspec>::new()
             .name("eth0")
@@ -79,7 +81,8 @@ pub async fn configure_pod(address: Ipv4Addr) -> Result<(), Error> {
     let request = handle.address().add(POD, address.into(), POD_PREFIX);
     request.execute().await.map_err(network)?;
     set_up(&handle, POD).await?;
-    // No default route: what is not in the yard is unreachable at once, instead of after a long wait.
+    // No default route: what is not in the yard is unreachable at once, instead of after a long
+    // wait.
     let services = RouteMessageBuilder::<Ipv4Addr>::new()
         .destination_prefix(SERVICES.0, SERVICES.1)
         .gateway(GATEWAY)

@@ -11,7 +11,8 @@ use nix::unistd::{getegid, geteuid};
 
 use super::{Error, Isolation};
 
-/// Makes this process leave namespaces of the machine for new ones. Its children are in the new process namespace.
+/// Makes this process leave namespaces of the machine for new ones. Its children are in the new
+/// process namespace.
 pub(crate) fn leave(isolation: Isolation, flags: CloneFlags) -> Result<(), Error> {
     let (uid, gid) = (geteuid(), getegid());
     if isolation == Isolation::User {
@@ -53,7 +54,8 @@ pub(crate) fn mount_proc(target: &Path) -> Result<(), Error> {
 /// Has the kernel end this process when its parent ends. `parent` is its id as `/proc` shows it.
 pub(crate) fn die_with(parent: u32) -> Result<(), Error> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(Error::system("tie this process to its parent"))?;
-    // The parent may have ended before; the process namespace hides that from getppid, but /proc does not.
+    // The parent may have ended before; the process namespace hides that from getppid, but /proc
+    // does not.
     let status = fs::read_to_string("/proc/self/status").map_err(Error::io("read /proc/self/status"))?;
     let now = status.lines().find_map(|line| line.strip_prefix("PPid:"));
     if now.and_then(|id| id.trim().parse().ok()) == Some(parent) {

@@ -1,8 +1,9 @@
 //! This program, as nobody in a yard can change it.
 //!
-//! A process that executes this program shows its file in `/proc`, past all that separates a pod from the machine: who
-//! is root in a pod could change the file's mode, or wait until nobody executes it and change its content. So all of a
-//! yard is executed from a read-only mount of the file, which is nowhere to be found by a path.
+//! A process that executes this program shows its file in `/proc`, past all that separates a pod
+//! from the machine: who is root in a pod could change the file's mode, or wait until nobody
+//! executes it and change its content. So all of a yard is executed from a read-only mount of the
+//! file, which is nowhere to be found by a path.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -16,7 +17,8 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use super::{Error, this_program};
 use crate::host::layer::{bind, make_read_only};
 
-/// Where something can be mounted for a moment: it is there in every yard, and no program is below it.
+/// Where something can be mounted for a moment: it is there in every yard, and no program is below
+/// it.
 const FOR_A_MOMENT: &str = "/proc";
 
 /// Something that can be executed as long as this is there.
@@ -24,8 +26,8 @@ const FOR_A_MOMENT: &str = "/proc";
 pub(super) struct Program(File);
 
 impl Program {
-    /// To be called by a process that has a mount namespace of its own, and no threads. Who executes the result is
-    /// [`this_program`] from the same mount.
+    /// To be called by a process that has a mount namespace of its own, and no threads. Who
+    /// executes the result is [`this_program`] from the same mount.
     pub(super) fn unchangeable() -> Result<Self, Error> {
         make()
             .map(Self)
@@ -65,7 +67,8 @@ fn make() -> io::Result<File> {
     mounted(place, copy, &place.join("trainyard"))
 }
 
-/// Opens a file that is there only while something is mounted. What is open stays as it was mounted.
+/// Opens a file that is there only while something is mounted. What is open stays as it was
+/// mounted.
 fn mounted(place: &Path, put: impl FnOnce(&Path) -> io::Result<()>, path: &Path) -> io::Result<File> {
     put(place)?;
     let file = OpenOptions::new()

@@ -18,8 +18,8 @@ pub(super) fn outer(yard: &Yard) -> Result<ExitCode, Error> {
     let mut door = stage("door", &[std::process::id().to_string().as_ref()]);
     door.args(env::args_os())
         .env(YARD_VARIABLE, place)
-        // A terminal sends its signals to a whole process group: only the outer process is to get them, and passes
-        // each on once.
+        // A terminal sends its signals to a whole process group: only the outer process is to get
+        // them, and passes each on once.
         .process_group(0);
     supervise(Part::Outer, "the door", &mut door)
 }

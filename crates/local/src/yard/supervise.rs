@@ -1,4 +1,5 @@
-//! A process that has one child to look after: passes signals on, reaps, and ends as the child ends.
+//! A process that has one child to look after: passes signals on, reaps, and ends as the child
+//! ends.
 
 use std::process::{Command, ExitCode};
 
@@ -23,7 +24,8 @@ const PASSED_ON: [Signal; 9] = [
     Signal::SIGCONT,
 ];
 
-/// What a terminal sends to those who write to it from the background, as all in the yard does. Who blocks it may write.
+/// What a terminal sends to those who write to it from the background, as all in the yard does. Who
+/// blocks it may write.
 pub(super) const WRITES: Signal = Signal::SIGTTOU;
 
 /// What a process is to the yard.
@@ -37,7 +39,8 @@ pub(super) enum Part {
     Init,
 }
 
-/// Runs a command as [`PASSED_ON`] says, until it ends. Children that are not ours but were left to us are reaped.
+/// Runs a command as [`PASSED_ON`] says, until it ends. Children that are not ours but were left to
+/// us are reaped.
 pub(super) fn supervise(part: Part, what: &'static str, command: &mut Command) -> Result<ExitCode, Error> {
     let quiet: SigSet = [WRITES].into_iter().collect();
     quiet.thread_block().map_err(Error::system("block signals"))?;
@@ -88,8 +91,8 @@ fn pass_on(part: Part, child: Pid, signal: Signal) -> Result<(), Error> {
     Ok(())
 }
 
-/// Stops this process as if it had not waited for the signal: the kernel knows whether there is a shell that can have it go
-/// on, and does not stop it if there is none.
+/// Stops this process as if it had not waited for the signal: the kernel knows whether there is a
+/// shell that can have it go on, and does not stop it if there is none.
 fn stop() -> Result<(), Error> {
     let failed = Error::system("stop");
     let stop: SigSet = [Signal::SIGTSTP].into_iter().collect();

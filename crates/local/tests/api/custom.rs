@@ -399,7 +399,8 @@ async fn rules_about_changes_are_asked_with_what_was() {
     }
 }
 
-/// Puts a label on every Thing and refuses those called "no"; refuses to let go of those called "keep".
+/// Puts a label on every Thing and refuses those called "no"; refuses to let go of those called
+/// "keep".
 struct Gate;
 
 impl Admission for Gate {

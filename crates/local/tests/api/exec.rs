@@ -1,4 +1,5 @@
-//! Commands in containers, as clients see them: a node that the test plays, and the client that everyone uses.
+//! Commands in containers, as clients see them: a node that the test plays, and the client that
+//! everyone uses.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};

@@ -238,8 +238,9 @@ async fn a_watch_that_is_cut_off_is_begun_anew() {
         "the watches of the beginning"
     );
 
-    // A watch is cut off when it has to tell something and has not read as far as the server has forgotten, as after the
-    // change of something else. It may happen to read that far before the server forgets: then once more.
+    // A watch is cut off when it has to tell something and has not read as far as the server has
+    // forgotten, as after the change of something else. It may happen to read that far before the
+    // server forgets: then once more.
     within("the end of both watches", async {
         for round in 0.. {
             create(&configs, json!({"metadata": {"name": format!("other-{round}")}})).await;

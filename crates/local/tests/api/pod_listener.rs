@@ -1,4 +1,5 @@
-//! The listener through which pods reach the API: who is authenticated, who is authorized, and who gets in nobody's way.
+//! The listener through which pods reach the API: who is authenticated, who is authorized, and who
+//! gets in nobody's way.
 
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -36,7 +37,8 @@ impl Clock for Watch {
     }
 }
 
-/// A cluster that serves pods, with the account `worker` and the pods `w-0` and `w-1` of it in the namespace `default`.
+/// A cluster that serves pods, with the account `worker` and the pods `w-0` and `w-1` of it in the
+/// namespace `default`.
 struct Yard {
     client: Client,
     address: SocketAddr,
@@ -382,7 +384,8 @@ async fn whom_a_binding_binds(#[case] subject: Value, #[case] code: u16) {
     assert_eq!(yard.ask(&token, "GET", POD).await.0, code);
 }
 
-/// There are no such roles, so that nothing follows from a binding to one, not even if a Role has its name.
+/// There are no such roles, so that nothing follows from a binding to one, not even if a Role has
+/// its name.
 #[tokio::test]
 async fn a_binding_to_a_role_of_the_cluster_gives_nothing() {
     let yard = Yard::open().await;
@@ -523,7 +526,8 @@ async fn a_body_without_end_is_refused() {
     within("the end of the connection", writing).await.unwrap();
 }
 
-/// Who agrees on keys and then says nothing, or half of something, is shown out. Time passes by itself while all wait.
+/// Who agrees on keys and then says nothing, or half of something, is shown out. Time passes by
+/// itself while all wait.
 #[rstest]
 #[case::nothing("")]
 #[case::half_a_head("GET / HTTP/1.1\r\nHost: kube")]

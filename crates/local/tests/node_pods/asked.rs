@@ -19,7 +19,8 @@ pub async fn exec(cluster: Cluster) {
     spec["initContainers"] = json!([{"name": "before", "image": "test", "command": ["true"]}]);
     cluster.create("pod", spec).await;
     cluster.until_phase("pod", "Running").await;
-    // The files, the host name, the variables and the processes of the container, and nobody else's.
+    // The files, the host name, the variables and the processes of the container, and nobody
+    // else's.
     let script =
         "until test -e here; do sleep 0.05; done; cat; echo $WORD; hostname; pwd; echo doubt >&2; exit 3";
     let (code, stdout, stderr) = cluster
@@ -44,7 +45,8 @@ pub async fn terminal(cluster: Cluster) {
     cluster.create("pod", once("sleep 1000")).await;
     cluster.until_phase("pod", "Running").await;
     let size = "until test \"$(stty size)\" = '33 111'; do sleep 0.05; done; stty size";
-    // What is written without an end of the line waits in the terminal; the last is the sign for an end.
+    // What is written without an end of the line waits in the terminal; the last is the sign for an
+    // end.
     let script =
         format!("{size}; tty; echo $TERM; test -t 2 && echo all; : > /dev/tty && echo own; cat; exit 3");
     let wanted = AttachParams::interactive_tty();

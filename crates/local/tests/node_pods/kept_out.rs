@@ -21,7 +21,8 @@ pub async fn root_directory(cluster: Cluster) {
     assert_eq!(cluster.log("pod").await, "/\nx\n");
 }
 
-/// A container that puts a link into a volume, and one that asks for a part of the volume behind the link.
+/// A container that puts a link into a volume, and one that asks for a part of the volume behind
+/// the link.
 pub async fn sub_path(cluster: Cluster) {
     let outside = std::env::current_dir().unwrap().join("outside");
     std::fs::create_dir(&outside).unwrap();

@@ -197,7 +197,8 @@ async fn init_and_sidecar(cluster: Cluster) {
     );
 }
 
-/// A sidecar need only have started for others to follow, even if it has ended by the time somebody looks.
+/// A sidecar need only have started for others to follow, even if it has ended by the time somebody
+/// looks.
 async fn brief_sidecars(cluster: Cluster) {
     let mut spec = once("echo main");
     let side = |number: i32| {

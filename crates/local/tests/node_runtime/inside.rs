@@ -220,7 +220,8 @@ impl Node {
             .says("grep -E '^(CapBnd|CapEff|CapAmb|NoNewPrivs)' /proc/self/status; id -u")
             .await;
         let fields: Vec<_> = status.split_whitespace().collect();
-        // chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw sys_chroot audit_write setfcap
+        // chown dac_override fowner fsetid kill setgid setuid setpcap net_bind_service net_raw
+        // sys_chroot audit_write setfcap
         assert_eq!(
             fields,
             [
@@ -313,7 +314,8 @@ impl Node {
         self.plain_rights().await;
     }
 
-    /// A container that can't be started, because something is not there that is to be mounted last.
+    /// A container that can't be started, because something is not there that is to be mounted
+    /// last.
     async fn failed_start(&self) {
         let sandbox = self.sandbox("pod").await;
         let mut spec = self.container(&["true"]);

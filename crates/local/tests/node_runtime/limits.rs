@@ -38,7 +38,8 @@ impl Node {
             assert!(["50000\n", "50000 100000\n"].contains(&read("cpu.cfs_quota_us", "cpu.max").as_str()));
             assert!(["256\n", "10\n"].contains(&read("cpu.shares", "cpu.weight").as_str()));
             assert_eq!(read("memory.limit_in_bytes", "memory.max"), "67108864\n");
-            // What is executed in a container is under its limits by the time that anyone can talk to it.
+            // What is executed in a container is under its limits by the time that anyone can talk
+            // to it.
             let command = ["sh", "-c", "read line; cat /proc/self/cgroup"]
                 .map(ToOwned::to_owned)
                 .to_vec();

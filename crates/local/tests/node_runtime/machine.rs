@@ -75,7 +75,8 @@ impl Run {
             .collect()
     }
 
-    /// This program, where the user can reach it: what is built may be in a directory that is root's alone.
+    /// This program, where the user can reach it: what is built may be in a directory that is
+    /// root's alone.
     pub fn program(&self) -> PathBuf {
         let built = std::env::current_exe().unwrap();
         let reachable = self.home().join("program");
@@ -86,7 +87,8 @@ impl Run {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        // Where tests run in the background, as in a script, interrupts are ignored, and so they would be by those tested.
+        // Where tests run in the background, as in a script, interrupts are ignored, and so they
+        // would be by those tested.
         let mut command = self.command_of(Path::new("/usr/bin/env"));
         command
             .arg("--default-signal")

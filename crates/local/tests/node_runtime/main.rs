@@ -1,7 +1,8 @@
-//! Pods as processes: in namespaces as root and as an ordinary user, on the machine's network, and plain.
+//! Pods as processes: in namespaces as root and as an ordinary user, on the machine's network, and
+//! plain.
 //!
-//! Each test starts this program again as the process that a user would start, in a yard of its own, and looks at what
-//! it says and at what is left of it. `run` below is what that process does.
+//! Each test starts this program again as the process that a user would start, in a yard of its
+//! own, and looks at what it says and at what is left of it. `run` below is what that process does.
 
 #![allow(
     clippy::unwrap_used,

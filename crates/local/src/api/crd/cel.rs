@@ -1,4 +1,5 @@
-//! The expressions of a schema (`x-kubernetes-validations`), compiled once and asked of every object.
+//! The expressions of a schema (`x-kubernetes-validations`), compiled once and asked of every
+//! object.
 
 use std::cell::OnceCell;
 
@@ -10,7 +11,8 @@ use crate::api::error::FieldError;
 const RULES: &str = "x-kubernetes-validations";
 
 thread_local! {
-    /// All functions that expressions may call. It is costly to make and can't be shared between threads.
+    /// All functions that expressions may call. It is costly to make and can't be shared between
+    /// threads.
     static VALIDATOR: OnceCell<Validator> = const { OnceCell::new() };
 }
 
@@ -23,7 +25,8 @@ pub(super) struct Expressions {
 }
 
 impl Expressions {
-    /// Compiles what a part of a schema says of itself; none if that is nothing. What is said of its parts is theirs.
+    /// Compiles what a part of a schema says of itself; none if that is nothing. What is said of
+    /// its parts is theirs.
     pub(super) fn read(schema: &Value) -> Result<Option<Self>, String> {
         let Some(rules) = schema
             .get(RULES)
@@ -86,8 +89,9 @@ fn failure(field: String, value: &Value, detail: &str, reason: Option<&str>) -> 
     }
 }
 
-/// As much of a schema as it takes to read values for expressions: formats that are more than text, maps whose keys
-/// are data. None if that is nothing, which is most of it, and is then not walked for every object.
+/// As much of a schema as it takes to read values for expressions: formats that are more than text,
+/// maps whose keys are data. None if that is nothing, which is most of it, and is then not walked
+/// for every object.
 fn slimmed(schema: &Value) -> Option<Map<String, Value>> {
     let mut slim = Map::new();
     let format = schema.get("format").and_then(Value::as_str);

@@ -1,5 +1,5 @@
-//! Where a value is within an object. Most values are as they should be, so that a path is put into words only where
-//! something is wrong.
+//! Where a value is within an object. Most values are as they should be, so that a path is put into
+//! words only where something is wrong.
 
 use std::fmt;
 

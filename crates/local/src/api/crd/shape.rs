@@ -1,4 +1,5 @@
-//! Pruning and defaulting: what a schema does not know is left out, what an object leaves open is filled in.
+//! Pruning and defaulting: what a schema does not know is left out, what an object leaves open is
+//! filled in.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;

@@ -7,7 +7,8 @@ use super::schema::{Format, List, Schema, Type};
 use crate::api::error::FieldError;
 use crate::api::store::Object;
 
-/// What is wrong with an object, according to its schema. `old` is what it was before, if it was there.
+/// What is wrong with an object, according to its schema. `old` is what it was before, if it was
+/// there.
 pub(super) fn validate(schema: &Schema, new: &Object, old: Option<&Object>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if schema.is_plain() {

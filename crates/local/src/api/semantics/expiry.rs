@@ -1,4 +1,5 @@
-//! Events go when nobody has written them for an hour, as on every server, so that they do not pile up.
+//! Events go when nobody has written them for an hour, as on every server, so that they do not pile
+//! up.
 //!
 //! Nobody looks at the clock for that: whoever writes an event takes those away whose time is over.
 

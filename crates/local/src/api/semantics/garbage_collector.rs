@@ -1,8 +1,9 @@
-//! The garbage collector: dependents go with their owners, the content of a namespace with the namespace, the objects
-//! of a kind with its definition.
+//! The garbage collector: dependents go with their owners, the content of a namespace with the
+//! namespace, the objects of a kind with its definition.
 //!
-//! In a real cluster controllers do this a moment later. Here it is done before the request that caused it is
-//! answered, one step after the other, so that it is always done and always in the same order.
+//! In a real cluster controllers do this a moment later. Here it is done before the request that
+//! caused it is answered, one step after the other, so that it is always done and always in the
+//! same order.
 
 use std::sync::Arc;
 

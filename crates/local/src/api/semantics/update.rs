@@ -91,7 +91,8 @@ impl Target<'_> {
             let patched = patch.apply(Value::Object(outward(before.clone())))?;
             return self.shaped(Source::Value(patched), options);
         }
-        // Most writes are of a status, and most of an object is its spec: it is right already, and is not looked at again.
+        // Most writes are of a status, and most of an object is its spec: it is right already, and
+        // is not looked at again.
         let spec = before
             .get("spec")
             .filter(|_| part == Part::Status && !patch.mentions("spec"));
@@ -119,7 +120,8 @@ impl Target<'_> {
             );
             return Err(status::conflict(self.kind, name, &why));
         }
-        // A version that was given is not looked at: there is nothing that it could be the version of.
+        // A version that was given is not looked at: there is nothing that it could be the version
+        // of.
         meta::metadata(&mut object).remove("resourceVersion");
         let stored = self.create_shaped(object, options)?;
         Ok(Changed {

@@ -1,4 +1,5 @@
-//! One version of one object: its JSON, written once, and the few things that are asked of it without reading that.
+//! One version of one object: its JSON, written once, and the few things that are asked of it
+//! without reading that.
 
 use std::sync::Arc;
 
@@ -111,7 +112,8 @@ struct Offsets {
 }
 
 impl Draft {
-    /// Writes an object. The version is put into place when it is stored: what is costly is done before the lock.
+    /// Writes an object. The version is put into place when it is stored: what is costly is done
+    /// before the lock.
     pub(crate) fn new(api_version: &str, kind: &str, object: &Object, head: Head) -> Self {
         let mut json = Vec::with_capacity(2048);
         json.extend_from_slice(b"{\"kind\":");

@@ -59,7 +59,8 @@ impl ContainerLocation {
     }
 }
 
-/// The container that is named, or the only one. Init containers have to be named, and do not count.
+/// The container that is named, or the only one. Init containers have to be named, and do not
+/// count.
 fn container(name: &str, pod: &Object, wanted: Option<&str>) -> Result<String, StatusError> {
     let named = |list: &str| -> Vec<String> {
         let containers = pod

@@ -74,7 +74,8 @@ fn converted(kind: &Kind, stored: &Stored) -> Option<Vec<u8>> {
     Some([head.as_bytes(), stored.rest()].concat())
 }
 
-/// Writes an object as a member of a list: where all members are of one built-in kind, none says so.
+/// Writes an object as a member of a list: where all members are of one built-in kind, none says
+/// so.
 pub(super) fn write_item(out: &mut Vec<u8>, kind: &Kind, stored: &Stored, form: Form, custom: bool) {
     if form == Form::Whole && !custom && kind.rules.outward().is_none() {
         out.push(b'{');

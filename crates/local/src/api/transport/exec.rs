@@ -21,7 +21,8 @@ use crate::api::semantics::Target;
 use crate::api::status;
 use streams::StreamOptions;
 
-/// What can be spoken, the best first. The first can say that an input has ended while outputs go on.
+/// What can be spoken, the best first. The first can say that an input has ended while outputs go
+/// on.
 const PROTOCOLS: [(&str, bool); 2] = [("v5.channel.k8s.io", true), ("v4.channel.k8s.io", false)];
 
 /// Starts a command in a container, and answers with a connection to it.
@@ -72,7 +73,8 @@ pub(super) fn exec(
     Ok(answer)
 }
 
-/// The answer that lets a client go on with a WebSocket, and whether streams can be ended one by one on it.
+/// The answer that lets a client go on with a WebSocket, and whether streams can be ended one by
+/// one on it.
 fn accepted(head: &http::request::Parts) -> Result<(Answer, bool), StatusError> {
     let upgrade = head.headers.get(header::UPGRADE);
     let Some(upgrade) = upgrade.and_then(|upgrade| upgrade.to_str().ok()) else {

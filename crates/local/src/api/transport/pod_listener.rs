@@ -1,4 +1,5 @@
-//! Serves the API to pods over TLS: authenticates them by their tokens, and authorizes what they do by roles.
+//! Serves the API to pods over TLS: authenticates them by their tokens, and authorizes what they do
+//! by roles.
 
 mod authenticate;
 mod authorize;

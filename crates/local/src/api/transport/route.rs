@@ -24,7 +24,8 @@ pub(super) fn decoded(path: &str) -> Cow<'_, str> {
 }
 
 impl<'a> Route<'a> {
-    /// `/api/v1/...` or `/apis/<group>/<version>/...`, then `[namespaces/<namespace>/]<plural>[/<name>[/<sub>]]`.
+    /// `/api/v1/...` or `/apis/<group>/<version>/...`, then
+    /// `[namespaces/<namespace>/]<plural>[/<name>[/<sub>]]`.
     pub(super) fn read(kinds: &Kinds, path: &'a str) -> Result<Self, StatusError> {
         Self::find(kinds, path).ok_or_else(status::unknown_path)
     }

@@ -1,7 +1,8 @@
 //! Connections that go on as something else than HTTP.
 //!
-//! Only hyper can hand such a connection over, to a client as to a server. So a request that wants one and came without
-//! a connection goes through hyper, over a connection in memory; what is served is the same as on a socket.
+//! Only hyper can hand such a connection over, to a client as to a server. So a request that wants
+//! one and came without a connection goes through hyper, over a connection in memory; what is
+//! served is the same as on a socket.
 
 use bytes::Bytes;
 use http::{Request, Version, header};
@@ -21,7 +22,8 @@ const BUFFER_BYTES: usize = 64 * 1024;
 
 /// Whether a request wants another protocol and has no connection that could change to it.
 ///
-/// A wish in HTTP/1.0 does not count, as the standard says: no connection of that version can change.
+/// A wish in HTTP/1.0 does not count, as the standard says: no connection of that version can
+/// change.
 pub(super) fn needs_connection(request: &http::request::Parts) -> bool {
     request.version == Version::HTTP_11
         && request.headers.contains_key(header::UPGRADE)

@@ -46,10 +46,12 @@ pub struct Parent {
     pub directory: PathBuf,
 }
 
-/// Where groups for a run of this process belong, given `/proc/self/mountinfo` and `/proc/self/cgroup`.
+/// Where groups for a run of this process belong, given `/proc/self/mountinfo` and
+/// `/proc/self/cgroup`.
 ///
-/// In the first form that is below its own group, so that what limits this process limits the run. In the second, where a
-/// group with processes can't have limited groups below it, it is beside its own.
+/// In the first form that is below its own group, so that what limits this process limits the run.
+/// In the second, where a group with processes can't have limited groups below it, it is beside its
+/// own.
 pub fn parents(mounts: &str, memberships: &str) -> Vec<Parent> {
     let mut found: Vec<Parent> = Vec::new();
     let mut left = Controller::ALL.to_vec();

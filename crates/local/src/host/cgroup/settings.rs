@@ -86,8 +86,8 @@ fn memory(version: Version, bytes: u64) -> Vec<Setting> {
     }
 }
 
-/// How many processes all containers of a run may have, given how many the machine may have: a program that starts
-/// others without end must leave some for who wants to end it.
+/// How many processes all containers of a run may have, given how many the machine may have: a
+/// program that starts others without end must leave some for who wants to end it.
 pub fn most_processes(of_machine: u64) -> Setting {
     Setting::new("pids.max", (of_machine / 2).max(1).to_string())
 }

@@ -1,7 +1,8 @@
-//! Addresses instead of names, where there is nobody to ask for names: on the network of the machine.
+//! Addresses instead of names, where there is nobody to ask for names: on the network of the
+//! machine.
 //!
-//! What containers are told, in variables and arguments, is searched for whole names of pods and Services of the
-//! cluster, and has their addresses in place of them.
+//! What containers are told, in variables and arguments, is searched for whole names of pods and
+//! Services of the cluster, and has their addresses in place of them.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -85,8 +86,8 @@ fn names_in<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<String> {
 }
 
 impl PodWorker {
-    /// The variables and the command line of a container, with addresses in place of names where it can't ask
-    /// for them.
+    /// The variables and the command line of a container, with addresses in place of names where it
+    /// can't ask for them.
     pub(super) async fn resolve_names(
         &self,
         spec: &Container,
@@ -106,8 +107,8 @@ impl PodWorker {
         Ok((env, line))
     }
 
-    /// The addresses of names; none where pods can ask for them themselves. Fails for names that are not known yet, and
-    /// may soon be.
+    /// The addresses of names; none where pods can ask for them themselves. Fails for names that
+    /// are not known yet, and may soon be.
     async fn addresses(&self, names: Vec<String>) -> Result<Addresses, String> {
         let mut known = Addresses::default();
         if self.shared.has_names() {

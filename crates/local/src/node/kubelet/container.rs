@@ -107,8 +107,8 @@ impl PodWorker {
             } else {
                 end.started
             };
-            // A kubelet that has killed a container starts it again before it sees it ended, so that the first such end
-            // does not count.
+            // A kubelet that has killed a container starts it again before it sees it ended, so
+            // that the first such end does not count.
             let wait = if is_killed && attempt == 0 {
                 Duration::ZERO
             } else {
@@ -140,8 +140,9 @@ impl PodWorker {
         }
     }
 
-    /// From the start of a run to its end, and whether its probes brought that about. They may give it less time than
-    /// its pod does, if it `may_hurry`: where nothing is started again it is the pod that ends.
+    /// From the start of a run to its end, and whether its probes brought that about. They may give
+    /// it less time than its pod does, if it `may_hurry`: where nothing is started again it is the
+    /// pod that ends.
     async fn run_once(
         &self,
         running: RunningContainer,

@@ -13,8 +13,8 @@ use super::tokens::Access;
 /// The files of a volume: their content, and who may read it.
 pub type Files = BTreeMap<PathBuf, (Vec<u8>, Access)>;
 
-/// Writes files so that readers see all of the old ones or all of the new ones: behind a link that is replaced at once.
-/// They belong to a group, if there is one.
+/// Writes files so that readers see all of the old ones or all of the new ones: behind a link that
+/// is replaced at once. They belong to a group, if there is one.
 pub fn write(path: &Path, files: &Files, group: Option<u32>) -> io::Result<()> {
     const DATA: &str = "..data";
     fs::create_dir_all(path)?;

@@ -20,7 +20,8 @@ use crate::node::runtime::Mount;
 
 /// How often the files of volumes are brought up to date.
 const VOLUME_REFRESH_INTERVAL: Duration = Duration::from_millis(500);
-/// The same for the volume that every pod has: only its token changes, and a token lasts for an hour.
+/// The same for the volume that every pod has: only its token changes, and a token lasts for an
+/// hour.
 const TOKEN_REFRESH_INTERVAL: Duration = Duration::from_mins(1);
 
 impl PodWorker {

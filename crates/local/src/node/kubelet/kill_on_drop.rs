@@ -27,8 +27,8 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Starts a container, which can't be interrupted. If this future is dropped meanwhile, the container is killed as soon as
-/// it has started.
+/// Starts a container, which can't be interrupted. If this future is dropped meanwhile, the
+/// container is killed as soon as it has started.
 pub async fn start_guarded(sandbox: Arc<Sandbox>, spec: ContainerSpec) -> Result<KillOnDrop, Error> {
     let starting = tokio::spawn(async move {
         let started = sandbox.start(spec).await;

@@ -57,7 +57,8 @@ pub fn of(
             source,
             target: PathBuf::from(&mount.mount_path),
             read_only: mount.read_only == Some(true) || is_kept(&mount.name),
-            // Nobody asked for it: it must not keep a container from starting where a user may not make its place.
+            // Nobody asked for it: it must not keep a container from starting where a user may not
+            // make its place.
             optional: mount.name.starts_with(AUTOMATIC),
         });
     }

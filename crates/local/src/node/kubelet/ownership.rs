@@ -36,8 +36,8 @@ pub fn group(pod: &Pod) -> Option<u32> {
     context.fs_group.and_then(|group| u32::try_from(group).ok())
 }
 
-/// Gives a volume and all that is in it to a group, and so what will be made in it. Who may not do that has no groups to
-/// give it to: all of the pod is run by the one who owns the volume.
+/// Gives a volume and all that is in it to a group, and so what will be made in it. Who may not do
+/// that has no groups to give it to: all of the pod is run by the one who owns the volume.
 pub fn share(path: &Path, group: u32, wanted: Use) -> io::Result<()> {
     match File::open(path).and_then(|volume| give(&volume, group, wanted)) {
         Err(error)
@@ -52,13 +52,15 @@ pub fn share(path: &Path, group: u32, wanted: Use) -> io::Result<()> {
     }
 }
 
-/// Whether a volume has been given to a group so that it may write. What is made in it is the group's from then on.
+/// Whether a volume has been given to a group so that it may write. What is made in it is the
+/// group's from then on.
 pub fn is_shared(path: &Path, group: u32) -> bool {
     const GIVEN: u32 = NEW_FILES_TOO | 0o070;
     fs::metadata(path).is_ok_and(|found| found.gid() == group && found.mode() & GIVEN == GIVEN)
 }
 
-/// Works on what is open, not on paths: others may be using the volume, and put links where files were.
+/// Works on what is open, not on paths: others may be using the volume, and put links where files
+/// were.
 fn give(file: &File, group: u32, wanted: Use) -> io::Result<()> {
     const ENTER: u32 = 0o110;
     let found = file.metadata()?;

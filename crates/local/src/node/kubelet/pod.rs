@@ -87,7 +87,8 @@ impl PodWorker {
                     .await;
                 continue;
             }
-            // An init container that has succeeded is not started again, whatever the policy of the pod.
+            // An init container that has succeeded is not started again, whatever the policy of the
+            // pod.
             let policy = if policy == RestartPolicy::Never {
                 RestartPolicy::Never
             } else {

@@ -1,4 +1,5 @@
-//! Questions over HTTP and HTTPS. Who answers need not prove who it is, as for a kubelet: it is asked whether it lives.
+//! Questions over HTTP and HTTPS. Who answers need not prove who it is, as for a kubelet: it is
+//! asked whether it lives.
 
 use std::sync::Arc;
 
@@ -56,7 +57,8 @@ where
     let mut answer = std::pin::pin!(sender.send_request(request));
     let answer = tokio::select! {
         answer = &mut answer => answer,
-        // A server may close the connection with its answer; why it ended otherwise is told to whoever waits for one.
+        // A server may close the connection with its answer; why it ended otherwise is told to
+        // whoever waits for one.
         _ = connection => answer.await,
     };
     Ok(answer.map_err(words)?.status().as_u16())

@@ -1,5 +1,6 @@
-//! How far the programs of a pod are, as they say themselves: lines that they append to the file which
-//! `TRAINYARD_PROGRESS` names. What the lines mean is for whoever listens; see docs/progress.md.
+//! How far the programs of a pod are, as they say themselves: lines that they append to the file
+//! which `TRAINYARD_PROGRESS` names. What the lines mean is for whoever listens; see
+//! docs/progress.md.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -18,7 +19,8 @@ pub type Listener = UnboundedSender<(String, String)>;
 
 /// The variable that names the file.
 const VARIABLE: &str = "TRAINYARD_PROGRESS";
-/// Where the file is in a container: beside that of the termination message, where every container may write.
+/// Where the file is in a container: beside that of the termination message, where every container
+/// may write.
 const MOUNT_PATH: &str = "/dev/trainyard-progress";
 /// How often it is read.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
@@ -88,8 +90,8 @@ impl Progress {
         }
     }
 
-    /// The variable by which a program finds the file. A container without files of its own finds it where it is on this
-    /// machine.
+    /// The variable by which a program finds the file. A container without files of its own finds
+    /// it where it is on this machine.
     pub fn variable(&self, has_own_files: bool) -> (String, String) {
         let path = if has_own_files {
             MOUNT_PATH.to_owned()

@@ -1,4 +1,5 @@
-//! The logs and volumes of pods that are gone: removed, or moved to where the user wants to look at them.
+//! The logs and volumes of pods that are gone: removed, or moved to where the user wants to look at
+//! them.
 
 use std::fs;
 use std::io;

@@ -10,7 +10,8 @@ use super::worker::PodWorker;
 const OF_THE_API: (&str, &str) = ("default", "kubernetes");
 
 impl PodWorker {
-    /// The variables of all Services that a pod is told of; none where their addresses lead nowhere.
+    /// The variables of all Services that a pod is told of; none where their addresses lead
+    /// nowhere.
     pub(super) async fn service_variables(&self, pod: &Pod) -> Result<Vec<(String, String)>, kube::Error> {
         if !self.shared.has_names() {
             return Ok(Vec::new());

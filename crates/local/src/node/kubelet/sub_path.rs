@@ -57,8 +57,8 @@ pub(super) fn inside(path: &Path) -> PathBuf {
         .collect()
 }
 
-/// Makes directories one by one, from one that is held to the next, so that nothing that becomes a link meanwhile is
-/// followed.
+/// Makes directories one by one, from one that is held to the next, so that nothing that becomes a
+/// link meanwhile is followed.
 fn make(root: &Path, real: &Path, missing: &Path) -> Result<(), SubPathError> {
     if missing.iter().next().is_none() {
         return Ok(());

@@ -56,7 +56,8 @@ pub struct IssuedToken {
 }
 
 impl IssuedToken {
-    /// Whether it is time for another one: a fifth of its time is left, so that whoever reads it late can still use it.
+    /// Whether it is time for another one: a fifth of its time is left, so that whoever reads it
+    /// late can still use it.
     pub fn is_due(&self, now: Timestamp) -> bool {
         let life = self.until.duration_since(self.since);
         let used = now.duration_since(self.since);
@@ -91,7 +92,8 @@ impl Access {
             return Ok(());
         }
         match chown(file, self.user, self.group) {
-            // Who is not root has no other users: all of the pod is run by the one who writes the file.
+            // Who is not root has no other users: all of the pod is run by the one who writes the
+            // file.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -105,7 +107,8 @@ impl Access {
     }
 }
 
-/// Who may read the tokens of a pod: everyone as the volume says, unless it is known who needs them.
+/// Who may read the tokens of a pod: everyone as the volume says, unless it is known who needs
+/// them.
 pub fn access(pod: &Pod, mode: u32) -> Access {
     let number = |id: i64| u32::try_from(id).ok();
     let spec = pod.spec.as_ref();

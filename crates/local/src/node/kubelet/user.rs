@@ -54,7 +54,8 @@ fn forbidden_to(default: u32, pod: &Pod, spec: &Container) -> Option<&'static st
     }
 }
 
-/// Who this process is on the machine. One who is root only in a user namespace of their own is not root.
+/// Who this process is on the machine. One who is root only in a user namespace of their own is not
+/// root.
 fn machine_user() -> u32 {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let fields: Vec<u32> = map

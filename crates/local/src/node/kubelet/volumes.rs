@@ -131,7 +131,8 @@ fn is_nothing(volume: &Volume) -> bool {
     *volume == bare
 }
 
-/// Every kind of volume that consists of files, as what a projected volume would be made of, with the default mode.
+/// Every kind of volume that consists of files, as what a projected volume would be made of, with
+/// the default mode.
 fn projections(volume: &Volume) -> Option<Vec<(VolumeProjection, u32)>> {
     const DEFAULT: i32 = 0o644;
     let mode = |mode: Option<i32>| u32::try_from(mode.unwrap_or(DEFAULT)).unwrap_or(0o644);

@@ -7,8 +7,8 @@ const SYSTEM: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// Below a system directory, and yet for the files of everybody.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Whether containers may write to a working directory. One that has system directories in it, or is in one, would bring
-/// all of the machine's files, devices and settings with it.
+/// Whether containers may write to a working directory. One that has system directories in it, or
+/// is in one, would bring all of the machine's files, devices and settings with it.
 pub fn can_be_shared(directory: &Path) -> bool {
     // However it is called, it is mounted as what it is.
     let real = directory.canonicalize();

@@ -1,4 +1,5 @@
-//! The state of one pod on this node. What changes it is in [`pod`](super::pod) and [`container`](super::container).
+//! The state of one pod on this node. What changes it is in [`pod`](super::pod) and
+//! [`container`](super::container).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,5 @@
-//! A server for names, on the address of the yard's bridge, and forwarders for the addresses of services.
+//! A server for names, on the address of the yard's bridge, and forwarders for the addresses of
+//! services.
 
 use std::collections::HashMap;
 use std::io;

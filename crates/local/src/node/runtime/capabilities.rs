@@ -7,7 +7,8 @@ use nix::sys::prctl;
 
 use super::Error;
 
-/// What containers may do by default. Devices can't be made: there is no other guard against them here.
+/// What containers may do by default. Devices can't be made: there is no other guard against them
+/// here.
 const KEPT: [Capability; 13] = [
     Capability::CAP_AUDIT_WRITE,
     Capability::CAP_CHOWN,
@@ -24,8 +25,8 @@ const KEPT: [Capability; 13] = [
     Capability::CAP_SYS_CHROOT,
 ];
 
-/// Limits this thread, and whatever it executes, to the capabilities of containers without those in `dropped`. Unknown
-/// names are ignored: they are of capabilities that no container has.
+/// Limits this thread, and whatever it executes, to the capabilities of containers without those in
+/// `dropped`. Unknown names are ignored: they are of capabilities that no container has.
 pub fn drop_capabilities(dropped: &[String]) -> Result<(), Error> {
     let failed = |e: caps::errors::CapsError| Error::System {
         what: "give up rights".to_owned(),

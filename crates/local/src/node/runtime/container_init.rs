@@ -1,7 +1,8 @@
 //! The first process of a container, up to the moment at which it becomes the container's command.
 //!
-//! It is this program, executed again. Its standard input is a socket: it reads its [`InitSpec`] from the socket and writes an
-//! [`InitError`] to it. When the socket is closed without one, the command runs.
+//! It is this program, executed again. Its standard input is a socket: it reads its [`InitSpec`]
+//! from the socket and writes an [`InitError`] to it. When the socket is closed without one, the
+//! command runs.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -102,7 +103,8 @@ pub(crate) fn start(
     Err(refused)
 }
 
-/// The process itself. `prepare` brings it to where the command is to be, and says where the program is.
+/// The process itself. `prepare` brings it to where the command is to be, and says where the
+/// program is.
 pub(crate) fn run(
     prepare: impl FnOnce(&InitSpec) -> Result<PathBuf, Error>,
 ) -> Result<ExitCode, crate::yard::Error> {

@@ -39,8 +39,8 @@ impl UserNsEntry {
     }
 }
 
-/// Starts a command in the namespaces of this thread, or through `entry` in a user namespace. Returns our end of its
-/// terminal too, if it has one.
+/// Starts a command in the namespaces of this thread, or through `entry` in a user namespace.
+/// Returns our end of its terminal too, if it has one.
 pub(super) fn spawn(
     spec: &ContainerSpec,
     user: &User,

@@ -1,9 +1,10 @@
 //! Pods in namespaces.
 //!
-//! A thread that enters or makes namespaces can do so without the rest of the process: each pod's namespaces are made by
-//! a short-lived thread and held open as files, and each container has a thread that enters them, makes a mount and a
-//! process namespace, puts the file system together, starts the container's first process and waits for it. Only that
-//! first process is this program executed again (`stage`), because `/proc` can only be mounted from within.
+//! A thread that enters or makes namespaces can do so without the rest of the process: each pod's
+//! namespaces are made by a short-lived thread and held open as files, and each container has a
+//! thread that enters them, makes a mount and a process namespace, puts the file system together,
+//! starts the container's first process and waits for it. Only that first process is this program
+//! executed again (`stage`), because `/proc` can only be mounted from within.
 
 pub mod exec;
 mod identity;
@@ -220,7 +221,8 @@ fn make_namespaces(
     })
 }
 
-/// Runs something in a thread that ends with it: a thread that has changed its namespaces must not be used again.
+/// Runs something in a thread that ends with it: a thread that has changed its namespaces must not
+/// be used again.
 async fn in_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,

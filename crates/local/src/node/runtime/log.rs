@@ -1,5 +1,6 @@
 //! The output of containers, in files with a line for each line, as container runtimes keep them:
-//! `2026-01-31T12:00:00.000000000Z stdout F text`, with `P` where a line is too long and goes on in the next.
+//! `2026-01-31T12:00:00.000000000Z stdout F text`, with `P` where a line is too long and goes on in
+//! the next.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -18,7 +19,8 @@ use super::Error;
 
 /// Longer lines are written in pieces.
 const MAX_PIECE_BYTES: usize = 16 * 1024;
-/// How long to wait for the end of the output when a container has ended: processes that it left may hold it open.
+/// How long to wait for the end of the output when a container has ended: processes that it left
+/// may hold it open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The ends of a container's output: those for [`Log::collect`], and those for the container.

@@ -1,7 +1,8 @@
 //! Addresses of pods that are on the network of the machine: one of 127.0.0.0/8 for each name.
 //!
-//! There is nobody to ask for names on that network. So an address belongs to a name, from the first time that anyone
-//! asks for it: it can be told before the pod of that name exists, and a pod that replaces another is where that was.
+//! There is nobody to ask for names on that network. So an address belongs to a name, from the
+//! first time that anyone asks for it: it can be told before the pod of that name exists, and a pod
+//! that replaces another is where that was.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,10 +13,11 @@ use tokio::net::TcpSocket;
 
 use super::Error;
 
-/// Bound, and never listened on, to say that a part of the network is taken. No system gives it to those who ask for
-/// any port.
+/// Bound, and never listened on, to say that a part of the network is taken. No system gives it to
+/// those who ask for any port.
 const CLAIM_PORT: u16 = 65_535;
-/// How many parts there are: the second byte of the address, without those that others use by habit.
+/// How many parts there are: the second byte of the address, without those that others use by
+/// habit.
 const PARTS: u32 = 250;
 const FIRST_PART: u32 = 2;
 /// The first number belongs to the claim.

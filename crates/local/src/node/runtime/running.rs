@@ -22,7 +22,8 @@ pub(super) async fn first_process(started: oneshot::Receiver<Result<u32, Error>>
     })?
 }
 
-/// Clears away, in a thread that may wait, what a container needed, when it has ended or was never started.
+/// Clears away, in a thread that may wait, what a container needed, when it has ended or was never
+/// started.
 pub(super) fn when_ended(mut exit: watch::Receiver<Option<Exit>>, clear: impl FnOnce() + Send + 'static) {
     tokio::spawn(async move {
         // That nobody is left to say it means that it was never started.
@@ -31,15 +32,16 @@ pub(super) fn when_ended(mut exit: watch::Receiver<Option<Exit>>, clear: impl Fn
     });
 }
 
-/// Removes a container's control group when the container has ended. The thread that waits for the container can't do
-/// it: that thread sees other files by then.
+/// Removes a container's control group when the container has ended. The thread that waits for the
+/// container can't do it: that thread sees other files by then.
 pub(super) fn remove_when_ended(exit: watch::Receiver<Option<Exit>>, group: Group) {
     if !group.is_empty() {
         when_ended(exit, move || drop(group));
     }
 }
 
-/// Sends signals to a process only until it is reaped: its number may be another process' afterwards.
+/// Sends signals to a process only until it is reaped: its number may be another process'
+/// afterwards.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PidGuard(Arc<Mutex<Ended>>);
 
@@ -58,7 +60,8 @@ impl PidGuard {
     /// Waits for the end. `out_of_memory` is asked then.
     pub(crate) fn outlive(&self, mut child: Child, out_of_memory: impl FnOnce() -> bool) -> Option<Exit> {
         let pid = Pid::from_raw(child.id().cast_signed());
-        // The number stays the child's own until it is reaped, which nobody may send a signal to after that.
+        // The number stays the child's own until it is reaped, which nobody may send a signal to
+        // after that.
         let wait = || waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         while wait() == Err(Errno::EINTR) {}
         self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = true;

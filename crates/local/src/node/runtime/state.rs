@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use super::unisolated;
 use crate::host::{cgroup, remove_tree};
 
-/// The file whose lock says that a run is still there. The kernel drops the lock however the run ends.
+/// The file whose lock says that a run is still there. The kernel drops the lock however the run
+/// ends.
 const LOCK: &str = "lock";
 
 /// How the directories of runs are named.
@@ -24,7 +25,8 @@ pub struct StateDirectory {
 }
 
 impl StateDirectory {
-    /// Makes a directory below `base`, and removes what runs that have ended left there, processes included.
+    /// Makes a directory below `base`, and removes what runs that have ended left there, processes
+    /// included.
     pub fn claim(base: &Path) -> io::Result<Self> {
         fs::create_dir_all(base)?;
         // Under another name until it is locked, so that nobody takes it for one that was left.
@@ -64,8 +66,8 @@ impl Drop for StateDirectory {
     }
 }
 
-/// Removes what runs that have ended left below `base`, as far as it can be seen from here. Runs that go on are left
-/// alone.
+/// Removes what runs that have ended left below `base`, as far as it can be seen from here. Runs
+/// that go on are left alone.
 pub fn sweep(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
@@ -86,7 +88,8 @@ pub fn sweep(base: &Path) {
     }
 }
 
-/// Removes the directory of a run and what it names. What can't be removed now is left, with its name, to the next run.
+/// Removes the directory of a run and what it names. What can't be removed now is left, with its
+/// name, to the next run.
 fn remove(run: &Path) {
     if cgroup::remove_recorded(run) {
         remove_tree(run);

@@ -1,8 +1,8 @@
 //! Pods without namespaces, as plain processes.
 //!
-//! Each pod has a loopback address of its own and shares everything else with the machine. Every process of a pod
-//! carries a mark in its environment, by which all of them are found in the end, also those that left their parents, and
-//! also by the next run if this one was killed.
+//! Each pod has a loopback address of its own and shares everything else with the machine. Every
+//! process of a pod carries a mark in its environment, by which all of them are found in the end,
+//! also those that left their parents, and also by the next run if this one was killed.
 
 use std::fs;
 use std::io::{self, Read};
@@ -171,7 +171,8 @@ pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
         {
             if geteuid().is_root() {
                 drop_capabilities(&init_spec.user.dropped)?;
-                // A root that may not even choose its groups still runs what does not ask for others.
+                // A root that may not even choose its groups still runs what does not ask for
+                // others.
                 if init_spec.user.is_asked_for() {
                     become_user(&init_spec.user)?;
                 }
@@ -248,8 +249,8 @@ pub(crate) fn end_remains(state: &Path) {
 
 /// Ends every process that is marked with a place in a directory.
 fn end_marked(directory: &Path) {
-    // One that is being ended may just have started another, behind the place that is looked at; but one that the kernel
-    // can't end must not hold us up.
+    // One that is being ended may just have started another, behind the place that is looked at;
+    // but one that the kernel can't end must not hold us up.
     let mut seen_none = 0;
     for _ in 0..MAX_KILL_ROUNDS {
         match marked(directory) {
@@ -269,8 +270,8 @@ fn end_marked(directory: &Path) {
     }
 }
 
-/// Processes with a mark, of those whose environment this user may read; none if that can't be told yet. Those that have
-/// ended have no mark.
+/// Processes with a mark, of those whose environment this user may read; none if that can't be told
+/// yet. Those that have ended have no mark.
 fn marked(directory: &Path) -> Option<Vec<Pid>> {
     let own = std::process::id();
     let mut marked = Vec::new();
@@ -293,8 +294,9 @@ fn marked(directory: &Path) -> Option<Vec<Pid>> {
     (all_told || !marked.is_empty()).then_some(marked)
 }
 
-/// The environment of a process, read at once: if it becomes another program between two reads, the second finds nothing
-/// more of the old one. Of one that is too long for that the beginning is enough: who adds to it keeps what was there.
+/// The environment of a process, read at once: if it becomes another program between two reads, the
+/// second finds nothing more of the old one. Of one that is too long for that the beginning is
+/// enough: who adds to it keeps what was there.
 fn environment(pid: u32, buffer: &mut [u8]) -> io::Result<&[u8]> {
     let length = fs::File::open(format!("/proc/{pid}/environ"))?.read(buffer)?;
     Ok(buffer.get(..length).unwrap_or_default())
@@ -311,9 +313,9 @@ fn is_marked(environment: &[u8], directory: &Path) -> bool {
     })
 }
 
-/// Whether a process whose environment was empty had just given up one program and not yet got the environment of the
-/// next, so that nobody could tell whose it is. One that has merely cleared its environment has a place for it, of no
-/// length.
+/// Whether a process whose environment was empty had just given up one program and not yet got the
+/// environment of the next, so that nobody could tell whose it is. One that has merely cleared its
+/// environment has a place for it, of no length.
 fn is_between_programs(pid: u32) -> bool {
     /// Of the flags of a process: it is a thread of the kernel.
     const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -327,8 +329,8 @@ fn is_between_programs(pid: u32) -> bool {
     let field = |number: usize| fields.split_ascii_whitespace().nth(number - 3);
     let is_alive = field(3).is_some_and(|state| !matches!(state, "Z" | "X"));
     let flags = field(9).and_then(|flags| flags.parse::<u64>().ok());
-    // The kernel says last of all where the code of the new program begins. And the process may have got its environment
-    // since that was read.
+    // The kernel says last of all where the code of the new program begins. And the process may
+    // have got its environment since that was read.
     let is_settled = field(26).is_some_and(|code| code != "0") && field(50) == field(51);
     is_alive && flags.is_some_and(|flags| flags & KERNEL_THREAD == 0) && !is_settled
 }

@@ -1,7 +1,7 @@
 //! The way into a container's user namespace, which is closed to threads.
 //!
-//! A thread that has joined all other namespaces of a container executes this program again. That process joins the user
-//! namespace and becomes the command.
+//! A thread that has joined all other namespaces of a container executes this program again. That
+//! process joins the user namespace and becomes the command.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -19,12 +19,14 @@ use crate::yard::{self, STAGE};
 /// The name of the stage.
 const NAME: &str = "beside";
 
-/// The arguments of this program that make it join the user namespace, to be put before the command.
+/// The arguments of this program that make it join the user namespace, to be put before the
+/// command.
 #[derive(Debug)]
 pub(super) struct UserNsEntry(Vec<OsString>);
 
 impl UserNsEntry {
-    /// None if the container has no user namespace of its own. Must be called before a namespace is joined.
+    /// None if the container has no user namespace of its own. Must be called before a namespace is
+    /// joined.
     pub(super) fn of(pid: u32, user: &User) -> std::io::Result<Option<Self>> {
         let process = Path::new("/proc").join(pid.to_string());
         let number = |process: &Path| fs::metadata(process.join("ns/user")).map(|found| found.ino());

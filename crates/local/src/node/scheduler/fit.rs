@@ -11,8 +11,8 @@ use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use crate::node::kubelet::milli;
 use affinity::{is_first, matches_term, meets, same_place, selects};
 
-/// The node with the most room of those that the pod fits on, or why there is none, as the scheduler of Kubernetes
-/// words it.
+/// The node with the most room of those that the pod fits on, or why there is none, as the
+/// scheduler of Kubernetes words it.
 pub fn choose(
     pod: &Pod,
     nodes: &[&Node],
@@ -84,8 +84,8 @@ fn absent_claim(pod: &Pod, claims: &HashSet<(String, String)>) -> Option<String>
         .find(|name| !claims.contains(&(namespace.clone(), name.clone())))
 }
 
-/// Why a pod can't be on a node, and whether that is because of other pods. Only the first kind of reasons that holds
-/// is named, except for resources, of which all are.
+/// Why a pod can't be on a node, and whether that is because of other pods. Only the first kind of
+/// reasons that holds is named, except for resources, of which all are.
 fn refusals(pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> Vec<(String, bool)> {
     let spec = pod.spec.clone().unwrap_or_default();
     let node_spec = node.spec.clone().unwrap_or_default();
@@ -190,8 +190,8 @@ fn lacking(pod: &Pod, node: &Node, pods: &[&Pod]) -> Vec<(String, bool)> {
     lacking
 }
 
-/// What a pod asks for: its containers together, or one of its init containers with the sidecars before it, whichever
-/// is more.
+/// What a pod asks for: its containers together, or one of its init containers with the sidecars
+/// before it, whichever is more.
 fn requests(pod: &Pod) -> BTreeMap<String, i128> {
     let spec = pod.spec.clone().unwrap_or_default();
     let of = |container: &k8s_openapi::api::core::v1::Container| -> BTreeMap<String, i128> {

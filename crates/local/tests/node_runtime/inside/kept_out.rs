@@ -5,7 +5,8 @@ use trainyard_local::node::runtime::User;
 use super::{Node, STAY, said, wait_for};
 
 impl Node {
-    /// A container that executes this program instead of one of its own, and a process beside it that tries to change it.
+    /// A container that executes this program instead of one of its own, and a process beside it
+    /// that tries to change it.
     pub(super) async fn program(&self) {
         let sandbox = self.sandbox("program").await;
         let spec = self.container(&["/proc/self/exe", "run", STAY]);

@@ -13,8 +13,9 @@ impl Node {
     pub(super) async fn network(&self) {
         let (one, two) = (self.sandbox("one").await, self.sandbox("two").await);
         assert_ne!(one.address(), two.address());
-        // Pods keep the address of the bridge in mind. One that came from its ports would change with them, and pods would
-        // not reach the yard until they had forgotten it, half a minute later.
+        // Pods keep the address of the bridge in mind. One that came from its ports would change
+        // with them, and pods would not reach the yard until they had forgotten it, half a minute
+        // later.
         let bridge = || {
             let link = Command::new("ip").args(["-o", "link", "show", "yard"]).output();
             let link = String::from_utf8(link.unwrap().stdout).unwrap();

@@ -11,7 +11,8 @@ use crate::api::store::{Object, key};
 /// Where programs look for who they are.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME: &str = "kube-api-access-";
-/// An hour and a bit, by which a token that nobody asked for can be told from one that somebody did.
+/// An hour and a bit, by which a token that nobody asked for can be told from one that somebody
+/// did.
 const TOKEN_SECONDS: i64 = 3607;
 
 /// A pod runs under an account that is there.

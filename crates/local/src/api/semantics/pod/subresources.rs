@@ -81,7 +81,8 @@ pub(crate) fn bind(
     Ok(())
 }
 
-/// Writes a condition in the place of the one of its type, or as the last. Its time stays where its status does.
+/// Writes a condition in the place of the one of its type, or as the last. Its time stays where its
+/// status does.
 fn set_condition(pod: &mut Object, mut condition: Value, now: &str) {
     let status = meta::member(pod, "status");
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));

@@ -1,4 +1,5 @@
-//! The streams of a command: each message of the WebSocket begins with the number of the stream that it belongs to.
+//! The streams of a command: each message of the WebSocket begins with the number of the stream
+//! that it belongs to.
 
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
@@ -47,7 +48,8 @@ pub(super) struct StreamOptions {
     pub(super) ends_streams: bool,
 }
 
-/// Starts a command and connects it with a client, until one of the two ends. A client that goes ends the command.
+/// Starts a command and connects it with a client, until one of the two ends. A client that goes
+/// ends the command.
 pub(super) async fn serve<S>(socket: WebSocketStream<S>, wanted: StreamOptions, start: Start)
 where
     S: AsyncRead + AsyncWrite + Unpin,

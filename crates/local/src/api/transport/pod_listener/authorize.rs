@@ -23,8 +23,8 @@ pub(super) struct RequestAttributes<'a> {
     pub(super) name: Option<&'a str>,
 }
 
-/// Whether a Role allows the request. There are no ClusterRoles here: nothing is allowed in all namespaces, and a binding
-/// to a ClusterRole allows nothing.
+/// Whether a Role allows the request. There are no ClusterRoles here: nothing is allowed in all
+/// namespaces, and a binding to a ClusterRole allows nothing.
 pub(super) fn is_allowed(shared: &Shared, caller: &Caller, request: &RequestAttributes<'_>) -> bool {
     if request.namespace.is_empty() {
         return false;

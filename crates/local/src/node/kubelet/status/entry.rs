@@ -31,7 +31,8 @@ pub struct Entry {
     pub ready: bool,
     /// Whether it has started, as its probe says.
     pub started: bool,
-    /// Whether it has ever started: others wait for that, and may look only when it has ended again.
+    /// Whether it has ever started: others wait for that, and may look only when it has ended
+    /// again.
     pub came_up: bool,
     /// The identifier of its run.
     pub id: Option<String>,

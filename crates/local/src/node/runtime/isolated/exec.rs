@@ -21,8 +21,9 @@ use crate::node::runtime::{Container, Error, User};
 
 const ENTER: &str = "enter the container; it may have ended";
 
-/// Joins the container's namespaces in a thread and starts the command from there. Nothing of ours runs in the
-/// container, unless it has a user namespace of its own, into which only a process by itself can go.
+/// Joins the container's namespaces in a thread and starts the command from there. Nothing of ours
+/// runs in the container, unless it has a user namespace of its own, into which only a process by
+/// itself can go.
 pub async fn start(container: &Container, exec: Exec) -> Result<Running, Error> {
     let container = container.clone();
     let (started, is_started) = oneshot::channel();
@@ -72,7 +73,8 @@ fn join(pid: u32) -> Result<(), Error> {
     let what = ENTER;
     let place = Path::new("/proc").join(pid.to_string()).join("ns");
     let open = |name: &str| File::open(place.join(name)).map_err(Error::system(what));
-    // Entering the machine's own network is allowed to nobody but root, even for those who are there.
+    // Entering the machine's own network is allowed to nobody but root, even for those who are
+    // there.
     let own_network = fs::metadata("/proc/thread-self/ns/net").map_err(Error::system(what))?;
     let network = open("net")?;
     let is_own = network
@@ -86,7 +88,8 @@ fn join(pid: u32) -> Result<(), Error> {
         (Some(open("pid")?), CloneFlags::CLONE_NEWPID),
         (Some(open("mnt")?), CloneFlags::CLONE_NEWNS),
     ];
-    // The mount namespace can be changed only by a thread that shares its directories with no other.
+    // The mount namespace can be changed only by a thread that shares its directories with no
+    // other.
     unshare(CloneFlags::CLONE_FS).map_err(Error::system(what))?;
     for (namespace, kind) in &namespaces {
         if let Some(namespace) = namespace {

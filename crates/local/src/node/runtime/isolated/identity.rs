@@ -1,8 +1,9 @@
 //! Who the processes of a container are, and who they seem to be.
 //!
-//! An ordinary user can map one user and one group into a user namespace: themselves. A container that asks for another gets
-//! a user namespace of its own, in which they go by the numbers that it asks for. So programs see the user that they expect,
-//! and the files that they make belong to the one who runs them.
+//! An ordinary user can map one user and one group into a user namespace: themselves. A container
+//! that asks for another gets a user namespace of its own, in which they go by the numbers that it
+//! asks for. So programs see the user that they expect, and the files that they make belong to the
+//! one who runs them.
 
 use std::fs;
 use std::path::Path;
@@ -25,8 +26,8 @@ pub fn become_user(user: &User) -> Result<(), Error> {
     Ok(())
 }
 
-/// As an ordinary user: seems to be another. Gives this process all rights in the new namespace, so that they have to be cut
-/// afterwards. More groups than one are not possible.
+/// As an ordinary user: seems to be another. Gives this process all rights in the new namespace, so
+/// that they have to be cut afterwards. More groups than one are not possible.
 pub(super) fn seem(user: &User) -> Result<(), Error> {
     let (uid, gid) = (user.uid.unwrap_or(0), user.gid.unwrap_or(0));
     if (uid, gid) == (0, 0) {

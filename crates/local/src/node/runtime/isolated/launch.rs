@@ -56,8 +56,8 @@ pub(super) async fn start(sandbox: &Sandbox, spec: ContainerSpec) -> Result<Cont
     let (started, is_started) = oneshot::channel();
     let (ended, exit) = watch::channel(None);
     remove_when_ended(exit.clone(), group);
-    // Not by the thread that waits for it: that one is in the mount namespace of the container, where files of the
-    // user's are below this directory.
+    // Not by the thread that waits for it: that one is in the mount namespace of the container,
+    // where files of the user's are below this directory.
     let scratch = launch.scratch.clone();
     when_ended(exit.clone(), move || remove_tree(&scratch));
     let pid_guard = PidGuard::default();

@@ -23,8 +23,8 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Those of the container whose mount namespace this thread is in. To be called before the container's files are the
-    /// root: then other processes are seen.
+    /// Those of the container whose mount namespace this thread is in. To be called before the
+    /// container's files are the root: then other processes are seen.
     pub(super) fn here() -> io::Result<Self> {
         Ok(Self {
             processes: File::open("/proc")?,
@@ -34,7 +34,8 @@ impl Leftovers {
 
     /// Ends them all.
     pub(super) fn end(&self) {
-        // One that is being ended may just have started another; but one that the kernel can't end must not hold us up.
+        // One that is being ended may just have started another; but one that the kernel can't end
+        // must not hold us up.
         for _ in 0..MAX_KILL_ROUNDS {
             let found = self.find().unwrap_or_default();
             if found.is_empty() {

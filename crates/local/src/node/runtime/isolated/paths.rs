@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 /// As many as the kernel follows.
 const MAX_LINKS: usize = 40;
 
-/// Where `path` of the file system below `root` is for this process: links are followed as if `root` were `/`, so that
-/// none leads out of it. The end of the path need not exist.
+/// Where `path` of the file system below `root` is for this process: links are followed as if
+/// `root` were `/`, so that none leads out of it. The end of the path need not exist.
 pub fn within(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let mut rest: VecDeque<OsString> = names(path).collect();
     let mut inside = PathBuf::new();

@@ -1,5 +1,5 @@
-//! Process 1 of a process namespace that the containers of a pod share. It lasts as long as the pod does, and all that it
-//! does is to bury processes whose parents have ended.
+//! Process 1 of a process namespace that the containers of a pod share. It lasts as long as the pod
+//! does, and all that it does is to bury processes whose parents have ended.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -27,8 +27,8 @@ pub(super) struct Pause {
 }
 
 impl Pause {
-    /// Starts it. The children of this thread are in its namespace from now on. `place` is where it has its files, of
-    /// which there are none.
+    /// Starts it. The children of this thread are in its namespace from now on. `place` is where it
+    /// has its files, of which there are none.
     pub(super) fn start(place: &Path) -> Result<Self, Error> {
         let what = "make a process namespace for a pod";
         std::fs::create_dir_all(place).map_err(Error::system(what))?;

@@ -19,8 +19,8 @@ const ACCELERATORS: [&str; 5] = ["nvidia", "dri", "kfd", "infiniband", "accel"];
 /// As container runtimes have it; a volume in memory at this path replaces it.
 const SHARED_MEMORY: &str = "mode=1777,size=65536k";
 
-/// Puts everything below `target`, which is then a mount of its own. What the container writes goes to `scratch`.
-/// `own` is what the run keeps of all pods.
+/// Puts everything below `target`, which is then a mount of its own. What the container writes goes
+/// to `scratch`. `own` is what the run keeps of all pods.
 pub fn assemble(
     spec: &ContainerSpec,
     isolation: Isolation,
@@ -75,7 +75,8 @@ pub fn assemble(
     Ok(())
 }
 
-/// What is mounted below the root of a container: where it is put together from parts, most of its files.
+/// What is mounted below the root of a container: where it is put together from parts, most of its
+/// files.
 fn layers(target: &Path) -> io::Result<Vec<PathBuf>> {
     let below = |place: &PathBuf| place.starts_with(target) && place != target;
     Ok(mounts::places()?.filter(below).collect())
@@ -86,7 +87,8 @@ fn whole_machine(layering: &mut Layering, scratch: &Path, target: &Path) -> io::
     layering.put(Path::new("/"), target)?;
     for place in mounts::below_root(scratch)? {
         let inside = target.join(place.strip_prefix("/").unwrap_or(&place));
-        // A place that can't be seen, because it is another user's or has been mounted over, is not seen.
+        // A place that can't be seen, because it is another user's or has been mounted over, is not
+        // seen.
         if place.is_dir() {
             drop(layering.put(&place, &inside));
         } else {
@@ -96,8 +98,8 @@ fn whole_machine(layering: &mut Layering, scratch: &Path, target: &Path) -> io::
     Ok(())
 }
 
-/// In a user namespace, where a directory with mounts of the machine below it can't be viewed as a whole: directories
-/// of our own down to those that can.
+/// In a user namespace, where a directory with mounts of the machine below it can't be viewed as a
+/// whole: directories of our own down to those that can.
 fn part_by_part(layering: &mut Layering, scratch: &Path, target: &Path) -> io::Result<()> {
     mount_tmpfs(target, MsFlags::empty(), "mode=755")?;
     let places = mounts::below_root(scratch)?;
@@ -219,8 +221,8 @@ fn put(mount: &Mount, root: &Path) -> io::Result<()> {
     bind(&mount.source, &target, mount.read_only)
 }
 
-/// What the run keeps of other pods, their secrets among it, is not for this one, even if the working directory is above
-/// it.
+/// What the run keeps of other pods, their secrets among it, is not for this one, even if the
+/// working directory is above it.
 fn hide(own: &Path, scratch: &Path, target: &Path) -> io::Result<()> {
     let place = paths::within(target, own)?;
     if !place.is_dir() {
