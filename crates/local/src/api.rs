@@ -110,12 +110,6 @@ impl Api {
         nodes.insert(node.to_owned(), access);
     }
 
-    /// Asks a node no longer.
-    pub fn detach_node(&self, node: &str) {
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
-        nodes.remove(node);
-    }
-
     /// Forgets what has happened, so that watches from a version of the past are told to begin
     /// anew, as every server does from time to time.
     pub fn compact(&self) {

@@ -5,6 +5,22 @@
 //! a real cluster, and the operator that reconciles on it is the one that runs in production.
 //!
 //! It may know the Kubernetes API and this machine; it knows nothing of how a job is decided.
+//!
+//! # Scope
+//!
+//! It serves what running a job and testing the operator need, and is frozen there:
+//!
+//! - the kinds that the operator and its pods read or write, and custom resources with their
+//!   schemas, CEL rules, status and scale;
+//! - list, watch, create, update, JSON and merge patches, deletion with finalizers and garbage
+//!   collection, admission in process, tokens and roles of service accounts;
+//! - one scheduler and one kubelet for all nodes, with the volumes, probes, hooks, limits and restart
+//!   policies of pods, their logs and `exec`.
+//!
+//! Everything else is refused with the code of Kubernetes and a sentence: server-side apply,
+//! strategic merge patches, deletion of collections, attach, port forwarding. A feature is added
+//! only when a job or a test of the operator can't do without it; who needs more needs a real
+//! cluster.
 
 pub mod api;
 pub mod cluster;

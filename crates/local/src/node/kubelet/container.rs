@@ -1,7 +1,5 @@
 //! The runs of one container.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -177,7 +175,7 @@ impl PodWorker {
             ProbeEvent::Started => self.update_container(&spec.name, Entry::comes_up),
             ProbeEvent::Ready(ready) => self.update_container(&spec.name, |entry| entry.ready = ready),
             ProbeEvent::Unhealthy(words) => {
-                self.record_container_event(spec, EventType::Warning, "Unhealthy", words)
+                self.record_container_event(spec, EventType::Warning, "Unhealthy", words);
             }
         };
         let is_started = failed.is_none();
@@ -245,22 +243,7 @@ impl PodWorker {
             });
         }
         mounts.extend(self.system_files());
-        let path = self.termination_file(&spec.name, attempt);
-        if let Some(parent) = path.parent() {
-            drop(fs::create_dir_all(parent));
-        }
-        drop(fs::write(&path, ""));
-        // Whoever the container runs as may write it.
-        drop(fs::set_permissions(&path, fs::Permissions::from_mode(0o666)));
-        let target = spec
-            .termination_message_path
-            .as_deref()
-            .unwrap_or("/dev/termination-log");
-        mounts.push(Mount {
-            source: path,
-            target: PathBuf::from(target),
-            ..Mount::default()
-        });
+        mounts.push(self.termination_mount(spec, attempt));
         let asked_for = volume_mounts::of(&pod, spec, &made, &env);
         mounts.extend(asked_for.map_err(|error| later("CreateContainerConfigError")(error.to_string()))?);
         let is_root = |path: &&PathBuf| !path.join("pyvenv.cfg").exists();

@@ -1,10 +1,12 @@
 //! Ends containers, and reports how they ended.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Container as Spec;
 use nix::sys::signal::Signal;
 use tokio::time::timeout;
 
@@ -12,7 +14,7 @@ use super::probes::RunningContainer;
 use super::status::Terminated;
 use super::worker::PodWorker;
 use crate::node::events::EventType;
-use crate::node::runtime::Exit;
+use crate::node::runtime::{Exit, Mount};
 
 /// Of a longer message the end is kept.
 const MAX_MESSAGE_BYTES: usize = 4096;
@@ -87,8 +89,25 @@ impl PodWorker {
         running.container.wait().await
     }
 
+    /// Makes the file for the termination message of a run, which whoever the container runs as may
+    /// write.
+    pub(super) fn termination_mount(&self, spec: &Spec, attempt: u32) -> Mount {
+        let source = self.termination_file(&spec.name, attempt);
+        if let Some(parent) = source.parent() {
+            drop(fs::create_dir_all(parent));
+        }
+        drop(fs::write(&source, ""));
+        drop(fs::set_permissions(&source, fs::Permissions::from_mode(0o666)));
+        let target = spec.termination_message_path.as_deref();
+        Mount {
+            source,
+            target: PathBuf::from(target.unwrap_or("/dev/termination-log")),
+            ..Mount::default()
+        }
+    }
+
     /// The file for the termination message of a run.
-    pub(super) fn termination_file(&self, name: &str, attempt: u32) -> PathBuf {
+    fn termination_file(&self, name: &str, attempt: u32) -> PathBuf {
         self.directory
             .join("termination")
             .join(format!("{name}-{attempt}"))

@@ -91,11 +91,6 @@ impl Log {
         })
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Waits until all is written, to be called after the container's end.
     pub async fn finished(&self) {
         let mut progress = self.progress.clone();

@@ -132,11 +132,6 @@ impl Running {
         })
     }
 
-    /// Ends it.
-    pub fn kill(&self) {
-        self.pid_guard.signal(self.pid, Signal::SIGKILL);
-    }
-
     /// Waits for its end.
     pub async fn wait(&mut self) -> Exit {
         let ended = self
