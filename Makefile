@@ -38,7 +38,7 @@ $(SUITES:%=test-%): test-%: ## One suite alone: lint, unit, apiserver, embedded,
 	@hack/test $*
 
 .PHONY: lint
-lint: test-lint ## Format, clippy, licences of dependencies, documentation
+lint: test-lint ## Format, clippy, module circles, licences of dependencies, documentation
 
 .PHONY: explore
 explore: ## For nightly runs: properties of core on new cases (CASES=20000, SEED=number replays, ONLY=counts)
