@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Container;
 use trainyard_api::{DependencyState, FieldError, RoleSpec, TrainingJob};
 
 use crate::job::{Framework, RoleRule};
-use crate::remote_shell::{SILENCE, SILENCES};
+use crate::remote_shell::{IDLE_TIMEOUT_SECONDS, IDLE_TIMEOUT_VARIABLE};
 
 pub use accelerators::accelerators;
 
@@ -127,15 +127,19 @@ fn is_reserved(name: &str, reserved: &[&str]) -> bool {
 fn check_env(framework: &str, reserved: &[&str], job: &TrainingJob, errors: &mut Vec<FieldError>) {
     for (path, _, container) in containers(job) {
         for (e, var) in container.env.iter().flatten().enumerate() {
-            if var.name == SILENCE {
+            if var.name == IDLE_TIMEOUT_VARIABLE {
                 let value = var.value.as_deref().unwrap_or_default();
-                let is_one = value.parse().is_ok_and(|seconds| SILENCES.contains(&seconds));
+                let is_one = value
+                    .parse()
+                    .is_ok_and(|seconds| IDLE_TIMEOUT_SECONDS.contains(&seconds));
                 // What is not written here is read, and checked, by the agent.
                 if var.value_from.is_none() && !value.is_empty() && !is_one {
-                    let (least, most) = (SILENCES.start(), SILENCES.end());
+                    let (least, most) = (IDLE_TIMEOUT_SECONDS.start(), IDLE_TIMEOUT_SECONDS.end());
                     errors.push(FieldError::new(
                         format!("{path}.env[{e}].value"),
-                        format!("{SILENCE} must be a whole number of seconds from {least} to {most}"),
+                        format!(
+                            "{IDLE_TIMEOUT_VARIABLE} must be a whole number of seconds from {least} to {most}"
+                        ),
                     ));
                 }
             } else if is_reserved(&var.name, reserved) {

@@ -37,9 +37,9 @@ pub const ROOT_SSH: &str = "/root/.ssh";
 pub const PORT: i32 = 7522;
 
 /// After how much silence of the other side a program that was started from elsewhere is given up: users may say so.
-pub(crate) const SILENCE: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
+pub(crate) const IDLE_TIMEOUT_VARIABLE: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
 /// What it may be, as the agent has it.
-pub(crate) const SILENCES: RangeInclusive<u64> = 2..=86_400;
+pub(crate) const IDLE_TIMEOUT_SECONDS: RangeInclusive<u64> = 2..=86_400;
 
 /// What else is in [`DIRECTORY`].
 pub(crate) const PROGRAM: &str = "/etc/mpi/trainyard-agent";

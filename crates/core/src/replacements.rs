@@ -8,7 +8,7 @@ use crate::indices;
 use crate::job::Job;
 
 /// The pause of a replacement does not grow from here on, and so nothing more is counted: the text stays short.
-pub const MOST: u32 = 6;
+pub const MAX_COUNT: u32 = 6;
 
 /// Reads counts by index; what is none is passed over, because a status may have been edited by anybody.
 pub fn parse(text: &str, replicas: i32) -> BTreeMap<i32, u32> {
@@ -18,7 +18,10 @@ pub fn parse(text: &str, replicas: i32) -> BTreeMap<i32, u32> {
             && let Ok(count) = count.trim().parse::<u32>()
         {
             let pods = indices::parse(set, replicas).into_iter();
-            counts.extend(pods.filter(|_| count > 0).map(|index| (index, count.min(MOST))));
+            counts.extend(
+                pods.filter(|_| count > 0)
+                    .map(|index| (index, count.min(MAX_COUNT))),
+            );
         }
     }
     counts
@@ -28,7 +31,7 @@ pub fn parse(text: &str, replicas: i32) -> BTreeMap<i32, u32> {
 pub fn format(counts: &BTreeMap<i32, u32>) -> Option<String> {
     let mut groups: BTreeMap<u32, BTreeSet<i32>> = BTreeMap::new();
     for (index, count) in counts {
-        groups.entry((*count).min(MOST)).or_default().insert(*index);
+        groups.entry((*count).min(MAX_COUNT)).or_default().insert(*index);
     }
     groups.remove(&0);
     let groups = groups.iter();
@@ -64,7 +67,7 @@ pub(crate) fn of_role(
 pub(crate) fn add(counts: &mut BTreeMap<i32, u32>, index: i32) -> u32 {
     let count = counts.entry(index).or_default();
     let before = *count;
-    *count = before.saturating_add(1).min(MOST);
+    *count = before.saturating_add(1).min(MAX_COUNT);
     before
 }
 
@@ -82,19 +85,19 @@ mod tests {
     #[test]
     fn nonsense_is_passed_over() {
         let read = parse("0-1x2;x;7;3xx2;2x-1;1x4; 3 x 5;9x1;2x0;4x4294967295", 5);
-        assert_eq!(read, [(0, 2), (1, 4), (3, 5), (4, MOST)].into());
+        assert_eq!(read, [(0, 2), (1, 4), (3, 5), (4, MAX_COUNT)].into());
     }
 
     #[test]
     fn the_largest_role_fits_the_schema() {
-        let counts = (0..10_000_i32).map(|index| (index, 1 + index.unsigned_abs() % MOST));
+        let counts = (0..10_000_i32).map(|index| (index, 1 + index.unsigned_abs() % MAX_COUNT));
         let text = format(&counts.collect()).unwrap();
         assert!(text.len() <= 65_536, "{}", text.len());
     }
 
     proptest::proptest! {
         #[test]
-        fn what_is_written_is_read(counts in proptest::collection::btree_map(0..500i32, 1..=MOST, 0..100)) {
+        fn what_is_written_is_read(counts in proptest::collection::btree_map(0..500i32, 1..=MAX_COUNT, 0..100)) {
             proptest::prop_assert_eq!(parse(&format(&counts).unwrap_or_default(), 500), counts);
         }
 

@@ -1,13 +1,13 @@
 //! The writes. Each is allowed by the leadership right before it is sent, preconditioned so that it can do no harm if
 //! it comes late, and told to the index when it is answered.
 
-mod claim;
 mod current;
 mod delete;
 mod done;
+mod exec_rbac;
 mod failure;
-mod gate;
-mod grant;
+mod limiter;
+mod ownership;
 pub(crate) mod request;
 mod status;
 
@@ -34,22 +34,22 @@ use crate::leader::Leadership;
 use crate::settings::SharedSettings;
 use crate::slim::{SlimMeta, SlimPod};
 
-use claim::Child;
 pub use done::Done;
 pub use failure::Failure;
-pub use gate::{Class, Gate, Place};
+pub use limiter::{Class, Permit, WriteLimiter};
+use ownership::Child;
 use request::{Answer, Path, request};
 
 /// How many writes are under way at once, over all jobs.
 pub(crate) const IN_FLIGHT: usize = 64;
 
 /// Carries out what was decided.
-pub struct Hands {
+pub struct Writer {
     client: kube::Client,
     index: Arc<Index>,
     leadership: Leadership,
     settings: SharedSettings,
-    gate: Gate,
+    limiter: WriteLimiter,
 }
 
 /// For which job something is done, and how long it may be done.
@@ -88,8 +88,8 @@ impl Creation {
     }
 }
 
-impl Hands {
-    /// Hands that write with a client, as long as the leadership lets them, and tell an index.
+impl Writer {
+    /// Writer that write with a client, as long as the leadership lets them, and tell an index.
     pub fn new(
         client: kube::Client,
         index: Arc<Index>,
@@ -101,7 +101,7 @@ impl Hands {
             index,
             leadership,
             settings,
-            gate: Gate::new(IN_FLIGHT),
+            limiter: WriteLimiter::new(IN_FLIGHT),
         }
     }
 
@@ -111,8 +111,8 @@ impl Hands {
     }
 
     /// What limits the number of requests that are under way.
-    pub fn gate(&self) -> &Gate {
-        &self.gate
+    pub fn limiter(&self) -> &WriteLimiter {
+        &self.limiter
     }
 
     /// Carries out actions, in parallel and in no order, for the job that they were decided for. A change of that job, or
@@ -134,9 +134,9 @@ impl Hands {
         let mut running = FuturesUnordered::new();
         let mut entering = std::pin::pin!(Fuse::terminated());
         loop {
-            // A request is made only once there is a place for it: what waits here takes no memory.
+            // A request is made only once there is a place for it: what waits here takes no local.
             if entering.is_terminated() && !actions.as_slice().is_empty() {
-                entering.set(self.gate.enter(Class::Urgent).fuse());
+                entering.set(self.limiter.enter(Class::Urgent).fuse());
             }
             tokio::select! {
                 Some((action, result)) = running.next() => done.note(job, action, result),
@@ -166,7 +166,7 @@ impl Hands {
         version: Option<&str>,
         action: Action,
         refused: &Refused,
-        _place: Place,
+        _permit: Permit,
     ) -> Result<(), Failure> {
         let namespace = &target.key.namespace;
         match action {
@@ -224,7 +224,7 @@ impl Hands {
         let Creation { child, name, request } = create;
         match self.send::<SlimPod>(target.term, request).await {
             Ok(created) => {
-                self.see(target, child, created);
+                self.record(target, child, created);
                 Ok(())
             }
             Err(Failure::Exists) => self.exists(target, child, &name).await,
@@ -237,7 +237,7 @@ impl Hands {
         }
     }
 
-    fn see(&self, target: Target<'_>, child: Child, object: SlimPod) {
+    fn record(&self, target: Target<'_>, child: Child, object: SlimPod) {
         match child {
             Child::Pod => {
                 self.index.apply_pod(object, Source::Answer);
@@ -252,7 +252,7 @@ impl Hands {
                     .into_iter()
                     .find(|identity| identity.secret_name(&target.key.name) == *name);
                 let state = identity.map_or(SecretState::Unknown, SecretState::There);
-                self.index.remember(target.uid, |memory| memory.secret = state);
+                self.index.remember(target.uid, |local| local.secret = state);
             }
             // What is known of them is known of all three together.
             Child::ServiceAccount | Child::Role | Child::RoleBinding => {}

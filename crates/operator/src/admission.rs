@@ -33,7 +33,7 @@ use crate::metrics::{Metrics, Review};
 pub const MAX_BODY: usize = 7 * 1024 * 1024;
 /// How long a request may take to arrive. The longest an API server can be told to wait for a webhook is 30 s.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests are read and answered at a time, which bounds the memory they take.
+/// How many requests are read and answered at a time, which bounds the local they take.
 const MAX_REQUESTS: usize = 32;
 /// Once nobody has asked for so long, the whole cluster knows that this replica is going.
 const QUIET: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! The operator without its surroundings: watches, index, queue and hands, driven while this replica leads.
+//! The operator without its surroundings: watches, index, queue and writer, driven while this replica leads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +10,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::view::Settings;
 
-use crate::act::{Gate, Hands};
+use crate::act::{WriteLimiter, Writer};
 use crate::clock::{Clock, SystemClock};
 use crate::events::{Recorder, Senders};
 use crate::index::{Index, JobKey};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::queue::{Backoff, Queue, jitter};
-use crate::reconcile::{Next, Reconciler, Verdict};
+use crate::reconcile::{ReconcileResult, Reconciler, Requeue};
 use crate::settings::SharedSettings;
 use crate::watch::Watches;
 
@@ -119,15 +119,15 @@ impl Engine {
     pub fn new(client: kube::Client, config: Config, leadership: Leadership, metrics: Arc<Metrics>) -> Self {
         let index = Arc::new(Index::new(&config.namespaces));
         let settings = SharedSettings::new(config.settings.clone());
-        let hands = Hands::new(
+        let writer = Writer::new(
             client.clone(),
             index.clone(),
             leadership.clone(),
             settings.clone(),
         );
-        let (recorder, senders) = Recorder::start(&client, hands.gate(), &leadership, &config.instance);
+        let (recorder, senders) = Recorder::start(&client, writer.limiter(), &leadership, &config.instance);
         let reconciler = Arc::new(Reconciler {
-            hands,
+            writer,
             index: index.clone(),
             recorder: recorder.with_metrics(metrics.clone()),
             metrics: metrics.clone(),
@@ -175,8 +175,8 @@ impl Engine {
     }
 
     /// What limits the number of requests that are under way.
-    pub fn gate(&self) -> Gate {
-        self.reconciler.hands.gate().clone()
+    pub fn limiter(&self) -> WriteLimiter {
+        self.reconciler.writer.limiter().clone()
     }
 
     /// Runs until `shutdown`, and then until what was begun has ended.
@@ -296,25 +296,25 @@ impl Engine {
 }
 
 /// Puts a key back as a verdict says.
-fn settle(queue: &Queue<JobKey>, key: &JobKey, verdict: Verdict) {
+fn settle(queue: &Queue<JobKey>, key: &JobKey, verdict: ReconcileResult) {
     let now = Instant::now();
     let rest = verdict.cost * RESTS;
     queue.with(|core| {
         match verdict.next {
-            Next::Rest => core.succeeded(key),
-            Next::Again => {
+            Requeue::Rest => core.succeeded(key),
+            Requeue::Again => {
                 core.succeeded(key);
                 core.add(key.clone());
             }
-            Next::At(at) => {
+            Requeue::At(at) => {
                 core.succeeded(key);
                 core.add_at(key.clone(), at);
             }
-            Next::Retry(asked) => {
+            Requeue::Retry(asked) => {
                 let pause = RETRY.pause(core.failed(key), jitter());
                 core.add_at(key.clone(), now + pause.max(asked.unwrap_or_default()));
             }
-            Next::Stale => {
+            Requeue::Stale => {
                 let pause = STALE.pause(core.failed(key), jitter());
                 core.add_at(key.clone(), now + pause);
             }

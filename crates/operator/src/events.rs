@@ -18,7 +18,7 @@ use trainyard_api::{GROUP, MANAGED_BY_TRAINYARD, VERSION};
 use trainyard_core::foreign::{ForeignKind, ForeignNote};
 use trainyard_core::model::JobEvent;
 
-use crate::act::{Class, Gate};
+use crate::act::{Class, WriteLimiter};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 
@@ -55,7 +55,7 @@ impl Recorder {
     /// A recorder that sends in the name of an instance of the operator.
     pub fn start(
         client: &kube::Client,
-        gate: &Gate,
+        limiter: &WriteLimiter,
         leadership: &Leadership,
         instance: &str,
     ) -> (Self, Senders) {
@@ -65,7 +65,7 @@ impl Recorder {
         for _ in 0..SENDERS {
             tasks.spawn(send(
                 client.clone(),
-                gate.clone(),
+                limiter.clone(),
                 leadership.clone(),
                 receiver.clone(),
             ));
@@ -159,14 +159,14 @@ impl Senders {
 
 async fn send(
     client: kube::Client,
-    gate: Gate,
+    limiter: WriteLimiter,
     leadership: Leadership,
     notes: Arc<Mutex<mpsc::Receiver<Event>>>,
 ) {
     loop {
         let next = notes.lock().await.recv().await;
         let Some(event) = next else { return };
-        let _place = gate.enter(Class::Event).await;
+        let _permit = limiter.enter(Class::Event).await;
         if !leadership.may_write() {
             continue;
         }

@@ -20,10 +20,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView, Obstacle};
 
-use crate::act::{Failure, Gate};
+use crate::act::{Failure, WriteLimiter};
 use crate::clock::Clock;
 use crate::events::Recorder;
-use crate::index::{Index, JobKey, Known};
+use crate::index::{Index, JobKey, Lookup};
 use crate::leader::Leadership;
 use crate::listwatch::{Target, follow};
 use crate::metrics::{Foreign, Metrics, Outcome};
@@ -42,19 +42,19 @@ const SEEN: Duration = Duration::from_secs(10);
 /// How many objects are worked on at once.
 const CONCURRENCY: usize = 32;
 /// A time to look again that has passed already is taken to mean this.
-const SOON: Duration = Duration::from_millis(100);
+const MIN_DELAY: Duration = Duration::from_millis(100);
 /// When to look again whether this replica may write, in a term that is not known to have ended.
-const UNSURE: Duration = Duration::from_secs(1);
+const LEADERSHIP_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// How often it is looked, while a replica starts, whether the engine has seen all jobs.
 const WARMING: Duration = Duration::from_millis(50);
 
 /// What this is made of.
 #[derive(Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct Context {
     pub client: kube::Client,
     pub index: Arc<Index>,
     pub leadership: Leadership,
-    pub gate: Gate,
+    pub limiter: WriteLimiter,
     pub recorder: Recorder,
     pub metrics: Arc<Metrics>,
     pub clock: Arc<dyn Clock>,
@@ -66,7 +66,7 @@ pub(crate) struct Surroundings {
 /// Serves one kind.
 pub(crate) struct Controller {
     kind: &'static dyn ForeignKind,
-    around: Surroundings,
+    around: Context,
     store: Arc<Store>,
     queue: Arc<Queue<JobKey>>,
     listed: Arc<Notify>,
@@ -83,12 +83,12 @@ enum Next {
 impl Next {
     /// If the term has ended, the next one begins with all objects; if it has not, this one is not to be forgotten.
     fn unsure() -> Self {
-        Self::At(Instant::now() + UNSURE)
+        Self::At(Instant::now() + LEADERSHIP_CHECK_DELAY)
     }
 }
 
 impl Controller {
-    pub(crate) fn new(kind: &'static dyn ForeignKind, around: Surroundings) -> Self {
+    pub(crate) fn new(kind: &'static dyn ForeignKind, around: Context) -> Self {
         let scopes = around.namespaces.len().max(1);
         Self {
             kind,
@@ -225,7 +225,7 @@ impl Controller {
     }
 
     async fn step(&self, key: &JobKey, term: &CancellationToken, outcome: &mut Outcome) -> Next {
-        let Some(entry) = self.store.get(key).filter(|entry| !entry.memory.deleted) else {
+        let Some(entry) = self.store.get(key).filter(|entry| !entry.local.deleted) else {
             return Next::Rest;
         };
         let mut plan = self.plan(key, &entry);
@@ -241,13 +241,13 @@ impl Controller {
                 let obstacle = match &failure {
                     Failure::Refused(words) => Some(Arc::new(Obstacle::Refused(words.clone()))),
                     Failure::InTheWay => Some(Arc::new(Obstacle::Taken(config_name(&plan)))),
-                    _ => entry.memory.obstacle.clone(),
+                    _ => entry.local.obstacle.clone(),
                 };
-                if obstacle != entry.memory.obstacle {
+                if obstacle != entry.local.obstacle {
                     tracing::warn!(kind = self.kind.flag(), object = %key, error = failure.words(),
                         "its TrainingJob can't be written; it is tried again, more and more seldom");
                     self.store
-                        .remember(key, &entry.uid, |memory| memory.obstacle = obstacle);
+                        .remember(key, &entry.uid, |local| local.obstacle = obstacle);
                     // What the server says is told at once.
                     if let Some(entry) = self.store.get(key) {
                         plan = self.plan(key, &entry);
@@ -285,13 +285,13 @@ impl Controller {
         let known = self.around.index.get(key);
         let child = match &known {
             None => Child::None,
-            Some(Known::Job(known)) => Child::Job(&known.job),
-            Some(Known::Malformed(malformed, _)) => Child::Malformed(&malformed.metadata, &malformed.error),
+            Some(Lookup::Job(known)) => Child::Job(&known.job),
+            Some(Lookup::Malformed(malformed, _)) => Child::Malformed(&malformed.metadata, &malformed.error),
         };
         self.kind.plan(&ForeignView {
             object: &entry.object,
             child,
-            obstacle: entry.memory.obstacle.as_deref(),
+            obstacle: entry.local.obstacle.as_deref(),
             other_writer: entry.other_writer.as_deref(),
             settings: &self.around.settings.now(),
             now: self.around.clock.now(),
@@ -312,7 +312,7 @@ impl Controller {
             ChildAction::Create(job) => {
                 let now = Instant::now();
                 // The index will tell of it.
-                let seen_by = entry.memory.created.map(|created| created + SEEN);
+                let seen_by = entry.local.created.map(|created| created + SEEN);
                 if let Some(seen_by) = seen_by.filter(|seen_by| *seen_by > now) {
                     *outcome = Outcome::Waiting;
                     return Ok(Some(seen_by));
@@ -320,9 +320,9 @@ impl Controller {
                 self.configure(key, entry, plan.config.as_deref(), term).await?;
                 self.create(key, &job, term).await?;
                 *outcome = Outcome::Acted;
-                self.store.remember(key, &entry.uid, |memory| {
-                    memory.created = Some(now);
-                    memory.obstacle = None;
+                self.store.remember(key, &entry.uid, |local| {
+                    local.created = Some(now);
+                    local.obstacle = None;
                 });
                 self.note(entry, &plan.notes);
                 return Ok(Some(now + SEEN));
@@ -333,7 +333,7 @@ impl Controller {
         self.replace(key, &job, term).await?;
         *outcome = Outcome::Acted;
         self.store
-            .remember(key, &entry.uid, |memory| memory.obstacle = None);
+            .remember(key, &entry.uid, |local| local.obstacle = None);
         self.note(entry, &plan.notes);
         Ok(None)
     }
@@ -361,13 +361,12 @@ impl Controller {
         if plan.delete {
             self.delete(key, entry, term).await?;
             *outcome = Outcome::Acted;
-            self.store
-                .remember(key, &entry.uid, |memory| memory.deleted = true);
+            self.store.remember(key, &entry.uid, |local| local.deleted = true);
             return Ok(None);
         }
         Ok(plan.wake_at.map(|at| {
             let away = Duration::try_from(at.duration_since(self.around.clock.now()));
-            Instant::now() + away.unwrap_or_default().max(SOON)
+            Instant::now() + away.unwrap_or_default().max(MIN_DELAY)
         }))
     }
 }

@@ -1,8 +1,8 @@
 //! Serving HTTP: the loop that all of the operator's servers share, and the one for metrics and probes.
 
 mod connection;
-mod newcomers;
-mod quiet;
+mod idle_tls;
+mod unauthenticated;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{self, Metrics};
-use newcomers::Newcomers;
-pub(crate) use quiet::QuietTls;
+pub(crate) use idle_tls::IdleTls;
+use unauthenticated::Newcomers;
 
 /// How long a client may take to be let in (TLS).
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,7 +35,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long requests under way may take once the server is asked to stop.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many clients are let in at the same time: while keys are agreed on a client takes ten times the memory that it
+/// How many clients are let in at the same time: while keys are agreed on a client takes ten times the local that it
 /// takes afterwards, and when an operator is replaced all agents come at once.
 const AT_THE_DOOR: usize = 1024;
 
@@ -199,7 +199,7 @@ pub(crate) async fn serve_some_connections<H, F, S>(
                 Err(error) => return tracing::debug!(%peer, %error, "a client did not come to a request"),
             };
             let served = connection::serve(stream, router, place, purpose, &newcomer, watcher, shutdown);
-            // In a box, as above: what is not needed yet takes no memory, when all agents come at once.
+            // In a box, as above: what is not needed yet takes no local, when all agents come at once.
             if let Err(error) = Box::pin(served).await {
                 tracing::debug!(%peer, error, "a connection ended early");
             }

@@ -1,5 +1,5 @@
 //! Makes the credentials by which the pods of one job know each other. They are made once, go into a Secret, and are kept
-//! nowhere else: not in memory, not in a log.
+//! nowhere else: not in local, not in a log.
 
 mod ssh;
 

@@ -17,9 +17,9 @@ mod children;
 mod entry;
 mod inner;
 mod jobs;
-mod pauses;
 mod progress;
 mod rows;
+mod write_backoffs;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -36,11 +36,11 @@ use trainyard_core::view::{Conflict, PodRow, Refusal, ServiceRow};
 use crate::nodes::{NodeFacts, NodeTable};
 use crate::slim::{JobObject, Malformed, Meta, SlimMeta, SlimNode, SlimPod, Version};
 
-pub use entry::{Hold, Memory};
-use entry::{Owner, Said, Uid};
-pub use pauses::{Pause, Pauses};
+pub use entry::{CreateBackoff, LocalState};
+use entry::{Owner, ProgressReport, Uid};
 pub use progress::Kind;
-use progress::Progresses;
+use progress::WatchCursors;
+pub use write_backoffs::{WriteBackoff, WriteBackoffs};
 
 /// A job's place: namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,11 +69,11 @@ impl fmt::Display for JobKey {
 
 /// What is known under a job's key.
 #[derive(Clone, Debug)]
-pub enum Known {
+pub enum Lookup {
     /// A job.
     Job(Box<Snapshot>),
     /// An object that could not be decoded.
-    Malformed(Arc<Malformed>, Box<Memory>),
+    Malformed(Arc<Malformed>, Box<LocalState>),
 }
 
 /// All that is known of one job at one moment. Taking it copies nothing but references.
@@ -94,13 +94,13 @@ pub struct Snapshot {
     /// Why the server does not take a child of it.
     pub refusal: Option<Arc<Refusal>>,
     /// Writes for it that wait.
-    pub pauses: Pauses,
+    pub backoffs: WriteBackoffs,
     /// What its programs last said of their progress.
     pub progress: Option<Arc<Progress>>,
     /// The nodes of its pods.
     pub nodes: NodeFacts,
     /// What this process remembers of it.
-    pub memory: Memory,
+    pub local: LocalState,
 }
 
 /// A pod has spoken a moment ago.
@@ -132,7 +132,7 @@ struct Inner {
     names: HashMap<JobKey, Uid>,
     owners: HashMap<Uid, Owner>,
     nodes: NodeTable,
-    progress: Progresses,
+    progress: WatchCursors,
     phases: [i64; JobPhase::ALL.len()],
     /// Those who want to hear of changes to a job.
     followers: HashMap<JobKey, watch::Sender<u64>>,
@@ -148,7 +148,7 @@ impl Index {
                 names: HashMap::new(),
                 owners: HashMap::new(),
                 nodes: NodeTable::default(),
-                progress: Progresses::new(namespaces),
+                progress: WatchCursors::new(namespaces),
                 phases: [0; JobPhase::ALL.len()],
                 followers: HashMap::new(),
                 listeners: Vec::new(),
@@ -163,7 +163,7 @@ impl Index {
 
     /// What is known under a key. Nothing, where a list of its namespace was refused: what is not known there must not
     /// be taken for gone.
-    pub fn get(&self, key: &JobKey) -> Option<Known> {
+    pub fn get(&self, key: &JobKey) -> Option<Lookup> {
         let inner = self.lock();
         inner
             .get(key)
@@ -229,8 +229,8 @@ impl Index {
     pub fn apply_job(&self, job: JobObject, source: Source) -> Option<JobKey> {
         let mut inner = self.lock();
         let changed = inner.apply_job(job, source);
-        inner.tell(changed.as_slice());
-        inner.announce(changed.as_slice());
+        inner.notify_followers(changed.as_slice());
+        inner.notify_listeners(changed.as_slice());
         changed
     }
 
@@ -240,15 +240,15 @@ impl Index {
         inner.apply_status(uid, metadata, status);
         inner.tell_of(uid);
         let changed = inner.owners.get(uid).map(|owner| owner.key.clone());
-        inner.announce(changed.as_slice());
+        inner.notify_listeners(changed.as_slice());
     }
 
     /// Removes a job. The key to look at, if it was there.
     pub fn delete_job(&self, metadata: &ObjectMeta) -> Option<JobKey> {
         let mut inner = self.lock();
         let changed = inner.delete_job(metadata);
-        inner.tell(changed.as_slice());
-        inner.announce(changed.as_slice());
+        inner.notify_followers(changed.as_slice());
+        inner.notify_listeners(changed.as_slice());
         changed
     }
 
@@ -256,7 +256,7 @@ impl Index {
     pub fn apply_pod(&self, pod: SlimPod, source: Source) -> Option<JobKey> {
         let mut inner = self.lock();
         let changed = inner.apply_pod(pod, source);
-        inner.tell(changed.as_slice());
+        inner.notify_followers(changed.as_slice());
         changed
     }
 
@@ -269,7 +269,7 @@ impl Index {
     pub fn delete_child(&self, kind: Kind, metadata: &Meta) -> Option<JobKey> {
         let mut inner = self.lock();
         let changed = inner.delete_child(kind, metadata);
-        inner.tell(changed.as_slice());
+        inner.notify_followers(changed.as_slice());
         changed
     }
 
@@ -286,10 +286,10 @@ impl Index {
     }
 
     /// Removes a child of which the answer to a delete says that it went at a version.
-    pub fn went(&self, kind: Kind, owner: &str, name: &str, uid: &str, version: Version) {
+    pub fn deleted_by_us(&self, kind: Kind, owner: &str, name: &str, uid: &str, version: Version) {
         let mut inner = self.lock();
         if let Some(owner) = inner.owners.get_mut(owner) {
-            owner.hide(kind, name, uid, version);
+            owner.tombstone(kind, name, uid, version);
         }
         inner.tell_of(owner);
     }
@@ -340,31 +340,36 @@ impl Index {
         for owner in self.lock().owners.values_mut() {
             owner.departed.clear();
             if let Some(entry) = &mut owner.job {
-                entry.memory.forget_unwatched();
+                entry.local.forget_unwatched();
             }
         }
     }
 
     /// What this process remembers of a job.
-    pub fn memory(&self, uid: &str) -> Option<Memory> {
-        Some(self.lock().owners.get(uid)?.job.as_ref()?.memory)
+    pub fn local(&self, uid: &str) -> Option<LocalState> {
+        Some(self.lock().owners.get(uid)?.job.as_ref()?.local)
     }
 
     /// Changes what this process remembers of a job.
-    pub fn remember(&self, uid: &str, change: impl FnOnce(&mut Memory)) {
+    pub fn remember(&self, uid: &str, change: impl FnOnce(&mut LocalState)) {
         if let Some(entry) = self
             .lock()
             .owners
             .get_mut(uid)
             .and_then(|owner| owner.job.as_mut())
         {
-            change(&mut entry.memory);
+            change(&mut entry.local);
         }
     }
 
     /// Takes in what a pod of a job says of its progress; what another pod says that comes before it in the job stands. The key
     /// to look at, if that is news.
-    pub fn say(&self, key: &JobKey, pod: &str, progress: Progress) -> Result<Option<JobKey>, TooOften> {
+    pub fn record_progress(
+        &self,
+        key: &JobKey,
+        pod: &str,
+        progress: Progress,
+    ) -> Result<Option<JobKey>, TooOften> {
         let mut inner = self.lock();
         let Some(owner) = inner
             .names
@@ -390,13 +395,13 @@ impl Index {
             }
         }
         let is_new = owner.said.as_ref().is_none_or(|said| *said.progress != progress);
-        owner.said = Some(Said {
+        owner.said = Some(ProgressReport {
             by,
             at: now,
             progress: Arc::new(progress),
         });
         let changed = is_new.then(|| key.clone());
-        inner.tell(changed.as_slice());
+        inner.notify_followers(changed.as_slice());
         Ok(changed)
     }
 
@@ -418,7 +423,7 @@ impl Index {
         }
         let changed = inner.nodes.apply(node, epoch);
         let affected = inner.on_nodes(changed.as_slice());
-        inner.tell(&affected);
+        inner.notify_followers(&affected);
         affected
     }
 
@@ -431,7 +436,7 @@ impl Index {
         inner.nodes.reach(metadata.resource_version);
         let gone = inner.nodes.delete(&metadata.name);
         let affected = inner.on_nodes(gone.as_slice());
-        inner.tell(&affected);
+        inner.notify_followers(&affected);
         affected
     }
 
@@ -455,8 +460,8 @@ impl Index {
         let refused = inner.refused_keys();
         let mut changed = inner.listed(kind, scope, listed, began);
         changed.extend(inner.back(refused));
-        inner.tell(&changed);
-        inner.announce(&changed);
+        inner.notify_followers(&changed);
+        inner.notify_listeners(&changed);
         changed
     }
 

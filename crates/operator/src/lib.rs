@@ -1,4 +1,4 @@
-//! The hands of Trainyard: it watches, keeps an index, asks `trainyard-core` what to do, and does it.
+//! The writer of Trainyard: it watches, keeps an index, asks `trainyard-core` what to do, and does it.
 //!
 //! This crate knows Kubernetes clients, time and the network, and takes no decision about a job: those are in
 //! `trainyard_core::plan`.

@@ -32,7 +32,7 @@ const BACKOFF: Backoff = Backoff {
 /// A watch that has lasted so long was a good one.
 const HEALTHY: Duration = Duration::from_secs(20);
 /// The server sends a bookmark every minute or so; after so long without a word the connection is taken for dead.
-const SILENCE: Duration = Duration::from_secs(150);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 /// A watch that was refused so often, at the same place, does not get any further.
 const REFUSALS: u32 = 5;
 /// The server is asked to end a watch after so long, and up to a fifth longer, so that not all begin anew at once.
@@ -272,13 +272,13 @@ async fn watch(
     let mut line = Vec::new();
     loop {
         line.clear();
-        match tokio::time::timeout(SILENCE, read_line(&mut stream, &mut line)).await {
+        match tokio::time::timeout(IDLE_TIMEOUT, read_line(&mut stream, &mut line)).await {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) | Err(_) => return Ok(()),
             Ok(Err(error)) => return Err(error.into()),
         }
         take(&line, target, sink, version)?;
-        // A line of unusual length must not be paid for in memory ever after.
+        // A line of unusual length must not be paid for in local ever after.
         if line.capacity() > 1 << 20 {
             line = Vec::new();
         }

@@ -41,7 +41,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::certs::ServingCert;
 use crate::clock::Clock;
-use crate::http::{Purpose, QuietTls, serve_connections};
+use crate::http::{IdleTls, Purpose, serve_connections};
 use crate::index::{Index, JobKey};
 use crate::leader::Leadership;
 use crate::settings::SharedSettings;
@@ -103,7 +103,7 @@ impl Observer {
         certificate: Arc<ServingCert>,
     ) -> Result<(), rustls::Error> {
         let mut config = certificate.server_config()?;
-        // One request a connection, which lasts: HTTP/2 would only cost memory.
+        // One request a connection, which lasts: HTTP/2 would only cost local.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         // A client that comes back makes its keys anew; remembering each would cost more than that.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
@@ -112,7 +112,7 @@ impl Observer {
         let shutdown = self.shutdown.clone();
         serve_connections(
             listener,
-            move |stream| QuietTls::accept(config.clone(), stream),
+            move |stream| IdleTls::accept(config.clone(), stream),
             self.router(),
             Purpose::Agents,
             shutdown,

@@ -13,7 +13,7 @@ use crate::agent;
 use crate::certs::{CertConfig, Manager, ServingCert};
 use crate::clock::SystemClock;
 use crate::engine::{Config, Engine};
-use crate::foreign::{Controller, Surroundings};
+use crate::foreign::{Context, Controller};
 use crate::http::{self, BindError, Probes};
 use crate::leader::{Elector, LeaderConfig, LeaderConfigError, Leadership, unique_identity};
 use crate::metrics::Metrics;
@@ -96,7 +96,7 @@ pub async fn run(
             visitors,
             serving.clone(),
         );
-        tokio::spawn(complain("webhooks", serve));
+        tokio::spawn(log_failure("webhooks", serve));
     }
     let foreign = foreign(
         &engine,
@@ -116,7 +116,7 @@ pub async fn run(
             serving.clone(),
         )
         .taking_progress(leadership.clone(), engine.wake());
-        tokio::spawn(complain(
+        tokio::spawn(log_failure(
             "observer",
             observer.serve(listener, certificate.clone()),
         ));
@@ -185,11 +185,11 @@ fn foreign(
     kinds: Vec<&'static dyn ForeignKind>,
     shutdown: &CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
-    let around = Surroundings {
+    let around = Context {
         client: client.clone(),
         index: engine.index(),
         leadership: leadership.clone(),
-        gate: engine.gate(),
+        limiter: engine.limiter(),
         recorder: engine.recorder(),
         metrics: metrics.clone(),
         clock: Arc::new(SystemClock),
@@ -251,7 +251,7 @@ fn keep_certificate(
     certificate
 }
 
-async fn complain(what: &str, serve: impl Future<Output = Result<(), rustls::Error>>) {
+async fn log_failure(what: &str, serve: impl Future<Output = Result<(), rustls::Error>>) {
     if let Err(error) = serve.await {
         tracing::error!(%error, "the {what} can't be served");
     }

@@ -160,7 +160,7 @@ impl Meta {
         };
         let owner = self.job().map(|owner| &*owner.name);
         // The name is the three with dashes between them, or the first two where there is one pod; to compare costs no
-        // memory.
+        // local.
         let rest = self.name.strip_prefix(&**job);
         let rest = rest.and_then(|rest| rest.strip_prefix('-')?.strip_prefix(&**role));
         let fits = rest.is_some_and(|rest| match rest.strip_prefix('-') {

@@ -153,7 +153,7 @@ impl Feeder {
     }
 
     /// Says what is wrong, once; in full only where it says something new.
-    fn complain(&self, error: &Error) {
+    fn log_failure(&self, error: &Error) {
         let kind = self.kind.as_str();
         let first = !self.complained.swap(true, Ordering::Relaxed);
         match (self.kind, error.code()) {
@@ -256,7 +256,7 @@ impl Sink for Feeder {
             Kind::Node => metrics::Kind::Node,
         });
         if let Some(error) = error {
-            self.complain(error);
+            self.log_failure(error);
         }
     }
 }

@@ -155,8 +155,8 @@ impl Report {
 )]
 fn whole(name: &str, number: f64) -> Result<u64, String> {
     // Beyond this, not every whole number is one in floating point.
-    const MOST: f64 = 9_007_199_254_740_992.0;
-    if number.fract() == 0.0 && (0.0..=MOST).contains(&number) {
+    const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+    if number.fract() == 0.0 && (0.0..=MAX_EXACT).contains(&number) {
         Ok(number as u64)
     } else {
         Err(format!("{name} is {number}, and must be a whole number"))

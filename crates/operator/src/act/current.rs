@@ -3,9 +3,9 @@
 use trainyard_api::TrainingJob;
 use trainyard_core::model::Action;
 
-use super::{Failure, Hands, Target};
+use super::{Failure, Target, Writer};
 
-impl Hands {
+impl Writer {
     /// Checks that an action is still to be carried out. It is asked before each of what may be thousands of creations, and so
     /// looks at nothing but the job itself.
     pub(super) fn check(

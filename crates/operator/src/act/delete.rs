@@ -3,11 +3,11 @@
 use http::Method;
 
 use super::request::{Answer, DeleteOptions, Path, request};
-use super::{Failure, Hands, Target};
+use super::{Failure, Target, Writer};
 use crate::index::Kind;
 use crate::slim::{Meta, SlimMeta};
 
-impl Hands {
+impl Writer {
     pub(super) async fn delete_child(
         &self,
         target: Target<'_>,
@@ -20,7 +20,8 @@ impl Hands {
         let options = DeleteOptions::new(uid, grace);
         match self.delete(target, path, uid, &options).await? {
             Some(Meta { resource_version, .. }) => {
-                self.index.went(kind, target.uid, name, uid, resource_version);
+                self.index
+                    .deleted_by_us(kind, target.uid, name, uid, resource_version);
             }
             // On its way, or gone before: the watch will say.
             None => self.index.terminate(kind, target.uid, name, uid),
@@ -40,7 +41,7 @@ impl Hands {
             Err(Failure::Conflict) => return Err(Failure::Outdated),
             deleted => deleted?,
         };
-        self.index.remember(target.uid, |memory| memory.deleted = true);
+        self.index.remember(target.uid, |local| local.deleted = true);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use trainyard_core::model::Action;
 use trainyard_core::view::Refusal;
 
 use super::Failure;
-use super::claim::Child;
+use super::ownership::Child;
 
 /// What became of some actions.
 #[derive(Debug, Default)]

@@ -10,13 +10,13 @@ use tokio_util::sync::CancellationToken;
 use trainyard_api::{TrainingJob, TrainingJobSpec, TrainingJobStatus};
 
 use super::request::{Answer, Path, request};
-use super::{Class, Failure, Hands, Target};
+use super::{Class, Failure, Target, Writer};
 use crate::slim::{Malformed, MetadataAnswer};
 
-impl Hands {
+impl Writer {
     /// Writes a job's status, if the job is still as it was when the status was computed.
     ///
-    /// Whoever calls it has a [`Place`](super::Place), and has computed the status since.
+    /// Whoever calls it has a [`Permit`](super::Permit), and has computed the status since.
     pub async fn write_status(
         &self,
         target: Target<'_>,
@@ -50,7 +50,7 @@ impl Hands {
         malformed: &Malformed,
         report: &serde_json::Value,
     ) -> Result<(), Failure> {
-        let _place = self.gate.enter(Class::Status).await;
+        let _permit = self.limiter.enter(Class::Status).await;
         let ObjectMeta { name, namespace, .. } = &malformed.metadata;
         let path = Path::job(
             namespace.as_deref().unwrap_or_default(),

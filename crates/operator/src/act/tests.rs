@@ -14,14 +14,14 @@ use trainyard_api::TrainingJobStatus;
 use trainyard_core::view::Conflict;
 
 use super::*;
-use crate::index::Known;
+use crate::index::Lookup;
 use crate::slim::{JobObject, Version};
 
 type Answerer = dyn Fn(&str, &Value) -> Option<(u16, Value)> + Send + Sync;
 
 /// A server whose answers are a function; `None` breaks the connection.
 struct Server {
-    hands: Hands,
+    writer: Writer,
     index: Arc<Index>,
     asked: Arc<Mutex<Vec<String>>>,
     key: JobKey,
@@ -64,10 +64,10 @@ impl Server {
         for kind in [Kind::Job, Kind::Pod, Kind::Service] {
             index.listed(kind, 0, Version(5), tokio::time::Instant::now());
         }
-        let hands = Hands::new(client, index.clone(), leadership, SharedSettings::default());
+        let writer = Writer::new(client, index.clone(), leadership, SharedSettings::default());
         let (key, term) = (JobKey::new("ns", "a"), CancellationToken::new());
         Self {
-            hands,
+            writer,
             index,
             asked,
             key,
@@ -87,7 +87,7 @@ impl Server {
         let actions = (0..count)
             .map(|index| Action::CreatePod(PodKey { role: 0, index }))
             .collect();
-        self.hands.act(self.target(), &job(), actions).await
+        self.writer.act(self.target(), &job(), actions).await
     }
 
     fn asked(&self) -> Vec<String> {
@@ -95,7 +95,7 @@ impl Server {
     }
 
     fn pods(&self) -> Vec<(String, bool)> {
-        let Some(Known::Job(known)) = self.index.get(&self.key) else {
+        let Some(Lookup::Job(known)) = self.index.get(&self.key) else {
             panic!()
         };
         let mut pods: Vec<_> = known
@@ -108,7 +108,7 @@ impl Server {
     }
 
     fn conflicts(&self) -> Vec<Conflict> {
-        let Some(Known::Job(known)) = self.index.get(&self.key) else {
+        let Some(Lookup::Job(known)) = self.index.get(&self.key) else {
             panic!()
         };
         known.conflicts
@@ -197,7 +197,7 @@ async fn what_is_somebody_elses_is_not_touched() {
     assert_eq!(server.conflicts(), [conflict]);
     assert_eq!(server.asked().len(), 2);
     assert_eq!(
-        server.hands.probe(server.target(), &server.conflicts()).await,
+        server.writer.probe(server.target(), &server.conflicts()).await,
         Ok(false)
     );
     assert_eq!(server.conflicts().len(), 1);
@@ -215,7 +215,7 @@ async fn what_was_in_the_way_and_is_gone_is_not_in_the_way() {
         },
     );
     assert_eq!(
-        server.hands.probe(server.target(), &server.conflicts()).await,
+        server.writer.probe(server.target(), &server.conflicts()).await,
         Ok(true)
     );
     assert!(server.conflicts().is_empty());
@@ -302,7 +302,7 @@ async fn deletes_name_the_uid_and_what_is_gone_is_deleted() {
             uid: "uid-a-w-0".into(),
             force: true,
         };
-        let done = server.hands.act(server.target(), &job(), vec![action]).await;
+        let done = server.writer.act(server.target(), &job(), vec![action]).await;
         assert_eq!((done.acted, done.failure), (1, None));
         assert_eq!(server.pods(), [("uid-a-w-0".to_owned(), true)]);
     }
@@ -326,7 +326,7 @@ async fn what_the_server_says_is_gone_is_gone_at_once() {
     };
     assert_eq!(
         server
-            .hands
+            .writer
             .act(server.target(), &job(), vec![action])
             .await
             .acted,
@@ -357,11 +357,11 @@ async fn a_status_carries_the_version_it_was_computed_from_and_is_known_at_once(
         ..TrainingJobStatus::default()
     };
     server
-        .hands
+        .writer
         .write_status(server.target(), Arc::new(job()), &status)
         .await
         .unwrap();
-    let Some(Known::Job(known)) = server.index.get(&server.key) else {
+    let Some(Lookup::Job(known)) = server.index.get(&server.key) else {
         panic!()
     };
     assert_eq!(known.job.status, Some(status));
@@ -372,7 +372,7 @@ async fn a_status_carries_the_version_it_was_computed_from_and_is_known_at_once(
 async fn a_status_that_lost_a_race_is_not_forced() {
     let server = Server::new(|_, _| Some(status(409, "Conflict", "the object has been modified")));
     let written = server
-        .hands
+        .writer
         .write_status(server.target(), Arc::new(job()), &TrainingJobStatus::default())
         .await;
     assert_eq!(written, Err(Failure::Conflict));

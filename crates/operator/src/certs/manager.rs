@@ -25,7 +25,7 @@ use crate::leader::Leadership;
 
 /// How often to look though nothing happened: the clock may have been set, or the machine suspended.
 const LOOK_AGAIN: Duration = Duration::from_hours(1);
-/// The pauses after errors.
+/// The backoffs after errors.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const MANAGER: &str = "trainyard-certs";

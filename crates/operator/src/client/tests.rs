@@ -211,7 +211,7 @@ async fn writes_that_were_not_looked_at_are_repeated_within_three_seconds() {
         .await;
     assert_eq!(code(&error.unwrap_err()), Some(429));
     assert_eq!(metrics.requests(Verb::Create, Kind::Pod), 4);
-    // Virtual time: this is the sum of the pauses, not the speed of the machine.
+    // Virtual time: this is the sum of the backoffs, not the speed of the machine.
     assert!(
         before.elapsed() <= Duration::from_millis(3100),
         "{:?}",

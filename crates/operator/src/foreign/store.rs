@@ -24,7 +24,7 @@ pub(super) struct Entry {
     /// Who else writes its status.
     pub other_writer: Option<Arc<str>>,
     /// What is remembered of it.
-    pub memory: Memory,
+    pub local: LocalState,
     version: Version,
     scope: usize,
     epoch: u32,
@@ -32,13 +32,13 @@ pub(super) struct Entry {
 
 /// What this process remembers of an object.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct LocalState {
     /// When its child was created, if the index does not have it yet.
     pub created: Option<Instant>,
     /// What keeps its child from being written.
     pub obstacle: Option<Arc<Obstacle>>,
     /// The status that was last written, and what the server has kept of it.
-    pub told: Option<Arc<(Value, Value)>>,
+    pub written_status: Option<Arc<(Value, Value)>>,
     /// It has been asked to go.
     pub deleted: bool,
 }
@@ -166,14 +166,14 @@ impl Store {
     }
 
     /// Changes what is remembered of an object.
-    pub(super) fn remember(&self, key: &JobKey, uid: &str, change: impl FnOnce(&mut Memory)) {
+    pub(super) fn remember(&self, key: &JobKey, uid: &str, change: impl FnOnce(&mut LocalState)) {
         if let Some(entry) = self
             .lock()
             .entries
             .get_mut(key)
             .filter(|entry| *entry.uid == *uid)
         {
-            change(&mut entry.memory);
+            change(&mut entry.local);
         }
     }
 
@@ -249,21 +249,21 @@ impl Inner {
             self.reach(scope, version);
         }
         let epoch = self.scopes.get(scope).map_or(0, |scope| scope.epoch);
-        let memory = match self.entries.get_mut(&key) {
+        let local = match self.entries.get_mut(&key) {
             Some(known) if known.uid == uid => {
                 known.epoch = epoch;
                 if version <= known.version && version != Version(0) {
                     return None;
                 }
-                std::mem::take(&mut known.memory)
+                std::mem::take(&mut known.local)
             }
-            _ => Memory::default(),
+            _ => LocalState::default(),
         };
         let entry = Entry {
             object: Arc::new(object),
             uid,
             other_writer,
-            memory,
+            local,
             version,
             scope,
             epoch,

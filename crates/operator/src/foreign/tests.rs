@@ -188,11 +188,11 @@ fn controller_with_events(server: &Server) -> (Controller, mpsc::Receiver<Event>
         index.listing(kind, 0, Version(5));
         index.listed(kind, 0, Version(5), Instant::now());
     }
-    let around = Surroundings {
+    let around = Context {
         client: server.client(),
         index,
         leadership: Leadership::always(),
-        gate: Gate::new(4),
+        limiter: WriteLimiter::new(4),
         recorder,
         metrics: Arc::default(),
         clock: Arc::new(SystemClock),
@@ -337,7 +337,7 @@ async fn of_a_status_that_is_not_kept_only_what_this_process_saw_is_told() {
     made.around
         .index
         .delete_job(&serde_json::from_value(json!({"name": "a", "namespace": "ns", "uid": "c"})).unwrap());
-    made.store.remember(&key(), "u", |memory| memory.created = None);
+    made.store.remember(&key(), "u", |local| local.created = None);
     look(&made).await;
     assert_eq!(told(&mut events), ["there -> not here"]);
 }
@@ -509,7 +509,7 @@ async fn what_was_under_way_when_a_term_ended_is_looked_at_in_the_next() {
         let (term, mut tasks) = (CancellationToken::new(), JoinSet::new());
         controller
             .store
-            .remember(&key(), "u", |memory| memory.created = None);
+            .remember(&key(), "u", |local| local.created = None);
         tokio::select! {
             () = controller.serve(&term, &mut tasks) => {}
             () = async { while server.writes.lock().unwrap().is_empty() { tokio::task::yield_now().await } } => {}

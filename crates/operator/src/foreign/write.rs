@@ -76,7 +76,7 @@ impl Controller {
     ) -> Result<bool, Failure> {
         let timeless = timeless(&status);
         let is = entry.object.get("status").cloned().unwrap_or_default();
-        let told = entry.memory.told.as_deref();
+        let told = entry.local.written_status.as_deref();
         // What the server showed last is what it has kept of that.
         let told = told.filter(|(_, kept)| *kept == is).map(|(told, _)| told);
         if told == Some(&timeless) {
@@ -95,7 +95,7 @@ impl Controller {
                 let kept = self.store.answered(key, answer);
                 let keeps = self::timeless(&kept) == timeless;
                 // Of an object that was there before this process, and whose status is not kept, nobody knows what was told.
-                let before = told.or_else(|| (keeps || entry.memory.created.is_some()).then_some(&is));
+                let before = told.or_else(|| (keeps || entry.local.created.is_some()).then_some(&is));
                 self.note(entry, &self.kind.notes(before, &timeless));
                 kept
             }
@@ -104,7 +104,8 @@ impl Controller {
             Err(failure) => return Err(failure),
         };
         let told = Some(Arc::new((timeless, kept)));
-        self.store.remember(key, &entry.uid, |memory| memory.told = told);
+        self.store
+            .remember(key, &entry.uid, |local| local.written_status = told);
         Ok(true)
     }
 
@@ -158,7 +159,7 @@ impl Controller {
         body: Option<&impl Serialize>,
         term: &CancellationToken,
     ) -> Result<T, Failure> {
-        let _place = self.around.gate.enter(class).await;
+        let _permit = self.around.limiter.enter(class).await;
         let request = request(method, path, Answer::Whole, body)?;
         if term.is_cancelled() || !self.around.leadership.may_write() {
             return Err(Failure::NotLeader);

@@ -15,7 +15,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio_util::sync::CancellationToken;
 
-use super::newcomers::Newcomer;
+use super::unauthenticated::Newcomer;
 use super::{HEAD_TIMEOUT, Place, Purpose, Upgraded};
 
 /// The largest head of a request: a token has at most 16 KiB. Anybody may send one, and it is kept until it is complete.

@@ -112,7 +112,7 @@ impl Inner {
     fn end_hold(&mut self, key: &JobKey) {
         let job = self.names.get(key).and_then(|uid| self.owners.get_mut(uid));
         let job = job.and_then(|owner| owner.job.as_mut());
-        if let Some(hold) = job.and_then(|entry| entry.memory.hold.as_mut()) {
+        if let Some(hold) = job.and_then(|entry| entry.local.create_backoff.as_mut()) {
             hold.until = Instant::now();
         }
     }

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 use trainyard_api::{JobPhase, Progress, TrainingJob};
 use trainyard_core::view::{Conflict, PodRow, Refusal, SecretState, ServiceRow};
 
-use super::pauses::Pauses;
 use super::rows::Rows;
+use super::write_backoffs::WriteBackoffs;
 use super::{JobKey, Kind};
 use crate::slim::{Malformed, Version};
 
@@ -32,13 +32,13 @@ pub(super) struct Owner {
     pub(super) departed: Vec<PodRow>,
     pub(super) conflicts: Vec<Conflict>,
     pub(super) refusal: Option<Arc<Refusal>>,
-    pub(super) pauses: Pauses,
-    pub(super) said: Option<Said>,
+    pub(super) backoffs: WriteBackoffs,
+    pub(super) said: Option<ProgressReport>,
 }
 
-/// What the pod says that speaks for its job.
+/// The latest progress, from the pod that speaks for its job.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct ProgressReport {
     /// Its place among the pods of the job.
     pub(super) by: (usize, i32),
     /// When it said it.
@@ -56,7 +56,7 @@ impl Owner {
             departed: Vec::new(),
             conflicts: Vec::new(),
             refusal: None,
-            pauses: Pauses::default(),
+            backoffs: WriteBackoffs::default(),
             said: None,
         }
     }
@@ -73,14 +73,14 @@ impl Owner {
     }
 
     /// Removes a child of which the answer to a delete says that it went at a version.
-    pub(super) fn hide(&mut self, kind: Kind, name: &str, uid: &str, version: Version) {
+    pub(super) fn tombstone(&mut self, kind: Kind, name: &str, uid: &str, version: Version) {
         match kind {
             Kind::Pod => {
-                let gone = self.pods.hide(name, uid, version);
+                let gone = self.pods.tombstone(name, uid, version);
                 self.keep_ended(gone);
             }
             _ => {
-                self.services.hide(name, uid, version);
+                self.services.tombstone(name, uid, version);
             }
         }
     }
@@ -129,7 +129,7 @@ pub(super) struct JobEntry {
     pub(super) job: Job,
     pub(super) version: Version,
     pub(super) epoch: u32,
-    pub(super) memory: Memory,
+    pub(super) local: LocalState,
 }
 
 impl JobEntry {
@@ -148,39 +148,39 @@ pub(super) enum Job {
     Malformed(Arc<Malformed>),
 }
 
-/// What this process remembers of a job, and may forget without harm.
+/// What only this process knows about a job. Losing it costs a few requests and nothing else.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Memory {
+pub struct LocalState {
     /// When its status was last written.
     pub status_written: Option<Instant>,
-    /// Since when there are successes that its status does not have.
-    pub unwritten: Option<Instant>,
+    /// Since when its status lacks pods that have succeeded.
+    pub unwritten_since: Option<Instant>,
     /// Since when pods wait although they may start.
-    pub late: Option<Instant>,
-    /// Its children could not be created; it is not tried again for a while.
-    pub hold: Option<Hold>,
-    /// A fingerprint of the last thing the user was told about children that could not be created, and when.
-    pub told: Option<(u64, Instant)>,
+    pub overdue_since: Option<Instant>,
+    /// Set while creating its children fails.
+    pub create_backoff: Option<CreateBackoff>,
+    /// A fingerprint of the last event about children that could not be created, and its time.
+    pub last_event: Option<(u64, Instant)>,
     /// A fingerprint of the last failure of a write that was logged.
-    pub warned: Option<u64>,
-    /// When it was last looked whether what is in its way still is.
-    pub probed: Option<Instant>,
-    /// What is known of the Secret by which its pods know each other. That it is there holds for one reconcile.
+    pub last_warning: Option<u64>,
+    /// When the operator last checked whether a conflicting object still exists.
+    pub conflicts_checked_at: Option<Instant>,
+    /// The state of the job's Secret. `There` holds for one reconcile, because it is not watched.
     pub secret: SecretState,
-    /// When it was last looked for.
-    pub sought: Option<Instant>,
-    /// For how many pods it has the right to start programs through the API server, if that was given, or seen.
+    /// When the operator last looked for that Secret.
+    pub secret_checked_at: Option<Instant>,
+    /// How many pods the job's exec right covers, if it was granted or seen.
     pub granted: Option<i32>,
-    /// Whether it was made sure that it still is. That holds for one reconcile.
+    /// Whether this reconcile has seen that right. It is not watched either.
     pub grant_is_sure: bool,
-    /// It has been deleted by us.
+    /// We have deleted the job.
     pub deleted: bool,
     /// The generation for which it was reported as malformed.
-    pub reported: Option<i64>,
+    pub reported_generation: Option<i64>,
 }
 
-impl Memory {
-    /// Forgets that objects are there that are not watched.
+impl LocalState {
+    /// Forgets that unwatched objects exist.
     pub fn doubt(&mut self) {
         if matches!(self.secret, SecretState::There(_)) {
             self.secret = SecretState::Unknown;
@@ -188,22 +188,22 @@ impl Memory {
         self.grant_is_sure = false;
     }
 
-    /// Forgets what is known of objects that are not watched.
+    /// Forgets everything about unwatched objects.
     pub fn forget_unwatched(&mut self) {
-        (self.secret, self.sought) = (SecretState::Unknown, None);
+        (self.secret, self.secret_checked_at) = (SecretState::Unknown, None);
         (self.granted, self.grant_is_sure) = (None, false);
     }
 }
 
-/// A pause in creating children.
+/// Backoff for creating the children of one job.
 #[derive(Clone, Copy, Debug)]
-pub struct Hold {
+pub struct CreateBackoff {
     /// Until when.
     pub until: Instant,
-    /// How often in a row children could not be created.
+    /// How often in a row creating children failed.
     pub failures: u32,
-    /// The generation of the job: a change of the spec ends the pause.
+    /// The generation that failed: a change of the spec ends the backoff.
     pub generation: Option<i64>,
-    /// The kind of the child that was not taken: that others are says nothing about it.
+    /// The kind that was refused: creating another kind does not end the backoff.
     pub kind: Option<&'static str>,
 }

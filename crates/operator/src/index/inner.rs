@@ -5,12 +5,12 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::entry::Job;
-use super::{Inner, JobKey, Kind, Known, Snapshot};
+use super::{Inner, JobKey, Kind, Lookup, Snapshot};
 use crate::slim::Version;
 
 impl Inner {
     /// Tells those who follow some jobs that these have changed.
-    pub(super) fn tell(&mut self, changed: &[JobKey]) {
+    pub(super) fn notify_followers(&mut self, changed: &[JobKey]) {
         if self.followers.is_empty() {
             return;
         }
@@ -29,24 +29,24 @@ impl Inner {
     /// The same for the job of a UID.
     pub(super) fn tell_of(&mut self, uid: &str) {
         if let Some(key) = self.owners.get(uid).map(|owner| owner.key.clone()) {
-            self.tell(&[key]);
+            self.notify_followers(&[key]);
         }
     }
 
     /// Tells all listeners that some jobs have changed.
-    pub(super) fn announce(&mut self, changed: &[JobKey]) {
+    pub(super) fn notify_listeners(&mut self, changed: &[JobKey]) {
         for key in changed {
             self.listeners
                 .retain(|listener| listener.send(key.clone()).is_ok());
         }
     }
 
-    pub(super) fn get(&self, key: &JobKey) -> Option<Known> {
+    pub(super) fn get(&self, key: &JobKey) -> Option<Lookup> {
         let uid = self.names.get(key)?;
         let owner = self.owners.get(uid)?;
         let entry = owner.job.as_ref()?;
         Some(match &entry.job {
-            Job::Ok(job) => Known::Job(Box::new(Snapshot {
+            Job::Ok(job) => Lookup::Job(Box::new(Snapshot {
                 uid: uid.clone(),
                 job: job.clone(),
                 pods: owner.pods.share(),
@@ -54,12 +54,12 @@ impl Inner {
                 departed: owner.departed.clone(),
                 conflicts: owner.conflicts.clone(),
                 refusal: owner.refusal.clone(),
-                pauses: owner.pauses.clone(),
+                backoffs: owner.backoffs.clone(),
                 progress: owner.said.as_ref().map(|said| said.progress.clone()),
                 nodes: self.nodes.facts(owner.pods.iter()),
-                memory: entry.memory,
+                local: entry.local,
             })),
-            Job::Malformed(malformed) => Known::Malformed(malformed.clone(), Box::new(entry.memory)),
+            Job::Malformed(malformed) => Lookup::Malformed(malformed.clone(), Box::new(entry.local)),
         })
     }
 

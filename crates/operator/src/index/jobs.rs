@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::{JobPhase, TrainingJobStatus};
 
 use super::entry::{Job, JobEntry, Owner, Uid, without_job};
-use super::{Inner, JobKey, Kind, Memory, Pauses, Source};
+use super::{Inner, JobKey, Kind, LocalState, Source, WriteBackoffs};
 use crate::slim::{JobObject, Version, version};
 
 impl Inner {
@@ -40,13 +40,13 @@ impl Inner {
             self.owners.insert(uid.clone(), owner);
         }
         let owner = self.owners.get_mut(&uid)?;
-        let memory = match &mut owner.job {
+        let local = match &mut owner.job {
             Some(entry) if version <= entry.version && version != Version(0) => {
                 entry.epoch = epoch;
                 return None;
             }
-            Some(entry) => entry.memory,
-            None => Memory::default(),
+            Some(entry) => entry.local,
+            None => LocalState::default(),
         };
         let job = match object {
             JobObject::Ok(job) => Job::Ok(Arc::from(job)),
@@ -56,7 +56,7 @@ impl Inner {
             job,
             version,
             epoch,
-            memory,
+            local,
         };
         let phase = entry.phase();
         let old = owner.job.replace(entry);
@@ -130,7 +130,7 @@ impl Inner {
         owner.conflicts.clear();
         owner.departed.clear();
         owner.refusal = None;
-        owner.pauses = Pauses::default();
+        owner.backoffs = WriteBackoffs::default();
         if self.names.get(&owner.key) == Some(uid) {
             self.names.remove(&owner.key);
         }

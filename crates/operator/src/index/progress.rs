@@ -46,12 +46,12 @@ struct Progress {
 
 /// How far all watches have come. A scope is a namespace, or all of them.
 #[derive(Debug)]
-pub(super) struct Progresses {
+pub(super) struct WatchCursors {
     scopes: HashMap<String, usize>,
     of: [Vec<Progress>; 4],
 }
 
-impl Progresses {
+impl WatchCursors {
     pub(super) fn new(namespaces: &[String]) -> Self {
         let each = vec![Progress::default(); namespaces.len().max(1)];
         let scopes = namespaces

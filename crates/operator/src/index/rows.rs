@@ -66,7 +66,7 @@ pub(super) struct Rows<R> {
     list: Arc<Vec<R>>,
     marks: Vec<Mark>,
     /// What is gone and may still turn up in a watch that is late, with the version at which it went.
-    hidden: Vec<(Box<str>, Version)>,
+    tombstones: Vec<(Box<str>, Version)>,
     /// Positions in `list`, ordered by name and UID, so that a job of many pods is not searched from end to end.
     order: Vec<u32>,
 }
@@ -76,7 +76,7 @@ impl<R> Default for Rows<R> {
         Self {
             list: Arc::default(),
             marks: Vec::new(),
-            hidden: Vec::new(),
+            tombstones: Vec::new(),
             order: Vec::new(),
         }
     }
@@ -127,7 +127,7 @@ impl<R: Row> Rows<R> {
     pub(super) fn put(&mut self, mut row: R, version: Version, epoch: u32) -> bool {
         let place = match self.search(row.name(), row.uid()) {
             Ok(place) => place,
-            Err(_) if self.hidden.iter().any(|(uid, _)| **uid == *row.uid()) => return false,
+            Err(_) if self.tombstones.iter().any(|(uid, _)| **uid == *row.uid()) => return false,
             Err(place) => {
                 let Ok(position) = u32::try_from(self.list.len()) else {
                     return false;
@@ -178,15 +178,15 @@ impl<R: Row> Rows<R> {
     }
 
     /// Removes a row of which we know, before the watch does, that it went at a version.
-    pub(super) fn hide(&mut self, name: &str, uid: &str, version: Version) -> Option<R> {
+    pub(super) fn tombstone(&mut self, name: &str, uid: &str, version: Version) -> Option<R> {
         let removed = self.remove(name, uid)?;
-        self.hidden.push((uid.into(), version));
+        self.tombstones.push((uid.into(), version));
         Some(removed)
     }
 
     /// Removes a row, if it is there.
     pub(super) fn remove(&mut self, name: &str, uid: &str) -> Option<R> {
-        self.hidden.retain(|(hidden, _)| **hidden != *uid);
+        self.tombstones.retain(|(tombstones, _)| **tombstones != *uid);
         let place = self.search(name, uid).ok()?;
         let last = self.list.len().saturating_sub(1);
         let moved = self
@@ -207,7 +207,7 @@ impl<R: Row> Rows<R> {
 
     /// Removes what a list of a version did not contain, though it is not newer than that list.
     pub(super) fn sweep(&mut self, epoch: u32, listed: Version) -> Vec<R> {
-        self.hidden.retain(|(_, went)| *went > listed);
+        self.tombstones.retain(|(_, went)| *went > listed);
         let stale = |mark: &Mark| mark.epoch != epoch && mark.version <= listed;
         let gone: Vec<(String, String)> = self
             .list
@@ -288,17 +288,17 @@ mod tests {
     fn what_is_gone_does_not_come_back_with_a_late_watch() {
         let mut rows = Rows::default();
         rows.put(row("a", "1"), Version(5), 1);
-        rows.hide("a", "1", Version(9));
+        rows.tombstone("a", "1", Version(9));
         assert!(rows.is_empty());
         assert!(!rows.put(row("a", "1"), Version(8), 1), "the watch is late");
         assert!(rows.put(row("a", "2"), Version(10), 1), "its replacement");
         assert!(rows.remove("a", "1").is_none());
-        assert!(rows.hidden.is_empty());
-        rows.hide("a", "2", Version(12));
+        assert!(rows.tombstones.is_empty());
+        rows.tombstone("a", "2", Version(12));
         rows.sweep(2, Version(11));
         assert!(!rows.put(row("a", "2"), Version(11), 2), "the list was late, too");
         rows.sweep(3, Version(12));
-        assert!(rows.hidden.is_empty());
+        assert!(rows.tombstones.is_empty());
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn key(name: &str) -> JobKey {
 
 fn snapshot(index: &Index, name: &str) -> Snapshot {
     match index.get(&key(name)) {
-        Some(Known::Job(snapshot)) => *snapshot,
+        Some(Lookup::Job(snapshot)) => *snapshot,
         other => panic!("{other:?}"),
     }
 }

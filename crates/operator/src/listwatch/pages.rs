@@ -1,4 +1,4 @@
-//! A page of a list, taken apart while it arrives: a page of thousands of objects never is in memory as a whole.
+//! A page of a list, taken apart while it arrives: a page of thousands of objects never is in local as a whole.
 
 use serde::Deserialize;
 
@@ -56,7 +56,7 @@ enum InString {
 }
 
 impl Splitter {
-    /// Takes some bytes in, and hands every object that is complete to `each`, with the metadata of the list.
+    /// Takes some bytes in, and writer every object that is complete to `each`, with the metadata of the list.
     pub(super) fn feed(
         &mut self,
         bytes: &[u8],

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::follow::Line;
-use crate::http::{Place, QuietTls, Upgraded};
+use crate::http::{IdleTls, Place, Upgraded};
 
 /// What a connection is upgraded to: lines from this side, nothing from the other.
 const LINES: &str = "trainyard-lines";
@@ -67,10 +67,10 @@ impl Channel {
 }
 
 /// What is below HTTP, without the buffers around it: the client has said all that it had to say.
-async fn connection(upgrade: OnUpgrade) -> Result<Box<QuietTls>, String> {
+async fn connection(upgrade: OnUpgrade) -> Result<Box<IdleTls>, String> {
     let upgraded = upgrade.await.map_err(|error| error.to_string())?;
     let parts = upgraded
-        .downcast::<Upgraded<QuietTls>>()
+        .downcast::<Upgraded<IdleTls>>()
         .map_err(|_| "it is no connection of the observer")?;
     Ok(Box::new(parts.io.into_inner().into_inner()))
 }

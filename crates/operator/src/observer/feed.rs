@@ -8,7 +8,7 @@ use trainyard_core::observe::{Observed, observe};
 use trainyard_core::view::View;
 
 use crate::clock::Clock;
-use crate::index::{Index, JobKey, Known};
+use crate::index::{Index, JobKey, Lookup};
 use crate::settings::SharedSettings;
 
 /// A job as it was last seen; none if it is not there.
@@ -34,7 +34,7 @@ impl Feeds {
 
     /// A job at this moment.
     pub(super) fn look(&self, key: &JobKey) -> Seen {
-        let Some(Known::Job(known)) = self.index.get(key) else {
+        let Some(Lookup::Job(known)) = self.index.get(key) else {
             return None;
         };
         Some(Arc::new(observe(&View {
@@ -43,9 +43,9 @@ impl Feeds {
             services: &known.services,
             departed: &known.departed,
             conflicts: &known.conflicts,
-            secret: known.memory.secret,
-            granted: known.memory.granted,
-            grant_is_sure: known.memory.grant_is_sure,
+            secret: known.local.secret,
+            granted: known.local.granted,
+            grant_is_sure: known.local.grant_is_sure,
             refusal: known.refusal.as_deref(),
             progress: known.progress.as_deref(),
             nodes: &known.nodes,

@@ -20,7 +20,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(5);
 /// A key that the cluster has given up is forgotten after this time.
 const FRESH: Duration = Duration::from_mins(10);
 /// How long the API server may take: callers wait for it, and would go away themselves.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the keys are not known.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -209,7 +209,7 @@ impl ClusterKeys {
 
     async fn ask(&self) -> Result<(), KeyError> {
         self.known().asked = Some(Instant::now());
-        let answer = timeout(PATIENCE, self.fetch()).await;
+        let answer = timeout(REQUEST_TIMEOUT, self.fetch()).await;
         let answer = answer.unwrap_or_else(|_| Err(KeyError("the API server does not answer".to_owned())));
         let mut known = self.known();
         let now = Some(Instant::now());

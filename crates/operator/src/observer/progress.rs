@@ -16,7 +16,7 @@ use super::{Named, Observer, Refused};
 use crate::index::{JobKey, TooOften};
 
 /// The largest body that is read.
-const LARGEST: usize = 8 * 1024;
+const MAX_BODY: usize = 8 * 1024;
 /// How long it may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const MOST_METRICS: usize = 32;
@@ -42,7 +42,7 @@ pub(super) async fn take(
         Ok(progress) => progress,
         Err(refused) => return refused.into_response(),
     };
-    match observer.index.say(&key, &holder.pod, progress) {
+    match observer.index.record_progress(&key, &holder.pod, progress) {
         Ok(news) => {
             if let Some(key) = news {
                 wake(key);
@@ -59,10 +59,10 @@ pub(super) async fn take(
 
 /// What a body says. It is read only now: whoever is nobody's pod could have this side wait for it.
 async fn receive(body: Body) -> Result<Progress, Refused> {
-    let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, LARGEST)).await {
+    let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {
-            let problem = format!("the body can't be read: {error}; it may have {LARGEST} bytes");
+            let problem = format!("the body can't be read: {error}; it may have {MAX_BODY} bytes");
             return Err(Refused(StatusCode::PAYLOAD_TOO_LARGE, problem));
         }
         Err(_) => {

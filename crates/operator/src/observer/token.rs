@@ -16,7 +16,7 @@ use super::keys::{Algorithm, KeyError, Keys};
 /// By how much clocks may differ.
 const LEEWAY: SignedDuration = SignedDuration::from_secs(60);
 /// No token of a service account is nearly as long.
-const LONGEST: usize = 16 * 1024;
+const MAX_TOKEN: usize = 16 * 1024;
 
 /// Why a token is not taken. None of these shows the token.
 #[derive(Debug, thiserror::Error)]
@@ -119,7 +119,7 @@ fn read<T: DeserializeOwned>(part: &str) -> Result<T, TokenError> {
 }
 
 fn parts(token: &str) -> Result<Parts<'_>, TokenError> {
-    if token.len() > LONGEST {
+    if token.len() > MAX_TOKEN {
         return Err(TokenError::Malformed);
     }
     let (signed, signature) = token.rsplit_once('.').ok_or(TokenError::Malformed)?;

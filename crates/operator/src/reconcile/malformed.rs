@@ -7,9 +7,9 @@ use tokio_util::sync::CancellationToken;
 use trainyard_api::{ConditionType, JobPhase, Reason};
 use trainyard_core::model::JobEvent;
 
-use super::{Next, Reconciler, Verdict};
+use super::{ReconcileResult, Reconciler, Requeue};
 use crate::act::Failure;
-use crate::index::Memory;
+use crate::index::LocalState;
 use crate::metrics::Outcome;
 use crate::slim::Malformed;
 
@@ -18,18 +18,18 @@ impl Reconciler {
     pub(super) async fn malformed(
         &self,
         malformed: &Malformed,
-        memory: Memory,
+        local: LocalState,
         term: &CancellationToken,
-    ) -> Result<Verdict, Failure> {
+    ) -> Result<ReconcileResult, Failure> {
         let generation = malformed.metadata.generation.unwrap_or_default();
         let uid = malformed.metadata.uid.as_deref().unwrap_or_default();
         let going = malformed.metadata.deletion_timestamp.is_some();
-        if going || memory.reported == Some(generation) || says_so(malformed, generation) {
-            return Ok(Verdict::REST);
+        if going || local.reported_generation == Some(generation) || says_so(malformed, generation) {
+            return Ok(ReconcileResult::REST);
         }
         let now = self.clock.now();
         match self
-            .hands
+            .writer
             .write_malformed(term, malformed, &report(malformed, generation, now))
             .await
         {
@@ -39,14 +39,14 @@ impl Reconciler {
             Err(failure) => return Err(failure),
         }
         self.index
-            .remember(uid, |memory| memory.reported = Some(generation));
+            .remember(uid, |local| local.reported_generation = Some(generation));
         let note = JobEvent {
             warning: true,
             reason: Reason::Invalid,
             message: malformed.error.clone(),
         };
         self.recorder.note(&malformed.metadata, &note, now);
-        Ok(Verdict::new(Outcome::Acted, Next::Rest))
+        Ok(ReconcileResult::new(Outcome::Acted, Requeue::Rest))
     }
 }
 

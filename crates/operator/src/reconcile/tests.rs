@@ -38,15 +38,15 @@ impl Operator {
         }
         let leadership = Leadership::always();
         let settings = SharedSettings::default();
-        let hands = Hands::new(
+        let writer = Writer::new(
             server.client(),
             index.clone(),
             leadership.clone(),
             settings.clone(),
         );
-        let (recorder, senders) = Recorder::start(&server.client(), hands.gate(), &leadership, "test");
+        let (recorder, senders) = Recorder::start(&server.client(), writer.limiter(), &leadership, "test");
         let reconciler = Reconciler {
-            hands,
+            writer,
             index,
             recorder,
             metrics: Arc::new(Metrics::new()),
@@ -91,17 +91,17 @@ impl Operator {
         self.reconciler.index.delete_child(Kind::Pod, &pod.metadata);
     }
 
-    async fn reconcile(&self) -> Verdict {
+    async fn reconcile(&self) -> ReconcileResult {
         self.reconciler
             .reconcile(&JobKey::new("ns", "a"), &self.term)
             .await
     }
 
     /// Reconciles until there is nothing more to do at once.
-    async fn settle(&self) -> Verdict {
+    async fn settle(&self) -> ReconcileResult {
         for _ in 0..10 {
             let verdict = self.reconcile().await;
-            if verdict.next != Next::Again {
+            if verdict.next != Requeue::Again {
                 return verdict;
             }
         }

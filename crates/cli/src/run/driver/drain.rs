@@ -17,7 +17,7 @@ use crate::run::view::{Event, PodSeen};
 const LAST_LINES: Duration = Duration::from_secs(2);
 /// How long the log of a container that has ended may bring nothing and not end. What its program has left behind may
 /// hold it open for ever.
-const SILENCE: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the cluster may take to say once more how the job is.
 const LOOK: Duration = Duration::from_secs(5);
 /// How much longer than its grace period a pod may take to end.
@@ -138,7 +138,7 @@ impl Run<'_> {
     /// When what is still waited for is given up.
     pub(super) fn last_call(&self) -> Instant {
         // For those who say something, time begins anew with every line; who reads slowly loses none.
-        let silence = self.heard + SILENCE;
+        let silence = self.heard + IDLE_TIMEOUT;
         let since = match &self.state {
             State::Draining(ending) => ending.since,
             State::Stopping(_) if self.job_gone && self.here.is_empty() => return silence,

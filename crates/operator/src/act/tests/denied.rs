@@ -19,7 +19,7 @@ async fn a_deletion_that_is_denied_changes_nothing() {
             force: false,
         };
         let done = server
-            .hands
+            .writer
             .act(server.target(), &job(), vec![action.clone()])
             .await;
         assert_eq!((done.acted, done.failure), (0, None), "{code} {message}");

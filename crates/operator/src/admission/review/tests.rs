@@ -125,7 +125,7 @@ fn contains(large: &Value, small: &Value) -> bool {
     let mut spec = spec();
     // A quantity and a port are written differently by a type than by a person.
     let container = &mut spec["roles"][0]["template"]["spec"]["containers"][0];
-    container["resources"] = json!({"limits": {"cpu": "1000m", "memory": "1024Mi"}, "requests": {}});
+    container["resources"] = json!({"limits": {"cpu": "1000m", "local": "1024Mi"}, "requests": {}});
     container["ports"] = json!([]);
     container["env"] = json!([{"name": "A", "value": ""}]);
     spec

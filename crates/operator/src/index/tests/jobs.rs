@@ -35,13 +35,13 @@ fn a_job_of_the_same_name_does_not_see_the_children_of_the_former() {
 #[test]
 fn what_is_not_watched_is_not_known_in_the_next_term() {
     let index = index();
-    index.remember("u1", |memory| {
-        memory.secret = SecretState::Gone(Identity::Certificate);
-        memory.granted = Some(2);
+    index.remember("u1", |local| {
+        local.secret = SecretState::Gone(Identity::Certificate);
+        local.granted = Some(2);
     });
     index.forget_former_terms();
-    let memory = snapshot(&index, "a").memory;
-    assert_eq!((memory.secret, memory.granted), (SecretState::Unknown, None));
+    let local = snapshot(&index, "a").local;
+    assert_eq!((local.secret, local.granted), (SecretState::Unknown, None));
 }
 
 #[test]
@@ -117,13 +117,13 @@ fn a_malformed_job_is_known_as_such() {
         index.apply_job(JobObject::decode(bad).unwrap(), Source::Watch),
         Some(key("bad"))
     );
-    assert!(matches!(index.get(&key("bad")), Some(Known::Malformed(..))));
+    assert!(matches!(index.get(&key("bad")), Some(Lookup::Malformed(..))));
     assert_eq!(
         index.apply_job(job("bad", "u5", 51), Source::Watch),
         Some(key("bad"))
     );
     assert!(
-        matches!(index.get(&key("bad")), Some(Known::Job(_))),
+        matches!(index.get(&key("bad")), Some(Lookup::Job(_))),
         "it was repaired"
     );
 }

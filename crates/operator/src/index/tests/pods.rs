@@ -107,7 +107,7 @@ fn only_a_pod_that_had_ended_is_remembered_when_it_is_gone() {
         |index| {
             index.delete_child(Kind::Pod, &TestPod { version: 30, ..POD }.meta());
         },
-        |index| index.went(Kind::Pod, "u1", "a-w-0", "p0", Version(30)),
+        |index| index.deleted_by_us(Kind::Pod, "u1", "a-w-0", "p0", Version(30)),
         |index| {
             index.listing(Kind::Pod, 0, Version(30));
             index.listed(Kind::Pod, 0, Version(30), Instant::now());

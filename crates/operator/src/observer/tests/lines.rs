@@ -51,7 +51,7 @@ impl Served {
         let address = listener.local_addr().unwrap();
         tokio::spawn(serve_some_connections(
             listener,
-            move |stream| QuietTls::accept(config.clone(), stream),
+            move |stream| IdleTls::accept(config.clone(), stream),
             world.router.clone(),
             (Purpose::Agents, most),
             world.shutdown.clone(),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::act::IN_FLIGHT;
-use crate::reconcile::judge::UNSEEN;
+use crate::reconcile::outcome::WATCH_DELAY;
 
 const PODS: usize = 200;
 
@@ -29,15 +29,18 @@ async fn a_job_that_got_more_time_at_the_last_moment_is_not_deleted() {
     let operator = Operator::new();
     operator.apply(&expired("7"));
     *operator.server.version.lock().unwrap() = Some("8".to_owned());
-    let Verdict {
-        next: Next::At(again),
+    let ReconcileResult {
+        next: Requeue::At(again),
         outcome,
         ..
     } = operator.settle().await
     else {
         panic!("the watch will tell")
     };
-    assert_eq!((again - Instant::now(), outcome), (UNSEEN, Outcome::Conflict));
+    assert_eq!(
+        (again - Instant::now(), outcome),
+        (WATCH_DELAY, Outcome::Conflict)
+    );
     let (_, _, options) = operator.server.writes.lock().unwrap()[0].clone();
     assert_eq!(
         options["preconditions"],
@@ -50,7 +53,7 @@ async fn a_job_that_got_more_time_at_the_last_moment_is_not_deleted() {
     // It is deleted when its time is over after all.
     operator.apply(&expired("9"));
     *operator.server.version.lock().unwrap() = Some("9".to_owned());
-    assert_eq!(operator.settle().await.next, Next::Rest);
+    assert_eq!(operator.settle().await.next, Requeue::Rest);
     assert_eq!(operator.server.deletions(), 2);
 }
 
@@ -64,7 +67,7 @@ async fn a_change_that_gave_a_job_no_more_time_delays_its_deletion_by_nothing() 
         let changed = JobObject::decode(&expired("8").to_string()).unwrap();
         index.apply_job(changed, Source::Watch);
     }));
-    assert_eq!(operator.reconcile().await.next, Next::Rest);
+    assert_eq!(operator.reconcile().await.next, Requeue::Rest);
     assert_eq!(operator.server.deletions(), 2);
 }
 
@@ -138,7 +141,7 @@ async fn a_job_that_is_deleted_while_its_pods_are_created_is_left_alone() {
         let gone = serde_json::from_value(job(PODS)["metadata"].clone()).unwrap();
         index.delete_job(&gone);
     }));
-    assert_eq!(operator.settle().await.next, Next::Rest);
+    assert_eq!(operator.settle().await.next, Requeue::Rest);
     let server = operator.end().await;
     let created = server.count("POST pods");
     assert!((1..=IN_FLIGHT).contains(&created), "{created}");

@@ -12,10 +12,10 @@ impl Operator {
         let end = Instant::now() + while_;
         for _ in 0..1000 {
             let wait = match self.reconcile().await.next {
-                Next::Again => continue,
-                Next::At(at) => at.saturating_duration_since(Instant::now()),
-                Next::Rest => while_,
-                Next::Retry(_) | Next::Stale => Duration::from_secs(1),
+                Requeue::Again => continue,
+                Requeue::At(at) => at.saturating_duration_since(Instant::now()),
+                Requeue::Rest => while_,
+                Requeue::Retry(_) | Requeue::Stale => Duration::from_secs(1),
             };
             if Instant::now() + wait >= end {
                 return tokio::time::sleep_until(end).await;
@@ -183,6 +183,6 @@ async fn a_job_is_not_forgotten_by_a_leader_that_may_not_write_for_a_while() {
     operator.apply(&job(1));
     operator.term.cancel();
     let verdict = operator.reconcile().await;
-    assert!(matches!(verdict.next, Next::At(_)), "{verdict:?}");
+    assert!(matches!(verdict.next, Requeue::At(_)), "{verdict:?}");
     assert_eq!(operator.end().await.total(), 0);
 }

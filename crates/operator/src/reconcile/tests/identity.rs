@@ -6,7 +6,7 @@ use trainyard_core::view::Agent;
 
 use super::server::left_by_a_former_job;
 use super::*;
-use crate::reconcile::hurry::PATIENCE;
+use crate::reconcile::overdue::OVERDUE_AFTER;
 
 pub(super) fn mpi(workers: usize) -> Value {
     let template = json!({"spec": {"containers": [{"name": "main", "image": "i", "command": ["mpirun"]}]}});
@@ -254,9 +254,9 @@ async fn the_secret_is_looked_for_now_and_then_while_pods_can_not_start() {
     for name in ["a-worker-0", "a-worker-1"] {
         is_bound(&operator, name);
     }
-    operator.live(PATIENCE / 2).await;
+    operator.live(OVERDUE_AFTER / 2).await;
     assert_eq!(server.reads(), 0, "most start in a moment");
-    operator.live(PATIENCE).await;
+    operator.live(OVERDUE_AFTER).await;
     assert_eq!(server.reads(), 1);
     operator.live(Duration::from_hours(1)).await;
     let reads = server.reads();

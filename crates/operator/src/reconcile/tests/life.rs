@@ -1,7 +1,7 @@
 //! Jobs, reconciled through their lives.
 
 use super::*;
-use crate::reconcile::hurry::PATIENCE;
+use crate::reconcile::overdue::OVERDUE_AFTER;
 
 #[tokio::test(start_paused = true)]
 async fn a_new_job_gets_its_children_and_a_status_and_then_nothing() {
@@ -26,8 +26,9 @@ async fn a_pod_that_was_seen_to_succeed_and_is_gone_is_not_made_again() {
     let operator = Operator::running(2).await;
     let statuses = operator.server.count("PUT status");
     operator.pod_is(0, "Succeeded");
-    let Verdict {
-        next: Next::At(due), ..
+    let ReconcileResult {
+        next: Requeue::At(due),
+        ..
     } = operator.settle().await
     else {
         panic!("the success is to be written");
@@ -44,8 +45,8 @@ async fn a_pod_that_was_seen_to_succeed_and_is_gone_is_not_made_again() {
     operator.settle().await;
     assert_eq!(operator.server.count("PUT status"), statuses + 1);
     assert_eq!(operator.server.status()["roles"][0]["succeededIndices"], "0");
-    assert_eq!(operator.server.count("POST pods"), 2, "it has done its work");
-    let Some(Known::Job(known)) = operator.reconciler.index.get(&JobKey::new("ns", "a")) else {
+    assert_eq!(operator.server.count("POST pods"), 2, "it has done its round");
+    let Some(Lookup::Job(known)) = operator.reconciler.index.get(&JobKey::new("ns", "a")) else {
         panic!()
     };
     assert!(known.departed.is_empty(), "what is written need not be kept");
@@ -76,17 +77,18 @@ async fn a_pod_that_nobody_can_tell_that_it_may_start_is_annotated_once() {
     *operator.server.found.lock().unwrap() = Some(pod.clone());
     let pod = serde_json::from_value(pod).unwrap();
     operator.reconciler.index.apply_pod(pod, Source::Watch);
-    let Verdict {
-        next: Next::At(due), ..
+    let ReconcileResult {
+        next: Requeue::At(due),
+        ..
     } = operator.settle().await
     else {
         panic!("it may be told in time");
     };
-    assert_eq!(due - Instant::now(), PATIENCE);
+    assert_eq!(due - Instant::now(), OVERDUE_AFTER);
     assert_eq!(operator.server.count("PATCH a-w-0"), 0);
-    tokio::time::advance(PATIENCE).await;
+    tokio::time::advance(OVERDUE_AFTER).await;
     operator.settle().await;
-    tokio::time::advance(PATIENCE * 2).await;
+    tokio::time::advance(OVERDUE_AFTER * 2).await;
     operator.settle().await;
     assert_eq!(operator.server.count("PATCH a-w-0"), 1);
     let writes = operator.server.writes.lock().unwrap();
@@ -157,7 +159,7 @@ async fn jobs_of_others_and_jobs_on_their_way_out_are_left_alone() {
         let mut job = job(3);
         change(&mut job);
         operator.apply(&job);
-        assert_eq!(operator.settle().await, Verdict::REST);
+        assert_eq!(operator.settle().await, ReconcileResult::REST);
         assert_eq!(operator.end().await.total(), 0);
     }
 }

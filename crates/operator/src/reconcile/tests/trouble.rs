@@ -7,8 +7,8 @@ async fn children_that_are_refused_are_told_of_once_and_tried_seldom() {
     let operator = Operator::new();
     *operator.server.quota.lock().unwrap() = Some(1);
     operator.apply(&job(3));
-    let Verdict {
-        next: Next::At(again),
+    let ReconcileResult {
+        next: Requeue::At(again),
         ..
     } = operator.settle().await
     else {
@@ -86,8 +86,8 @@ async fn a_taken_name_is_waited_for_without_pods_that_wait_too() {
         let operator = Operator::new();
         *operator.server.taken.lock().unwrap() = Some(taken.to_owned());
         operator.apply(&job(3));
-        let Verdict {
-            next: Next::At(again),
+        let ReconcileResult {
+            next: Requeue::At(again),
             ..
         } = operator.settle().await
         else {

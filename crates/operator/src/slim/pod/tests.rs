@@ -211,14 +211,14 @@ fn an_init_container_failed() {
 #[test]
 fn an_evicted_pod() {
     let row = pod(
-        &json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}),
+        &json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: local."}),
     );
     let end = row.end.unwrap();
     assert!(end.disrupted);
     assert_eq!((end.exit_code, end.reason.as_deref()), (None, Some("Evicted")));
     assert_eq!(
         end.message.as_deref(),
-        Some("The node was low on resource: memory.")
+        Some("The node was low on resource: local.")
     );
 }
 

@@ -10,20 +10,20 @@ use trainyard_core::model::{Action, PodKey};
 use trainyard_core::view::{Conflict, SecretState};
 
 use super::request::{Answer, Path, request};
-use super::{Failure, Hands, Target};
+use super::{Failure, Target, Writer};
 use crate::slim::{Meta, SlimPod};
 
-impl Hands {
+impl Writer {
     /// An object of the name exists. Whose is it?
     pub(super) async fn exists(&self, target: Target<'_>, child: Child, name: &str) -> Result<(), Failure> {
         let found = self.claim(target, child, name).await?;
         // Our own, of a request whose answer was lost, or of a former leader.
         // Nobody looks by its labels for what is not watched.
         if found.metadata.is_labelled() || !child.is_watched() {
-            self.see(target, child, found);
+            self.record(target, child, found);
             Ok(())
         } else {
-            self.show(target, child, name, &found.metadata).await
+            self.restore_labels(target, child, name, &found.metadata).await
         }
     }
 
@@ -32,13 +32,13 @@ impl Hands {
         let name = identity.secret_name(&target.key.name);
         let now = Instant::now();
         self.index
-            .remember(target.uid, |memory| memory.sought = Some(now));
-        if let Some(found) = self.look(target, Child::Secret, &name).await? {
-            self.see(target, Child::Secret, found);
+            .remember(target.uid, |local| local.secret_checked_at = Some(now));
+        if let Some(found) = self.get_owned(target, Child::Secret, &name).await? {
+            self.record(target, Child::Secret, found);
         } else {
             tracing::warn!(job = %target.key, secret = name, "the Secret that the job's pods have is gone");
             self.index
-                .remember(target.uid, |memory| memory.secret = SecretState::Gone(identity));
+                .remember(target.uid, |local| local.secret = SecretState::Gone(identity));
         }
         Ok(())
     }
@@ -50,12 +50,12 @@ impl Hands {
         child: Child,
         name: &str,
     ) -> Result<SlimPod, Failure> {
-        let found = self.look(target, child, name).await?;
+        let found = self.get_owned(target, child, name).await?;
         found.ok_or_else(|| Failure::Transient("it was there and is gone".to_owned(), None))
     }
 
     /// The same of one of which nobody has said that it exists.
-    pub(super) async fn look(
+    pub(super) async fn get_owned(
         &self,
         target: Target<'_>,
         child: Child,
@@ -64,12 +64,12 @@ impl Hands {
         let path = child.path(&target.key.namespace, name);
         match self.read(&path, child.answer()).await {
             Err(Failure::Gone) => Ok(None),
-            found => self.whose(target, child, name, found?).map(Some),
+            found => self.check_owner(target, child, name, found?).map(Some),
         }
     }
 
     /// An object that was found, if it is ours.
-    fn whose(
+    fn check_owner(
         &self,
         target: Target<'_>,
         child: Child,
@@ -94,7 +94,13 @@ impl Hands {
     }
 
     /// Gives a child of ours back the label that somebody took from it, without which the watch does not see it.
-    async fn show(&self, target: Target<'_>, child: Child, name: &str, found: &Meta) -> Result<(), Failure> {
+    async fn restore_labels(
+        &self,
+        target: Target<'_>,
+        child: Child,
+        name: &str,
+        found: &Meta,
+    ) -> Result<(), Failure> {
         let labels = serde_json::json!({"metadata": {
             "uid": found.uid,
             "resourceVersion": found.resource_version.0.to_string(),
@@ -103,7 +109,7 @@ impl Hands {
         let path = child.path(&target.key.namespace, name);
         let request = request(Method::PATCH, &path, Answer::Whole, Some(&labels))?;
         let labelled = self.send::<SlimPod>(target.term, request).await?;
-        self.see(target, child, labelled);
+        self.record(target, child, labelled);
         Ok(())
     }
 
@@ -120,7 +126,7 @@ impl Hands {
         let request = request(Method::PATCH, &path, Answer::Whole, Some(&body))?;
         let labelled = self.send::<SlimPod>(target.term, request).await?;
         let stays = labelled.metadata.is_fully_labelled();
-        self.see(target, Child::Pod, labelled);
+        self.record(target, Child::Pod, labelled);
         if stays {
             Ok(())
         } else {
@@ -136,7 +142,7 @@ impl Hands {
         let path = Path::pod(&target.key.namespace, name);
         let request = request(Method::PATCH, &path, Answer::Whole, Some(&body))?;
         let told = self.send::<SlimPod>(target.term, request).await?;
-        self.see(target, Child::Pod, told);
+        self.record(target, Child::Pod, told);
         Ok(())
     }
 
@@ -154,9 +160,10 @@ impl Hands {
             }
             if found.metadata.is_labelled() {
                 // Somebody gave it its label back, and the watch is about to say so.
-                self.see(target, Child::Pod, found);
+                self.record(target, Child::Pod, found);
             } else {
-                self.show(target, Child::Pod, name, &found.metadata).await?;
+                self.restore_labels(target, Child::Pod, name, &found.metadata)
+                    .await?;
             }
             any = true;
         }
@@ -189,7 +196,7 @@ impl Hands {
                 }
                 (Some(Claim::Ours), Some(found)) => {
                     self.index.resolve(target.uid, conflict.kind, &conflict.name);
-                    self.see(target, child, found);
+                    self.record(target, child, found);
                 }
                 _ => self.index.resolve(target.uid, conflict.kind, &conflict.name),
             }

@@ -1,4 +1,4 @@
-//! Children that the server does not take: told to the user, and tried again seldom.
+//! Backoff for creating children that the server refuses, and the event that tells the user why.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -11,35 +11,35 @@ use trainyard_core::view::Refusal;
 
 use super::Reconciler;
 use super::fingerprint::{fingerprint, hash};
-use super::pause::{LASTING, PASSING};
+use super::write_backoff::{LASTING, PASSING};
 use crate::act::{Failure, Target};
-use crate::index::{Hold, Memory};
+use crate::index::{CreateBackoff, LocalState};
 use crate::queue::{Backoff, jitter};
 
-/// The pause in creating children where some of a former job are still there.
+/// While children of a former job of the same name are still there.
 const FORMER: Backoff = Backoff {
     base: Duration::from_secs(1),
     max: Duration::from_secs(10),
 };
-/// What may be over in a moment is told when it has happened so often in a row.
-const WORTH_A_WORD: u32 = 4;
-/// Servers keep events for an hour: what still holds is said again before it is forgotten.
-const SAID_AGAIN: Duration = Duration::from_mins(30);
+/// After so many failures in a row that may pass, the user is told.
+const FAILURES_BEFORE_EVENT: u32 = 4;
+/// Servers keep events for an hour: one that still holds is repeated before it is gone.
+const EVENT_INTERVAL: Duration = Duration::from_mins(30);
 
 impl Reconciler {
-    /// Notes that children could not be created, and tells the user unless that has been said lately. They are tried again
-    /// after a pause; the failure comes back where it may be over in a moment, and the job is better looked at then.
+    /// Backs off from creating children, and tells the user unless that was said lately. Returns the
+    /// failure if it may pass, so that the whole job is retried soon.
     pub(super) fn hold(
         &self,
         target: Target<'_>,
         job: &ObjectMeta,
-        memory: Memory,
+        local: LocalState,
         failure: Failure,
         refusal: Option<Refusal>,
     ) -> Result<(), Failure> {
         let now = Instant::now();
-        let failures = memory
-            .hold
+        let failures = local
+            .create_backoff
             .filter(|hold| hold.generation == job.generation)
             .map_or(1, |hold| hold.failures.saturating_add(1));
         let (backoff, asked) = match &failure {
@@ -49,27 +49,35 @@ impl Reconciler {
             _ => (PASSING, None),
         };
         let pause = backoff.pause(failures, jitter());
-        let hold = Hold {
+        let hold = CreateBackoff {
             until: now + pause.max(asked.unwrap_or_default()),
             failures,
             generation: job.generation,
             kind: refusal.as_ref().map(|refusal| refusal.kind),
         };
-        self.index.remember(target.uid, |memory| memory.hold = Some(hold));
+        self.index
+            .remember(target.uid, |local| local.create_backoff = Some(hold));
         let passing = !matches!(
             failure,
             Failure::Refused(_) | Failure::NamespaceEnds | Failure::Former
         );
-        if passing && failures < WORTH_A_WORD {
+        if passing && failures < FAILURES_BEFORE_EVENT {
             return Err(failure);
         }
         if let Some(refusal) = refusal.filter(|_| failure != Failure::NamespaceEnds) {
-            self.say(target, job, memory, &failure, refusal);
+            self.record_refusal(target, job, local, &failure, refusal);
         }
         Ok(())
     }
 
-    fn say(&self, target: Target<'_>, job: &ObjectMeta, memory: Memory, failure: &Failure, refusal: Refusal) {
+    fn record_refusal(
+        &self,
+        target: Target<'_>,
+        job: &ObjectMeta,
+        local: LocalState,
+        failure: &Failure,
+        refusal: Refusal,
+    ) {
         let now = Instant::now();
         let message = refusal.to_string();
         let print = match failure {
@@ -77,15 +85,15 @@ impl Reconciler {
             Failure::Former => hash(&message),
             _ => fingerprint(&refusal.message),
         };
-        let said = memory.told.filter(|(told, _)| *told == print);
-        let lately = said.is_some_and(|(_, at)| now < at + SAID_AGAIN);
+        let said = local.last_event.filter(|(told, _)| *told == print);
+        let lately = said.is_some_and(|(_, at)| now < at + EVENT_INTERVAL);
         if said.is_none() {
             // What says the same is not replaced, so that a status with it in it stays as it is.
             self.index.refuse(target.uid, Some(refusal));
         }
         if !lately {
             self.index
-                .remember(target.uid, |memory| memory.told = Some((print, now)));
+                .remember(target.uid, |local| local.last_event = Some((print, now)));
             tracing::warn!(job = %target.key, error = message, "children could not be created");
             let note = JobEvent {
                 warning: true,
@@ -96,31 +104,33 @@ impl Reconciler {
         }
     }
 
-    /// Notes that children of some kinds were taken.
+    /// Ends the backoff once children of these kinds were created.
     pub(super) fn taken(
         &self,
         target: Target<'_>,
         job: &ObjectMeta,
-        memory: Memory,
+        local: LocalState,
         kinds: &HashSet<&'static str>,
     ) {
-        let holds = memory.hold.is_some() || memory.told.is_some();
-        if holds && is_over(memory.hold, job.generation, kinds) {
-            self.index
-                .remember(target.uid, |memory| (memory.hold, memory.told) = (None, None));
+        let holds = local.create_backoff.is_some() || local.last_event.is_some();
+        if holds && is_over(local.create_backoff, job.generation, kinds) {
+            self.index.remember(target.uid, |local| {
+                (local.create_backoff, local.last_event) = (None, None)
+            });
             self.index.refuse(target.uid, None);
         }
     }
 }
 
-/// Whether a pause is over because children of some kinds were taken. A Secret is found before every try to create pods.
-fn is_over(hold: Option<Hold>, generation: Option<i64>, kinds: &HashSet<&'static str>) -> bool {
-    let says = |hold: Hold| hold.kind.is_none_or(|kind| kinds.contains(kind));
+/// Whether the backoff is over because children of these kinds were created. A Secret alone does
+/// not end it, because it is found before every attempt to create pods.
+fn is_over(hold: Option<CreateBackoff>, generation: Option<i64>, kinds: &HashSet<&'static str>) -> bool {
+    let says = |hold: CreateBackoff| hold.kind.is_none_or(|kind| kinds.contains(kind));
     !kinds.is_empty() && hold.is_none_or(|hold| says(hold) || hold.generation != generation)
 }
 
-/// Until when children are not to be created.
-pub(super) fn held(hold: Option<Hold>, generation: Option<i64>, now: Instant) -> Option<Instant> {
+/// Until when no children are created.
+pub(super) fn held(hold: Option<CreateBackoff>, generation: Option<i64>, now: Instant) -> Option<Instant> {
     hold.filter(|hold| hold.until > now && hold.generation == generation)
         .map(|hold| hold.until)
 }
@@ -132,7 +142,7 @@ mod tests {
     #[test]
     fn a_changed_spec_ends_the_pause() {
         let now = Instant::now();
-        let hold = Hold {
+        let hold = CreateBackoff {
             until: now + FORMER.base,
             failures: 1,
             generation: Some(1),

@@ -1,4 +1,4 @@
-//! What follows from what became of writes.
+//! What the operator does about the outcome of its writes.
 
 use std::time::Duration;
 
@@ -7,65 +7,65 @@ use tokio::time::Instant;
 use trainyard_api::TrainingJob;
 use trainyard_core::model::Action;
 
-use super::{Next, Reconciler, Verdict, Work};
+use super::{ReconcileResult, Reconciler, Requeue, Round};
 use crate::act::{Done, Failure, Target};
-use crate::index::{JobKey, Memory, Pauses};
+use crate::index::{JobKey, LocalState, WriteBackoffs};
 use crate::metrics::Outcome;
 
-/// When to look again whether this replica may write, in a term that is not known to have ended.
-const UNSURE: Duration = Duration::from_secs(1);
-/// When to look again at a job of which the server says that it has changed. The watch, which has not said so yet, is all
-/// but certain to be earlier.
-pub(super) const UNSEEN: Duration = Duration::from_secs(10);
+/// How long to wait before asking again whether this replica still leads.
+const LEADERSHIP_CHECK_DELAY: Duration = Duration::from_secs(1);
+/// How long to wait for the watch to show a change that the server has reported. It nearly always
+/// comes earlier.
+pub(super) const WATCH_DELAY: Duration = Duration::from_secs(10);
 
 impl Reconciler {
-    /// Judges what became of actions. What failed is tried again after a pause, while the rest of the job goes on.
-    pub(super) fn judge(
+    /// Backs off from the actions that failed, while the rest of the job goes on.
+    pub(super) fn note_outcome(
         &self,
         target: Target<'_>,
         job: &ObjectMeta,
-        memory: Memory,
-        pauses: &Pauses,
+        local: LocalState,
+        backoffs: &WriteBackoffs,
         done: Done,
-        work: &mut Work,
+        round: &mut Round,
     ) -> Result<(), Failure> {
         if let Some(Failure::NotLeader) = done.failure {
             return Err(Failure::NotLeader);
         }
-        if self.pause(target, memory, pauses, done.tried) {
-            work.outcome = Some(Outcome::Error);
+        if self.back_off(target, local, backoffs, done.tried) {
+            round.outcome = Some(Outcome::Error);
         }
         if done.outdated {
-            return self.look_again(target, job, work);
+            return self.look_again(target, job, round);
         }
         if done.conflict {
             let now = Instant::now();
             self.index
-                .remember(target.uid, |memory| memory.probed = Some(now));
+                .remember(target.uid, |local| local.conflicts_checked_at = Some(now));
             return Err(Failure::InTheWay);
         }
         match done.failure {
             Some(failure) => {
                 if !matches!(failure, Failure::Refused(_)) {
-                    work.outcome = Some(failure.outcome());
+                    round.outcome = Some(failure.outcome());
                 }
-                self.hold(target, job, memory, failure, done.refusal)?;
+                self.hold(target, job, local, failure, done.refusal)?;
             }
-            None => self.taken(target, job, memory, &done.taken),
+            None => self.taken(target, job, local, &done.taken),
         }
         Ok(())
     }
 
-    /// Has it decided anew what is to be done for a job that has changed: at once, if the index knows the change, and
-    /// otherwise when the watch tells of it. Nothing of that is a failure.
+    /// Plans again for a job that has changed: at once if the index has the change, otherwise when
+    /// the watch shows it. This is not a failure.
     fn look_again(
         &self,
         target: Target<'_>,
         decided_for: &ObjectMeta,
-        work: &mut Work,
+        round: &mut Round,
     ) -> Result<(), Failure> {
         // The same may be decided again, and has not been done.
-        work.forget_did();
+        round.forget_did();
         let seen = |known: &TrainingJob| {
             (&known.metadata.uid, &known.metadata.resource_version)
                 == (&decided_for.uid, &decided_for.resource_version)
@@ -76,30 +76,31 @@ impl Reconciler {
         }
     }
 
-    /// What follows from a failure that ended a reconcile.
-    pub(super) fn failed(&self, key: &JobKey, failure: &Failure) -> Verdict {
+    /// The result of a reconcile that ended with a failure.
+    pub(super) fn failed(&self, key: &JobKey, failure: &Failure) -> ReconcileResult {
         let next = match failure {
             // If the term has ended, the next one begins with all jobs; if it has not, this one is not to be forgotten.
-            Failure::NotLeader => Next::At(Instant::now() + UNSURE),
+            Failure::NotLeader => Requeue::At(Instant::now() + LEADERSHIP_CHECK_DELAY),
             // The watch will say what became of it.
-            Failure::Gone | Failure::Former | Failure::NamespaceEnds => Next::Retry(None),
-            Failure::Conflict | Failure::Replaced | Failure::Exists | Failure::Skipped => Next::Stale,
-            Failure::Outdated => Next::At(Instant::now() + UNSEEN),
-            Failure::InTheWay => Next::Again,
+            Failure::Gone | Failure::Former | Failure::NamespaceEnds => Requeue::Retry(None),
+            Failure::Conflict | Failure::Replaced | Failure::Exists | Failure::Skipped => Requeue::Stale,
+            Failure::Outdated => Requeue::At(Instant::now() + WATCH_DELAY),
+            Failure::InTheWay => Requeue::Again,
             Failure::Refused(words) => {
                 self.warn_of(key, words);
-                Next::Retry(None)
+                Requeue::Retry(None)
             }
             Failure::Transient(error, pause) => {
                 tracing::debug!(job = %key, %error, "a write failed and is tried again");
-                Next::Retry(*pause)
+                Requeue::Retry(*pause)
             }
         };
-        Verdict::new(failure.outcome(), next)
+        ReconcileResult::new(failure.outcome(), next)
     }
 }
 
-/// What is to be done and has just been done, as if it had failed: nothing that can be seen has come of it.
+/// Treats actions that were just carried out, and are planned again, as failed: they had no effect
+/// that the index shows.
 pub(super) fn ineffective(actions: Vec<Action>) -> Done {
     let failure = actions.iter().any(Action::creates).then_some(Failure::Exists);
     let tried = actions.into_iter().filter(|action| !action.creates());

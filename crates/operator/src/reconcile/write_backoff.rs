@@ -1,4 +1,4 @@
-//! Writes that failed or changed nothing: each is sent again after a pause that grows, and holds nothing else up.
+//! Backoff for single writes that failed or had no effect. Other writes of the job go on.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -8,86 +8,87 @@ use trainyard_core::model::Action;
 use trainyard_core::plan::Plan;
 
 use super::fingerprint::fingerprint;
-use super::{Progress, Reconciler};
+use super::{Reconciler, RoundResult};
 use crate::act::{Failure, Target};
-use crate::index::{JobKey, Known, Memory, Pause, Pauses};
+use crate::index::{JobKey, LocalState, Lookup, WriteBackoff, WriteBackoffs};
 use crate::queue::{Backoff, jitter};
 
-/// The pause after what is likely to happen again: a denial, or a deletion that a finalizer holds up.
+/// For failures that are likely to last: a denial, or a deletion that a finalizer holds up.
 pub(super) const LASTING: Backoff = Backoff {
     base: Duration::from_secs(1),
     max: Duration::from_mins(5),
 };
-/// The pause after what may be over in a moment.
+/// For failures that may be over in a moment.
 pub(super) const PASSING: Backoff = Backoff {
     base: Duration::from_millis(50),
     max: Duration::from_secs(30),
 };
 
 impl Reconciler {
-    /// Lets writes wait that failed or may have changed nothing. Whether any failed.
-    pub(super) fn pause(
+    /// Backs off from writes that failed or may have had no effect. Returns true if any failed.
+    pub(super) fn back_off(
         &self,
         target: Target<'_>,
-        memory: Memory,
-        pauses: &Pauses,
+        local: LocalState,
+        backoffs: &WriteBackoffs,
         tried: Vec<(Action, Option<Failure>)>,
     ) -> bool {
         let now = Instant::now();
         let failure = tried.iter().find_map(|(_, failure)| failure.as_ref());
         if let Some(failure) = failure {
-            self.warn(target.key, target.uid, memory, failure.words());
+            self.warn(target.key, target.uid, local, failure.words());
         }
         let failed = failure.is_some();
         let next = tried.into_iter().map(|(action, failure)| {
-            let pause = next(pauses.get(&action), failure.as_ref(), now, jitter());
+            let pause = next(backoffs.get(&action), failure.as_ref(), now, jitter());
             (action, pause)
         });
-        self.index.pause(target.uid, next.collect());
+        self.index.back_off(target.uid, next.collect());
         failed
     }
 
-    /// Forgets the pauses of what is not wanted any more.
-    pub(super) fn forget_pauses(&self, target: Target<'_>, pauses: &Pauses, plan: &Plan) {
-        if !pauses.is_empty() {
+    /// Drops the backoffs of actions that are not planned any more.
+    pub(super) fn forget_backoffs(&self, target: Target<'_>, backoffs: &WriteBackoffs, plan: &Plan) {
+        if !backoffs.is_empty() {
             let wanted: HashSet<&Action> = plan.actions.iter().chain(&plan.after).collect();
-            self.index.forget_pauses(target.uid, &wanted);
+            self.index.forget_backoffs(target.uid, &wanted);
         }
     }
 
-    /// Logs a failure, unless the same was the last one of this job.
-    pub(super) fn warn(&self, key: &JobKey, uid: &str, memory: Memory, words: &str) {
+    /// Logs a failure, unless it is the one that was last logged for this job.
+    pub(super) fn warn(&self, key: &JobKey, uid: &str, local: LocalState, words: &str) {
         let print = fingerprint(words);
-        if memory.warned != Some(print) {
+        if local.last_warning != Some(print) {
             tracing::warn!(job = %key, error = words, "a write failed; it is tried again, more and more seldom");
-            self.index.remember(uid, |memory| memory.warned = Some(print));
+            self.index.remember(uid, |local| local.last_warning = Some(print));
         }
     }
 
-    /// The same for a job of which only the key is at hand.
+    /// Like [`Self::warn`], by key.
     pub(super) fn warn_of(&self, key: &JobKey, words: &str) {
-        if let Some(Known::Job(known)) = self.index.get(key) {
-            self.warn(key, &known.uid, known.memory, words);
+        if let Some(Lookup::Job(known)) = self.index.get(key) {
+            self.warn(key, &known.uid, known.local, words);
         }
     }
 }
 
-/// Takes out of a plan what has to wait: creations as long as these are held, anything else as long as it pauses itself.
+/// Takes actions out of a plan that are in backoff: creations by the job's [`CreateBackoff`], every
+/// other action by its own.
 pub(super) fn hold_back(
     plan: &mut Plan,
-    progress: &mut Progress,
+    progress: &mut RoundResult,
     hold: Option<Instant>,
-    pauses: &Pauses,
+    backoffs: &WriteBackoffs,
     now: Instant,
 ) {
-    if hold.is_none() && pauses.is_empty() {
+    if hold.is_none() && backoffs.is_empty() {
         return;
     }
     let mut goes = |action: &Action| {
         let until = if action.creates() {
             hold
         } else {
-            let pause = pauses.get(action).map(|pause| pause.until);
+            let pause = backoffs.get(action).map(|pause| pause.until);
             pause.filter(|until| *until > now)
         };
         until.inspect(|until| progress.at(*until)).is_none()
@@ -96,14 +97,14 @@ pub(super) fn hold_back(
     plan.after.retain(&mut goes);
 }
 
-fn next(before: Option<Pause>, failure: Option<&Failure>, now: Instant, jitter: f64) -> Pause {
+fn next(before: Option<WriteBackoff>, failure: Option<&Failure>, now: Instant, jitter: f64) -> WriteBackoff {
     let tries = before.map_or(1, |before| before.tries.saturating_add(1));
     let pause = match failure {
         None | Some(Failure::Refused(_)) => LASTING.pause(tries, jitter),
         Some(Failure::Transient(_, asked)) => PASSING.pause(tries, jitter).max(asked.unwrap_or_default()),
         Some(_) => PASSING.pause(tries, jitter),
     };
-    Pause {
+    WriteBackoff {
         until: now + pause,
         tries,
     }

@@ -60,18 +60,18 @@ async fn sockets(piece: Option<usize>) -> (TcpStream, TcpStream) {
 async fn connected(
     version: &'static SupportedProtocolVersion,
     piece: Option<usize>,
-) -> (TlsStream<TcpStream>, QuietTls) {
+) -> (TlsStream<TcpStream>, IdleTls) {
     let (server, client) = configs(version);
     let (near, far) = sockets(piece).await;
     let (near, far) = tokio::join!(
         client.connect(ServerName::try_from("observer").unwrap(), near),
-        QuietTls::accept(server, far)
+        IdleTls::accept(server, far)
     );
     (near.unwrap(), far.unwrap())
 }
 
 /// How much is kept.
-fn kept(quiet: &QuietTls) -> [usize; 3] {
+fn kept(quiet: &IdleTls) -> [usize; 3] {
     [
         quiet.outgoing.bytes.capacity(),
         quiet.incoming.bytes.capacity(),
@@ -81,7 +81,7 @@ fn kept(quiet: &QuietTls) -> [usize; 3] {
 
 /// Why a client is not let in.
 async fn refusal(server: Arc<ServerConfig>, tcp: TcpStream) -> io::Error {
-    match timeout(LIMIT, QuietTls::accept(server, tcp)).await.unwrap() {
+    match timeout(LIMIT, IdleTls::accept(server, tcp)).await.unwrap() {
         Ok(_) => panic!("it was let in"),
         Err(error) => error,
     }

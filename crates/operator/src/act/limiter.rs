@@ -1,8 +1,8 @@
 //! How many requests are under way at once, and which goes first.
 //!
-//! Under load the server is the narrow place, and the order of requests is ours to choose: pods first, as everything
+//! Under load the server is the bottleneck, and the order of requests is ours to choose: pods first, as everything
 //! waits for them; then the status of jobs, which is the better for being late, as one write then tells of several
-//! changes; events last. Each class keeps a few places, so that none waits for ever.
+//! changes; events last. Each class keeps a few permits, so that none waits for ever.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,33 +24,33 @@ const CLASSES: [Class; 3] = [Class::Urgent, Class::Status, Class::Event];
 
 /// Lets in so many requests at once.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub struct WriteLimiter {
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug)]
 struct State {
-    places: usize,
+    permits: usize,
     /// Places that a class has at least while others of a higher class wait.
     kept: [usize; 3],
     taken: [usize; 3],
-    waiting: [VecDeque<oneshot::Sender<Place>>; 3],
+    waiting: [VecDeque<oneshot::Sender<Permit>>; 3],
 }
 
-/// A place, given back when dropped.
+/// A permit, given back when dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct Permit {
     /// None once it has been given back.
-    gate: Option<Gate>,
+    limiter: Option<WriteLimiter>,
     class: Class,
 }
 
-impl Gate {
-    /// A gate of so many places.
-    pub fn new(places: usize) -> Self {
+impl WriteLimiter {
+    /// A limiter of so many permits.
+    pub fn new(permits: usize) -> Self {
         let state = State {
-            places,
-            kept: [places, (places / 8).max(1), 1],
+            permits,
+            kept: [permits, (permits / 8).max(1), 1],
             taken: [0; 3],
             waiting: Default::default(),
         };
@@ -63,36 +63,36 @@ impl Gate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn place(&self, class: Class) -> Place {
-        Place {
-            gate: Some(self.clone()),
+    fn permit(&self, class: Class) -> Permit {
+        Permit {
+            limiter: Some(self.clone()),
             class,
         }
     }
 
-    /// A place, if there is one at once.
-    pub fn try_enter(&self, class: Class) -> Option<Place> {
+    /// A permit, if there is one at once.
+    pub fn try_enter(&self, class: Class) -> Option<Permit> {
         let mut state = self.lock();
         let free = state.may_enter(class, true);
         state.taken[class as usize] += usize::from(free);
-        free.then(|| self.place(class))
+        free.then(|| self.permit(class))
     }
 
-    /// Waits for a place.
-    pub async fn enter(&self, class: Class) -> Place {
+    /// Waits for a permit.
+    pub async fn enter(&self, class: Class) -> Permit {
         loop {
-            if let Some(place) = self.try_enter(class) {
-                return place;
+            if let Some(permit) = self.try_enter(class) {
+                return permit;
             }
             let (sender, turn) = oneshot::channel();
             {
                 let mut state = self.lock();
                 state.waiting[class as usize].push_back(sender);
-                // A place may have become free just now.
+                // A permit may have become free just now.
                 self.let_in(&mut state);
             }
-            if let Ok(place) = turn.await {
-                return place;
+            if let Ok(permit) = turn.await {
+                return permit;
             }
         }
     }
@@ -104,9 +104,9 @@ impl Gate {
                 && let Some(next) = state.waiting[class as usize].pop_front()
             {
                 state.taken[class as usize] += 1;
-                // A place that is received and not used comes back by itself; one that nobody waits for is taken back.
-                if let Err(mut unused) = next.send(self.place(class)) {
-                    unused.gate = None;
+                // A permit that is received and not used comes back by itself; one that nobody waits for is taken back.
+                if let Err(mut unused) = next.send(self.permit(class)) {
+                    unused.limiter = None;
                     state.taken[class as usize] -= 1;
                 }
             }
@@ -114,12 +114,12 @@ impl Gate {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        if let Some(gate) = self.gate.take() {
-            let mut state = gate.lock();
+        if let Some(limiter) = self.limiter.take() {
+            let mut state = limiter.lock();
             state.taken[self.class as usize] -= 1;
-            gate.let_in(&mut state);
+            limiter.let_in(&mut state);
         }
     }
 }
@@ -132,7 +132,7 @@ impl State {
             return false;
         }
         let total: usize = self.taken.iter().sum();
-        if total >= self.places {
+        if total >= self.permits {
             return false;
         }
         let higher_wait = self.waiting[..position].iter().any(|waiting| !waiting.is_empty());
@@ -149,7 +149,7 @@ impl State {
                     .min(self.waiting[lower].len())
             })
             .sum();
-        total + owed < self.places
+        total + owed < self.permits
     }
 }
 
@@ -160,28 +160,28 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_free_gate_lets_everyone_in() {
-        let gate = Gate::new(2);
-        let one = gate.enter(Class::Event).now_or_never();
-        let two = gate.enter(Class::Status).now_or_never();
+    async fn a_free_limiter_lets_everyone_in() {
+        let limiter = WriteLimiter::new(2);
+        let one = limiter.enter(Class::Event).now_or_never();
+        let two = limiter.enter(Class::Status).now_or_never();
         assert!(one.is_some() && two.is_some());
-        assert!(gate.enter(Class::Urgent).now_or_never().is_none());
+        assert!(limiter.enter(Class::Urgent).now_or_never().is_none());
         drop(one);
-        assert!(gate.enter(Class::Urgent).now_or_never().is_some());
+        assert!(limiter.enter(Class::Urgent).now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn all_are_let_in_and_none_waits_for_all_the_others() {
-        let gate = Gate::new(8);
+        let limiter = WriteLimiter::new(8);
         let mut inside: VecDeque<_> = (0..8)
-            .filter_map(|_| gate.enter(Class::Urgent).now_or_never())
+            .filter_map(|_| limiter.enter(Class::Urgent).now_or_never())
             .collect();
         assert_eq!(inside.len(), 8);
         let order = Mutex::new(Vec::new());
         let visit = |class| {
-            let (gate, order) = (&gate, &order);
+            let (limiter, order) = (&limiter, &order);
             async move {
-                let _place = gate.enter(class).await;
+                let _permit = limiter.enter(class).await;
                 order.lock().unwrap().push(class);
                 tokio::task::yield_now().await;
             }
@@ -207,20 +207,20 @@ mod tests {
         let last_urgent = order.iter().rposition(|class| *class == Class::Urgent).unwrap();
         assert!(
             first_status < last_urgent,
-            "a place is kept for status: {order:?}"
+            "a permit is kept for status: {order:?}"
         );
-        assert!(gate.lock().taken.iter().all(|taken| *taken == 0));
+        assert!(limiter.lock().taken.iter().all(|taken| *taken == 0));
     }
 
     #[tokio::test]
-    async fn who_gives_up_waiting_takes_no_place() {
-        let gate = Gate::new(1);
-        let inside = gate.enter(Class::Urgent).await;
+    async fn who_gives_up_waiting_takes_no_permit() {
+        let limiter = WriteLimiter::new(1);
+        let inside = limiter.enter(Class::Urgent).await;
         {
-            let mut waiting = Box::pin(gate.enter(Class::Urgent));
+            let mut waiting = Box::pin(limiter.enter(Class::Urgent));
             assert!(futures::poll!(&mut waiting).is_pending());
         }
         drop(inside);
-        assert!(gate.enter(Class::Status).now_or_never().is_some());
+        assert!(limiter.enter(Class::Status).now_or_never().is_some());
     }
 }

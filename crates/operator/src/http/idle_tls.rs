@@ -22,10 +22,10 @@ const PIECE: usize = 4 * 1024;
 /// How much is encrypted at once: what fits into a record.
 const RECORD: usize = 16 * 1024;
 /// How much may have come of a message that is not complete; rustls has the same limit for streams of its own.
-const LARGEST: usize = 64 * 1024;
+const MAX_BUFFERED: usize = 64 * 1024;
 
 /// The server's end of a connection with TLS.
-pub(crate) struct QuietTls {
+pub(crate) struct IdleTls {
     tcp: TcpStream,
     records: Records,
     outgoing: Pile,
@@ -38,7 +38,7 @@ pub(crate) struct QuietTls {
     is_broken: bool,
 }
 
-/// Bytes on their way, which take no memory when there are none.
+/// Bytes on their way, which take no local when there are none.
 #[derive(Default)]
 struct Pile {
     bytes: Vec<u8>,
@@ -124,7 +124,7 @@ impl Records {
         if self.encrypted.is_empty() {
             self.encrypted = Vec::new();
         }
-        if self.encrypted.len() > LARGEST {
+        if self.encrypted.len() > MAX_BUFFERED {
             return Err(invalid("a message that does not end"));
         }
         Ok(is_over)
@@ -150,7 +150,7 @@ fn append(
     written.map(drop).map_err(|_| invalid("it can't be encrypted"))
 }
 
-impl QuietTls {
+impl IdleTls {
     /// Agrees with a client.
     pub(crate) async fn accept(config: Arc<ServerConfig>, tcp: TcpStream) -> io::Result<Self> {
         let tls = UnbufferedServerConnection::new(config).map_err(invalid)?;
@@ -224,7 +224,7 @@ impl QuietTls {
     }
 }
 
-impl AsyncRead for QuietTls {
+impl AsyncRead for IdleTls {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -240,7 +240,7 @@ impl AsyncRead for QuietTls {
     }
 }
 
-impl AsyncWrite for QuietTls {
+impl AsyncWrite for IdleTls {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -7,12 +7,12 @@ use trainyard_api::names;
 use trainyard_core::exec;
 use trainyard_core::job::Job;
 
-use super::claim::Child;
+use super::ownership::Child;
 use super::request::{Answer, request};
-use super::{Creation, Failure, Hands, Refused, Target};
+use super::{Creation, Failure, Refused, Target, Writer};
 use crate::slim::SlimPod;
 
-impl Hands {
+impl Writer {
     /// Gives the right, or makes what was given what it should be. In this order, so that nothing ever names what is not
     /// there; what is somebody else's is left alone. What this leader has given for the same pods is only looked for.
     pub(super) async fn grant(
@@ -25,16 +25,16 @@ impl Hands {
             return Ok(());
         };
         let account = exec::account(job);
-        let known = self.index.memory(target.uid).unwrap_or_default().granted == Some(extent);
-        self.have(target, Child::ServiceAccount, &account, None, known, refused)
+        let known = self.index.local(target.uid).unwrap_or_default().granted == Some(extent);
+        self.ensure(target, Child::ServiceAccount, &account, None, known, refused)
             .await?;
         let rules = json!({"rules": role.rules});
-        self.have(target, Child::Role, &role, Some(rules), known, refused)
+        self.ensure(target, Child::Role, &role, Some(rules), known, refused)
             .await?;
         let binding = exec::binding(job);
         // To what it is bound never changes.
         let subjects = json!({"subjects": binding.subjects});
-        self.have(
+        self.ensure(
             target,
             Child::RoleBinding,
             &binding,
@@ -43,14 +43,14 @@ impl Hands {
             refused,
         )
         .await?;
-        self.index.remember(target.uid, |memory| {
-            (memory.granted, memory.grant_is_sure) = (Some(extent), true);
+        self.index.remember(target.uid, |local| {
+            (local.granted, local.grant_is_sure) = (Some(extent), true);
         });
         Ok(())
     }
 
     /// Creates an object, or gives one of ours that is there the parts that it should have.
-    async fn have(
+    async fn ensure(
         &self,
         target: Target<'_>,
         child: Child,
@@ -60,7 +60,7 @@ impl Hands {
         refused: &Refused,
     ) -> Result<(), Failure> {
         let name = names::mpi_account(&target.key.name);
-        if known && self.look(target, child, &name).await?.is_some() {
+        if known && self.get_owned(target, child, &name).await?.is_some() {
             return Ok(());
         }
         let create = Creation::new(target, child, Some(&name), object)?;

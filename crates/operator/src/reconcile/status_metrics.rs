@@ -1,4 +1,4 @@
-//! What of a status goes into metrics and logs.
+//! What a status write adds to metrics and logs.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use super::Reconciler;
 use crate::index::JobKey;
 
 impl Reconciler {
-    pub(super) fn tell(&self, key: &JobKey, before: &Told, after: &Told) {
+    pub(super) fn count(&self, key: &JobKey, before: &StatusDelta, after: &StatusDelta) {
         let causes = [
             RestartCause::Failure,
             RestartCause::Disruption,
@@ -28,16 +28,17 @@ impl Reconciler {
     }
 }
 
-/// What of a status is told.
+/// The part of a status that metrics and logs compare.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct StatusDelta {
     phase: Option<JobPhase>,
-    /// Pods, by name and UID, whose end is counted and whose replacement does not exist yet, with what it was counted as.
+    /// Pods, by name and UID, that `status.restarts.replacing` lists, with their cause.
     replacing: HashMap<(String, String), Option<RestartCause>>,
 }
 
-impl Told {
-    /// How many pods were counted since as replaced for a cause. Each of them is waited for in the status that counts it.
+impl StatusDelta {
+    /// How many pods were counted for a cause since `before`. Every counted pod is listed in the
+    /// status that counts it.
     fn counted_since(&self, before: &Self, cause: RestartCause) -> u64 {
         let new = self
             .replacing
@@ -65,12 +66,12 @@ mod tests {
 
     use super::*;
 
-    fn told(replacing: &[(&str, RestartCause)]) -> Told {
+    fn told(replacing: &[(&str, RestartCause)]) -> StatusDelta {
         let replacing: Vec<_> = replacing
             .iter()
             .map(|(uid, cause)| json!({"pod": "a-w-0", "uid": uid, "cause": cause}))
             .collect();
-        Told::of(&serde_json::from_value(json!({"restarts": {"replacing": replacing}})).unwrap())
+        StatusDelta::of(&serde_json::from_value(json!({"restarts": {"replacing": replacing}})).unwrap())
     }
 
     #[test]
@@ -83,7 +84,7 @@ mod tests {
             ("p3", Disruption),
             ("p4", Completion),
         ]);
-        let counts = |after: &Told| {
+        let counts = |after: &StatusDelta| {
             [Failure, Disruption, Completion, Update].map(|cause| after.counted_since(&before, cause))
         };
         assert_eq!(counts(&after), [0, 2, 1, 0]);
@@ -94,7 +95,10 @@ mod tests {
     #[test]
     fn pods_that_count_nowhere_are_not_told() {
         let status = json!({"restarts": {"replacing": [{"pod": "a-w-0", "uid": "p0"}]}});
-        let after = Told::of(&serde_json::from_value(status).unwrap());
-        assert_eq!(after.counted_since(&Told::default(), RestartCause::Completion), 0);
+        let after = StatusDelta::of(&serde_json::from_value(status).unwrap());
+        assert_eq!(
+            after.counted_since(&StatusDelta::default(), RestartCause::Completion),
+            0
+        );
     }
 }
