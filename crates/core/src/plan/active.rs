@@ -22,13 +22,10 @@ use crate::view::{SecretState, View};
 pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Plan {
     let old = view.job.status.as_ref();
     let mut status = started(view);
-    let said = match objection {
-        Some(objection) => refused::reject(&mut status, objection, view.now),
-        None => {
-            accept(job, view, &mut status);
-            None
-        }
-    };
+    if objection.is_none() {
+        accept(job, view, &mut status);
+    }
+    let said = objection.and_then(|objection| refused::reject(&mut status, objection, view.now));
     let before = status.phase;
     let attempt = attempt(job, view, objection);
     if attempt == Attempt::GivenUp {

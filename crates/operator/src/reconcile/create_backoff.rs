@@ -115,7 +115,7 @@ impl Reconciler {
         let holds = local.create_backoff.is_some() || local.last_event.is_some();
         if holds && is_over(local.create_backoff, job.generation, kinds) {
             self.index.remember(target.uid, |local| {
-                (local.create_backoff, local.last_event) = (None, None)
+                (local.create_backoff, local.last_event) = (None, None);
             });
             self.index.refuse(target.uid, None);
         }

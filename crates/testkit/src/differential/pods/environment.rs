@@ -14,7 +14,8 @@ fn says(name: &'static str, text: &str, env: &Value) -> Small {
 /// The same, with variables from whole objects.
 fn takes(name: &'static str, text: &str, from: &Value, env: &Value) -> Small {
     let more = json!({"envFrom": from, "env": env});
-    pod(name, with(main(&format!("echo {text} {TELL}")), &more))
+    // Texts have brackets, which the shell must not take for patterns of files.
+    pod(name, with(main(&format!("set -f; echo {text} {TELL}")), &more))
 }
 
 fn config(name: &str, map: &str, key: &str, optional: bool) -> Value {
