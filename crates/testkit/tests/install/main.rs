@@ -63,6 +63,14 @@ fn json(line: &str) -> Value {
     serde_json::from_str(&kubectl(&format!("{line} -o json"))).unwrap()
 }
 
+/// The same of an object that may not be there yet.
+fn try_json(line: &str) -> Result<Value, String> {
+    let line = format!("{line} -o json");
+    let found = cluster().kubectl(&line.split_whitespace().collect::<Vec<_>>(), None);
+    let found = found.map_err(|error| error.to_string())?;
+    Ok(serde_json::from_str(&found).unwrap())
+}
+
 fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Result<T, String>) -> T {
     let mut wait = Wait::new(what);
     loop {
@@ -332,7 +340,7 @@ spec:
 /// The container that waits in a pod, once it does.
 fn waiting_container(pod: &str) -> Value {
     eventually(&format!("{pod} waits"), || {
-        let pod = json(&format!("get pod -n users {pod}"));
+        let pod = try_json(&format!("get pod -n users {pod}"))?;
         let wait = pod["status"]["initContainerStatuses"][0].clone();
         if wait["name"] == "trainyard-wait" && wait["state"]["running"].is_object() {
             Ok(pod)
@@ -357,7 +365,7 @@ fn t5_a_pod_waits_inside_until_the_operator_lets_it_start() {
     assert!(pod["spec"]["nodeName"].is_string(), "it has its place already");
     for worker in ["order-worker-0", "order-worker-1"] {
         eventually("the worker runs", || {
-            let phase = json(&format!("get pod -n users {worker}"))["status"]["phase"].clone();
+            let phase = try_json(&format!("get pod -n users {worker}"))?["status"]["phase"].clone();
             if phase == "Running" {
                 Ok(())
             } else {
@@ -399,7 +407,7 @@ fn t5_an_operator_that_is_away_fails_nobody_who_waits() {
     waiting_container("patient-launcher-0");
     for worker in [0, 1] {
         eventually("the worker runs", || {
-            let pod = json(&format!("get pod -n users patient-worker-{worker}"));
+            let pod = try_json(&format!("get pod -n users patient-worker-{worker}"))?;
             let phase = pod["status"]["phase"].clone();
             if phase == "Running" {
                 Ok(())
