@@ -22,30 +22,34 @@ const WINDOW: SignedDuration = SignedDuration::from_secs(10);
 const SKEW: SignedDuration = SignedDuration::from_secs(2);
 
 /// The incidents that ends may still belong to, one for each role in which one began; where pods train as one, there is one.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Incidents(Vec<Open>);
+#[derive(Debug)]
+pub(crate) struct Incidents {
+    open: Vec<Open>,
+    needs: Needs,
+}
 
 impl Incidents {
     /// The incidents that a status tells of.
     pub(crate) fn read(job: &Job<'_>, restarts: &Restarts) -> Self {
         let written = restarts.incidents.iter();
-        Self(
-            written
+        Self {
+            open: written
                 .filter_map(|written| Open::read(job, restarts, written))
                 .collect(),
-        )
+            needs: Needs::of(job),
+        }
     }
 
     pub(crate) fn write(&self, job: &Job<'_>) -> Vec<Incident> {
-        self.0.iter().map(|open| open.write(job)).collect()
+        self.open.iter().map(|open| open.write(job)).collect()
     }
 
     /// Begins one with an end that came of no other.
     pub(crate) fn begin(&mut self, job: &Job<'_>, new: &NewRestart<'_>, now: Timestamp) {
         let role = new.ended.key.role;
-        self.0.retain(|open| !open.is_beside(job, role));
-        if (0..job.roles.len()).any(|other| follows(job, other, role)) {
-            self.0.push(Open::new(new, now));
+        self.open.retain(|open| !open.is_beside(job, role));
+        if (0..job.roles.len()).any(|other| self.needs.has(other, role)) {
+            self.open.push(Open::new(new, now));
         }
     }
 
@@ -53,41 +57,39 @@ impl Incidents {
     fn begin_standing(&mut self, job: &Job<'_>, new: &NewRestart<'_>, now: Timestamp) {
         let at = at(&new.ended, now);
         let is_old = |open: &Open| open.is_beside(job, new.ended.key.role) && open.last >= at;
-        if !self.0.iter().any(is_old) {
+        if !self.open.iter().any(is_old) {
             self.begin(job, new, now);
-            self.0
-                .iter_mut()
-                .for_each(|open| open.stands |= open.first == new.ended.key);
+            if let Some(open) = self.of(new.ended.key) {
+                open.stands = true;
+            }
         }
     }
 
     /// Forgets those that are over and that a pod had a part in which ends again now: that it leaves is none of theirs.
     pub(crate) fn outlive(&mut self, ended: &Ended<'_>, now: Timestamp) {
         let at = at(ended, now);
-        self.0.retain(|open| {
+        self.open.retain(|open| {
             open.leaving || !open.contains(ended.key) || at.duration_since(open.last) <= WINDOW
         });
     }
 
     /// The one that a pod began.
     pub(crate) fn of(&mut self, first: PodKey) -> Option<&mut Open> {
-        self.0.iter_mut().find(|open| open.first == first)
+        self.open.iter_mut().find(|open| open.first == first)
     }
 
     /// The one of pods that are being replaced right now because of their template, if it is of this role's too.
     pub(crate) fn update_of(&mut self, job: &Job<'_>, role: usize, now: Timestamp) -> Option<&mut Open> {
-        let of_role = |open: &Open| job.framework.trains_as_one() || open.first.role == role;
-        let mut updates = self
-            .0
-            .iter_mut()
-            .filter(|open| open.cause == RestartCause::Update);
-        updates.find(|open| of_role(open) && open.last == now)
+        let is_it = |open: &&mut Open| {
+            open.cause == RestartCause::Update && open.last == now && open.is_beside(job, role)
+        };
+        self.open.iter_mut().find(is_it)
     }
 
     /// Pods that were asked to go are gone now: others may end because of that from now on.
     pub(crate) fn left(&mut self, keys: impl Iterator<Item = PodKey>, now: Timestamp) {
         for key in keys {
-            for open in self.0.iter_mut().filter(|open| open.contains(key)) {
+            for open in self.open.iter_mut().filter(|open| open.contains(key)) {
                 open.last = open.last.max(now);
             }
         }
@@ -102,8 +104,9 @@ impl Incidents {
         stands: bool,
         now: Timestamp,
     ) -> Option<&mut Open> {
-        let open = self.0.iter_mut().filter(|open| !stands || !open.stands);
-        open.filter(|open| open.takes(job, seen, ended, now))
+        let Self { open, needs } = self;
+        let open = open.iter_mut().filter(|open| !stands || !open.stands);
+        open.filter(|open| open.takes(job, seen, needs, ended, now))
             .max_by_key(|open| open.last)
     }
 }
@@ -195,7 +198,14 @@ impl Open {
     }
 
     /// Whether an end belongs to it.
-    fn takes(&self, job: &Job<'_>, seen: &Assessment<'_>, ended: &Ended<'_>, now: Timestamp) -> bool {
+    fn takes(
+        &self,
+        job: &Job<'_>,
+        seen: &Assessment<'_>,
+        needs: &Needs,
+        ended: &Ended<'_>,
+        now: Timestamp,
+    ) -> bool {
         // As its node has it: the clock of another operator may be behind.
         let known = ended.time().zip(self.start);
         let is_earlier = known.is_some_and(|(at, start)| at.duration_since(start) < -SKEW);
@@ -203,8 +213,8 @@ impl Open {
         !is_earlier
             && !is_later
             && !self.is_repeated_by(ended.key)
-            && follows(job, ended.key.role, self.first.role)
-            && !self.is_over(job, seen)
+            && needs.has(ended.key.role, self.first.role)
+            && !self.is_over(job, seen, needs)
     }
 
     /// Whether the end of a pod says again what began it, rather than what came of that: one that failed by itself does so again, or
@@ -219,10 +229,10 @@ impl Open {
 
     /// Whether all pods have ended in it that it could take with it: those that are there now are new, and what ends them is
     /// something else.
-    fn is_over(&self, job: &Job<'_>, seen: &Assessment<'_>) -> bool {
+    fn is_over(&self, job: &Job<'_>, seen: &Assessment<'_>, needs: &Needs) -> bool {
         let none = BTreeSet::new();
         let roles = job.roles.iter().zip(&seen.roles).enumerate();
-        let mut others = roles.filter(|(role, _)| follows(job, *role, self.first.role));
+        let mut others = roles.filter(|(role, _)| needs.has(*role, self.first.role));
         others.all(|(role, (rules, this))| {
             let ended = self.ended.get(&role).unwrap_or(&none);
             let sum = i32::try_from(ended.len() + this.done.len());
@@ -232,18 +242,46 @@ impl Open {
     }
 }
 
-/// Whether the end of a pod of a role may be what came of the end of one of another, or of what came of that.
-fn follows(job: &Job<'_>, role: usize, other: usize) -> bool {
-    if job.framework.trains_as_one() {
-        return true;
+/// Which roles can't go on without which, directly or through others. Found once, and asked for
+/// every pod that ended.
+#[derive(Debug)]
+enum Needs {
+    /// All pods train as one.
+    All,
+    /// The roles that each role needs, by position.
+    Roles(Vec<BTreeSet<usize>>),
+}
+
+impl Needs {
+    fn of(job: &Job<'_>) -> Self {
+        if job.framework.trains_as_one() {
+            return Self::All;
+        }
+        let roles = 0..job.roles.len();
+        let direct = |role| {
+            roles
+                .clone()
+                .filter(move |other| needs(job, role, *other))
+                .collect()
+        };
+        let direct: Vec<Vec<usize>> = roles.clone().map(direct).collect();
+        let all = |role: usize| {
+            let (mut reached, mut next) = (BTreeSet::new(), vec![role]);
+            while let Some(needed) = next.pop().and_then(|role| direct.get(role)) {
+                next.extend(needed.iter().filter(|needed| reached.insert(**needed)));
+            }
+            reached
+        };
+        Self::Roles(roles.clone().map(all).collect())
     }
-    let mut reached = BTreeSet::new();
-    let mut next = vec![role];
-    while let Some(role) = next.pop() {
-        let needed = (0..job.roles.len()).filter(|needed| needs(job, role, *needed));
-        next.extend(needed.filter(|needed| reached.insert(*needed)));
+
+    /// Whether a role needs another, so that the end of a pod of the other may end one of its own.
+    fn has(&self, role: usize, other: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Roles(roles) => roles.get(role).is_some_and(|needed| needed.contains(&other)),
+        }
     }
-    reached.contains(&other)
 }
 
 /// Finds out which ends are what came of others: of one that was counted before, or of one that is to be counted now. Those are
