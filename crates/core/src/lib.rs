@@ -1,8 +1,8 @@
 //! Every decision Trainyard takes, as pure functions.
 //!
 //! Nothing here reads a clock, a socket or a file, and nothing here can fail half-way:
-//! [`plan::plan`] takes a [`view::View`] of one job and returns all that should be done now, as a
-//! [`plan::Plan`]. The operator carries it out, on a cluster and on a laptop.
+//! [`plan::plan`] takes a [`view::View`] of one job and returns a
+//! [`plan::Plan`], which says what to do next. The operator carries it out, on a cluster and on a laptop.
 //!
 //! The way in: [`admission`] for defaults and validation, [`plan`] for one reconcile,
 //! [`frameworks`] for what each framework says, [`deduce`] for the tables by which states are
@@ -12,6 +12,7 @@
 pub mod admission;
 pub mod agent;
 mod assess;
+pub mod backoff;
 pub mod build;
 mod container;
 pub mod deduce;
@@ -24,6 +25,7 @@ pub mod frameworks;
 mod immutable;
 pub mod indices;
 pub mod job;
+pub mod local_state;
 mod metadata;
 pub mod model;
 pub mod observe;

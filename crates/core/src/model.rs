@@ -37,6 +37,16 @@ pub enum StatusWrite {
     Now(Box<TrainingJobStatus>),
 }
 
+impl StatusWrite {
+    /// Writes now what would be written later.
+    pub(crate) fn hurry(&mut self) {
+        *self = match std::mem::take(self) {
+            Self::Soon(status) | Self::Early(status) => Self::Now(status),
+            write => write,
+        };
+    }
+}
+
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {

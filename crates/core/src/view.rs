@@ -4,11 +4,12 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use trainyard_api::{Progress, TrainingJob};
 
-use crate::model::Identity;
+use crate::local_state::LocalState;
 
 /// Settings of the operator that decisions depend on.
 #[derive(Clone, Debug)]
@@ -76,13 +77,10 @@ pub struct View<'a> {
     pub departed: &'a [PodRow],
     /// Objects of somebody else that have a name this job needs.
     pub conflicts: &'a [Conflict],
-    /// What is known of the Secret by which the job's pods know each other. It is not watched: whoever looks keeps in mind what
-    /// was made or found, and forgets that it is there once pods were made with it.
-    pub secret: SecretState,
-    /// For how many pods the job is known to have the right to start programs through the API server. Not watched either.
-    pub granted: Option<i32>,
-    /// Whether that was looked at for the pods that are to be made now. Whoever looks forgets it once they were.
-    pub grant_is_sure: bool,
+    /// What only this process knows about the job.
+    pub local: &'a LocalState,
+    /// Whether the server has confirmed, in this reconcile, that pods which are not there are gone.
+    pub absence_is_confirmed: bool,
     /// Why the server does not take a child of this job.
     pub refusal: Option<&'a Refusal>,
     /// What its programs last said of their progress.
@@ -93,6 +91,8 @@ pub struct View<'a> {
     pub settings: &'a Settings,
     /// The time.
     pub now: Timestamp,
+    /// The same moment by the clock that `local` is told in.
+    pub instant: Instant,
 }
 
 impl View<'_> {
@@ -102,18 +102,12 @@ impl View<'_> {
             .as_deref()
             .map_or(NodeState::Up, |node| self.nodes.state(node))
     }
-}
 
-/// What is known of the Secret by which the pods of a job know each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SecretState {
-    /// Nothing.
-    #[default]
-    Unknown,
-    /// It is there.
-    There(Identity),
-    /// It was looked for, because pods were there that have it, and it is gone.
-    Gone(Identity),
+    /// The time of a moment to come; `None` beyond the end of the calendar.
+    pub(crate) fn time_of(&self, instant: Instant) -> Option<Timestamp> {
+        let away = instant.saturating_duration_since(self.instant);
+        self.now.checked_add(away).ok()
+    }
 }
 
 /// What is known of nodes.

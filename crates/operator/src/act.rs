@@ -24,9 +24,10 @@ use tokio_util::sync::CancellationToken;
 use trainyard_api::TrainingJob;
 use trainyard_core::build;
 use trainyard_core::job::Job;
+use trainyard_core::local_state::SecretState;
 use trainyard_core::model::Action;
 use trainyard_core::model::Identity;
-use trainyard_core::view::{SecretState, Settings};
+use trainyard_core::view::Settings;
 
 use crate::identity;
 use crate::index::{Index, JobKey, Kind, Source};

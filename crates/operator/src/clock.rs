@@ -17,3 +17,8 @@ impl Clock for SystemClock {
         Timestamp::now()
     }
 }
+
+/// The time that only goes forward, in which a process measures how long it waits.
+pub(crate) fn monotonic() -> std::time::Instant {
+    tokio::time::Instant::now().into_std()
+}

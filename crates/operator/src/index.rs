@@ -19,7 +19,6 @@ mod inner;
 mod jobs;
 mod progress;
 mod rows;
-mod write_backoffs;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -30,17 +29,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus};
+use trainyard_core::local_state::LocalState;
 use trainyard_core::observe;
 use trainyard_core::view::{Conflict, PodRow, Refusal, ServiceRow};
 
 use crate::nodes::{NodeFacts, NodeTable};
 use crate::slim::{JobObject, Malformed, Meta, SlimMeta, SlimNode, SlimPod, Version};
 
-pub use entry::{CreateBackoff, LocalState};
 use entry::{Owner, ProgressReport, Uid};
 pub use progress::Kind;
 use progress::WatchCursors;
-pub use write_backoffs::{WriteBackoff, WriteBackoffs};
 
 /// A job's place: namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -93,8 +91,6 @@ pub struct Snapshot {
     pub conflicts: Vec<Conflict>,
     /// Why the server does not take a child of it.
     pub refusal: Option<Arc<Refusal>>,
-    /// Writes for it that wait.
-    pub backoffs: WriteBackoffs,
     /// What its programs last said of their progress.
     pub progress: Option<Arc<Progress>>,
     /// The nodes of its pods.
@@ -347,19 +343,15 @@ impl Index {
 
     /// What this process remembers of a job.
     pub fn local(&self, uid: &str) -> Option<LocalState> {
-        Some(self.lock().owners.get(uid)?.job.as_ref()?.local)
+        Some(self.lock().owners.get(uid)?.job.as_ref()?.local.clone())
     }
 
-    /// Changes what this process remembers of a job.
-    pub fn remember(&self, uid: &str, change: impl FnOnce(&mut LocalState)) {
-        if let Some(entry) = self
-            .lock()
-            .owners
-            .get_mut(uid)
-            .and_then(|owner| owner.job.as_mut())
-        {
-            change(&mut entry.local);
-        }
+    /// Changes what this process remembers of a job. Returns what the change returns, or None if the
+    /// job is not known any more.
+    pub fn remember<R>(&self, uid: &str, change: impl FnOnce(&mut LocalState) -> R) -> Option<R> {
+        let mut inner = self.lock();
+        let entry = inner.owners.get_mut(uid)?.job.as_mut()?;
+        Some(change(&mut entry.local))
     }
 
     /// Takes in what a pod of a job says of its progress; what another pod says that comes before it in the job stands. The key

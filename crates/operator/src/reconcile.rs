@@ -1,14 +1,11 @@
-//! One reconcile: look at the index, ask what to do, do it.
+//! One reconcile: take a snapshot, plan, carry out the plan's next step, until nothing is left to do.
 
-mod create_backoff;
 mod fingerprint;
 mod malformed;
 mod outcome;
-mod overdue;
 mod result;
 mod round;
 mod status_metrics;
-mod write_backoff;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,34 +13,27 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use trainyard_api::{TrainingJob, TrainingJobStatus};
-use trainyard_core::model::StatusWrite;
-use trainyard_core::plan::{Plan, plan};
-use trainyard_core::view::{Conflict, SecretState, View};
+use trainyard_api::TrainingJob;
+use trainyard_core::local_state::LocalState;
+use trainyard_core::model::Action;
+use trainyard_core::plan::{Plan, StatusChange, Step, is_managed, plan};
+use trainyard_core::view::{Conflict, View};
 
 use crate::act::{Class, Failure, Target, Writer};
-use crate::clock::Clock;
+use crate::clock::{Clock, monotonic};
 use crate::events::Recorder;
-use crate::index::{Index, JobKey, LocalState, Lookup, Snapshot};
+use crate::index::{Index, JobKey, Lookup, Snapshot};
 use crate::metrics::{Metrics, Outcome};
 
-use create_backoff::held;
 use outcome::ineffective;
 pub use result::{ReconcileResult, Requeue};
-use round::{Round, RoundResult};
+use round::Rounds;
 use status_metrics::StatusDelta;
-use write_backoff::hold_back;
 
-/// A status in which only counters or messages differ is not written more often than this.
-const STATUS_INTERVAL: Duration = Duration::from_secs(10);
-/// How long successes wait for others before they are written, with all that there are then.
-const EARLY_INTERVAL: Duration = Duration::from_secs(1);
-/// How often it is looked whether what is in a job's way still is.
-const PROBE_INTERVAL: Duration = Duration::from_secs(30);
-/// A reconcile that has looked so often, each time because of what it had done, lets others go first.
-const ROUNDS: u32 = 8;
-/// A time to look again that has passed already is taken to mean this.
-const MIN_DELAY: Duration = Duration::from_millis(100);
+/// A reconcile that has planned so often, each time because of what it had done, lets others go first.
+const MAX_ROUNDS: u32 = 8;
+/// The shortest time to wait for what is due: by the time it is, or has been, due already.
+const MIN_DELAY: Duration = Duration::from_millis(50);
 
 /// Reconciles jobs.
 pub struct Reconciler {
@@ -59,278 +49,237 @@ pub struct Reconciler {
     pub clock: Arc<dyn Clock>,
 }
 
+/// What a round has come to.
+enum Next {
+    /// Plan again: things have changed.
+    PlanAgain,
+    /// The reconcile is over.
+    End(ReconcileResult),
+}
+
 impl Reconciler {
     /// Looks at a job and does what is to be done.
     pub async fn reconcile(&self, key: &JobKey, term: &CancellationToken) -> ReconcileResult {
-        let mut round = Round::default();
+        let mut rounds = Rounds::default();
         let result = loop {
-            let known = match self.index.get(key) {
-                None => break Ok(ReconcileResult::REST),
-                Some(Lookup::Malformed(malformed, local)) => {
-                    break self.malformed(&malformed, *local, term).await;
-                }
-                Some(Lookup::Job(known)) => known,
-            };
-            match self.step(key, *known, term, &mut round).await {
-                Ok(None) if round.rounds < ROUNDS => round.rounds += 1,
-                Ok(None) => break Ok(ReconcileResult::new(Outcome::Acted, Requeue::Again)),
-                Ok(Some(verdict)) => break Ok(verdict),
-                Err(failure) => break Err(failure),
+            match self.round(key, term, &mut rounds).await {
+                Ok(Next::PlanAgain) if rounds.count < MAX_ROUNDS => rounds.count += 1,
+                Ok(Next::PlanAgain) => break ReconcileResult::new(Outcome::Acted, Requeue::Again),
+                Ok(Next::End(result)) => break result,
+                Err(failure) => break self.failed(key, &failure),
             }
         };
-        let verdict = result.unwrap_or_else(|failure| self.failed(key, &failure));
-        if let Some(uid) = round.made_sure.filter(|_| verdict.next != Requeue::Again) {
+        if let Some(uid) = rounds.relied_on.filter(|_| result.next != Requeue::Again) {
             // It is not watched: the next pods may come too late for it.
-            self.index.remember(&uid, LocalState::doubt);
+            self.index.remember(&uid, LocalState::doubt_unwatched);
         }
         ReconcileResult {
-            cost: round.cost,
-            outcome: round.outcome.unwrap_or(verdict.outcome),
-            ..verdict
+            cost: rounds.cost,
+            outcome: rounds.outcome.unwrap_or(result.outcome),
+            ..result
         }
     }
 
-    /// Looks once and does one thing: carries out actions, or waits for a place to write the status, or writes it and
-    /// does what follows. None if it is to be looked at again, because things have changed meanwhile.
-    async fn step(
+    /// Plans once and carries out one step.
+    async fn round(
         &self,
         key: &JobKey,
-        known: Snapshot,
         term: &CancellationToken,
-        round: &mut Round,
-    ) -> Result<Option<ReconcileResult>, Failure> {
+        rounds: &mut Rounds,
+    ) -> Result<Next, Failure> {
+        let snapshot = match self.index.get(key) {
+            None => return Ok(Next::End(ReconcileResult::REST)),
+            Some(Lookup::Malformed(malformed, local)) => {
+                return self.malformed(&malformed, *local, term).await.map(Next::End);
+            }
+            Some(Lookup::Job(snapshot)) => snapshot,
+        };
+        if !is_managed(&snapshot.job, &snapshot.local) {
+            return Ok(Next::End(ReconcileResult::REST));
+        }
+        let now = self.clock.now();
+        let plan = self.plan(&snapshot, now, rounds);
+        let requeue = requeue(&plan, now);
         let Snapshot {
             uid,
             job,
-            pods,
-            services,
             departed,
             conflicts,
-            refusal,
-            backoffs,
-            progress: progress_said,
-            nodes,
-            local,
-        } = known;
-        if !job.is_ours() || job.metadata.deletion_timestamp.is_some() || local.deleted {
-            return Ok(Some(ReconcileResult::REST));
-        }
-        let target = Target { key, uid: &uid, term };
-        round.note_sure(local, &uid);
-        if job.is_suspended() {
-            self.forget(&uid, local, progress_said.is_some());
-        }
-        let started = Instant::now();
-        let mut progress = RoundResult {
-            acted: round.acted,
-            next: None,
-        };
-        if !conflicts.is_empty() {
-            let (changed, next) = self.probe(target, local, &conflicts, started).await?;
-            if changed {
-                return Ok(None);
-            }
-            progress.at(next);
-        }
-        let (now, started) = (self.clock.now(), Instant::now());
-        let begun = processor_time();
-        let mut plan = plan(&View {
-            job: &job,
-            pods: &pods,
-            services: &services,
-            departed: &departed,
-            conflicts: &conflicts,
-            secret: local.secret,
-            granted: local.granted,
-            grant_is_sure: local.grant_is_sure,
-            refusal: refusal.as_deref(),
-            progress: progress_said.as_deref(),
-            nodes: &nodes,
-            settings: &self.writer.settings(),
-            now,
-        });
-        round.cost += processor_time().saturating_sub(begun);
-        // Kept, they would have to be copied when the answers to what follows come in.
+            pods,
+            services,
+            ..
+        } = *snapshot;
+        // Kept, they would have to be copied when the answers to our writes come in.
         drop((pods, services));
-
-        if self.search(target, &plan.missing, round).await? {
-            return Ok(None);
-        }
-        let hold = held(local.create_backoff, job.metadata.generation, started);
-        self.forget_backoffs(target, &backoffs, &plan);
-        hold_back(&mut plan, &mut progress, hold, &backoffs, started);
-        self.act_on_overdue(target, local, &mut plan, &mut progress, started);
-        if !plan.actions.is_empty() {
-            round.permit = None;
-            let done = if round.did_just(&plan.actions) {
-                ineffective(plan.actions)
-            } else {
-                Box::pin(self.writer.act(target, &job, plan.actions)).await
-            };
-            round.acted |= done.acted > 0;
-            self.note_outcome(target, &job.metadata, local, &backoffs, done, round)?;
-            return Ok(None);
-        }
-        if let Some(wake) = plan.wake_at {
-            let away = Duration::try_from(wake.duration_since(now)).unwrap_or_default();
-            progress.at(started + away.max(MIN_DELAY));
-        }
-        let (status, due) = self.paced(target, local, std::mem::take(&mut plan.status), started);
-        if status.is_some() && due > started {
-            progress.at(due);
-            // Nothing hangs on it: what depends on a status comes with `Now`.
-            return Ok(Some(progress.verdict()));
-        }
-        if status.is_some() && round.permit.is_none() {
-            let class = if plan.after.is_empty() {
-                Class::Status
-            } else {
-                Class::Urgent
-            };
-            round.permit = self.writer.limiter().try_enter(class);
-            if round.permit.is_none() {
-                drop((job, plan, status));
-                round.permit = Some(self.writer.limiter().enter(class).await);
-                // What was to be written may be out of date.
-                return Ok(None);
+        let target = Target { key, uid: &uid, term };
+        let result = match plan.step() {
+            Step::CheckConflicts => return self.check_conflicts(target, &conflicts).await,
+            Step::ConfirmAbsence(pods) => {
+                rounds.absence_is_confirmed = true;
+                Box::pin(self.writer.find(target, &pods)).await?;
+                return Ok(Next::PlanAgain);
             }
-        }
-        let verdict = Box::pin(self.conclude(target, job, status, plan, now, progress, round)).await;
-        let failed = |verdict: &ReconcileResult| verdict.outcome == Outcome::Error;
-        if !departed.is_empty() && verdict.as_ref().is_ok_and(|verdict| !failed(verdict)) {
+            Step::Act(actions) => {
+                Box::pin(self.act(target, &job, actions, rounds)).await?;
+                return Ok(Next::PlanAgain);
+            }
+            Step::Wait => return Ok(Next::End(rounds.result(requeue))),
+            Step::WriteStatus(change) => {
+                let Some(change) = self.permit(change, rounds).await else {
+                    return Ok(Next::PlanAgain);
+                };
+                Box::pin(self.write_status(target, job, change, now, rounds)).await?
+            }
+            Step::Done => rounds.result(requeue),
+        };
+        if result.outcome != Outcome::Error && !departed.is_empty() {
             self.index.forget_departed(&uid, &departed);
         }
-        verdict.map(Some)
+        Ok(Next::End(result))
     }
 
-    /// A status to write, and when.
-    fn paced(
-        &self,
-        target: Target<'_>,
-        local: LocalState,
-        write: StatusWrite,
-        now: Instant,
-    ) -> (Option<Box<TrainingJobStatus>>, Instant) {
-        let after = |pace: Duration| local.status_written.map_or(now, |written| written + pace);
-        match write {
-            StatusWrite::Unchanged => (None, now),
-            StatusWrite::Now(status) => (Some(status), now),
-            StatusWrite::Early(status) => {
-                // The first of many successes is mostly followed by the others, and then by the end of the job.
-                let since = local.unwritten_since.unwrap_or(now);
-                if local.unwritten_since.is_none() {
-                    self.index
-                        .remember(target.uid, |local| local.unwritten_since = Some(now));
-                }
-                (Some(status), since + EARLY_INTERVAL)
-            }
-            StatusWrite::Soon(status) => (Some(status), after(STATUS_INTERVAL)),
+    /// Plans, and keeps what the next plan must know.
+    fn plan(&self, snapshot: &Snapshot, now: Timestamp, rounds: &mut Rounds) -> Plan {
+        let Snapshot { uid, job, local, .. } = snapshot;
+        rounds.note_reliance(local, uid);
+        if job.is_suspended() {
+            self.forget_run(snapshot);
         }
+        let begun = processor_time();
+        let plan = plan(&View {
+            job,
+            pods: &snapshot.pods,
+            services: &snapshot.services,
+            departed: &snapshot.departed,
+            conflicts: &snapshot.conflicts,
+            local,
+            absence_is_confirmed: rounds.absence_is_confirmed,
+            refusal: snapshot.refusal.as_deref(),
+            progress: snapshot.progress.as_deref(),
+            nodes: &snapshot.nodes,
+            settings: &self.writer.settings(),
+            now,
+            instant: monotonic(),
+        });
+        rounds.cost += processor_time().saturating_sub(begun);
+        if plan.waits() != local.waits || !plan.moot_backoffs().is_empty() {
+            self.index
+                .remember(uid, |local| local.keep(plan.waits(), plan.moot_backoffs()));
+        }
+        plan
     }
 
     /// Forgets what is of no use once a job is suspended.
-    fn forget(&self, uid: &str, local: LocalState, has_progress: bool) {
-        if local.secret != SecretState::Unknown || local.granted.is_some() {
+    fn forget_run(&self, snapshot: &Snapshot) {
+        if snapshot.local.knows_unwatched() {
             // Somebody may remove it while nothing needs it.
-            self.index.remember(uid, LocalState::forget_unwatched);
+            self.index.remember(&snapshot.uid, LocalState::forget_unwatched);
         }
-        if has_progress {
+        if snapshot.progress.is_some() {
             // Resuming starts afresh.
-            self.index.forget_progress(uid);
+            self.index.forget_progress(&snapshot.uid);
         }
     }
 
-    /// Looks, from time to time, whether what was in a job's way still is. Whether that has changed, and when to look
-    /// again.
-    async fn probe(
-        &self,
-        target: Target<'_>,
-        local: LocalState,
-        conflicts: &[Conflict],
-        now: Instant,
-    ) -> Result<(bool, Instant), Failure> {
-        let due = local
-            .conflicts_checked_at
-            .map_or(now, |probed| probed + PROBE_INTERVAL);
-        if due > now {
-            return Ok((false, due));
-        }
+    async fn check_conflicts(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<Next, Failure> {
+        let now = monotonic();
         self.index
             .remember(target.uid, |local| local.conflicts_checked_at = Some(now));
-        let changed = self.writer.probe(target, conflicts).await?;
-        Ok((changed, now + PROBE_INTERVAL))
+        self.writer.probe(target, conflicts).await?;
+        Ok(Next::PlanAgain)
     }
 
-    /// Looks, once in a reconcile, for pods whose absence is about to count. Whether there were any after all.
-    async fn search(
+    /// Carries out actions. Those of the round before are not sent again: they had no effect.
+    async fn act(
         &self,
         target: Target<'_>,
-        missing: &[String],
-        round: &mut Round,
-    ) -> Result<bool, Failure> {
-        if missing.is_empty() || std::mem::replace(&mut round.searched, true) {
-            return Ok(false);
+        job: &TrainingJob,
+        actions: Vec<Action>,
+        rounds: &mut Rounds,
+    ) -> Result<(), Failure> {
+        // Writes of actions need permits of their own.
+        rounds.permit = None;
+        let is_start = |action: &&Action| matches!(action, Action::StartPod { .. });
+        let pods = actions.iter().filter(is_start).count();
+        if pods > 0 {
+            tracing::info!(job = %target.key, pods, "pods wait that may start: they are told so by an annotation");
         }
-        Box::pin(self.writer.find(target, missing)).await
+        let done = if rounds.did_just(&actions) {
+            ineffective(actions)
+        } else {
+            Box::pin(self.writer.act(target, job, actions)).await
+        };
+        rounds.acted |= done.acted > 0;
+        self.note_outcome(target, &job.metadata, done, rounds)
+    }
+
+    /// Takes a permit to write a status. If it has to wait for one, the status may be out of date
+    /// then: None, and the permit is kept for the next round.
+    async fn permit(&self, change: StatusChange, rounds: &mut Rounds) -> Option<StatusChange> {
+        if rounds.permit.is_some() {
+            return Some(change);
+        }
+        let class = if change.then.is_empty() {
+            Class::Status
+        } else {
+            Class::Urgent
+        };
+        rounds.permit = self.writer.limiter().try_enter(class);
+        if rounds.permit.is_some() {
+            return Some(change);
+        }
+        drop(change);
+        rounds.permit = Some(self.writer.limiter().enter(class).await);
+        None
     }
 
     /// Writes the status, and does what may be done only then.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the second half of a function that is long enough"
-    )]
-    async fn conclude(
+    async fn write_status(
         &self,
         target: Target<'_>,
         job: Arc<TrainingJob>,
-        status: Option<Box<TrainingJobStatus>>,
-        plan: Plan,
+        change: StatusChange,
         now: Timestamp,
-        mut progress: RoundResult,
-        round: &mut Round,
+        rounds: &mut Rounds,
     ) -> Result<ReconcileResult, Failure> {
-        let notes = (!plan.events.is_empty()).then(|| job.metadata.clone());
-        let generation = job.metadata.generation;
-        if let Some(status) = status {
-            let before = job.status.as_ref().map(StatusDelta::of).unwrap_or_default();
-            match self.writer.write_status(target, job, &status).await {
-                Err(Failure::Refused(words)) => {
-                    tracing::error!(job = %target.key, error = words, "the server refuses the status");
-                    return Ok(ReconcileResult::new(Outcome::Error, Requeue::Retry(None)));
-                }
-                result => result?,
+        let StatusChange { status, events, then } = change;
+        let metadata = job.metadata.clone();
+        let before = job.status.as_ref().map(StatusDelta::of).unwrap_or_default();
+        match self.writer.write_status(target, job, &status).await {
+            Err(Failure::Refused(words)) => {
+                tracing::error!(job = %target.key, error = words, "the server refuses the status");
+                return Ok(ReconcileResult::new(Outcome::Error, Requeue::Retry(None)));
             }
-            let written = Instant::now();
-            self.index.remember(target.uid, |local| {
-                local.status_written = Some(written);
-                local.unwritten_since = None;
-            });
-            self.count(target.key, &before, &StatusDelta::of(&status));
-            progress.acted = true;
+            result => result?,
         }
-        // What follows needs places of its own.
-        round.permit = None;
-        if let Some(metadata) = notes {
-            plan.events
-                .iter()
-                .for_each(|note| self.recorder.note(&metadata, note, now));
+        let written_at = monotonic();
+        self.index
+            .remember(target.uid, |local| local.record_status_write(written_at));
+        self.count(target.key, &before, &StatusDelta::of(&status));
+        for event in &events {
+            self.recorder.note(&metadata, event, now);
         }
-        if !plan.after.is_empty()
+        // What follows needs permits of its own.
+        rounds.permit = None;
+        if !then.is_empty()
             && let Some(Lookup::Job(known)) = self.index.get(target.key)
             && *known.uid == *target.uid
             // What was decided for another spec is decided anew.
-            && known.job.metadata.generation == generation
+            && known.job.metadata.generation == metadata.generation
         {
-            let Snapshot {
-                job, local, backoffs, ..
-            } = *known;
-            let done = Box::pin(self.writer.act(target, &job, plan.after)).await;
-            // Another look will tell when what failed is to be tried again.
-            progress.acted = true;
-            self.note_outcome(target, &job.metadata, local, &backoffs, done, round)?;
+            let done = Box::pin(self.writer.act(target, &known.job, then)).await;
+            self.note_outcome(target, &known.job.metadata, done, rounds)?;
         }
-        Ok(progress.verdict())
+        Ok(ReconcileResult::new(Outcome::Acted, Requeue::Again))
     }
+}
+
+/// When to plan again though nothing happens.
+fn requeue(plan: &Plan, now: Timestamp) -> Requeue {
+    plan.wake_at().map_or(Requeue::Rest, |at| {
+        let away = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+        Requeue::At(Instant::now() + away.max(MIN_DELAY))
+    })
 }
 
 /// The processor time of this thread. Time that a busy machine let us wait is no cost of ours.

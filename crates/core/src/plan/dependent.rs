@@ -25,8 +25,8 @@ pub(super) fn hold_back(
     let held: Vec<bool> = job.roles.iter().map(waits).collect();
     let goes_on =
         |action: &Action| !matches!(action, Action::CreatePod(key) if held.get(key.role) == Some(&true));
-    plan.actions.retain(goes_on);
-    plan.after.retain(goes_on);
+    plan.at_once.retain(goes_on);
+    plan.after_status.retain(goes_on);
 }
 
 /// Whether a role whose user has its pods created late has some now, and had none: deadlines may begin

@@ -21,7 +21,7 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
     let removed_at = run.ttl_seconds_after_finished.and_then(|ttl| after(ended, ttl));
     if removed_at.is_some_and(|at| at <= view.now) {
         return Plan {
-            actions: vec![Action::DeleteJob],
+            at_once: vec![Action::DeleteJob],
             ..Plan::default()
         };
     }
@@ -40,7 +40,7 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
         })
     };
     Plan {
-        actions: clean(view, policy),
+        at_once: clean(view, policy),
         status: write(old, status),
         wake_at: earliest([removed_at, emptied_at.filter(|at| *at > view.now)]),
         ..Plan::default()

@@ -7,10 +7,11 @@ use super::{Objection, Plan, event, finished};
 use crate::build;
 use crate::immutable::forbidden_changes;
 use crate::job::Job;
+use crate::local_state::SecretState;
 use crate::model::{Action, JobEvent, PodKey};
 use crate::restart;
 use crate::status::{condition, given_up, is_settled, set_condition, write};
-use crate::view::{Conflict, PodPhase, PodRow, SecretState, View};
+use crate::view::{Conflict, PodPhase, PodRow, View};
 
 /// A job that was never accepted: it holds no pods.
 pub(super) fn plan(view: &View<'_>, objection: &Objection) -> Plan {
@@ -25,7 +26,7 @@ pub(super) fn plan(view: &View<'_>, objection: &Objection) -> Plan {
         .filter(|action| phase == JobPhase::Pending && matches!(action, Action::DeletePod { .. }));
     Plan {
         status: write(old, status),
-        after: left.collect(),
+        after_status: left.collect(),
         events: Vec::from_iter(events),
         ..Plan::default()
     }
@@ -78,7 +79,7 @@ pub(super) fn conflict(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
 pub(super) fn estranged(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
     let credentials = job.framework.credentials(job.object)?;
     let (identity, caller) = (credentials.made()?, credentials.caller);
-    if view.secret != SecretState::Gone(identity) || !is_held(view) {
+    if view.local.secret != SecretState::Gone(identity) || !is_held(view) {
         return None;
     }
     let name = identity.secret_name(job.name);

@@ -53,10 +53,11 @@ pub(super) fn count(
         let earlier = role.map_or(0, |role| replacements::add(&mut role.replaced, ended.key.index));
         let not_before = restart::not_before(earlier, view.now);
         if not_before.is_none() {
-            plan.after.extend(match ended.row.filter(|_| !ended.is_gone) {
-                Some(row) => removal(row, view.node(row)),
-                None => Some(Action::CreatePod(ended.key)),
-            });
+            plan.after_status
+                .extend(match ended.row.filter(|_| !ended.is_gone) {
+                    Some(row) => removal(row, view.node(row)),
+                    None => Some(Action::CreatePod(ended.key)),
+                });
         }
         plan.wake_at = earliest([plan.wake_at, not_before]);
         replacing.push(Replacement {

@@ -61,15 +61,15 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
         _ => true,
     });
     // The status first: a pod that is missing must not be taken for one that was lost.
-    let (actions, after) = if first {
+    let (at_once, after_status) = if first {
         (Vec::new(), removals.collect())
     } else {
         (removals.collect(), Vec::new())
     };
     Plan {
-        actions,
+        at_once,
         status: write(old, status),
-        after,
+        after_status,
         events: first
             .then(|| event(false, Reason::Suspended, pods))
             .into_iter()

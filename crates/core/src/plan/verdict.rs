@@ -1,12 +1,16 @@
 //! How a job ends, if it does now.
 
 use jiff::Timestamp;
-use trainyard_api::{JobPhase, Reason, RestartCause, RolePhase, TrainingJobStatus};
+use trainyard_api::{
+    CleanPodPolicy, ConditionType, JobPhase, Reason, RestartCause, RolePhase, TrainingJobStatus,
+};
 
-use super::describe::describe;
-use super::{after, cause};
+use super::describe::{describe, root_cause};
+use super::{Plan, after, cause, earliest, event, finished, roles};
 use crate::assess::{Assessment, Ended};
 use crate::job::Job;
+use crate::restart::End;
+use crate::status::{set_condition, time};
 use crate::view::View;
 
 /// When the job must have ended.
@@ -23,8 +27,40 @@ pub(super) struct Verdict<'a> {
     pub cause: Option<Ended<'a>>,
 }
 
+/// What the state of its roles makes of a job.
+pub(super) enum Outcome<'a> {
+    /// It goes on.
+    GoesOn,
+    /// It seems to end, but what caused that may be a pod whose node has not told it yet.
+    HeldUntil(Timestamp),
+    /// It ends now.
+    Ends(Verdict<'a>),
+}
+
+/// What the state of its roles makes of a job.
+pub(super) fn outcome<'a>(
+    job: &Job<'a>,
+    view: &View<'_>,
+    seen: &Assessment<'a>,
+    status: &TrainingJobStatus,
+    phase: JobPhase,
+    ends: &[Ended<'a>],
+) -> Outcome<'a> {
+    let deadline = deadline(job, status);
+    let Some(mut verdict) = verdict(job, view, seen, status, phase, deadline, ends) else {
+        return Outcome::GoesOn;
+    };
+    verdict.cause = verdict.cause.and_then(|cause| cause::origin(seen, cause));
+    let cause = verdict.cause.as_ref();
+    let held = cause.and_then(|cause| cause::held_until(job, view, seen, cause));
+    match earliest([held, held.and(deadline.filter(|at| *at > view.now))]) {
+        Some(until) => Outcome::HeldUntil(until),
+        None => Outcome::Ends(verdict),
+    }
+}
+
 /// How the job ends, if it does now.
-pub(super) fn verdict<'a>(
+fn verdict<'a>(
     job: &Job<'a>,
     view: &View<'_>,
     seen: &Assessment<'a>,
@@ -102,4 +138,65 @@ fn unfinished(status: &TrainingJobStatus) -> String {
     let roles = status.roles.iter().filter(|role| starts(role.phase));
     let why = roles.filter_map(|role| Some(format!(" {}: {}", role.name, role.message.as_deref()?)));
     why.collect()
+}
+
+/// Writes down how the job ends, and removes the pods that its policy does not keep.
+pub(super) fn finish(
+    job: &Job<'_>,
+    view: &View<'_>,
+    seen: &Assessment<'_>,
+    status: &mut TrainingJobStatus,
+    verdict: Verdict<'_>,
+    plan: &mut Plan,
+) {
+    let Verdict {
+        phase,
+        reason,
+        message,
+        cause,
+    } = verdict;
+    let failed = phase == JobPhase::Failed;
+    status.phase = Some(phase);
+    status.completion_time = Some(time(view.now));
+    if let Some(cause) = cause {
+        status.root_cause = Some(root_cause(job, &cause));
+    }
+    if let Some(restarts) = &mut status.restarts {
+        restarts.replacing.clear();
+        restarts.incidents.clear();
+    }
+    roles::end(job, seen, status, reason);
+    // Failures that would have been retried count as failed. Terminating pods count as nothing else.
+    let stays = |ended: &Ended<'_>| ended.row.is_none_or(|row| !row.terminating);
+    let failed_too = seen.new_restarts.iter().map(|end| end.ended);
+    for ended in failed_too.filter(|ended| matches!(ended.end, End::Failure(_)) && stays(ended)) {
+        if let Some(role) = status.roles.get_mut(ended.key.role) {
+            role.failed += 1;
+            role.pending -= 1;
+        }
+    }
+    if job.clean_pod_policy != CleanPodPolicy::None {
+        // These pods are removed next, and the status of a finished job is not written again.
+        for role in &mut status.roles {
+            (role.active, role.ready, role.pending, role.terminating) = (0, 0, 0, 0);
+        }
+        status.ready = Some(format!("0/{}", job.total()));
+    }
+    set_condition(
+        status,
+        ConditionType::Running,
+        false,
+        Reason::Finished,
+        "The job has ended.",
+        view.now,
+    );
+    let kind = if failed {
+        ConditionType::Failed
+    } else {
+        ConditionType::Succeeded
+    };
+    set_condition(status, kind, true, reason, &*message, view.now);
+    plan.events.push(event(failed, reason, message));
+    plan.after_status = finished::clean(view, job.clean_pod_policy);
+    plan.wake_at = None;
 }

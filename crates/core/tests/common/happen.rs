@@ -1,11 +1,10 @@
 //! What the cluster and the user do to a job.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use trainyard_api::TrainingJobSpec;
-use trainyard_core::model::StatusWrite;
 use trainyard_core::view::{NodeState, Nodes, PodEnd, PodPhase, PodRow, Trouble};
 
-use super::{ROUNDS, SOON, World};
+use super::{ROUNDS, World};
 
 impl World {
     // What the cluster does.
@@ -180,20 +179,23 @@ impl World {
     /// Operator and kubelets work, and time passes to whatever the operator waits for, but for a deadline in the far
     /// future, until nothing moves; pods that wait are run.
     pub fn settle(&mut self) {
+        let mut moved_at = self.now;
+        let mut before = (self.pods.clone(), self.log.statuses);
         for _ in 0..ROUNDS {
             let plan = self.reconcile();
-            let before = (self.pods.clone(), self.log.statuses);
             self.kubelets_remove();
             self.run_all();
-            let near = plan
-                .wake_at
-                .filter(|at| at.duration_since(self.now) <= SignedDuration::from_mins(10));
-            if let Some(at) = near {
+            let after = (self.pods.clone(), self.log.statuses);
+            let has_moved = before != after;
+            if has_moved {
+                (moved_at, before) = (self.now, after);
+            }
+            // What is in a job's way is looked at again and again, as long as it is there.
+            let near = |at: &Timestamp| at.duration_since(moved_at) <= SignedDuration::from_mins(10);
+            if let Some(at) = plan.wake_at().filter(near) {
                 assert!(at > self.now, "wakes in the past, for ever");
                 self.now = at;
-            } else if plan.status != StatusWrite::Unchanged {
-                self.tick(SOON.as_secs());
-            } else if before == (self.pods.clone(), self.log.statuses) {
+            } else if !has_moved {
                 return;
             }
         }

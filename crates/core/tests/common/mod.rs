@@ -14,26 +14,22 @@ mod see;
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus, names};
 use trainyard_core::build;
 use trainyard_core::exec;
 use trainyard_core::job::Job;
+use trainyard_core::local_state::{CreateBackoff, LocalState, SecretState};
 use trainyard_core::model::Identity;
-use trainyard_core::model::{Action, JobEvent, PodKey, StatusWrite};
-use trainyard_core::plan::{Plan, plan};
+use trainyard_core::model::{Action, JobEvent, PodKey};
+use trainyard_core::plan::{Plan, Step, plan};
 use trainyard_core::view::{
-    Conflict, NodeState, Nodes, PodPhase, PodRow, Refusal, SecretState, ServiceRow, Settings, View,
+    Conflict, NodeState, Nodes, PodPhase, PodRow, Refusal, ServiceRow, Settings, View,
 };
 
 use ledger::Ledger;
-
-/// A status that only differs in counters is written when the last write is this old.
-const SOON: SignedDuration = SignedDuration::from_secs(5);
-
-/// A status that differs in successes too is written when the last write is this old.
-const EARLY: SignedDuration = SignedDuration::from_secs(1);
 
 /// More rounds than any job may need until nothing is left to do.
 const ROUNDS: usize = 40;
@@ -78,10 +74,6 @@ pub struct Log {
 }
 
 /// A job and all there is around it.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "facts that hold or do not, each on its own"
-)]
 pub struct World {
     pub job: TrainingJob,
     pub pods: Vec<PodRow>,
@@ -93,12 +85,8 @@ pub struct World {
     pub conflicts: Vec<Conflict>,
     /// The job's Secret exists.
     pub secret: bool,
-    /// What the operator knows of it.
-    pub known_secret: SecretState,
-    /// For how many pods the operator knows that the job has the right to start programs in.
-    pub granted: Option<i32>,
-    /// Whether it has just made sure of that.
-    pub grant_is_sure: bool,
+    /// What only the operator's process knows.
+    pub local: LocalState,
     /// The job has that right.
     pub grant: bool,
     /// What programs last said of their progress.
@@ -119,11 +107,13 @@ pub struct World {
     uids: u32,
     /// Ends that were told.
     told: u64,
-    written: Option<Timestamp>,
+    /// The start of the world by the operator's monotonic clock.
+    start: (Timestamp, Instant),
 }
 
 impl World {
     pub fn new(job: TrainingJob) -> Self {
+        let start = "2026-01-01T00:00:00Z".parse().unwrap();
         Self {
             job,
             pods: Vec::new(),
@@ -132,15 +122,13 @@ impl World {
             taken: Vec::new(),
             conflicts: Vec::new(),
             secret: false,
-            known_secret: SecretState::Unknown,
-            granted: None,
-            grant_is_sure: false,
+            local: LocalState::default(),
             grant: false,
             progress: None,
             refusal: None,
             nodes: NodeTable::default(),
             settings: Settings::default(),
-            now: "2026-01-01T00:00:00Z".parse().unwrap(),
+            now: start,
             log: Log::default(),
             gone: false,
             images: HashMap::new(),
@@ -148,7 +136,8 @@ impl World {
             ledger: Ledger::default(),
             uids: 0,
             told: 0,
-            written: None,
+            // So late that a long time before it can be told, too.
+            start: (start, Instant::now() + Duration::from_hours(24)),
         }
     }
 
@@ -164,70 +153,98 @@ impl World {
 
     // What the operator does.
 
-    /// What the operator would do now.
+    /// This moment by the operator's monotonic clock.
+    pub fn instant(&self) -> Instant {
+        let (time, instant) = self.start;
+        instant + Duration::try_from(self.now.duration_since(time)).unwrap()
+    }
+
+    /// What the operator would do now, once it is confirmed that pods which are not there are gone.
     pub fn plan(&self) -> Plan {
+        self.plan_with(&self.local, true)
+    }
+
+    fn plan_with(&self, local: &LocalState, absence_is_confirmed: bool) -> Plan {
         if self.gone {
             return Plan::default();
         }
-        let mut plan = plan(&View {
+        let mut local = local.clone();
+        if self.refusal.is_some() {
+            // The operator tries again much later.
+            local.create_backoff = Some(CreateBackoff {
+                until: self.instant() + Duration::from_hours(1),
+                failures: 9,
+                generation: self.job.metadata.generation,
+                kind: None,
+            });
+        }
+        plan(&View {
             job: &self.job,
             pods: &self.pods,
             services: &self.services,
             departed: &self.departed,
             conflicts: &self.conflicts,
-            secret: self.known_secret,
-            granted: self.granted,
-            grant_is_sure: self.grant_is_sure,
+            local: &local,
+            absence_is_confirmed,
             refusal: self.refusal.as_ref(),
             progress: self.progress.as_ref(),
             nodes: &self.nodes,
             settings: &self.settings,
             now: self.now,
-        });
-        if self.refusal.is_some() {
-            // The operator tries again much later.
-            let creates = |action: &Action| matches!(action, Action::CreatePod(_));
-            plan.actions.retain(|action| !creates(action));
-            plan.after.retain(|action| !creates(action));
+            instant: self.instant(),
+        })
+    }
+
+    /// The writes that the operator would send now.
+    pub fn actions(&self) -> Vec<Action> {
+        match self.plan().step() {
+            Step::Act(actions) => actions,
+            _ => Vec::new(),
         }
-        plan
+    }
+
+    /// The writes that the operator would send once it has written the status.
+    pub fn actions_after_status(&self) -> Vec<Action> {
+        match self.plan().step() {
+            Step::WriteStatus(change) => change.then,
+            _ => Vec::new(),
+        }
+    }
+
+    /// The writes that the operator would send if what should happen by itself had been overdue for long.
+    pub fn overdue(&self) -> Vec<Action> {
+        let mut local = self.local.clone();
+        local.waits.overdue_since = self.instant().checked_sub(Duration::from_hours(1));
+        let (before, plan) = (self.plan(), self.plan_with(&local, true));
+        let is_new = |action: &&Action| !before.actions().any(|other| other == *action);
+        plan.actions().filter(is_new).cloned().collect()
+    }
+
+    /// When the operator looks again, but for a status that only waits to be written.
+    pub fn due(plan: &Plan) -> Option<Timestamp> {
+        plan.wake_at().filter(|_| plan.clone().step() != Step::Wait)
+    }
+
+    /// The pods whose absence the operator would confirm now.
+    pub fn missing(&self) -> Vec<String> {
+        match self.plan_with(&self.local, false).step() {
+            Step::ConfirmAbsence(pods) => pods,
+            _ => Vec::new(),
+        }
     }
 
     /// Whether a plan asks for nothing now.
-    pub fn is_quiet(&self, plan: &Plan) -> bool {
-        plan.actions.is_empty()
-            && plan.after.is_empty()
-            && match &plan.status {
-                StatusWrite::Unchanged => true,
-                status => !self.is_due(status),
-            }
-    }
-
-    /// Whether a status is to be written now.
-    fn is_due(&self, status: &StatusWrite) -> bool {
-        let pace = match status {
-            StatusWrite::Unchanged => return false,
-            StatusWrite::Soon(_) => SOON,
-            StatusWrite::Early(_) => EARLY,
-            StatusWrite::Now(_) => return true,
-        };
-        self.written.is_none_or(|at| self.now.duration_since(at) >= pace)
+    pub fn is_quiet(plan: &Plan) -> bool {
+        matches!(plan.clone().step(), Step::Wait | Step::Done)
     }
 
     /// The operator works until nothing is left to do; returns its last plan, which asks for nothing.
     pub fn reconcile(&mut self) -> Plan {
         for _ in 0..ROUNDS {
             let plan = self.plan();
-            if self.is_quiet(&plan) {
-                if plan.status == StatusWrite::Unchanged {
-                    assert_eq!(plan.events, [], "says again what it has said");
-                    self.departed.clear();
-                }
-                if matches!(self.known_secret, SecretState::There(_)) {
-                    // That does not hold for long.
-                    self.known_secret = SecretState::Unknown;
-                }
-                self.grant_is_sure = false;
+            if Self::is_quiet(&plan) {
+                self.apply(&plan, usize::MAX);
+                self.local.doubt_unwatched();
                 return plan;
             }
             self.apply(&plan, usize::MAX);
@@ -243,59 +260,57 @@ impl World {
         self.departed.clear();
         self.conflicts.clear();
         if !all {
-            self.known_secret = SecretState::Unknown;
+            self.local = LocalState::default();
         }
-        self.granted = self.granted.filter(|_| all);
-        self.grant_is_sure &= all;
         !all
     }
 
-    /// What is late has been late for long enough.
+    /// What should happen by itself has been overdue for long enough.
     pub fn be_late(&mut self) {
-        for action in self.plan().late {
+        for action in self.overdue() {
             self.act(&action);
         }
     }
 
-    /// Carries out up to `budget` writes of a plan; returns whether that was all.
+    /// Carries out up to `budget` writes of a plan's next step; returns whether that was all.
     fn apply(&mut self, plan: &Plan, mut budget: usize) -> bool {
+        self.local.keep(plan.waits(), plan.moot_backoffs());
         let mut spend = || {
             let left = budget > 0;
             budget = budget.saturating_sub(1);
             left
         };
-        for action in &plan.actions {
-            if !spend() {
-                return false;
+        match plan.clone().step() {
+            // Names are freed by `free_names`, which the operator finds at once.
+            Step::CheckConflicts => self.local.conflicts_checked_at = Some(self.instant()),
+            Step::ConfirmAbsence(pods) => panic!("confirms again what it has confirmed: {pods:?}"),
+            Step::Act(actions) => {
+                for action in actions {
+                    if !spend() {
+                        return false;
+                    }
+                    self.act(&action);
+                }
             }
-            self.act(action);
-        }
-        if !plan.actions.is_empty() {
-            // The operator looks again before it writes a status, at what has come of its actions.
-            return true;
-        }
-        match &plan.status {
-            StatusWrite::Unchanged => self.departed.clear(),
-            status if !self.is_due(status) => {
-                assert!(
-                    plan.after.is_empty(),
-                    "destroys evidence before the status keeps it: {plan:#?}"
-                );
-            }
-            StatusWrite::Soon(status) | StatusWrite::Early(status) | StatusWrite::Now(status) => {
+            Step::WriteStatus(change) => {
                 if !spend() {
                     return false;
                 }
-                self.write(status);
+                self.write(&change.status);
+                for action in change.then {
+                    if !spend() {
+                        return false;
+                    }
+                    self.act(&action);
+                }
+                self.log.events.extend(change.events);
+            }
+            Step::Wait => {}
+            Step::Done => {
+                assert_eq!(plan.events(), [], "says again what it has said");
+                self.departed.clear();
             }
         }
-        for action in &plan.after {
-            if !spend() {
-                return false;
-            }
-            self.act(action);
-        }
-        self.log.events.extend(plan.events.iter().cloned());
         true
     }
 
@@ -307,7 +322,7 @@ impl World {
         self.job.status = Some(status.clone());
         self.departed.clear();
         self.log.statuses += 1;
-        self.written = Some(self.now);
+        self.local.record_status_write(self.instant());
     }
 
     fn act(&mut self, action: &Action) {
@@ -342,12 +357,12 @@ impl World {
             }
             Action::Grant => {
                 let job = Job::parse(&self.job).unwrap();
-                let is_known = self.granted == exec::extent(&job);
-                self.granted = exec::extent(&job);
-                if !(is_known && self.grant) {
+                let extent = exec::extent(&job);
+                if !(self.local.granted == extent && self.grant) {
                     self.log.grants.push(exec::role(&job).unwrap());
                 }
-                (self.grant, self.grant_is_sure) = (true, true);
+                self.local.record_grant(extent.unwrap());
+                self.grant = true;
             }
             Action::CreateSecret(identity) => {
                 let job = Job::parse(&self.job).unwrap();
@@ -360,11 +375,11 @@ impl World {
                 if !self.secret {
                     self.log.secrets.push(name);
                 }
-                (self.secret, self.known_secret) = (true, SecretState::There(*identity));
+                (self.secret, self.local.secret) = (true, SecretState::There(*identity));
             }
             Action::FindSecret(identity) => {
                 self.log.found += 1;
-                self.known_secret = if self.secret {
+                self.local.secret = if self.secret {
                     SecretState::There(*identity)
                 } else {
                     SecretState::Gone(*identity)
@@ -466,6 +481,7 @@ impl World {
     fn meets_another(&mut self, kind: &'static str, name: &str) -> bool {
         let taken = self.taken.iter().any(|taken| taken == name);
         if taken {
+            self.local.conflicts_checked_at = Some(self.instant());
             self.conflicts.push(Conflict {
                 kind,
                 name: name.to_owned(),

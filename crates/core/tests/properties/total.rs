@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use trainyard_api::TrainingJob;
 use trainyard_core::job::Job;
-use trainyard_core::model::{Action, PodKey, StatusWrite};
-use trainyard_core::plan::{Plan, plan};
+use trainyard_core::model::{Action, PodKey};
+use trainyard_core::plan::{Plan, Step, plan};
 use trainyard_core::{admission, build, depends, exec};
 
 use crate::common::schema;
@@ -84,7 +84,7 @@ fn check_done(job: &TrainingJob, seen: &Seen, plan: &Plan) -> Result<(), TestCas
             .iter()
             .find(|row| *row.name == *name && *row.uid == *uid)
     };
-    for action in plan.actions.iter().chain(&plan.after).chain(&plan.late) {
+    for action in plan.actions() {
         match action {
             Action::DeletePod { name, uid, force } => {
                 let row = row(name, uid).expect("deletes a pod that is not there");
@@ -117,12 +117,13 @@ proptest! {
     #[test]
     fn a_plan_can_be_made_of_anything(job in job(), seen in seen()) {
         let plan = plan(&seen.of(&job));
-        if let StatusWrite::Now(status) | StatusWrite::Early(status) | StatusWrite::Soon(status) = &plan.status {
+        if let Some(status) = plan.status() {
             schema::check_written(job.status.as_ref(), status);
         }
         check_done(&job, &seen, &plan)?;
-        let nothing = plan.actions.is_empty() && plan.after.is_empty() && plan.status == StatusWrite::Unchanged;
-        prop_assert!(!nothing || plan.wake_at.is_none_or(|at| at > seen.now), "a hot loop");
+        prop_assert!(plan.events().is_empty() || plan.status().is_some(), "tells what no status keeps");
+        let wakes_later = plan.wake_at().is_none_or(|at| at > seen.now);
+        prop_assert!(!matches!(plan.step(), Step::Wait | Step::Done) || wakes_later, "a hot loop");
     }
 }
 

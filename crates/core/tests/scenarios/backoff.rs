@@ -13,9 +13,14 @@ fn cycle(world: &mut World) -> i64 {
     }
     let before = world.now;
     world.reconcile();
-    let waited = world.plan().wake_at;
+    let restarts = world.status().restarts.unwrap_or_default();
+    let due = restarts
+        .replacing
+        .iter()
+        .filter_map(|pod| pod.not_before.as_ref());
+    let waited = due.map(|due| due.0.duration_since(before).as_secs()).max();
     world.settle();
-    waited.map_or(0, |until| until.duration_since(before).as_secs())
+    waited.unwrap_or_default()
 }
 
 fn replacements(world: &World, role: &str) -> Option<String> {
@@ -35,7 +40,7 @@ fn they_wait_in_jobs_of_any_size(#[values(1, 3, 64, 300)] pods: i32) {
         let at_once = world.log.deleted.len() - made;
         waits.push((
             at_once > 0,
-            plan.wake_at.map(|at| at.duration_since(world.now).as_secs()),
+            World::due(&plan).map(|at| at.duration_since(world.now).as_secs()),
         ));
         world.settle();
     }

@@ -9,7 +9,7 @@ use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
 use trainyard_core::observe::ares::{Phase, Role, roles};
 use trainyard_core::observe::{Observed, Start, observe};
-use trainyard_core::view::{AllUp, NodeState, SecretState, View};
+use trainyard_core::view::{AllUp, NodeState, View};
 
 use crate::common::World;
 use crate::common::jobs::{self, Change, custom, mpi, workers};
@@ -27,14 +27,14 @@ fn observed(world: &World) -> Observed {
         services: &world.services,
         departed: &[],
         conflicts: &[],
-        secret: SecretState::Unknown,
-        granted: None,
-        grant_is_sure: false,
+        local: &world.local,
+        absence_is_confirmed: false,
         refusal: None,
         progress: None,
         nodes: &AllUp,
         settings: &world.settings,
         now: world.now,
+        instant: world.instant(),
     })
 }
 

@@ -112,7 +112,7 @@ fn a_launcher_whose_workers_seem_to_run_is_waited_for_once_and_without_a_write()
     world.fail(LAUNCHER, 1);
     let writes = world.writes();
     let plan = world.reconcile();
-    let left = plan.wake_at.unwrap().duration_since(world.now);
+    let left = plan.wake_at().unwrap().duration_since(world.now);
     assert_eq!((world.writes(), left), (writes, SignedDuration::from_secs(3)));
     world.tick(3);
     world.reconcile();
@@ -130,7 +130,7 @@ fn a_launcher_that_is_deleted_while_its_end_is_held_has_failed() {
         world.fail(LAUNCHER, 1);
         let plan = world.reconcile();
         assert!(
-            plan.wake_at.is_some() && world.phase() == Some(Running),
+            plan.wake_at().is_some() && world.phase() == Some(Running),
             "it is held"
         );
         world.vanish(LAUNCHER);
@@ -155,7 +155,7 @@ fn a_deadline_that_comes_while_an_end_is_held_is_not_waited_for() {
     world.reconcile();
     world.tick(2);
     let plan = world.reconcile();
-    let left = plan.wake_at.unwrap().duration_since(world.now);
+    let left = plan.wake_at().unwrap().duration_since(world.now);
     assert_eq!(left, SignedDuration::from_secs(1));
     world.tick(1);
     world.reconcile();

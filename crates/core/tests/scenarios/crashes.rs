@@ -17,7 +17,7 @@ pub(crate) fn at_every_write(job: &TrainingJob, script: Script, check: fn(&World
         let mut operator = |world: &mut World| {
             while let Some(writes) = left {
                 let plan = world.plan();
-                if world.is_quiet(&plan) {
+                if World::is_quiet(&plan) {
                     return;
                 }
                 let before = world.writes();

@@ -11,9 +11,10 @@ use trainyard_core::build;
 use trainyard_core::deduce::Tally;
 use trainyard_core::depends::{Outlook, outlook};
 use trainyard_core::job::Job;
+use trainyard_core::local_state::SecretState;
 use trainyard_core::model::{Action, PodKey};
 use trainyard_core::observe::Start;
-use trainyard_core::view::{PodPhase, SecretState, Settings};
+use trainyard_core::view::{PodPhase, Settings};
 
 use crate::bugs_of_others::start;
 use crate::common::World;
@@ -234,17 +235,17 @@ fn who_waits_though_it_may_start_is_told_in_another_way() {
     let mut world = with_agent(launcher(Running));
     world.reconcile();
     world.pod_mut("mnist-launcher-0").waits = true;
-    assert_eq!(world.plan().late, [], "what it waits for has not come");
+    assert_eq!(world.overdue(), [], "what it waits for has not come");
     world.run_on("mnist-worker-0", "node-0");
     world.run_on("mnist-worker-1", "node-1");
     let uid = world.pod_mut("mnist-launcher-0").uid.to_string();
     let name = "mnist-launcher-0".to_owned();
-    assert_eq!(world.plan().late, [Action::StartPod { name, uid }]);
+    assert_eq!(world.overdue(), [Action::StartPod { name, uid }]);
     world.pod_mut("mnist-launcher-0").terminating = true;
-    assert_eq!(world.plan().late, []);
+    assert_eq!(world.overdue(), []);
     world.pod_mut("mnist-launcher-0").terminating = false;
     world.pod_mut("mnist-launcher-0").waits = false;
-    assert_eq!(world.plan().late, [], "it goes");
+    assert_eq!(world.overdue(), [], "it goes");
 }
 
 #[test]
@@ -327,7 +328,7 @@ fn the_order_is_kept_when_all_pods_start_anew(#[case] settings: Settings, #[case
     world.settle();
     assert_eq!(world.phase(), Some(JobPhase::Running));
     let first = uids(&world);
-    (world.secret, world.known_secret) = (false, SecretState::Unknown);
+    (world.secret, world.local.secret) = (false, SecretState::Unknown);
     world.fail(launcher, 1);
     for _ in 0..4 {
         world.reconcile();
@@ -344,7 +345,7 @@ fn the_order_is_kept_when_all_pods_start_anew(#[case] settings: Settings, #[case
         assert_eq!(start(world, "launcher"), Start::Wait(said));
         if inside {
             world.pod_mut(launcher).waits = true;
-            assert_eq!(world.plan().late, [], "nor is it told in another way");
+            assert_eq!(world.overdue(), [], "nor is it told in another way");
         }
     };
     waits(&mut world);
@@ -357,7 +358,7 @@ fn the_order_is_kept_when_all_pods_start_anew(#[case] settings: Settings, #[case
     world.pod_mut("mnist-worker-1").ready = true;
     assert_eq!(start(&world, "launcher"), Start::Go);
     assert_eq!(
-        world.plan().late.len(),
+        world.overdue().len(),
         usize::from(inside),
         "if nobody has told it"
     );

@@ -153,7 +153,7 @@ fn only_pods_that_are_about_to_be_counted_are_looked_for() {
     for name in world.all() {
         world.vanish(&name);
     }
-    assert_eq!(world.plan().missing.len(), 256);
+    assert_eq!(world.missing().len(), 256);
     world.settle();
     assert_eq!((world.phase(), world.pods.len()), (Some(Running), 300));
 }
@@ -163,7 +163,7 @@ fn a_pod_that_is_gone_counts_as_one_that_failed() {
     let all = |role: &mut trainyard_api::RoleSpec| role.failed_when = Some(trainyard_api::PodQuorum::AllPods);
     let mut world = World::running(workers(3, Never).role("worker", all));
     world.vanish("mnist-worker-1");
-    assert_eq!(world.plan().missing, ["mnist-worker-1"]);
+    assert_eq!(world.missing(), ["mnist-worker-1"]);
     world.tick(10);
     world.settle();
     let role = world.role("worker");
@@ -176,7 +176,7 @@ fn a_pod_that_is_gone_counts_as_one_that_failed() {
     world.tick(10);
     world.settle();
     assert_eq!(world.phase(), Some(Running));
-    assert_eq!(world.plan().missing, [""; 0], "it is not looked for again");
+    assert_eq!(world.missing(), [""; 0], "it is not looked for again");
     world.vanish("mnist-worker-2");
     world.settle();
     assert_eq!(

@@ -167,7 +167,7 @@ fn the_first_replacement_comes_at_once_and_later_ones_wait_twice_as_long_each() 
         for _ in 0..5 {
             let plan = world.reconcile();
             world.kubelets_remove();
-            if let Some(at) = plan.wake_at.filter(|_| !world.pods.is_empty()) {
+            if let Some(at) = World::due(&plan).filter(|_| !world.pods.is_empty()) {
                 world.now = at;
             }
         }
@@ -218,7 +218,7 @@ fn a_pod_that_waits_for_its_turn_keeps_its_log_until_then() {
     world.settle();
     world.fail("mnist-worker-0", 2);
     let plan = world.reconcile();
-    assert_eq!(plan.wake_at.unwrap().duration_since(world.now).as_secs(), 10);
+    assert_eq!(plan.wake_at().unwrap().duration_since(world.now).as_secs(), 10);
     assert!(!world.pod("mnist-worker-0").terminating);
     assert_eq!(world.restarts(), (2, 0), "but it is counted at once");
 }
@@ -238,7 +238,7 @@ fn the_user_is_told_when_a_replacement_comes() {
     world.reconcile();
     assert_eq!(
         told(&world),
-        "mnist-worker-0 on node-0: exit code 1 (Error): to be replaced at 2026-01-01T00:00:15Z. Failures so far: 2 of 6 \
+        "mnist-worker-0 on node-0: exit code 1 (Error): to be replaced at 2026-01-01T00:00:20Z. Failures so far: 2 of 6 \
          allowed; disruptions: 0."
     );
 }

@@ -2,8 +2,7 @@
 
 use trainyard_api::JobPhase::{Running, Starting, Succeeded};
 use trainyard_api::{MasterService, NodeDownPolicy, RestartPolicy, RolePhase};
-use trainyard_core::model::StatusWrite;
-use trainyard_core::plan::Plan;
+use trainyard_core::plan::{Plan, Step};
 use trainyard_core::view::NodeState;
 
 use crate::common::World;
@@ -100,9 +99,9 @@ fn counters_wait_for_the_next_write_but_not_for_ever() {
     world.tick(1);
     world.run_on("mnist-worker-0", "node-0");
     let plan = world.reconcile();
-    assert!(matches!(plan.status, StatusWrite::Soon(_)));
+    assert!(matches!(plan.step(), Step::Wait));
     assert_eq!(world.log.statuses, 1);
-    world.tick(5);
+    world.tick(9);
     world.reconcile();
     assert_eq!(world.log.statuses, 2);
     assert_eq!(world.status().ready.as_deref(), Some("1/2"));
@@ -141,6 +140,7 @@ fn a_pod_that_succeeded_and_was_removed_is_not_run_again() {
     ] {
         let mut world = World::running(workers(3, policy));
         world.succeed("mnist-worker-1");
+        world.reconcile();
         world.tick(10);
         world.reconcile();
         assert_eq!(world.role("worker").succeeded_indices.as_deref(), Some("1"));
@@ -200,8 +200,9 @@ fn a_pod_that_succeeded_before_the_job_ran_and_was_removed_is_not_run_again() {
 #[test]
 fn an_operator_that_starts_anew_knows_of_a_success_that_is_a_second_old() {
     let mut world = World::running(workers(2, RestartPolicy::OnFailure));
-    world.tick(1);
     world.succeed("mnist-worker-0");
+    world.reconcile();
+    world.tick(1);
     world.reconcile();
     world.vanish("mnist-worker-0");
     world.departed.clear();
@@ -214,7 +215,7 @@ fn successes_of_a_second_are_written_together() {
     let mut world = World::running(workers(60, RestartPolicy::OnFailure));
     world.tick(30);
     let before = world.log.statuses;
-    // The first is written at once; ten a second follow, half of which are seen alone.
+    // The first of a second waits for the others.
     for index in 0..50 {
         world.succeed(&format!("mnist-worker-{index}"));
         world.reconcile();
@@ -222,6 +223,7 @@ fn successes_of_a_second_are_written_together() {
             world.tick(1);
         }
     }
+    world.reconcile();
     assert_eq!(world.log.statuses - before, 5);
 }
 
@@ -267,16 +269,16 @@ fn a_pod_gets_labels_back_that_somebody_took_from_it() {
 fn pods_whose_absence_is_about_to_count_are_named() {
     for policy in [RestartPolicy::Never, RestartPolicy::OnFailure] {
         let mut world = World::running(workers(3, policy));
-        assert!(world.plan().missing.is_empty());
+        assert!(world.missing().is_empty());
         world.vanish("mnist-worker-1");
-        assert_eq!(world.plan().missing, ["mnist-worker-1"], "{policy:?}");
+        assert_eq!(world.missing(), ["mnist-worker-1"], "{policy:?}");
         world.settle();
-        assert!(world.plan().missing.is_empty());
+        assert!(world.missing().is_empty());
     }
     let mut world = World::new(workers(1, RestartPolicy::Never));
     world.reconcile();
     world.vanish("mnist-worker-0");
-    assert!(world.plan().missing.is_empty(), "that counts for nothing");
+    assert!(world.missing().is_empty(), "that counts for nothing");
 }
 
 #[test]
@@ -319,7 +321,7 @@ fn a_job_of_another_controller_is_not_touched() {
     assert_eq!(World::new(job).plan(), Plan::default());
     let job = custom(&[("worker", 2)]).spec(|spec| spec.managed_by = Some("trainyard.dev/operator".into()));
     assert_eq!(
-        World::new(job).plan().after.len(),
+        World::new(job).actions_after_status().len(),
         1,
         "named outright, it is ours"
     );

@@ -23,6 +23,7 @@ mod incidents;
 mod life;
 mod mpi;
 mod nodes;
+mod pacing;
 mod progress;
 mod refused;
 mod resuming;

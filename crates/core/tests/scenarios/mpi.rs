@@ -7,9 +7,10 @@ use trainyard_api::RestartPolicy::Never;
 use trainyard_api::{Dialect, JobPhase, RolePhase, TrainingJob};
 use trainyard_core::build;
 use trainyard_core::job::Job;
+use trainyard_core::local_state::SecretState;
 use trainyard_core::model::{Action, PodKey};
 use trainyard_core::remote_shell::INSTALL_CONTAINER;
-use trainyard_core::view::{SecretState, Settings};
+use trainyard_core::view::Settings;
 
 use crate::common::World;
 use crate::common::jobs::{Change, mpi, role, with_agent, with_silent_agent};
@@ -54,7 +55,7 @@ fn accepted_rules_with_two_launchers_of_one_name_are_no_rules() {
 #[test]
 fn the_secret_and_the_service_come_before_all_pods() {
     let mut world = world(mpi("", 2));
-    let first = world.plan().after;
+    let first = world.actions_after_status();
     assert!(
         first.iter().all(|action| !matches!(action, Action::CreatePod(_))),
         "{first:?}"
@@ -78,7 +79,7 @@ fn with_exec(job: TrainingJob) -> World {
 #[test]
 fn the_right_to_start_programs_comes_before_all_pods() {
     let mut world = with_exec(mpi("attach: Exec", 2));
-    let first = world.plan().after;
+    let first = world.actions_after_status();
     assert!(
         first.contains(&Action::Grant) && first.iter().all(|action| !matches!(action, Action::CreatePod(_))),
         "{first:?}"
@@ -89,20 +90,20 @@ fn the_right_to_start_programs_comes_before_all_pods() {
     let named = rules[0].resource_names.as_ref().unwrap();
     assert_eq!((world.log.grants.len(), named.join(" ")), (1, WORKERS.join(" ")));
     assert_eq!(world.log.secrets, [""; 0]);
-    assert!(world.plan().actions.is_empty());
+    assert!(world.actions().is_empty());
 }
 
 #[test]
 fn a_right_for_other_pods_than_there_are_is_made_right() {
     let mut world = with_exec(mpi("attach: Exec", 2));
     world.settle();
-    world.granted = Some(5);
-    assert_eq!(world.plan().actions, [Action::Grant]);
+    world.local.granted = Some(5);
+    assert_eq!(world.actions(), [Action::Grant]);
     world.settle();
-    assert_eq!((world.log.grants.len(), world.granted), (2, Some(2)));
+    assert_eq!((world.log.grants.len(), world.local.granted), (2, Some(2)));
     // Who has forgotten asks again only if pods are to be made.
-    world.granted = None;
-    assert!(world.plan().actions.is_empty());
+    world.local.granted = None;
+    assert!(world.actions().is_empty());
 }
 
 /// No pod that runs needs it again: a stream that is open stays so.
@@ -131,7 +132,7 @@ fn a_right_that_was_deleted_is_given_again_before_the_next_launcher_and_not_earl
 fn an_operator_that_is_new_takes_the_right_to_pods_that_go(#[values(false, true)] allowed: bool) {
     let mut world = with_exec(mpi("attach: Exec", 2).rolls());
     world.settle();
-    (world.granted, world.settings.allows_exec) = (None, allowed);
+    (world.local.granted, world.settings.allows_exec) = (None, allowed);
     world.edit(|spec| role(spec, "worker").replicas = Some(1));
     world.settle();
     assert_eq!((world.phase(), world.pods.len()), (Some(JobPhase::Running), 2));
@@ -271,7 +272,7 @@ fn the_secret_outlives_a_suspension() {
     world.settle();
     assert_eq!((world.all(), world.secret), (names(&[]), true));
     // It is forgotten meanwhile, and found again.
-    world.known_secret = SecretState::Unknown;
+    world.local.secret = SecretState::Unknown;
     world.suspend(false);
     world.settle();
     assert_eq!(world.phase(), Some(JobPhase::Running));
@@ -310,7 +311,7 @@ fn without_an_agent_the_job_says_so_and_goes_on_when_there_is_one() {
     );
     assert_eq!(world.told(), ["Unsupported"]);
     assert_eq!(world.writes(), 1, "the status");
-    assert_eq!(world.reconcile().wake_at, None);
+    assert_eq!(world.reconcile().wake_at(), None);
 
     world.settings = with_silent_agent();
     world.settle();

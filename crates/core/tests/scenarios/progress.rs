@@ -3,8 +3,8 @@
 use trainyard_api::JobPhase::{Running, Succeeded};
 use trainyard_api::RestartPolicy::Never;
 use trainyard_api::{Progress, ProgressPolicy, TrainingJob};
-use trainyard_core::model::StatusWrite;
 use trainyard_core::observe;
+use trainyard_core::plan::Step;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, workers};
@@ -38,7 +38,7 @@ fn it_is_written_once_a_minute_and_at_the_end() {
     assert_eq!(world.log.statuses - before, 3);
     assert_eq!(written(&world), Some(120));
     let plan = world.plan();
-    assert!(plan.wake_at.is_some(), "the rest is not forgotten");
+    assert!(plan.wake_at().is_some(), "the rest is not forgotten");
     world.settle();
     assert_eq!(written(&world), Some(169));
     world.progress = Some(step(200));
@@ -59,9 +59,8 @@ fn last_words_that_come_after_the_end_are_heard() {
     world.progress = Some(step(2));
     let plan = world.plan();
     assert!(
-        matches!(plan.status, StatusWrite::Now(_)),
-        "who follows the job to its end does not wait: {:?}",
-        plan.status
+        matches!(plan.clone().step(), Step::WriteStatus(_)),
+        "who follows the job to its end does not wait: {plan:#?}"
     );
     world.settle();
     assert_eq!(written(&world), Some(2));

@@ -15,7 +15,7 @@ fn an_invalid_job_says_all_that_is_wrong_and_makes_nothing() {
     let job = custom(&[("worker", 0), ("worker", 1)]).spec(|spec| spec.framework.name = "pythorch".into());
     let mut world = World::new(job);
     let plan = world.reconcile();
-    assert_eq!((world.phase(), plan.wake_at), (Some(Pending), None));
+    assert_eq!((world.phase(), plan.wake_at()), (Some(Pending), None));
     assert_eq!(world.condition("Accepted"), "False Invalid");
     let said = "\
 spec.roles[0].replicas: 0 pods: give at least 1, or remove the role; to stop a job, set spec.suspend
@@ -127,6 +127,8 @@ fn a_job_whose_change_is_not_accepted_still_ends(
     world.tick(10);
     world.succeed("mnist-worker-0");
     world.reconcile();
+    world.tick(1);
+    world.reconcile();
     assert_eq!(world.status().ready.as_deref(), Some("1/2"));
     world.vanish("mnist-worker-0");
     world.succeed("mnist-worker-1");
@@ -166,7 +168,7 @@ fn a_job_whose_change_is_not_accepted_keeps_its_deadline(
     let mut world = World::running(job);
     world.edit(edit);
     let plan = world.reconcile();
-    world.now = plan.wake_at.unwrap();
+    world.now = plan.wake_at().unwrap();
     world.settle();
     assert_eq!(world.condition("Failed"), "True DeadlineExceeded");
     assert_eq!(world.condition("Accepted"), "False Invalid");
@@ -337,7 +339,7 @@ fn what_the_server_does_not_take_is_said_in_the_role() {
     assert_eq!(world.role("ps").reason, None, "it lacks nothing");
     assert_eq!(world.log.statuses, 2);
     world.tick(100);
-    assert!(world.is_quiet(&world.plan()), "and then nothing is written");
+    assert!(World::is_quiet(&world.plan()), "and then nothing is written");
     world.refusal = None;
     world.settle();
     assert_eq!(

@@ -4,7 +4,7 @@ use rstest::rstest;
 use trainyard_api::JobPhase::{self, Failed, Running, Scaling, Succeeded};
 use trainyard_api::RestartPolicy::{self, Always, Never, OnFailure};
 use trainyard_api::{RolePhase, TrainingJob};
-use trainyard_core::view::SecretState;
+use trainyard_core::local_state::SecretState;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom, mpi, pytorch, role, with_agent, workers};
@@ -124,7 +124,7 @@ fn a_pod_that_is_lost_after_the_role_has_grown_counts_as_any() {
 )]
 #[case::the_secret_was_gone(
     |world: &mut World| world.secret = false,
-    |world: &mut World| (world.secret, world.known_secret) = (true, SecretState::Unknown)
+    |world: &mut World| (world.secret, world.local.secret) = (true, SecretState::Unknown)
 )]
 fn a_size_that_was_objected_to_counts_once_it_is_accepted(
     #[case] object: fn(&mut World),

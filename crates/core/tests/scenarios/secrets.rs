@@ -3,8 +3,9 @@
 use rstest::rstest;
 use trainyard_api::RestartPolicy::Never;
 use trainyard_api::{JobPhase, NodeDownPolicy, PodQuorum, TrainingJob};
+use trainyard_core::local_state::SecretState;
 use trainyard_core::model::Action;
-use trainyard_core::view::{Conflict, NodeState, SecretState};
+use trainyard_core::view::{Conflict, NodeState};
 
 use crate::common::World;
 use crate::common::jobs::{Change, mpi, role, with_agent};
@@ -20,9 +21,9 @@ fn robbed(job: TrainingJob) -> World {
 
 fn rob(world: &mut World) {
     world.secret = false;
-    if matches!(world.known_secret, SecretState::There(_)) {
+    if matches!(world.local.secret, SecretState::There(_)) {
         // That does not hold for long.
-        world.known_secret = SecretState::Unknown;
+        world.local.secret = SecretState::Unknown;
     }
 }
 
@@ -258,9 +259,9 @@ fn a_secret_that_goes_before_pods_have_started_with_it_is_missed() {
     let mut world = World::new(mpi("", 2));
     world.settings = with_agent();
     world.reconcile();
-    assert_eq!(world.plan().late, [], "they wait for a node");
+    assert_eq!(world.overdue(), [], "they wait for a node");
     world.bind_all();
-    assert!(matches!(&*world.plan().late, [Action::FindSecret(_)]));
+    assert!(matches!(&*world.overdue(), [Action::FindSecret(_)]));
     let writes = world.writes();
     world.be_late();
     world.reconcile();
@@ -273,7 +274,7 @@ fn a_secret_that_goes_before_pods_have_started_with_it_is_missed() {
         (Some(JobPhase::Running), "True Valid".to_owned())
     );
     assert_eq!((world.log.secrets.len(), world.restarts()), (2, (0, 0)));
-    assert_eq!(world.plan().late, []);
+    assert_eq!(world.overdue(), []);
 }
 
 #[test]
@@ -323,7 +324,7 @@ fn a_job_that_is_suspended_and_resumed_gets_another() {
     world.settle();
     world.suspend(true);
     world.settle();
-    world.known_secret = SecretState::Unknown;
+    world.local.secret = SecretState::Unknown;
     world.suspend(false);
     world.settle();
     assert_eq!(
@@ -339,8 +340,8 @@ fn an_operator_that_is_new_comes_to_the_same() {
     world.evict("mnist-worker-0");
     world.settle();
     let statuses = world.log.statuses;
-    world.known_secret = SecretState::Unknown;
-    assert!(matches!(&*world.plan().actions, [Action::FindSecret(_)]));
+    world.local.secret = SecretState::Unknown;
+    assert!(matches!(&*world.actions(), [Action::FindSecret(_)]));
     world.settle();
     assert_eq!(
         (world.condition("Accepted"), world.log.statuses),
@@ -386,7 +387,7 @@ fn one_of_the_users_is_not_missed_by_pods_that_have_not_started() {
     world.settings = with_agent();
     world.reconcile();
     world.bind_all();
-    assert_eq!(world.plan().late, []);
+    assert_eq!(world.overdue(), []);
 }
 
 /// What an operator knows of the Secret that it had made says nothing of the user's.
@@ -395,7 +396,7 @@ fn a_job_may_go_over_to_one_of_the_users_while_it_is_suspended() {
     let mut world = robbed(mpi("attach: Ssh", 2));
     world.evict("mnist-worker-0");
     world.settle();
-    assert!(matches!(world.known_secret, SecretState::Gone(_)));
+    assert!(matches!(world.local.secret, SecretState::Gone(_)));
     world.suspend(true);
     world.settle();
     world.edit(|spec| spec.framework = mpi(OWN, 2).spec.framework);

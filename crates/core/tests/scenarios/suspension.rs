@@ -220,7 +220,7 @@ fn the_deadline_does_not_run_while_suspended_and_starts_anew_on_resumption() {
             .suspended()
             .run(|run| run.active_deadline_seconds = Some(100)),
     );
-    assert_eq!(world.reconcile().wake_at, None);
+    assert_eq!(world.reconcile().wake_at(), None);
     world.tick(1000);
     world.suspend(false);
     world.settle_without_waiting();
@@ -228,7 +228,7 @@ fn the_deadline_does_not_run_while_suspended_and_starts_anew_on_resumption() {
     world.tick(90);
     world.suspend(true);
     world.settle_without_waiting();
-    assert_eq!(world.reconcile().wake_at, None);
+    assert_eq!(world.reconcile().wake_at(), None);
     world.tick(1000);
     world.suspend(false);
     let resumed = world.now;
@@ -236,7 +236,7 @@ fn the_deadline_does_not_run_while_suspended_and_starts_anew_on_resumption() {
     assert_eq!(
         world
             .reconcile()
-            .wake_at
+            .wake_at()
             .unwrap()
             .duration_since(resumed)
             .as_secs(),
@@ -331,7 +331,7 @@ fn a_job_whose_spec_is_not_valid_is_suspended_all_the_same(
 fn a_job_that_never_was_accepted_is_suspended_too() {
     let mut world = World::new(workers(2, Never).suspended().spec(EMPTY));
     let plan = world.reconcile();
-    assert_eq!((world.phase(), plan.wake_at), (Some(Suspended), None));
+    assert_eq!((world.phase(), plan.wake_at()), (Some(Suspended), None));
     assert_eq!(world.condition("Accepted"), "False Invalid");
     assert_eq!(world.told(), ["Suspended", "Invalid"]);
 

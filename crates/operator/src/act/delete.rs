@@ -41,7 +41,7 @@ impl Writer {
             Err(Failure::Conflict) => return Err(Failure::Outdated),
             deleted => deleted?,
         };
-        self.index.remember(target.uid, |local| local.deleted = true);
+        self.index.remember(target.uid, |local| local.is_deleted = true);
         Ok(())
     }
 

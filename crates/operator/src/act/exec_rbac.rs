@@ -43,9 +43,8 @@ impl Writer {
             refused,
         )
         .await?;
-        self.index.remember(target.uid, |local| {
-            (local.granted, local.grant_is_sure) = (Some(extent), true);
-        });
+        self.index
+            .remember(target.uid, |local| local.record_grant(extent));
         Ok(())
     }
 

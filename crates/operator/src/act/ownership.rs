@@ -1,16 +1,17 @@
 //! Whose an object is that has a name we need.
 
 use http::Method;
-use tokio::time::Instant;
 use trainyard_api::names::{ANNOTATION_START, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY, START_NOW};
 use trainyard_core::build;
 use trainyard_core::job::Job;
+use trainyard_core::local_state::SecretState;
 use trainyard_core::model::Identity;
 use trainyard_core::model::{Action, PodKey};
-use trainyard_core::view::{Conflict, SecretState};
+use trainyard_core::view::Conflict;
 
 use super::request::{Answer, Path, request};
 use super::{Failure, Target, Writer};
+use crate::clock::monotonic;
 use crate::slim::{Meta, SlimPod};
 
 impl Writer {
@@ -30,7 +31,7 @@ impl Writer {
     /// Looks whether the Secret that pods of a job have is still there.
     pub(super) async fn find_secret(&self, target: Target<'_>, identity: Identity) -> Result<(), Failure> {
         let name = identity.secret_name(&target.key.name);
-        let now = Instant::now();
+        let now = monotonic();
         self.index
             .remember(target.uid, |local| local.secret_checked_at = Some(now));
         if let Some(found) = self.get_owned(target, Child::Secret, &name).await? {

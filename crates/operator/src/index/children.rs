@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
-
 use super::entry::{Owner, Uid, without_job};
 use super::{Inner, JobKey, Kind, Source};
+use crate::clock::monotonic;
 use crate::slim::{Meta, OwnerRef, SlimMeta, SlimPod, Version};
 
 impl Inner {
@@ -112,8 +111,8 @@ impl Inner {
     fn end_hold(&mut self, key: &JobKey) {
         let job = self.names.get(key).and_then(|uid| self.owners.get_mut(uid));
         let job = job.and_then(|owner| owner.job.as_mut());
-        if let Some(hold) = job.and_then(|entry| entry.local.create_backoff.as_mut()) {
-            hold.until = Instant::now();
+        if let Some(entry) = job {
+            entry.local.end_create_backoff(monotonic());
         }
     }
 

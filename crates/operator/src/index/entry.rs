@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, Progress, TrainingJob};
-use trainyard_core::view::{Conflict, PodRow, Refusal, SecretState, ServiceRow};
+use trainyard_core::local_state::LocalState;
+use trainyard_core::view::{Conflict, PodRow, Refusal, ServiceRow};
 
 use super::rows::Rows;
-use super::write_backoffs::WriteBackoffs;
 use super::{JobKey, Kind};
 use crate::slim::{Malformed, Version};
 
@@ -32,7 +32,6 @@ pub(super) struct Owner {
     pub(super) departed: Vec<PodRow>,
     pub(super) conflicts: Vec<Conflict>,
     pub(super) refusal: Option<Arc<Refusal>>,
-    pub(super) backoffs: WriteBackoffs,
     pub(super) said: Option<ProgressReport>,
 }
 
@@ -56,7 +55,6 @@ impl Owner {
             departed: Vec::new(),
             conflicts: Vec::new(),
             refusal: None,
-            backoffs: WriteBackoffs::default(),
             said: None,
         }
     }
@@ -146,64 +144,4 @@ impl JobEntry {
 pub(super) enum Job {
     Ok(Arc<TrainingJob>),
     Malformed(Arc<Malformed>),
-}
-
-/// What only this process knows about a job. Losing it costs a few requests and nothing else.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct LocalState {
-    /// When its status was last written.
-    pub status_written: Option<Instant>,
-    /// Since when its status lacks pods that have succeeded.
-    pub unwritten_since: Option<Instant>,
-    /// Since when pods wait although they may start.
-    pub overdue_since: Option<Instant>,
-    /// Set while creating its children fails.
-    pub create_backoff: Option<CreateBackoff>,
-    /// A fingerprint of the last event about children that could not be created, and its time.
-    pub last_event: Option<(u64, Instant)>,
-    /// A fingerprint of the last failure of a write that was logged.
-    pub last_warning: Option<u64>,
-    /// When the operator last checked whether a conflicting object still exists.
-    pub conflicts_checked_at: Option<Instant>,
-    /// The state of the job's Secret. `There` holds for one reconcile, because it is not watched.
-    pub secret: SecretState,
-    /// When the operator last looked for that Secret.
-    pub secret_checked_at: Option<Instant>,
-    /// How many pods the job's exec right covers, if it was granted or seen.
-    pub granted: Option<i32>,
-    /// Whether this reconcile has seen that right. It is not watched either.
-    pub grant_is_sure: bool,
-    /// We have deleted the job.
-    pub deleted: bool,
-    /// The generation for which it was reported as malformed.
-    pub reported_generation: Option<i64>,
-}
-
-impl LocalState {
-    /// Forgets that unwatched objects exist.
-    pub fn doubt(&mut self) {
-        if matches!(self.secret, SecretState::There(_)) {
-            self.secret = SecretState::Unknown;
-        }
-        self.grant_is_sure = false;
-    }
-
-    /// Forgets everything about unwatched objects.
-    pub fn forget_unwatched(&mut self) {
-        (self.secret, self.secret_checked_at) = (SecretState::Unknown, None);
-        (self.granted, self.grant_is_sure) = (None, false);
-    }
-}
-
-/// Backoff for creating the children of one job.
-#[derive(Clone, Copy, Debug)]
-pub struct CreateBackoff {
-    /// Until when.
-    pub until: Instant,
-    /// How often in a row creating children failed.
-    pub failures: u32,
-    /// The generation that failed: a change of the spec ends the backoff.
-    pub generation: Option<i64>,
-    /// The kind that was refused: creating another kind does not end the backoff.
-    pub kind: Option<&'static str>,
 }

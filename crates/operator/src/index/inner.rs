@@ -54,12 +54,11 @@ impl Inner {
                 departed: owner.departed.clone(),
                 conflicts: owner.conflicts.clone(),
                 refusal: owner.refusal.clone(),
-                backoffs: owner.backoffs.clone(),
                 progress: owner.said.as_ref().map(|said| said.progress.clone()),
                 nodes: self.nodes.facts(owner.pods.iter()),
-                local: entry.local,
+                local: entry.local.clone(),
             })),
-            Job::Malformed(malformed) => Lookup::Malformed(malformed.clone(), Box::new(entry.local)),
+            Job::Malformed(malformed) => Lookup::Malformed(malformed.clone(), Box::new(entry.local.clone())),
         })
     }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::{JobPhase, TrainingJobStatus};
+use trainyard_core::local_state::LocalState;
 
 use super::entry::{Job, JobEntry, Owner, Uid, without_job};
-use super::{Inner, JobKey, Kind, LocalState, Source, WriteBackoffs};
+use super::{Inner, JobKey, Kind, Source};
 use crate::slim::{JobObject, Version, version};
 
 impl Inner {
@@ -45,7 +46,7 @@ impl Inner {
                 entry.epoch = epoch;
                 return None;
             }
-            Some(entry) => entry.local,
+            Some(entry) => std::mem::take(&mut entry.local),
             None => LocalState::default(),
         };
         let job = match object {
@@ -130,7 +131,6 @@ impl Inner {
         owner.conflicts.clear();
         owner.departed.clear();
         owner.refusal = None;
-        owner.backoffs = WriteBackoffs::default();
         if self.names.get(&owner.key) == Some(uid) {
             self.names.remove(&owner.key);
         }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use trainyard_core::observe::{Observed, observe};
 use trainyard_core::view::View;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, monotonic};
 use crate::index::{Index, JobKey, Lookup};
 use crate::settings::SharedSettings;
 
@@ -43,14 +43,14 @@ impl Feeds {
             services: &known.services,
             departed: &known.departed,
             conflicts: &known.conflicts,
-            secret: known.local.secret,
-            granted: known.local.granted,
-            grant_is_sure: known.local.grant_is_sure,
+            local: &known.local,
+            absence_is_confirmed: false,
             refusal: known.refusal.as_deref(),
             progress: known.progress.as_deref(),
             nodes: &known.nodes,
             settings: &self.settings.now(),
             now: self.clock.now(),
+            instant: monotonic(),
         })))
     }
 

@@ -5,11 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use trainyard_api::{ConditionType, JobPhase, Reason};
+use trainyard_core::local_state::LocalState;
 use trainyard_core::model::JobEvent;
 
 use super::{ReconcileResult, Reconciler, Requeue};
 use crate::act::Failure;
-use crate::index::LocalState;
 use crate::metrics::Outcome;
 use crate::slim::Malformed;
 

@@ -4,23 +4,22 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use trainyard_core::local_state::LocalState;
 use trainyard_core::model::Action;
-use trainyard_core::view::SecretState;
 
 use super::result::{ReconcileResult, Requeue};
 use crate::act::Permit;
-use crate::index::LocalState;
 use crate::metrics::Outcome;
 
-/// What a reconcile has done so far. It plans again after every write, in up to eight rounds.
+/// What a reconcile has done so far. It plans again after every write.
 #[derive(Default)]
-pub(super) struct Round {
-    pub(super) rounds: u32,
+pub(super) struct Rounds {
+    pub(super) count: u32,
     pub(super) acted: bool,
+    /// The processor time that planning took.
     pub(super) cost: Duration,
     /// The server has confirmed that the missing pods are gone.
-    pub(super) searched: bool,
+    pub(super) absence_is_confirmed: bool,
     /// A fingerprint of the actions of the round before.
     did: Option<u64>,
     /// The outcome to report, if a write failed on the way.
@@ -28,14 +27,14 @@ pub(super) struct Round {
     /// The permit for the status write, held while the status is planned once more.
     pub(super) permit: Option<Permit>,
     /// The job's UID, if this reconcile relies on an unwatched object that it has seen.
-    pub(super) made_sure: Option<Arc<str>>,
+    pub(super) relied_on: Option<Arc<str>>,
 }
 
-impl Round {
+impl Rounds {
     /// Notes whether the job's Secret or its exec right has been seen.
-    pub(super) fn note_sure(&mut self, local: LocalState, uid: &Arc<str>) {
-        if matches!(local.secret, SecretState::There(_)) || local.grant_is_sure {
-            self.made_sure = Some(uid.clone());
+    pub(super) fn note_reliance(&mut self, local: &LocalState, uid: &Arc<str>) {
+        if local.relies_on_unwatched() {
+            self.relied_on = Some(uid.clone());
         }
     }
 
@@ -49,24 +48,13 @@ impl Round {
     pub(super) fn forget_did(&mut self) {
         self.did = None;
     }
-}
 
-/// What one round has come to so far.
-pub(super) struct RoundResult {
-    pub(super) acted: bool,
-    pub(super) next: Option<Instant>,
-}
-
-impl RoundResult {
-    pub(super) fn at(&mut self, when: Instant) {
-        self.next = Some(self.next.map_or(when, |next| next.min(when)));
-    }
-
-    pub(super) fn verdict(self) -> ReconcileResult {
-        match (self.acted, self.next) {
-            (true, _) => ReconcileResult::new(Outcome::Acted, Requeue::Again),
-            (false, Some(at)) => ReconcileResult::new(Outcome::Quiet, Requeue::At(at)),
-            (false, None) => ReconcileResult::REST,
+    /// The result of a reconcile that has nothing more to do now.
+    pub(super) fn result(&self, requeue: Requeue) -> ReconcileResult {
+        if self.acted {
+            ReconcileResult::new(Outcome::Acted, Requeue::Again)
+        } else {
+            ReconcileResult::new(Outcome::Quiet, requeue)
         }
     }
 }

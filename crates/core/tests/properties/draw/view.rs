@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use proptest::collection::vec;
@@ -10,10 +11,10 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{Progress, TrainingJob};
 use trainyard_core::agent::{WAIT_CONTAINER, WAITED_IN_VAIN};
+use trainyard_core::local_state::{LocalState, SecretState};
 use trainyard_core::model::Identity;
 use trainyard_core::view::{
-    Conflict, NodeState, Nodes, PodEnd, PodPhase, PodRow, Refusal, SecretState, ServiceRow, Settings,
-    Trouble, View,
+    Conflict, NodeState, Nodes, PodEnd, PodPhase, PodRow, Refusal, ServiceRow, Settings, Trouble, View,
 };
 
 use super::status::progress;
@@ -27,13 +28,12 @@ pub struct Seen {
     pub services: Vec<ServiceRow>,
     pub departed: Vec<PodRow>,
     pub conflicts: Vec<Conflict>,
-    pub secret: SecretState,
-    pub granted: Option<i32>,
-    pub grant_is_sure: bool,
+    pub local: LocalState,
     pub refusal: Option<Refusal>,
     pub progress: Option<Progress>,
     pub settings: Settings,
     pub now: Timestamp,
+    pub instant: Instant,
 }
 
 impl Seen {
@@ -44,14 +44,14 @@ impl Seen {
             services: &self.services,
             departed: &self.departed,
             conflicts: &self.conflicts,
-            secret: self.secret,
-            granted: self.granted,
-            grant_is_sure: self.grant_is_sure,
+            local: &self.local,
+            absence_is_confirmed: true,
             refusal: self.refusal.as_ref(),
             progress: self.progress.as_ref(),
             nodes: &Some3,
             settings: &self.settings,
             now: self.now,
+            instant: self.instant,
         }
     }
 }
@@ -81,14 +81,19 @@ pub fn seen() -> BoxedStrategy<Seen> {
         (vec(row(), 0..8), services(), vec(row(), 0..3)),
         // Most jobs have none, and what comes after them is to be reached.
         option::weighted(0.2, vec(conflict(), 1..4)),
-        (secret, option::of(granted), any::<bool>()),
+        (secret, option::of(granted), any::<[bool; 2]>()),
         (option::weighted(0.2, refusal()), option::of(said())),
         (settings(), time()),
     )
         .prop_map(
             |(children, conflicts, rights, (refusal, progress), (settings, now))| {
                 let (mut pods, services, departed) = children;
-                let (secret, granted, grant_is_sure) = rights;
+                let (secret, granted, [grant_is_sure, is_overdue]) = rights;
+                let instant = Instant::now() + Duration::from_hours(24);
+                let long_ago = instant.checked_sub(Duration::from_hours(1));
+                let mut local = LocalState::default();
+                (local.secret, local.granted, local.grant_is_sure) = (secret, granted, grant_is_sure);
+                local.waits.overdue_since = long_ago.filter(|_| is_overdue);
                 for (i, row) in pods.iter_mut().enumerate() {
                     row.uid = format!("uid-{i}").into();
                 }
@@ -97,13 +102,12 @@ pub fn seen() -> BoxedStrategy<Seen> {
                     services,
                     departed,
                     conflicts: conflicts.unwrap_or_default(),
-                    secret,
-                    granted,
-                    grant_is_sure,
+                    local,
                     refusal,
                     progress,
                     settings,
                     now,
+                    instant,
                 }
             },
         )

@@ -1,7 +1,7 @@
 //! Jobs that come, change and go.
 
+use trainyard_core::local_state::SecretState;
 use trainyard_core::model::Identity;
-use trainyard_core::view::SecretState;
 
 use super::*;
 

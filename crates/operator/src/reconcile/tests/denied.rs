@@ -1,6 +1,7 @@
 //! Writes that are denied, or change nothing: they are sent more and more seldom, and the rest of the job goes on.
 
 use http::Method;
+use trainyard_core::plan::pace::STATUS_INTERVAL;
 
 use super::identity::{mpi, with_agent};
 use super::server::left_by_a_former_job;

@@ -2,11 +2,11 @@
 
 use base64::Engine as _;
 use http::Method;
+use trainyard_core::plan::pace::{CONFLICT_CHECK_INTERVAL, OVERDUE_AFTER};
 use trainyard_core::view::Agent;
 
 use super::server::left_by_a_former_job;
 use super::*;
-use crate::reconcile::overdue::OVERDUE_AFTER;
 
 pub(super) fn mpi(workers: usize) -> Value {
     let template = json!({"spec": {"containers": [{"name": "main", "image": "i", "command": ["mpirun"]}]}});
@@ -308,7 +308,7 @@ async fn a_secret_of_somebody_else_is_told_and_never_touched() {
     );
     assert_eq!(operator.server.count("POST pods"), 0);
     *operator.server.taken.lock().unwrap() = Some("another".to_owned());
-    tokio::time::advance(PROBE_INTERVAL).await;
+    tokio::time::advance(CONFLICT_CHECK_INTERVAL).await;
     operator.settle().await;
     assert_eq!(
         (
@@ -453,7 +453,7 @@ async fn a_secret_of_another_kind_is_not_taken_for_the_one_that_is_needed() {
     with_ssh(&operator, 2, false);
     operator.settle().await;
     *operator.server.taken.lock().unwrap() = Some("another".to_owned());
-    tokio::time::advance(PROBE_INTERVAL).await;
+    tokio::time::advance(CONFLICT_CHECK_INTERVAL).await;
     operator.settle().await;
     let secrets = operator.server.created("/secrets");
     let names: Vec<_> = secrets.iter().map(|secret| &secret["metadata"]["name"]).collect();

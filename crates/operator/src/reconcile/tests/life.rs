@@ -1,7 +1,7 @@
 //! Jobs, reconciled through their lives.
 
 use super::*;
-use crate::reconcile::overdue::OVERDUE_AFTER;
+use trainyard_core::plan::pace::{OVERDUE_AFTER, STATUS_INTERVAL, SUCCESS_INTERVAL};
 
 #[tokio::test(start_paused = true)]
 async fn a_new_job_gets_its_children_and_a_status_and_then_nothing() {
@@ -33,7 +33,7 @@ async fn a_pod_that_was_seen_to_succeed_and_is_gone_is_not_made_again() {
     else {
         panic!("the success is to be written");
     };
-    assert_eq!(due - Instant::now(), EARLY_INTERVAL);
+    assert_eq!(due - Instant::now(), SUCCESS_INTERVAL);
     operator.pod_is_gone(0);
     operator.settle().await;
     assert_eq!(
@@ -41,7 +41,7 @@ async fn a_pod_that_was_seen_to_succeed_and_is_gone_is_not_made_again() {
         statuses,
         "not at once after the last"
     );
-    tokio::time::advance(EARLY_INTERVAL).await;
+    tokio::time::advance(SUCCESS_INTERVAL).await;
     operator.settle().await;
     assert_eq!(operator.server.count("PUT status"), statuses + 1);
     assert_eq!(operator.server.status()["roles"][0]["succeededIndices"], "0");
@@ -60,7 +60,7 @@ async fn successes_that_follow_each_other_are_written_together() {
     operator.pod_is(0, "Succeeded");
     operator.settle().await;
     assert_eq!(operator.server.count("PUT status"), statuses, "others may follow");
-    tokio::time::advance(EARLY_INTERVAL / 2).await;
+    tokio::time::advance(SUCCESS_INTERVAL / 2).await;
     operator.pod_is(1, "Succeeded");
     operator.settle().await;
     assert_eq!(operator.server.count("PUT status"), statuses + 1);

@@ -1,0 +1,369 @@
+//! What only this process knows about a job: how its own writes fared, and objects that are not watched.
+//!
+//! It is changed here and nowhere else. Losing it costs a few requests. Times are monotonic: a wall
+//! clock that jumps neither ends a backoff nor prolongs it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::backoff::Backoff;
+use crate::model::{Action, Identity};
+
+/// For failures that are likely to last: a denial, or a deletion that a finalizer holds up.
+const LASTING: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    max: Duration::from_mins(5),
+};
+/// For failures that may be over in a moment.
+const PASSING: Backoff = Backoff {
+    base: Duration::from_millis(50),
+    max: Duration::from_secs(30),
+};
+/// While children of a former job of the same name still exist.
+const FORMER_JOB: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    max: Duration::from_secs(10),
+};
+/// Servers keep events for an hour: one that still holds is repeated before it expires.
+const EVENT_INTERVAL: Duration = Duration::from_mins(30);
+
+/// What only this process knows about a job.
+#[derive(Clone, Debug, Default)]
+pub struct LocalState {
+    /// The state of the job's Secret. `There` holds for one reconcile, because it is not watched.
+    pub secret: SecretState,
+    /// When the operator last looked for that Secret.
+    pub secret_checked_at: Option<Instant>,
+    /// How many pods the job's exec right covers, if it was granted or seen.
+    pub granted: Option<i32>,
+    /// Whether this reconcile has seen that right. It is not watched either.
+    pub grant_is_sure: bool,
+    /// When the operator last checked whether conflicting objects still exist.
+    pub conflicts_checked_at: Option<Instant>,
+    /// When the job's status was last written.
+    pub status_written_at: Option<Instant>,
+    /// What the last plan waits for.
+    pub waits: Waits,
+    /// Set while creating the job's children fails.
+    pub create_backoff: Option<CreateBackoff>,
+    /// Other writes that failed or had no effect.
+    pub write_backoffs: WriteBackoffs,
+    /// The operator has deleted the job.
+    pub is_deleted: bool,
+    /// The generation for which the job was reported as malformed.
+    pub reported_generation: Option<i64>,
+    /// A fingerprint of the last event about children that could not be created, and its time.
+    last_event: Option<(u64, Instant)>,
+    /// A fingerprint of the last failure of a write that was logged.
+    last_warning: Option<u64>,
+}
+
+/// What is known of the Secret by which the pods of a job know each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SecretState {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It exists.
+    There(Identity),
+    /// It was looked for, because pods exist that have it, and it is gone.
+    Gone(Identity),
+}
+
+/// Since when a plan has waited. The next plan must know it, or it would wait for ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Since when something is overdue: pods that may start and do not, for example.
+    pub overdue_since: Option<Instant>,
+    /// Since when the written status lacks pods that have succeeded.
+    pub unwritten_since: Option<Instant>,
+}
+
+/// Backoff for creating the children of one job.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateBackoff {
+    /// No child is created before.
+    pub until: Instant,
+    /// How often in a row creating children failed.
+    pub failures: u32,
+    /// The generation that failed: a change of the spec ends the backoff.
+    pub generation: Option<i64>,
+    /// The kind that was refused: creating another kind does not end the backoff.
+    pub kind: Option<&'static str>,
+}
+
+/// The pause before a write is sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteBackoff {
+    /// It is not sent before.
+    pub until: Instant,
+    /// How often in a row it was sent to no effect.
+    pub tries: u32,
+}
+
+/// The writes of a job that are in backoff. Hardly any job has some: without them it is one word.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WriteBackoffs(Option<Arc<HashMap<Action, WriteBackoff>>>);
+
+/// Why a write failed, as far as its backoff depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteFailure {
+    /// It is likely to last.
+    Lasting,
+    /// A child of a former job of the same name still exists.
+    FormerJob,
+    /// It may be over in a moment, or when the server asks to be tried again.
+    Passing(Option<Duration>),
+}
+
+/// Whether the user must be told what an event says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventNews {
+    /// It says something new.
+    New,
+    /// It says what the last one said, which is about to expire.
+    Repeat,
+    /// It was told lately.
+    Known,
+}
+
+impl WriteFailure {
+    fn pause(self, failures: u32, jitter: f64) -> Duration {
+        match self {
+            Self::Lasting => LASTING.pause(failures, jitter),
+            Self::FormerJob => FORMER_JOB.pause(failures, jitter),
+            Self::Passing(asked) => PASSING.pause(failures, jitter).max(asked.unwrap_or_default()),
+        }
+    }
+}
+
+impl WriteBackoffs {
+    /// Returns true if no write is in backoff.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// The backoff of a write, which may be over.
+    pub fn get(&self, action: &Action) -> Option<WriteBackoff> {
+        self.0.as_ref()?.get(action).copied()
+    }
+
+    /// The writes that have a backoff.
+    pub(crate) fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.0.iter().flat_map(|backoffs| backoffs.keys())
+    }
+
+    fn back_off(&mut self, action: Action, failure: WriteFailure, now: Instant, jitter: f64) {
+        let tries = self
+            .get(&action)
+            .map_or(1, |before| before.tries.saturating_add(1));
+        let until = now + failure.pause(tries, jitter);
+        Arc::make_mut(self.0.get_or_insert_default()).insert(action, WriteBackoff { until, tries });
+    }
+
+    fn forget(&mut self, moot: &[Action]) {
+        if let Some(backoffs) = self.0.as_mut().filter(|_| !moot.is_empty()) {
+            Arc::make_mut(backoffs).retain(|action, _| !moot.contains(action));
+            self.0.take_if(|backoffs| backoffs.is_empty());
+        }
+    }
+}
+
+impl LocalState {
+    /// Forgets that unwatched objects exist: somebody may delete them at any time.
+    pub fn doubt_unwatched(&mut self) {
+        if matches!(self.secret, SecretState::There(_)) {
+            self.secret = SecretState::Unknown;
+        }
+        self.grant_is_sure = false;
+    }
+
+    /// Forgets everything about unwatched objects.
+    pub fn forget_unwatched(&mut self) {
+        (self.secret, self.secret_checked_at) = (SecretState::Unknown, None);
+        (self.granted, self.grant_is_sure) = (None, false);
+    }
+
+    /// Returns true if something is known about unwatched objects.
+    pub fn knows_unwatched(&self) -> bool {
+        self.secret != SecretState::Unknown || self.granted.is_some()
+    }
+
+    /// Returns true if this reconcile relies on unwatched objects that it has seen.
+    pub fn relies_on_unwatched(&self) -> bool {
+        matches!(self.secret, SecretState::There(_)) || self.grant_is_sure
+    }
+
+    /// The exec right was granted, or seen, for so many pods.
+    pub fn record_grant(&mut self, pods: i32) {
+        (self.granted, self.grant_is_sure) = (Some(pods), true);
+    }
+
+    /// Keeps since when a plan waits, and drops the backoffs of writes that it does not want any more.
+    pub fn keep(&mut self, waits: Waits, moot: &[Action]) {
+        self.waits = waits;
+        self.write_backoffs.forget(moot);
+    }
+
+    /// The status was written.
+    pub fn record_status_write(&mut self, now: Instant) {
+        self.status_written_at = Some(now);
+        self.waits.unwritten_since = None;
+    }
+
+    /// Until when no children are created for a generation of the spec.
+    pub fn creates_held_until(&self, generation: Option<i64>, now: Instant) -> Option<Instant> {
+        let backoff = self.create_backoff.as_ref();
+        let backoff = backoff.filter(|backoff| backoff.until > now && backoff.generation == generation);
+        backoff.map(|backoff| backoff.until)
+    }
+
+    /// Creating children failed. Returns how often it has now, in a row.
+    pub fn back_off_creates(
+        &mut self,
+        failure: WriteFailure,
+        generation: Option<i64>,
+        kind: Option<&'static str>,
+        now: Instant,
+        jitter: f64,
+    ) -> u32 {
+        let before = self
+            .create_backoff
+            .filter(|backoff| backoff.generation == generation);
+        let failures = before.map_or(1, |backoff| backoff.failures.saturating_add(1));
+        self.create_backoff = Some(CreateBackoff {
+            until: now + failure.pause(failures, jitter),
+            failures,
+            generation,
+            kind,
+        });
+        failures
+    }
+
+    /// Children of these kinds were created. Returns true if that ends a backoff, or makes an event
+    /// untrue. A Secret alone ends no other kind's backoff: it is looked for before every try.
+    pub fn record_creates(&mut self, generation: Option<i64>, kinds: &HashSet<&'static str>) -> bool {
+        let ends = |backoff: CreateBackoff| {
+            backoff.kind.is_none_or(|kind| kinds.contains(kind)) || backoff.generation != generation
+        };
+        let is_held = self.create_backoff.is_some() || self.last_event.is_some();
+        let is_over = is_held && !kinds.is_empty() && self.create_backoff.is_none_or(ends);
+        if is_over {
+            (self.create_backoff, self.last_event) = (None, None);
+        }
+        is_over
+    }
+
+    /// What kept children from being created is gone: they are tried again at once.
+    pub fn end_create_backoff(&mut self, now: Instant) {
+        if let Some(backoff) = &mut self.create_backoff {
+            backoff.until = now;
+        }
+    }
+
+    /// Writes failed, or had no effect, which is likely to last.
+    pub fn back_off_writes(
+        &mut self,
+        writes: impl IntoIterator<Item = (Action, WriteFailure)>,
+        now: Instant,
+        jitter: f64,
+    ) {
+        for (action, failure) in writes {
+            self.write_backoffs.back_off(action, failure, now, jitter);
+        }
+    }
+
+    /// Says whether an event must be sent, and counts it as sent.
+    pub fn record_event(&mut self, fingerprint: u64, now: Instant) -> EventNews {
+        let news = match self.last_event.filter(|(last, _)| *last == fingerprint) {
+            None => EventNews::New,
+            Some((_, at)) if now >= at + EVENT_INTERVAL => EventNews::Repeat,
+            Some(_) => return EventNews::Known,
+        };
+        self.last_event = Some((fingerprint, now));
+        news
+    }
+
+    /// Returns true if a warning is not the one that was logged last, and counts it as logged.
+    pub fn record_warning(&mut self, fingerprint: u64) -> bool {
+        self.last_warning.replace(fingerprint) != Some(fingerprint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_changed_spec_ends_the_create_backoff() {
+        let (now, pod) = (Instant::now(), Some("Pod"));
+        let mut local = LocalState::default();
+        assert_eq!(
+            local.back_off_creates(WriteFailure::FormerJob, Some(1), pod, now, 0.0),
+            1
+        );
+        let until = now + FORMER_JOB.base;
+        assert_eq!(local.creates_held_until(Some(1), now), Some(until));
+        assert_eq!(local.creates_held_until(Some(2), now), None);
+        assert_eq!(local.creates_held_until(Some(1), until), None);
+        let ends = |generation, kind| {
+            local
+                .clone()
+                .record_creates(Some(generation), &HashSet::from_iter(kind))
+        };
+        assert!(ends(1, pod) && !ends(1, Some("Secret")) && !ends(2, None));
+        assert!(
+            ends(2, Some("Secret")),
+            "of the kind that was refused there may be none any more"
+        );
+        let again = |generation| {
+            local
+                .clone()
+                .back_off_creates(WriteFailure::Lasting, Some(generation), pod, now, 0.0)
+        };
+        assert_eq!((again(1), again(2)), (2, 1));
+    }
+
+    #[test]
+    fn write_backoffs_grow_and_are_as_long_as_the_server_asks() {
+        let now = Instant::now();
+        let pause = |tries: usize, failure| {
+            let mut local = LocalState::default();
+            let writes = std::iter::repeat_n((Action::DeleteJob, failure), tries);
+            local.back_off_writes(writes, now, 0.0);
+            local.write_backoffs.get(&Action::DeleteJob).unwrap().until - now
+        };
+        assert_eq!(pause(1, WriteFailure::Lasting), Duration::from_secs(1));
+        assert_eq!(pause(2, WriteFailure::Lasting), Duration::from_secs(2));
+        let asked = WriteFailure::Passing(Some(Duration::from_secs(7)));
+        assert_eq!(pause(1, asked), Duration::from_secs(7));
+        assert_eq!(pause(1, WriteFailure::Passing(None)), PASSING.base);
+    }
+
+    #[test]
+    fn backoffs_of_writes_that_nobody_wants_are_dropped() {
+        let now = Instant::now();
+        let mut local = LocalState::default();
+        let failed = [Action::DeleteJob, Action::Grant].map(|action| (action, WriteFailure::Lasting));
+        local.back_off_writes(failed, now, 0.0);
+        local.keep(Waits::default(), &[Action::Grant]);
+        assert_eq!(
+            local.write_backoffs.actions().collect::<Vec<_>>(),
+            [&Action::DeleteJob]
+        );
+        local.keep(Waits::default(), &[Action::DeleteJob]);
+        assert!(local.write_backoffs.is_empty());
+    }
+
+    #[test]
+    fn an_event_is_repeated_before_it_expires_and_a_warning_is_not() {
+        let now = Instant::now();
+        let mut local = LocalState::default();
+        assert_eq!(local.record_event(1, now), EventNews::New);
+        assert_eq!(local.record_event(1, now), EventNews::Known);
+        assert_eq!(local.record_event(1, now + EVENT_INTERVAL), EventNews::Repeat);
+        assert_eq!(local.record_event(2, now), EventNews::New);
+        assert!(local.record_warning(1) && !local.record_warning(1) && local.record_warning(2));
+    }
+}

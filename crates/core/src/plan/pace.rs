@@ -1,0 +1,123 @@
+//! What of a plan is due now: backoffs, what is overdue, and how often a status is written.
+
+use std::time::{Duration, Instant};
+
+use super::Plan;
+use crate::model::{Action, StatusWrite};
+use crate::view::View;
+
+/// How often the operator checks whether conflicting objects still exist.
+pub const CONFLICT_CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// How long pods may take to hear from the observer that they may start, or to start at all.
+pub const OVERDUE_AFTER: Duration = Duration::from_secs(10);
+/// How often the operator looks for the Secret that pods seem to wait for. They may as well wait
+/// for a volume or a network.
+pub const SECRET_CHECK_INTERVAL: Duration = Duration::from_mins(5);
+/// A status in which only counters or messages differ is not written more often than this.
+pub const STATUS_INTERVAL: Duration = Duration::from_secs(10);
+/// How long the first of several successes waits for the others, which then cost one write.
+pub const SUCCESS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Takes out of a plan what is not due yet, and wakes it when it is.
+pub(super) fn pace(plan: &mut Plan, view: &View<'_>) {
+    check_conflicts(plan, view);
+    if !plan.after_status.is_empty() {
+        plan.status.hurry();
+    }
+    if view.absence_is_confirmed {
+        plan.missing.clear();
+    }
+    forget_moot_backoffs(plan, view);
+    hold_back(plan, view);
+    act_on_overdue(plan, view);
+    pace_status(plan, view);
+}
+
+fn check_conflicts(plan: &mut Plan, view: &View<'_>) {
+    if view.conflicts.is_empty() {
+        return;
+    }
+    let checked_at = view.local.conflicts_checked_at;
+    let due = checked_at.map_or(view.instant, |at| at + CONFLICT_CHECK_INTERVAL);
+    plan.checks_conflicts = due <= view.instant;
+    if !plan.checks_conflicts {
+        plan.wake_no_later(view.time_of(due));
+    }
+}
+
+/// A write that was in backoff and is not wanted any more begins with a short pause the next time.
+fn forget_moot_backoffs(plan: &mut Plan, view: &View<'_>) {
+    let wanted = |action: &Action| plan.at_once.contains(action) || plan.after_status.contains(action);
+    let backoffs = view.local.write_backoffs.actions();
+    plan.moot_backoffs = backoffs.filter(|action| !wanted(action)).cloned().collect();
+}
+
+/// Takes out the writes that are in backoff. All creates share one; every other write has its own.
+fn hold_back(plan: &mut Plan, view: &View<'_>) {
+    let generation = view.job.metadata.generation;
+    let creates = view.local.creates_held_until(generation, view.instant);
+    let others = &view.local.write_backoffs;
+    if creates.is_none() && others.is_empty() {
+        return;
+    }
+    let mut next: Option<Instant> = None;
+    let mut goes = |action: &Action| {
+        let until = if action.creates() {
+            creates
+        } else {
+            let backoff = others.get(action).map(|backoff| backoff.until);
+            backoff.filter(|until| *until > view.instant)
+        };
+        if let Some(until) = until {
+            next = Some(next.map_or(until, |next| next.min(until)));
+        }
+        until.is_none()
+    };
+    plan.at_once.retain(&mut goes);
+    plan.after_status.retain(&mut goes);
+    if let Some(next) = next {
+        plan.wake_no_later(view.time_of(next));
+    }
+}
+
+/// Does what should have happened by itself, once that is overdue.
+fn act_on_overdue(plan: &mut Plan, view: &View<'_>) {
+    let seeks = |action: &Action| matches!(action, Action::FindSecret(_));
+    let next = view.local.secret_checked_at.map(|at| at + SECRET_CHECK_INTERVAL);
+    if let Some(next) = next.filter(|next| *next > view.instant && plan.when_overdue.iter().any(seeks)) {
+        plan.when_overdue.retain(|action| !seeks(action));
+        plan.wake_no_later(view.time_of(next));
+    }
+    if plan.when_overdue.is_empty() {
+        return;
+    }
+    let since = view.local.waits.overdue_since.unwrap_or(view.instant);
+    plan.waits.overdue_since = Some(since);
+    let due = since + OVERDUE_AFTER;
+    if due > view.instant {
+        plan.when_overdue.clear();
+        plan.wake_no_later(view.time_of(due));
+    } else {
+        plan.at_once.append(&mut plan.when_overdue);
+    }
+}
+
+fn pace_status(plan: &mut Plan, view: &View<'_>) {
+    let due = match &plan.status {
+        StatusWrite::Unchanged | StatusWrite::Now(_) => return,
+        StatusWrite::Early(_) => {
+            // The first of many successes is mostly followed by the others, and then by the job's end.
+            let since = view.local.waits.unwritten_since.unwrap_or(view.instant);
+            plan.waits.unwritten_since = Some(since);
+            since + SUCCESS_INTERVAL
+        }
+        StatusWrite::Soon(_) => match view.local.status_written_at {
+            Some(written_at) => written_at + STATUS_INTERVAL,
+            None => return,
+        },
+    };
+    plan.status_waits = due > view.instant;
+    if plan.status_waits {
+        plan.wake_no_later(view.time_of(due));
+    }
+}
