@@ -1,9 +1,12 @@
 //! Kinds of other operators: each object owns a TrainingJob of its name and gets its status.
 //!
-//! This runs beside the engine, which knows nothing of it: it reads TrainingJobs from the engine's index, writes them as
-//! any user would, and writes the status of its own objects. What should be done is decided by a
-//! [`ForeignKind`]. An object that is as it should be costs no request. Every write names what it was decided on, so that
-//! one that comes late does no harm.
+//! For example, the MPIJob `ns/pi` of mpi-operator owns the TrainingJob `ns/pi`, its child.
+//!
+//! Each kind has a controller beside that of TrainingJobs, which knows nothing of it. It reads
+//! TrainingJobs from the engine's index, writes them as any user would, and writes the status of its
+//! own objects. A [`ForeignKind`] decides what should be done. An object that is as it should be
+//! costs no request. Every write names what it was decided on: the server refuses it if that has
+//! changed.
 
 mod config;
 mod feed;
@@ -14,41 +17,43 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView, Obstacle};
 
 use crate::act::{Failure, WriteLimiter};
+use crate::backoff::Backoff;
 use crate::clock::Clock;
+use crate::controller::{Controller, Limits, Queue, Reconcile, ReconcileResult, Requeue};
 use crate::events::Recorder;
 use crate::index::{Index, JobKey, Lookup};
 use crate::leader::Leadership;
 use crate::listwatch::{Target, follow};
-use crate::metrics::{Foreign, Metrics, Outcome};
-use crate::queue::{Backoff, Queue, jitter};
+use crate::metrics::{Foreign, Metrics, Outcome, Subject};
 use crate::settings::SharedSettings;
 use feed::Feeder;
 use store::{Entry, Store};
 
-/// The pause after a failure.
-const RETRY: Backoff = Backoff {
-    base: Duration::from_millis(100),
-    max: Duration::from_mins(1),
+const LIMITS: Limits = Limits {
+    concurrency: 32,
+    backoff: Backoff {
+        base: Duration::from_millis(100),
+        max: Duration::from_mins(1),
+    },
+    drain_timeout: Duration::ZERO,
 };
-/// How long the index may take to have a child that was created.
-const SEEN: Duration = Duration::from_secs(10);
-/// How many objects are worked on at once.
-const CONCURRENCY: usize = 32;
-/// A time to look again that has passed already is taken to mean this.
+/// How long the index may take to show a child that was created.
+const CHILD_SEEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// The least delay to a time that the plan asks for.
 const MIN_DELAY: Duration = Duration::from_millis(100);
-/// When to look again whether this replica may write, in a term that is not known to have ended.
+/// When an object is reconciled again that could not be written because this replica did not lead.
 const LEADERSHIP_CHECK_DELAY: Duration = Duration::from_secs(1);
-/// How often it is looked, while a replica starts, whether the engine has seen all jobs.
-const WARMING: Duration = Duration::from_millis(50);
+/// How often a starting replica checks whether the engine has listed all jobs.
+const WARM_UP_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What this is made of.
+/// What the controllers of all kinds share.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub client: kube::Client,
@@ -59,88 +64,85 @@ pub(crate) struct Context {
     pub metrics: Arc<Metrics>,
     pub clock: Arc<dyn Clock>,
     pub settings: SharedSettings,
-    /// The namespaces to look at; all, if empty.
+    /// The namespaces to watch; all, if empty.
     pub namespaces: Vec<String>,
 }
 
-/// Serves one kind.
-pub(crate) struct Controller {
+/// Reconciles the objects of one kind.
+pub(crate) struct ForeignReconciler {
     kind: &'static dyn ForeignKind,
-    around: Context,
+    context: Context,
     store: Arc<Store>,
-    queue: Arc<Queue<JobKey>>,
+    /// Notified of every list.
     listed: Arc<Notify>,
 }
 
-/// When to look at an object again.
-#[derive(Clone, Copy, Debug)]
-enum Next {
-    Rest,
-    At(Instant),
-    Retry(Option<Duration>),
+/// Makes the controller of a kind.
+pub(crate) fn controller(
+    kind: &'static dyn ForeignKind,
+    context: Context,
+) -> Arc<Controller<ForeignReconciler>> {
+    let (leadership, metrics) = (context.leadership.clone(), context.metrics.clone());
+    let scopes = context.namespaces.len().max(1);
+    let reconciler = ForeignReconciler {
+        kind,
+        context,
+        store: Arc::new(Store::new(scopes)),
+        listed: Arc::default(),
+    };
+    Controller::new(reconciler, LIMITS, leadership, metrics)
 }
 
-impl Next {
-    /// If the term has ended, the next one begins with all objects; if it has not, this one is not to be forgotten.
-    fn unsure() -> Self {
-        Self::At(Instant::now() + LEADERSHIP_CHECK_DELAY)
-    }
-}
+impl Reconcile for ForeignReconciler {
+    type Key = JobKey;
 
-impl Controller {
-    pub(crate) fn new(kind: &'static dyn ForeignKind, around: Context) -> Self {
-        let scopes = around.namespaces.len().max(1);
-        Self {
-            kind,
-            around,
-            store: Arc::new(Store::new(scopes)),
-            queue: Arc::default(),
-            listed: Arc::default(),
-        }
+    fn kind(&self) -> Subject {
+        Foreign::new(self.kind).into()
     }
 
-    /// Runs until `shutdown`.
-    pub(crate) async fn run(self, shutdown: CancellationToken) {
-        let controller = Arc::new(self);
-        let mut watches = controller.watch();
-        let mut changes = controller.around.index.listen();
-        let children = controller.clone();
+    fn watch(self: &Arc<Self>, queue: &Arc<Queue<JobKey>>) -> JoinSet<()> {
+        let mut watches = self.watch_objects(queue);
+        let mut changes = self.context.index.listen();
+        let (store, queue) = (self.store.clone(), queue.clone());
         watches.spawn(async move {
             while let Some(key) = changes.recv().await {
-                if children.store.contains(&key) {
-                    children.queue.add(key);
+                if store.contains(&key) {
+                    queue.add(key);
                 }
             }
         });
-        let mut leadership = controller.around.leadership.clone();
-        while !shutdown.is_cancelled() {
-            let led = tokio::select! {
-                () = shutdown.cancelled() => break,
-                term = leadership.leading() => term,
-            };
-            let term = shutdown.child_token();
-            let mut tasks = JoinSet::new();
-            let over = async {
-                while leadership.term() == Some(led) {
-                    leadership.changed().await;
-                }
-            };
-            tokio::select! {
-                () = shutdown.cancelled() => {}
-                () = over => {}
-                () = controller.serve(&term, &mut tasks) => {}
-            }
-            term.cancel();
-            controller.queue.with(crate::queue::Core::close);
-            // A key is handed out again only once it was given back.
-            while tasks.join_next().await.is_some() {}
-        }
-        watches.shutdown().await;
+        watches
     }
 
-    /// Follows all objects of the kind.
-    fn watch(&self) -> JoinSet<()> {
-        let scopes: Vec<Option<&str>> = match &*self.around.namespaces {
+    /// Waits for the first lists alone: a decision on an old list is refused by the server. But
+    /// without any list, children would be created that exist.
+    async fn catch_up(&self, _: Instant) {
+        while !self.store.is_listed() {
+            self.listed.notified().await;
+        }
+        while !self.context.index.is_listed_since(None) {
+            tokio::time::sleep(WARM_UP_INTERVAL).await;
+        }
+    }
+
+    fn keys(&self) -> Vec<JobKey> {
+        self.store.keys()
+    }
+
+    async fn reconcile(&self, key: &JobKey, term: &CancellationToken) -> ReconcileResult {
+        let mut outcome = Outcome::Quiet;
+        let next = self.step(key, term, &mut outcome).await;
+        ReconcileResult {
+            outcome,
+            next,
+            cost: Duration::ZERO,
+        }
+    }
+}
+
+impl ForeignReconciler {
+    fn watch_objects(&self, queue: &Arc<Queue<JobKey>>) -> JoinSet<()> {
+        let scopes: Vec<Option<&str>> = match &*self.context.namespaces {
             [] => vec![None],
             some => some.iter().map(|name| Some(name.as_str())).collect(),
         };
@@ -157,14 +159,14 @@ impl Controller {
                 kind: self.kind,
                 scope,
                 store: self.store.clone(),
-                queue: self.queue.clone(),
+                queue: queue.clone(),
                 listed: self.listed.clone(),
-                metrics: self.around.metrics.clone(),
+                metrics: self.context.metrics.clone(),
                 complained: AtomicBool::new(false),
             };
-            let client = self.around.client.clone();
+            let client = self.context.client.clone();
             watches.spawn(async move {
-                // Nobody asks for another list: what is decided on old news is refused by the server.
+                // Nobody asks for another list.
                 let (_resync, asked) = tokio::sync::watch::channel(0);
                 follow(client, target, &feeder, asked).await;
             });
@@ -172,70 +174,18 @@ impl Controller {
         watches
     }
 
-    /// Leads: looks at all objects, and then at each that changes, or whose child does.
-    async fn serve(self: &Arc<Self>, term: &CancellationToken, tasks: &mut JoinSet<()>) {
-        // Without both, children would be created that are there.
-        while !self.store.is_listed() {
-            self.listed.notified().await;
-        }
-        while !self.around.index.is_listed_since(None) {
-            tokio::time::sleep(WARMING).await;
-        }
-        self.queue.with(|core| core.open(self.store.keys()));
-        let places = Arc::new(Semaphore::new(CONCURRENCY));
-        loop {
-            let Ok(place) = places.clone().acquire_owned().await else {
-                return;
-            };
-            let key = self.queue.next().await;
-            while tasks.try_join_next().is_some() {}
-            let (controller, term) = (self.clone(), term.clone());
-            tasks.spawn(async move {
-                let next = controller.reconcile(&key, &term).await;
-                controller.settle(&key, next);
-                drop(place);
-            });
-        }
-    }
-
-    fn settle(&self, key: &JobKey, next: Next) {
-        self.queue.with(|core| {
-            match next {
-                Next::Rest => core.succeeded(key),
-                Next::At(at) => {
-                    core.succeeded(key);
-                    core.add_at(key.clone(), at);
-                }
-                Next::Retry(asked) => {
-                    let pause = RETRY.pause(core.failed(key), jitter());
-                    core.add_at(key.clone(), Instant::now() + pause.max(asked.unwrap_or_default()));
-                }
-            }
-            core.done(key, None);
-        });
-    }
-
-    /// Looks at an object and does what is to be done.
-    async fn reconcile(&self, key: &JobKey, term: &CancellationToken) -> Next {
-        let mut outcome = Outcome::Quiet;
-        let next = self.step(key, term, &mut outcome).await;
-        let kind = Foreign::new(self.kind);
-        self.around.metrics.foreign_reconciled(kind, outcome);
-        next
-    }
-
-    async fn step(&self, key: &JobKey, term: &CancellationToken, outcome: &mut Outcome) -> Next {
+    async fn step(&self, key: &JobKey, term: &CancellationToken, outcome: &mut Outcome) -> Requeue {
         let Some(entry) = self.store.get(key).filter(|entry| !entry.local.deleted) else {
-            return Next::Rest;
+            return Requeue::Rest;
         };
         let mut plan = self.plan(key, &entry);
         let next = match self.child(key, &entry, &mut plan, term, outcome).await {
-            Ok(at) => at.map_or(Next::Rest, Next::At),
+            Ok(at) => at.map_or(Requeue::Rest, Requeue::At),
             Err(failure) => {
                 *outcome = failure.outcome();
                 match failure {
-                    Failure::NotLeader => return Next::unsure(),
-                    Failure::NamespaceEnds => return Next::Rest,
+                    Failure::NotLeader => return not_leading(),
+                    Failure::NamespaceEnds => return Requeue::Rest,
                     _ => {}
                 }
                 let obstacle = match &failure {
@@ -248,12 +198,12 @@ impl Controller {
                         "its TrainingJob can't be written; it is tried again, more and more seldom");
                     self.store
                         .remember(key, &entry.uid, |local| local.obstacle = obstacle);
-                    // What the server says is told at once.
+                    // The status says at once what the server has said.
                     if let Some(entry) = self.store.get(key) {
                         plan = self.plan(key, &entry);
                     }
                 }
-                Next::Retry(match failure {
+                Requeue::Retry(match failure {
                     Failure::Transient(_, asked) => asked,
                     _ => None,
                 })
@@ -262,8 +212,8 @@ impl Controller {
         let failure = match self.conclude(key, &entry, plan, term, outcome).await {
             Ok(at) => {
                 return match (next, at) {
-                    (Next::Rest, Some(at)) => Next::At(at),
-                    (Next::At(one), Some(at)) => Next::At(one.min(at)),
+                    (Requeue::Rest, Some(at)) => Requeue::At(at),
+                    (Requeue::At(one), Some(at)) => Requeue::At(one.min(at)),
                     (next, _) => next,
                 };
             }
@@ -271,18 +221,18 @@ impl Controller {
         };
         *outcome = failure.outcome();
         match failure {
-            Failure::NotLeader => Next::unsure(),
-            Failure::NamespaceEnds | Failure::Gone => Next::Rest,
-            Failure::Transient(_, asked) => Next::Retry(asked),
+            Failure::NotLeader => not_leading(),
+            Failure::NamespaceEnds | Failure::Gone => Requeue::Rest,
+            Failure::Transient(_, asked) => Requeue::Retry(asked),
             failure => {
                 tracing::debug!(kind = self.kind.flag(), object = %key, error = failure.words(), "a write failed");
-                Next::Retry(None)
+                Requeue::Retry(None)
             }
         }
     }
 
     fn plan(&self, key: &JobKey, entry: &Entry) -> ForeignPlan {
-        let known = self.around.index.get(key);
+        let known = self.context.index.get(key);
         let child = match &known {
             None => Child::None,
             Some(Lookup::Job(known)) => Child::Job(&known.job),
@@ -293,12 +243,12 @@ impl Controller {
             child,
             obstacle: entry.local.obstacle.as_deref(),
             other_writer: entry.other_writer.as_deref(),
-            settings: &self.around.settings.now(),
-            now: self.around.clock.now(),
+            settings: &self.context.settings.now(),
+            now: self.context.clock.now(),
         })
     }
 
-    /// Writes the child, and tells users of the object what is to be told then. When to look again, whatever happens.
+    /// Writes the child, and records the notes of the plan as events. Returns when to look again.
     async fn child(
         &self,
         key: &JobKey,
@@ -311,8 +261,8 @@ impl Controller {
             ChildAction::Leave => return Ok(None),
             ChildAction::Create(job) => {
                 let now = Instant::now();
-                // The index will tell of it.
-                let seen_by = entry.local.created.map(|created| created + SEEN);
+                // The index will show it.
+                let seen_by = entry.local.created.map(|created| created + CHILD_SEEN_TIMEOUT);
                 if let Some(seen_by) = seen_by.filter(|seen_by| *seen_by > now) {
                     *outcome = Outcome::Waiting;
                     return Ok(Some(seen_by));
@@ -325,7 +275,7 @@ impl Controller {
                     local.obstacle = None;
                 });
                 self.note(entry, &plan.notes);
-                return Ok(Some(now + SEEN));
+                return Ok(Some(now + CHILD_SEEN_TIMEOUT));
             }
             ChildAction::Replace(job) => job,
         };
@@ -338,7 +288,7 @@ impl Controller {
         Ok(None)
     }
 
-    /// Writes the status, or deletes the object. When to look again.
+    /// Writes the status, or deletes the object. Returns when to look again.
     async fn conclude(
         &self,
         key: &JobKey,
@@ -347,15 +297,15 @@ impl Controller {
         term: &CancellationToken,
         outcome: &mut Outcome,
     ) -> Result<Option<Instant>, Failure> {
-        let told = match plan.status {
-            Some(status) => self.tell(key, entry, status, term).await?,
+        let written = match plan.status {
+            Some(status) => self.write_status(key, entry, status, term).await?,
             None => false,
         };
-        if told {
+        if written {
             *outcome = Outcome::Acted;
         }
-        if plan.delete && told {
-            // By what was written it is of another version, and what was decided is decided anew.
+        if plan.delete && written {
+            // The write has changed the version that the deletion would name.
             return Ok(Some(Instant::now()));
         }
         if plan.delete {
@@ -365,13 +315,18 @@ impl Controller {
             return Ok(None);
         }
         Ok(plan.wake_at.map(|at| {
-            let away = Duration::try_from(at.duration_since(self.around.clock.now()));
+            let away = Duration::try_from(at.duration_since(self.context.clock.now()));
             Instant::now() + away.unwrap_or_default().max(MIN_DELAY)
         }))
     }
 }
 
-/// The name of the ConfigMap that a plan sees to.
+/// Another term begins with all objects. If this term has not ended after all, the object must not be
+/// forgotten.
+fn not_leading() -> Requeue {
+    Requeue::At(Instant::now() + LEADERSHIP_CHECK_DELAY)
+}
+
 fn config_name(plan: &ForeignPlan) -> String {
     let config = plan.config.as_ref();
     config

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use decide::{Claim, Decision, Observation, claim, released, step};
 pub use handle::Leadership;
-use handle::Seat;
+pub(crate) use handle::Seat;
 
 use crate::metrics::Metrics;
 

@@ -19,8 +19,8 @@ use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::backoff::{Backoff, jitter};
 use crate::index::Source;
-use crate::queue::{Backoff, jitter};
 use crate::slim::Version;
 use pages::{ListMeta, Splitter};
 

@@ -197,18 +197,12 @@ impl Metrics {
         out
     }
 
-    /// A reconcile of a job has ended.
-    pub fn reconciled(&self, outcome: Outcome, took: Duration) {
-        self.reconcile_seconds.observe(took.as_secs_f64());
-        self.ended(Kind::TrainingJob.into(), outcome);
-    }
-
-    /// A reconcile of an object of another operator's kind has ended.
-    pub fn foreign_reconciled(&self, kind: Foreign, outcome: Outcome) {
-        self.ended(kind.into(), outcome);
-    }
-
-    fn ended(&self, kind: Subject, outcome: Outcome) {
+    /// Counts a reconcile. The histogram has no label for the kind: it is about TrainingJobs alone.
+    pub(crate) fn reconciled(&self, kind: impl Into<Subject>, outcome: Outcome, took: Duration) {
+        let kind = kind.into();
+        if kind == Kind::TrainingJob.into() {
+            self.reconcile_seconds.observe(took.as_secs_f64());
+        }
         self.reconciles
             .get_or_create(&OutcomeLabels { kind, outcome })
             .inc();

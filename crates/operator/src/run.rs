@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::foreign::ForeignKind;
@@ -13,7 +14,7 @@ use crate::agent;
 use crate::certs::{CertConfig, Manager, ServingCert};
 use crate::clock::SystemClock;
 use crate::engine::{Config, Engine};
-use crate::foreign::{Context, Controller};
+use crate::foreign::{self, Context};
 use crate::http::{self, BindError, Probes};
 use crate::leader::{Elector, LeaderConfig, LeaderConfigError, Leadership, unique_identity};
 use crate::metrics::Metrics;
@@ -98,7 +99,7 @@ pub async fn run(
         );
         tokio::spawn(log_failure("webhooks", serve));
     }
-    let foreign = foreign(
+    let controllers = run_controllers(
         &engine,
         &client,
         &leadership,
@@ -133,7 +134,7 @@ pub async fn run(
     let probes = probes(&engine, certificate, shutdown.clone());
     let server = tokio::spawn(http::serve(listener, metrics, probes, serving.clone()));
     let work = async {
-        tokio::join!(engine.run(shutdown.clone()), foreign);
+        tokio::join!(engine.run(shutdown.clone()), controllers);
         release.cancel();
         if let Some(elector) = elector {
             // It ends by itself, also if the server can't be reached; a panic in it has been reported already.
@@ -175,8 +176,8 @@ fn identity() -> String {
     unique_identity(host.as_deref().unwrap_or("trainyard"))
 }
 
-/// Serves kinds of other operators until `shutdown`.
-fn foreign(
+/// Runs the controllers of all kinds but TrainingJobs until `shutdown`.
+fn run_controllers(
     engine: &Engine,
     client: &kube::Client,
     leadership: &Leadership,
@@ -185,7 +186,7 @@ fn foreign(
     kinds: Vec<&'static dyn ForeignKind>,
     shutdown: &CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
-    let around = Context {
+    let context = Context {
         client: client.clone(),
         index: engine.index(),
         leadership: leadership.clone(),
@@ -196,14 +197,13 @@ fn foreign(
         settings: engine.settings(),
         namespaces,
     };
-    let controllers = kinds
-        .into_iter()
-        .map(|kind| Controller::new(kind, around.clone()));
-    let running: Vec<_> = controllers
-        .map(|controller| controller.run(shutdown.clone()))
-        .collect();
+    let mut controllers: Vec<BoxFuture<'static, ()>> = Vec::new();
+    for kind in kinds {
+        let controller = foreign::controller(kind, context.clone());
+        controllers.push(Box::pin(controller.run(shutdown.clone())));
+    }
     async {
-        futures::future::join_all(running).await;
+        futures::future::join_all(controllers).await;
     }
 }
 

@@ -10,84 +10,73 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use trainyard_api::TrainingJob;
 
+use crate::controller::Queue;
 use crate::index::{Index, JobKey, Kind, Source};
 use crate::listwatch::{Error, Sink, Target, follow};
 use crate::metrics::{self, Metrics};
-use crate::queue::Queue;
 use crate::slim::{JobObject, SlimMeta, SlimNode, SlimPod, Version, selector};
 
-/// Follows all that the operator looks at.
-#[derive(Debug)]
-pub struct Watches {
-    resync: watch::Sender<u64>,
-    listed: watch::Receiver<u64>,
+/// The watches of jobs, pods, Services and nodes.
+pub(crate) struct Watches {
+    client: kube::Client,
+    /// The namespaces to watch; all, if empty.
+    namespaces: Vec<String>,
     index: Arc<Index>,
-    tasks: JoinSet<()>,
+    /// Changes when all lists are to be made again.
+    resync: watch::Sender<u64>,
+    /// Changes with every list that is complete.
+    listed: Arc<watch::Sender<u64>>,
 }
 
 impl Watches {
-    /// Begins to follow jobs, pods, Services and nodes, in some namespaces or, if none is given, in all.
-    pub fn start(
-        client: &kube::Client,
-        namespaces: &[String],
-        index: &Arc<Index>,
-        queue: &Arc<Queue<JobKey>>,
-        metrics: &Arc<Metrics>,
-    ) -> Self {
-        let (resync, _) = watch::channel(0);
-        let (tell, listed) = watch::channel(0);
-        let tell = Arc::new(tell);
+    pub(crate) fn new(client: kube::Client, namespaces: Vec<String>, index: Arc<Index>) -> Self {
+        Self {
+            client,
+            namespaces,
+            index,
+            resync: watch::Sender::new(0),
+            listed: Arc::new(watch::Sender::new(0)),
+        }
+    }
+
+    /// Starts the watches. They add the keys of changed jobs to the queue.
+    pub(crate) fn start(&self, queue: &Arc<Queue<JobKey>>, metrics: &Arc<Metrics>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        for (kind, scope, target) in targets(namespaces) {
+        for (kind, scope, target) in targets(&self.namespaces) {
+            let namespace = self.namespaces.get(scope).filter(|_| kind != Kind::Node);
             let feeder = Feeder {
                 kind,
                 scope,
-                index: index.clone(),
+                index: self.index.clone(),
                 queue: queue.clone(),
                 metrics: metrics.clone(),
-                listed: tell.clone(),
+                listed: self.listed.clone(),
                 complained: AtomicBool::new(false),
-                namespace: namespaces.get(scope).filter(|_| kind != Kind::Node).cloned(),
+                namespace: namespace.cloned(),
             };
-            let (client, resync) = (client.clone(), resync.subscribe());
+            let (client, resync) = (self.client.clone(), self.resync.subscribe());
             tasks.spawn(async move { follow(client, target, &feeder, resync).await });
         }
-        Self {
-            resync,
-            listed,
-            index: index.clone(),
-            tasks,
-        }
+        tasks
     }
 
-    /// Waits until everything has been listed by lists that began no earlier than a time, and has them made if they
-    /// were not. So whatever had been written by then, by whomever, is in the index.
-    pub async fn caught_up(&mut self, since: Instant) {
+    /// Waits until the index holds everything that anybody had written at `began`: until everything
+    /// has been listed by lists that began no earlier. Lists again where it has not been.
+    pub(crate) async fn catch_up(&self, began: Instant) {
         // Lists that are under way are waited for before new ones are asked for.
         self.wait(None).await;
-        if !self.index.is_listed_since(Some(since)) {
+        if !self.index.is_listed_since(Some(began)) {
             self.resync.send_modify(|number| *number += 1);
-            self.wait(Some(since)).await;
+            self.wait(Some(began)).await;
         }
     }
 
-    async fn wait(&mut self, since: Option<Instant>) {
+    async fn wait(&self, since: Option<Instant>) {
+        let mut listed = self.listed.subscribe();
         while !self.index.is_listed_since(since) {
-            if self.listed.changed().await.is_err() {
-                // The watches are being stopped, and so is who waits here.
-                return std::future::pending().await;
-            }
+            // The sender is a field of this: it can't be gone.
+            let _ = listed.changed().await;
         }
-    }
-
-    /// Whether everything has been listed at least once.
-    pub fn is_warm(&self) -> bool {
-        self.index.is_listed_since(None)
-    }
-
-    /// Stops.
-    pub async fn stop(mut self) {
-        self.tasks.shutdown().await;
     }
 }
 

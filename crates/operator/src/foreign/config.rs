@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::de::IgnoredAny;
 use tokio_util::sync::CancellationToken;
 
-use super::Controller;
+use super::ForeignReconciler;
 use super::store::Entry;
 use crate::act::request::Path;
 use crate::act::{Class, Failure};
@@ -16,7 +16,7 @@ use crate::index::JobKey;
 const CORE: &str = "/api/v1";
 const PLURAL: &str = "configmaps";
 
-impl Controller {
+impl ForeignReconciler {
     /// Creates the ConfigMap of an object, if it has one, or makes it what it should be. One that is somebody else's is not
     /// touched: it is in the way.
     pub(super) async fn configure(

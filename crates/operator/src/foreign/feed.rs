@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use trainyard_core::foreign::ForeignKind;
 
 use super::store::Store;
+use crate::controller::Queue;
 use crate::index::{JobKey, Source};
 use crate::listwatch::{Error, Sink};
 use crate::metrics::{Foreign, Metrics};
-use crate::queue::Queue;
 use crate::slim::Version;
 
 /// Feeds one watch.

@@ -177,18 +177,18 @@ impl FilterMethod for Option<(Method, u16)> {
     }
 }
 
-fn controller(server: &Server) -> Controller {
+fn controller(server: &Server) -> Arc<Controller<ForeignReconciler>> {
     controller_with_events(server).0
 }
 
-fn controller_with_events(server: &Server) -> (Controller, mpsc::Receiver<Event>) {
+fn controller_with_events(server: &Server) -> (Arc<Controller<ForeignReconciler>>, mpsc::Receiver<Event>) {
     let (recorder, events) = Recorder::unsent();
     let index = Arc::new(Index::new(&[]));
     for kind in [Kind::Job, Kind::Pod, Kind::Service] {
         index.listing(kind, 0, Version(5));
         index.listed(kind, 0, Version(5), Instant::now());
     }
-    let around = Context {
+    let context = Context {
         client: server.client(),
         index,
         leadership: Leadership::always(),
@@ -199,7 +199,7 @@ fn controller_with_events(server: &Server) -> (Controller, mpsc::Receiver<Event>
         settings: SharedSettings::default(),
         namespaces: Vec::new(),
     };
-    (Controller::new(&TOY, around), events)
+    (super::controller(&TOY, context), events)
 }
 
 /// What was told since the last time.
@@ -212,8 +212,8 @@ fn told(events: &mut mpsc::Receiver<Event>) -> Vec<String> {
 }
 
 /// How reconciles have ended, as the metrics say.
-fn outcomes(controller: &Controller) -> Vec<String> {
-    let text = controller.around.metrics.render();
+fn outcomes(controller: &Controller<ForeignReconciler>) -> Vec<String> {
+    let text = controller.reconciler().context.metrics.render();
     let begin = "trainyard_reconciles_total{kind=\"Toy.toys.example\",outcome=";
     let mut lines: Vec<String> = text
         .lines()
@@ -228,7 +228,7 @@ fn key() -> JobKey {
     JobKey::new("ns", "a")
 }
 
-fn show(controller: &Controller, version: u64, more: &Value) {
+fn show(controller: &Controller<ForeignReconciler>, version: u64, more: &Value) {
     let mut object = json!({
         "apiVersion": "toys.example/v1", "kind": "Toy",
         "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": version.to_string()},
@@ -237,22 +237,27 @@ fn show(controller: &Controller, version: u64, more: &Value) {
         object[name] = value.clone();
     }
     controller
+        .reconciler()
         .store
         .apply(&object.to_string(), 0, Source::Watch)
         .unwrap();
 }
 
-fn show_child(controller: &Controller) {
+fn show_child(controller: &Controller<ForeignReconciler>) {
     let job = json!({
         "metadata": {"name": "a", "namespace": "ns", "uid": "c", "resourceVersion": "50"},
         "spec": {"framework": {"name": "custom"}, "roles": []},
     });
     let job = JobObject::decode(&job.to_string()).unwrap();
-    controller.around.index.apply_job(job, Source::Watch);
+    controller
+        .reconciler()
+        .context
+        .index
+        .apply_job(job, Source::Watch);
 }
 
-async fn look(controller: &Controller) -> Next {
-    controller.reconcile(&key(), &CancellationToken::new()).await
+async fn look(controller: &Controller<ForeignReconciler>) -> Requeue {
+    controller.reconcile(&key(), &CancellationToken::new()).await.next
 }
 
 const JOBS: &str = "/apis/trainyard.dev/v1alpha1/namespaces/ns/trainingjobs";
@@ -262,20 +267,20 @@ const STATUS: &str = "/apis/toys.example/v1/namespaces/ns/toys/a/status";
 async fn an_object_costs_one_creation_and_one_status_and_then_nothing() {
     let server = Server::default();
     let (controller, mut events) = controller_with_events(&server);
-    assert!(matches!(look(&controller).await, Next::Rest), "there is none");
+    assert!(matches!(look(&controller).await, Requeue::Rest), "there is none");
     show(&controller, 10, &json!({}));
     assert!(
-        matches!(look(&controller).await, Next::At(_)),
+        matches!(look(&controller).await, Requeue::At(_)),
         "it is looked whether the child comes"
     );
     look(&controller).await;
     assert_eq!(server.written(), [(Method::POST, JOBS.to_owned())], "once");
     show_child(&controller);
-    assert!(matches!(look(&controller).await, Next::Rest));
+    assert!(matches!(look(&controller).await, Requeue::Rest));
     assert_eq!(server.written(), [(Method::PUT, STATUS.to_owned())]);
     assert_eq!(told(&mut events), ["nothing -> there"]);
     for _ in 0..3 {
-        assert!(matches!(look(&controller).await, Next::Rest));
+        assert!(matches!(look(&controller).await, Requeue::Rest));
     }
     assert_eq!(server.written(), []);
     assert_eq!(told(&mut events), [""; 0]);
@@ -289,7 +294,7 @@ async fn users_are_told_on_the_object_once_its_status_says_so() {
     let (controller, mut events) = controller_with_events(&server);
     show(&controller, 10, &json!({"status": {"phase": "before"}}));
     show_child(&controller);
-    assert!(matches!(look(&controller).await, Next::Retry(_)));
+    assert!(matches!(look(&controller).await, Requeue::Retry(_)));
     assert_eq!(told(&mut events), [""; 0], "it was not written");
     assert_eq!(outcomes(&controller), ["conflict 1"]);
     *server.refuses.lock().unwrap() = None;
@@ -334,10 +339,13 @@ async fn of_a_status_that_is_not_kept_only_what_this_process_saw_is_told() {
     assert_eq!(told(&mut events), ["nothing -> there"]);
     // The child is gone and may not be made anew: what is told follows on what was told before.
     *server.refuses.lock().unwrap() = Some((Method::POST, 403));
-    made.around
+    made.reconciler()
+        .context
         .index
         .delete_job(&serde_json::from_value(json!({"name": "a", "namespace": "ns", "uid": "c"})).unwrap());
-    made.store.remember(&key(), "u", |local| local.created = None);
+    made.reconciler()
+        .store
+        .remember(&key(), "u", |local| local.created = None);
     look(&made).await;
     assert_eq!(told(&mut events), ["there -> not here"]);
 }
@@ -348,14 +356,14 @@ async fn a_watch_that_begins_anew_is_counted_by_its_kind() {
     let feeder = Feeder {
         kind: &TOY,
         scope: 0,
-        store: controller.store.clone(),
-        queue: controller.queue.clone(),
-        listed: controller.listed.clone(),
-        metrics: controller.around.metrics.clone(),
+        store: controller.reconciler().store.clone(),
+        queue: controller.queue().clone(),
+        listed: controller.reconciler().listed.clone(),
+        metrics: controller.reconciler().context.metrics.clone(),
         complained: AtomicBool::new(false),
     };
     crate::listwatch::Sink::interrupted(&feeder, None);
-    let text = controller.around.metrics.render();
+    let text = controller.reconciler().context.metrics.render();
     let line = "trainyard_watch_restarts_total{kind=\"Toy.toys.example\"} 1\n";
     assert!(text.contains(line), "{text}");
 }
@@ -386,18 +394,18 @@ async fn what_the_server_refuses_is_told_and_tried_again() {
     *server.refuses.lock().unwrap() = Some((Method::POST, 403));
     let controller = controller(&server);
     show(&controller, 10, &json!({}));
-    assert!(matches!(look(&controller).await, Next::Retry(None)));
+    assert!(matches!(look(&controller).await, Requeue::Retry(None)));
     let told = server.writes.lock().unwrap().last().unwrap().2["status"]["phase"].clone();
     assert_eq!(told, "not here");
     server.written();
-    assert!(matches!(look(&controller).await, Next::Retry(None)));
+    assert!(matches!(look(&controller).await, Requeue::Retry(None)));
     assert_eq!(
         server.written(),
         [(Method::POST, JOBS.to_owned())],
         "what was told is not told again"
     );
     *server.refuses.lock().unwrap() = None;
-    assert!(matches!(look(&controller).await, Next::At(_)));
+    assert!(matches!(look(&controller).await, Requeue::At(_)));
     show_child(&controller);
     look(&controller).await;
     assert_eq!(server.written().len(), 2);
@@ -465,12 +473,13 @@ async fn an_object_whose_time_is_over_is_told_of_and_then_deleted(#[values(false
     let controller = controller(&server);
     show(&controller, 10, &json!({"spec": {"over": true}}));
     show_child(&controller);
-    assert!(matches!(look(&controller).await, Next::At(_)));
+    assert!(matches!(look(&controller).await, Requeue::At(_)));
     assert_eq!(server.written(), [(Method::PUT, STATUS.to_owned())]);
     look(&controller).await;
     let (method, _, options) = server.writes.lock().unwrap().last().unwrap().clone();
     assert_eq!(method, Method::DELETE);
-    let version = controller.store.get(&key()).unwrap().object["metadata"]["resourceVersion"].clone();
+    let version =
+        controller.reconciler().store.get(&key()).unwrap().object["metadata"]["resourceVersion"].clone();
     assert_eq!(
         options["preconditions"]["resourceVersion"], version,
         "as it is now"
@@ -488,13 +497,16 @@ async fn nothing_is_written_without_the_lead() {
     show(&controller, 10, &json!({}));
     let term = CancellationToken::new();
     term.cancel();
-    let next = controller.reconcile(&key(), &term).await;
+    let next = controller.reconcile(&key(), &term).await.next;
     assert!(
-        matches!(next, Next::At(_)),
+        matches!(next, Requeue::At(_)),
         "the term may go on, and the object is not to be forgotten"
     );
     show_child(&controller);
-    assert!(matches!(controller.reconcile(&key(), &term).await, Next::At(_)));
+    assert!(matches!(
+        controller.reconcile(&key(), &term).await.next,
+        Requeue::At(_)
+    ));
     assert_eq!(server.written(), []);
 }
 
@@ -502,21 +514,19 @@ async fn nothing_is_written_without_the_lead() {
 #[tokio::test]
 async fn what_was_under_way_when_a_term_ended_is_looked_at_in_the_next() {
     let server = Server::default();
-    let controller = Arc::new(controller(&server));
-    controller.store.listed(0, Version(5));
+    let controller = controller(&server);
+    controller.reconciler().store.listed(0, Version(5));
     show(&controller, 10, &json!({}));
     for _ in 0..2 {
-        let (term, mut tasks) = (CancellationToken::new(), JoinSet::new());
-        controller
-            .store
-            .remember(&key(), "u", |local| local.created = None);
-        tokio::select! {
-            () = controller.serve(&term, &mut tasks) => {}
-            () = async { while server.writes.lock().unwrap().is_empty() { tokio::task::yield_now().await } } => {}
-        }
-        term.cancel();
-        controller.queue.with(crate::queue::Core::close);
-        while tasks.join_next().await.is_some() {}
+        let store = &controller.reconciler().store;
+        store.remember(&key(), "u", |local| local.created = None);
+        let written = async {
+            while server.writes.lock().unwrap().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let shutdown = CancellationToken::new();
+        controller.lead(Instant::now(), written, &shutdown).await;
         assert_eq!(server.written(), [(Method::POST, JOBS.to_owned())]);
     }
 }
@@ -532,7 +542,7 @@ async fn who_else_writes_a_status_is_seen() {
     };
     let writer = |manager: &str, subresource: &str| {
         show(&controller, 0, &managed(manager, subresource));
-        let entry = controller.store.get(&key()).unwrap();
+        let entry = controller.reconciler().store.get(&key()).unwrap();
         assert!(entry.object["metadata"].get("managedFields").is_none());
         entry.other_writer
     };
@@ -544,7 +554,7 @@ async fn who_else_writes_a_status_is_seen() {
 #[tokio::test]
 async fn lists_forget_what_is_gone_and_refusals_leave_everything_alone() {
     let controller = controller(&Server::default());
-    let store = &controller.store;
+    let store = &controller.reconciler().store;
     assert!(!store.is_listed());
     store.listing(0, Version(20));
     show(&controller, 10, &json!({}));

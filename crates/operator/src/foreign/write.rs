@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use trainyard_api::TrainingJob;
 use trainyard_core::foreign::{ForeignKind, ForeignNote};
 
-use super::Controller;
+use super::ForeignReconciler;
 use super::store::Entry;
 use crate::act::request::{Answer, DeleteOptions, Path, request};
 use crate::act::{Class, Failure};
@@ -32,7 +32,7 @@ pub(super) fn collection(kind: &dyn ForeignKind, namespace: Option<&str>) -> Str
     }
 }
 
-impl Controller {
+impl ForeignReconciler {
     fn path(&self, key: &JobKey) -> Path {
         Path::of(&group(self.kind), &key.namespace, self.kind.plural(), &key.name)
     }
@@ -67,7 +67,7 @@ impl Controller {
 
     /// Writes the status of an object and tells its users what has changed, unless the server has shown that it does not keep
     /// it: a definition that is not ours may know less. Whether it was written.
-    pub(super) async fn tell(
+    pub(super) async fn write_status(
         &self,
         key: &JobKey,
         entry: &Entry,
@@ -122,8 +122,8 @@ impl Controller {
             resource_version: text("resourceVersion"),
             ..ObjectMeta::default()
         };
-        let now = self.around.clock.now();
-        let recorder = &self.around.recorder;
+        let now = self.context.clock.now();
+        let recorder = &self.context.recorder;
         for note in notes {
             recorder.note_foreign(self.kind, &metadata, note, now);
         }
@@ -159,15 +159,15 @@ impl Controller {
         body: Option<&impl Serialize>,
         term: &CancellationToken,
     ) -> Result<T, Failure> {
-        let _permit = self.around.limiter.enter(class).await;
+        let _permit = self.context.limiter.enter(class).await;
         let request = request(method, path, Answer::Whole, body)?;
-        if term.is_cancelled() || !self.around.leadership.may_write() {
+        if term.is_cancelled() || !self.context.leadership.may_write() {
             return Err(Failure::NotLeader);
         }
         tokio::select! {
             biased;
             () = term.cancelled() => Err(Failure::NotLeader),
-            answer = self.around.client.request(request) => answer.map_err(Failure::from),
+            answer = self.context.client.request(request) => answer.map_err(Failure::from),
         }
     }
 }

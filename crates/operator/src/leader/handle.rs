@@ -89,14 +89,14 @@ impl Leadership {
 
 /// The elector's side of a [`Leadership`]. Leaves when dropped.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(crate) struct Seat {
     leadership: Leadership,
     last_term: u64,
     end: Option<Instant>,
 }
 
 impl Seat {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let (sender, terms) = watch::channel(None);
         let shared = Shared {
             base: Instant::now(),
@@ -114,17 +114,17 @@ impl Seat {
         }
     }
 
-    pub(super) fn leadership(&self) -> Leadership {
+    pub(crate) fn leadership(&self) -> Leadership {
         self.leadership.clone()
     }
 
     /// When the leadership ends unless it is renewed; none where there is none.
-    pub(super) fn end(&self) -> Option<Instant> {
+    pub(crate) fn end(&self) -> Option<Instant> {
         self.end
     }
 
     /// The lease was renewed by a request that began then. True if this begins a term.
-    pub(super) fn renew(&mut self, begun: Instant, begun_wall: Timestamp, deadline: Duration) -> bool {
+    pub(crate) fn renew(&mut self, begun: Instant, begun_wall: Timestamp, deadline: Duration) -> bool {
         let end = begun + deadline;
         if Instant::now() >= end {
             // Too late to be of use; the next attempt will tell.
@@ -154,7 +154,7 @@ impl Seat {
     }
 
     /// Ends the leadership. True if there was one.
-    pub(super) fn leave(&mut self) -> bool {
+    pub(crate) fn leave(&mut self) -> bool {
         let shared = &self.leadership.shared;
         shared.until.store(0, Ordering::Release);
         shared.until_wall.store(0, Ordering::Release);

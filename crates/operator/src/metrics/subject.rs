@@ -1,5 +1,7 @@
 //! What requests, watches and reconciles are about: a kind that this crate knows, or one of another operator.
 
+use std::fmt;
+
 use prometheus_client::encoding::{EncodeLabelValue, LabelValueEncoder};
 use trainyard_core::foreign::ForeignKind;
 
@@ -67,16 +69,22 @@ impl From<Foreign> for Subject {
     }
 }
 
-impl EncodeLabelValue for Subject {
-    fn encode(&self, encoder: &mut LabelValueEncoder) -> Result<(), std::fmt::Error> {
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Known(kind) => kind.encode(encoder),
+            Self::Known(kind) => f.write_str(kind.as_str()),
             Self::Foreign(Foreign {
                 kind, group, status, ..
             }) => {
                 let part = if *status { "/status" } else { "" };
-                EncodeLabelValue::encode(&format!("{kind}.{group}{part}"), encoder)
+                write!(f, "{kind}.{group}{part}")
             }
         }
+    }
+}
+
+impl EncodeLabelValue for Subject {
+    fn encode(&self, encoder: &mut LabelValueEncoder) -> fmt::Result {
+        EncodeLabelValue::encode(&self.to_string(), encoder)
     }
 }

@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn renders_what_was_counted() {
     let metrics = Metrics::new();
-    metrics.reconciled(Outcome::Acted, Duration::from_millis(3));
+    metrics.reconciled(Kind::TrainingJob, Outcome::Acted, Duration::from_millis(3));
     metrics.set_queue_depth(7);
     metrics.requested(Verb::Create, Kind::Pod, Some(201));
     metrics.requested(Verb::Create, Kind::Pod, Some(409));

@@ -17,7 +17,7 @@ use crate::act::{Done, Failure, Target};
 use crate::clock::monotonic;
 use crate::index::{JobKey, Lookup};
 use crate::metrics::Outcome;
-use crate::queue::jitter;
+use crate::backoff::jitter;
 
 /// How long to wait before asking again whether this replica still leads.
 const LEADERSHIP_CHECK_DELAY: Duration = Duration::from_secs(1);

@@ -91,7 +91,7 @@ async fn one_that_is_as_it_should_be_is_left_as_it_is() {
     let toy = json!({"spec": {"hosts": "one"}});
     *server.config.lock().unwrap() = Some(serde_json::to_value(wanted(&toy)).unwrap());
     show(&controller, 10, &toy);
-    assert!(matches!(look(&controller).await, Next::At(_)));
+    assert!(matches!(look(&controller).await, Requeue::At(_)));
     assert_eq!(
         server.written(),
         [
@@ -126,7 +126,7 @@ async fn one_of_somebody_else_is_not_touched_and_told() {
         });
         *server.config.lock().unwrap() = Some(theirs);
         show(&controller, 10, &json!({"spec": {"hosts": "one"}}));
-        assert!(matches!(look(&controller).await, Next::Retry(_)));
+        assert!(matches!(look(&controller).await, Requeue::Retry(_)));
         let mut expected = vec![
             (Method::POST, CONFIGS.to_owned()),
             (Method::GET, CONFIG.to_owned()),

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 fn queue() -> (Core<&'static str>, Instant) {
@@ -22,7 +24,7 @@ fn keys_come_once_and_in_order() {
 }
 
 #[test]
-fn a_key_that_is_out_comes_back_only_when_done() {
+fn a_key_that_is_processed_comes_back_only_when_done() {
     let (mut core, now) = queue();
     core.add("a");
     assert_eq!(core.pop(now), Some("a"));
@@ -53,7 +55,7 @@ fn the_earliest_deadline_wins_and_fires_once() {
 }
 
 #[test]
-fn a_deadline_set_while_out_holds_and_an_event_before_it_replaces_it() {
+fn a_deadline_set_while_processing_holds_and_an_event_before_it_replaces_it() {
     let (mut core, now) = queue();
     core.add("a");
     core.pop(now);
@@ -74,7 +76,7 @@ fn a_deadline_set_while_out_holds_and_an_event_before_it_replaces_it() {
 }
 
 #[test]
-fn a_deadline_that_fires_while_out_is_not_lost() {
+fn a_deadline_that_fires_while_processing_is_not_lost() {
     let (mut core, now) = queue();
     core.add("a");
     core.pop(now);
@@ -85,7 +87,7 @@ fn a_deadline_that_fires_while_out_is_not_lost() {
 }
 
 #[test]
-fn a_key_that_rests_is_handed_out_once_for_all_that_happens_meanwhile() {
+fn a_key_that_cools_down_is_handed_out_once_for_all_that_happens_meanwhile() {
     let (mut core, now) = queue();
     core.add("a");
     core.pop(now);
@@ -113,9 +115,9 @@ fn failures_are_counted_until_success() {
 }
 
 #[test]
-fn a_closed_queue_forgets_and_takes_nothing_but_knows_what_is_out() {
+fn a_closed_queue_forgets_and_takes_nothing_but_knows_what_is_processed() {
     let (mut core, now) = queue();
-    core.add("out");
+    core.add("busy");
     core.pop(now);
     core.add("waiting");
     core.add_at("later", now + SECOND);
@@ -123,23 +125,11 @@ fn a_closed_queue_forgets_and_takes_nothing_but_knows_what_is_out() {
     core.add("b");
     core.add_at("b", now);
     assert_eq!(core.pop(now + 2 * SECOND), None);
-    core.open(["out", "c"]);
+    core.open(["busy", "c"]);
     assert_eq!(core.pop(now), Some("c"));
-    assert_eq!(core.pop(now), None, "still out");
-    core.done(&"out", None);
-    assert_eq!(core.pop(now), Some("out"));
-}
-
-#[test]
-fn pauses_double_up_to_a_limit_less_jitter() {
-    let backoff = Backoff {
-        base: SECOND,
-        max: 60 * SECOND,
-    };
-    assert_eq!(backoff.pause(1, 0.0), SECOND);
-    assert_eq!(backoff.pause(4, 0.0), 8 * SECOND);
-    assert_eq!(backoff.pause(40, 0.0), 60 * SECOND);
-    assert_eq!(backoff.pause(1, 1.0), SECOND.mul_f64(0.75));
+    assert_eq!(core.pop(now), None, "still processed");
+    core.done(&"busy", None);
+    assert_eq!(core.pop(now), Some("busy"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,17 +161,17 @@ fn timers_that_are_out_of_date_do_not_pile_up() {
 }
 
 #[test]
-fn those_that_rest_are_kept_when_timers_are_made_anew() {
+fn cooldowns_are_kept_when_timers_are_collected_anew() {
     let (mut core, now) = queue();
-    core.add("r");
-    assert_eq!(core.pop(now), Some("r"));
-    core.done(&"r", Some(now + SECOND));
-    core.add("r");
+    core.add("c");
+    assert_eq!(core.pop(now), Some("c"));
+    core.done(&"c", Some(now + SECOND));
+    core.add("c");
     for look in 0..1_000_u32 {
         core.add("a");
         assert_eq!(core.pop(now), Some("a"));
         core.add_at("a", now + 100 * SECOND + look * SECOND);
         core.done(&"a", None);
     }
-    assert_eq!((core.pop(now), core.pop(now + SECOND)), (None, Some("r")));
+    assert_eq!((core.pop(now), core.pop(now + SECOND)), (None, Some("c")));
 }
