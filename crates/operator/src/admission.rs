@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-pub use review::{BadReview, Hook, Reviewer};
+pub use review::{Hook, Reviewer};
 
 use crate::certs::ServingCert;
 use crate::http::{Purpose, serve_connections};

@@ -22,10 +22,11 @@ mod rows;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus};
@@ -154,7 +155,7 @@ impl Index {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         // Nothing here panics half-way through a change; a poisoned lock means that a caller did.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 
     /// What is known under a key. Nothing, where a list of its namespace was refused: what is not known there must not

@@ -1,22 +1,23 @@
-//! The writer of Trainyard: it watches, keeps an index, asks `trainyard-core` what to do, and does it.
+//! The part of Trainyard that reads from and writes to the API server.
 //!
-//! This crate knows Kubernetes clients, time and the network, and takes no decision about a job: those are in
-//! `trainyard_core::plan`.
+//! This crate knows Kubernetes clients, time and the network. It takes no decision about a job: those
+//! are in `trainyard_core::plan`.
 //!
 //! One reconcile goes through these modules:
 //!
 //! ```text
-//! listwatch ─ watch ──> slim ──> index ──> queue ──> reconcile ──> act ──> the API server
-//!                                  ^                     │          │
-//!                                  └──── answers ────────┼──────────┘
-//!                                                        └──> events
+//! listwatch ─ watch ──> slim ──> index ──> controller ──> reconcile ──> act ──> the API server
+//!                                  ^                         │          │
+//!                                  └──── answers ────────────┼──────────┘
+//!                                                            └──> events
 //! ```
 //!
-//! [`engine`] drives them while [`leader`] lets it; `foreign` does the same for kinds of other operators, beside it; [`observer`] tells pods what the index knows; [`run`] adds what
-//! surrounds them.
+//! `controller` runs them while [`leader`] lets it: for TrainingJobs in [`engine`], for kinds of other
+//! operators in `foreign`. [`observer`] tells pods what the index knows. [`run()`] adds the election,
+//! the webhooks and the servers.
 
-pub mod act;
-pub mod admission;
+mod act;
+mod admission;
 mod agent;
 mod backoff;
 pub mod certs;
@@ -24,22 +25,22 @@ pub mod client;
 pub mod clock;
 mod controller;
 pub mod engine;
-pub mod events;
+mod events;
 mod foreign;
-pub mod http;
+mod http;
 pub mod identity;
-pub mod index;
+mod index;
 pub mod leader;
-pub mod listwatch;
+mod listwatch;
 pub mod metrics;
-pub mod nodes;
+mod nodes;
 pub mod observer;
 mod open_files;
 pub mod options;
-pub mod reconcile;
-pub mod settings;
-pub mod slim;
-pub mod watch;
+mod reconcile;
+mod settings;
+mod slim;
+mod watch;
 
 mod run;
 

@@ -5,8 +5,9 @@
 //! changes; events last. Each class keeps a few permits, so that none waits for ever.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 /// Which requests go first.
@@ -59,10 +60,6 @@ impl WriteLimiter {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn permit(&self, class: Class) -> Permit {
         Permit {
             limiter: Some(self.clone()),
@@ -72,7 +69,7 @@ impl WriteLimiter {
 
     /// A permit, if there is one at once.
     pub fn try_enter(&self, class: Class) -> Option<Permit> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let free = state.may_enter(class, true);
         state.taken[class as usize] += usize::from(free);
         free.then(|| self.permit(class))
@@ -86,7 +83,7 @@ impl WriteLimiter {
             }
             let (sender, turn) = oneshot::channel();
             {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 state.waiting[class as usize].push_back(sender);
                 // A permit may have become free just now.
                 self.let_in(&mut state);
@@ -117,7 +114,7 @@ impl WriteLimiter {
 impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(limiter) = self.limiter.take() {
-            let mut state = limiter.lock();
+            let mut state = limiter.state.lock();
             state.taken[self.class as usize] -= 1;
             limiter.let_in(&mut state);
         }
@@ -182,7 +179,7 @@ mod tests {
             let (limiter, order) = (&limiter, &order);
             async move {
                 let _permit = limiter.enter(class).await;
-                order.lock().unwrap().push(class);
+                order.lock().push(class);
                 tokio::task::yield_now().await;
             }
         };
@@ -201,7 +198,7 @@ mod tests {
             }
         };
         tokio::join!(all, leave);
-        let order = order.into_inner().unwrap();
+        let order = order.into_inner();
         assert_eq!(order.len(), 6);
         let first_status = order.iter().position(|class| *class == Class::Status).unwrap();
         let last_urgent = order.iter().rposition(|class| *class == Class::Urgent).unwrap();
@@ -209,7 +206,7 @@ mod tests {
             first_status < last_urgent,
             "a permit is kept for status: {order:?}"
         );
-        assert!(limiter.lock().taken.iter().all(|taken| *taken == 0));
+        assert!(limiter.state.lock().taken.iter().all(|taken| *taken == 0));
     }
 
     #[tokio::test]

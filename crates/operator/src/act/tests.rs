@@ -1,12 +1,11 @@
 mod denied;
 mod interrupted;
 
-use std::sync::Mutex;
-
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use trainyard_core::model::PodKey;
 
@@ -47,7 +46,7 @@ impl Server {
                 let body = body.collect().await.unwrap().to_bytes();
                 let body = serde_json::from_slice(&body).unwrap_or_default();
                 let asked = format!("{} {}", parts.method, parts.uri.path());
-                notes.lock().unwrap().push(asked.clone());
+                notes.lock().push(asked.clone());
                 match answer(&asked, &body) {
                     Some((code, body)) => {
                         let body = Full::new(Bytes::from(body.to_string()));
@@ -91,7 +90,7 @@ impl Server {
     }
 
     fn asked(&self) -> Vec<String> {
-        self.asked.lock().unwrap().clone()
+        self.asked.lock().clone()
     }
 
     fn pods(&self) -> Vec<(String, bool)> {
@@ -161,7 +160,7 @@ async fn what_is_created_is_known_at_once() {
 async fn a_lost_answer_is_found_out_by_trying_again() {
     let tries = Mutex::new(0);
     let server = Server::new(move |asked, _| {
-        let mut tries = tries.lock().unwrap();
+        let mut tries = tries.lock();
         *tries += 1;
         match (*tries, asked) {
             (1, _) => None,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures::Stream;
 use http::{Method, Request, Response};
@@ -12,6 +12,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -34,7 +35,7 @@ pub(super) const VALIDATING: &str =
 
 impl Server {
     fn answer(&self, method: &Method, path: &str, body: &[u8]) -> Result<Value, u16> {
-        let mut objects = self.objects.lock().unwrap();
+        let mut objects = self.objects.lock();
         let sent: Value = serde_json::from_slice(body).unwrap_or_default();
         let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
         let (path, object) = match *method {
@@ -60,7 +61,7 @@ impl Server {
             }
             _ => return Err(405),
         };
-        let mut writes = self.writes.lock().unwrap();
+        let mut writes = self.writes.lock();
         writes.push(format!("{method} {}", path.rsplit('/').nth(1).unwrap()));
         drop(writes);
         Ok(self.keep(&mut objects, &path, object))
@@ -102,8 +103,8 @@ impl Server {
     }
 
     fn list(&self, path: &str) -> Value {
-        let objects = self.objects.lock().unwrap();
-        let version = self.changes.lock().unwrap().len().to_string();
+        let objects = self.objects.lock();
+        let version = self.changes.lock().len().to_string();
         let items: Vec<_> = objects
             .iter()
             .filter(|(at, _)| at.starts_with(path))
@@ -124,7 +125,7 @@ impl Server {
             async |(server, path, mut at, mut receiver)| {
                 loop {
                     receiver.wait_for(|length| *length > at).await.unwrap();
-                    let (changed, object) = server.changes.lock().unwrap()[at].clone();
+                    let (changed, object) = server.changes.lock()[at].clone();
                     at += 1;
                     if changed.starts_with(&path) {
                         let line = format!("{}\n", json!({"type": "MODIFIED", "object": object}));
@@ -138,17 +139,16 @@ impl Server {
     pub(super) fn get<K: serde::de::DeserializeOwned>(&self, path: &str) -> Option<K> {
         self.objects
             .lock()
-            .unwrap()
             .get(path)
             .map(|object| serde_json::from_value(object.clone()).unwrap())
     }
 
     pub(super) fn put(&self, path: &str, object: Value) {
-        self.keep(&mut self.objects.lock().unwrap(), path, object);
+        self.keep(&mut self.objects.lock(), path, object);
     }
 
     fn keep(&self, objects: &mut BTreeMap<String, Value>, path: &str, mut object: Value) -> Value {
-        let mut changes = self.changes.lock().unwrap();
+        let mut changes = self.changes.lock();
         object["metadata"]["resourceVersion"] = (changes.len() + 1).to_string().into();
         objects.insert(path.to_owned(), object.clone());
         changes.push((path.to_owned(), object.clone()));
@@ -176,7 +176,7 @@ impl Server {
     }
 
     pub(super) fn take_writes(&self) -> Vec<String> {
-        std::mem::take(&mut self.writes.lock().unwrap())
+        std::mem::take(&mut self.writes.lock())
     }
 
     pub(super) fn data(&self) -> SecretData {

@@ -1,7 +1,8 @@
 //! The certificate that is served now. It can be replaced while connections are open.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
@@ -60,7 +61,7 @@ impl ServingCert {
         let key = PrivateKeyDer::from_pem_slice(data.tls_key.as_bytes()).map_err(|_| LoadError::Key)?;
         let end = chain.first().and_then(expiry);
         let pair = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(pair));
+        *self.current.write() = Some(Arc::new(pair));
         if let (Some(metrics), Some(end)) = (&self.metrics, end) {
             metrics.set_certificate_expiry(end.as_second());
         }
@@ -79,10 +80,7 @@ impl ServingCert {
     }
 
     fn current(&self) -> Option<Arc<CertifiedKey>> {
-        self.current
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.current.read().clone()
     }
 
     /// A configuration for a server of HTTP/2 and HTTP/1.1 that asks here for every handshake.

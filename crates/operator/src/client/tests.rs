@@ -1,10 +1,10 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::Mutex;
 
 use http::{Method, StatusCode, Uri, header};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams, PostParams};
+use parking_lot::Mutex;
 use rstest::rstest;
 
 use super::*;
@@ -125,12 +125,7 @@ impl Script {
     fn client(&self, metrics: &Arc<Metrics>) -> kube::Client {
         let script = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
-            let (status, after) = script
-                .0
-                .lock()
-                .unwrap()
-                .pop_front()
-                .unwrap_or((StatusCode::OK, None));
+            let (status, after) = script.0.lock().pop_front().unwrap_or((StatusCode::OK, None));
             async move {
                 let list = request.uri().path().ends_with('s') && request.method() == Method::GET;
                 let body = match (status.is_success(), list) {

@@ -1,8 +1,9 @@
 //! The objects of one kind, as the server last showed them, and what this process remembers of them.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -101,25 +102,21 @@ impl Store {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn get(&self, key: &JobKey) -> Option<Entry> {
-        self.lock().entries.get(key).cloned()
+        self.inner.lock().entries.get(key).cloned()
     }
 
     pub(super) fn contains(&self, key: &JobKey) -> bool {
-        self.lock().entries.contains_key(key)
+        self.inner.lock().entries.contains_key(key)
     }
 
     pub(super) fn keys(&self) -> Vec<JobKey> {
-        self.lock().entries.keys().cloned().collect()
+        self.inner.lock().entries.keys().cloned().collect()
     }
 
     /// Whether all that can be listed has been.
     pub(super) fn is_listed(&self) -> bool {
-        self.lock().scopes.iter().all(|scope| scope.listed)
+        self.inner.lock().scopes.iter().all(|scope| scope.listed)
     }
 
     /// Takes an object in. Its version, and its key if that is news.
@@ -144,7 +141,10 @@ impl Store {
             return Err(serde::de::Error::custom("it has neither name nor UID"));
         };
         let version = identity.version;
-        let changed = self.lock().put(identity, object, other_writer, scope, source);
+        let changed = self
+            .inner
+            .lock()
+            .put(identity, object, other_writer, scope, source);
         Ok((version, changed))
     }
 
@@ -155,7 +155,7 @@ impl Store {
             metadata.remove("managedFields");
         }
         let identity = Identity::of(&answer);
-        if let (Some(identity), Some(entry)) = (identity, self.lock().entries.get_mut(key))
+        if let (Some(identity), Some(entry)) = (identity, self.inner.lock().entries.get_mut(key))
             && identity.uid == entry.uid
             && identity.version > entry.version
         {
@@ -168,6 +168,7 @@ impl Store {
     /// Changes what is remembered of an object.
     pub(super) fn remember(&self, key: &JobKey, uid: &str, change: impl FnOnce(&mut LocalState)) {
         if let Some(entry) = self
+            .inner
             .lock()
             .entries
             .get_mut(key)
@@ -183,7 +184,7 @@ impl Store {
         let Some(Identity { key, uid, version }) = Identity::of(&object) else {
             return Ok(Version::default());
         };
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.reach(scope, version);
         if inner.entries.get(&key).is_some_and(|entry| entry.uid == uid) {
             inner.entries.remove(&key);
@@ -193,7 +194,7 @@ impl Store {
 
     /// A list of a version begins.
     pub(super) fn listing(&self, scope: usize, version: Version) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let Inner { entries, scopes } = &mut *inner;
         let Some(state) = scopes.get_mut(scope) else {
             return;
@@ -209,7 +210,7 @@ impl Store {
 
     /// A list is complete: what it did not have is gone.
     pub(super) fn listed(&self, scope: usize, version: Version) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let Inner { entries, scopes } = &mut *inner;
         let Some(state) = scopes.get_mut(scope) else {
             return;
@@ -221,7 +222,7 @@ impl Store {
 
     /// There is no such list, or none for us: what is not known is left alone.
     pub(super) fn refused(&self, scope: usize) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.entries.retain(|_, entry| entry.scope != scope);
         if let Some(state) = inner.scopes.get_mut(scope) {
             state.listed = true;

@@ -2,7 +2,6 @@
 
 mod config;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Method, Request, Response};
@@ -10,6 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use k8s_openapi::api::events::v1::Event;
 use kube::client::Body;
+use parking_lot::Mutex;
 use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -131,9 +131,8 @@ impl Server {
                 server
                     .writes
                     .lock()
-                    .unwrap()
                     .push((parts.method.clone(), path, body.clone()));
-                let refused = server.refuses.lock().unwrap().filter_method(&parts.method);
+                let refused = server.refuses.lock().filter_method(&parts.method);
                 if let Some(code) = refused {
                     body =
                         json!({"kind": "Status", "code": code, "reason": "Forbidden", "message": "not here"});
@@ -160,7 +159,7 @@ impl Server {
 
     /// What was written since the last time.
     fn written(&self) -> Vec<(Method, String)> {
-        let mut writes = self.writes.lock().unwrap();
+        let mut writes = self.writes.lock();
         writes.drain(..).map(|(method, path, _)| (method, path)).collect()
     }
 }
@@ -290,14 +289,14 @@ async fn an_object_costs_one_creation_and_one_status_and_then_nothing() {
 #[tokio::test]
 async fn users_are_told_on_the_object_once_its_status_says_so() {
     let server = Server::default();
-    *server.refuses.lock().unwrap() = Some((Method::PUT, 409));
+    *server.refuses.lock() = Some((Method::PUT, 409));
     let (controller, mut events) = controller_with_events(&server);
     show(&controller, 10, &json!({"status": {"phase": "before"}}));
     show_child(&controller);
     assert!(matches!(look(&controller).await, Requeue::Retry(_)));
     assert_eq!(told(&mut events), [""; 0], "it was not written");
     assert_eq!(outcomes(&controller), ["conflict 1"]);
-    *server.refuses.lock().unwrap() = None;
+    *server.refuses.lock() = None;
     look(&controller).await;
     let event = events.try_recv().unwrap();
     assert_eq!(event.note.as_deref(), Some("before -> there"));
@@ -312,7 +311,7 @@ async fn users_are_told_on_the_object_once_its_status_says_so() {
         })
     );
     // There is no such thing as a status.
-    *server.refuses.lock().unwrap() = Some((Method::PUT, 404));
+    *server.refuses.lock() = Some((Method::PUT, 404));
     show(&controller, 10_000, &json!({}));
     look(&controller).await;
     assert_eq!(told(&mut events), [""; 0]);
@@ -338,7 +337,7 @@ async fn of_a_status_that_is_not_kept_only_what_this_process_saw_is_told() {
     look(&made).await;
     assert_eq!(told(&mut events), ["nothing -> there"]);
     // The child is gone and may not be made anew: what is told follows on what was told before.
-    *server.refuses.lock().unwrap() = Some((Method::POST, 403));
+    *server.refuses.lock() = Some((Method::POST, 403));
     made.reconciler()
         .context
         .index
@@ -391,11 +390,11 @@ async fn a_status_that_the_server_forgets_is_not_written_over_and_over() {
 #[tokio::test]
 async fn what_the_server_refuses_is_told_and_tried_again() {
     let server = Server::default();
-    *server.refuses.lock().unwrap() = Some((Method::POST, 403));
+    *server.refuses.lock() = Some((Method::POST, 403));
     let controller = controller(&server);
     show(&controller, 10, &json!({}));
     assert!(matches!(look(&controller).await, Requeue::Retry(None)));
-    let told = server.writes.lock().unwrap().last().unwrap().2["status"]["phase"].clone();
+    let told = server.writes.lock().last().unwrap().2["status"]["phase"].clone();
     assert_eq!(told, "not here");
     server.written();
     assert!(matches!(look(&controller).await, Requeue::Retry(None)));
@@ -404,7 +403,7 @@ async fn what_the_server_refuses_is_told_and_tried_again() {
         [(Method::POST, JOBS.to_owned())],
         "what was told is not told again"
     );
-    *server.refuses.lock().unwrap() = None;
+    *server.refuses.lock() = None;
     assert!(matches!(look(&controller).await, Requeue::At(_)));
     show_child(&controller);
     look(&controller).await;
@@ -414,12 +413,12 @@ async fn what_the_server_refuses_is_told_and_tried_again() {
 #[tokio::test]
 async fn what_is_to_be_told_of_a_child_is_told_once_it_was_written() {
     let server = Server::default();
-    *server.refuses.lock().unwrap() = Some((Method::POST, 500));
+    *server.refuses.lock() = Some((Method::POST, 500));
     let (controller, mut events) = controller_with_events(&server);
     show(&controller, 10, &json!({"spec": {"odd": true}}));
     look(&controller).await;
     assert_eq!(told(&mut events), [""; 0], "there is no child");
-    *server.refuses.lock().unwrap() = None;
+    *server.refuses.lock() = None;
     look(&controller).await;
     assert_eq!(told(&mut events), ["odd"]);
     look(&controller).await;
@@ -427,7 +426,7 @@ async fn what_is_to_be_told_of_a_child_is_told_once_it_was_written() {
     show_child(&controller);
     look(&controller).await;
     assert_eq!(told(&mut events), ["nothing -> there"], "it was not written");
-    *server.refuses.lock().unwrap() = Some((Method::PUT, 500));
+    *server.refuses.lock() = Some((Method::PUT, 500));
     show(
         &controller,
         10_000,
@@ -435,7 +434,7 @@ async fn what_is_to_be_told_of_a_child_is_told_once_it_was_written() {
     );
     look(&controller).await;
     assert_eq!(told(&mut events), [""; 0], "it was not replaced");
-    *server.refuses.lock().unwrap() = None;
+    *server.refuses.lock() = None;
     look(&controller).await;
     assert_eq!(told(&mut events), ["odd"]);
 }
@@ -451,7 +450,7 @@ async fn an_object_is_deleted_as_it_was_seen_and_once() {
     );
     show_child(&controller);
     look(&controller).await;
-    let (method, _, options) = server.writes.lock().unwrap().last().unwrap().clone();
+    let (method, _, options) = server.writes.lock().last().unwrap().clone();
     assert_eq!(method, Method::DELETE);
     assert_eq!(
         options["preconditions"],
@@ -476,7 +475,7 @@ async fn an_object_whose_time_is_over_is_told_of_and_then_deleted(#[values(false
     assert!(matches!(look(&controller).await, Requeue::At(_)));
     assert_eq!(server.written(), [(Method::PUT, STATUS.to_owned())]);
     look(&controller).await;
-    let (method, _, options) = server.writes.lock().unwrap().last().unwrap().clone();
+    let (method, _, options) = server.writes.lock().last().unwrap().clone();
     assert_eq!(method, Method::DELETE);
     let version =
         controller.reconciler().store.get(&key()).unwrap().object["metadata"]["resourceVersion"].clone();
@@ -521,7 +520,7 @@ async fn what_was_under_way_when_a_term_ended_is_looked_at_in_the_next() {
         let store = &controller.reconciler().store;
         store.remember(&key(), "u", |local| local.created = None);
         let written = async {
-            while server.writes.lock().unwrap().is_empty() {
+            while server.writes.lock().is_empty() {
                 tokio::task::yield_now().await;
             }
         };

@@ -1,8 +1,8 @@
 //! Connections that have asked for nothing yet: they make room for others.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -50,7 +50,7 @@ impl Newcomers {
     /// One more. It counts as gone when what is returned is dropped.
     pub(super) fn add(&self) -> Arriving {
         let newcomer = Newcomer::default();
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.lock();
         if waiting.all.len() >= waiting.most {
             waiting.all.retain(|newcomer| !newcomer.asked.is_cancelled());
             waiting.most = Self::FEW.max(2 * waiting.all.len());
@@ -61,7 +61,7 @@ impl Newcomers {
 
     /// Shows the oldest out.
     pub(super) fn make_room(&self) {
-        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.0.lock();
         while let Some(oldest) = waiting.all.pop_front() {
             if !oldest.asked.is_cancelled() {
                 return oldest.leave.cancel();
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn those_who_have_asked_are_forgotten_in_time() {
         let newcomers = Newcomers::default();
-        let count = || newcomers.0.lock().unwrap().all.len();
+        let count = || newcomers.0.lock().all.len();
         let waiting: Vec<Arriving> = (0..1000).map(|_| newcomers.add()).collect();
         assert_eq!(count(), 1000);
         for _ in 0..10_000 {

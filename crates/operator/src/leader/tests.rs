@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use http::{Method, Request, Response};
@@ -10,6 +9,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use k8s_openapi::api::coordination::v1::LeaseSpec;
 use kube::client::Body;
+use parking_lot::Mutex;
 use rstest::rstest;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -56,14 +56,14 @@ struct Link {
 
 impl Server {
     fn change(&self, change: impl FnOnce(&mut Lease)) {
-        let mut held = self.lease.lock().unwrap();
+        let mut held = self.lease.lock();
         let lease = held.as_mut().unwrap();
         change(lease);
         lease.metadata.resource_version = Some(self.next_version());
     }
 
     fn spec(&self) -> LeaseSpec {
-        self.lease.lock().unwrap().clone().unwrap().spec.unwrap()
+        self.lease.lock().clone().unwrap().spec.unwrap()
     }
 
     fn next_version(&self) -> String {
@@ -71,7 +71,7 @@ impl Server {
     }
 
     fn answer(&self, method: &Method, sent: Option<Lease>) -> Result<Lease, u16> {
-        let mut held = self.lease.lock().unwrap();
+        let mut held = self.lease.lock();
         let version =
             |lease: &Option<Lease>| lease.as_ref().and_then(|l| l.metadata.resource_version.clone());
         match *method {
@@ -278,7 +278,7 @@ async fn a_lease_that_others_annotate_is_kept() {
         });
         assert_eq!(pass(&[&one], SECOND * 3).await, [Some(0)]);
     }
-    let annotations = server.lease.lock().unwrap().clone().unwrap().metadata.annotations;
+    let annotations = server.lease.lock().clone().unwrap().metadata.annotations;
     assert!(
         annotations.is_some_and(|notes| notes.contains_key("note")),
         "what others wrote stays"

@@ -1,11 +1,12 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::Response;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
@@ -41,8 +42,8 @@ impl Server {
                                 .is_some_and(|(name, _)| wanted.contains(&name))
                         })
                         .collect();
-                    server.asked.lock().unwrap().push(asked.join(" "));
-                    let answer = server.answers.lock().unwrap().pop_front();
+                    server.asked.lock().push(asked.join(" "));
+                    let answer = server.answers.lock().pop_front();
                     let Some((code, body)) = answer else {
                         server.exhausted.notify_one();
                         return futures::future::pending().await;
@@ -74,8 +75,8 @@ impl Server {
             () = follow(self.client(), target, &sink, receiver) => {}
             () = self.exhausted.notified() => {}
         }
-        let asked = std::mem::take(&mut *self.asked.lock().unwrap());
-        (asked, sink.0.into_inner().unwrap())
+        let asked = std::mem::take(&mut *self.asked.lock());
+        (asked, sink.0.into_inner())
     }
 }
 
@@ -84,7 +85,7 @@ struct Notes(Mutex<Vec<String>>);
 
 impl Notes {
     fn put(&self, note: String) {
-        self.0.lock().unwrap().push(note);
+        self.0.lock().push(note);
     }
 
     fn named(&self, what: &str, json: &str) -> Result<Version, serde_json::Error> {
@@ -315,7 +316,7 @@ async fn who_asks_for_it_gets_a_new_list() {
     let sink = Notes::default();
     let (resync, receiver) = watch::channel(0);
     let answers = server.answers.clone();
-    let second = answers.lock().unwrap().pop_back();
+    let second = answers.lock().pop_back();
     let target = Target {
         kind: "pod",
         path: "/p".into(),
@@ -325,7 +326,7 @@ async fn who_asks_for_it_gets_a_new_list() {
     };
     let again = async {
         server.exhausted.notified().await;
-        answers.lock().unwrap().extend(second);
+        answers.lock().extend(second);
         resync.send_modify(|number| *number += 1);
         server.exhausted.notified().await;
     };
@@ -334,7 +335,7 @@ async fn who_asks_for_it_gets_a_new_list() {
         () = again => {}
     }
     assert_eq!(
-        *sink.0.lock().unwrap(),
+        *sink.0.lock(),
         ["listing 10", "listed 10", "listing 12", "listed 12"]
     );
 }

@@ -1,8 +1,9 @@
 //! What is told of each job, computed once for all who follow it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use trainyard_core::observe::{Observed, observe};
 use trainyard_core::view::View;
@@ -56,7 +57,7 @@ impl Feeds {
 
     /// A job from now on.
     pub(super) fn follow(self: &Arc<Self>, key: &JobKey) -> watch::Receiver<Seen> {
-        let mut followed = self.lock();
+        let mut followed = self.followed.lock();
         if let Some(feed) = followed.get(key) {
             return feed.subscribe();
         }
@@ -68,20 +69,16 @@ impl Feeds {
         receiver
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<JobKey, watch::Sender<Seen>>> {
-        self.followed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Looks at a job whenever it changes, until nobody follows it any more.
     async fn feed(self: Arc<Self>, key: JobKey, mut news: watch::Receiver<u64>) {
-        let Some(feed) = self.lock().get(&key).cloned() else {
+        let Some(feed) = self.followed.lock().get(&key).cloned() else {
             return;
         };
         loop {
             tokio::select! {
                 known = news.changed() => if known.is_err() { return },
                 () = feed.closed() => {
-                    let mut followed = self.lock();
+                    let mut followed = self.followed.lock();
                     // Somebody may have come while the last one went.
                     if feed.receiver_count() == 0 {
                         followed.remove(&key);

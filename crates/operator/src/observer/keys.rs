@@ -1,11 +1,12 @@
 //! The keys with which the cluster signs tokens, as it publishes them.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA384,
     RSA_PKCS1_2048_8192_SHA512, RsaParameters, RsaPublicKeyComponents, UnparsedPublicKey,
@@ -189,13 +190,9 @@ impl ClusterKeys {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// What is known under a name.
     fn find(&self, id: Option<&str>) -> Found {
-        let known = self.known();
+        let known = self.known.lock();
         let wanted = |key: &&Key| id.is_none_or(|id| key.id.as_deref() == Some(id));
         let keys: Vec<Key> = known.keys.iter().filter(wanted).cloned().collect();
         let within = |since: Option<Instant>, time| since.is_some_and(|since| since.elapsed() < time);
@@ -208,10 +205,10 @@ impl ClusterKeys {
     }
 
     async fn ask(&self) -> Result<(), KeyError> {
-        self.known().asked = Some(Instant::now());
+        self.known.lock().asked = Some(Instant::now());
         let answer = timeout(REQUEST_TIMEOUT, self.fetch()).await;
         let answer = answer.unwrap_or_else(|_| Err(KeyError("the API server does not answer".to_owned())));
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let now = Some(Instant::now());
         known.asked = now;
         match answer {

@@ -2,7 +2,6 @@ mod ares;
 mod lines;
 mod saying;
 
-use std::sync::Mutex;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,6 +10,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures::future::BoxFuture;
 use http_body_util::BodyExt;
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair};
 use serde_json::{Value, json};
@@ -109,7 +109,7 @@ impl World {
         );
         let woken: Arc<Mutex<Vec<String>>> = Arc::default();
         let waking = woken.clone();
-        let wake: Wake = Arc::new(move |key| waking.lock().unwrap().push(key.to_string()));
+        let wake: Wake = Arc::new(move |key| waking.lock().push(key.to_string()));
         let observer = if leads {
             observer.taking_progress(Leadership::always(), wake)
         } else {

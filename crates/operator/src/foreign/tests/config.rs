@@ -24,7 +24,7 @@ pub(super) fn wanted(toy: &Value) -> Option<Box<ConfigMap>> {
 impl Server {
     /// Answers a request for the ConfigMap.
     pub(super) fn configure(&self, method: &Method, mut body: Value) -> Response<Full<Bytes>> {
-        let mut there = self.config.lock().unwrap();
+        let mut there = self.config.lock();
         let mut code = 200;
         match (method, &*there) {
             (&Method::POST, Some(_)) => {
@@ -39,7 +39,7 @@ impl Server {
     }
 
     fn hosts(&self) -> Value {
-        let config = self.config.lock().unwrap();
+        let config = self.config.lock();
         config.as_ref().unwrap()["data"]["hosts"].clone()
     }
 }
@@ -89,7 +89,7 @@ async fn one_that_is_as_it_should_be_is_left_as_it_is() {
     let server = Server::default();
     let controller = controller(&server);
     let toy = json!({"spec": {"hosts": "one"}});
-    *server.config.lock().unwrap() = Some(serde_json::to_value(wanted(&toy)).unwrap());
+    *server.config.lock() = Some(serde_json::to_value(wanted(&toy)).unwrap());
     show(&controller, 10, &toy);
     assert!(matches!(look(&controller).await, Requeue::At(_)));
     assert_eq!(
@@ -124,7 +124,7 @@ async fn one_of_somebody_else_is_not_touched_and_told() {
             "metadata": {"name": "a-config", "ownerReferences": owners, "deletionTimestamp": deleted},
             "data": {"hosts": "theirs"},
         });
-        *server.config.lock().unwrap() = Some(theirs);
+        *server.config.lock() = Some(theirs);
         show(&controller, 10, &json!({"spec": {"hosts": "one"}}));
         assert!(matches!(look(&controller).await, Requeue::Retry(_)));
         let mut expected = vec![
@@ -132,12 +132,12 @@ async fn one_of_somebody_else_is_not_touched_and_told() {
             (Method::GET, CONFIG.to_owned()),
         ];
         expected.extend(told.map(|_| (Method::PUT, STATUS.to_owned())));
-        let status = server.writes.lock().unwrap().last().unwrap().2["status"]["phase"].clone();
+        let status = server.writes.lock().last().unwrap().2["status"]["phase"].clone();
         assert_eq!(status.as_str(), told);
         assert_eq!(server.written(), expected, "and there is no child");
         assert_eq!(server.hosts(), "theirs");
         // It goes, and the child comes.
-        *server.config.lock().unwrap() = None;
+        *server.config.lock() = None;
         look(&controller).await;
         assert_eq!(
             server.written(),

@@ -32,7 +32,7 @@ impl World {
         let (state, count) = (mood.clone(), asked.clone());
         let server = service_fn(move |_: http::Request<Body>| {
             count.fetch_add(1, Ordering::SeqCst);
-            let mood = *state.lock().unwrap();
+            let mood = *state.lock();
             async move {
                 let (status, text) = match mood {
                     Mood::Answers => (200, KEYS),
@@ -51,7 +51,7 @@ impl World {
     }
 
     fn becomes(&self, mood: Mood) {
-        *self.mood.lock().unwrap() = mood;
+        *self.mood.lock() = mood;
     }
 
     fn asked(&self) -> usize {

@@ -34,12 +34,12 @@ async fn the_first_pod_that_says_something_speaks_for_the_job() {
         "and nobody hears it"
     );
     assert_eq!(step(&world).await, 2);
-    assert_eq!(*world.woken.lock().unwrap(), ["ns/a", "ns/a"]);
+    assert_eq!(*world.woken.lock(), ["ns/a", "ns/a"]);
     let (status, why) = say(&world, "a-worker-0", r#"{"step": 4}"#).await;
     assert_eq!((status, why.contains("wait a second")), (429, true));
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(say(&world, "a-worker-0", r#"{"step": 2}"#).await.0, 200);
-    assert_eq!(world.woken.lock().unwrap().len(), 2, "that is no news");
+    assert_eq!(world.woken.lock().len(), 2, "that is no news");
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn others_and_nonsense_are_refused() {
     assert_eq!(say(&world, "b-worker-0", r#"{"step": 1}"#).await.0, 403);
     assert_eq!(say(&world, "a-worker-0", "step=1").await.0, 400);
     assert_eq!(say(&world, "a-worker-0", &" ".repeat(9000)).await.0, 413);
-    assert_eq!(world.woken.lock().unwrap().len(), 0);
+    assert_eq!(world.woken.lock().len(), 0);
     let other = World::led(true, false);
     let (status, why) = say(&other, "a-worker-0", r#"{"step": 1}"#).await;
     assert_eq!((status, why.contains("another connection")), (421, true));
