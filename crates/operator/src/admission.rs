@@ -1,8 +1,8 @@
-//! The webhooks: jobs are given their defaults and refused where they can't work, before they are stored.
+//! The webhooks: they fill in the defaults of jobs and deny invalid jobs, before they are stored.
 //!
-//! This is a thin adapter around `trainyard_core::admission`: [`Reviewer`] turns a request into an answer without any
-//! IO, [`serve`] carries both over HTTPS. The operator does not depend on its webhooks: the engine applies the same
-//! defaults and rules to what it finds.
+//! This is a thin adapter of `trainyard_core::admission`: [`Reviewer`] answers a request without IO,
+//! [`serve`] serves it over HTTPS. The operator does not depend on its webhooks: the engine applies the
+//! same defaults and rules to the jobs that it finds.
 
 mod fill;
 mod review;
@@ -29,45 +29,44 @@ use crate::certs::ServingCert;
 use crate::http::{Purpose, serve_connections};
 use crate::metrics::{Metrics, Review};
 
-/// The largest request that is read. An API server accepts objects of 3 MiB, and a review holds two of them.
-pub const MAX_BODY: usize = 7 * 1024 * 1024;
-/// How long a request may take to arrive. The longest an API server can be told to wait for a webhook is 30 s.
+/// An API server accepts objects of 3 MiB, and a review holds two of them.
+const MAX_BODY: usize = 7 * 1024 * 1024;
+/// How long a request may take to arrive. An API server waits for a webhook for at most 30 s.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many requests are read and answered at a time, which bounds the local they take.
+/// How many requests are read and answered at once, which bounds the memory that they take.
 const MAX_REQUESTS: usize = 32;
-/// Once nobody has asked for so long, the whole cluster knows that this replica is going.
-const QUIET: Duration = Duration::from_secs(2);
-/// Who still asks after this does not take notice of that.
-const LAST_REVIEWS: Duration = Duration::from_secs(5);
+/// After so long without a request, all API servers know that this replica is stopping.
+const QUIET_PERIOD: Duration = Duration::from_secs(2);
+/// How long that is waited for.
+const QUIET_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Knows when the webhooks are asked.
+/// Tells when the webhooks are not called any more.
 #[derive(Clone, Debug, Default)]
-pub struct Visitors(Arc<watch::Sender<()>>);
+pub struct PendingReviews(Arc<watch::Sender<()>>);
 
-impl Visitors {
-    /// Waits until nobody has asked for a while, but not for ever.
-    pub async fn cease(&self) {
+impl PendingReviews {
+    /// Waits until there has been no request for a while, but not for ever.
+    pub async fn wait_until_quiet(&self) {
         let mut asked = self.0.subscribe();
-        let quiet = async { while timeout(QUIET, asked.changed()).await.is_ok() {} };
-        // Whoever is late is late.
-        let _ = timeout(LAST_REVIEWS, quiet).await;
+        let quiet = async { while timeout(QUIET_PERIOD, asked.changed()).await.is_ok() {} };
+        let _ = timeout(QUIET_TIMEOUT, quiet).await;
     }
 }
 
-/// Serves `POST /mutate` and `POST /validate` over TLS until `shutdown`, with whatever certificate is loaded.
+/// Serves `POST /mutate` and `POST /validate` over TLS until `shutdown`, with the loaded certificate.
 pub async fn serve(
     listener: TcpListener,
     certificate: Arc<ServingCert>,
     metrics: Arc<Metrics>,
     reviewer: Reviewer,
-    visitors: Visitors,
+    reviews: PendingReviews,
     shutdown: CancellationToken,
 ) -> Result<(), rustls::Error> {
     let acceptor = TlsAcceptor::from(Arc::new(certificate.server_config()?));
     serve_connections(
         listener,
         move |stream| acceptor.accept(stream),
-        router(&metrics, &reviewer, &visitors),
+        router(&metrics, &reviewer, &reviews),
         Purpose::Webhooks,
         shutdown,
     )
@@ -75,13 +74,13 @@ pub async fn serve(
     Ok(())
 }
 
-fn router(metrics: &Arc<Metrics>, reviewer: &Reviewer, visitors: &Visitors) -> Router {
+fn router(metrics: &Arc<Metrics>, reviewer: &Reviewer, reviews: &PendingReviews) -> Router {
     let slots = Arc::new(Semaphore::new(MAX_REQUESTS));
     let route = |hook| {
-        let (slots, metrics, visitors) = (slots.clone(), metrics.clone(), visitors.clone());
+        let (slots, metrics, reviews) = (slots.clone(), metrics.clone(), reviews.clone());
         let reviewer = reviewer.clone();
         post(move |body: Body| async move {
-            visitors.0.send_replace(());
+            reviews.0.send_replace(());
             let Ok(_slot) = slots.acquire().await else {
                 return StatusCode::SERVICE_UNAVAILABLE.into_response();
             };

@@ -1,23 +1,23 @@
-//! The client of the API server: counted, bounded in time, and patient only for a moment.
+//! The client of the API server: its requests are counted, limited in time and seldom retried.
 //!
-//! From the outside in, a request passes: [retry](Retry), [counting](CountLayer), a layer of the caller's (tests put
+//! A request passes, from the outside in: the retries, the counter, a layer of the caller's (tests put
 //! faults there), the server's address, credentials, headers, and a pool of HTTP/1.1 connections.
 //!
 //! # Why not kube's own stack
 //!
-//! kube's default stack retries 429, 503 and 504 fifteen times, also for writes, waiting up to minutes, and beneath
-//! any layer that could be added: requests could not be counted, and a write could leave long after the replica that
-//! wanted it had stopped being the leader. Here all tries together wait for less than the margin between the renew
-//! deadline and the duration of the lease. See [`Retry`].
+//! kube's default stack retries 429, 503 and 504 fifteen times, also for writes, for up to minutes, and
+//! beneath any layer that could be added. So requests could not be counted, and a write could be sent
+//! long after its replica had stopped being the leader. Here all retries together wait for less than
+//! the margin between the renew deadline and the duration of the lease.
 //!
-//! # Time
+//! # Timeouts
 //!
-//! - Connecting (with TLS) is given up after [`CONNECT_TIMEOUT`].
-//! - The head of an answer must come within [`ANSWER_TIMEOUT`]; bodies are not timed, as a watch's lasts.
-//! - A peer that is gone without a word is noticed by TCP itself (keep-alive probes, and `TCP_USER_TIMEOUT` for data
-//!   that is not acknowledged) in about half a minute: that is what ends a half-open watch.
-//! - A peer that is there and silent is noticed by the read timeout, which is longer than any watch (kube asks the
-//!   server to end each after 290 s), so that it never ends a healthy one.
+//! - Connecting, with TLS, may take 10 s.
+//! - The head of an answer must come within 65 s. Bodies have no timeout: a watch's lasts.
+//! - TCP notices a peer that is gone in about half a minute, by keep-alive probes and by
+//!   `TCP_USER_TIMEOUT` for data that is not acknowledged. That ends a half-open watch.
+//! - The read timeout notices a peer that is silent. It is longer than any watch (kube asks the server
+//!   to end each after 290 s), so that it never ends a healthy one.
 
 mod count;
 mod retry;
@@ -36,25 +36,23 @@ use kube::client::{Body, ConfigExt};
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Layer, Service, ServiceBuilder, ServiceExt};
 
-pub use count::{Count, CountLayer, classify};
-pub use retry::Retry;
+use count::CountLayer;
+use retry::Retry;
 
 use crate::metrics::Metrics;
 
-/// How long connecting may take.
-pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the head of an answer may take. The server itself gives up after a minute.
-pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
-/// How long a connection in use may be silent. Longer than a watch without events.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// The server itself gives up after a minute.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
+/// Longer than a watch without events.
 const READ_TIMEOUT: Duration = Duration::from_secs(330);
-/// How long the server may take to accept bytes.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long data may stay unacknowledged, and how long a silent connection goes unprobed (twice).
+/// When a silent connection is probed. Data may stay unacknowledged for twice as long.
 const TCP_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The body of an answer.
 pub type ResponseBody = UnsyncBoxBody<Bytes, BoxError>;
-/// What sends requests: the innermost part of the stack, and what a layer of the caller's wraps.
+/// Sends requests: the innermost part of the stack, which a layer of the caller's wraps.
 pub type Transport = BoxCloneSyncService<Request<Body>, Response<ResponseBody>, BoxError>;
 
 /// Why a client can't be made.
@@ -71,13 +69,13 @@ pub enum BuildError {
     Config(#[from] kube::Error),
 }
 
-/// A client for the cluster that `config` describes.
+/// Makes a client for the cluster that `config` describes.
 pub fn build(config: kube::Config, metrics: Arc<Metrics>) -> Result<kube::Client, BuildError> {
     build_with_layer(config, metrics, &tower::layer::util::Identity::new())
 }
 
-/// As [`build`], with a layer of the caller's beneath counting and retry: what it answers is counted and retried as
-/// if the server had said it.
+/// As [`build`], with a layer beneath the retries and the counter: its answers are counted and retried
+/// as if the server had sent them.
 pub fn build_with_layer<L, B>(
     config: kube::Config,
     metrics: Arc<Metrics>,
@@ -95,8 +93,8 @@ where
     Ok(build_on(layer.layer(transport(config)?), namespace, metrics))
 }
 
-/// A client on top of any service that answers as an API server does, such as one in this process.
-pub fn build_on<S, B>(service: S, default_namespace: impl Into<String>, metrics: Arc<Metrics>) -> kube::Client
+/// Makes a client of any service that answers as an API server does.
+fn build_on<S, B>(service: S, default_namespace: impl Into<String>, metrics: Arc<Metrics>) -> kube::Client
 where
     S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
     S::Future: Send + 'static,
@@ -118,7 +116,7 @@ fn transport(mut config: kube::Config) -> Result<Transport, BuildError> {
     }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    // Requests are small and answers are waited for.
+    // Requests are small, and their answers are waited for.
     tcp.set_nodelay(true);
     tcp.set_keepalive(Some(TCP_TIMEOUT));
     tcp.set_keepalive_interval(Some(Duration::from_secs(5)));
@@ -130,7 +128,7 @@ fn transport(mut config: kube::Config) -> Result<Transport, BuildError> {
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector.set_read_timeout(Some(READ_TIMEOUT));
     connector.set_write_timeout(Some(WRITE_TIMEOUT));
-    // Else the time a pooled connection was idle would count as silence of the next answer.
+    // Otherwise the idle time of a pooled connection would count for the next answer.
     connector.set_reset_reader_on_write(true);
 
     let pool = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
@@ -152,7 +150,7 @@ fn transport(mut config: kube::Config) -> Result<Transport, BuildError> {
 /// The API server did not begin to answer in time.
 #[derive(Debug, thiserror::Error)]
 #[error("the API server did not answer within {} s", ANSWER_TIMEOUT.as_secs())]
-pub struct NoAnswer;
+struct NoAnswer;
 
 /// Gives up when the head of an answer does not come in time. Bodies are not timed.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! What users are told as events: sent in the background, after everything that matters more.
+//! Events, which are sent in the background, after all other writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,20 +22,19 @@ use crate::act::{Class, WriteLimiter};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 
-/// How many events may wait.
+/// How many events may wait to be sent.
 const CAPACITY: usize = 10_000;
-/// How many are sent at once.
+/// How many events are sent at once.
 const SENDERS: usize = 4;
-/// What the server takes of a note.
+/// The limits of the API server, in bytes.
 const NOTE_LIMIT: usize = 1024;
-/// What the server takes of a reason.
 const REASON_LIMIT: usize = 128;
-/// What the server takes of a name.
+const INSTANCE_LIMIT: usize = 128;
 const NAME_LIMIT: usize = 253;
-/// How long the rest may take at the end.
-const FLUSH: Duration = Duration::from_secs(3);
+/// How long the last events may take to be sent when the process ends.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Takes notes and sees to it that they are sent.
+/// Records events, to be sent by the [`Senders`].
 #[derive(Clone, Debug)]
 pub struct Recorder {
     notes: mpsc::Sender<Event>,
@@ -45,14 +44,14 @@ pub struct Recorder {
     number: Arc<AtomicU64>,
 }
 
-/// Sends what a [`Recorder`] takes.
+/// The tasks that send events.
 #[derive(Debug)]
 pub struct Senders {
     tasks: JoinSet<()>,
 }
 
 impl Recorder {
-    /// A recorder that sends in the name of an instance of the operator.
+    /// Starts the senders. Events name `instance` as the one that reports them.
     pub fn start(
         client: &kube::Client,
         limiter: &WriteLimiter,
@@ -83,14 +82,14 @@ impl Recorder {
         }
     }
 
-    /// A recorder whose events are not sent but handed over.
+    /// Makes a recorder whose events are not sent but received by the caller.
     #[cfg(test)]
     pub(crate) fn unsent() -> (Self, mpsc::Receiver<Event>) {
         let (notes, taken) = mpsc::channel(CAPACITY);
         (Self::new(notes, "operator-1"), taken)
     }
 
-    /// The same, and what is dropped is counted.
+    /// Counts the events that are dropped.
     #[must_use]
     pub fn with_metrics(self, metrics: Arc<Metrics>) -> Self {
         Self {
@@ -99,7 +98,7 @@ impl Recorder {
         }
     }
 
-    /// Takes a note about a job. Never waits: where too many wait already, it is dropped.
+    /// Records an event about a job. It is dropped if too many wait to be sent.
     pub fn note(&self, job: &ObjectMeta, note: &JobEvent, now: Timestamp) {
         let words = Words {
             warning: note.warning,
@@ -107,10 +106,10 @@ impl Recorder {
             message: &note.message,
         };
         let regarding = reference(format!("{GROUP}/{VERSION}"), "TrainingJob", job);
-        self.take(regarding, words, now);
+        self.record(regarding, words, now);
     }
 
-    /// The same about an object of another operator's kind.
+    /// Records an event about an object of another operator's kind.
     pub fn note_foreign(
         &self,
         kind: &dyn ForeignKind,
@@ -124,10 +123,10 @@ impl Recorder {
             message: &note.message,
         };
         let api_version = format!("{}/{}", kind.group(), kind.version());
-        self.take(reference(api_version, kind.kind(), object), words, now);
+        self.record(reference(api_version, kind.kind(), object), words, now);
     }
 
-    fn take(&self, regarding: ObjectReference, words: Words<'_>, now: Timestamp) {
+    fn record(&self, regarding: ObjectReference, words: Words<'_>, now: Timestamp) {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let event = event(regarding, words, now, &self.instance, number);
         if self.notes.try_send(event).is_err() {
@@ -140,18 +139,13 @@ impl Recorder {
             }
         }
     }
-
-    /// How many notes were dropped.
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
 }
 
 impl Senders {
-    /// Sends what is left, for a short while. All recorders must be gone.
+    /// Sends the last events. All recorders must have been dropped.
     pub async fn finish(mut self) {
         let all = async { while self.tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(FLUSH, all).await.is_err() {
+        if tokio::time::timeout(FLUSH_TIMEOUT, all).await.is_err() {
             tracing::warn!("not all events could be sent before the end");
         }
     }
@@ -183,13 +177,12 @@ async fn send(
             Err(error) => Err(error),
         };
         if let Err(error) = sent {
-            // Events are a courtesy: one that can't be sent is not sent again.
+            // Nothing depends on an event: it is not sent again.
             tracing::debug!(%error, "an event could not be sent");
         }
     }
 }
 
-/// What an event says.
 #[derive(Clone, Copy)]
 struct Words<'a> {
     warning: bool,
@@ -211,7 +204,7 @@ fn reference(api_version: String, kind: &str, object: &ObjectMeta) -> ObjectRefe
 
 fn event(regarding: ObjectReference, words: Words<'_>, now: Timestamp, instance: &str, number: u64) -> Event {
     let name = regarding.name.as_deref().unwrap_or_default();
-    // As other components name theirs: the object and a time, here made unique by a count.
+    // Other components use the object and the time. Here a counter makes the name unique.
     let unique = format!(".{:x}{:x}", now.as_microsecond(), number & 0xff);
     let event_name = format!("{}{unique}", cut(name, NAME_LIMIT - unique.len()));
     Event {
@@ -226,13 +219,13 @@ fn event(regarding: ObjectReference, words: Words<'_>, now: Timestamp, instance:
         reason: Some(cut(words.reason, REASON_LIMIT).to_owned()),
         regarding: Some(regarding),
         reporting_controller: Some(MANAGED_BY_TRAINYARD.to_owned()),
-        reporting_instance: Some(cut(instance, 128).to_owned()),
+        reporting_instance: Some(cut(instance, INSTANCE_LIMIT).to_owned()),
         type_: Some(if words.warning { "Warning" } else { "Normal" }.to_owned()),
         ..Event::default()
     }
 }
 
-/// The beginning of a text, whole letters, at most so many bytes.
+/// Returns the beginning of a text, of at most `limit` bytes, without splitting a character.
 fn cut(text: &str, limit: usize) -> &str {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {
@@ -260,7 +253,7 @@ mod tests {
         for _ in 0..3 {
             recorder.note(&ObjectMeta::default(), &note, Timestamp::UNIX_EPOCH);
         }
-        assert_eq!(recorder.dropped(), 2);
+        assert_eq!(recorder.dropped.load(Ordering::Relaxed), 2);
         let text = metrics.render();
         assert!(text.contains("trainyard_events_dropped_total 2\n"), "{text}");
     }

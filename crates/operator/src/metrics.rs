@@ -1,12 +1,12 @@
-//! What the operator tells of itself. Nothing is global: a [`Metrics`] is made once and handed around in an `Arc`.
+//! The metrics of the operator. None is global: a [`Metrics`] is made once and handed around in an
+//! `Arc`.
 //!
-//! Every label takes its values from a fixed list, so that the number of series does not grow with the cluster; in
-//! particular no name of a job, pod or namespace is ever a label.
+//! Every label takes its values from a fixed list, so that the number of series does not grow with the
+//! cluster. The name of a job, a pod or a namespace is never a label.
 
 mod labels;
 mod subject;
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -18,11 +18,11 @@ use prometheus_client::registry::Registry;
 use trainyard_api::{JobPhase, RestartCause};
 use trainyard_core::foreign::ForeignKind;
 
-pub use labels::{Kind, Outcome, Review, Verb};
-pub use subject::{Foreign, Subject};
+pub(crate) use labels::{Kind, Outcome, Review, Verb};
+pub(crate) use subject::{Foreign, Subject};
 
 /// The media type of [`Metrics::render`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 const fn cause_name(cause: RestartCause) -> &'static str {
     match cause {
@@ -72,27 +72,22 @@ struct CertificateLabels {
     certificate: &'static str,
 }
 
-const VERBS: usize = Verb::ALL.len();
-const KINDS: usize = Kind::ALL.len();
-
 /// The operator's metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    /// Kinds of other operators whose requests are told apart.
+    /// Requests about these kinds of other operators are counted by kind; about others, as `other`.
     foreign: Vec<Foreign>,
     reconcile_seconds: Histogram,
     reconciles: Family<OutcomeLabels, Counter>,
     queue_depth: Gauge,
     api_requests: Family<RequestLabels, Counter>,
-    /// The same as `api_requests` without codes: tests and benchmarks read it without parsing text.
-    request_counts: [[AtomicU64; KINDS]; VERBS],
     jobs: Family<PhaseLabels, Gauge>,
     restarts: Family<CauseLabels, Counter>,
     leader: Gauge,
     watch_restarts: Family<KindLabels, Counter>,
     reviews: Family<ReviewLabels, Counter>,
-    /// A family, so that there is nothing where nothing is served.
+    /// A family, so that it is absent where no certificate is served.
     certificate_expiry: Family<CertificateLabels, Gauge>,
     events_dropped: Counter,
 }
@@ -104,10 +99,10 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// A fresh set, all zero.
+    /// Makes metrics that are all zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("trainyard");
-        // From a look at the index that finds nothing to do (microseconds) to a job of thousands of pods.
+        // From a reconcile with nothing to do (microseconds) to a job of thousands of pods.
         let reconcile_seconds = Histogram::new([
             0.000_01, 0.000_05, 0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0,
             60.0,
@@ -117,7 +112,6 @@ impl Metrics {
             reconciles: Family::default(),
             queue_depth: Gauge::default(),
             api_requests: Family::default(),
-            request_counts: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
             jobs: Family::default(),
             restarts: Family::default(),
             leader: Gauge::default(),
@@ -175,7 +169,7 @@ impl Metrics {
         Self { registry, ..metrics }
     }
 
-    /// The same, and requests about kinds of other operators are told apart.
+    /// Counts requests about these kinds of other operators by kind.
     #[must_use]
     pub fn with_kinds(self, kinds: &[&'static dyn ForeignKind]) -> Self {
         Self {
@@ -184,13 +178,12 @@ impl Metrics {
         }
     }
 
-    /// The kinds of other operators whose requests are told apart.
     pub(crate) fn foreign(&self) -> &[Foreign] {
         &self.foreign
     }
 
-    /// All metrics in the text format of `OpenMetrics`; its media type is [`CONTENT_TYPE`].
-    pub fn render(&self) -> String {
+    /// Renders all metrics in the text format of `OpenMetrics`.
+    pub(crate) fn render(&self) -> String {
         let mut out = String::new();
         // Writing into a string can't fail.
         let _ = text::encode(&mut out, &self.registry);
@@ -208,40 +201,22 @@ impl Metrics {
             .inc();
     }
 
-    /// So many jobs wait to be reconciled.
-    pub fn set_queue_depth(&self, depth: usize) {
+    pub(crate) fn set_queue_depth(&self, depth: usize) {
         self.queue_depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
     }
 
-    /// A request has been answered with this code, or not at all.
-    pub fn requested(&self, verb: Verb, kind: impl Into<Subject>, code: Option<u16>) {
-        let kind = kind.into();
-        self.request_counts[verb as usize][kind.known() as usize].fetch_add(1, Ordering::Relaxed);
+    /// Counts a request. `code` is `None` if there was no answer.
+    pub(crate) fn requested(&self, verb: Verb, kind: impl Into<Subject>, code: Option<u16>) {
         let labels = RequestLabels {
             verb,
-            kind,
+            kind: kind.into(),
             code: code.unwrap_or(0),
         };
         self.api_requests.get_or_create(&labels).inc();
     }
 
-    /// How many requests of this verb and kind there were, whatever the answer.
-    pub fn requests(&self, verb: Verb, kind: Kind) -> u64 {
-        self.request_counts[verb as usize][kind as usize].load(Ordering::Relaxed)
-    }
-
-    /// How many requests there were in all that change something, leases left out: zero while nothing happens.
-    pub fn writes(&self) -> u64 {
-        let reads = [Verb::Get, Verb::List, Verb::Watch];
-        let verbs = Verb::ALL.iter().filter(|verb| !reads.contains(verb));
-        let kinds = || Kind::ALL.iter().filter(|kind| **kind != Kind::Lease);
-        verbs
-            .flat_map(|verb| kinds().map(|kind| self.requests(*verb, *kind)))
-            .sum()
-    }
-
-    /// Sets the number of jobs of every phase.
-    pub fn set_jobs(&self, count: impl Fn(JobPhase) -> usize) {
+    /// Sets the number of jobs in every phase.
+    pub(crate) fn set_jobs(&self, count: impl Fn(JobPhase) -> usize) {
         for phase in JobPhase::ALL {
             let labels = PhaseLabels {
                 phase: phase.as_str(),
@@ -252,8 +227,8 @@ impl Metrics {
         }
     }
 
-    /// Pods have been replaced.
-    pub fn restarted(&self, cause: RestartCause, pods: u64) {
+    /// Counts pods that were replaced.
+    pub(crate) fn restarted(&self, cause: RestartCause, pods: u64) {
         self.restarts
             .get_or_create(&CauseLabels {
                 cause: cause_name(cause),
@@ -261,34 +236,30 @@ impl Metrics {
             .inc_by(pods);
     }
 
-    /// Whether this replica leads.
-    pub fn set_leader(&self, leader: bool) {
+    pub(crate) fn set_leader(&self, leader: bool) {
         self.leader.set(i64::from(leader));
     }
 
-    /// A watch had to start anew.
-    pub fn watch_restarted(&self, kind: impl Into<Subject>) {
+    pub(crate) fn watch_restarted(&self, kind: impl Into<Subject>) {
         let kind = kind.into();
         self.watch_restarts.get_or_create(&KindLabels { kind }).inc();
     }
 
-    /// A webhook has answered.
-    pub fn reviewed(&self, webhook: &'static str, result: Review) {
+    pub(crate) fn reviewed(&self, webhook: &'static str, result: Review) {
         self.reviews
             .get_or_create(&ReviewLabels { webhook, result })
             .inc();
     }
 
-    /// The certificate that is served from now on ends at this second since 1970.
-    pub fn set_certificate_expiry(&self, second: i64) {
+    /// Sets when the served certificate ends, in seconds since 1970.
+    pub(crate) fn set_certificate_expiry(&self, second: i64) {
         let certificate = "serving";
         self.certificate_expiry
             .get_or_create(&CertificateLabels { certificate })
             .set(second);
     }
 
-    /// An event was not sent.
-    pub fn event_dropped(&self) {
+    pub(crate) fn event_dropped(&self) {
         self.events_dropped.inc();
     }
 }

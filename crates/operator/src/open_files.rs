@@ -1,11 +1,11 @@
-//! What the system allows this process.
+//! The limit of open files.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-/// Lets this process have as many connections as the system allows at all.
+/// Raises the limit of open files to what the system allows.
 ///
-/// Container runtimes give programs 1,024 open files at first, for the sake of those that can't do with more; every agent that
-/// waits is one.
+/// Container runtimes set 1,024, because some programs can't handle more. Every agent that waits for
+/// the observer needs one.
 pub fn allow_many_connections() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {

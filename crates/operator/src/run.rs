@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::foreign::ForeignKind;
 
-use crate::admission::{self, Reviewer, Visitors};
+use crate::admission::{self, PendingReviews, Reviewer};
 use crate::agent;
 use crate::certs::{CertConfig, Manager, ServingCert};
 use crate::clock::SystemClock;
@@ -85,7 +85,7 @@ pub async fn run(
         let certificate = Arc::new(ServingCert::with_metrics(metrics.clone()));
         keep_certificate(&client, config, &leadership, &serving, certificate)
     });
-    let visitors = webhooks.is_some().then(Visitors::default);
+    let visitors = webhooks.is_some().then(PendingReviews::default);
     if let (Some(listener), Some(certificate), Some(visitors)) = (webhooks, &certificate, &visitors) {
         let (certificate, visitors) = (certificate.clone(), visitors.clone());
         let reviewer = Reviewer::new(kinds.clone());
@@ -145,7 +145,7 @@ pub async fn run(
     let last_reviews = async {
         if let Some(visitors) = visitors {
             shutdown.cancelled().await;
-            visitors.cease().await;
+            visitors.wait_until_quiet().await;
         }
     };
     tokio::join!(work, last_reviews);

@@ -1,12 +1,13 @@
-//! Brings a change that was made to a typed object into the JSON it was read from.
+//! Applies a change of a typed object to the JSON that it was read from.
 
 use serde_json::{Map, Value};
 
-/// Does to `raw` what leads from `before` to `after`, both of which were written from the type that `raw` was read as.
+/// Applies to `raw` the change from `before` to `after`, both of which were written from the type that
+/// `raw` was read as.
 ///
-/// The type does not write everything as it read it: fields it does not know are gone, `null` and absent are the
-/// same, empty lists may appear where there were none. None of that is a change; it is left in `raw` as it is. Where
-/// `raw` lacks what a change is made to, it gets all of `after` there.
+/// The type does not write everything as it was read: unknown fields are missing, `null` and absent are
+/// the same, and there may be empty lists where there were none. None of that is a change, and `raw`
+/// keeps it. Where `raw` lacks a value that changes, it gets all of `after`.
 pub(super) fn fill(raw: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;

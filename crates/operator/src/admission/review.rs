@@ -1,4 +1,4 @@
-//! From an `AdmissionReview` with a request to one with an answer. No IO.
+//! Answers an `AdmissionReview`, without IO.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,17 +12,13 @@ use trainyard_core::foreign::ForeignKind;
 use super::fill::fill;
 use crate::metrics;
 
-/// Which webhook is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// The one that writes defaults.
     Mutate,
-    /// The one that refuses.
     Validate,
 }
 
 impl Hook {
-    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Mutate => "mutate",
@@ -31,13 +27,11 @@ impl Hook {
     }
 }
 
-/// The request is no review: whoever sent it is no API server.
+/// The request is no review: its sender is no API server.
 #[derive(Debug, thiserror::Error)]
 pub enum BadReview {
-    /// It is not JSON, or not of this shape.
     #[error("this is no AdmissionReview: {0}; only the API server is expected here")]
     Shape(#[from] serde_json::Error),
-    /// It asks nothing.
     #[error("this AdmissionReview has no request; only the API server is expected here")]
     Empty,
 }
@@ -72,7 +66,7 @@ struct GroupKind {
     kind: String,
 }
 
-// kube's own types can't carry causes with fields, which is what kubectl shows as a list.
+// kube's types have no causes with fields, which kubectl shows as a list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Reply<'a> {
@@ -121,42 +115,39 @@ struct Cause {
     message: String,
 }
 
-/// What a request is about.
-enum Concern {
+/// The kind of object that is to be reviewed.
+enum ReviewTarget {
     None,
     Job,
     Foreign(&'static dyn ForeignKind),
 }
 
-/// What was decided about an object.
 enum Verdict {
     Allow,
     Patch(Vec<u8>),
     Deny(Vec<FieldError>),
 }
 
-/// Knows what to answer.
 #[derive(Clone, Default)]
 pub struct Reviewer {
-    /// The kinds of other operators that are looked at, too.
+    /// The kinds of other operators that are reviewed.
     kinds: Vec<&'static dyn ForeignKind>,
 }
 
 impl Reviewer {
-    /// One that knows some kinds of other operators, too.
     pub fn new(kinds: Vec<&'static dyn ForeignKind>) -> Self {
         Self { kinds }
     }
 
-    /// Answers a review; and what became of it.
+    /// Returns the answer to a review, and the result to count.
     pub fn review(&self, hook: Hook, body: &[u8]) -> Result<(metrics::Review, Vec<u8>), BadReview> {
         let review: Review = serde_json::from_slice(body)?;
         let request = review.request.ok_or(BadReview::Empty)?;
-        let verdict = match (self.concern(&request), hook) {
-            (Concern::None, _) | (Concern::Foreign(_), Hook::Mutate) => Verdict::Allow,
-            (Concern::Job, Hook::Mutate) => mutate(&request.object),
-            (Concern::Job, Hook::Validate) => validate(&request.object, &request.old_object),
-            (Concern::Foreign(kind), Hook::Validate) => validate_foreign(kind, &request),
+        let verdict = match (self.target(&request), hook) {
+            (ReviewTarget::None, _) | (ReviewTarget::Foreign(_), Hook::Mutate) => Verdict::Allow,
+            (ReviewTarget::Job, Hook::Mutate) => mutate(&request.object),
+            (ReviewTarget::Job, Hook::Validate) => validate(&request.object, &request.old_object),
+            (ReviewTarget::Foreign(kind), Hook::Validate) => validate_foreign(kind, &request),
         };
         let mut response = Answer {
             uid: &request.uid,
@@ -174,7 +165,7 @@ impl Reviewer {
             }
             Verdict::Deny(errors) => {
                 response.allowed = false;
-                response.status = Some(refusal(&request, errors));
+                response.status = Some(denial(&request, errors));
                 metrics::Review::Denied
             }
         };
@@ -186,22 +177,22 @@ impl Reviewer {
         Ok((result, serde_json::to_vec(&reply)?))
     }
 
-    /// Only what changes the specification of an object that is to stay. One on its way out is let go whatever is wrong with
-    /// it; else its finalizers could not be removed.
-    fn concern(&self, request: &Request) -> Concern {
+    /// Returns what to review. Only a change of the spec is reviewed, and not of an object that is being
+    /// deleted: if it were denied, its finalizers could not be removed.
+    fn target(&self, request: &Request) -> ReviewTarget {
         let changes = matches!(request.operation.as_str(), "CREATE" | "UPDATE")
             && request.sub_resource.as_deref().unwrap_or_default().is_empty();
         let goes = request.object.pointer("/metadata/deletionTimestamp");
         if !changes || goes.is_some_and(|time| !time.is_null()) {
-            return Concern::None;
+            return ReviewTarget::None;
         }
         let named = (request.kind.group.as_str(), request.kind.kind.as_str());
         if named == (trainyard_api::GROUP, "TrainingJob") {
-            return Concern::Job;
+            return ReviewTarget::Job;
         }
         let mut kinds = self.kinds.iter();
         let kind = kinds.find(|kind| (kind.group(), kind.kind()) == named);
-        kind.map_or(Concern::None, |kind| Concern::Foreign(*kind))
+        kind.map_or(ReviewTarget::None, |kind| ReviewTarget::Foreign(*kind))
     }
 }
 
@@ -224,7 +215,7 @@ fn mutate(object: &Value) -> Verdict {
     admission::default(&mut job);
     let after = serde_json::to_value(&job.spec);
     let (Ok(before), Ok(after)) = (before, after) else {
-        // Types that were read can be written; and without defaults nothing is lost, as the engine assumes them too.
+        // A type that was read can be written. Without defaults nothing is lost: the engine fills them in.
         return Verdict::Allow;
     };
     let mut filled = object.clone();
@@ -244,7 +235,7 @@ fn validate(object: &Value, old: &Value) -> Verdict {
         Err(error) => return Verdict::Deny(vec![error]),
     };
     let status = status(old);
-    // A stored job that can't be read any more may be replaced by one that can.
+    // A stored job that can't be read may be replaced by one that can.
     let old = decode(old).ok().map(|old| TrainingJob {
         status: Some(status),
         ..old
@@ -257,8 +248,8 @@ fn validate(object: &Value, old: &Value) -> Verdict {
     }
 }
 
-/// What the rules need of a stored job's status: how far it is, and what its pods were made from. Nothing else matters here, nor
-/// whether it can be read.
+/// Reads of a stored job's status what the rules need: its phase, and the spec of its pods. The rest
+/// need not be readable.
 fn status(object: &Value) -> TrainingJobStatus {
     let read = |field: &str| object.get("status")?.get(field);
     let phase = read("phase").and_then(|phase| JobPhase::deserialize(phase).ok());
@@ -270,7 +261,7 @@ fn status(object: &Value) -> TrainingJobStatus {
     }
 }
 
-/// Reads a job; what can't be read is named by its path. Status is not looked at: it is not the user's.
+/// Reads a job without its status, which is not the user's. An error names the path of the field.
 fn decode(object: &Value) -> Result<TrainingJob, FieldError> {
     let metadata: ObjectMeta = part(object, "metadata")?;
     Ok(TrainingJob {
@@ -295,7 +286,7 @@ fn part<T: DeserializeOwned>(object: &Value, name: &str) -> Result<T, FieldError
     })
 }
 
-fn refusal(request: &Request, errors: Vec<FieldError>) -> Status<'_> {
+fn denial(request: &Request, errors: Vec<FieldError>) -> Status<'_> {
     let lines: Vec<_> = errors.iter().map(ToString::to_string).collect();
     let causes = errors.into_iter().map(|error| Cause {
         reason: "FieldValueInvalid",

@@ -24,7 +24,7 @@ struct Server {
     address: SocketAddr,
     serving: Arc<ServingCert>,
     metrics: Arc<Metrics>,
-    visitors: Visitors,
+    visitors: PendingReviews,
     shutdown: CancellationToken,
     task: JoinHandle<Result<(), rustls::Error>>,
 }
@@ -34,7 +34,7 @@ async fn start() -> Server {
     let address = listener.local_addr().unwrap();
     let metrics = Arc::new(Metrics::new());
     let serving = Arc::new(ServingCert::with_metrics(metrics.clone()));
-    let (visitors, shutdown) = (Visitors::default(), CancellationToken::new());
+    let (visitors, shutdown) = (PendingReviews::default(), CancellationToken::new());
     let task = tokio::spawn(serve(
         listener,
         serving.clone(),
@@ -245,7 +245,7 @@ async fn a_new_certificate_is_served_from_the_next_handshake() {
 /// How long it takes until visitors who come at these seconds have ceased, in seconds of virtual time.
 async fn ceased(visits: &[u64]) -> u64 {
     let start = tokio::time::Instant::now();
-    let visitors = Visitors::default();
+    let visitors = PendingReviews::default();
     let come = async {
         for second in visits {
             tokio::time::sleep_until(start + Duration::from_secs(*second)).await;
@@ -254,7 +254,7 @@ async fn ceased(visits: &[u64]) -> u64 {
         std::future::pending::<()>().await;
     };
     tokio::select! {
-        () = visitors.cease() => {}
+        () = visitors.wait_until_quiet() => {}
         () = come => {}
     }
     (start.elapsed() + Duration::from_millis(500)).as_secs()

@@ -1,4 +1,4 @@
-//! Counts requests by what they do, to what, and how they were answered.
+//! Counts requests by verb, kind and answer.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,15 +9,14 @@ use tower::{Layer, Service};
 
 use crate::metrics::{Foreign, Kind, Metrics, Subject, Verb};
 
-/// Counts every request that passes into a [`Metrics`].
+/// Counts every request.
 #[derive(Clone, Debug)]
-pub struct CountLayer {
+pub(super) struct CountLayer {
     metrics: Arc<Metrics>,
 }
 
 impl CountLayer {
-    /// Counts into these metrics.
-    pub fn new(metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics }
     }
 }
@@ -33,9 +32,8 @@ impl<S> Layer<S> for CountLayer {
     }
 }
 
-/// A service whose requests are counted.
 #[derive(Clone, Debug)]
-pub struct Count<S> {
+pub(super) struct Count<S> {
     inner: S,
     metrics: Arc<Metrics>,
 }
@@ -71,7 +69,7 @@ where
     }
 }
 
-/// Counts when dropped, so that a request whose caller stopped waiting is counted too: the server has seen it.
+/// Counts when dropped, so that a request is counted too whose caller has stopped waiting.
 struct Counted {
     metrics: Arc<Metrics>,
     verb: Verb,
@@ -85,8 +83,9 @@ impl Drop for Counted {
     }
 }
 
-/// What a request does, and to what, as its method and path say. Of other operators' kinds, `foreign` are known.
-pub fn classify(method: &Method, uri: &Uri, foreign: &[Foreign]) -> (Verb, Subject) {
+/// Returns the verb and the kind of a request, by its method and path. `foreign` are the kinds of
+/// other operators that are known.
+pub(super) fn classify(method: &Method, uri: &Uri, foreign: &[Foreign]) -> (Verb, Subject) {
     let Some(target) = Target::parse(uri.path()) else {
         return (
             if method == Method::GET {
@@ -125,7 +124,8 @@ struct Target<'a> {
 }
 
 impl<'a> Target<'a> {
-    /// `/api/v1/...` or `/apis/<group>/<version>/...`, then `[namespaces/<ns>/]<resource>[/<name>[/<subresource>]]`.
+    /// Parses `/api/v1/...` or `/apis/<group>/<version>/...`, followed by
+    /// `[namespaces/<ns>/]<resource>[/<name>[/<subresource>]]`.
     fn parse(path: &'a str) -> Option<Self> {
         let mut parts = path.split('/').filter(|part| !part.is_empty()).peekable();
         let group = match parts.next()? {
@@ -136,7 +136,7 @@ impl<'a> Target<'a> {
         parts.next()?;
         let mut resource = parts.next()?;
         let mut name = parts.next();
-        // `namespaces/<ns>` is a namespace itself unless a resource follows that is not one of its subresources.
+        // `namespaces/<ns>` is a namespace itself, unless a resource follows that is no subresource.
         if resource == "namespaces"
             && parts
                 .peek()

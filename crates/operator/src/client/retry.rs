@@ -1,4 +1,4 @@
-//! Which answers are asked again, and how long that may take.
+//! Which requests are sent again, and after which pause.
 
 use std::time::Duration;
 
@@ -7,23 +7,22 @@ use kube::client::Body;
 use tower::BoxError;
 use tower::retry::Policy;
 
-/// How often a request is sent again.
-const TRIES: u32 = 3;
-/// The longest pause before a try. With [`TRIES`] it bounds the delay of a write that was allowed to go: 3 s, less
-/// than the 5 s after which somebody else may have become the leader.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_RETRIES: u32 = 3;
+/// With [`MAX_RETRIES`] this bounds the delay of a write that was allowed to be sent: 3 s, less than the
+/// 5 s after which another replica may have become the leader.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Asks again where that is safe and soon done with; everything else is the caller's to decide.
+/// Sends a request again where that is safe and soon done.
 ///
-/// - 429 (the request was not looked at): any request, after the time the server names. If that is more than a
-///   second the answer goes to the caller, who has a backoff of its own.
-/// - 503 and 504: only reads. A write may have been carried out; whether to repeat it must be decided anew, from what
-///   is then seen.
-/// - No answer at all: never, for the same reason.
+/// - 429, so that the request was not processed: any request, after the time that the server names. If
+///   that is more than a second, the answer goes to the caller, who has a backoff.
+/// - 503 and 504: only reads. A write may have been carried out. Whether to repeat it must be decided
+///   anew, from what is seen then.
+/// - No answer: never, for the same reason.
 #[derive(Clone, Debug, Default)]
-pub struct Retry {
-    tries: u32,
+pub(super) struct Retry {
+    retries: u32,
 }
 
 impl Retry {
@@ -31,9 +30,9 @@ impl Retry {
         let named = headers
             .get(header::RETRY_AFTER)
             .and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-        let own = FIRST_PAUSE * 3_u32.saturating_pow(self.tries);
+        let own = FIRST_PAUSE * 3_u32.saturating_pow(self.retries);
         let pause = named.map_or(own, |secs| own.max(Duration::from_secs(secs)));
-        (pause <= LONGEST_PAUSE).then_some(pause)
+        (pause <= MAX_PAUSE).then_some(pause)
     }
 }
 
@@ -51,16 +50,16 @@ impl<B> Policy<Request<Body>, Response<B>, BoxError> for Retry {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => request.method() == Method::GET,
             _ => false,
         };
-        if !again || self.tries >= TRIES {
+        if !again || self.retries >= MAX_RETRIES {
             return None;
         }
         let pause = self.pause(response.headers())?;
-        self.tries += 1;
+        self.retries += 1;
         Some(tokio::time::sleep(pause))
     }
 
     fn clone_request(&mut self, request: &Request<Body>) -> Option<Request<Body>> {
-        // Streams can't be sent twice; requests of a controller are never streams.
+        // A stream can't be sent twice. The operator sends none.
         let body = request.body().try_clone()?;
         let mut copy = Request::new(body);
         *copy.method_mut() = request.method().clone();

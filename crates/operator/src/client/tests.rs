@@ -7,6 +7,7 @@ use kube::api::{Api, ListParams, PostParams};
 use parking_lot::Mutex;
 use rstest::rstest;
 
+use super::count::classify;
 use super::*;
 use crate::foreign::tests::TOY;
 use crate::metrics::{Foreign, Kind, Verb};

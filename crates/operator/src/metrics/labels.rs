@@ -7,14 +7,10 @@ macro_rules! label {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name { $($(#[$variant_doc])* $variant),+ }
+        pub(crate) enum $name { $($(#[$variant_doc])* $variant),+ }
 
         impl $name {
-            /// All values.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// The value as it appears in the output.
-            pub const fn as_str(self) -> &'static str {
+            pub(crate) const fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
             }
         }
@@ -28,57 +24,37 @@ macro_rules! label {
 }
 
 label! {
-    /// What a request does, in the words of the API.
+    /// What a request does, by the verbs of the API.
     Verb {
-        /// Read one object.
         Get = "get",
-        /// Read all objects of a kind.
         List = "list",
-        /// Follow the changes of a kind.
         Watch = "watch",
-        /// Create an object.
         Create = "create",
-        /// Replace an object.
         Update = "update",
-        /// Change part of an object.
         Patch = "patch",
-        /// Delete an object.
         Delete = "delete",
-        /// Delete all objects of a kind.
         DeleteCollection = "deletecollection",
-        /// Anything else.
         Other = "other",
     }
 }
 
 label! {
-    /// What a request is about. Status is told apart, because its writes are counted against a budget.
+    /// The kind of object that a request is about. Writes of a status are counted apart.
     Kind {
-        /// A job.
         TrainingJob = "TrainingJob",
-        /// A job's status.
         TrainingJobStatus = "TrainingJob/status",
-        /// A pod.
         Pod = "Pod",
-        /// A Service.
         Service = "Service",
-        /// A `ConfigMap`.
         ConfigMap = "ConfigMap",
-        /// A Secret.
         Secret = "Secret",
-        /// A node.
         Node = "Node",
-        /// An event, of either group.
+        /// Of either group.
         Event = "Event",
-        /// A lease.
         Lease = "Lease",
-        /// A configuration of mutating webhooks.
         MutatingWebhookConfiguration = "MutatingWebhookConfiguration",
-        /// A configuration of validating webhooks.
         ValidatingWebhookConfiguration = "ValidatingWebhookConfiguration",
-        /// A definition of a kind.
         CustomResourceDefinition = "CustomResourceDefinition",
-        /// Anything else: other kinds, other subresources, discovery, health.
+        /// Other kinds, other subresources, discovery, health.
         Other = "other",
     }
 }
@@ -86,29 +62,26 @@ label! {
 label! {
     /// How a reconcile ended.
     Outcome {
-        /// There was nothing to do.
         Quiet = "quiet",
-        /// Something was written.
         Acted = "acted",
-        /// It waited until its own earlier writes are seen.
+        /// It waits until the index shows its own writes.
         Waiting = "waiting",
-        /// Somebody else was faster; it will look again.
+        /// Somebody else has written the object meanwhile.
         Conflict = "conflict",
-        /// A request failed; it will be tried again.
+        /// A request failed.
         Error = "error",
     }
 }
 
 label! {
-    /// What became of a request for admission.
+    /// The answer to an admission request.
     Review {
-        /// Let through as it was.
+        /// Allowed without a change.
         Allowed = "allowed",
-        /// Let through with defaults.
+        /// Allowed with defaults filled in.
         Patched = "patched",
-        /// Refused.
         Denied = "denied",
-        /// It was no such request, or did not arrive as a whole.
+        /// It was no admission request, or did not arrive completely.
         Unreadable = "unreadable",
     }
 }

@@ -1,4 +1,4 @@
-//! What requests, watches and reconciles are about: a kind that this crate knows, or one of another operator.
+//! The label `kind`: a kind that this crate knows, or one of another operator.
 
 use std::fmt;
 
@@ -9,16 +9,14 @@ use super::Kind;
 
 /// What a request, a watch or a reconcile is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subject {
-    /// A kind that this crate knows.
+pub(crate) enum Subject {
     Known(Kind),
-    /// A kind of another operator.
     Foreign(Foreign),
 }
 
-/// A kind of another operator. Two operators may have kinds of one name, so that the group is a part of it.
+/// A kind of another operator. Two operators may have kinds of one name: the group tells them apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Foreign {
+pub(crate) struct Foreign {
     kind: &'static str,
     group: &'static str,
     plural: &'static str,
@@ -26,8 +24,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// This kind.
-    pub fn new(kind: &dyn ForeignKind) -> Self {
+    pub(crate) fn new(kind: &dyn ForeignKind) -> Self {
         Self {
             kind: kind.kind(),
             group: kind.group(),
@@ -36,7 +33,7 @@ impl Foreign {
         }
     }
 
-    /// What of this kind a path is about, by the words in it.
+    /// Returns this kind or its status, if the words of a path name it.
     pub(crate) fn find(self, group: &str, resource: &str, subresource: Option<&str>) -> Option<Self> {
         let status = match subresource {
             None => false,
@@ -44,16 +41,6 @@ impl Foreign {
             Some(_) => return None,
         };
         ((self.group, self.plural) == (group, resource)).then_some(Self { status, ..self })
-    }
-}
-
-impl Subject {
-    /// The kind as which it is counted where kinds of other operators are not told apart.
-    pub(super) fn known(self) -> Kind {
-        match self {
-            Self::Known(kind) => kind,
-            Self::Foreign(_) => Kind::Other,
-        }
     }
 }
 

@@ -1,5 +1,32 @@
 use super::*;
 
+impl Metrics {
+    /// Returns how many requests of a verb and a kind there were, whatever the answer.
+    pub(crate) fn requests(&self, verb: Verb, kind: Kind) -> u64 {
+        let labels = format!("verb=\"{}\",kind=\"{}\"", verb.as_str(), kind.as_str());
+        self.count_requests(|line| line.contains(&labels))
+    }
+
+    /// Returns how many requests there were that change anything but a lease.
+    pub(crate) fn writes(&self) -> u64 {
+        let unwanted = [Verb::Get, Verb::List, Verb::Watch].map(|verb| format!("verb=\"{}\"", verb.as_str()));
+        self.count_requests(|line| {
+            !line.contains("kind=\"Lease\"") && !unwanted.iter().any(|read| line.contains(read))
+        })
+    }
+
+    fn count_requests(&self, is_wanted: impl Fn(&str) -> bool) -> u64 {
+        let text = self.render();
+        let lines = text
+            .lines()
+            .filter(|line| line.starts_with("trainyard_api_requests_total{"));
+        let counts = lines
+            .filter(|line| is_wanted(line))
+            .map(|line| line.rsplit_once(' ').unwrap().1);
+        counts.map(|count| count.parse::<u64>().unwrap()).sum()
+    }
+}
+
 #[test]
 fn renders_what_was_counted() {
     let metrics = Metrics::new();
