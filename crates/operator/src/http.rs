@@ -1,4 +1,4 @@
-//! Serving HTTP: the loop that all of the operator's servers share, and the one for metrics and probes.
+//! HTTP: the loop of all the operator's servers, and the server of metrics and probes.
 
 mod connection;
 mod idle_tls;
@@ -22,39 +22,37 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{self, Metrics};
 pub(crate) use idle_tls::IdleTls;
-use unauthenticated::Newcomers;
+use unauthenticated::EvictionQueue;
 
-/// How long a client may take to be let in (TLS).
-pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a client may take to say its first word.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take to send the head of its first request and, with HTTP/1, that of the next one on the same
-/// connection.
+pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take to send the head of its first request and, with HTTP/1, of the next one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a client that has to make room for another may take to leave, before the next one has to.
-const ROOM_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long requests under way may take once the server is asked to stop.
+/// How long an evicted connection may take to close, before the next one is evicted.
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long requests may go on after the shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many clients are let in at the same time: while keys are agreed on a client takes ten times the local that it
-/// takes afterwards, and when an operator is replaced all agents come at once.
-const AT_THE_DOOR: usize = 1024;
+/// How many TLS handshakes are made at once. During it a client takes ten times the memory that it takes
+/// afterwards, and all agents come at once when an operator is replaced.
+const MAX_HANDSHAKES: usize = 1024;
 
 /// What a server is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Probes and metrics: few clients, none of which needs HTTP/2, whose idle connections could not be told from those
-    /// that wait for an answer.
+    /// Probes and metrics: few clients. Without HTTP/2, of which it can't be told whether a connection is
+    /// idle or waits for an answer.
     Plain,
     /// API servers, which ask for many reviews on one connection.
     Webhooks,
-    /// Every pod that waits, each with one request that lasts. Who is nobody's pod must make room: anybody can reach it.
+    /// Every pod that waits, each with one request that lasts. Anybody can reach this server: connections
+    /// of others than pods are evicted.
     Agents,
 }
 
 impl Purpose {
-    /// How many connections are kept at a time; more wait in the kernel's queue, unless some that have asked nothing yet
-    /// make room.
-    pub(crate) const fn most(self) -> usize {
+    /// Returns how many connections are kept at once. More wait in the kernel's queue, unless an
+    /// unauthenticated one can be evicted.
+    pub(crate) const fn max_connections(self) -> usize {
         match self {
             Self::Plain | Self::Webhooks => 512,
             Self::Agents => 50_000,
@@ -62,50 +60,46 @@ impl Purpose {
     }
 }
 
-/// A place among the connections that a server keeps. Every request carries it; who goes on with the connection after the
-/// answer to an upgrade holds it until the end.
+/// One of the connections that a server keeps. Every request carries it. After an upgrade, it must be
+/// held as long as the connection is used.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct ConnectionPermit {
     _slot: Arc<OwnedSemaphorePermit>,
-    asked: CancellationToken,
+    authenticated: CancellationToken,
 }
 
-impl Place {
-    /// From now on it need not make room for others, nor leave because it has not asked for anything.
+impl ConnectionPermit {
+    /// The connection is not evicted any more.
     pub(crate) fn keep(&self) {
-        self.asked.cancel();
+        self.authenticated.cancel();
     }
 }
 
-/// What is left of a connection that another protocol goes on with.
+/// A connection after an upgrade.
 pub(crate) type Upgraded<S> = TokioIo<BufReader<S>>;
 
 /// Why a server can't start.
 #[derive(Debug, thiserror::Error)]
 #[error("can't listen on {address}: {source}; choose another address, or stop what has this one")]
 pub struct BindError {
-    /// The address.
     pub address: SocketAddr,
-    /// What the system says.
     pub source: std::io::Error,
 }
 
-/// Listens on an address; port 0 lets the system choose.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     TcpListener::bind(address)
         .await
         .map_err(|source| BindError { address, source })
 }
 
-/// Answers a probe: well, or what is wrong in a sentence.
+/// Answers a probe. The error is a sentence.
 pub type Probe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// What the probes ask.
 #[derive(Clone)]
 pub struct Probes {
-    /// Whether the engine is alive: if not for long, the container is started anew.
+    /// Whether the engine is alive. The kubelet restarts the container if it is not.
     pub live: Probe,
-    /// Whether it can serve: the index is complete, certificates are loaded.
+    /// Whether the index is complete and the certificate is loaded.
     pub ready: Probe,
 }
 
@@ -138,11 +132,11 @@ async fn plain(stream: TcpStream) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Serves connections until `shutdown`, then lets requests under way end.
+/// Serves connections until `shutdown`, then lets requests that are under way end.
 ///
-/// Not more connections are kept at a time than the purpose allows; when one more comes, the one that has asked nothing for the longest time
-/// is shown out, so that clients that are silent or slow keep nobody out. `handshake` makes a stream out of a connection, in
-/// a task of its own: neither its slowness nor its failure holds up other connections.
+/// When there are as many connections as the purpose allows, the oldest unauthenticated one is evicted
+/// for the next, so that silent or slow clients keep nobody out. `handshake` makes a stream of a
+/// connection, in a task of its own: a slow handshake holds up no other connection.
 pub(crate) async fn serve_connections<H, F, S>(
     listener: TcpListener,
     handshake: H,
@@ -154,15 +148,22 @@ pub(crate) async fn serve_connections<H, F, S>(
     F: Future<Output = std::io::Result<S>> + Send + 'static,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    serve_some_connections(listener, handshake, router, (purpose, purpose.most()), shutdown).await;
+    serve_some_connections(
+        listener,
+        handshake,
+        router,
+        (purpose, purpose.max_connections()),
+        shutdown,
+    )
+    .await;
 }
 
-/// The same, with so many connections at a time.
+/// As [`serve_connections`], with another number of connections.
 pub(crate) async fn serve_some_connections<H, F, S>(
     listener: TcpListener,
     handshake: H,
     router: Router,
-    (purpose, most): (Purpose, usize),
+    (purpose, max): (Purpose, usize),
     shutdown: CancellationToken,
 ) where
     H: Fn(TcpStream) -> F + Clone + Send + 'static,
@@ -170,36 +171,44 @@ pub(crate) async fn serve_some_connections<H, F, S>(
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let graceful = GracefulShutdown::new();
-    let slots = Arc::new(Semaphore::new(most));
-    let door = Arc::new(Semaphore::new(AT_THE_DOOR));
-    let newcomers = Newcomers::default();
+    let slots = Arc::new(Semaphore::new(max));
+    let handshakes = Arc::new(Semaphore::new(MAX_HANDSHAKES));
+    let eviction = EvictionQueue::default();
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
-            accepted = accept(&listener, &slots, &newcomers) => accepted,
+            accepted = accept(&listener, &slots, &eviction) => accepted,
         };
         let Some((stream, peer, slot)) = accepted else {
             continue;
         };
         let (handshake, router, watcher) = (handshake.clone(), router.clone(), graceful.watcher());
-        let (newcomer, door, shutdown) = (newcomers.add(), door.clone(), shutdown.clone());
+        let (unauthenticated, handshakes, shutdown) = (eviction.add(), handshakes.clone(), shutdown.clone());
         tokio::spawn(async move {
-            let place = Place {
+            let permit = ConnectionPermit {
                 _slot: Arc::new(slot),
-                asked: newcomer.asked.clone(),
+                authenticated: unauthenticated.done.clone(),
             };
             let stream = tokio::select! {
-                stream = Box::pin(first_words(handshake, stream, &door)) => stream,
-                () = newcomer.leave.cancelled() => return tracing::debug!(%peer, "a silent client made room for another"),
+                stream = Box::pin(wait_for_request(handshake, stream, &handshakes)) => stream,
+                () = unauthenticated.evict.cancelled() => return tracing::debug!(%peer, "a silent client made room for another"),
                 () = shutdown.cancelled() => return,
             };
             let stream = match stream {
                 Ok(stream) => stream,
-                // Port scanners and clients with an old certificate do this all day.
+                // Port scanners and clients with an old certificate do this often.
                 Err(error) => return tracing::debug!(%peer, %error, "a client did not come to a request"),
             };
-            let served = connection::serve(stream, router, place, purpose, &newcomer, watcher, shutdown);
-            // In a box, as above: what is not needed yet takes no local, when all agents come at once.
+            let served = connection::serve(
+                stream,
+                router,
+                permit,
+                purpose,
+                &unauthenticated,
+                watcher,
+                shutdown,
+            );
+            // Boxed, as above: it takes no memory before it is needed, when all agents come at once.
             if let Err(error) = Box::pin(served).await {
                 tracing::debug!(%peer, error, "a connection ended early");
             }
@@ -211,54 +220,56 @@ pub(crate) async fn serve_some_connections<H, F, S>(
     }
 }
 
-/// Lets a client in and waits for its first words, which are kept: the server that is to read them would wait for ever.
-async fn first_words<H, F, S>(
+/// Makes the handshake and waits for the first bytes of a request, which stay in the buffer. The HTTP
+/// server would wait for them for ever.
+async fn wait_for_request<H, F, S>(
     handshake: H,
     stream: TcpStream,
-    door: &Semaphore,
+    handshakes: &Semaphore,
 ) -> std::io::Result<BufReader<S>>
 where
     H: Fn(TcpStream) -> F,
     F: Future<Output = std::io::Result<S>>,
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    // Who says nothing at all does not stand in the door.
-    timeout(SILENCE_TIMEOUT, stream.readable()).await??;
+    // A client that sends nothing takes no handshake from others.
+    timeout(FIRST_BYTE_TIMEOUT, stream.readable()).await??;
     let stream = {
-        // Who would have to wait longer than clients do has gone, or will come again. It is never closed; and without a door
-        // everybody may come in.
-        let _held = timeout(HANDSHAKE_TIMEOUT, door.acquire()).await?;
+        // A client that waits longer than this has given up. An error would mean that the semaphore is
+        // closed, which it never is.
+        let _held = timeout(HANDSHAKE_TIMEOUT, handshakes.acquire()).await?;
         timeout(HANDSHAKE_TIMEOUT, handshake(stream)).await??
     };
     let mut stream = BufReader::with_capacity(1024, stream);
-    if timeout(SILENCE_TIMEOUT, stream.fill_buf()).await??.is_empty() {
+    if timeout(FIRST_BYTE_TIMEOUT, stream.fill_buf()).await??.is_empty() {
         return Err(std::io::ErrorKind::UnexpectedEof.into());
     }
     Ok(stream)
 }
 
-/// The next connection, when there is room for it; none if accepting failed, which concerns that one only.
+/// Accepts the next connection, and waits until there is room for it. Returns `None` if that failed,
+/// which concerns this connection only.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
-    newcomers: &Newcomers,
+    eviction: &EvictionQueue,
 ) -> Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
     match listener.accept().await {
         Ok((stream, peer)) => {
             let _ = stream.set_nodelay(true);
             loop {
                 if slots.available_permits() == 0 {
-                    newcomers.make_room();
+                    eviction.evict_oldest();
                 }
-                // The one that was to leave may have asked for something at the last moment.
-                if let Ok(slot) = timeout(ROOM_TIMEOUT, slots.clone().acquire_owned()).await {
+                // The evicted one may have been authenticated at the last moment.
+                if let Ok(slot) = timeout(EVICTION_TIMEOUT, slots.clone().acquire_owned()).await {
                     return Some((stream, peer, slot.ok()?));
                 }
             }
         }
         Err(error) => {
             tracing::warn!(%error, "a connection could not be accepted");
-            // Out of file descriptors, most likely: asking again at once would only burn time.
+            // Most likely there are no file descriptors left, nor a moment later.
             sleep(Duration::from_millis(100)).await;
             None
         }

@@ -1,23 +1,23 @@
-//! The observer: tells pods what became of the other roles of their job, the moment it happens.
+//! The observer: it tells pods the state of the other roles of their job, the moment it changes.
 //!
-//! Every replica serves it from its warm index, leader or not, so that a job whose leader has just died starts all the
-//! same. A caller shows the token of its pod's service account, made for the audience `trainyard`; what it may see is
-//! the job that owns this very pod, and nothing else.
+//! Every replica serves it from its warm index, leader or not, so that jobs start also while no replica
+//! leads. A caller shows the token of its pod's service account, made for the audience `trainyard`. It
+//! may see the job that owns this pod, and nothing else.
 //!
 //! | Request | Answer |
 //! |---|---|
 //! | `GET /v1/jobs/{namespace}/{name}` | The job at this moment, as JSON. |
 //! | `GET /v1/jobs/{namespace}/{name}?watch=true` | The same, a line for each change. |
-//! | `GET /v1/jobs/{namespace}/{name}/start?role={role}` | Lines that say whether programs of the role may start, until they may, or never will. |
+//! | `GET /v1/jobs/{namespace}/{name}/start?role={role}` | Lines that say whether programs of the role may start, until they may or never will. |
 //! | `GET /v1/jobs/{namespace}/{name}/hosts` | Lines that say how many pods each role has, and which of them are ready. |
-//! | `PUT /v1/jobs/{namespace}/{name}/progress` | Takes what programs of the caller say of their progress. |
+//! | `PUT /v1/jobs/{namespace}/{name}/progress` | Takes the progress that programs of the caller report. |
 //!
-//! Progress is taken by the replica that leads, which writes the status: another answers 421, and the caller asks again on another
-//! connection, which leads to another replica. That needs neither a connection between replicas nor their addresses, and
-//! what was taken is where it is written. A leader that dies takes the latest values with it, and they are said again.
+//! The leader takes progress, because it writes the status. Another replica answers 421, and the caller
+//! tries another connection, which leads to another replica. So replicas need neither connections to
+//! each other nor their addresses. The latest values are lost with a leader, and are reported again.
 //!
-//! Empty lines are signs of life. Who asks for lines may ask for an upgrade of its connection to `trainyard-lines`, as agents
-//! do: then nothing follows the head of the answer but lines.
+//! Empty lines show that the server is alive. A caller that wants lines may ask for an upgrade of its
+//! connection to `trainyard-lines`, as agents do: then only lines follow the head of the answer.
 
 mod ares;
 mod caller;
@@ -46,18 +46,18 @@ use crate::index::{Index, JobKey};
 use crate::leader::Leadership;
 use crate::settings::SharedSettings;
 
-pub use ares::{ARES_OBSERVER_PORT, ARES_OBSERVER_SERVICE, AresObserver};
+pub(crate) use ares::AresObserver;
+pub use ares::{ARES_OBSERVER_PORT, ARES_OBSERVER_SERVICE};
 use caller::Caller;
 use channel::Channel;
 use feed::Feeds;
-pub use keys::{ClusterKeys, KeyError, Keys};
-pub use token::{Holder, TokenError};
+pub(crate) use keys::{ClusterKeys, Keys};
+use token::{PodIdentity, TokenError};
 
 /// The Service through which pods reach the observer, as the manifests name it.
 pub const OBSERVER_SERVICE: &str = "trainyard-observer";
 
-/// What the observer looks at.
-pub struct Observer {
+pub(crate) struct Observer {
     index: Arc<Index>,
     feeds: Arc<Feeds>,
     keys: Arc<dyn Keys>,
@@ -66,12 +66,12 @@ pub struct Observer {
     leader: Option<(Leadership, Wake)>,
 }
 
-/// Has a job looked at.
-pub type Wake = Arc<dyn Fn(JobKey) + Send + Sync>;
+/// Has a job reconciled.
+pub(crate) type Wake = Arc<dyn Fn(JobKey) + Send + Sync>;
 
 impl Observer {
-    /// An observer of what an index knows, for those whose tokens were signed with some keys.
-    pub fn new(
+    /// Makes an observer for callers whose tokens were signed with one of `keys`.
+    pub(crate) fn new(
         index: Arc<Index>,
         settings: SharedSettings,
         keys: Arc<dyn Keys>,
@@ -89,23 +89,23 @@ impl Observer {
         }
     }
 
-    /// The same, which takes progress while it leads.
+    /// Takes progress while this replica leads.
     #[must_use]
-    pub fn taking_progress(mut self, leadership: Leadership, wake: Wake) -> Self {
+    pub(crate) fn taking_progress(mut self, leadership: Leadership, wake: Wake) -> Self {
         self.leader = Some((leadership, wake));
         self
     }
 
-    /// Serves over TLS until the shutdown, with whatever certificate is loaded.
-    pub async fn serve(
+    /// Serves over TLS until the shutdown, with the loaded certificate.
+    pub(crate) async fn serve(
         self,
         listener: TcpListener,
         certificate: Arc<ServingCert>,
     ) -> Result<(), rustls::Error> {
         let mut config = certificate.server_config()?;
-        // One request a connection, which lasts: HTTP/2 would only cost local.
+        // A connection has one request, which lasts: HTTP/2 would only cost memory.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // A client that comes back makes its keys anew; remembering each would cost more than that.
+        // A client that comes back makes a full handshake: to keep sessions would cost more.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         let config = Arc::new(config);
@@ -126,41 +126,42 @@ impl Observer {
             .route("/v1/jobs/{namespace}/{name}", get(job))
             .route("/v1/jobs/{namespace}/{name}/start", get(start))
             .route("/v1/jobs/{namespace}/{name}/hosts", get(hosts))
-            .route("/v1/jobs/{namespace}/{name}/progress", put(progress::take))
+            .route(
+                "/v1/jobs/{namespace}/{name}/progress",
+                put(progress::put_progress),
+            )
             .with_state(Arc::new(self))
     }
 
-    /// The pod of a job that calls.
-    async fn admit(&self, caller: &Caller, key: &JobKey) -> Result<Holder, Refused> {
+    /// Returns the pod that calls, if it is one of the job.
+    async fn authorize(&self, caller: &Caller, key: &JobKey) -> Result<PodIdentity, ErrorResponse> {
         let Some(token) = caller.token() else {
-            return Err(Refused::unknown(&"show the token of your service account"));
+            return Err(ErrorResponse::unknown(&"show the token of your service account"));
         };
-        let holder = match token::holder(token, &*self.keys, self.clock.now()).await {
-            Ok(holder) => holder,
-            Err(TokenError::Keys(error)) => return Err(Refused::later(&error)),
-            Err(error) => return Err(Refused::unknown(&error)),
+        let pod = match token::authenticate(token, &*self.keys, self.clock.now()).await {
+            Ok(pod) => pod,
+            Err(TokenError::Keys(error)) => return Err(ErrorResponse::later(&error)),
+            Err(error) => return Err(ErrorResponse::unknown(&error)),
         };
         if !self.index.is_listed_since(None) {
-            return Err(Refused::later(&"jobs and pods have not been listed yet"));
+            return Err(ErrorResponse::later(&"jobs and pods have not been listed yet"));
         }
-        let belongs =
-            *holder.namespace == *key.namespace && self.index.has_pod(key, &holder.pod, &holder.uid);
+        let belongs = *pod.namespace == *key.namespace && self.index.has_pod(key, &pod.pod, &pod.uid);
         if belongs {
             caller.keep();
-            Ok(holder)
+            Ok(pod)
         } else {
-            Err(Refused(
+            Err(ErrorResponse(
                 StatusCode::FORBIDDEN,
-                format!("pod {:?} is not one of job {key}", holder.pod),
+                format!("pod {:?} is not one of job {key}", pod.pod),
             ))
         }
     }
 }
 
-/// Why somebody is not told anything.
-struct Refused(StatusCode, String);
+struct ErrorResponse(StatusCode, String);
 
-impl Refused {
+impl ErrorResponse {
     fn unknown(why: &impl ToString) -> Self {
         Self(StatusCode::UNAUTHORIZED, why.to_string())
     }
@@ -170,85 +171,75 @@ impl Refused {
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
-        // Who is not known has no use for the connection, and others may have.
+        // Others may need the connection.
         (self.0, [(header::CONNECTION, "close")], self.1 + "\n").into_response()
     }
 }
 
 #[derive(Deserialize)]
-struct Named {
+struct JobPath {
     namespace: String,
     name: String,
 }
 
 #[derive(Deserialize)]
-struct Wanted {
+struct WatchQuery {
     #[serde(default)]
     watch: bool,
 }
 
 #[derive(Deserialize)]
-struct Starting {
+struct StartQuery {
     role: String,
 }
 
 async fn job(
     State(observer): State<Arc<Observer>>,
-    Path(Named { namespace, name }): Path<Named>,
-    Query(Wanted { watch }): Query<Wanted>,
+    Path(JobPath { namespace, name }): Path<JobPath>,
+    Query(WatchQuery { watch }): Query<WatchQuery>,
     caller: Caller,
     channel: Channel,
-) -> Response {
+) -> Result<Response, ErrorResponse> {
     let key = JobKey::new(&namespace, &name);
-    if let Err(refused) = observer.admit(&caller, &key).await {
-        return refused.into_response();
-    }
+    observer.authorize(&caller, &key).await?;
     if watch {
-        return channel.send(follow::changes(
-            observer.feeds.follow(&key),
-            observer.shutdown.clone(),
-        ));
+        let feed = observer.feeds.follow(&key);
+        return Ok(channel.send(follow::changes(feed, observer.shutdown.clone())));
     }
-    match observer.feeds.look(&key) {
-        Some(seen) => axum::Json(&*seen).into_response(),
-        None => Refused(StatusCode::NOT_FOUND, format!("there is no job {key}")).into_response(),
+    match observer.feeds.observe_job(&key) {
+        Some(job) => Ok(axum::Json(&*job).into_response()),
+        None => Err(ErrorResponse(
+            StatusCode::NOT_FOUND,
+            format!("there is no job {key}"),
+        )),
     }
 }
 
 async fn start(
     State(observer): State<Arc<Observer>>,
-    Path(Named { namespace, name }): Path<Named>,
-    Query(Starting { role }): Query<Starting>,
+    Path(JobPath { namespace, name }): Path<JobPath>,
+    Query(StartQuery { role }): Query<StartQuery>,
     caller: Caller,
     channel: Channel,
-) -> Response {
+) -> Result<Response, ErrorResponse> {
     let key = JobKey::new(&namespace, &name);
-    match observer.admit(&caller, &key).await {
-        Ok(_) => channel.send(follow::start(
-            observer.feeds.follow(&key),
-            role,
-            observer.shutdown.clone(),
-        )),
-        Err(refused) => refused.into_response(),
-    }
+    observer.authorize(&caller, &key).await?;
+    let feed = observer.feeds.follow(&key);
+    Ok(channel.send(follow::start(feed, role, observer.shutdown.clone())))
 }
 
 async fn hosts(
     State(observer): State<Arc<Observer>>,
-    Path(Named { namespace, name }): Path<Named>,
+    Path(JobPath { namespace, name }): Path<JobPath>,
     caller: Caller,
     channel: Channel,
-) -> Response {
+) -> Result<Response, ErrorResponse> {
     let key = JobKey::new(&namespace, &name);
-    match observer.admit(&caller, &key).await {
-        Ok(_) => channel.send(follow::hosts(
-            observer.feeds.follow(&key),
-            observer.shutdown.clone(),
-        )),
-        Err(refused) => refused.into_response(),
-    }
+    observer.authorize(&caller, &key).await?;
+    let feed = observer.feeds.follow(&key);
+    Ok(channel.send(follow::hosts(feed, observer.shutdown.clone())))
 }
 
 #[cfg(test)]

@@ -167,8 +167,10 @@ async fn the_next_term_begins_with_all_keys_once_the_last_reconcile_of_the_forme
     let mut test = Test::leading(&["a", "b"]);
     let (a, b) = (test.next().await, test.next().await);
     assert!(!a.term.is_cancelled());
+    let lost = Instant::now();
     test.seat.leave();
     a.term.cancelled().await;
+    assert_eq!(lost.elapsed(), Duration::ZERO, "at once");
     a.returns(Requeue::Again);
     test.lead();
     assert!(test.is_quiet(100 * SECOND).await, "b is still under way");

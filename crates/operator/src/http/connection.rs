@@ -1,4 +1,4 @@
-//! One connection, from its first request to its last.
+//! Serves one connection.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -15,23 +15,24 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio_util::sync::CancellationToken;
 
-use super::unauthenticated::Newcomer;
-use super::{HEAD_TIMEOUT, Place, Purpose, Upgraded};
+use super::unauthenticated::Unauthenticated;
+use super::{ConnectionPermit, HEAD_TIMEOUT, Purpose, Upgraded};
 
-/// The largest head of a request: a token has at most 16 KiB. Anybody may send one, and it is kept until it is complete.
-const LARGEST_HEAD: usize = 24 * 1024;
-/// A peer that is gone without a word does not keep its connection for ever.
+/// The head of a request is kept until it is complete, and anybody may send one. A token has at most
+/// 16 KiB.
+const MAX_HEAD: usize = 24 * 1024;
+/// Pings find peers that are gone.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_PATIENCE: Duration = Duration::from_secs(20);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Serves a connection until it ends, has to make room, or, once the server stops, its request is answered. Why it ended
-/// early, if it did.
+/// Serves a connection until it ends or is evicted or, after the shutdown, its request is answered.
+/// The error says why it ended early.
 pub(super) async fn serve<S>(
     stream: BufReader<S>,
     router: Router,
-    place: Place,
+    permit: ConnectionPermit,
     purpose: Purpose,
-    newcomer: &Newcomer,
+    unauthenticated: &Unauthenticated,
     watcher: Watcher,
     shutdown: CancellationToken,
 ) -> Result<(), String>
@@ -40,11 +41,11 @@ where
 {
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        // Of agents, those who are known are kept, which only the handler can tell.
+        // Only the handler can tell whether an agent is authenticated.
         if purpose != Purpose::Agents {
-            place.keep();
+            permit.keep();
         }
-        request.extensions_mut().insert(place.clone());
+        request.extensions_mut().insert(permit.clone());
         router.call(request)
     });
     let stream = Upgraded::new(stream);
@@ -59,32 +60,31 @@ where
             .http2()
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(PING_PATIENCE);
+            .keep_alive_timeout(PING_TIMEOUT);
         let connection = server.serve_connection(stream, service).into_owned();
         return tokio::select! {
             ended = watcher.watch(connection) => ended.map_err(|error| error.to_string()),
-            () = newcomer.has_to_leave() => slow(),
+            () = unauthenticated.evicted() => slow(),
         };
     }
-    // Not the server that chooses between protocols: it would speak HTTP/2 with whoever wants to, whatever it is told, where
-    // connections can be upgraded.
+    // `auto` would speak HTTP/2 with every client that wants to, where connections can be upgraded.
     let mut server = http1::Builder::new();
     server
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
-        .max_buf_size(LARGEST_HEAD)
-        // Simple clients say that they have no more to ask before they hear the answer.
+        .max_buf_size(MAX_HEAD)
+        // Simple clients close their side before they read the answer.
         .half_close(purpose == Purpose::Plain);
     let mut connection = pin!(server.serve_connection(stream, service).with_upgrades());
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
-        () = newcomer.has_to_leave() => return slow(),
+        () = unauthenticated.evicted() => return slow(),
         () = shutdown.cancelled() => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }
     };
-    // The server waits for all who hold one.
+    // The server waits for all watchers.
     drop(watcher);
     ended.map_err(|error| error.to_string())
 }

@@ -1,8 +1,8 @@
-//! TLS for connections that last and say little: while nothing is on its way, no buffer is kept.
+//! TLS for connections that are idle most of the time: an idle one has no buffer.
 //!
-//! Thousands of agents are connected to the observer and hear a few bytes in minutes. The usual stream keeps a buffer for
-//! what comes next, which is more than all the rest of a connection; this one drives rustls with buffers of its own, and
-//! gives them back.
+//! Thousands of agents are connected to the observer and receive a few bytes in minutes. The usual
+//! stream keeps a buffer, which is larger than all the rest of a connection. This one drives rustls with
+//! buffers of its own, and frees them.
 
 use std::io;
 use std::pin::Pin;
@@ -17,35 +17,32 @@ use rustls::unbuffered::{
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// How much is read at once.
-const PIECE: usize = 4 * 1024;
-/// How much is encrypted at once: what fits into a record.
-const RECORD: usize = 16 * 1024;
-/// How much may have come of a message that is not complete; rustls has the same limit for streams of its own.
+const READ_SIZE: usize = 4 * 1024;
+/// What fits into a record of TLS.
+const RECORD_SIZE: usize = 16 * 1024;
+/// The limit of an incomplete message, which rustls has for its own streams too.
 const MAX_BUFFERED: usize = 64 * 1024;
 
-/// The server's end of a connection with TLS.
+/// The server's side of a connection with TLS.
 pub(crate) struct IdleTls {
     tcp: TcpStream,
     records: Records,
-    outgoing: Pile,
-    incoming: Pile,
-    /// The other side has said that it will say no more.
-    is_over: bool,
-    /// This side has.
-    said_goodbye: bool,
-    /// Something came that TLS does not allow. rustls must not be asked again.
+    outgoing: Buffer,
+    incoming: Buffer,
+    peer_closed: bool,
+    close_sent: bool,
+    /// TLS has failed. rustls must not be called again.
     is_broken: bool,
 }
 
-/// Bytes on their way, which take no local when there are none.
+/// A buffer that takes no memory while it is empty.
 #[derive(Default)]
-struct Pile {
+struct Buffer {
     bytes: Vec<u8>,
     taken: usize,
 }
 
-impl Pile {
+impl Buffer {
     fn left(&self) -> &[u8] {
         self.bytes.get(self.taken..).unwrap_or_default()
     }
@@ -58,34 +55,36 @@ impl Pile {
     }
 }
 
-/// The protocol, and what has come and was not understood yet.
+/// The TLS state, and what was received and not processed yet.
 struct Records {
     tls: UnbufferedServerConnection,
     encrypted: Vec<u8>,
 }
 
-/// What is done once the protocol has nothing else to do.
-enum Then<'a> {
-    /// Nothing.
-    Wait,
-    /// This is said.
-    Say(&'a [u8]),
-    /// Goodbye is said.
-    Leave,
+/// What is sent when TLS itself has nothing to send.
+enum Output<'a> {
+    None,
+    Encrypt(&'a [u8]),
+    Close,
 }
 
 impl Records {
-    /// Understands what has come, and then does what was wanted. What is to be sent and what was heard is put on piles; says
-    /// whether the other side has said goodbye.
-    fn process(&mut self, then: &Then<'_>, outgoing: &mut Vec<u8>, heard: &mut Vec<u8>) -> io::Result<bool> {
-        let mut is_over = false;
+    /// Processes what was received, and then produces the output. Appends what is to be sent and what was
+    /// decrypted. Returns whether the peer has closed its side.
+    fn process(
+        &mut self,
+        output: &Output<'_>,
+        outgoing: &mut Vec<u8>,
+        decrypted: &mut Vec<u8>,
+    ) -> io::Result<bool> {
+        let mut peer_closed = false;
         loop {
             let UnbufferedStatus { discard, state } = self.tls.process_tls_records(&mut self.encrypted);
             let mut is_done = false;
             match state {
                 Ok(ConnectionState::ReadTraffic(mut traffic)) => {
                     while let Some(record) = traffic.next_record() {
-                        heard.extend_from_slice(record.map_err(invalid)?.payload);
+                        decrypted.extend_from_slice(record.map_err(invalid)?.payload);
                     }
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => {
@@ -94,26 +93,30 @@ impl Records {
                         encoded => encoded.map_err(|_| None),
                     })?;
                 }
-                // It is on the pile, and the pile is sent before anything is waited for.
+                // It is in the buffer, which is sent before anything is waited for.
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                Ok(ConnectionState::PeerClosed) => is_over = true,
+                Ok(ConnectionState::PeerClosed) => peer_closed = true,
                 Ok(ConnectionState::WriteTraffic(mut traffic)) => {
                     let encrypt = |encrypted| match encrypted {
                         Err(EncryptError::InsufficientSize(more)) => Err(Some(more)),
                         Err(EncryptError::EncryptExhausted) => Err(None),
                         Ok(length) => Ok(length),
                     };
-                    match then {
-                        Then::Wait => {}
-                        Then::Say(words) => append(outgoing, |space| encrypt(traffic.encrypt(words, space)))?,
-                        Then::Leave => append(outgoing, |space| encrypt(traffic.queue_close_notify(space)))?,
+                    match output {
+                        Output::None => {}
+                        Output::Encrypt(words) => {
+                            append(outgoing, |space| encrypt(traffic.encrypt(words, space)))?
+                        }
+                        Output::Close => {
+                            append(outgoing, |space| encrypt(traffic.queue_close_notify(space)))?
+                        }
                     }
                     is_done = true;
                 }
                 Ok(ConnectionState::BlockedHandshake | ConnectionState::Closed) => is_done = true,
-                // Nobody is let in early.
+                // Early data is not accepted.
                 Ok(_) => return Err(invalid("data before the handshake")),
-                // The other side is not told why: rustls would have to be asked again, which it may not be after some errors.
+                // The peer gets no alert: rustls must not be called again after some errors.
                 Err(error) => return Err(invalid(error)),
             }
             self.encrypted.drain(..discard);
@@ -127,7 +130,7 @@ impl Records {
         if self.encrypted.len() > MAX_BUFFERED {
             return Err(invalid("a message that does not end"));
         }
-        Ok(is_over)
+        Ok(peer_closed)
     }
 }
 
@@ -135,67 +138,65 @@ fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Er
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// Adds what is written into a space, which is made as large as is asked for.
+/// Appends what `write` writes, into as much space as it asks for.
 fn append(
-    pile: &mut Vec<u8>,
+    buffer: &mut Vec<u8>,
     mut write: impl FnMut(&mut [u8]) -> Result<usize, Option<InsufficientSizeError>>,
 ) -> io::Result<()> {
-    let before = pile.len();
+    let before = buffer.len();
     let mut written = write(&mut []);
     if let Err(Some(InsufficientSizeError { required_size })) = written {
-        pile.resize(before + required_size, 0);
-        written = write(pile.get_mut(before..).unwrap_or_default());
+        buffer.resize(before + required_size, 0);
+        written = write(buffer.get_mut(before..).unwrap_or_default());
     }
-    pile.truncate(before + written.as_ref().map_or(0, |length| *length));
+    buffer.truncate(before + written.as_ref().map_or(0, |length| *length));
     written.map(drop).map_err(|_| invalid("it can't be encrypted"))
 }
 
 impl IdleTls {
-    /// Agrees with a client.
+    /// Makes the handshake with a client.
     pub(crate) async fn accept(config: Arc<ServerConfig>, tcp: TcpStream) -> io::Result<Self> {
         let tls = UnbufferedServerConnection::new(config).map_err(invalid)?;
-        let mut quiet = Self {
+        let mut stream = Self {
             tcp,
             records: Records {
                 tls,
                 encrypted: Vec::new(),
             },
-            outgoing: Pile::default(),
-            incoming: Pile::default(),
-            is_over: false,
-            said_goodbye: false,
+            outgoing: Buffer::default(),
+            incoming: Buffer::default(),
+            peer_closed: false,
+            close_sent: false,
             is_broken: false,
         };
-        std::future::poll_fn(|context| quiet.poll_agreement(context)).await?;
-        Ok(quiet)
+        std::future::poll_fn(|context| stream.poll_handshake(context)).await?;
+        Ok(stream)
     }
 
-    fn poll_agreement(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             ready!(self.poll_send(context))?;
             if !self.records.tls.is_handshaking() {
                 return Poll::Ready(Ok(()));
             }
-            if self.is_over {
+            if self.peer_closed {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
-            ready!(self.poll_hear(context))?;
+            ready!(self.poll_receive(context))?;
         }
     }
 
-    /// Understands what has come, and does what was wanted.
-    fn process(&mut self, then: &Then<'_>) -> io::Result<()> {
+    fn process(&mut self, output: &Output<'_>) -> io::Result<()> {
         if self.is_broken {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let (outgoing, heard) = (&mut self.outgoing.bytes, &mut self.incoming.bytes);
-        let is_over = self.records.process(then, outgoing, heard);
-        self.is_broken = is_over.is_err();
-        self.is_over |= is_over?;
+        let (outgoing, decrypted) = (&mut self.outgoing.bytes, &mut self.incoming.bytes);
+        let peer_closed = self.records.process(output, outgoing, decrypted);
+        self.is_broken = peer_closed.is_err();
+        self.peer_closed |= peer_closed?;
         Ok(())
     }
 
-    /// Sends all that is to be sent.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.outgoing.left().is_empty() {
             let sent = ready!(Pin::new(&mut self.tcp).poll_write(context, self.outgoing.left()))?;
@@ -207,16 +208,16 @@ impl IdleTls {
         Poll::Ready(Ok(()))
     }
 
-    /// Reads once, and understands it. Whatever is to be answered is sent as far as it can be.
-    fn poll_hear(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut piece = [0; PIECE];
-        let mut piece = ReadBuf::new(&mut piece);
-        ready!(Pin::new(&mut self.tcp).poll_read(context, &mut piece))?;
-        if piece.filled().is_empty() {
+    /// Reads once and processes it. Sends what TLS answers, as far as possible without waiting.
+    fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut buffer = [0; READ_SIZE];
+        let mut buffer = ReadBuf::new(&mut buffer);
+        ready!(Pin::new(&mut self.tcp).poll_read(context, &mut buffer))?;
+        if buffer.filled().is_empty() {
             return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
         }
-        self.records.encrypted.extend_from_slice(piece.filled());
-        let understood = self.process(&Then::Wait);
+        self.records.encrypted.extend_from_slice(buffer.filled());
+        let understood = self.process(&Output::None);
         match self.poll_send(context) {
             Poll::Ready(Err(error)) => Poll::Ready(understood.and(Err(error))),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(understood),
@@ -230,8 +231,8 @@ impl AsyncRead for IdleTls {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.incoming.left().is_empty() && !self.is_over {
-            ready!(self.poll_hear(context))?;
+        while self.incoming.left().is_empty() && !self.peer_closed {
+            ready!(self.poll_receive(context))?;
         }
         let count = buffer.remaining().min(self.incoming.left().len());
         buffer.put_slice(self.incoming.left().get(..count).unwrap_or_default());
@@ -247,12 +248,12 @@ impl AsyncWrite for IdleTls {
         words: &[u8],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_send(context))?;
-        if self.said_goodbye {
+        if self.close_sent {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let words = words.get(..RECORD).unwrap_or(words);
-        self.process(&Then::Say(words))?;
-        // What could not be sent at once is sent before more is taken.
+        let words = words.get(..RECORD_SIZE).unwrap_or(words);
+        self.process(&Output::Encrypt(words))?;
+        // The rest is sent before more is encrypted.
         match self.poll_send(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) | Poll::Pending => Poll::Ready(Ok(words.len())),
@@ -264,9 +265,9 @@ impl AsyncWrite for IdleTls {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if !self.said_goodbye {
-            self.process(&Then::Leave)?;
-            self.said_goodbye = true;
+        if !self.close_sent {
+            self.process(&Output::Close)?;
+            self.close_sent = true;
         }
         ready!(self.poll_send(context))?;
         Pin::new(&mut self.tcp).poll_shutdown(context)

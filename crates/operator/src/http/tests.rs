@@ -77,7 +77,7 @@ async fn who_says_that_it_has_no_more_to_ask_is_answered() {
 async fn silent_clients_keep_no_probe_out() {
     let (address, shutdown) = server().await;
     let mut silent = Vec::new();
-    for _ in 0..Purpose::Plain.most() {
+    for _ in 0..Purpose::Plain.max_connections() {
         silent.push(TcpStream::connect(address).await.unwrap());
     }
     for _ in 0..3 {
@@ -118,7 +118,7 @@ async fn slow_clients_keep_no_probe_out() {
     // Both protocols begin with these.
     for first in [b"P", b"G"] {
         let mut slow = Vec::new();
-        for _ in 0..Purpose::Plain.most() {
+        for _ in 0..Purpose::Plain.max_connections() {
             let mut client = TcpStream::connect(address).await.unwrap();
             client.write_all(first).await.unwrap();
             slow.push(client);
@@ -183,7 +183,9 @@ async fn a_client_that_says_nothing_is_shown_out() {
     let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
     let (stream, _) = listener.accept().await.unwrap();
-    let error = first_words(plain, stream, &Semaphore::new(1)).await.unwrap_err();
+    let error = wait_for_request(plain, stream, &Semaphore::new(1))
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
     assert_eq!(client.read(&mut [0]).await.unwrap(), 0);
 }

@@ -1,4 +1,4 @@
-//! Connections that have asked for nothing yet: they make room for others.
+//! Connections without an authenticated request. They are evicted to make room for others.
 
 use std::collections::VecDeque;
 
@@ -8,83 +8,85 @@ use tokio_util::sync::CancellationToken;
 
 use super::HEAD_TIMEOUT;
 
-/// A connection that has not asked for anything yet, as far as is known.
+/// A connection without an authenticated request, as far as is known.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Newcomer {
-    /// It has to make room for another.
-    pub(super) leave: CancellationToken,
-    /// It has asked for something, or is gone.
-    pub(super) asked: CancellationToken,
+pub(super) struct Unauthenticated {
+    /// It is closed to make room for another.
+    pub(super) evict: CancellationToken,
+    /// It is authenticated, or closed.
+    pub(super) done: CancellationToken,
 }
 
-impl Newcomer {
-    /// Waits until it has taken too long to ask, or is shown out; for ever, once it has asked.
-    pub(super) async fn has_to_leave(&self) {
+impl Unauthenticated {
+    /// Waits until the connection is to be closed: it is evicted, or has taken too long. Waits for ever
+    /// once it is authenticated.
+    pub(super) async fn evicted(&self) {
         tokio::select! {
-            () = self.asked.cancelled() => {}
-            () = self.leave.cancelled() => {}
+            () = self.done.cancelled() => {}
+            () = self.evict.cancelled() => {}
             () = sleep(HEAD_TIMEOUT) => {}
         }
-        if self.asked.is_cancelled() {
+        if self.done.is_cancelled() {
             std::future::pending::<()>().await;
         }
     }
 }
 
-/// Connections that have asked nothing yet, the oldest first, among some that have.
+/// The unauthenticated connections, the oldest first, among some that are authenticated by now.
 #[derive(Debug, Default)]
-pub(super) struct Newcomers(Mutex<Waiting>);
+pub(super) struct EvictionQueue(Mutex<Waiting>);
 
 #[derive(Debug, Default)]
 struct Waiting {
-    all: VecDeque<Newcomer>,
-    /// How many there may be before those that have asked are swept out: twice as many as were left by the last sweep, so
-    /// that the sweeps cost no more than the arrivals between them.
-    most: usize,
+    all: VecDeque<Unauthenticated>,
+    /// The length at which authenticated connections are removed: twice the length after the last time,
+    /// so that removing costs no more than adding.
+    max: usize,
 }
 
-impl Newcomers {
-    /// The fewest for which a sweep is worth it.
+impl EvictionQueue {
+    /// A shorter queue is left alone.
     const FEW: usize = 64;
 
-    /// One more. It counts as gone when what is returned is dropped.
-    pub(super) fn add(&self) -> Arriving {
-        let newcomer = Newcomer::default();
+    /// Adds a connection, which is closed when the guard is dropped.
+    pub(super) fn add(&self) -> UnauthenticatedGuard {
+        let unauthenticated = Unauthenticated::default();
         let mut waiting = self.0.lock();
-        if waiting.all.len() >= waiting.most {
-            waiting.all.retain(|newcomer| !newcomer.asked.is_cancelled());
-            waiting.most = Self::FEW.max(2 * waiting.all.len());
+        if waiting.all.len() >= waiting.max {
+            waiting
+                .all
+                .retain(|unauthenticated| !unauthenticated.done.is_cancelled());
+            waiting.max = Self::FEW.max(2 * waiting.all.len());
         }
-        waiting.all.push_back(newcomer.clone());
-        Arriving(newcomer)
+        waiting.all.push_back(unauthenticated.clone());
+        UnauthenticatedGuard(unauthenticated)
     }
 
-    /// Shows the oldest out.
-    pub(super) fn make_room(&self) {
+    pub(super) fn evict_oldest(&self) {
         let mut waiting = self.0.lock();
         while let Some(oldest) = waiting.all.pop_front() {
-            if !oldest.asked.is_cancelled() {
-                return oldest.leave.cancel();
+            if !oldest.done.is_cancelled() {
+                return oldest.evict.cancel();
             }
         }
     }
 }
 
-/// A newcomer, as its own task has it.
+/// Held by the task of a connection.
 #[derive(Debug)]
-pub(super) struct Arriving(Newcomer);
+pub(super) struct UnauthenticatedGuard(Unauthenticated);
 
-impl std::ops::Deref for Arriving {
-    type Target = Newcomer;
+impl std::ops::Deref for UnauthenticatedGuard {
+    type Target = Unauthenticated;
 
-    fn deref(&self) -> &Newcomer {
+    fn deref(&self) -> &Unauthenticated {
         &self.0
     }
 }
 
-impl Drop for Arriving {
+impl Drop for UnauthenticatedGuard {
     fn drop(&mut self) {
-        self.asked.cancel();
+        self.done.cancel();
     }
 }
 
@@ -94,22 +96,22 @@ mod tests {
 
     #[test]
     fn those_who_have_asked_are_forgotten_in_time() {
-        let newcomers = Newcomers::default();
-        let count = || newcomers.0.lock().all.len();
-        let waiting: Vec<Arriving> = (0..1000).map(|_| newcomers.add()).collect();
+        let eviction = EvictionQueue::default();
+        let count = || eviction.0.lock().all.len();
+        let waiting: Vec<UnauthenticatedGuard> = (0..1000).map(|_| eviction.add()).collect();
         assert_eq!(count(), 1000);
         for _ in 0..10_000 {
-            drop(newcomers.add());
+            drop(eviction.add());
             assert!(count() <= 2 * 1001, "{}", count());
         }
-        waiting[0].asked.cancel();
-        newcomers.make_room();
-        let leave: Vec<bool> = waiting.iter().map(|one| one.leave.is_cancelled()).collect();
+        waiting[0].done.cancel();
+        eviction.evict_oldest();
+        let leave: Vec<bool> = waiting.iter().map(|one| one.evict.is_cancelled()).collect();
         assert_eq!(leave[..3], [false, true, false], "the oldest that has not asked");
         drop(waiting);
         for _ in 0..10_000 {
-            drop(newcomers.add());
+            drop(eviction.add());
         }
-        assert!(count() <= Newcomers::FEW, "{}", count());
+        assert!(count() <= EvictionQueue::FEW, "{}", count());
     }
 }

@@ -1,12 +1,12 @@
-//! What AresOperator's observer serves, for programs that were written to ask that one.
+//! Serves what AresOperator's observer serves, for programs that were written for that one.
 //!
 //! | Request | Answer |
 //! |---|---|
 //! | `GET /cache/ping` | `"pong"` |
 //! | `GET /cache/keys/{namespace}.{job}` | The roles of the job: `{"worker":{"phase":"Running","running":true,"ips":["10.0.0.1"]}}`. |
 //!
-//! It asks nobody who they are, and has no TLS: so it was there, and so those programs ask. Therefore it is served only where
-//! somebody wants it, on an address of its own. Every replica serves it from its warm index, leader or not.
+//! It has neither authentication nor TLS, because those programs use none. Therefore it is served only
+//! on request, on an address of its own. Every replica serves it from its warm index, leader or not.
 
 use std::sync::Arc;
 
@@ -32,21 +32,19 @@ pub const ARES_OBSERVER_SERVICE: &str = "ares-observer";
 /// The port at which an installation serves it.
 pub const ARES_OBSERVER_PORT: u16 = 8081;
 
-/// Answers like AresOperator's observer.
-pub struct AresObserver {
+pub(crate) struct AresObserver {
     index: Arc<Index>,
     feeds: Feeds,
 }
 
 impl AresObserver {
-    /// One that tells what an index knows.
-    pub fn new(index: Arc<Index>, settings: SharedSettings, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(index: Arc<Index>, settings: SharedSettings, clock: Arc<dyn Clock>) -> Self {
         let feeds = Feeds::new(index.clone(), settings, clock);
         Self { index, feeds }
     }
 
-    /// Serves, without TLS, until the shutdown.
-    pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) {
+    /// Serves until the shutdown.
+    pub(crate) async fn serve(self, listener: TcpListener, shutdown: CancellationToken) {
         let plain = |stream| std::future::ready(std::io::Result::Ok(stream));
         serve_connections(listener, plain, self.router(), Purpose::Plain, shutdown).await;
     }
@@ -56,25 +54,26 @@ impl AresObserver {
             .route("/cache/ping", get(|| async { Json("pong") }))
             .route("/cache/keys/{key}", get(job))
             .fallback(|| async {
-                Refused::new(&UNKNOWN, "ask for /cache/ping or /cache/keys/{namespace}.{job}")
+                ErrorResponse::new(&UNKNOWN, "ask for /cache/ping or /cache/keys/{namespace}.{job}")
             })
             .with_state(Arc::new(self))
-            .layer(map_response(last))
+            .layer(map_response(close_connection))
     }
 }
 
 async fn job(State(observer): State<Arc<AresObserver>>, Path(key): Path<String>) -> Response {
     let Some((namespace, name)) = ares::job_of(&key) else {
         let why = format!("{key:?} is no job: give its namespace, a dot, and its name");
-        return Refused::new(&INVALID, why).into_response();
+        return ErrorResponse::new(&INVALID, why).into_response();
     };
     if !observer.index.is_listed_since(None) {
-        return Refused::new(&LATER, "jobs and pods have not been listed yet: ask again").into_response();
+        return ErrorResponse::new(&LATER, "jobs and pods have not been listed yet: ask again")
+            .into_response();
     }
     let key = JobKey::new(namespace, name);
-    match observer.feeds.look(&key) {
+    match observer.feeds.observe_job(&key) {
         Some(seen) => Json(ares::roles(&seen)).into_response(),
-        None => Refused::new(
+        None => ErrorResponse::new(
             &UNKNOWN,
             format!("there is no job {key} where this operator looks"),
         )
@@ -82,23 +81,22 @@ async fn job(State(observer): State<Arc<AresObserver>>, Path(key): Path<String>)
     }
 }
 
-/// Who asks comes back in half a minute, and would keep a connection from others until then.
-async fn last(mut response: Response) -> Response {
+/// A program asks again in half a minute, and would take a connection from others until then.
+async fn close_connection(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
-/// A kind of refusal: its status, and what the programs that ask know it by.
-struct Refusal(StatusCode, &'static str, &'static str);
+/// The status of an error, and its code and name in AresOperator's API.
+struct ErrorKind(StatusCode, &'static str, &'static str);
 
-const INVALID: Refusal = Refusal(StatusCode::BAD_REQUEST, "230400", "InvalidParam");
-const UNKNOWN: Refusal = Refusal(StatusCode::NOT_FOUND, "230404", "NotFound");
-const LATER: Refusal = Refusal(StatusCode::SERVICE_UNAVAILABLE, "230503", "Unavailable");
+const INVALID: ErrorKind = ErrorKind(StatusCode::BAD_REQUEST, "230400", "InvalidParam");
+const UNKNOWN: ErrorKind = ErrorKind(StatusCode::NOT_FOUND, "230404", "NotFound");
+const LATER: ErrorKind = ErrorKind(StatusCode::SERVICE_UNAVAILABLE, "230503", "Unavailable");
 
-/// Why somebody is not told anything.
 #[derive(Serialize)]
-struct Refused {
+struct ErrorResponse {
     #[serde(skip)]
     status: StatusCode,
     code: &'static str,
@@ -106,9 +104,9 @@ struct Refused {
     error: String,
 }
 
-impl Refused {
-    fn new(refusal: &Refusal, why: impl Into<String>) -> Self {
-        let Refusal(status, code, message) = *refusal;
+impl ErrorResponse {
+    fn new(kind: &ErrorKind, why: impl Into<String>) -> Self {
+        let ErrorKind(status, code, message) = *kind;
         let error = why.into();
         Self {
             status,
@@ -119,7 +117,7 @@ impl Refused {
     }
 }
 
-impl IntoResponse for Refused {
+impl IntoResponse for ErrorResponse {
     fn into_response(self) -> Response {
         (self.status, Json(self)).into_response()
     }

@@ -1,4 +1,4 @@
-//! Who calls the observer, as far as the head of a request tells.
+//! The caller of the observer, by the head of its request.
 
 use std::convert::Infallible;
 
@@ -6,12 +6,11 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, header};
 
-use crate::http::Place;
+use crate::http::ConnectionPermit;
 
-/// Somebody who calls, and who they say they are.
 pub(super) struct Caller {
     authorization: Option<HeaderValue>,
-    place: Option<Place>,
+    permit: Option<ConnectionPermit>,
 }
 
 impl<S: Sync> FromRequestParts<S> for Caller {
@@ -20,22 +19,22 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(Self {
             authorization: parts.headers.get(header::AUTHORIZATION).cloned(),
-            place: parts.extensions.get::<Place>().cloned(),
+            permit: parts.extensions.get::<ConnectionPermit>().cloned(),
         })
     }
 }
 
 impl Caller {
-    /// The token that they show.
+    /// Returns the bearer token.
     pub(super) fn token(&self) -> Option<&str> {
         let (scheme, token) = self.authorization.as_ref()?.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
     }
 
-    /// They are known, and their connection is kept.
+    /// The caller is authenticated: its connection is not evicted any more.
     pub(super) fn keep(&self) {
-        if let Some(place) = &self.place {
-            place.keep();
+        if let Some(permit) = &self.permit {
+            permit.keep();
         }
     }
 }

@@ -1,8 +1,8 @@
-//! How lines reach who follows a job.
+//! Sends lines to a follower of a job.
 //!
-//! Whoever can, asks for an upgrade of its connection to [`LINES`]: after the answer there is nothing but lines, and this side keeps
-//! the connection and its keys, where an answer of HTTP would keep buffers for requests that never come. Others get the lines as the body of
-//! an answer.
+//! Agents ask for an upgrade of their connection to [`LINES`]: only lines follow the answer, and the
+//! server keeps nothing but the TLS connection. With HTTP it would keep buffers for requests that never
+//! come. Other callers get the lines as the body of an answer.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,15 +18,14 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::follow::Line;
-use crate::http::{IdleTls, Place, Upgraded};
+use crate::http::{ConnectionPermit, IdleTls, Upgraded};
 
-/// What a connection is upgraded to: lines from this side, nothing from the other.
+/// The protocol in which the server sends lines and the client sends nothing.
 const LINES: &str = "trainyard-lines";
-/// How long the other side may take to hear that it is over.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The way back to who asks.
-pub(super) struct Channel(Option<(OnUpgrade, Place)>);
+/// Where the lines are sent: into an upgraded connection, or into the body of an answer.
+pub(super) struct Channel(Option<(OnUpgrade, ConnectionPermit)>);
 
 impl<S: Sync> FromRequestParts<S> for Channel {
     type Rejection = Infallible;
@@ -40,24 +39,24 @@ impl<S: Sync> FromRequestParts<S> for Channel {
             parts
                 .extensions
                 .remove::<OnUpgrade>()
-                .zip(parts.extensions.get::<Place>().cloned()),
+                .zip(parts.extensions.get::<ConnectionPermit>().cloned()),
         ))
     }
 }
 
 impl Channel {
-    /// Sends lines until there are no more, or nobody hears them.
+    /// Sends lines until there are no more, or the client is gone.
     pub(super) fn send(self, lines: impl Stream<Item = Line> + Send + 'static) -> Response {
-        let Some((upgrade, place)) = self.0 else {
+        let Some((upgrade, permit)) = self.0 else {
             let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
             return (kind, Body::from_stream(lines)).into_response();
         };
-        // In boxes: what is moved into a task takes its place twice and more for as long as the task lives.
+        // Boxed: what is moved into a task takes twice its size while the task lives.
         let lines = Box::pin(lines);
         tokio::spawn(async move {
-            let _place = place;
+            let _permit = permit;
             match connection(upgrade).await {
-                Ok(connection) => carry(connection, lines).await,
+                Ok(connection) => send_lines(connection, lines).await,
                 Err(problem) => tracing::debug!(problem, "a client did not go on to lines"),
             }
         });
@@ -66,7 +65,7 @@ impl Channel {
     }
 }
 
-/// What is below HTTP, without the buffers around it: the client has said all that it had to say.
+/// Returns the connection below HTTP, without its buffers: the client sends nothing more.
 async fn connection(upgrade: OnUpgrade) -> Result<Box<IdleTls>, String> {
     let upgraded = upgrade.await.map_err(|error| error.to_string())?;
     let parts = upgraded
@@ -75,7 +74,7 @@ async fn connection(upgrade: OnUpgrade) -> Result<Box<IdleTls>, String> {
     Ok(Box::new(parts.io.into_inner().into_inner()))
 }
 
-async fn carry<C>(mut connection: Box<C>, mut lines: impl Stream<Item = Line> + Unpin)
+async fn send_lines<C>(mut connection: Box<C>, mut lines: impl Stream<Item = Line> + Unpin)
 where
     C: AsyncRead + AsyncWrite + Unpin,
 {
@@ -83,7 +82,7 @@ where
     loop {
         let line = tokio::select! {
             line = lines.next() => line,
-            // Gone, or one that does not know what it has asked for.
+            // The client is gone, or does not know the protocol.
             _ = connection.read(&mut word) => return,
         };
         let Some(Ok(line)) = line else { break };
@@ -95,6 +94,5 @@ where
             return;
         }
     }
-    // Who is gone need not be told.
-    let _ = timeout(GOODBYE, connection.shutdown()).await;
+    let _ = timeout(CLOSE_TIMEOUT, connection.shutdown()).await;
 }

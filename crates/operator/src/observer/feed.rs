@@ -1,4 +1,4 @@
-//! What is told of each job, computed once for all who follow it.
+//! The state of each job, computed once for all followers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use crate::clock::{Clock, monotonic};
 use crate::index::{Index, JobKey, Lookup};
 use crate::settings::SharedSettings;
 
-/// A job as it was last seen; none if it is not there.
-pub(super) type Seen = Option<Arc<Observed>>;
+/// The latest state of a job, or none if there is no such job.
+pub(super) type ObservedJob = Option<Arc<Observed>>;
 
-/// The jobs that somebody follows.
+/// The jobs that have followers.
 pub(super) struct Feeds {
     index: Arc<Index>,
     settings: SharedSettings,
     clock: Arc<dyn Clock>,
-    followed: Mutex<HashMap<JobKey, watch::Sender<Seen>>>,
+    followed: Mutex<HashMap<JobKey, watch::Sender<ObservedJob>>>,
 }
 
 impl Feeds {
@@ -33,8 +33,8 @@ impl Feeds {
         }
     }
 
-    /// A job at this moment.
-    pub(super) fn look(&self, key: &JobKey) -> Seen {
+    /// Returns the state of a job now.
+    pub(super) fn observe_job(&self, key: &JobKey) -> ObservedJob {
         let Some(Lookup::Job(known)) = self.index.get(key) else {
             return None;
         };
@@ -55,21 +55,21 @@ impl Feeds {
         })))
     }
 
-    /// A job from now on.
-    pub(super) fn follow(self: &Arc<Self>, key: &JobKey) -> watch::Receiver<Seen> {
+    /// Follows a job from now on.
+    pub(super) fn follow(self: &Arc<Self>, key: &JobKey) -> watch::Receiver<ObservedJob> {
         let mut followed = self.followed.lock();
         if let Some(feed) = followed.get(key) {
             return feed.subscribe();
         }
-        // First the change, then the look: what changes in between is looked at again.
+        // First the subscription, then the state: a change in between is seen.
         let news = self.index.follow(key);
-        let (feed, receiver) = watch::channel(self.look(key));
+        let (feed, receiver) = watch::channel(self.observe_job(key));
         followed.insert(key.clone(), feed);
         tokio::spawn(self.clone().feed(key.clone(), news));
         receiver
     }
 
-    /// Looks at a job whenever it changes, until nobody follows it any more.
+    /// Computes the state of a job whenever it changes, until it has no follower.
     async fn feed(self: Arc<Self>, key: JobKey, mut news: watch::Receiver<u64>) {
         let Some(feed) = self.followed.lock().get(&key).cloned() else {
             return;
@@ -79,14 +79,14 @@ impl Feeds {
                 known = news.changed() => if known.is_err() { return },
                 () = feed.closed() => {
                     let mut followed = self.followed.lock();
-                    // Somebody may have come while the last one went.
+                    // A follower may have come while the last one left.
                     if feed.receiver_count() == 0 {
                         followed.remove(&key);
                         return;
                     }
                 }
             }
-            let seen = self.look(&key);
+            let seen = self.observe_job(&key);
             feed.send_if_modified(|last| {
                 let changed = *last != seen;
                 *last = seen;

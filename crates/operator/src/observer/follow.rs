@@ -13,54 +13,54 @@ use tokio_util::sync::CancellationToken;
 use trainyard_core::indices;
 use trainyard_core::observe::{Observed, ObservedRole, Start};
 
-use super::feed::Seen;
+use super::feed::ObservedJob;
 
-/// How often those who hear nothing are told that somebody is still there.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+/// An empty line is sent after so long without another.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A line, with its end.
+/// A line, with its newline.
 pub(super) type Line = Result<Bytes, Infallible>;
 
-/// All changes of a job, until it is gone.
+/// Returns a line for each change of a job, until it is deleted.
 pub(super) fn changes(
-    feed: watch::Receiver<Seen>,
+    feed: watch::Receiver<ObservedJob>,
     shutdown: CancellationToken,
 ) -> impl Stream<Item = Line> + Send {
     let line = |observed: Option<&Observed>| match observed {
-        Some(observed) => Told::Line(json(observed)),
-        None => Told::End,
+        Some(observed) => NextLine::Line(json(observed)),
+        None => NextLine::End,
     };
     follow(feed, shutdown, line)
 }
 
-/// Whether programs of a role may start, until they may or never will.
+/// Returns lines that say whether programs of a role may start, until they may or never will.
 pub(super) fn start(
-    feed: watch::Receiver<Seen>,
+    feed: watch::Receiver<ObservedJob>,
     role: String,
     shutdown: CancellationToken,
 ) -> impl Stream<Item = Line> + Send {
     let line = move |observed: Option<&Observed>| {
         let role = observed.and_then(|observed| observed.roles.iter().find(|known| known.name == role));
         match role.map(|role| &role.start) {
-            Some(start @ Start::Wait(_)) => Told::Line(json(start)),
-            Some(start) => Told::Last(json(start)),
-            None => Told::Line(json(&Start::Wait("the job has not been accepted".to_owned()))),
+            Some(start @ Start::Wait(_)) => NextLine::Line(json(start)),
+            Some(start) => NextLine::Last(json(start)),
+            None => NextLine::Line(json(&Start::Wait("the job has not been accepted".to_owned()))),
         }
     };
     follow(feed, shutdown, line)
 }
 
-/// How many pods each role has and which of them are ready, until the job is gone. Numbers and not names: a line stays short
-/// however many pods there are.
+/// Returns lines that say how many pods each role has and which are ready, until the job is deleted.
+/// They have indices and not names, so that a line is short however many pods there are.
 pub(super) fn hosts(
-    feed: watch::Receiver<Seen>,
+    feed: watch::Receiver<ObservedJob>,
     shutdown: CancellationToken,
 ) -> impl Stream<Item = Line> + Send {
     let line = |observed: Option<&Observed>| match observed {
-        Some(observed) => Told::Line(json(&Hosts {
+        Some(observed) => NextLine::Line(json(&Hosts {
             roles: observed.roles.iter().map(HostsOfRole::of).collect(),
         })),
-        None => Told::End,
+        None => NextLine::End,
     };
     follow(feed, shutdown, line)
 }
@@ -94,60 +94,57 @@ impl<'a> HostsOfRole<'a> {
 }
 
 fn json(told: &impl serde::Serialize) -> String {
-    // What is told has no maps with keys that are no text, which is all that could fail.
+    // Only a map whose keys are no text could fail, and there is none.
     serde_json::to_string(told).unwrap_or_default() + "\n"
 }
 
-/// What is said of a state.
-enum Told {
-    /// A line, and more may come.
+enum NextLine {
     Line(String),
-    /// The last line.
     Last(String),
-    /// Nothing, and nothing more will come.
+    /// There is no line, and none will come.
     End,
 }
 
 struct Follower<F> {
-    feed: watch::Receiver<Seen>,
+    feed: watch::Receiver<ObservedJob>,
     shutdown: CancellationToken,
     line: F,
     last: String,
-    /// When somebody who has heard nothing since is to be told that this side is there.
+    /// When an empty line is sent.
     due: Instant,
     over: bool,
 }
 
-impl<F: FnMut(Option<&Observed>) -> Told> Follower<F> {
-    /// The next line: at once if there is news, else when there is.
+impl<F: FnMut(Option<&Observed>) -> NextLine> Follower<F> {
+    /// Waits for the next line that differs from the last.
     async fn next(&mut self) -> Option<Bytes> {
         while !self.over {
             let told = (self.line)(self.feed.borrow_and_update().as_deref());
             let line = match told {
-                Told::End => return None,
-                Told::Line(line) => line,
-                Told::Last(line) => {
+                NextLine::End => return None,
+                NextLine::Line(line) => line,
+                NextLine::Last(line) => {
                     self.over = true;
                     line
                 }
             };
             if line != self.last {
                 self.last.clone_from(&line);
-                self.due = Instant::now() + SIGN_OF_LIFE;
+                self.due = Instant::now() + KEEPALIVE_INTERVAL;
                 return Some(Bytes::from(line));
             }
-            // Thousands wait here, and none of them needs it.
+            // Thousands of followers wait here, and don't need the line.
             drop(line);
             let changed = tokio::select! {
                 () = self.shutdown.cancelled() => return None,
-                // Changes that are of no interest to this one are no sign of life to it.
+                // A change that makes no new line does not postpone the empty line.
                 changed = timeout_at(self.due, self.feed.changed()) => changed,
             };
             match changed {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return None,
                 Err(_) => {
-                    self.due = Instant::now() + SIGN_OF_LIFE;
+                    self.due = Instant::now() + KEEPALIVE_INTERVAL;
                     return Some(Bytes::from_static(b"\n"));
                 }
             }
@@ -157,19 +154,19 @@ impl<F: FnMut(Option<&Observed>) -> Told> Follower<F> {
 }
 
 fn follow<F>(
-    feed: watch::Receiver<Seen>,
+    feed: watch::Receiver<ObservedJob>,
     shutdown: CancellationToken,
     line: F,
 ) -> impl Stream<Item = Line> + Send
 where
-    F: FnMut(Option<&Observed>) -> Told + Send,
+    F: FnMut(Option<&Observed>) -> NextLine + Send,
 {
     let follower = Follower {
         feed,
         shutdown,
         line,
         last: String::new(),
-        due: Instant::now() + SIGN_OF_LIFE,
+        due: Instant::now() + KEEPALIVE_INTERVAL,
         over: false,
     };
     unfold(follower, |mut follower| async move {
@@ -206,7 +203,7 @@ mod tests {
         let (feed, receiver) = watch::channel(seen(0));
         tokio::spawn(async move {
             for step in 1.. {
-                sleep(SIGN_OF_LIFE / 3).await;
+                sleep(KEEPALIVE_INTERVAL / 3).await;
                 if feed.send(seen(step)).is_err() {
                     return;
                 }
@@ -218,7 +215,7 @@ mod tests {
         for _ in 0..3 {
             let begun = Instant::now();
             assert_eq!(lines.next().await.unwrap().unwrap(), "\n");
-            assert!(begun.elapsed() <= SIGN_OF_LIFE + Duration::from_secs(1));
+            assert!(begun.elapsed() <= KEEPALIVE_INTERVAL + Duration::from_secs(1));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The keys with which the cluster signs tokens, as it publishes them.
+//! The keys with which the cluster signs tokens. Every API server publishes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,19 @@ use ring::signature::{
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 
-/// Where every API server publishes them.
 const PATH: &str = "/openid/v1/jwks";
-/// Keys that a token names and that are not known are asked for no more often than this: anybody can make up such names.
-const ASK_AGAIN: Duration = Duration::from_secs(5);
-/// A key that the cluster has given up is forgotten after this time.
-const FRESH: Duration = Duration::from_mins(10);
-/// How long the API server may take: callers wait for it, and would go away themselves.
+/// How often the keys are read at most when a token names an unknown one. Anybody can make up a name.
+const REFETCH_INTERVAL: Duration = Duration::from_secs(5);
+/// After this time a key that the cluster does not publish any more is dropped.
+const MAX_AGE: Duration = Duration::from_mins(10);
+/// Callers wait for the API server's answer, and give up themselves.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the keys are not known.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the keys of the cluster could not be read: {0}")]
 pub struct KeyError(String);
 
-/// How a token is signed.
+/// The algorithm by which a token is signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     /// RSA with SHA-256, SHA-384 or SHA-512.
@@ -38,7 +36,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The algorithm of a name in the head of a token.
+    /// Returns the algorithm of a name in the head of a token.
     pub(super) fn named(name: &str) -> Option<Self> {
         Some(match name {
             "RS256" => Self::Rsa(256),
@@ -51,7 +49,6 @@ impl Algorithm {
     }
 }
 
-/// A key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     id: Option<String>,
@@ -65,7 +62,7 @@ enum Kind {
 }
 
 impl Key {
-    /// Whether a message was signed with this key in this way.
+    /// Returns true if the message was signed with this key and algorithm.
     pub(super) fn verifies(&self, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> bool {
         match (&self.kind, algorithm) {
             (Kind::Rsa { n, e }, Algorithm::Rsa(bits)) => {
@@ -115,7 +112,7 @@ struct PublishedKey {
 }
 
 impl PublishedKey {
-    /// None for a key of a kind that is not known here.
+    /// Returns `None` for a key of an unknown kind.
     fn read(self) -> Option<Key> {
         let bytes = |text: Option<String>| URL_SAFE_NO_PAD.decode(text?).ok();
         let kind = match (&*self.kty, self.crv.as_deref()) {
@@ -151,60 +148,65 @@ pub trait Keys: Send + Sync {
     fn get(&self, id: Option<&str>) -> BoxFuture<'_, Result<Vec<Key>, KeyError>>;
 }
 
-/// The keys of the cluster, read when they are first needed, and again when a token names one that is not known.
+/// The keys of the cluster. They are read when they are first needed, and again when a token names an
+/// unknown one.
 pub struct ClusterKeys {
     client: kube::Client,
-    known: Mutex<Known>,
-    /// One asks, all others wait for the answer.
-    asking: tokio::sync::Mutex<()>,
+    known: Mutex<KeyCache>,
+    /// One task reads the keys, the others wait for it.
+    refreshing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
-struct Known {
+struct KeyCache {
     keys: Arc<Vec<Key>>,
-    /// When they were read.
     read: Option<Instant>,
-    /// When they were last asked for, or an answer came or was given up.
+    /// When the last attempt began or ended.
     asked: Option<Instant>,
-    /// Why they could not be read, if the last attempt failed.
+    /// The error, if the last attempt failed.
     failure: Option<KeyError>,
 }
 
-/// What is known of a key.
-struct Found {
+struct KeyLookup {
     keys: Vec<Key>,
-    /// Whether the API server need not be asked.
-    is_settled: bool,
-    /// Whether it is being asked, or was a moment ago.
+    /// The keys need not be read again.
+    is_fresh: bool,
+    /// They are being read, or were a moment ago.
     is_asked: bool,
     failure: Option<KeyError>,
 }
 
 impl ClusterKeys {
-    /// The keys of a cluster.
     pub fn new(client: kube::Client) -> Self {
         Self {
             client,
             known: Mutex::default(),
-            asking: tokio::sync::Mutex::default(),
+            refreshing: tokio::sync::Mutex::default(),
         }
     }
 
-    /// What is known under a name.
-    fn find(&self, id: Option<&str>) -> Found {
+    /// Finds the keys of an ID, or all keys.
+    fn find(&self, id: Option<&str>) -> KeyLookup {
         let known = self.known.lock();
         let wanted = |key: &&Key| id.is_none_or(|id| key.id.as_deref() == Some(id));
         let keys: Vec<Key> = known.keys.iter().filter(wanted).cloned().collect();
         let within = |since: Option<Instant>, time| since.is_some_and(|since| since.elapsed() < time);
-        Found {
-            is_settled: within(known.read, if keys.is_empty() { ASK_AGAIN } else { FRESH }),
-            is_asked: within(known.asked, ASK_AGAIN),
+        KeyLookup {
+            is_fresh: within(
+                known.read,
+                if keys.is_empty() {
+                    REFETCH_INTERVAL
+                } else {
+                    MAX_AGE
+                },
+            ),
+            is_asked: within(known.asked, REFETCH_INTERVAL),
             failure: known.failure.clone(),
             keys,
         }
     }
 
-    async fn ask(&self) -> Result<(), KeyError> {
+    async fn refresh(&self) -> Result<(), KeyError> {
         self.known.lock().asked = Some(Instant::now());
         let answer = timeout(REQUEST_TIMEOUT, self.fetch()).await;
         let answer = answer.unwrap_or_else(|_| Err(KeyError("the API server does not answer".to_owned())));
@@ -239,20 +241,20 @@ impl Keys for ClusterKeys {
         Box::pin(async move {
             let id = id.as_deref();
             let now = self.find(id);
-            // While the server is away, or somebody asks it, what it said last still holds.
-            if now.is_settled || (now.is_asked && !now.keys.is_empty()) {
+            // While the keys are read, or can't be, the last ones hold.
+            if now.is_fresh || (now.is_asked && !now.keys.is_empty()) {
                 return Ok(now.keys);
             }
-            let _turn = self.asking.lock().await;
+            let _turn = self.refreshing.lock().await;
             let now = self.find(id);
-            if now.is_settled {
+            if now.is_fresh {
                 return Ok(now.keys);
             }
-            // Anybody can make up names: that the server is away is not found out anew for each of them.
+            // Anybody can make up an ID: an API server that is away is not tried again for each.
             let lately = now.failure.filter(|_| now.is_asked);
             let asked = match lately {
                 Some(failure) => Err(failure),
-                None => self.ask().await,
+                None => self.refresh().await,
             };
             match asked {
                 Ok(()) => Ok(self.find(id).keys),

@@ -1,4 +1,4 @@
-//! What programs say of their progress, taken in.
+//! Takes the progress that programs report.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,91 +12,79 @@ use tokio::time::timeout;
 use trainyard_api::Progress;
 
 use super::caller::Caller;
-use super::{Named, Observer, Refused};
+use super::{ErrorResponse, JobPath, Observer};
 use crate::index::{JobKey, TooOften};
 
-/// The largest body that is read.
 const MAX_BODY: usize = 8 * 1024;
-/// How long it may take to come.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-const MOST_METRICS: usize = 32;
-const LONGEST_NAME: usize = 64;
-const LONGEST_NUMBER: usize = 32;
+const MAX_METRICS: usize = 32;
+const MAX_NAME_BYTES: usize = 64;
+const MAX_NUMBER_BYTES: usize = 32;
 
-pub(super) async fn take(
+pub(super) async fn put_progress(
     State(observer): State<Arc<Observer>>,
-    Path(Named { namespace, name }): Path<Named>,
+    Path(JobPath { namespace, name }): Path<JobPath>,
     caller: Caller,
     body: Body,
-) -> Response {
+) -> Result<Response, ErrorResponse> {
     let key = JobKey::new(&namespace, &name);
-    let holder = match observer.admit(&caller, &key).await {
-        Ok(holder) => holder,
-        Err(refused) => return refused.into_response(),
-    };
+    let pod = observer.authorize(&caller, &key).await?;
     let Some((_, wake)) = observer.leader.as_ref().filter(|(leader, _)| leader.may_write()) else {
         let other = "another replica leads: ask again on another connection".to_owned();
-        return Refused(StatusCode::MISDIRECTED_REQUEST, other).into_response();
+        return Err(ErrorResponse(StatusCode::MISDIRECTED_REQUEST, other));
     };
-    let progress = match receive(body).await {
-        Ok(progress) => progress,
-        Err(refused) => return refused.into_response(),
-    };
-    match observer.index.record_progress(&key, &holder.pod, progress) {
-        Ok(news) => {
-            if let Some(key) = news {
-                wake(key);
-            }
-            "\n".into_response()
-        }
-        Err(TooOften) => Refused(
-            StatusCode::TOO_MANY_REQUESTS,
-            "this pod has spoken a moment ago: wait a second".to_owned(),
-        )
-        .into_response(),
+    let progress = receive(body).await?;
+    let recorded = observer.index.record_progress(&key, &pod.pod, progress);
+    let changed = recorded.map_err(|TooOften| {
+        let problem = "this pod has spoken a moment ago: wait a second".to_owned();
+        ErrorResponse(StatusCode::TOO_MANY_REQUESTS, problem)
+    })?;
+    if let Some(key) = changed {
+        wake(key);
     }
+    Ok("\n".into_response())
 }
 
-/// What a body says. It is read only now: whoever is nobody's pod could have this side wait for it.
-async fn receive(body: Body) -> Result<Progress, Refused> {
+/// Reads a body. Only a pod of the job is waited for: others could take long on purpose.
+async fn receive(body: Body) -> Result<Progress, ErrorResponse> {
     let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {
             let problem = format!("the body can't be read: {error}; it may have {MAX_BODY} bytes");
-            return Err(Refused(StatusCode::PAYLOAD_TOO_LARGE, problem));
+            return Err(ErrorResponse(StatusCode::PAYLOAD_TOO_LARGE, problem));
         }
         Err(_) => {
             let problem = "the body did not come in time".to_owned();
-            return Err(Refused(StatusCode::REQUEST_TIMEOUT, problem));
+            return Err(ErrorResponse(StatusCode::REQUEST_TIMEOUT, problem));
         }
     };
-    read(&body).map_err(|problem| Refused(StatusCode::BAD_REQUEST, problem))
+    read(&body).map_err(|problem| ErrorResponse(StatusCode::BAD_REQUEST, problem))
 }
 
-/// What a body says, within the limits of the status.
+/// Reads progress, within the limits of the status.
 fn read(body: &[u8]) -> Result<Progress, String> {
     let no_progress = |error: serde_json::Error| format!("that is no progress: {error}");
-    // As an object alone: serde would take a list for the fields in their order, too.
+    // As an object first: serde would also take a list, for the fields in their order.
     let said: serde_json::Map<String, Value> = serde_json::from_slice(body).map_err(no_progress)?;
     let said: Progress = serde_json::from_value(Value::Object(said)).map_err(no_progress)?;
     let negative = [said.step, said.total]
         .into_iter()
         .flatten()
         .any(|number| number < 0);
-    let is_number = |text: &String| text.len() <= LONGEST_NUMBER && text.parse::<f64>().is_ok();
+    let is_number = |text: &String| text.len() <= MAX_NUMBER_BYTES && text.parse::<f64>().is_ok();
     let is_name =
-        |name: &String| (1..=LONGEST_NAME).contains(&name.len()) && !name.chars().any(char::is_control);
+        |name: &String| (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control);
     if negative {
         Err("step and total must not be negative".to_owned())
-    } else if said.metrics.len() > MOST_METRICS {
-        Err(format!("there are more than {MOST_METRICS} metrics"))
+    } else if said.metrics.len() > MAX_METRICS {
+        Err(format!("there are more than {MAX_METRICS} metrics"))
     } else if !said
         .metrics
         .iter()
         .all(|(name, number)| is_name(name) && is_number(number))
     {
         Err(format!(
-            "metrics must have names of at most {LONGEST_NAME} bytes, and numbers of at most {LONGEST_NUMBER}, as text"
+            "metrics must have names of at most {MAX_NAME_BYTES} bytes, and numbers of at most {MAX_NUMBER_BYTES}, as text"
         ))
     } else {
         Ok(Progress { time: None, ..said })

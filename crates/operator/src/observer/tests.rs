@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 use tower::ServiceExt;
 use trainyard_eventually::HANG_LIMIT;
 
-use super::keys::{Key, read};
+use super::keys::{Key, KeyError, read};
 use super::*;
 use crate::clock::SystemClock;
 use crate::index::{Kind, Source};
@@ -179,7 +179,7 @@ impl World {
         self.router.clone().oneshot(request).await.unwrap()
     }
 
-    async fn refused(&self, path: &str, token: Option<&str>) -> (u16, String) {
+    async fn response(&self, path: &str, token: Option<&str>) -> (u16, String) {
         let response = self.get(path, token).await;
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
@@ -278,7 +278,7 @@ async fn a_job_is_seen_as_a_whole() {
     let world = World::new();
     world.pod("a", "worker-1", "Running", 20);
     let (status, text) = world
-        .refused("/v1/jobs/ns/a", Some(&world.token("a-worker-0")))
+        .response("/v1/jobs/ns/a", Some(&world.token("a-worker-0")))
         .await;
     assert_eq!(status, 200);
     let seen: Value = serde_json::from_str(&text).unwrap();
@@ -307,23 +307,23 @@ async fn nobody_but_its_own_pods_is_told_of_a_job() {
     let said = "pod \"b-launcher-0\" is not one of job ns/a\n".to_owned();
     for path in [START, "/v1/jobs/ns/a", "/v1/jobs/ns/a?watch=true"] {
         assert_eq!(
-            world.refused(path, Some(&foreign)).await,
+            world.response(path, Some(&foreign)).await,
             (403, said.clone()),
             "{path}"
         );
-        let (status, _) = world.refused(path, None).await;
+        let (status, _) = world.response(path, None).await;
         assert_eq!(status, 401, "{path}");
     }
     // A former pod of the same name.
     let former = world
         .signer
         .token(&head(), &claims("a-launcher-0", "another", 600));
-    assert_eq!(world.refused(START, Some(&former)).await.0, 403);
+    assert_eq!(world.response(START, Some(&former)).await.0, 403);
     let mut elsewhere = claims("a-launcher-0", "a-launcher-0-uid", 600);
     elsewhere["kubernetes.io"]["namespace"] = json!("other");
     let elsewhere = world.signer.token(&head(), &elsewhere);
-    assert_eq!(world.refused(START, Some(&elsewhere)).await.0, 403);
-    assert_eq!(world.refused("/v1/jobs/ns/none", Some(&foreign)).await.0, 403);
+    assert_eq!(world.response(START, Some(&elsewhere)).await.0, 403);
+    assert_eq!(world.response("/v1/jobs/ns/none", Some(&foreign)).await.0, 403);
 }
 
 #[tokio::test]
@@ -373,7 +373,7 @@ async fn tokens_that_prove_nothing_are_refused() {
         ("very long", "a.".repeat(20_000)),
     ];
     for (what, token) in &cases {
-        let (status, said) = world.refused(START, Some(token)).await;
+        let (status, said) = world.response(START, Some(token)).await;
         assert_eq!(status, 401, "{what}: {said}");
         assert!(!said.contains(token.as_str()), "{what} is repeated");
     }
@@ -388,7 +388,7 @@ async fn tokens_that_prove_nothing_are_refused() {
 #[tokio::test]
 async fn an_observer_that_knows_nothing_yet_says_so() {
     let world = World::listed(false);
-    let (status, said) = world.refused(START, Some(&world.token("a-launcher-0"))).await;
+    let (status, said) = world.response(START, Some(&world.token("a-launcher-0"))).await;
     assert_eq!(
         (status, &*said),
         (503, "jobs and pods have not been listed yet\n")

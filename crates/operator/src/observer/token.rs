@@ -1,8 +1,8 @@
-//! Who calls: the tokens of service accounts, checked without asking anybody.
+//! Authenticates callers by the tokens of their service accounts, without a request to anybody.
 //!
-//! A token is a JSON Web Token, signed by the API server with keys that it publishes. Its claims name the pod that it was
-//! made for. The signature is checked with ring, which is here for TLS already; crates for such tokens would bring
-//! another implementation of it all.
+//! A token is a JSON Web Token, signed by the API server with keys that it publishes. Its claims name
+//! the pod that it was made for. The signature is verified with ring, which TLS needs anyway. Crates for
+//! such tokens would bring another implementation.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -13,42 +13,33 @@ use trainyard_core::agent::AUDIENCE;
 
 use super::keys::{Algorithm, KeyError, Keys};
 
-/// By how much clocks may differ.
+/// How much clocks may differ.
 const LEEWAY: SignedDuration = SignedDuration::from_secs(60);
-/// No token of a service account is nearly as long.
+/// In bytes. The token of a service account is much shorter.
 const MAX_TOKEN: usize = 16 * 1024;
 
-/// Why a token is not taken. None of these shows the token.
+/// Why a token is rejected. The messages don't show the token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// It is no token.
     #[error("that is no token of a service account")]
     Malformed,
-    /// It was signed in a way, or with a key, that the cluster does not use.
     #[error("the token was not signed by this cluster")]
     Signature,
-    /// It is for somebody else.
     #[error("the token is not for the audience {AUDIENCE:?}")]
     Audience,
-    /// It has ended, or has not begun.
     #[error("the token is not valid now")]
     Time,
-    /// It belongs to no pod.
     #[error("the token belongs to no pod")]
     NoPod,
-    /// The keys of the cluster could not be had.
     #[error(transparent)]
     Keys(#[from] KeyError),
 }
 
 /// The pod that a token belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Holder {
-    /// Its namespace.
+pub struct PodIdentity {
     pub namespace: String,
-    /// Its name.
     pub pod: String,
-    /// Its UID.
     pub uid: String,
 }
 
@@ -102,7 +93,6 @@ struct Pod {
     uid: String,
 }
 
-/// The parts of a token.
 struct Parts<'a> {
     head: Head,
     signed: &'a str,
@@ -132,10 +122,14 @@ fn parts(token: &str) -> Result<Parts<'_>, TokenError> {
     })
 }
 
-/// Who holds a token that was signed with one of some keys.
-pub(super) async fn holder(token: &str, keys: &dyn Keys, now: Timestamp) -> Result<Holder, TokenError> {
+/// Returns the pod of a token that was signed with one of the keys.
+pub(super) async fn authenticate(
+    token: &str,
+    keys: &dyn Keys,
+    now: Timestamp,
+) -> Result<PodIdentity, TokenError> {
     let parts = parts(token)?;
-    // The algorithm is that of the key, never that which the token asks for.
+    // The key must be of this algorithm: the token can't choose another for it.
     let algorithm = Algorithm::named(&parts.head.alg).ok_or(TokenError::Signature)?;
     let known = keys.get(parts.head.kid.as_deref()).await?;
     let verified = known
@@ -147,8 +141,8 @@ pub(super) async fn holder(token: &str, keys: &dyn Keys, now: Timestamp) -> Resu
     verify(parts.claims, now)
 }
 
-/// Who holds a token with these claims, whose signature is right.
-fn verify(claims: &str, now: Timestamp) -> Result<Holder, TokenError> {
+/// Returns the pod of a token whose signature is verified.
+fn verify(claims: &str, now: Timestamp) -> Result<PodIdentity, TokenError> {
     let claims: Claims = read(claims)?;
     if !claims.aud.contains(AUDIENCE) {
         return Err(TokenError::Audience);
@@ -161,7 +155,7 @@ fn verify(claims: &str, now: Timestamp) -> Result<Holder, TokenError> {
     }
     let kubernetes = claims.kubernetes.ok_or(TokenError::NoPod)?;
     let pod = kubernetes.pod.ok_or(TokenError::NoPod)?;
-    Ok(Holder {
+    Ok(PodIdentity {
         namespace: kubernetes.namespace,
         pod: pod.name,
         uid: pod.uid,

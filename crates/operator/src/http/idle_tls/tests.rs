@@ -39,30 +39,30 @@ fn configs(version: &'static SupportedProtocolVersion) -> (Arc<ServerConfig>, Tl
 }
 
 /// Both ends of a TCP connection; what the first says reaches the second in pieces of a size.
-async fn sockets(piece: Option<usize>) -> (TcpStream, TcpStream) {
+async fn sockets(buffer: Option<usize>) -> (TcpStream, TcpStream) {
     let pair = async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (one, two) = tokio::join!(TcpStream::connect(address), listener.accept());
         (one.unwrap(), two.unwrap().0)
     };
-    let Some(piece) = piece else { return pair.await };
+    let Some(buffer) = buffer else { return pair.await };
     let (one, mut near) = pair.await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (far, two) = tokio::join!(TcpStream::connect(address), listener.accept());
     let mut far = far.unwrap();
     far.set_nodelay(true).unwrap();
-    tokio::spawn(async move { copy_bidirectional_with_sizes(&mut near, &mut far, piece, piece).await });
+    tokio::spawn(async move { copy_bidirectional_with_sizes(&mut near, &mut far, buffer, buffer).await });
     (one, two.unwrap().0)
 }
 
 async fn connected(
     version: &'static SupportedProtocolVersion,
-    piece: Option<usize>,
+    buffer: Option<usize>,
 ) -> (TlsStream<TcpStream>, IdleTls) {
     let (server, client) = configs(version);
-    let (near, far) = sockets(piece).await;
+    let (near, far) = sockets(buffer).await;
     let (near, far) = tokio::join!(
         client.connect(ServerName::try_from("observer").unwrap(), near),
         IdleTls::accept(server, far)
@@ -71,11 +71,11 @@ async fn connected(
 }
 
 /// How much is kept.
-fn kept(quiet: &IdleTls) -> [usize; 3] {
+fn kept(stream: &IdleTls) -> [usize; 3] {
     [
-        quiet.outgoing.bytes.capacity(),
-        quiet.incoming.bytes.capacity(),
-        quiet.records.encrypted.capacity(),
+        stream.outgoing.bytes.capacity(),
+        stream.incoming.bytes.capacity(),
+        stream.records.encrypted.capacity(),
     ]
 }
 
@@ -90,20 +90,20 @@ async fn refusal(server: Arc<ServerConfig>, tcp: TcpStream) -> io::Error {
 #[tokio::test]
 async fn what_is_said_is_heard_and_leaves_no_buffer() {
     for version in [&TLS12, &TLS13] {
-        for piece in [None, Some(1), Some(7)] {
-            let (mut client, mut quiet) = connected(version, piece).await;
-            assert_eq!(kept(&quiet), [0; 3]);
+        for buffer in [None, Some(1), Some(7)] {
+            let (mut client, mut stream) = connected(version, buffer).await;
+            assert_eq!(kept(&stream), [0; 3]);
             client.write_all(b"may I start?").await.unwrap();
             client.flush().await.unwrap();
-            let mut heard = [0; 12];
-            quiet.read_exact(&mut heard).await.unwrap();
-            assert_eq!(&heard, b"may I start?");
-            quiet.write_all(b"wait\n").await.unwrap();
-            quiet.flush().await.unwrap();
-            let mut heard = [0; 5];
-            client.read_exact(&mut heard).await.unwrap();
-            assert_eq!(&heard, b"wait\n");
-            assert_eq!(kept(&quiet), [0; 3]);
+            let mut decrypted = [0; 12];
+            stream.read_exact(&mut decrypted).await.unwrap();
+            assert_eq!(&decrypted, b"may I start?");
+            stream.write_all(b"wait\n").await.unwrap();
+            stream.flush().await.unwrap();
+            let mut decrypted = [0; 5];
+            client.read_exact(&mut decrypted).await.unwrap();
+            assert_eq!(&decrypted, b"wait\n");
+            assert_eq!(kept(&stream), [0; 3]);
         }
     }
 }
@@ -111,9 +111,9 @@ async fn what_is_said_is_heard_and_leaves_no_buffer() {
 #[tokio::test]
 async fn much_goes_both_ways_at_once() {
     let much: Vec<u8> = (0..3_000_000_u32).map(|number| number.to_le_bytes()[1]).collect();
-    let (client, quiet) = connected(&TLS13, None).await;
+    let (client, stream) = connected(&TLS13, None).await;
     let (mut hear, mut say) = tokio::io::split(client);
-    let (mut listen, mut answer) = tokio::io::split(quiet);
+    let (mut listen, mut answer) = tokio::io::split(stream);
     let (mut at_client, mut at_server) = (Vec::new(), Vec::new());
     let all = async {
         tokio::try_join!(
@@ -135,26 +135,26 @@ async fn much_goes_both_ways_at_once() {
 
 #[tokio::test]
 async fn each_side_hears_that_the_other_has_said_goodbye() {
-    let (mut client, mut quiet) = connected(&TLS13, None).await;
-    quiet.shutdown().await.unwrap();
+    let (mut client, mut stream) = connected(&TLS13, None).await;
+    stream.shutdown().await.unwrap();
     assert_eq!(
         client.read(&mut [0]).await.unwrap(),
         0,
         "an end, and no broken connection"
     );
-    let error = quiet.write(b"more").await.unwrap_err();
+    let error = stream.write(b"more").await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     client.shutdown().await.unwrap();
-    assert_eq!(quiet.read(&mut [0]).await.unwrap(), 0);
-    assert_eq!(quiet.read(&mut [0]).await.unwrap(), 0, "again");
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    assert_eq!(stream.read(&mut [0]).await.unwrap(), 0, "again");
 }
 
 #[tokio::test]
 async fn an_end_without_goodbye_is_no_end() {
-    let (client, mut quiet) = connected(&TLS13, None).await;
+    let (client, mut stream) = connected(&TLS13, None).await;
     let (tcp, _) = client.into_inner();
     drop(tcp);
-    let error = quiet.read(&mut [0]).await.unwrap_err();
+    let error = stream.read(&mut [0]).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
 }
 
@@ -203,16 +203,16 @@ async fn who_goes_away_in_between_is_an_error() {
 
 #[tokio::test]
 async fn what_is_broken_stays_so() {
-    let (client, mut quiet) = connected(&TLS13, None).await;
+    let (client, mut stream) = connected(&TLS13, None).await;
     let (mut tcp, _) = client.into_inner();
     // A record with nothing in it that could be decrypted.
     tcp.write_all(&[23, 3, 3, 0, 32]).await.unwrap();
     tcp.write_all(&[7; 32]).await.unwrap();
-    let error = quiet.read(&mut [0]).await.unwrap_err();
+    let error = stream.read(&mut [0]).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
     for error in [
-        quiet.write(b"wait\n").await.unwrap_err(),
-        quiet.shutdown().await.unwrap_err(),
+        stream.write(b"wait\n").await.unwrap_err(),
+        stream.shutdown().await.unwrap_err(),
     ] {
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe, "{error}");
     }

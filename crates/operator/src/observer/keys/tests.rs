@@ -72,10 +72,10 @@ async fn they_are_read_once_and_again_when_they_may_have_changed() {
     // A name that is not known may be new, but not that soon.
     assert_eq!(world.count("k2").await, Some(0));
     assert_eq!(world.asked(), 1);
-    tokio::time::advance(ASK_AGAIN).await;
+    tokio::time::advance(REFETCH_INTERVAL).await;
     assert_eq!(world.count("k2").await, Some(0));
     assert_eq!(world.asked(), 2);
-    tokio::time::advance(FRESH).await;
+    tokio::time::advance(MAX_AGE).await;
     assert_eq!(world.count("k1").await, Some(1));
     assert_eq!(world.asked(), 3);
 }
@@ -88,7 +88,7 @@ async fn a_server_that_is_away_locks_nobody_out_who_is_known(#[case] mood: Mood)
     let world = World::new(Mood::Answers);
     world.count("k1").await;
     world.becomes(mood);
-    tokio::time::advance(FRESH).await;
+    tokio::time::advance(MAX_AGE).await;
     let begun = Instant::now();
     let all = join_all((0..1000).map(|_| world.count("k1"))).await;
     assert!(all.iter().all(|count| *count == Some(1)), "{all:?}");
@@ -110,6 +110,6 @@ async fn names_that_somebody_makes_up_are_not_asked_for_one_by_one(#[case] mood:
     assert!(world.asked() <= 2, "{}", world.asked());
     // And it is not for ever.
     world.becomes(Mood::Answers);
-    tokio::time::advance(ASK_AGAIN).await;
+    tokio::time::advance(REFETCH_INTERVAL).await;
     assert_eq!(world.count("k1").await, Some(1));
 }

@@ -86,12 +86,12 @@ async fn a_name_may_have_dots_and_a_job_that_was_not_accepted_has_no_roles() {
 #[tokio::test]
 async fn what_is_not_there_is_said_in_a_sentence_that_their_programs_can_read() {
     let ares = Ares::new(true);
-    let refused = |status: u16, code: &str, message: &str, error: &str| {
+    let response = |status: u16, code: &str, message: &str, error: &str| {
         (status, json!({"code": code, "message": message, "error": error}))
     };
     assert_eq!(
         ares.get("/cache/keys/ns.none").await,
-        refused(
+        response(
             404,
             "230404",
             "NotFound",
@@ -107,7 +107,7 @@ async fn what_is_not_there_is_said_in_a_sentence_that_their_programs_can_read() 
         let said = format!("{key:?} is no job: give its namespace, a dot, and its name");
         assert_eq!(
             ares.get(&format!("/cache/keys/{key}")).await,
-            refused(400, "230400", "InvalidParam", &said)
+            response(400, "230400", "InvalidParam", &said)
         );
     }
     for path in ["/", "/cache", "/cache/keys/", "/metrics", "/v1/jobs/ns/a"] {

@@ -23,7 +23,7 @@ struct Served {
 
 impl Served {
     async fn new() -> Self {
-        Self::with(Purpose::Agents.most()).await
+        Self::with(Purpose::Agents.max_connections()).await
     }
 
     /// One that keeps so many connections.

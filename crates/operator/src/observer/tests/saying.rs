@@ -17,7 +17,7 @@ async fn say(world: &World, pod: &str, body: &str) -> (u16, String) {
 
 async fn step(world: &World) -> Value {
     let (_, body) = world
-        .refused("/v1/jobs/ns/a", Some(&world.token("a-worker-0")))
+        .response("/v1/jobs/ns/a", Some(&world.token("a-worker-0")))
         .await;
     serde_json::from_str::<Value>(&body).unwrap()["progress"]["step"].clone()
 }
@@ -65,7 +65,7 @@ async fn hosts_are_told_by_number() {
     let worker = json!({"name": "worker", "replicas": 2, "ready": ""});
     assert_eq!(said["roles"][1], worker);
     let stranger = world
-        .refused("/v1/jobs/ns/a/hosts", Some(&world.token("b-launcher-0")))
+        .response("/v1/jobs/ns/a/hosts", Some(&world.token("b-launcher-0")))
         .await;
     assert_eq!(stranger.0, 403);
 }
