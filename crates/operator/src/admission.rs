@@ -1,8 +1,8 @@
 //! The webhooks: they fill in the defaults of jobs and deny invalid jobs, before they are stored.
 //!
-//! This is a thin adapter of `trainyard_core::admission`: [`Reviewer`] answers a request without IO,
-//! [`serve`] serves it over HTTPS. The operator does not depend on its webhooks: the engine applies the
-//! same defaults and rules to the jobs that it finds.
+//! This is a thin adapter of `trainyard_core::admission`: [`Reviewer`] answers a request without
+//! IO, [`serve`] serves it over HTTPS. The operator does not depend on its webhooks: the engine
+//! applies the same defaults and rules to the jobs that it finds.
 
 mod fill;
 mod review;
@@ -53,7 +53,8 @@ impl PendingReviews {
     }
 }
 
-/// Serves `POST /mutate` and `POST /validate` over TLS until `shutdown`, with the loaded certificate.
+/// Serves `POST /mutate` and `POST /validate` over TLS until `shutdown`, with the loaded
+/// certificate.
 pub async fn serve(
     listener: TcpListener,
     certificate: Arc<ServingCert>,

@@ -1,4 +1,4 @@
-//! What pods need to know of the agent: which image has it, and how it finds and knows the observer.
+//! The agent in pods: its image, and how it finds and authenticates the observer.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use kube::Api;
 use tokio::sync::watch;
 use trainyard_core::view::{Agent, Observer};
 
+use crate::backoff::Backoff;
 use crate::observer::OBSERVER_SERVICE;
 use crate::settings::SharedSettings;
 
@@ -15,20 +16,21 @@ pub const AGENT: &str = "/trainyard-agent";
 /// The port of the Service through which pods reach the observer, as the manifests have it.
 pub const OBSERVER_PORT: u16 = 9444;
 
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(100),
+    max: Duration::from_secs(30),
+};
 
-/// Where the operator is.
-pub(crate) struct Place {
-    /// A client of its cluster.
+/// What the image of the agent is found by.
+pub(crate) struct AgentSource {
     pub client: kube::Client,
-    /// Its namespace.
+    /// The operator's namespace.
     pub namespace: String,
-    /// The image that has the agent, where somebody said so.
+    /// The image that has the agent, if it is configured.
     pub image: Option<String>,
 }
 
-/// The agent of an image, of which nobody tells it anything yet.
+/// Returns the agent of an image, without an observer.
 pub(crate) fn agent(image: &str) -> Agent {
     Agent {
         image: image.to_owned(),
@@ -39,16 +41,17 @@ pub(crate) fn agent(image: &str) -> Agent {
     }
 }
 
-/// Has pods made with an agent as soon as its image is known, and with one that is told of its job as soon as all is known
-/// that this takes, and anew when that changes. Until then pods that wait are made late, which only takes longer.
+/// Sets the agent of new pods as soon as its image is known, and its observer as soon as the
+/// authorities are known and whenever they change. Until then pods that wait for others are created
+/// later.
 pub(crate) async fn announce(
     settings: SharedSettings,
-    place: Place,
+    source: AgentSource,
     mut authorities: watch::Receiver<Option<String>>,
 ) {
-    let agent = match place.image {
+    let agent = match source.image {
         Some(image) => agent(&image),
-        None => own_agent(&place.client, &place.namespace).await,
+        None => own_agent(&source.client, &source.namespace).await,
     };
     tracing::info!(
         image = agent.image,
@@ -59,7 +62,7 @@ pub(crate) async fn announce(
         let observer = authority.map(|authority| Observer {
             address: format!(
                 "https://{OBSERVER_SERVICE}.{}.svc:{OBSERVER_PORT}",
-                place.namespace
+                source.namespace
             ),
             authority,
         });
@@ -73,10 +76,10 @@ pub(crate) async fn announce(
     }
 }
 
-/// The agent in the image that this process was started from, asked for until it is known.
+/// Returns the agent in the image of this process. Tries until the API server tells that image.
 async fn own_agent(client: &kube::Client, namespace: &str) -> Agent {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let mut pause = FIRST_PAUSE;
+    let mut failures = 0;
     loop {
         let why = match std::env::var("POD_NAME") {
             Ok(name) => match pods.get(&name).await {
@@ -88,17 +91,18 @@ async fn own_agent(client: &kube::Client, namespace: &str) -> Agent {
             },
             Err(_) => "POD_NAME is not set; give the image with --agent-image".to_owned(),
         };
+        failures += 1;
+        let pause = BACKOFF.pause(failures, 0.0);
         tracing::warn!(
             why,
             ?pause,
             "the image of the agent is not known yet; trying again"
         );
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
-/// The agent in the image of the main container. Others may have been put beside it.
+/// Returns the agent in the image of the main container. Others may have been injected beside it.
 fn agent_of(pod: &Pod) -> Option<Agent> {
     let containers = &pod.spec.as_ref()?.containers;
     let main = containers.iter().find(|container| container.name == "operator");

@@ -1,12 +1,13 @@
-//! The certificates with which the webhooks are served: made, kept and rotated by the operator itself.
+//! The certificates of the webhooks and the observer, which the operator makes and rotates itself.
 //!
-//! One Secret holds a certificate authority and a leaf signed by it. The leader makes and rotates them; every replica
-//! follows the Secret and serves what it holds ([`ServingCert`]). The leader also keeps `caBundle` of the webhook
-//! configurations equal to `ca.crt` of the Secret, and restores it when an installation is applied anew.
+//! One Secret holds a certificate authority and a leaf signed by it. The leader makes and rotates
+//! them. Every replica watches the Secret and serves its leaf ([`ServingCert`]). The leader also
+//! keeps `caBundle` of the webhook configurations equal to `ca.crt` of the Secret, and restores it
+//! when an installation is applied anew.
 //!
-//! What to do is decided by [`desired`], and done by [`carry_out`]. A new authority is first only added to what is
-//! trusted; it signs the next leaf an hour later, when everybody trusts it, and the old one is forgotten another hour
-//! later, when nobody serves a leaf of its. So that rotation is never noticed.
+//! `plan_certs` decides what to do, and `carry_out` does it. A new authority is at first only
+//! trusted. An hour later, when everybody trusts it, it signs the next leaf. Another hour later,
+//! when nobody serves a leaf of the old one, the old one is dropped. So nobody notices a rotation.
 
 mod bundle;
 mod issue;
@@ -20,21 +21,22 @@ use std::fmt;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-pub use issue::{IssueError, carry_out};
-pub use manager::{CertConfig, Manager};
-pub use plan::{CertPlan, desired};
-pub use serving::{LoadError, ServingCert};
+use issue::IssueError;
+pub(crate) use issue::carry_out;
+pub use manager::CertConfig;
+pub(crate) use manager::CertManager;
+use plan::CertPlan;
+pub(crate) use plan::plan_certs;
+pub(crate) use serving::ServingCert;
 
-/// What the Secret holds, all of it in PEM. Its `Debug` does not show keys.
+/// The content of the Secret, in PEM. Its `Debug` does not show keys.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct SecretData {
-    /// The authorities to trust. The first is the one that signs; others are on their way out.
+pub(crate) struct SecretData {
+    /// The authorities to trust. The first one signs.
     pub ca_crt: String,
     /// The key of the first authority.
     pub ca_key: String,
-    /// The leaf.
     pub tls_crt: String,
-    /// The key of the leaf.
     pub tls_key: String,
 }
 
@@ -44,8 +46,8 @@ const TLS_CRT: &str = "tls.crt";
 const TLS_KEY: &str = "tls.key";
 
 impl SecretData {
-    /// What this Secret holds. What is missing or no text comes out empty.
-    pub fn of(secret: &Secret) -> Self {
+    /// Reads a Secret. What is missing or no text is empty.
+    pub(crate) fn of(secret: &Secret) -> Self {
         let text = |key: &str| {
             let bytes = secret.data.as_ref().and_then(|data| data.get(key));
             bytes
@@ -60,8 +62,8 @@ impl SecretData {
         }
     }
 
-    /// Writes it into a Secret, next to whatever else that holds.
-    pub fn store(&self, secret: &mut Secret) {
+    /// Writes it into a Secret, which keeps its other data.
+    pub(crate) fn store(&self, secret: &mut Secret) {
         let data: &mut BTreeMap<_, _> = secret.data.get_or_insert_default();
         for (key, text) in [
             (CA_CRT, &self.ca_crt),

@@ -1,14 +1,15 @@
 //! The client of the API server: its requests are counted, limited in time and seldom retried.
 //!
-//! A request passes, from the outside in: the retries, the counter, a layer of the caller's (tests put
-//! faults there), the server's address, credentials, headers, and a pool of HTTP/1.1 connections.
+//! A request passes, from the outside in: the retries, the counter, a layer of the caller's (tests
+//! put faults there), the server's address, credentials, headers, and a pool of HTTP/1.1
+//! connections.
 //!
 //! # Why not kube's own stack
 //!
-//! kube's default stack retries 429, 503 and 504 fifteen times, also for writes, for up to minutes, and
-//! beneath any layer that could be added. So requests could not be counted, and a write could be sent
-//! long after its replica had stopped being the leader. Here all retries together wait for less than
-//! the margin between the renew deadline and the duration of the lease.
+//! kube's default stack retries 429, 503 and 504 fifteen times, also for writes, for up to minutes,
+//! and beneath any layer that could be added. So requests could not be counted, and a write could
+//! be sent long after its replica had stopped being the leader. Here all retries together wait for
+//! less than the margin between the renew deadline and the duration of the lease.
 //!
 //! # Timeouts
 //!
@@ -16,8 +17,8 @@
 //! - The head of an answer must come within 65 s. Bodies have no timeout: a watch's lasts.
 //! - TCP notices a peer that is gone in about half a minute, by keep-alive probes and by
 //!   `TCP_USER_TIMEOUT` for data that is not acknowledged. That ends a half-open watch.
-//! - The read timeout notices a peer that is silent. It is longer than any watch (kube asks the server
-//!   to end each after 290 s), so that it never ends a healthy one.
+//! - The read timeout notices a peer that is silent. It is longer than any watch (kube asks the
+//!   server to end each after 290 s), so that it never ends a healthy one.
 
 mod count;
 mod retry;
@@ -74,8 +75,8 @@ pub fn build(config: kube::Config, metrics: Arc<Metrics>) -> Result<kube::Client
     build_with_layer(config, metrics, &tower::layer::util::Identity::new())
 }
 
-/// As [`build`], with a layer beneath the retries and the counter: its answers are counted and retried
-/// as if the server had sent them.
+/// As [`build`], with a layer beneath the retries and the counter: its answers are counted and
+/// retried as if the server had sent them.
 pub fn build_with_layer<L, B>(
     config: kube::Config,
     metrics: Arc<Metrics>,

@@ -1,10 +1,10 @@
-//! The time of day, handed in so that it can be played.
+//! The clock that decisions are taken by. Tests hand in another.
 
 use jiff::Timestamp;
 
-/// The time of day.
+/// Tells the time of day.
 pub trait Clock: Send + Sync {
-    /// Now.
+    /// Returns the time now.
     fn now(&self) -> Timestamp;
 }
 

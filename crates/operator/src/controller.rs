@@ -11,8 +11,8 @@
 //! - **Terms.** A term begins when this replica becomes the leader. The caches catch up first, then
 //!   all objects are reconciled, then those that change. When the leadership is lost, the token of
 //!   the term is cancelled; the next term begins after the last reconcile of this one has returned.
-//! - **Keys.** A key is never reconciled twice at a time. A key that changes meanwhile is reconciled
-//!   once more. Failures are counted for each key, and only that key is delayed.
+//! - **Keys.** A key is never reconciled twice at a time. A key that changes meanwhile is
+//!   reconciled once more. Failures are counted for each key, and only that key is delayed.
 //! - **Limits.** [`Limits`] says how many keys are reconciled at once. A key whose reconcile took
 //!   much processor time cools down, so that its next changes are handled together.
 //!
@@ -59,8 +59,8 @@ pub(crate) trait Reconcile: Send + Sync + 'static {
     /// run in all terms and between them, and are aborted when the controller ends.
     fn watch(self: &Arc<Self>, queue: &Arc<Queue<Self::Key>>) -> JoinSet<()>;
 
-    /// Waits until the caches hold everything that anybody had written at `began`. A predecessor may
-    /// have written until then.
+    /// Waits until the caches hold everything that anybody had written at `began`. A predecessor
+    /// may have written until then.
     fn catch_up(&self, began: Instant) -> impl Future<Output = ()> + Send;
 
     /// Returns the keys of all objects, which a term begins with.
@@ -144,8 +144,8 @@ impl<R: Reconcile> Controller<R> {
         watches.shutdown().await;
     }
 
-    /// Leads for one term, which began at a time: until the leadership is `lost` or until `shutdown`.
-    /// Returns when the last reconcile of the term has returned.
+    /// Leads for one term, which began at a time: until the leadership is `lost` or until
+    /// `shutdown`. Returns when the last reconcile of the term has returned.
     pub(crate) async fn lead(
         self: &Arc<Self>,
         began: Instant,
@@ -174,7 +174,8 @@ impl<R: Reconcile> Controller<R> {
         }
     }
 
-    /// Starts a reconcile for every key of the queue, as soon as one of `concurrency` permits is free.
+    /// Starts a reconcile for every key of the queue, as soon as one of `concurrency` permits is
+    /// free.
     async fn dispatch(self: &Arc<Self>, term: &CancellationToken, tasks: &mut JoinSet<()>) {
         let permits = Arc::new(Semaphore::new(self.limits.concurrency.max(1)));
         loop {

@@ -139,7 +139,8 @@ impl Engine {
         &self.controller.reconciler().reconciler
     }
 
-    /// Returns a recorder of this engine's events. [`run`](Self::run) returns only when it is dropped.
+    /// Returns a recorder of this engine's events. [`run`](Self::run) returns only when it is
+    /// dropped.
     pub(crate) fn recorder(&self) -> Recorder {
         self.reconciler().recorder.clone()
     }

@@ -3,9 +3,9 @@
 //! For example, the MPIJob `ns/pi` of mpi-operator owns the TrainingJob `ns/pi`, its child.
 //!
 //! Each kind has a controller beside that of TrainingJobs, which knows nothing of it. It reads
-//! TrainingJobs from the engine's index, writes them as any user would, and writes the status of its
-//! own objects. A [`ForeignKind`] decides what should be done. An object that is as it should be
-//! costs no request. Every write names what it was decided on: the server refuses it if that has
+//! TrainingJobs from the engine's index, writes them as any user would, and writes the status of
+//! its own objects. A [`ForeignKind`] decides what should be done. An object that is as it should
+//! be costs no request. Every write names what it was decided on: the server refuses it if that has
 //! changed.
 
 mod config;
@@ -321,8 +321,8 @@ impl ForeignReconciler {
     }
 }
 
-/// Another term begins with all objects. If this term has not ended after all, the object must not be
-/// forgotten.
+/// Another term begins with all objects. If this term has not ended after all, the object must not
+/// be forgotten.
 fn not_leading() -> Requeue {
     Requeue::At(Instant::now() + LEADERSHIP_CHECK_DELAY)
 }

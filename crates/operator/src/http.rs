@@ -26,26 +26,27 @@ use unauthenticated::EvictionQueue;
 
 pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a client may take to send the head of its first request and, with HTTP/1, of the next one.
+/// How long a client may take to send the head of its first request and, with HTTP/1, of the next
+/// one.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long an evicted connection may take to close, before the next one is evicted.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long requests may go on after the shutdown.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many TLS handshakes are made at once. During it a client takes ten times the memory that it takes
-/// afterwards, and all agents come at once when an operator is replaced.
+/// How many TLS handshakes are made at once. During it a client takes ten times the memory that it
+/// takes afterwards, and all agents come at once when an operator is replaced.
 const MAX_HANDSHAKES: usize = 1024;
 
 /// What a server is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Probes and metrics: few clients. Without HTTP/2, of which it can't be told whether a connection is
-    /// idle or waits for an answer.
+    /// Probes and metrics: few clients. Without HTTP/2, of which it can't be told whether a
+    /// connection is idle or waits for an answer.
     Plain,
     /// API servers, which ask for many reviews on one connection.
     Webhooks,
-    /// Every pod that waits, each with one request that lasts. Anybody can reach this server: connections
-    /// of others than pods are evicted.
+    /// Every pod that waits, each with one request that lasts. Anybody can reach this server:
+    /// connections of others than pods are evicted.
     Agents,
 }
 
@@ -60,8 +61,8 @@ impl Purpose {
     }
 }
 
-/// One of the connections that a server keeps. Every request carries it. After an upgrade, it must be
-/// held as long as the connection is used.
+/// One of the connections that a server keeps. Every request carries it. After an upgrade, it must
+/// be held as long as the connection is used.
 #[derive(Clone, Debug)]
 pub(crate) struct ConnectionPermit {
     _slot: Arc<OwnedSemaphorePermit>,
@@ -134,9 +135,9 @@ async fn plain(stream: TcpStream) -> std::io::Result<TcpStream> {
 
 /// Serves connections until `shutdown`, then lets requests that are under way end.
 ///
-/// When there are as many connections as the purpose allows, the oldest unauthenticated one is evicted
-/// for the next, so that silent or slow clients keep nobody out. `handshake` makes a stream of a
-/// connection, in a task of its own: a slow handshake holds up no other connection.
+/// When there are as many connections as the purpose allows, the oldest unauthenticated one is
+/// evicted for the next, so that silent or slow clients keep nobody out. `handshake` makes a stream
+/// of a connection, in a task of its own: a slow handshake holds up no other connection.
 pub(crate) async fn serve_connections<H, F, S>(
     listener: TcpListener,
     handshake: H,
@@ -208,7 +209,8 @@ pub(crate) async fn serve_some_connections<H, F, S>(
                 watcher,
                 shutdown,
             );
-            // Boxed, as above: it takes no memory before it is needed, when all agents come at once.
+            // Boxed, as above: it takes no memory before it is needed, when all agents come at
+            // once.
             if let Err(error) = Box::pin(served).await {
                 tracing::debug!(%peer, error, "a connection ended early");
             }
@@ -220,8 +222,8 @@ pub(crate) async fn serve_some_connections<H, F, S>(
     }
 }
 
-/// Makes the handshake and waits for the first bytes of a request, which stay in the buffer. The HTTP
-/// server would wait for them for ever.
+/// Makes the handshake and waits for the first bytes of a request, which stay in the buffer. The
+/// HTTP server would wait for them for ever.
 async fn wait_for_request<H, F, S>(
     handshake: H,
     stream: TcpStream,
@@ -235,8 +237,8 @@ where
     // A client that sends nothing takes no handshake from others.
     timeout(FIRST_BYTE_TIMEOUT, stream.readable()).await??;
     let stream = {
-        // A client that waits longer than this has given up. An error would mean that the semaphore is
-        // closed, which it never is.
+        // A client that waits longer than this has given up. An error would mean that the semaphore
+        // is closed, which it never is.
         let _held = timeout(HANDSHAKE_TIMEOUT, handshakes.acquire()).await?;
         timeout(HANDSHAKE_TIMEOUT, handshake(stream)).await??
     };
@@ -247,8 +249,8 @@ where
     Ok(stream)
 }
 
-/// Accepts the next connection, and waits until there is room for it. Returns `None` if that failed,
-/// which concerns this connection only.
+/// Accepts the next connection, and waits until there is room for it. Returns `None` if that
+/// failed, which concerns this connection only.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,

@@ -1,5 +1,5 @@
-//! Makes the credentials by which the pods of one job know each other. They are made once, go into a Secret, and are kept
-//! nowhere else: not in local, not in a log.
+//! Makes the credentials by which the pods of one job authenticate each other. They are made once
+//! and written into a Secret. They are kept nowhere else: not in memory, not in a log.
 
 mod ssh;
 
@@ -15,22 +15,22 @@ use rcgen::{
 use time::OffsetDateTime;
 use trainyard_core::model::Identity;
 
-/// The one name that servers have and clients ask for: who may connect is decided by the authority, which is the job's own.
+/// The name in every certificate. The authority, which is the job's own, decides who may connect.
 pub const NAME: &str = "trainyard.job";
 
 const DAY: Duration = Duration::from_hours(24);
-/// Valid since a moment before it was made, for nodes whose clock is behind.
+/// A certificate is valid from this long before it was made, for nodes whose clock is behind.
 const BACKDATE: Duration = DAY;
-/// Longer than any job lives: nothing renews it.
+/// Longer than any job lives: certificates are not renewed.
 const LIFE: Duration = Duration::from_hours(10 * 365 * 24);
 
 /// Why credentials can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// The library says so.
+    /// The certificate can't be made or signed.
     #[error("the job's certificate can't be made: {0}")]
     Make(#[from] rcgen::Error),
-    /// The system has no randomness.
+    /// The system gives no random numbers.
     #[error("the job's key can't be made: the system gives no random numbers")]
     Random,
     /// A time is out of range.
@@ -40,10 +40,7 @@ pub enum IdentityError {
     Time(Timestamp),
 }
 
-/// The content of the Secret of a job.
-///
-/// # Errors
-/// If the system has no randomness, or a clock that is far off.
+/// Makes the content of a job's Secret.
 pub fn make(identity: Identity, now: Timestamp) -> Result<BTreeMap<String, ByteString>, IdentityError> {
     match identity {
         Identity::Certificate => certificate(now),
@@ -60,7 +57,8 @@ fn content<const N: usize>(content: [(&str, String); N]) -> BTreeMap<String, Byt
         .into()
 }
 
-/// A certificate of an authority that signs it and nothing else: its key is dropped here.
+/// Makes a certificate and the authority that signs it. The authority's key is dropped: it signs
+/// nothing else.
 fn certificate(now: Timestamp) -> Result<BTreeMap<String, ByteString>, IdentityError> {
     let authority_key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let mut params = params(Vec::new(), "trainyard-job-ca", now)?;
@@ -126,7 +124,8 @@ mod tests {
         Arc::new(roots)
     }
 
-    /// Whether the leaf of one is good for a server and for a client, to those who trust the authority of another.
+    /// Whether the leaf of one is good for a server and for a client, to those who trust the
+    /// authority of another.
     fn is_trusted(
         leaf: &BTreeMap<String, ByteString>,
         trusted: &BTreeMap<String, ByteString>,

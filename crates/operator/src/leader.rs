@@ -1,13 +1,14 @@
-//! Leader election: of all replicas one may write, the others follow with a warm index.
+//! Leader election: one replica may write, the others keep a warm index.
 //!
-//! A Lease names the holder; holding is renewing in time. The rules are those of client-go, so that replicas of
-//! either kind respect each other: what counts is when *this* process saw the record change, never the clock of
-//! another machine. [`step`] decides, [`Elector`] asks the API server, [`Leadership`] tells the rest of the operator.
+//! A Lease names its holder, who must renew it in time. The rules are those of client-go, so that
+//! replicas of either kind respect each other: what counts is when *this* process saw the record
+//! change, never the clock of another machine. [`step`] decides, [`Elector`] calls the API server,
+//! [`Leadership`] tells the rest of the operator.
 //!
-//! A leader stops by itself `renew_deadline` after it *began* its last successful renewal; nobody else starts before
-//! `lease_duration` after it *saw* that renewal, which is later. As `renew_deadline < lease_duration`, there is a gap
-//! in which nobody leads, and never a time in which two do. What is still under way when a leader stops is caught by
-//! the preconditions that every write carries.
+//! A leader stops `renew_deadline` after it *began* its last successful renewal. Nobody else starts
+//! before `lease_duration` after it *saw* that renewal, which is later. As `renew_deadline` is less
+//! than `lease_duration`, two replicas never lead at a time. A write that is still under way when a
+//! leader stops is caught by the precondition that every write carries.
 
 mod decide;
 mod handle;
@@ -22,33 +23,36 @@ use kube::api::{Api, PostParams};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-pub use decide::{Claim, Decision, Observation, claim, released, step};
+use decide::{Claim, Decision, Observation, claim, released, step};
 pub use handle::Leadership;
-pub(crate) use handle::Seat;
+pub(crate) use handle::LeadershipSetter;
 
 use crate::metrics::Metrics;
 
-/// Whom to be and which lease to hold.
 #[derive(Clone, Debug)]
-pub struct LeaderConfig {
+pub(crate) struct LeaderConfig {
     /// The namespace of the lease: the operator's own.
     pub namespace: String,
     /// The name of the lease.
     pub name: String,
-    /// The name of this process, different for every process, also for one that was started again under the same
-    /// host name: see [`unique_identity`].
+    /// The name of this process. It must be different for a process that is started again on the
+    /// same host: see [`unique_identity`].
     pub identity: String,
-    /// How long others wait after a renewal before they take the lease. Whole seconds.
+    /// How long others wait after a renewal before they take the lease, in whole seconds.
     pub lease_duration: Duration,
-    /// How long after the beginning of its last successful renewal a leader goes on writing.
+    /// How long a leader goes on writing after it began its last successful renewal.
     pub renew_deadline: Duration,
     /// The pause between attempts to renew or to acquire.
     pub retry_period: Duration,
 }
 
 impl LeaderConfig {
-    /// A configuration with the usual times: 15 s, 10 s and 2 s.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
+    /// Uses the times of client-go: 15 s, 10 s and 2 s.
+    pub(crate) fn new(
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        identity: impl Into<String>,
+    ) -> Self {
         Self {
             namespace: namespace.into(),
             name: name.into(),
@@ -67,7 +71,7 @@ impl LeaderConfig {
         if renew >= lease {
             return Err(LeaderConfigError::RenewDeadline { renew, lease });
         }
-        // An attempt may take half the deadline; another must fit in before it is over.
+        // An attempt may take half the deadline. Another must be possible before its end.
         if retry.is_zero() || retry * 2 > renew {
             return Err(LeaderConfigError::RetryPeriod { retry, renew });
         }
@@ -78,13 +82,13 @@ impl LeaderConfig {
     }
 }
 
-/// Why a configuration can't work.
+/// Why a configuration of the election can't work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaderConfigError {
-    /// The lease's duration can't be written into a Lease.
+    /// The duration can't be written into a Lease.
     #[error("the lease duration is {0:?}: give whole seconds, at least 1")]
     LeaseDuration(Duration),
-    /// A leader would go on writing when the next may already have started.
+    /// A leader would go on writing when the next may have started.
     #[error("the renew deadline ({renew:?}) must be shorter than the lease duration ({lease:?})")]
     RenewDeadline {
         /// The renew deadline.
@@ -105,74 +109,74 @@ pub enum LeaderConfigError {
     Identity,
 }
 
-/// A name for this process: the host's or pod's name, and something that a process started later will not have.
+/// Returns a name for this process: that of the host or the pod, and a random suffix.
 ///
-/// A process that sees its own name in the lease takes it for its own; a container that was restarted in the same pod
-/// must not, as the writes of its predecessor may still be under way.
-pub fn unique_identity(host: &str) -> String {
-    // The standard library's hasher is keyed at random: that is all the randomness a name needs.
+/// A process takes a lease with its own name for its own. A container that was restarted in the
+/// same pod must not, because the writes of its predecessor may still be under way.
+pub(crate) fn unique_identity(host: &str) -> String {
+    // The standard library seeds every such hasher differently. No other randomness is needed here.
     let suffix = RandomState::new().build_hasher().finish();
     format!("{host}_{suffix:016x}")
 }
 
-/// What an attempt came to.
+/// The result of an attempt.
 enum Attempt {
-    /// The lease is ours as of the beginning of the request.
+    /// The lease is ours since the beginning of the request.
     Held,
-    /// It is somebody else's.
+    /// Another process holds it.
     Theirs(String),
-    /// Somebody was faster; the next attempt will tell.
+    /// Another process wrote it at the same time. The next attempt will tell.
     Raced,
 }
 
 /// Takes part in the election.
-pub struct Elector {
+pub(crate) struct Elector {
     leases: Api<Lease>,
     config: LeaderConfig,
-    seat: Seat,
+    setter: LeadershipSetter,
     metrics: Option<Arc<Metrics>>,
     observation: Option<Observation>,
-    /// The lease as we last wrote it: renewing it needs no read.
+    /// The lease as we last wrote it. It can be renewed without a read.
     ours: Option<Lease>,
 }
 
 impl Elector {
-    /// Takes part with this client. Nothing happens before [`Elector::run`].
-    pub fn new(client: kube::Client, config: LeaderConfig) -> Result<Self, LeaderConfigError> {
+    /// Makes an elector. Nothing happens before [`Elector::run`].
+    pub(crate) fn new(client: kube::Client, config: LeaderConfig) -> Result<Self, LeaderConfigError> {
         config.check()?;
         let leases = Api::namespaced(client, &config.namespace);
         Ok(Self {
             leases,
             config,
-            seat: Seat::new(),
+            setter: LeadershipSetter::new(),
             metrics: None,
             observation: None,
             ours: None,
         })
     }
 
-    /// Also shows in these metrics whether this replica leads.
+    /// Sets the metric that tells whether this replica leads.
     #[must_use]
-    pub fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn with_metrics(mut self, metrics: Arc<Metrics>) -> Self {
         self.metrics = Some(metrics);
         self
     }
 
-    /// What the rest of the operator asks before it writes.
-    pub fn leadership(&self) -> Leadership {
-        self.seat.leadership()
+    pub(crate) fn leadership(&self) -> Leadership {
+        self.setter.leadership()
     }
 
-    /// Acquires and renews until `shutdown`, then gives the lease back at once.
+    /// Acquires and renews the lease until `shutdown`, then releases it.
     ///
-    /// Cancel `shutdown` when the last write has been answered: the next leader may start a moment later. Dropping
-    /// the future instead also ends the leadership here, and others wait for the lease to run out.
-    pub async fn run(mut self, shutdown: CancellationToken) {
+    /// Cancel `shutdown` when the last write has been answered: the next leader may start a moment
+    /// later. Dropping the future also ends the leadership here, but the others wait until the
+    /// lease expires.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         while !shutdown.is_cancelled() {
             let begun = Instant::now();
             self.attempt(begun).await;
             let mut wake = begun + self.config.retry_period;
-            if let Some(end) = self.seat.end() {
+            if let Some(end) = self.setter.end() {
                 wake = wake.min(end);
             }
             tokio::select! {
@@ -184,18 +188,18 @@ impl Elector {
     }
 
     async fn attempt(&mut self, begun: Instant) {
-        // Half the deadline, so that a connection that hangs leaves time for a second try on another.
+        // Half the deadline, so that there is time for a second attempt if a connection hangs.
         let mut limit = self.config.renew_deadline / 2;
-        if let Some(end) = self.seat.end() {
+        if let Some(end) = self.setter.end() {
             limit = limit.min(end.saturating_duration_since(begun));
         }
-        // The clock is read before the request leaves: the leadership must not outlast what others will grant it.
+        // The clock is read before the request is sent: others count from a later time.
         let wall = Timestamp::now();
         match timeout(limit, self.acquire_or_renew(begun)).await {
             Ok(Ok(Attempt::Held)) => {
-                if self.seat.renew(begun, wall, self.config.renew_deadline) {
+                if self.setter.renew(begun, wall, self.config.renew_deadline) {
                     tracing::info!(lease = %self.config.name, identity = %self.config.identity, "leading");
-                    self.show(true);
+                    self.set_metric(true);
                 }
             }
             Ok(Ok(Attempt::Theirs(holder))) => self.lose(&format!("the lease is {holder}'s")),
@@ -212,7 +216,7 @@ impl Elector {
         self.check_expiry();
     }
 
-    /// One try: a renewal of what we know to be ours, or a look at the lease and what follows from it.
+    /// Renews the lease if it is known to be ours. Otherwise reads it and decides.
     async fn acquire_or_renew(&mut self, now: Instant) -> kube::Result<Attempt> {
         let params = PostParams::default();
         let (identity, duration) = (&self.config.identity, self.config.lease_duration);
@@ -220,7 +224,7 @@ impl Elector {
             let next = claim(Some(&ours), identity, duration, Claim::Renew, Timestamp::now());
             match self.leases.replace(&self.config.name, &params, &next).await {
                 Ok(written) => return Ok(self.hold(written, now)),
-                // Changed or deleted by somebody: look.
+                // Another process has changed or deleted it: read it.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(error),
             }
@@ -253,26 +257,26 @@ impl Elector {
     }
 
     fn check_expiry(&mut self) {
-        if self.seat.end().is_some_and(|end| Instant::now() >= end) {
+        if self.setter.end().is_some_and(|end| Instant::now() >= end) {
             self.lose("it could not be renewed in time");
         }
     }
 
     fn lose(&mut self, why: &str) {
         self.ours = None;
-        if self.seat.leave() {
+        if self.setter.leave() {
             tracing::warn!(lease = %self.config.name, identity = %self.config.identity, "no longer leading: {why}");
-            self.show(false);
+            self.set_metric(false);
         }
     }
 
     async fn release(&mut self) {
-        let led = self.seat.leave();
-        self.show(false);
+        let led = self.setter.leave();
+        self.set_metric(false);
         if !led && self.ours.is_none() {
             return;
         }
-        match timeout(self.config.renew_deadline / 2, self.give_back()).await {
+        match timeout(self.config.renew_deadline / 2, self.release_lease()).await {
             Ok(Ok(())) => tracing::info!(lease = %self.config.name, "the lease is given back"),
             Ok(Err(error)) => {
                 tracing::warn!(lease = %self.config.name, %error, "the lease could not be given back; it will run out");
@@ -283,7 +287,7 @@ impl Elector {
         }
     }
 
-    async fn give_back(&mut self) -> kube::Result<()> {
+    async fn release_lease(&mut self) -> kube::Result<()> {
         let mut known = self.ours.take();
         loop {
             let read = known.is_none();
@@ -302,7 +306,7 @@ impl Elector {
                 .replace(&self.config.name, &PostParams::default(), &free)
                 .await
             {
-                // What we knew was stale: read it once.
+                // Our copy was stale: read it once.
                 Err(kube::Error::Api(status)) if status.code == 409 && !read => {}
                 Err(error) => return Err(error),
                 Ok(_) => return Ok(()),
@@ -310,7 +314,7 @@ impl Elector {
         }
     }
 
-    fn show(&self, leading: bool) {
+    fn set_metric(&self, leading: bool) {
         if let Some(metrics) = &self.metrics {
             metrics.set_leader(leading);
         }

@@ -1,7 +1,7 @@
 //! The part of Trainyard that reads from and writes to the API server.
 //!
-//! This crate knows Kubernetes clients, time and the network. It takes no decision about a job: those
-//! are in `trainyard_core::plan`.
+//! This crate knows Kubernetes clients, time and the network. It takes no decision about a job:
+//! those are in `trainyard_core::plan`.
 //!
 //! One reconcile goes through these modules:
 //!
@@ -12,9 +12,9 @@
 //!                                                            └──> events
 //! ```
 //!
-//! `controller` runs them while [`leader`] lets it: for TrainingJobs in [`engine`], for kinds of other
-//! operators in `foreign`. [`observer`] tells pods what the index knows. [`run()`] adds the election,
-//! the webhooks and the servers.
+//! `controller` runs them while [`leader`] lets it: for TrainingJobs in [`engine`], for kinds of
+//! other operators in `foreign`. [`observer`] tells pods what the index knows. [`run()`] adds the
+//! election, the webhooks and the servers.
 
 mod act;
 mod admission;

@@ -1,11 +1,12 @@
-//! List, then watch, and begin again when that is needed: the protocol by which a kind is followed.
+//! Follows a kind: lists it, watches it, and lists again when needed.
 //!
-//! kube's own watcher does the same, but does not say of which version a list is, and the index needs that to tell
-//! what is gone from what is newer than the list. It also decodes straight from the bytes received.
+//! kube's own watcher does the same, but does not tell the version of a list. The index needs it to
+//! tell deleted objects from those that are newer than the list. This one also decodes straight
+//! from the received bytes.
 //!
-//! A watch that breaks goes on from where it was. It is listed anew when the server says that it is too late for that
-//! (410), and when the server has refused the watch several times in a row for other reasons: then it is the list that
-//! shows whether we may still see the kind at all, and that leads past whatever the watch can't get past.
+//! A watch that breaks goes on from its last version. The kind is listed again when the server says
+//! that this version is too old (410), and when it has refused the watch several times in a row for
+//! other reasons: the list shows whether we may see the kind at all, and gives another version.
 
 mod pages;
 
@@ -24,80 +25,69 @@ use crate::index::Source;
 use crate::slim::Version;
 use pages::{ListMeta, Splitter};
 
-/// The pause between attempts. The last is short enough that an outage of a minute costs little more than a minute.
+/// The delay between attempts. It stays short, so that an outage of a minute costs little more.
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(100),
     max: Duration::from_secs(10),
 };
-/// A watch that has lasted so long was a good one.
-const HEALTHY: Duration = Duration::from_secs(20);
-/// The server sends a bookmark every minute or so; after so long without a word the connection is taken for dead.
+const HEALTHY_AFTER: Duration = Duration::from_secs(20);
+/// The server sends a bookmark about every minute. After so long without one, the connection is
+/// dead.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
-/// A watch that was refused so often, at the same place, does not get any further.
-const REFUSALS: u32 = 5;
-/// The server is asked to end a watch after so long, and up to a fifth longer, so that not all begin anew at once.
+/// How often a watch may be refused at the same version before the kind is listed again.
+const MAX_REFUSALS: u32 = 5;
+/// The server is asked to end a watch after so long and up to a fifth more, so that not all watches
+/// begin anew at once.
 const WATCH_SECONDS: u32 = 240;
 
-/// What is followed.
+/// A kind to follow.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The kind, for those who read logs.
+    /// The kind, for logs.
     pub kind: &'static str,
-    /// The path of the collection.
+    /// The path of the list.
     pub path: String,
-    /// Labels to select by.
     pub labels: Option<String>,
-    /// Whether metadata is all that is wanted.
     pub metadata_only: bool,
-    /// How many objects a page of a list has.
+    /// How many objects are listed at once.
     pub page: u32,
 }
 
-/// Where it goes.
+/// Receives the objects of a kind.
 pub trait Sink: Send + Sync {
     /// A list of a version begins.
     fn listing(&self, version: Version);
-    /// An object, as JSON. Its version.
+    /// An object, as JSON. Returns its version.
     fn object(&self, json: &str, source: Source) -> Result<Version, serde_json::Error>;
-    /// An object that is gone, as JSON. Its version.
+    /// A deleted object, as JSON. Returns its version.
     fn gone(&self, json: &str) -> Result<Version, serde_json::Error>;
-    /// The list that was begun at a time is complete.
+    /// The list that began at `began` is complete.
     fn listed(&self, version: Version, began: Instant);
-    /// Nothing more has happened up to a version.
+    /// There was no other change up to a version.
     fn bookmark(&self, version: Version);
-    /// The server has no such list, or none for us.
+    /// The kind does not exist, or may not be listed.
     fn refused(&self) {}
-    /// It has to be begun anew, or could not be begun.
+    /// A list or a watch ended early. Without an error, its version was too old.
     fn interrupted(&self, error: Option<&Error>);
 }
 
 /// Why a list or a watch ended.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server refused it or could not be reached.
     #[error(transparent)]
     Client(#[from] kube::Error),
-    /// The connection broke.
     #[error("reading: {0}")]
     Read(#[from] std::io::Error),
-    /// The server sent what is neither a list nor an event.
     #[error("not what a server sends: {0}")]
     Decode(#[from] serde_json::Error),
-    /// The request could not be made.
     #[error(transparent)]
     Request(#[from] kube::core::request::Error),
-    /// The server ended the watch with an error.
     #[error("the watch ended with {code}: {message}")]
-    Watch {
-        /// The code.
-        code: u16,
-        /// The server's words.
-        message: String,
-    },
+    Watch { code: u16, message: String },
 }
 
 impl Error {
-    /// The server's code.
+    /// Returns the status code of the server.
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Client(kube::Error::Api(status)) => Some(status.code),
@@ -106,8 +96,8 @@ impl Error {
         }
     }
 
-    /// Whether the server was there and did not want to, or said what makes no sense. One that can't be reached, or has too
-    /// much to do, has nothing against us, and lists would be one more burden.
+    /// Returns true if the server refused the watch, or sent what can't be read. One that is
+    /// overloaded or can't be reached refuses nothing, and another list would be a burden.
     fn is_refusal(&self) -> bool {
         match self {
             Self::Decode(_) => true,
@@ -119,7 +109,7 @@ impl Error {
 #[derive(Deserialize)]
 struct Line<'a> {
     #[serde(rename = "type", borrow)]
-    what: std::borrow::Cow<'a, str>,
+    event: std::borrow::Cow<'a, str>,
     #[serde(borrow)]
     object: &'a RawValue,
 }
@@ -137,7 +127,7 @@ struct Failure {
     message: String,
 }
 
-/// Follows a target until dropped. A change of `resync` makes it list anew.
+/// Follows a target until dropped. Lists again when `resync` changes.
 pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut resync: watch::Receiver<u64>) {
     let mut failures = 0;
     loop {
@@ -162,14 +152,14 @@ pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut r
                 end = watch(&client, &target, sink, &mut version) => end,
                 Ok(()) = resync.changed() => break,
             };
-            if began.elapsed() >= HEALTHY {
+            if began.elapsed() >= HEALTHY_AFTER {
                 failures = 0;
             }
             if matches!(&end, Err(error) if error.code() == Some(410)) {
                 sink.interrupted(None);
                 break;
             }
-            if end.is_ok() && began.elapsed() >= HEALTHY {
+            if end.is_ok() && began.elapsed() >= HEALTHY_AFTER {
                 // It ended as it was asked to.
                 continue;
             }
@@ -177,12 +167,12 @@ pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut r
             failures += 1;
             refusals = match &end {
                 Err(error) if error.is_refusal() && version == from => refusals + 1,
-                // It was further on, or nobody knows what would have been said.
+                // It is the first refusal at this version.
                 Err(error) if error.is_refusal() => 1,
                 _ => 0,
             };
             tokio::time::sleep(BACKOFF.pause(failures, jitter())).await;
-            if refusals >= REFUSALS {
+            if refusals >= MAX_REFUSALS {
                 break;
             }
         }
@@ -207,7 +197,7 @@ async fn list(
             sink.listing(Version::parse(&metadata.resource_version));
         }
         let text = std::str::from_utf8(object).map_err(serde::de::Error::custom);
-        decoded(target, text.and_then(|json| sink.object(json, Source::List)));
+        log_undecodable(target, text.and_then(|json| sink.object(json, Source::List)));
     };
     let metadata = loop {
         let page = if target.metadata_only {
@@ -216,7 +206,7 @@ async fn list(
             request.list(&params)?
         };
         let metadata = read_page(client, page, &mut each).await?;
-        params.continue_token = metadata.more.clone().filter(|more| !more.is_empty());
+        params.continue_token = metadata.continue_token.clone().filter(|token| !token.is_empty());
         if params.continue_token.is_none() {
             break metadata;
         }
@@ -277,24 +267,24 @@ async fn watch(
             Ok(Ok(false)) | Err(_) => return Ok(()),
             Ok(Err(error)) => return Err(error.into()),
         }
-        take(&line, target, sink, version)?;
-        // A line of unusual length must not be paid for in local ever after.
+        handle_line(&line, target, sink, version)?;
+        // A long line must not take memory for ever.
         if line.capacity() > 1 << 20 {
             line = Vec::new();
         }
     }
 }
 
-/// Reads a line; false at the end of the stream, or if the stream ends within a line.
+/// Reads a line. Returns false if the stream ends before the line does.
 async fn read_line(stream: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> std::io::Result<bool> {
     Ok(stream.read_until(b'\n', line).await? > 0 && line.last() == Some(&b'\n'))
 }
 
-fn take(line: &[u8], target: &Target, sink: &dyn Sink, version: &mut String) -> Result<(), Error> {
-    let Line { what, object } = serde_json::from_slice(line)?;
-    let reached = match &*what {
-        "ADDED" | "MODIFIED" => decoded(target, sink.object(object.get(), Source::Watch)),
-        "DELETED" => decoded(target, sink.gone(object.get())),
+fn handle_line(line: &[u8], target: &Target, sink: &dyn Sink, version: &mut String) -> Result<(), Error> {
+    let Line { event, object } = serde_json::from_slice(line)?;
+    let reached = match &*event {
+        "ADDED" | "MODIFIED" => log_undecodable(target, sink.object(object.get(), Source::Watch)),
+        "DELETED" => log_undecodable(target, sink.gone(object.get())),
         "BOOKMARK" => None,
         _ => {
             let Failure { code, message } = serde_json::from_str(object.get())?;
@@ -309,14 +299,14 @@ fn take(line: &[u8], target: &Target, sink: &dyn Sink, version: &mut String) -> 
                 .resource_version
         }
     };
-    if what == "BOOKMARK" {
+    if event == "BOOKMARK" {
         sink.bookmark(Version::parse(version));
     }
     Ok(())
 }
 
-/// One object that can't be decoded stalls nobody.
-fn decoded(target: &Target, result: Result<Version, serde_json::Error>) -> Option<Version> {
+/// An object that can't be decoded is left out, so that it holds up no other.
+fn log_undecodable(target: &Target, result: Result<Version, serde_json::Error>) -> Option<Version> {
     if let Err(error) = &result {
         tracing::error!(kind = target.kind, %error, "left out an object that can't be decoded");
     }

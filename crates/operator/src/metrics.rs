@@ -1,8 +1,8 @@
 //! The metrics of the operator. None is global: a [`Metrics`] is made once and handed around in an
 //! `Arc`.
 //!
-//! Every label takes its values from a fixed list, so that the number of series does not grow with the
-//! cluster. The name of a job, a pod or a namespace is never a label.
+//! Every label takes its values from a fixed list, so that the number of series does not grow with
+//! the cluster. The name of a job, a pod or a namespace is never a label.
 
 mod labels;
 mod subject;

@@ -1,4 +1,4 @@
-//! What is known of nodes.
+//! The states of nodes.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use trainyard_core::view::{NodeState, Nodes, PodRow};
 
 use crate::slim::{SlimNode, Version};
 
-/// All nodes of the cluster, as far as they may be watched.
+/// All nodes of the cluster, if they may be watched.
 #[derive(Debug, Default)]
 pub(crate) struct NodeTable {
     nodes: HashMap<Arc<str>, Entry>,
     /// One copy of every name that pods refer to.
     names: HashSet<Arc<str>>,
-    /// How many names there were after the last time unused ones were dropped.
+    /// How many names there were after unused ones were last dropped.
     names_kept: usize,
-    /// How far the watch has come; `None` until nodes have been listed once, or if they may not be.
+    /// The version that the watch has reached. `None` until nodes have been listed.
     reached: Option<Version>,
 }
 
@@ -27,7 +27,7 @@ struct Entry {
 }
 
 impl NodeTable {
-    /// The one copy of a node's name.
+    /// Returns the one copy of a node's name.
     pub(crate) fn intern(&mut self, name: Arc<str>) -> Arc<str> {
         if let Some(known) = self.names.get(&name) {
             return known.clone();
@@ -40,7 +40,7 @@ impl NodeTable {
         name
     }
 
-    /// Takes a node in. The node's name, if its state has changed.
+    /// Takes a node. Returns its name if its state has changed.
     pub(crate) fn apply(&mut self, node: &SlimNode, epoch: u32) -> Option<Arc<str>> {
         let state = node.state();
         let version = node.metadata.resource_version;
@@ -50,44 +50,33 @@ impl NodeTable {
             entry.epoch = epoch;
             return None;
         }
-        if let Some((name, entry)) = self.nodes.get_key_value(&*node.metadata.name) {
-            let name = name.clone();
-            let changed = entry.state != state;
-            self.nodes.insert(
-                name.clone(),
-                Entry {
-                    state,
-                    version,
-                    epoch,
-                },
-            );
-            return changed.then_some(name);
-        }
-        let name: Arc<str> = Arc::from(&*node.metadata.name);
-        self.nodes.insert(
-            name.clone(),
-            Entry {
-                state,
-                version,
-                epoch,
-            },
-        );
-        (state != NodeState::Up).then_some(name)
+        let known = self.nodes.get_key_value(&*node.metadata.name);
+        let (name, before) = match known {
+            Some((name, entry)) => (name.clone(), entry.state),
+            None => (Arc::from(&*node.metadata.name), NodeState::Up),
+        };
+        let entry = Entry {
+            state,
+            version,
+            epoch,
+        };
+        self.nodes.insert(name.clone(), entry);
+        (state != before).then_some(name)
     }
 
-    /// Removes a node. Its name, if it was there.
+    /// Removes a node. Returns its name if it was known.
     pub(crate) fn delete(&mut self, name: &str) -> Option<Arc<str>> {
         self.nodes.remove_entry(name).map(|(name, _)| name)
     }
 
-    /// How far the watch has come.
+    /// The watch has reached a version.
     pub(crate) fn reach(&mut self, version: Version) {
         if let Some(reached) = &mut self.reached {
             *reached = version.max(*reached);
         }
     }
 
-    /// Forgets all versions: whatever comes next is newer. Until it has come, no node is taken for gone.
+    /// Drops all versions: whatever comes next is newer. Until then no node counts as gone.
     pub(crate) fn forget_versions(&mut self) {
         self.reached = None;
         for entry in self.nodes.values_mut() {
@@ -95,7 +84,7 @@ impl NodeTable {
         }
     }
 
-    /// Ends a list. The names of nodes that are gone.
+    /// Ends a list. Returns the names of the nodes that are gone.
     pub(crate) fn sweep(&mut self, epoch: u32, listed: Version) -> Vec<Arc<str>> {
         let gone: Vec<_> = self
             .nodes
@@ -110,7 +99,7 @@ impl NodeTable {
         gone
     }
 
-    /// The facts that matter for some pods.
+    /// Returns the states of the nodes of some pods.
     pub(crate) fn facts<'a>(&self, pods: impl Iterator<Item = (&'a PodRow, Version)>) -> NodeFacts {
         let mut facts = NodeFacts::default();
         let Some(reached) = self.reached else { return facts };
@@ -123,7 +112,7 @@ impl NodeTable {
             match self.nodes.get(name).map(|entry| entry.state) {
                 Some(NodeState::Up) => last = Some(name),
                 Some(state) => facts.put(name, state),
-                // A node that our watch has not reached yet is not one that was removed.
+                // The node is newer than the watch: it is not gone.
                 None if version > reached => {}
                 None => facts.put(name, NodeState::Gone),
             }
@@ -132,7 +121,7 @@ impl NodeTable {
     }
 }
 
-/// What is known of the nodes of one job's pods.
+/// The states of the nodes of one job's pods.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
     not_up: Vec<(Arc<str>, NodeState)>,

@@ -1,8 +1,8 @@
 //! The observer: it tells pods the state of the other roles of their job, the moment it changes.
 //!
-//! Every replica serves it from its warm index, leader or not, so that jobs start also while no replica
-//! leads. A caller shows the token of its pod's service account, made for the audience `trainyard`. It
-//! may see the job that owns this pod, and nothing else.
+//! Every replica serves it from its warm index, leader or not, so that jobs start also while no
+//! replica leads. A caller shows the token of its pod's service account, made for the audience
+//! `trainyard`. It may see the job that owns this pod, and nothing else.
 //!
 //! | Request | Answer |
 //! |---|---|
@@ -12,12 +12,14 @@
 //! | `GET /v1/jobs/{namespace}/{name}/hosts` | Lines that say how many pods each role has, and which of them are ready. |
 //! | `PUT /v1/jobs/{namespace}/{name}/progress` | Takes the progress that programs of the caller report. |
 //!
-//! The leader takes progress, because it writes the status. Another replica answers 421, and the caller
-//! tries another connection, which leads to another replica. So replicas need neither connections to
-//! each other nor their addresses. The latest values are lost with a leader, and are reported again.
+//! The leader takes progress, because it writes the status. Another replica answers 421, and the
+//! caller tries another connection, which leads to another replica. So replicas need neither
+//! connections to each other nor their addresses. The latest values are lost with a leader, and are
+//! reported again.
 //!
-//! Empty lines show that the server is alive. A caller that wants lines may ask for an upgrade of its
-//! connection to `trainyard-lines`, as agents do: then only lines follow the head of the answer.
+//! Empty lines show that the server is alive. A caller that wants lines may ask for an upgrade of
+//! its connection to `trainyard-lines`, as agents do: then only lines follow the head of the
+//! answer.
 
 mod ares;
 mod caller;

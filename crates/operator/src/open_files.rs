@@ -4,8 +4,8 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 /// Raises the limit of open files to what the system allows.
 ///
-/// Container runtimes set 1,024, because some programs can't handle more. Every agent that waits for
-/// the observer needs one.
+/// Container runtimes set 1,024, because some programs can't handle more. Every agent that waits
+/// for the observer needs one.
 pub fn allow_many_connections() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {

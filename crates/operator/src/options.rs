@@ -16,8 +16,8 @@ use crate::agent;
     reason = "flags, each of which is given or not"
 )]
 pub struct Options {
-    /// Look only at this namespace. May be given several times, or as a list with commas; without it, all
-    /// namespaces.
+    /// Look only at this namespace. May be given several times, or as a list with commas; without
+    /// it, all namespaces.
     #[arg(
         long = "watch-namespace",
         env = "TRAINYARD_WATCH_NAMESPACE",
@@ -50,7 +50,8 @@ pub struct Options {
     )]
     pub lease_name: String,
 
-    /// Serve the webhooks that default and check jobs, with certificates that the operator makes itself.
+    /// Serve the webhooks that default and check jobs, with certificates that the operator makes
+    /// itself.
     #[arg(long, env = "TRAINYARD_WEBHOOKS", value_parser = clap::builder::BoolishValueParser::new(),
         num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true")]
     pub webhooks: bool,
@@ -64,25 +65,29 @@ pub struct Options {
     )]
     pub webhook_address: SocketAddr,
 
-    /// Serve the observer, and put the agent into pods that wait for other roles of their job: there it asks the observer
-    /// and lets their programs start. Without it, such pods are created only when what they wait for has come.
+    /// Serve the observer, and put the agent into pods that wait for other roles of their job:
+    /// there it asks the observer and lets their programs start. Without it, such pods are created
+    /// only when what they wait for has come.
     #[arg(long, env = "TRAINYARD_SERVE_OBSERVER", value_parser = clap::builder::BoolishValueParser::new(),
         num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true")]
     pub observer: bool,
 
-    /// The image that has the agent, which is put into pods that need it. Without it, the one that the operator's own pod
-    /// was started from, if it serves the observer; otherwise there is no agent, and jobs that need it are not accepted.
+    /// The image that has the agent, which is put into pods that need it. Without it, the one that
+    /// the operator's own pod was started from, if it serves the observer; otherwise there is no
+    /// agent, and jobs that need it are not accepted.
     #[arg(long, env = "TRAINYARD_AGENT_IMAGE", value_name = "IMAGE")]
     pub agent_image: Option<String>,
 
-    /// Give jobs that ask for it (`framework.mpi.attach: Exec`) a right to run commands in their own workers through the API
-    /// server. The operator can give only what it has: it needs `pods/exec` itself, and rights on service accounts, Roles and
-    /// their bindings, as `trainyard install --exec` gives them. Without it such jobs are not accepted.
+    /// Give jobs that ask for it (`framework.mpi.attach: Exec`) a right to run commands in their
+    /// own workers through the API server. The operator can give only what it has: it needs
+    /// `pods/exec` itself, and rights on service accounts, Roles and their bindings, as `trainyard
+    /// install --exec` gives them. Without it such jobs are not accepted.
     #[arg(long, env = "TRAINYARD_ALLOW_EXEC", value_parser = clap::builder::BoolishValueParser::new(),
         num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true")]
     pub allow_exec: bool,
 
-    /// Where the observer is served. Pods reach it through the Service trainyard-observer of the operator's namespace.
+    /// Where the observer is served. Pods reach it through the Service trainyard-observer of the
+    /// operator's namespace.
     #[arg(
         long,
         env = "TRAINYARD_OBSERVER_ADDRESS",
@@ -91,14 +96,15 @@ pub struct Options {
     )]
     pub observer_address: SocketAddr,
 
-    /// Serve what the observer of AresOperator serves, too, and where: `/cache/ping` and `/cache/keys/{namespace}.{job}`, for
-    /// programs that were written to ask that one. It has no TLS and no authentication, as there: whoever reaches this address is
-    /// told the phases and the addresses of any job that the operator watches. Without this option it is not served.
+    /// Serve what the observer of AresOperator serves, too, and where: `/cache/ping` and
+    /// `/cache/keys/{namespace}.{job}`, for programs that were written to ask that one. It has no
+    /// TLS and no authentication, as there: whoever reaches this address is told the phases and the
+    /// addresses of any job that the operator watches. Without this option it is not served.
     #[arg(long, env = "TRAINYARD_ARES_OBSERVER_ADDRESS", value_name = "ADDRESS")]
     pub ares_observer_address: Option<SocketAddr>,
 
-    /// The operator's own namespace, for the lease and the certificates. Without it, that of the kubeconfig or of the
-    /// pod.
+    /// The operator's own namespace, for the lease and the certificates. Without it, that of the
+    /// kubeconfig or of the pod.
     #[arg(long, env = "TRAINYARD_NAMESPACE", value_name = "NAME", value_parser = namespace_name)]
     pub namespace: Option<String>,
 
@@ -111,8 +117,9 @@ pub struct Options {
     )]
     pub cluster_domain: String,
 
-    /// Serve kinds of other operators too, as they are: kubeflow-mpi, bdap-mpi. May be given several times, or as a list
-    /// with commas. One that the cluster does not know yet is served as soon as it does.
+    /// Serve kinds of other operators too, as they are: kubeflow-mpi, bdap-mpi. May be given
+    /// several times, or as a list with commas. One that the cluster does not know yet is served as
+    /// soon as it does.
     #[arg(
         long,
         env = "TRAINYARD_COMPAT",
@@ -199,7 +206,8 @@ pub fn namespace_name(name: &str) -> Result<String, String> {
     )
 }
 
-/// Reads the name of a namespace, or of none: a variable that is set to nothing is as good as one that is not set.
+/// Reads the name of a namespace, or of none: a variable that is set to nothing is as good as one
+/// that is not set.
 fn namespace_or_nothing(name: &str) -> Result<String, String> {
     match name.trim() {
         "" => Ok(String::new()),

@@ -1,4 +1,4 @@
-//! The operator and what surrounds it.
+//! Runs the operator: the election, the controllers, the webhooks and the servers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use trainyard_core::foreign::ForeignKind;
 
 use crate::admission::{self, PendingReviews, Reviewer};
 use crate::agent;
-use crate::certs::{CertConfig, Manager, ServingCert};
+use crate::certs::{CertConfig, CertManager, ServingCert};
 use crate::clock::SystemClock;
 use crate::engine::{Config, Engine};
 use crate::foreign::{self, Context};
@@ -21,8 +21,8 @@ use crate::metrics::Metrics;
 use crate::observer::{AresObserver, ClusterKeys, OBSERVER_SERVICE, Observer};
 use crate::options::{Options, UnknownKind};
 
-/// An engine that has not moved for so long never will.
-const LIFELESS: Duration = Duration::from_mins(1);
+/// After so long without a beat, the engine is stuck.
+const PULSE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The Service through which the API server calls the webhooks, as the manifests name it.
 pub const WEBHOOK_SERVICE: &str = "trainyard-webhook";
@@ -30,10 +30,10 @@ pub const WEBHOOK_SERVICE: &str = "trainyard-webhook";
 /// Why the operator could not run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The election is configured so that it can't work.
+    /// The configuration of the election can't work.
     #[error(transparent)]
     Leader(#[from] LeaderConfigError),
-    /// A kind of another operator is wanted that is not known.
+    /// A kind of another operator is to be served that is not known.
     #[error(transparent)]
     Kind(#[from] UnknownKind),
     /// An address can't be served.
@@ -41,8 +41,8 @@ pub enum Error {
     Bind(#[from] BindError),
 }
 
-/// Runs the operator until `shutdown`, and then until what was begun has ended. `known` are the kinds of other operators
-/// that it can serve; which of them it does, the options say.
+/// Runs the operator until `shutdown`, and then until the last writes have been answered. `known`
+/// are the kinds of other operators that it can serve. The options say which of them it serves.
 pub async fn run(
     client: kube::Client,
     options: Options,
@@ -62,8 +62,8 @@ pub async fn run(
     let election = options
         .leader_elect
         .then(|| LeaderConfig::new(&namespace, &options.lease_name, &identity));
-    let (leadership, elector) = candidate(&client, election, &metrics)?;
-    // The lease is given back only when the last write has been answered.
+    let (leadership, elector) = elect(&client, election, &metrics)?;
+    // The lease is released when the last write has been answered.
     let release = CancellationToken::new();
     let elector = elector.map(|elector| tokio::spawn(elector.run(release.clone())));
 
@@ -74,7 +74,7 @@ pub async fn run(
         instance: identity,
         clock: Arc::new(SystemClock),
     };
-    // Until the very end, so that it can be seen how it ends.
+    // The servers run until the end, so that metrics and probes show how it ends.
     let serving = CancellationToken::new();
     let webhooks = bind_if(options.webhooks, options.webhook_address).await?;
     let observer = bind_if(options.observer, options.observer_address).await?;
@@ -85,16 +85,16 @@ pub async fn run(
         let certificate = Arc::new(ServingCert::with_metrics(metrics.clone()));
         keep_certificate(&client, config, &leadership, &serving, certificate)
     });
-    let visitors = webhooks.is_some().then(PendingReviews::default);
-    if let (Some(listener), Some(certificate), Some(visitors)) = (webhooks, &certificate, &visitors) {
-        let (certificate, visitors) = (certificate.clone(), visitors.clone());
+    let reviews = webhooks.is_some().then(PendingReviews::default);
+    if let (Some(listener), Some(certificate), Some(reviews)) = (webhooks, &certificate, &reviews) {
+        let (certificate, reviews) = (certificate.clone(), reviews.clone());
         let reviewer = Reviewer::new(kinds.clone());
         let serve = admission::serve(
             listener,
             certificate,
             metrics.clone(),
             reviewer,
-            visitors,
+            reviews,
             serving.clone(),
         );
         tokio::spawn(log_failure("webhooks", serve));
@@ -123,7 +123,7 @@ pub async fn run(
         ));
         tokio::spawn(agent::announce(
             engine.settings(),
-            agent::Place {
+            agent::AgentSource {
                 client,
                 namespace,
                 image: options.agent_image,
@@ -137,15 +137,15 @@ pub async fn run(
         tokio::join!(engine.run(shutdown.clone()), controllers);
         release.cancel();
         if let Some(elector) = elector {
-            // It ends by itself, also if the server can't be reached; a panic in it has been reported already.
+            // It ends also if the API server can't be reached. A panic in it has been reported.
             let _ = elector.await;
         }
     };
-    // API servers go on calling this replica until they have heard that it is going.
+    // API servers call this replica until they know that it is stopping.
     let last_reviews = async {
-        if let Some(visitors) = visitors {
+        if let Some(reviews) = reviews {
             shutdown.cancelled().await;
-            visitors.wait_until_quiet().await;
+            reviews.wait_until_quiet().await;
         }
     };
     tokio::join!(work, last_reviews);
@@ -154,8 +154,8 @@ pub async fn run(
     Ok(())
 }
 
-/// Who may write, and who sees to it where several replicas could.
-fn candidate(
+/// Makes the leadership, and the elector if there is an election.
+fn elect(
     client: &kube::Client,
     election: Option<LeaderConfig>,
     metrics: &Arc<Metrics>,
@@ -168,7 +168,7 @@ fn candidate(
     Ok((elector.leadership(), Some(elector)))
 }
 
-/// A name that no other replica has.
+/// Returns a name that no other replica has.
 fn identity() -> String {
     let host = ["POD_NAME", "HOSTNAME"]
         .into_iter()
@@ -207,7 +207,7 @@ fn run_controllers(
     }
 }
 
-/// Serves what AresOperator's observer serves, if there is an address for it.
+/// Serves AresOperator's observer, if there is an address for it.
 async fn serve_ares(
     address: Option<SocketAddr>,
     engine: &Engine,
@@ -238,7 +238,7 @@ fn cert_config(namespace: &str, webhooks: bool, observer: bool) -> CertConfig {
     CertConfig::new(namespace, &services, webhooks)
 }
 
-/// Keeps the certificate of all that is served over TLS.
+/// Keeps the certificate of the servers with TLS.
 fn keep_certificate(
     client: &kube::Client,
     config: CertConfig,
@@ -246,7 +246,7 @@ fn keep_certificate(
     shutdown: &CancellationToken,
     certificate: Arc<ServingCert>,
 ) -> Arc<ServingCert> {
-    let manager = Manager::new(client.clone(), config, leadership.clone(), certificate.clone());
+    let manager = CertManager::new(client.clone(), config, leadership.clone(), certificate.clone());
     tokio::spawn(manager.run(shutdown.clone()));
     certificate
 }
@@ -261,7 +261,7 @@ fn probes(engine: &Engine, certificate: Option<Arc<ServingCert>>, shutdown: Canc
     let (index, pulse) = (engine.index(), engine.pulse());
     Probes {
         live: Arc::new(move || match pulse.silent() {
-            silent if silent < LIFELESS => Ok(()),
+            silent if silent < PULSE_TIMEOUT => Ok(()),
             silent => Err(format!("the engine has not moved for {} s", silent.as_secs())),
         }),
         ready: Arc::new(move || {

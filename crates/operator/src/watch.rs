@@ -1,4 +1,4 @@
-//! The four watches that feed the index and the queue.
+//! The watches of jobs, pods, Services and nodes, which feed the index and the queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,6 @@ use crate::listwatch::{Error, Sink, Target, follow};
 use crate::metrics::{self, Metrics};
 use crate::slim::{JobObject, SlimMeta, SlimNode, SlimPod, Version, selector};
 
-/// The watches of jobs, pods, Services and nodes.
 pub(crate) struct Watches {
     client: kube::Client,
     /// The namespaces to watch; all, if empty.
@@ -114,14 +113,14 @@ fn targets(namespaces: &[String]) -> Vec<(Kind, usize, Target)> {
         path: Node::url_path(&(), None),
         labels: None,
         metadata_only: false,
-        // A node lists every image it has: it is ten times as large as a pod.
+        // A node lists all its images: it is ten times as large as a pod.
         page: 100,
     };
     targets.push((Kind::Node, 0, nodes));
     targets
 }
 
-/// Feeds one watch into the index, and what follows from it into the queue.
+/// Feeds the objects of one watch into the index, and the keys of changed jobs into the queue.
 struct Feeder {
     kind: Kind,
     scope: usize,
@@ -130,7 +129,7 @@ struct Feeder {
     metrics: Arc<Metrics>,
     listed: Arc<watch::Sender<u64>>,
     complained: AtomicBool,
-    /// The namespace, if it is not all of them.
+    /// The watched namespace; none for all.
     namespace: Option<String>,
 }
 
@@ -141,7 +140,7 @@ impl Feeder {
         }
     }
 
-    /// Says what is wrong, once; in full only where it says something new.
+    /// Logs the first failure as a warning, and those that follow it for debugging.
     fn log_failure(&self, error: &Error) {
         let kind = self.kind.as_str();
         let first = !self.complained.swap(true, Ordering::Relaxed);

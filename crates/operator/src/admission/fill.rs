@@ -2,12 +2,12 @@
 
 use serde_json::{Map, Value};
 
-/// Applies to `raw` the change from `before` to `after`, both of which were written from the type that
-/// `raw` was read as.
+/// Applies to `raw` the change from `before` to `after`, both of which were written from the type
+/// that `raw` was read as.
 ///
-/// The type does not write everything as it was read: unknown fields are missing, `null` and absent are
-/// the same, and there may be empty lists where there were none. None of that is a change, and `raw`
-/// keeps it. Where `raw` lacks a value that changes, it gets all of `after`.
+/// The type does not write everything as it was read: unknown fields are missing, `null` and absent
+/// are the same, and there may be empty lists where there were none. None of that is a change, and
+/// `raw` keeps it. Where `raw` lacks a value that changes, it gets all of `after`.
 pub(super) fn fill(raw: &mut Value, before: &Value, after: &Value) {
     if before == after {
         return;

@@ -177,8 +177,8 @@ impl Reviewer {
         Ok((result, serde_json::to_vec(&reply)?))
     }
 
-    /// Returns what to review. Only a change of the spec is reviewed, and not of an object that is being
-    /// deleted: if it were denied, its finalizers could not be removed.
+    /// Returns what to review. Only a change of the spec is reviewed, and not of an object that is
+    /// being deleted: if it were denied, its finalizers could not be removed.
     fn target(&self, request: &Request) -> ReviewTarget {
         let changes = matches!(request.operation.as_str(), "CREATE" | "UPDATE")
             && request.sub_resource.as_deref().unwrap_or_default().is_empty();
@@ -215,7 +215,8 @@ fn mutate(object: &Value) -> Verdict {
     admission::default(&mut job);
     let after = serde_json::to_value(&job.spec);
     let (Ok(before), Ok(after)) = (before, after) else {
-        // A type that was read can be written. Without defaults nothing is lost: the engine fills them in.
+        // A type that was read can be written. Without defaults nothing is lost: the engine fills
+        // them in.
         return Verdict::Allow;
     };
     let mut filled = object.clone();
@@ -248,8 +249,8 @@ fn validate(object: &Value, old: &Value) -> Verdict {
     }
 }
 
-/// Reads of a stored job's status what the rules need: its phase, and the spec of its pods. The rest
-/// need not be readable.
+/// Reads of a stored job's status what the rules need: its phase, and the spec of its pods. The
+/// rest need not be readable.
 fn status(object: &Value) -> TrainingJobStatus {
     let read = |field: &str| object.get("status")?.get(field);
     let phase = read("phase").and_then(|phase| JobPhase::deserialize(phase).ok());

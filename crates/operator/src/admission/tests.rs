@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::*;
-use crate::certs::{CertConfig, SecretData, carry_out, desired};
+use crate::certs::{CertConfig, SecretData, carry_out, plan_certs};
 use crate::http::bind;
 
 struct Server {
@@ -58,7 +58,7 @@ fn certificates() -> SecretData {
         Timestamp::now(),
         CertConfig::new("system", &["hooks"], true).names,
     );
-    carry_out(&desired(None, now, &names), None, now, &names)
+    carry_out(&plan_certs(None, now, &names), None, now, &names)
         .unwrap()
         .unwrap()
 }
@@ -242,7 +242,8 @@ async fn a_new_certificate_is_served_from_the_next_handshake() {
     }
 }
 
-/// How long it takes until visitors who come at these seconds have ceased, in seconds of virtual time.
+/// How long it takes until visitors who come at these seconds have ceased, in seconds of virtual
+/// time.
 async fn ceased(visits: &[u64]) -> u64 {
     let start = tokio::time::Instant::now();
     let visitors = PendingReviews::default();

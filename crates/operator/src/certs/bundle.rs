@@ -8,9 +8,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use serde_json::Value;
 
-/// Either configuration of webhooks.
 pub(super) trait WebhookConfiguration {
-    /// Names and clients of the webhooks, in order.
+    /// Returns the names and clients of the webhooks, in order.
     fn clients(&self) -> Vec<(&str, &WebhookClientConfig)>;
 }
 
@@ -34,9 +33,9 @@ impl WebhookConfiguration for ValidatingWebhookConfiguration {
     }
 }
 
-/// The change that makes all webhooks of a configuration trust `bundle`, or none if they do. It touches nothing else,
-/// and fails if the webhook at a position is no longer the one that was seen there.
-pub(super) fn trust(configuration: &impl WebhookConfiguration, bundle: &str) -> Option<Patch> {
+/// Returns the patch that makes all webhooks of a configuration trust `bundle`, or `None` if they
+/// do. The server refuses it if the webhook at a position is no longer the one that was seen.
+pub(super) fn trust_patch(configuration: &impl WebhookConfiguration, bundle: &str) -> Option<Patch> {
     let mut operations = Vec::new();
     for (position, (name, client)) in configuration.clients().into_iter().enumerate() {
         if client

@@ -18,7 +18,8 @@ use tokio::sync::watch;
 
 use super::SecretData;
 
-/// Objects by path, with resource versions, the writes that came, and all changes for those who watch.
+/// Objects by path, with resource versions, the writes that came, and all changes for those who
+/// watch.
 #[derive(Default)]
 pub(super) struct Server {
     pub(super) objects: Mutex<BTreeMap<String, Value>>,

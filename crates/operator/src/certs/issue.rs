@@ -1,4 +1,4 @@
-//! Makes keys and certificates: ECDSA on P-256, which every API server speaks.
+//! Makes keys and certificates: ECDSA on P-256, which every API server supports.
 
 use std::time::Duration;
 
@@ -16,18 +16,15 @@ use super::plan::{BACKDATE, CA_LIFE, CertPlan, LEAF_LIFE, certificates};
 /// Why certificates can't be made.
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
-    /// The library says so.
     #[error("a certificate for the webhooks can't be made: {0}")]
     Make(#[from] rcgen::Error),
-    /// A time is out of range.
     #[error("a certificate for the webhooks can't be made: {0} is not a time it could hold; check the clock")]
     Time(Timestamp),
-    /// The plan was made for other certificates.
     #[error("the certificates in the Secret can't be read: {0}; delete the Secret to have them made anew")]
     Read(String),
 }
 
-/// Does what was planned for these certificates. None if there is nothing to do.
+/// Carries out a plan for the existing certificates. Returns `None` if there is nothing to do.
 pub fn carry_out(
     plan: &CertPlan,
     existing: Option<&SecretData>,
@@ -68,7 +65,7 @@ pub fn carry_out(
 fn authority(now: Timestamp) -> Result<(String, String), IssueError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let mut params = CertificateParams::default();
-    // Two authorities of one name would leave those who verify to guess which one signed.
+    // With two authorities of one name, a verifier could not tell which one signed.
     params.distinguished_name = name(&format!("trainyard-webhooks-ca@{}", now.as_second()));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -114,7 +111,7 @@ fn no_authority() -> IssueError {
     IssueError::Read("ca.crt holds no certificate".to_owned())
 }
 
-/// The first certificate of a PEM text, as text.
+/// Returns the first certificate of a PEM text, as text.
 fn first_pem(text: &str) -> Option<String> {
     const END: &str = "-----END CERTIFICATE-----";
     let begin = text.find("-----BEGIN CERTIFICATE-----")?;

@@ -1,4 +1,4 @@
-//! Follows the Secret and the webhook configurations; the leader keeps them right.
+//! Watches the Secret and the webhook configurations. The leader also writes them.
 
 use std::fmt::Debug;
 use std::pin::pin;
@@ -19,18 +19,21 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::bundle::{WebhookConfiguration, trust};
-use super::{CertPlan, IssueError, SecretData, ServingCert, carry_out, desired};
+use super::bundle::{WebhookConfiguration, trust_patch};
+use super::{CertPlan, IssueError, SecretData, ServingCert, carry_out, plan_certs};
+use crate::backoff::Backoff;
 use crate::leader::Leadership;
 
-/// How often to look though nothing happened: the clock may have been set, or the machine suspended.
-const LOOK_AGAIN: Duration = Duration::from_hours(1);
-/// The backoffs after errors.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The certificates are checked at least so often: the clock may have been set, or the machine
+/// suspended.
+const RESYNC_INTERVAL: Duration = Duration::from_hours(1);
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    max: Duration::from_secs(30),
+};
 const MANAGER: &str = "trainyard-certs";
 
-/// Where certificates are kept and who must trust them.
+/// Where the certificates are kept, and who must trust them.
 #[derive(Clone, Debug)]
 pub struct CertConfig {
     /// The operator's namespace.
@@ -39,7 +42,7 @@ pub struct CertConfig {
     pub secret: String,
     /// The DNS names under which this operator is called.
     pub names: Vec<String>,
-    /// Whether there are webhooks, which must trust the certificates.
+    /// Whether webhook configurations must trust the certificates.
     pub webhooks: bool,
     /// The name of the `MutatingWebhookConfiguration`.
     pub mutating: String,
@@ -48,7 +51,7 @@ pub struct CertConfig {
 }
 
 impl CertConfig {
-    /// The usual names, for what is served behind these Services.
+    /// Uses the names of the manifests, for servers behind these Services.
     pub fn new(namespace: impl Into<String>, services: &[&str], webhooks: bool) -> Self {
         let namespace = namespace.into();
         let ends = ["", ".svc", ".svc.cluster.local"];
@@ -75,15 +78,15 @@ pub(super) enum SyncError {
 }
 
 /// Keeps the certificates of one operator.
-pub struct Manager {
+pub(crate) struct CertManager {
     config: CertConfig,
     leadership: Leadership,
     serving: Arc<ServingCert>,
     secrets: Api<Secret>,
     mutatings: Api<MutatingWebhookConfiguration>,
     validatings: Api<ValidatingWebhookConfiguration>,
-    /// Whether the Secret was looked for yet.
-    pub(super) looked: bool,
+    /// The Secret was read, or does not exist.
+    pub(super) is_read: bool,
     /// The Secret as last seen or written.
     pub(super) secret: Option<Secret>,
     pub(super) mutating: Option<MutatingWebhookConfiguration>,
@@ -91,10 +94,9 @@ pub struct Manager {
     loaded: Option<SecretData>,
 }
 
-impl Manager {
-    /// Keeps certificates with this client, and writes while this replica leads. Nothing happens before
-    /// [`Manager::run`].
-    pub fn new(
+impl CertManager {
+    /// Makes a manager. Nothing happens before [`CertManager::run`].
+    pub(crate) fn new(
         client: kube::Client,
         config: CertConfig,
         leadership: Leadership,
@@ -107,7 +109,7 @@ impl Manager {
             config,
             leadership,
             serving,
-            looked: false,
+            is_read: false,
             secret: None,
             mutating: None,
             validating: None,
@@ -115,21 +117,21 @@ impl Manager {
         }
     }
 
-    /// Runs until `shutdown`. Needs the rights to get, list, watch, create and update the Secret, and to get, list,
-    /// watch and patch the two configurations.
-    pub async fn run(mut self, shutdown: CancellationToken) {
+    /// Runs until `shutdown`. Needs the rights to get, list, watch, create and update the Secret,
+    /// and to get, list, watch and patch the two configurations.
+    pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         let mut secrets = pin!(watch_object(self.secrets.clone(), &self.config.secret).default_backoff());
         let webhooks = self.config.webhooks;
         let mut mutatings = follow(self.mutatings.clone(), &self.config.mutating, webhooks);
         let mut validatings = follow(self.validatings.clone(), &self.config.validating, webhooks);
         let mut leadership = self.leadership.clone();
-        let mut pause = FIRST_PAUSE;
-        let mut wake = Instant::now() + LOOK_AGAIN;
+        let mut failures = 0;
+        let mut wake = Instant::now() + RESYNC_INTERVAL;
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return,
                 Some(seen) = secrets.next() => match seen {
-                    Ok(secret) => (self.looked, self.secret) = (true, secret),
+                    Ok(secret) => (self.is_read, self.secret) = (true, secret),
                     Err(error) => watch_failed("Secret", &self.config.secret, &error),
                 },
                 Some(seen) = mutatings.next() => match seen {
@@ -146,26 +148,27 @@ impl Manager {
             let now = Timestamp::now();
             let wait = match self.sync(now).await {
                 Ok(next) => {
-                    pause = FIRST_PAUSE;
-                    next.map_or(LOOK_AGAIN, |next| {
-                        now.duration_until(next).try_into().unwrap_or(FIRST_PAUSE)
+                    failures = 0;
+                    next.map_or(RESYNC_INTERVAL, |next| {
+                        now.duration_until(next).try_into().unwrap_or(BACKOFF.base)
                     })
                 }
                 Err(error) => {
+                    failures += 1;
+                    let pause = BACKOFF.pause(failures, 0.0);
                     tracing::warn!(%error, ?pause, "the certificates are not in order; trying again");
-                    let wait = pause;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    wait
+                    pause
                 }
             };
-            wake = Instant::now() + wait.min(LOOK_AGAIN);
+            wake = Instant::now() + wait.min(RESYNC_INTERVAL);
         }
     }
 
-    /// Serves what is there; as the leader also puts right what is not. Returns when to look again, where known.
+    /// Serves the leaf of the Secret. The leader also writes what is due. Returns when to look
+    /// again.
     pub(super) async fn sync(&mut self, now: Timestamp) -> Result<Option<Timestamp>, SyncError> {
         loop {
-            if !self.looked {
+            if !self.is_read {
                 return Ok(None);
             }
             let secret = self.secret.clone();
@@ -175,10 +178,10 @@ impl Manager {
                 return Ok(None);
             }
             if let Some(held) = held.as_ref().filter(|held| !held.ca_crt.is_empty()) {
-                // First of all: a leaf is only replaced when its authority is trusted.
+                // First, because a leaf is replaced only when its authority is trusted.
                 self.trust(&held.ca_crt).await?;
             }
-            let plan = desired(held.as_ref(), now, &self.config.names);
+            let plan = plan_certs(held.as_ref(), now, &self.config.names);
             if let CertPlan::Keep { until } = plan {
                 return Ok(Some(until));
             }
@@ -192,7 +195,7 @@ impl Manager {
             }
             match self.write(secret, &data).await {
                 Ok(written) => self.secret = Some(written),
-                // Somebody else was faster; the watch will bring what they wrote.
+                // Another replica has written it. The watch will show it.
                 Err(kube::Error::Api(status)) if status.code == 409 => return Ok(None),
                 Err(source) => {
                     return Err(SyncError::Write {
@@ -225,7 +228,7 @@ impl Manager {
             ..PostParams::default()
         };
         if let Some(mut secret) = secret {
-            // With the resource version that was seen: of several leaders at most one succeeds.
+            // It has the resource version that was seen: at most one of several writers succeeds.
             data.store(&mut secret);
             self.secrets.replace(&self.config.secret, &params, &secret).await
         } else {
@@ -241,7 +244,7 @@ impl Manager {
         if let Some(seen) = &self.mutating {
             let what = "caBundle of the MutatingWebhookConfiguration";
             if let Some(written) =
-                trust_in(&self.mutatings, &self.config.mutating, seen, bundle, what).await?
+                patch_bundle(&self.mutatings, &self.config.mutating, seen, bundle, what).await?
             {
                 self.mutating = Some(written);
             }
@@ -249,7 +252,7 @@ impl Manager {
         if let Some(seen) = &self.validating {
             let what = "caBundle of the ValidatingWebhookConfiguration";
             if let Some(written) =
-                trust_in(&self.validatings, &self.config.validating, seen, bundle, what).await?
+                patch_bundle(&self.validatings, &self.config.validating, seen, bundle, what).await?
             {
                 self.validating = Some(written);
             }
@@ -258,7 +261,7 @@ impl Manager {
     }
 }
 
-async fn trust_in<K>(
+async fn patch_bundle<K>(
     api: &Api<K>,
     name: &str,
     seen: &K,
@@ -268,7 +271,7 @@ async fn trust_in<K>(
 where
     K: WebhookConfiguration + Clone + DeserializeOwned + Debug,
 {
-    let Some(patch) = trust(seen, bundle) else {
+    let Some(patch) = trust_patch(seen, bundle) else {
         return Ok(None);
     };
     let params = PatchParams {
@@ -280,13 +283,13 @@ where
             tracing::info!(name, "the {what} is up to date");
             Ok(Some(written))
         }
-        // Deleted in between; the watch will say so.
+        // It was deleted meanwhile. The watch will show it.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(source) => Err(SyncError::Write { what, source }),
     }
 }
 
-/// Follows an object, or, where it is not wanted, nothing: then no right to it is needed either.
+/// Watches an object, if it is wanted. Otherwise no right to it is needed.
 fn follow<K>(api: Api<K>, name: &str, wanted: bool) -> BoxStream<'static, Result<Option<K>, watcher::Error>>
 where
     K: kube::Resource + Clone + DeserializeOwned + Debug + Send + 'static,

@@ -1,4 +1,4 @@
-//! What should be done about the certificates now: pure.
+//! Decides what to do about the certificates. Pure.
 
 use std::time::Duration;
 
@@ -15,43 +15,33 @@ use super::SecretData;
 const HOUR: Duration = Duration::from_hours(1);
 const DAY: Duration = Duration::from_hours(24);
 
-/// How long an authority is valid.
 pub(super) const CA_LIFE: Duration = Duration::from_secs(3650 * DAY.as_secs());
-/// How long before its end an authority is followed by another.
+/// How long before its end an authority is replaced.
 const CA_RENEW_BEFORE: Duration = Duration::from_secs(365 * DAY.as_secs());
-/// How long a leaf is valid; it is renewed after two thirds of that.
+/// A leaf is renewed after two thirds of this.
 pub(super) const LEAF_LIFE: Duration = Duration::from_secs(90 * DAY.as_secs());
-/// Certificates are valid since a moment before they were made, for API servers whose clock is behind.
+/// Certificates are valid from this long before they were made, for API servers whose clock is
+/// behind.
 pub(super) const BACKDATE: Duration = HOUR;
 /// How long a new authority is trusted before it is used, and an old one after it was.
 pub(super) const OVERLAP: Duration = HOUR;
 
-/// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertPlan {
-    /// Nothing, until then.
-    Keep {
-        /// When to look again.
-        until: Timestamp,
-    },
-    /// Make everything anew: there is nothing that could be kept.
-    NewAuthority {
-        /// What is wrong with what there is.
-        why: String,
-    },
-    /// Make a new authority, to be trusted besides the present one; the leaf stays.
+    /// Nothing is due before `until`.
+    Keep { until: Timestamp },
+    /// Make an authority and a leaf: nothing can be kept.
+    NewAuthority { why: String },
+    /// Make an authority, to be trusted besides the present one. The leaf stays.
     AddAuthority,
-    /// Make a leaf, signed by the present authority.
-    IssueLeaf {
-        /// What is wrong with the one there is.
-        why: String,
-    },
-    /// Forget all authorities but the present one.
+    /// Make a leaf, signed by the first authority.
+    IssueLeaf { why: String },
+    /// Drop all authorities but the first.
     DropOldAuthorities,
 }
 
-/// What to do about these certificates, which serve under these DNS names.
-pub fn desired(existing: Option<&SecretData>, now: Timestamp, names: &[String]) -> CertPlan {
+/// Decides what to do about the certificates of some DNS names.
+pub fn plan_certs(existing: Option<&SecretData>, now: Timestamp, names: &[String]) -> CertPlan {
     let Some(existing) = existing.filter(|data| **data != SecretData::default()) else {
         return CertPlan::NewAuthority {
             why: "there are no certificates yet".to_owned(),
@@ -75,7 +65,7 @@ pub fn desired(existing: Option<&SecretData>, now: Timestamp, names: &[String]) 
         return CertPlan::AddAuthority;
     }
     if leaf.signer != 0 {
-        // The new authority is not used before everybody had the time to trust it.
+        // The new authority is not used before everybody trusts it.
         let trusted = present.not_before + BACKDATE + OVERLAP;
         return if now < trusted {
             CertPlan::Keep { until: trusted }
@@ -92,7 +82,7 @@ pub fn desired(existing: Option<&SecretData>, now: Timestamp, names: &[String]) 
     }
     let mut until = leaf.renew_at.min(end_of_ca);
     if authorities.len() > 1 {
-        // A replica that has not yet seen the new leaf still serves the old one.
+        // A replica that has not seen the new leaf still serves the old one.
         let loaded = leaf.not_before + BACKDATE + OVERLAP;
         if now >= loaded {
             return CertPlan::DropOldAuthorities;
@@ -115,13 +105,13 @@ struct Leaf {
     signer: usize,
 }
 
-/// The certificates of a PEM text. Text around them is ignored, as everywhere.
+/// Returns the certificates of a PEM text. Text around them is ignored.
 pub(super) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     found.map_err(|error| error.to_string())
 }
 
-/// When a certificate ends, if it can be read.
+/// Returns when a certificate ends, if it can be read.
 pub(super) fn expiry(der: &CertificateDer<'_>) -> Option<Timestamp> {
     let certificate = parse(der).ok()?;
     validity(&certificate).ok().map(|(_, not_after)| not_after)
@@ -142,7 +132,7 @@ fn validity(certificate: &X509Certificate<'_>) -> Result<(Timestamp, Timestamp),
     ))
 }
 
-/// Whether a key, in PEM, is that of a certificate.
+/// Returns true if a key, in PEM, is that of a certificate.
 fn belongs(key: &str, certificate: &X509Certificate<'_>) -> bool {
     KeyPair::from_pem(key).is_ok_and(|key| key.subject_public_key_info() == certificate.public_key().raw)
 }

@@ -1,4 +1,4 @@
-//! The certificate that is served now. It can be replaced while connections are open.
+//! The certificate that is served. It can be replaced while connections are open.
 
 use std::sync::Arc;
 
@@ -15,21 +15,18 @@ use super::SecretData;
 use super::plan::{certificates, expiry};
 use crate::metrics::Metrics;
 
-/// Why a certificate can't be served. None of these shows a key.
+/// Why a certificate can't be served. The messages don't show a key.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// It is no certificate.
     #[error("tls.crt can't be read: {0}")]
     Certificate(String),
-    /// It is no key.
     #[error("tls.key can't be read")]
     Key,
-    /// They do not belong together, or are of a kind that can't be used.
     #[error("tls.crt and tls.key can't be used together: {0}")]
     Pair(#[from] rustls::Error),
 }
 
-/// Holds the certificate that is served now; none at first, then every handshake fails.
+/// Holds the certificate that is served. Handshakes fail until there is one.
 #[derive(Debug, Default)]
 pub struct ServingCert {
     current: RwLock<Option<Arc<CertifiedKey>>>,
@@ -43,7 +40,7 @@ impl ServingCert {
         Self::default()
     }
 
-    /// The same, and it is told when what is served ends.
+    /// Sets the metric that tells when the certificate ends.
     pub fn with_metrics(metrics: Arc<Metrics>) -> Self {
         Self {
             metrics: Some(metrics),
@@ -51,13 +48,14 @@ impl ServingCert {
         }
     }
 
-    /// Serves this certificate from now on. Connections that are open keep theirs. On an error nothing changes.
+    /// Serves this certificate from now on. Open connections keep theirs. On an error nothing
+    /// changes.
     pub fn load(&self, data: &SecretData) -> Result<(), LoadError> {
         let chain = certificates(&data.tls_crt).map_err(LoadError::Certificate)?;
         if chain.is_empty() {
             return Err(LoadError::Certificate("it holds no certificate".to_owned()));
         }
-        // The reason is left out: it may quote what it could not read.
+        // The reason is left out: it may quote the key.
         let key = PrivateKeyDer::from_pem_slice(data.tls_key.as_bytes()).map_err(|_| LoadError::Key)?;
         let end = chain.first().and_then(expiry);
         let pair = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
@@ -69,12 +67,13 @@ impl ServingCert {
         Ok(())
     }
 
-    /// The authorities by which clients know what is served, as PEM; none before there is anything to serve.
+    /// Returns the authorities that clients must trust, in PEM. There are none before there is a
+    /// certificate.
     pub fn authorities(&self) -> watch::Receiver<Option<String>> {
         self.authorities.subscribe()
     }
 
-    /// Whether there is a certificate to serve: a replica without is not ready.
+    /// Returns true if there is a certificate. A replica without one is not ready.
     pub fn is_loaded(&self) -> bool {
         self.current().is_some()
     }
@@ -83,7 +82,7 @@ impl ServingCert {
         self.current.read().clone()
     }
 
-    /// A configuration for a server of HTTP/2 and HTTP/1.1 that asks here for every handshake.
+    /// Returns the configuration of a server of HTTP/2 and HTTP/1.1 that serves the certificate.
     pub fn server_config(self: Arc<Self>) -> Result<ServerConfig, rustls::Error> {
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()?

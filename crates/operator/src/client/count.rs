@@ -101,7 +101,8 @@ pub(super) fn classify(method: &Method, uri: &Uri, foreign: &[Foreign]) -> (Verb
         pairs.any(|pair| matches!(pair, "watch=true" | "watch=1"))
     };
     let verb = match *method {
-        // A single object is watched by watching its kind with a field selector, also where the path names it.
+        // A single object is watched by watching its kind with a field selector, also where the
+        // path names it.
         Method::GET if watching() => Verb::Watch,
         Method::GET if target.named => Verb::Get,
         Method::GET => Verb::List,
@@ -136,7 +137,8 @@ impl<'a> Target<'a> {
         parts.next()?;
         let mut resource = parts.next()?;
         let mut name = parts.next();
-        // `namespaces/<ns>` is a namespace itself, unless a resource follows that is no subresource.
+        // `namespaces/<ns>` is a namespace itself, unless a resource follows that is no
+        // subresource.
         if resource == "namespaces"
             && parts
                 .peek()

@@ -8,17 +8,17 @@ use tower::BoxError;
 use tower::retry::Policy;
 
 const MAX_RETRIES: u32 = 3;
-/// With [`MAX_RETRIES`] this bounds the delay of a write that was allowed to be sent: 3 s, less than the
-/// 5 s after which another replica may have become the leader.
+/// With [`MAX_RETRIES`] this bounds the delay of a write that was allowed to be sent: 3 s, less
+/// than the 5 s after which another replica may have become the leader.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Sends a request again where that is safe and soon done.
 ///
-/// - 429, so that the request was not processed: any request, after the time that the server names. If
-///   that is more than a second, the answer goes to the caller, who has a backoff.
-/// - 503 and 504: only reads. A write may have been carried out. Whether to repeat it must be decided
-///   anew, from what is seen then.
+/// - 429, so that the request was not processed: any request, after the time that the server names.
+///   If that is more than a second, the answer goes to the caller, who has a backoff.
+/// - 503 and 504: only reads. A write may have been carried out. Whether to repeat it must be
+///   decided anew, from what is seen then.
 /// - No answer: never, for the same reason.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Retry {

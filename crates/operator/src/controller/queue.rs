@@ -73,8 +73,8 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         }
     }
 
-    /// Closes the queue and drops all that waits in it. A key that is processed stays so until it is
-    /// [`done`](Self::done).
+    /// Closes the queue and drops all that waits in it. A key that is processed stays so until it
+    /// is [`done`](Self::done).
     pub(crate) fn close(&mut self) {
         self.open = false;
         self.ready.clear();
@@ -118,8 +118,8 @@ impl<K: Clone + Eq + Hash + Ord> Core<K> {
         }
     }
 
-    /// Sets a timer. Timers that are out of date stay until their time; when most are, the others are
-    /// collected anew.
+    /// Sets a timer. Timers that are out of date stay until their time; when most are, the others
+    /// are collected anew.
     fn set_timer(&mut self, at: Instant, key: K) {
         self.timers.push(Reverse(Timer { at, key }));
         // At most two timers of an entry count.

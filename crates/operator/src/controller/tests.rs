@@ -4,7 +4,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::leader::Seat;
+use crate::leader::LeadershipSetter;
 use crate::metrics::{Kind, Outcome};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -78,7 +78,7 @@ struct Test {
     controller: Arc<Controller<Toys>>,
     reconciles: mpsc::UnboundedReceiver<Running>,
     terms: mpsc::UnboundedReceiver<Instant>,
-    seat: Seat,
+    setter: LeadershipSetter,
     shutdown: CancellationToken,
     run: JoinHandle<()>,
 }
@@ -105,21 +105,21 @@ impl Test {
             backoff: BACKOFF,
             drain_timeout: 10 * SECOND,
         };
-        let (seat, shutdown) = (Seat::new(), CancellationToken::new());
-        let controller = Controller::new(toys, limits, seat.leadership(), Arc::default());
+        let (setter, shutdown) = (LeadershipSetter::new(), CancellationToken::new());
+        let controller = Controller::new(toys, limits, setter.leadership(), Arc::default());
         Self {
             run: tokio::spawn(controller.clone().run(shutdown.clone())),
             controller,
             reconciles: running,
             terms: began,
-            seat,
+            setter,
             shutdown,
         }
     }
 
     fn lead(&mut self) {
         let hours = Duration::from_hours(10);
-        assert!(self.seat.renew(Instant::now(), Timestamp::now(), hours));
+        assert!(self.setter.renew(Instant::now(), Timestamp::now(), hours));
     }
 
     /// Waits for the next reconcile to begin.
@@ -168,7 +168,7 @@ async fn the_next_term_begins_with_all_keys_once_the_last_reconcile_of_the_forme
     let (a, b) = (test.next().await, test.next().await);
     assert!(!a.term.is_cancelled());
     let lost = Instant::now();
-    test.seat.leave();
+    test.setter.leave();
     a.term.cancelled().await;
     assert_eq!(lost.elapsed(), Duration::ZERO, "at once");
     a.returns(Requeue::Again);
@@ -184,7 +184,7 @@ async fn the_next_term_begins_with_all_keys_once_the_last_reconcile_of_the_forme
 async fn what_changes_between_terms_waits_for_the_next() {
     let mut test = Test::leading(&["a"]);
     test.next().await.returns(Requeue::At(Instant::now() + SECOND));
-    test.seat.leave();
+    test.setter.leave();
     tokio::task::yield_now().await;
     test.controller.queue().add("a");
     assert!(test.is_quiet(10 * SECOND).await);
@@ -214,7 +214,7 @@ async fn the_caches_catch_up_with_the_beginning_of_a_later_term() {
     let mut test = Test::leading(&[]);
     let first = test.terms.recv().await.unwrap();
     tokio::time::sleep(10 * SECOND).await;
-    test.seat.leave();
+    test.setter.leave();
     tokio::time::sleep(10 * SECOND).await;
     test.lead();
     assert_eq!(test.terms.recv().await.unwrap(), first + 20 * SECOND);

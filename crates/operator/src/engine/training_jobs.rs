@@ -73,8 +73,8 @@ async fn set_gauges(index: Arc<Index>, queue: Arc<Queue<JobKey>>, metrics: Arc<M
     }
 }
 
-/// Has all jobs reconciled when there is an agent where there was none: some may wait for it. Changes
-/// are seen from this call on, not from the first poll.
+/// Has all jobs reconciled when there is an agent where there was none: some may wait for it.
+/// Changes are seen from this call on, not from the first poll.
 fn follow_agent(
     settings: &SharedSettings,
     index: Arc<Index>,

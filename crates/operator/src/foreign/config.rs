@@ -1,5 +1,5 @@
-//! The ConfigMap that users of some kinds know, seen to before the child of an object is written. It is not watched: what becomes of
-//! it afterwards is its users' affair, until the object changes.
+//! The ConfigMap that objects of some kinds have. It is written before the child is, and not
+//! watched: if users change it, it stays so until the object changes.
 
 use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -17,8 +17,8 @@ const CORE: &str = "/api/v1";
 const PLURAL: &str = "configmaps";
 
 impl ForeignReconciler {
-    /// Creates the ConfigMap of an object, if it has one, or makes it what it should be. One that is somebody else's is not
-    /// touched: it is in the way.
+    /// Creates or updates the ConfigMap of an object, if it has one. Fails with
+    /// [`Failure::InTheWay`] if the ConfigMap belongs to another owner.
     pub(super) async fn configure(
         &self,
         key: &JobKey,
@@ -66,7 +66,8 @@ impl ForeignReconciler {
         sent.map(drop)
     }
 
-    /// Whether somebody is a former object of the same name: what it owned is about to go.
+    /// Returns true if the owner is a former object of the same name: its ConfigMap will be
+    /// deleted.
     fn is_former(&self, owner: &OwnerReference, key: &JobKey) -> bool {
         let group = owner.api_version.split_once('/').map(|(group, _)| group);
         (group, &*owner.kind, &*owner.name) == (Some(self.kind.group()), self.kind.kind(), &*key.name)

@@ -1,4 +1,4 @@
-//! What the server shows of one kind goes into the store, and what follows from it into the queue.
+//! Feeds the objects of one kind into the store, and the keys of changed ones into the queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +14,11 @@ use crate::listwatch::{Error, Sink};
 use crate::metrics::{Foreign, Metrics};
 use crate::slim::Version;
 
-/// Feeds one watch.
 pub(super) struct Feeder {
     pub kind: &'static dyn ForeignKind,
     pub scope: usize,
     pub store: Arc<Store>,
     pub queue: Arc<Queue<JobKey>>,
-    /// Told of every list.
     pub listed: Arc<Notify>,
     pub metrics: Arc<Metrics>,
     pub complained: AtomicBool,

@@ -1,4 +1,4 @@
-//! The objects of one kind, as the server last showed them, and what this process remembers of them.
+//! The objects of one kind, as the server last showed them, and the local state of each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,35 +12,32 @@ use trainyard_core::foreign::Obstacle;
 use crate::index::{JobKey, Source};
 use crate::slim::Version;
 
-/// Whose writes of a status are ours.
+/// The field manager of our writes.
 const OURS: &str = "trainyard";
 
-/// An object, and what this process remembers of it.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// The object without its `managedFields`.
     pub object: Arc<Value>,
-    /// Its UID.
     pub uid: Arc<str>,
-    /// Who else writes its status.
+    /// Another field manager that writes the status.
     pub other_writer: Option<Arc<str>>,
-    /// What is remembered of it.
     pub local: LocalState,
     version: Version,
     scope: usize,
     epoch: u32,
 }
 
-/// What this process remembers of an object.
+/// What this process remembers of an object and the server does not know.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LocalState {
-    /// When its child was created, if the index does not have it yet.
+    /// When the child was created.
     pub created: Option<Instant>,
-    /// What keeps its child from being written.
+    /// Why the child can't be written.
     pub obstacle: Option<Arc<Obstacle>>,
-    /// The status that was last written, and what the server has kept of it.
+    /// The status that was last written, and what the server kept of it.
     pub written_status: Option<Arc<(Value, Value)>>,
-    /// It has been asked to go.
+    /// We have deleted the object.
     pub deleted: bool,
 }
 
@@ -52,7 +49,6 @@ struct Scope {
     listed: bool,
 }
 
-/// The objects of one kind.
 #[derive(Debug)]
 pub(super) struct Store {
     inner: Mutex<Inner>,
@@ -73,7 +69,6 @@ struct Written {
     subresource: Option<String>,
 }
 
-/// What is read of an object's metadata.
 struct Identity {
     key: JobKey,
     uid: Arc<str>,
@@ -92,7 +87,7 @@ impl Identity {
 }
 
 impl Store {
-    /// An empty store of so many scopes.
+    /// Makes a store of some scopes: of namespaces, or of one for all.
     pub(super) fn new(scopes: usize) -> Self {
         Self {
             inner: Mutex::new(Inner {
@@ -114,12 +109,12 @@ impl Store {
         self.inner.lock().entries.keys().cloned().collect()
     }
 
-    /// Whether all that can be listed has been.
+    /// Returns true if all scopes have been listed.
     pub(super) fn is_listed(&self) -> bool {
         self.inner.lock().scopes.iter().all(|scope| scope.listed)
     }
 
-    /// Takes an object in. Its version, and its key if that is news.
+    /// Takes an object. Returns its version, and its key if it has changed.
     pub(super) fn apply(
         &self,
         json: &str,
@@ -148,7 +143,8 @@ impl Store {
         Ok((version, changed))
     }
 
-    /// Takes in the answer to a write of a status, unless something newer is there. What the server has kept of it.
+    /// Takes the answer to a status write, unless a newer version is known. Returns the status that
+    /// the server kept.
     pub(super) fn answered(&self, key: &JobKey, mut answer: Value) -> Value {
         let kept = answer.get("status").cloned().unwrap_or_default();
         if let Some(metadata) = answer.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -165,7 +161,7 @@ impl Store {
         kept
     }
 
-    /// Changes what is remembered of an object.
+    /// Changes the local state of an object.
     pub(super) fn remember(&self, key: &JobKey, uid: &str, change: impl FnOnce(&mut LocalState)) {
         if let Some(entry) = self
             .inner
@@ -178,7 +174,7 @@ impl Store {
         }
     }
 
-    /// Forgets an object that is gone. Its version.
+    /// Removes a deleted object. Returns its version.
     pub(super) fn gone(&self, json: &str, scope: usize) -> serde_json::Result<Version> {
         let object: Value = serde_json::from_str(json)?;
         let Some(Identity { key, uid, version }) = Identity::of(&object) else {
@@ -201,14 +197,14 @@ impl Store {
         };
         state.epoch = state.epoch.wrapping_add(1);
         if version < state.reached {
-            // The cluster was restored from a backup: what is known is of another history.
+            // The cluster was restored from a backup: the known versions are of another history.
             let here = entries.values_mut().filter(|entry| entry.scope == scope);
             here.for_each(|entry| entry.version = Version(0));
         }
         state.reached = version;
     }
 
-    /// A list is complete: what it did not have is gone.
+    /// A list is complete: objects that it did not have are gone.
     pub(super) fn listed(&self, scope: usize, version: Version) {
         let mut inner = self.inner.lock();
         let Inner { entries, scopes } = &mut *inner;
@@ -220,7 +216,7 @@ impl Store {
         entries.retain(|_, entry| entry.scope != scope || entry.epoch == epoch || entry.version > version);
     }
 
-    /// There is no such list, or none for us: what is not known is left alone.
+    /// The kind does not exist, or may not be listed: there are no objects to reconcile.
     pub(super) fn refused(&self, scope: usize) {
         let mut inner = self.inner.lock();
         inner.entries.retain(|_, entry| entry.scope != scope);

@@ -1,4 +1,5 @@
-//! The writes. Each is allowed by the leadership right before it is sent, and names the version that it was decided on.
+//! The writes. The leadership is checked right before each. Each names the version it was decided
+//! on.
 
 use std::sync::Arc;
 
@@ -17,14 +18,14 @@ use crate::act::request::{Answer, DeleteOptions, Path, request};
 use crate::act::{Class, Failure};
 use crate::index::JobKey;
 
-/// The members of a condition that say when, and not what.
+/// The members of a condition that are times.
 const TIMES: [&str; 2] = ["lastTransitionTime", "lastUpdateTime"];
 
 fn group(kind: &dyn ForeignKind) -> String {
     format!("/apis/{}/{}", kind.group(), kind.version())
 }
 
-/// The path of all objects of a kind, in one namespace or in all.
+/// Returns the path of all objects of a kind, in one namespace or in all.
 pub(super) fn collection(kind: &dyn ForeignKind, namespace: Option<&str>) -> String {
     match namespace {
         Some(namespace) => format!("{}/namespaces/{namespace}/{}", group(kind), kind.plural()),
@@ -37,7 +38,6 @@ impl ForeignReconciler {
         Path::of(&group(self.kind), &key.namespace, self.kind.plural(), &key.name)
     }
 
-    /// Creates a child.
     pub(super) async fn create(
         &self,
         key: &JobKey,
@@ -51,7 +51,6 @@ impl ForeignReconciler {
         sent.map(drop)
     }
 
-    /// Replaces a child by one of the same name.
     pub(super) async fn replace(
         &self,
         key: &JobKey,
@@ -65,8 +64,9 @@ impl ForeignReconciler {
         sent.map(drop)
     }
 
-    /// Writes the status of an object and tells its users what has changed, unless the server has shown that it does not keep
-    /// it: a definition that is not ours may know less. Whether it was written.
+    /// Writes the status of an object and records events about what has changed. Returns false if
+    /// that status was written before and the server did not keep it: its definition may lack
+    /// fields.
     pub(super) async fn write_status(
         &self,
         key: &JobKey,
@@ -75,11 +75,13 @@ impl ForeignReconciler {
         term: &CancellationToken,
     ) -> Result<bool, Failure> {
         let timeless = timeless(&status);
-        let is = entry.object.get("status").cloned().unwrap_or_default();
-        let told = entry.local.written_status.as_deref();
-        // What the server showed last is what it has kept of that.
-        let told = told.filter(|(_, kept)| *kept == is).map(|(told, _)| told);
-        if told == Some(&timeless) {
+        let shown = entry.object.get("status").cloned().unwrap_or_default();
+        let written = entry.local.written_status.as_deref();
+        // It counts while the server shows what it kept of it.
+        let written = written
+            .filter(|(_, kept)| *kept == shown)
+            .map(|(written, _)| written);
+        if written == Some(&timeless) {
             return Ok(false);
         }
         let mut object = (*entry.object).clone();
@@ -94,22 +96,22 @@ impl ForeignReconciler {
             Ok(answer) => {
                 let kept = self.store.answered(key, answer);
                 let keeps = self::timeless(&kept) == timeless;
-                // Of an object that was there before this process, and whose status is not kept, nobody knows what was told.
-                let before = told.or_else(|| (keeps || entry.local.created.is_some()).then_some(&is));
+                // If the status is not kept, nobody knows what a former process wrote.
+                let before = written.or_else(|| (keeps || entry.local.created.is_some()).then_some(&shown));
                 self.note(entry, &self.kind.notes(before, &timeless));
                 kept
             }
-            // There is no status in a definition of others. What can't be told is not tried again until there is more to tell.
-            Err(Failure::Gone) => is,
+            // The definition has no status. It is tried again when the status changes.
+            Err(Failure::Gone) => shown,
             Err(failure) => return Err(failure),
         };
-        let told = Some(Arc::new((timeless, kept)));
+        let written = Some(Arc::new((timeless, kept)));
         self.store
-            .remember(key, &entry.uid, |local| local.written_status = told);
+            .remember(key, &entry.uid, |local| local.written_status = written);
         Ok(true)
     }
 
-    /// Tells users of an object something, as events.
+    /// Records events about an object.
     pub(super) fn note(&self, entry: &Entry, notes: &[ForeignNote]) {
         if notes.is_empty() {
             return;
@@ -129,7 +131,7 @@ impl ForeignReconciler {
         }
     }
 
-    /// Deletes an object, if it is still as it was seen.
+    /// Deletes an object, if it still has the version that was seen.
     pub(super) async fn delete(
         &self,
         key: &JobKey,
@@ -172,7 +174,7 @@ impl ForeignReconciler {
     }
 }
 
-/// A status without the times at which things came to be as they are.
+/// Returns a status without the times of its conditions.
 fn timeless(status: &Value) -> Value {
     let mut status = status.clone();
     let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);

@@ -18,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::unauthenticated::Unauthenticated;
 use super::{ConnectionPermit, HEAD_TIMEOUT, Purpose, Upgraded};
 
-/// The head of a request is kept until it is complete, and anybody may send one. A token has at most
-/// 16 KiB.
+/// The head of a request is kept until it is complete, and anybody may send one. A token has at
+/// most 16 KiB.
 const MAX_HEAD: usize = 24 * 1024;
 /// Pings find peers that are gone.
 const PING_INTERVAL: Duration = Duration::from_secs(30);

@@ -1,8 +1,8 @@
 //! TLS for connections that are idle most of the time: an idle one has no buffer.
 //!
 //! Thousands of agents are connected to the observer and receive a few bytes in minutes. The usual
-//! stream keeps a buffer, which is larger than all the rest of a connection. This one drives rustls with
-//! buffers of its own, and frees them.
+//! stream keeps a buffer, which is larger than all the rest of a connection. This one drives rustls
+//! with buffers of its own, and frees them.
 
 use std::io;
 use std::pin::Pin;
@@ -69,8 +69,8 @@ enum Output<'a> {
 }
 
 impl Records {
-    /// Processes what was received, and then produces the output. Appends what is to be sent and what was
-    /// decrypted. Returns whether the peer has closed its side.
+    /// Processes what was received, and then produces the output. Appends what is to be sent and
+    /// what was decrypted. Returns whether the peer has closed its side.
     fn process(
         &mut self,
         output: &Output<'_>,

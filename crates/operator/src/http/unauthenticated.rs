@@ -18,8 +18,8 @@ pub(super) struct Unauthenticated {
 }
 
 impl Unauthenticated {
-    /// Waits until the connection is to be closed: it is evicted, or has taken too long. Waits for ever
-    /// once it is authenticated.
+    /// Waits until the connection is to be closed: it is evicted, or has taken too long. Waits for
+    /// ever once it is authenticated.
     pub(super) async fn evicted(&self) {
         tokio::select! {
             () = self.done.cancelled() => {}
@@ -39,8 +39,8 @@ pub(super) struct EvictionQueue(Mutex<Waiting>);
 #[derive(Debug, Default)]
 struct Waiting {
     all: VecDeque<Unauthenticated>,
-    /// The length at which authenticated connections are removed: twice the length after the last time,
-    /// so that removing costs no more than adding.
+    /// The length at which authenticated connections are removed: twice the length after the last
+    /// time, so that removing costs no more than adding.
     max: usize,
 }
 

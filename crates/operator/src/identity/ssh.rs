@@ -7,11 +7,11 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 
 const KIND: &[u8] = b"ssh-ed25519";
 const SEED: usize = 32;
-/// The private part is filled up to a multiple of this.
+/// The private part is padded to a multiple of this.
 const BLOCK: usize = 8;
 const LINE: usize = 70;
 
-/// A private key and its public one, as the files of OpenSSH have them.
+/// Makes a private and a public key, in the file formats of OpenSSH.
 pub(super) fn make() -> Result<(String, String), ring::error::Unspecified> {
     let random = SystemRandom::new();
     let (mut seed, mut check) = ([0; SEED], [0; 4]);
@@ -21,33 +21,33 @@ pub(super) fn make() -> Result<(String, String), ring::error::Unspecified> {
     let public = pair.public_key().as_ref();
 
     let mut blob = Vec::new();
-    string(&mut blob, KIND);
-    string(&mut blob, public);
+    append_string(&mut blob, KIND);
+    append_string(&mut blob, public);
 
     let mut private = Vec::new();
-    // Twice, so that a wrong passphrase would be noticed.
+    // Twice: the format detects a wrong passphrase by this.
     private.extend_from_slice(&check);
     private.extend_from_slice(&check);
-    string(&mut private, KIND);
-    string(&mut private, public);
-    string(&mut private, &[&seed, public].concat());
-    string(&mut private, b"");
+    append_string(&mut private, KIND);
+    append_string(&mut private, public);
+    append_string(&mut private, &[&seed, public].concat());
+    append_string(&mut private, b"");
     let missing = private.len().next_multiple_of(BLOCK) - private.len();
     private.extend((1..).take(missing));
 
     let mut file = b"openssh-key-v1\0".to_vec();
-    // No cipher, no way to derive its key, and no options of that.
+    // No cipher, no key derivation, no options.
     for nothing in [&b"none"[..], b"none", b""] {
-        string(&mut file, nothing);
+        append_string(&mut file, nothing);
     }
     file.extend_from_slice(&1_u32.to_be_bytes());
-    string(&mut file, &blob);
-    string(&mut file, &private);
+    append_string(&mut file, &blob);
+    append_string(&mut file, &private);
     Ok((pem(&file), format!("ssh-ed25519 {}\n", STANDARD.encode(&blob))))
 }
 
-/// Appends bytes after their number.
-fn string(to: &mut Vec<u8>, bytes: &[u8]) {
+/// Appends the length of some bytes, and the bytes.
+fn append_string(to: &mut Vec<u8>, bytes: &[u8]) {
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     to.extend_from_slice(&length.to_be_bytes());
     to.extend_from_slice(bytes);

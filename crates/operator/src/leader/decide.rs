@@ -1,4 +1,4 @@
-//! Who may hold the lease now: pure.
+//! Decides who may hold the lease. Pure.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use tokio::time::Instant;
 
-/// A record of the lease, and when this process first saw it.
+/// The record of a lease, and when this process first saw it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     record: LeaseSpec,
@@ -15,7 +15,6 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// The record of this lease, seen at `now`.
     pub fn of(lease: &Lease, now: Instant) -> Option<Self> {
         Some(Self {
             record: lease.spec.clone()?,
@@ -24,33 +23,29 @@ impl Observation {
     }
 }
 
-/// What to do about the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Write it.
     Claim(Claim),
-    /// It is somebody's who may still be writing.
+    /// The holder may still be writing.
     Wait {
-        /// Whose it is.
         holder: String,
     },
 }
 
-/// In what way to write the lease.
+/// How to write the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// There is none: create it.
     Create,
-    /// It was somebody else's: take it.
+    /// Take it from another process.
     Acquire,
-    /// It is ours: renew it.
     Renew,
 }
 
 /// Decides from the lease as it is now, and from when its record was first seen.
 ///
-/// The times in the record are another machine's and are not looked at. A record that changes is a holder that lives:
-/// it has `leaseDurationSeconds` (its own, else `duration`) from the moment at which *we* saw the change.
+/// The times in the record are another machine's and are ignored. A holder that is alive changes
+/// the record. It keeps the lease for `leaseDurationSeconds` of the record, or else for `duration`,
+/// from the moment at which *we* saw the change.
 pub fn step(
     observed: Option<Observation>,
     lease: Option<&Lease>,
@@ -62,7 +57,7 @@ pub fn step(
     let record = lease.map(|lease| lease.spec.clone().unwrap_or_default());
     let observed = match (observed, record) {
         (None, None) => return (None, Decision::Claim(Claim::Create)),
-        // Whoever held a lease that was deleted goes on writing until it finds out.
+        // The holder of a deleted lease goes on writing until it finds out.
         (Some(observed), None) => observed,
         (Some(observed), Some(record)) if observed.record == record => observed,
         (_, Some(record)) => Observation { record, seen: now },
@@ -91,8 +86,8 @@ pub fn step(
     (Some(observed), decision)
 }
 
-/// The lease to write. It keeps the resource version of `previous`, so that only one of several claims succeeds, and
-/// all that others wrote into it.
+/// Returns the lease to write. It has the resource version of `previous`, so that only one of
+/// several claims succeeds, and keeps all that others wrote into it.
 pub fn claim(
     previous: Option<&Lease>,
     identity: &str,
@@ -121,7 +116,8 @@ pub fn claim(
     lease
 }
 
-/// The lease given back, if it is ours: nobody's, and running out at once for those who look at the duration only.
+/// Returns the released lease, if it is ours: without a holder, and with the shortest duration for
+/// those who look only at that.
 pub fn released(lease: &Lease, identity: &str, now: Timestamp) -> Option<Lease> {
     let mut lease = lease.clone();
     let spec = lease

@@ -1,4 +1,4 @@
-//! What the rest of the operator knows of the election.
+//! The result of the election, for the rest of the operator.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -17,18 +17,19 @@ pub struct Leadership {
 
 #[derive(Debug)]
 struct Shared {
-    /// What `until` is measured from.
+    /// The origin of `until`.
     base: Instant,
-    /// Nanoseconds after `base` at which the leadership ends; 0 for none, the largest number for no end.
+    /// When the leadership ends, in nanoseconds after `base`. 0: there is none. `u64::MAX`: it has
+    /// no end.
     until: AtomicU64,
-    /// The same end by the wall clock, in milliseconds, for machines whose monotonic clock stands still while they
-    /// are suspended. It can only shorten the leadership.
+    /// The same by the wall clock, in milliseconds: the monotonic clock of a suspended machine may
+    /// stand still. This can only shorten the leadership.
     until_wall: AtomicI64,
     terms: watch::Sender<Option<u64>>,
 }
 
 impl Leadership {
-    /// Always leading: for a single replica without an election.
+    /// Leads always: for a single replica without an election.
     pub fn always() -> Self {
         let (sender, terms) = watch::channel(Some(1));
         let shared = Shared {
@@ -43,9 +44,9 @@ impl Leadership {
         }
     }
 
-    /// Whether a write may be sent now. Ask right before each one: a process that was paused, or that has not reached
-    /// the API server for a while, gets `false` here before anything else has noticed.
-    pub fn may_write(&self) -> bool {
+    /// Returns true if a write may be sent now. Ask right before each write: in a process that was
+    /// paused, or could not reach the API server, this is the first to say no.
+    pub(crate) fn may_write(&self) -> bool {
         let until = self.shared.until.load(Ordering::Acquire);
         if until == 0 || until == u64::MAX {
             return until != 0;
@@ -54,8 +55,9 @@ impl Leadership {
             && Timestamp::now().as_millisecond() < self.shared.until_wall.load(Ordering::Acquire)
     }
 
-    /// The term in which this replica leads, or none. A new number means that somebody else may have led in between.
-    pub fn term(&self) -> Option<u64> {
+    /// Returns the term in which this replica leads. Between two terms another replica may have
+    /// led.
+    pub(crate) fn term(&self) -> Option<u64> {
         if self.may_write() {
             *self.shared.terms.borrow()
         } else {
@@ -63,20 +65,20 @@ impl Leadership {
         }
     }
 
-    /// Waits for the next beginning or end of a term since the last call, and returns the term that is now. Several
-    /// changes at once are seen as one.
+    /// Waits until a term has begun or ended since the last call, and returns the present term.
+    /// Several changes are seen as one.
     ///
     /// Cancel-safe. Never returns where there is no election.
-    pub async fn changed(&mut self) -> Option<u64> {
-        // The sender lives as long as `shared`, so that this can't fail.
+    pub(crate) async fn changed(&mut self) -> Option<u64> {
+        // The sender is in `shared`: this can't fail.
         if self.terms.changed().await.is_err() {
             return futures::future::pending().await;
         }
         *self.terms.borrow_and_update()
     }
 
-    /// Waits until this replica leads.
-    pub async fn leading(&mut self) -> u64 {
+    /// Waits until this replica leads, and returns the term.
+    pub(crate) async fn leading(&mut self) -> u64 {
         loop {
             if let Some(term) = self.term() {
                 self.terms.mark_unchanged();
@@ -87,15 +89,15 @@ impl Leadership {
     }
 }
 
-/// The elector's side of a [`Leadership`]. Leaves when dropped.
+/// The elector's side of a [`Leadership`], which ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct LeadershipSetter {
     leadership: Leadership,
     last_term: u64,
     end: Option<Instant>,
 }
 
-impl Seat {
+impl LeadershipSetter {
     pub(crate) fn new() -> Self {
         let (sender, terms) = watch::channel(None);
         let shared = Shared {
@@ -118,20 +120,20 @@ impl Seat {
         self.leadership.clone()
     }
 
-    /// When the leadership ends unless it is renewed; none where there is none.
+    /// Returns when the leadership ends unless it is renewed.
     pub(crate) fn end(&self) -> Option<Instant> {
         self.end
     }
 
-    /// The lease was renewed by a request that began then. True if this begins a term.
+    /// The lease was renewed by a request that began at `begun`. Returns true if a term begins.
     pub(crate) fn renew(&mut self, begun: Instant, begun_wall: Timestamp, deadline: Duration) -> bool {
         let end = begun + deadline;
         if Instant::now() >= end {
-            // Too late to be of use; the next attempt will tell.
+            // It came too late. The next attempt will tell.
             return false;
         }
-        // Writes were refused for a while, as after a step of the wall clock. What was to be written then is lost unless a
-        // new term begins, in which everything is looked at anew.
+        // No write was allowed for a while, as after a step of the wall clock. What was not written
+        // is reconciled again only in a new term.
         if self.end.is_some() && !self.leadership.may_write() {
             tracing::warn!("the leadership had ended by the wall clock: a new term begins");
             self.leave();
@@ -153,7 +155,7 @@ impl Seat {
         begins
     }
 
-    /// Ends the leadership. True if there was one.
+    /// Ends the leadership. Returns true if there was one.
     pub(crate) fn leave(&mut self) -> bool {
         let shared = &self.leadership.shared;
         shared.until.store(0, Ordering::Release);
@@ -166,14 +168,14 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for LeadershipSetter {
     fn drop(&mut self) {
         self.leave();
     }
 }
 
 fn nanos(duration: Duration) -> u64 {
-    // One less than the largest, which means no end; five centuries are enough.
+    // `u64::MAX` means no end.
     u64::try_from(duration.as_nanos())
         .unwrap_or(u64::MAX)
         .min(u64::MAX - 1)
@@ -185,20 +187,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_step_of_the_wall_clock_ends_the_term_and_begins_another() {
-        let mut seat = Seat::new();
-        let mut leadership = seat.leadership();
+        let mut setter = LeadershipSetter::new();
+        let mut leadership = setter.leadership();
         let deadline = Duration::from_secs(10);
-        assert!(seat.renew(Instant::now(), Timestamp::now(), deadline));
+        assert!(setter.renew(Instant::now(), Timestamp::now(), deadline));
         assert_eq!(leadership.leading().await, 1);
-        assert!(!seat.renew(Instant::now(), Timestamp::now(), deadline));
+        assert!(!setter.renew(Instant::now(), Timestamp::now(), deadline));
         // As if the clock had been set forward while the lease was renewed.
         let stepped = Timestamp::now() - jiff::SignedDuration::from_secs(20);
-        seat.renew(Instant::now(), stepped, deadline);
+        setter.renew(Instant::now(), stepped, deadline);
         assert!(!leadership.may_write());
         let waiting = tokio::spawn(async move { leadership.leading().await });
         tokio::task::yield_now().await;
-        assert!(seat.renew(Instant::now(), Timestamp::now(), deadline));
+        assert!(setter.renew(Instant::now(), Timestamp::now(), deadline));
         assert_eq!(waiting.await.unwrap(), 2);
-        assert!(!seat.renew(Instant::now(), Timestamp::now(), deadline));
+        assert!(!setter.renew(Instant::now(), Timestamp::now(), deadline));
     }
 }

@@ -152,7 +152,8 @@ fn start(server: &Arc<Server>, identity: &str) -> Replica {
     }
 }
 
-/// Lets so much virtual time pass, and checks all along that at most one may write. Returns who could, in order.
+/// Lets so much virtual time pass, and checks all along that at most one may write. Returns who
+/// could, in order.
 async fn pass(replicas: &[&Replica], time: Duration) -> Vec<Option<usize>> {
     let mut seen = Vec::new();
     let end = Instant::now() + time;
@@ -305,40 +306,40 @@ async fn a_lease_that_was_taken_away_is_left_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_process_that_was_paused_stops_before_it_notices() {
-    let mut seat = Seat::new();
-    let leadership = seat.leadership();
+    let mut setter = LeadershipSetter::new();
+    let leadership = setter.leadership();
     assert!(!leadership.may_write());
-    assert!(seat.renew(Instant::now(), Timestamp::now(), SECOND * 10));
+    assert!(setter.renew(Instant::now(), Timestamp::now(), SECOND * 10));
     tokio::time::advance(Duration::from_millis(9_999)).await;
     assert!(leadership.may_write());
     tokio::time::advance(Duration::from_millis(1)).await;
     // Nobody has run in between: the elector has not said anything.
-    assert!(seat.end().is_some());
+    assert!(setter.end().is_some());
     assert!(!leadership.may_write());
     assert_eq!(leadership.term(), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_renewal_counts_from_its_beginning() {
-    let mut seat = Seat::new();
+    let mut setter = LeadershipSetter::new();
     let begun = Instant::now();
     tokio::time::advance(SECOND * 8).await;
-    assert!(seat.renew(begun, Timestamp::now(), SECOND * 10));
+    assert!(setter.renew(begun, Timestamp::now(), SECOND * 10));
     tokio::time::advance(SECOND * 2).await;
-    assert!(!seat.leadership().may_write());
+    assert!(!setter.leadership().may_write());
     // One that took longer than the deadline is worth nothing.
-    let mut late = Seat::new();
+    let mut late = LeadershipSetter::new();
     assert!(!late.renew(begun, Timestamp::now(), SECOND * 10));
     assert!(!late.leadership().may_write());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_was_suspended_stops_by_the_wall_clock() {
-    let mut seat = Seat::new();
+    let mut setter = LeadershipSetter::new();
     let an_hour_ago = Timestamp::now() - Duration::from_hours(1);
-    assert!(seat.renew(Instant::now(), an_hour_ago, SECOND * 10));
+    assert!(setter.renew(Instant::now(), an_hour_ago, SECOND * 10));
     assert!(
-        !seat.leadership().may_write(),
+        !setter.leadership().may_write(),
         "the monotonic clock stood still, the other did not"
     );
 }

@@ -1,17 +1,16 @@
-//! A page of a list, taken apart while it arrives: a page of thousands of objects never is in local as a whole.
+//! Splits a page of a list into objects while it arrives: a page of thousands of objects is never
+//! in memory as a whole.
 
 use serde::Deserialize;
 
-/// What a list says of itself.
+/// The metadata of a list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ListMeta {
-    /// The version that it shows.
     #[serde(default)]
     pub(super) resource_version: String,
-    /// What to ask for the next page with.
     #[serde(default, rename = "continue")]
-    pub(super) more: Option<String>,
+    pub(super) continue_token: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -20,24 +19,23 @@ struct Frame {
     metadata: ListMeta,
 }
 
-/// Takes a page apart.
 #[derive(Default)]
 pub(super) struct Splitter {
-    /// Everything but the objects.
+    /// The page without the objects.
     frame: Vec<u8>,
     /// The object that is arriving.
     object: Vec<u8>,
-    /// Objects that came before the metadata, which servers do not do.
+    /// Objects that came before the metadata, one a line. API servers send the metadata first.
     early: Vec<u8>,
-    place: Place,
+    position: Position,
     depth: u32,
     string: InString,
-    /// Where in the frame the last string of the outermost level began and ended.
-    last: (usize, usize),
+    /// Where the last string of the outermost level is in the frame.
+    last_key: (usize, usize),
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Place {
+enum Position {
     #[default]
     Frame,
     /// Between the objects.
@@ -56,7 +54,7 @@ enum InString {
 }
 
 impl Splitter {
-    /// Takes some bytes in, and writer every object that is complete to `each`, with the metadata of the list.
+    /// Takes some bytes, and hands every complete object to `each`, with the metadata of the list.
     pub(super) fn feed(
         &mut self,
         bytes: &[u8],
@@ -64,10 +62,10 @@ impl Splitter {
         metadata: &mut Option<ListMeta>,
     ) -> Result<(), serde_json::Error> {
         for byte in bytes {
-            match self.place {
-                Place::Frame => self.frame.push(*byte),
-                Place::Object => self.object.push(*byte),
-                Place::Items => {}
+            match self.position {
+                Position::Frame => self.frame.push(*byte),
+                Position::Object => self.object.push(*byte),
+                Position::Items => {}
             }
             if self.within_string(*byte) {
                 continue;
@@ -75,29 +73,29 @@ impl Splitter {
             match byte {
                 b'{' | b'[' => {
                     self.depth += 1;
-                    if self.place == Place::Items {
-                        self.place = Place::Object;
+                    if self.position == Position::Items {
+                        self.position = Position::Object;
                         self.object.push(*byte);
                     } else if *byte == b'['
-                        && self.place == Place::Frame
+                        && self.position == Position::Frame
                         && self.depth == 2
                         && self.is_items()
                     {
-                        self.place = Place::Items;
+                        self.position = Position::Items;
                         *metadata = self.metadata()?;
                     }
                 }
                 b'}' | b']' => {
                     self.depth = self.depth.saturating_sub(1);
-                    if self.place == Place::Object && self.depth == 2 {
-                        self.place = Place::Items;
+                    if self.position == Position::Object && self.depth == 2 {
+                        self.position = Position::Items;
                         match metadata {
                             Some(metadata) => each(metadata, &self.object),
-                            None => self.keep(),
+                            None => self.keep_early(),
                         }
                         self.object.clear();
-                    } else if self.place == Place::Items {
-                        self.place = Place::Frame;
+                    } else if self.position == Position::Items {
+                        self.position = Position::Frame;
                         self.frame.push(*byte);
                     }
                 }
@@ -107,13 +105,13 @@ impl Splitter {
         Ok(())
     }
 
-    /// Whether a byte is part of a string, its quotes included.
+    /// Returns true if a byte is part of a string or one of its quotes.
     fn within_string(&mut self, byte: u8) -> bool {
-        let outermost = self.place == Place::Frame && self.depth == 1;
+        let outermost = self.position == Position::Frame && self.depth == 1;
         self.string = match (self.string, byte) {
             (InString::No, b'"') => {
                 if outermost {
-                    self.last.0 = self.frame.len();
+                    self.last_key.0 = self.frame.len();
                 }
                 InString::Yes
             }
@@ -121,7 +119,7 @@ impl Splitter {
             (InString::Yes, b'\\') => InString::Escaped,
             (InString::Yes, b'"') => {
                 if outermost {
-                    self.last.1 = self.frame.len().saturating_sub(1);
+                    self.last_key.1 = self.frame.len().saturating_sub(1);
                 }
                 InString::No
             }
@@ -131,27 +129,27 @@ impl Splitter {
     }
 
     fn is_items(&self) -> bool {
-        self.frame.get(self.last.0..self.last.1) == Some(b"items")
+        self.frame.get(self.last_key.0..self.last_key.1) == Some(b"items")
     }
 
-    /// The metadata, if it has come before the objects.
+    /// Returns the metadata, if it came before the objects.
     fn metadata(&self) -> Result<Option<ListMeta>, serde_json::Error> {
         let Frame { metadata } = serde_json::from_slice(&[&self.frame[..], b"]}"].concat())?;
         Ok(Some(metadata).filter(|metadata| !metadata.resource_version.is_empty()))
     }
 
-    fn keep(&mut self) {
+    fn keep_early(&mut self) {
         self.early.append(&mut self.object);
         self.early.push(b'\n');
     }
 
-    /// The page is complete: its metadata. Fails if it is not.
+    /// Ends the page and returns its metadata. Fails if the page is not complete.
     pub(super) fn finish(
         self,
         each: &mut dyn FnMut(&ListMeta, &[u8]),
     ) -> Result<ListMeta, serde_json::Error> {
         let Frame { metadata } = serde_json::from_slice(&self.frame)?;
-        // Each was kept on a line of its own; within JSON, as servers write it, there is no other end of a line.
+        // Within an object there is no newline, as servers write JSON.
         let early = self
             .early
             .split(|byte| *byte == b'\n')
@@ -196,7 +194,7 @@ mod tests {
                 objects,
                 [r#"7 {"a":"}]\\\"","b":[{"items":[1]}]}"#, r#"7 {"ü":{}}"#]
             );
-            assert_eq!(metadata.more.as_deref(), Some("c\"{["));
+            assert_eq!(metadata.continue_token.as_deref(), Some("c\"{["));
         }
     }
 

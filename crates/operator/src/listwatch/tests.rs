@@ -11,7 +11,8 @@ use serde_json::json;
 
 use super::*;
 
-/// A server that gives scripted answers and notes what it was asked. When it has no more answers it is silent.
+/// A server that gives scripted answers and notes what it was asked. When it has no more answers it
+/// is silent.
 #[derive(Clone, Default)]
 struct Server {
     answers: Arc<Mutex<VecDeque<(u16, String)>>>,
@@ -227,12 +228,12 @@ fn error(code: u16) -> (u16, String) {
 #[tokio::test(start_paused = true)]
 async fn a_watch_that_is_refused_again_and_again_is_listed_anew_however_it_is_said() {
     for refused in [refusal(403), refusal(500), error(500), (200, "no JSON\n".into())] {
-        let refused = std::iter::repeat_n(refused, REFUSALS as usize);
+        let refused = std::iter::repeat_n(refused, MAX_REFUSALS as usize);
         let answers = std::iter::once(page(10, "", &["a"]))
             .chain(refused)
             .chain([page(30, "", &[])]);
         let (asked, told) = Server::new(answers).follow().await;
-        let watched = ["watch=true resourceVersion=10"; REFUSALS as usize];
+        let watched = ["watch=true resourceVersion=10"; MAX_REFUSALS as usize];
         let expected = [&[""], &watched[..], &["", "watch=true resourceVersion=30"]].concat();
         assert_eq!(asked, expected);
         assert_eq!(told[told.len() - 2..], ["listing 30", "listed 30"]);
@@ -241,7 +242,7 @@ async fn a_watch_that_is_refused_again_and_again_is_listed_anew_however_it_is_sa
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_may_not_be_seen_any_more_is_told() {
-    let refused = std::iter::repeat_with(|| refusal(403)).take(REFUSALS as usize + 1);
+    let refused = std::iter::repeat_with(|| refusal(403)).take(MAX_REFUSALS as usize + 1);
     let (_, told) = Server::new(std::iter::once(page(10, "", &["a"])).chain(refused))
         .follow()
         .await;

@@ -14,7 +14,8 @@ pub(crate) enum Subject {
     Foreign(Foreign),
 }
 
-/// A kind of another operator. Two operators may have kinds of one name: the group tells them apart.
+/// A kind of another operator. Two operators may have kinds of one name: the group tells them
+/// apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Foreign {
     kind: &'static str,

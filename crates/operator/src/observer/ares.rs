@@ -5,8 +5,9 @@
 //! | `GET /cache/ping` | `"pong"` |
 //! | `GET /cache/keys/{namespace}.{job}` | The roles of the job: `{"worker":{"phase":"Running","running":true,"ips":["10.0.0.1"]}}`. |
 //!
-//! It has neither authentication nor TLS, because those programs use none. Therefore it is served only
-//! on request, on an address of its own. Every replica serves it from its warm index, leader or not.
+//! It has neither authentication nor TLS, because those programs use none. Therefore it is served
+//! only on request, on an address of its own. Every replica serves it from its warm index, leader
+//! or not.
 
 use std::sync::Arc;
 

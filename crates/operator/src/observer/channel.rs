@@ -1,8 +1,8 @@
 //! Sends lines to a follower of a job.
 //!
-//! Agents ask for an upgrade of their connection to [`LINES`]: only lines follow the answer, and the
-//! server keeps nothing but the TLS connection. With HTTP it would keep buffers for requests that never
-//! come. Other callers get the lines as the body of an answer.
+//! Agents ask for an upgrade of their connection to [`LINES`]: only lines follow the answer, and
+//! the server keeps nothing but the TLS connection. With HTTP it would keep buffers for requests
+//! that never come. Other callers get the lines as the body of an answer.
 
 use std::convert::Infallible;
 use std::time::Duration;

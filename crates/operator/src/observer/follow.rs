@@ -50,8 +50,8 @@ pub(super) fn start(
     follow(feed, shutdown, line)
 }
 
-/// Returns lines that say how many pods each role has and which are ready, until the job is deleted.
-/// They have indices and not names, so that a line is short however many pods there are.
+/// Returns lines that say how many pods each role has and which are ready, until the job is
+/// deleted. They have indices and not names, so that a line is short however many pods there are.
 pub(super) fn hosts(
     feed: watch::Receiver<ObservedJob>,
     shutdown: CancellationToken,

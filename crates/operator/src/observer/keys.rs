@@ -15,7 +15,8 @@ use serde::Deserialize;
 use tokio::time::{Instant, timeout};
 
 const PATH: &str = "/openid/v1/jwks";
-/// How often the keys are read at most when a token names an unknown one. Anybody can make up a name.
+/// How often the keys are read at most when a token names an unknown one. Anybody can make up a
+/// name.
 const REFETCH_INTERVAL: Duration = Duration::from_secs(5);
 /// After this time a key that the cluster does not publish any more is dropped.
 const MAX_AGE: Duration = Duration::from_mins(10);
@@ -148,8 +149,8 @@ pub trait Keys: Send + Sync {
     fn get(&self, id: Option<&str>) -> BoxFuture<'_, Result<Vec<Key>, KeyError>>;
 }
 
-/// The keys of the cluster. They are read when they are first needed, and again when a token names an
-/// unknown one.
+/// The keys of the cluster. They are read when they are first needed, and again when a token names
+/// an unknown one.
 pub struct ClusterKeys {
     client: kube::Client,
     known: Mutex<KeyCache>,

@@ -1,8 +1,8 @@
 //! Authenticates callers by the tokens of their service accounts, without a request to anybody.
 //!
-//! A token is a JSON Web Token, signed by the API server with keys that it publishes. Its claims name
-//! the pod that it was made for. The signature is verified with ring, which TLS needs anyway. Crates for
-//! such tokens would bring another implementation.
+//! A token is a JSON Web Token, signed by the API server with keys that it publishes. Its claims
+//! name the pod that it was made for. The signature is verified with ring, which TLS needs anyway.
+//! Crates for such tokens would bring another implementation.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

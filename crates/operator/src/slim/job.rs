@@ -1,4 +1,4 @@
-//! A job, decoded so that one that can't be stalls nobody.
+//! Decodes a job. One that can't be decoded must not hold up others.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,22 @@ use trainyard_api::{JobPhase, TrainingJob, TrainingJobSpec, TrainingJobStatus};
 
 use super::Version;
 
-/// A job, or what could be read of it.
+/// A job, or what could be decoded of it.
 #[derive(Clone, Debug)]
 pub enum JobObject {
-    /// A job.
     Ok(Box<TrainingJob>),
-    /// An object that is no job, though the server keeps it as one.
+    /// The server stores it as a job, but it does not have the type.
     Malformed(Box<Malformed>),
 }
 
-/// What could be read of an object that is no job.
+/// What could be decoded of a malformed job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Malformed {
-    /// Its metadata.
     pub metadata: ObjectMeta,
-    /// The conditions in its status, as far as they could be read.
+    /// Empty if they could not be decoded.
     pub conditions: Vec<Condition>,
-    /// How far its status says it is, if that could be read.
     pub phase: Option<JobPhase>,
-    /// What is wrong, with the field where it is.
+    /// The path of the field, and what is wrong with it.
     pub error: String,
 }
 
@@ -58,7 +55,7 @@ struct PhaseOnly {
     phase: JobPhase,
 }
 
-/// All metadata but `managedFields`, which nobody reads and which is the larger part.
+/// The metadata without `managedFields`, which is the larger part.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WireMeta {
@@ -109,7 +106,7 @@ impl From<WireMeta> for ObjectMeta {
 }
 
 impl JobObject {
-    /// Decodes an object of the server's. It fails only for what has no readable metadata.
+    /// Fails only if the metadata can't be decoded.
     pub fn decode(json: &str) -> Result<Self, serde_json::Error> {
         match serde_json::from_str::<Wire>(json) {
             Ok(wire) => {
@@ -118,7 +115,7 @@ impl JobObject {
                     spec: wire.spec,
                     status: wire.status,
                 };
-                // The list is kept for the life of the job: no spare room.
+                // The list is kept as long as the job.
                 job.spec.roles.shrink_to_fit();
                 Ok(Self::Ok(Box::new(job)))
             }
@@ -128,7 +125,7 @@ impl JobObject {
 
     fn decode_malformed(json: &str, error: &serde_json::Error) -> Result<Self, serde_json::Error> {
         let WireMetaOnly { metadata } = serde_json::from_str(json)?;
-        // The path costs time that good objects need not spend, so it is looked for only now.
+        // To track the path costs time. Only malformed objects need it.
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let error = match serde_path_to_error::deserialize::<_, Wire>(&mut deserializer) {
             Err(traced) => format!("{}: {}", traced.path(), without_position(traced.inner())),
@@ -144,7 +141,6 @@ impl JobObject {
         })))
     }
 
-    /// Its metadata.
     pub fn metadata(&self) -> &ObjectMeta {
         match self {
             Self::Ok(job) => &job.metadata,
@@ -152,13 +148,11 @@ impl JobObject {
         }
     }
 
-    /// Its version.
     pub fn version(&self) -> Version {
         version(self.metadata())
     }
 }
 
-/// The version of an object.
 pub(crate) fn version(metadata: &ObjectMeta) -> Version {
     metadata
         .resource_version
@@ -167,7 +161,7 @@ pub(crate) fn version(metadata: &ObjectMeta) -> Version {
         .unwrap_or_default()
 }
 
-/// An error's words without the line and column, which mean nothing to who did not see the server's JSON.
+/// Returns an error's message without line and column: users don't see the server's JSON.
 fn without_position(error: &serde_json::Error) -> String {
     let words = error.to_string();
     match words.rsplit_once(" at line ") {
@@ -176,14 +170,13 @@ fn without_position(error: &serde_json::Error) -> String {
     }
 }
 
-/// What of the answer to a write is read.
+/// The metadata in the answer to a write.
 #[derive(Deserialize)]
 pub(crate) struct MetadataAnswer {
     metadata: WireMeta,
 }
 
 impl MetadataAnswer {
-    /// The metadata.
     pub(crate) fn into_metadata(self) -> ObjectMeta {
         self.metadata.into()
     }

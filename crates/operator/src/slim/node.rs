@@ -1,14 +1,12 @@
-//! A node, as far as decisions need it.
+//! The fields of a node that decisions need.
 
 use serde::Deserialize;
 use trainyard_core::view::NodeState;
 
 use super::Meta;
 
-/// A node, as far as decisions need it.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct SlimNode {
-    /// Its metadata.
     #[serde(default)]
     pub metadata: Meta,
     #[serde(default)]
@@ -42,7 +40,7 @@ struct Condition {
 }
 
 impl SlimNode {
-    /// What the node says of itself, and what the cluster says of it.
+    /// Returns the state, by the node's condition and by the taints that the cluster sets.
     pub fn state(&self) -> NodeState {
         let tainted = |key: &str| self.spec.taints.iter().flatten().any(|taint| &*taint.key == key);
         if tainted("node.kubernetes.io/out-of-service") {

@@ -1,4 +1,4 @@
-//! A pod, as far as decisions need it.
+//! The fields of a pod that decisions need.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -11,13 +11,11 @@ use trainyard_core::view::{PodEnd, PodPhase, PodRow, Trouble};
 
 use super::Meta;
 
-/// The most that is kept of a container's last words.
+/// How many bytes of a container's message are kept.
 const MESSAGE_LIMIT: usize = 1024;
 
-/// A pod, as far as decisions need it.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct SlimPod {
-    /// Its metadata.
     #[serde(default)]
     pub metadata: Meta,
     #[serde(default)]
@@ -68,7 +66,7 @@ struct Condition {
 #[derive(Clone, Debug, Deserialize)]
 struct Container {
     name: String,
-    /// Runtimes give one to a container that they make.
+    /// A container that was created has one.
     #[serde(default, rename = "containerID")]
     id: Option<serde::de::IgnoredAny>,
     #[serde(default)]
@@ -114,7 +112,6 @@ impl Terminated {
 }
 
 impl SlimPod {
-    /// The row of this pod.
     pub fn into_row(self) -> PodRow {
         let (phase, lingers) = self.phase();
         PodRow {
@@ -141,7 +138,8 @@ impl SlimPod {
         }
     }
 
-    /// The pod's phase, or, once its main container has ended, what follows from that; and whether others still run.
+    /// Returns the phase, by the pod or, once the main container has ended, by that container. Also
+    /// returns whether other containers still run.
     fn phase(&self) -> (PodPhase, bool) {
         let phase = match self.status.phase.as_deref() {
             Some("Running") => PodPhase::Running,
@@ -150,10 +148,10 @@ impl SlimPod {
             Some("Unknown") => PodPhase::Unknown,
             _ => PodPhase::Pending,
         };
-        // Of a pod that the kubelet has ended, its word counts, unless the program was done before.
-        let counts = |end: &&Terminated| self.status.reason.is_none() || self.was_earlier(end);
+        // If the kubelet ended the pod, its reason counts, unless the program ended before.
+        let counts = |end: &&Terminated| self.status.reason.is_none() || self.ended_before_deletion(end);
         match (phase, self.main_end().filter(counts).map(|end| end.exit_code)) {
-            (PodPhase::Failed, _) if self.was_deleted_unbegun() => (PodPhase::Pending, false),
+            (PodPhase::Failed, _) if self.was_deleted_before_start() => (PodPhase::Pending, false),
             (PodPhase::Running | PodPhase::Pending, Some(0)) => (PodPhase::Succeeded, self.others_run()),
             (PodPhase::Running | PodPhase::Pending, Some(_)) => (PodPhase::Failed, self.others_run()),
             (PodPhase::Failed, Some(0)) => (PodPhase::Succeeded, false),
@@ -161,38 +159,41 @@ impl SlimPod {
         }
     }
 
-    /// When the pod was asked to go, or the system began to take it away.
+    /// Returns when the deletion was requested or a disruption began.
     fn asked_at(&self) -> Option<Timestamp> {
         let since = self.target().and_then(|target| target.since.as_deref());
         let taken = since.and_then(|time| time.parse().ok());
         self.metadata.asked_at().into_iter().chain(taken).min()
     }
 
-    /// Whether a container is known to have ended before its pod was asked to go.
-    fn was_earlier(&self, end: &Terminated) -> bool {
+    /// Returns true if a container is known to have ended before that.
+    fn ended_before_deletion(&self, end: &Terminated) -> bool {
         let (finished, asked) = (end.finished_at(), self.asked_at());
         finished.is_some_and(|finished| asked.is_some_and(|asked| finished < asked))
     }
 
-    /// Whether somebody deleted the pod before its main container was made. Kubelets call such a pod failed, and may make up an
-    /// end for the container.
-    fn was_deleted_unbegun(&self) -> bool {
+    /// Returns true if the pod was deleted before its main container was created. Kubelets report
+    /// such a pod as failed, and may make up an end of the container.
+    fn was_deleted_before_start(&self) -> bool {
         let is_unmade = |main: &Container| {
             let end = main.state.terminated.as_ref();
             main.id.is_none() && end.is_none_or(|end| end.reason.as_deref() == Some("ContainerStatusUnknown"))
         };
-        let had_failed = || self.culprit().is_some_and(|(_, end)| self.was_earlier(end));
-        let is_deleted = self.metadata.terminating() && !self.is_too_late();
+        let had_failed = || {
+            self.culprit()
+                .is_some_and(|(_, end)| self.ended_before_deletion(end))
+        };
+        let is_deleted = self.metadata.terminating() && !self.exceeded_deadline();
         is_deleted && self.main_status().is_some_and(is_unmade) && !had_failed()
     }
 
-    /// The container that waits for other roles.
+    /// Returns the init container that waits for other roles.
     fn wait_container(&self) -> Option<&Container> {
         let mut init = self.status.init_container_statuses.iter().flatten();
         init.find(|container| container.name == WAIT_CONTAINER)
     }
 
-    /// Whether the container that waits for other roles has ended well.
+    /// Returns true if the container that waits for other roles has succeeded.
     fn released(&self) -> bool {
         let ended = self
             .wait_container()
@@ -200,35 +201,34 @@ impl SlimPod {
         ended.is_some_and(|ended| ended.exit_code == 0)
     }
 
-    /// Whether it runs, and nobody has told it by an annotation to stop.
+    /// Returns true if that container runs, and no annotation tells it to stop.
     fn waits(&self) -> bool {
         let annotations = self.metadata.annotations.as_ref();
-        let told = annotations.and_then(|annotations| annotations.start.as_deref()) == Some(START_NOW);
+        let starts_now = annotations.and_then(|annotations| annotations.start.as_deref()) == Some(START_NOW);
         let runs = |wait: &Container| wait.state.running.is_some();
-        !told && self.wait_container().is_some_and(runs)
+        !starts_now && self.wait_container().is_some_and(runs)
     }
 
-    /// The hash of the template that it was made from. A text that is none means nothing.
+    /// Returns the hash of the template. A text that is no hash is ignored.
     fn template(&self) -> Option<NonZeroU64> {
         let text = self.metadata.annotations.as_ref()?.template.as_deref()?;
         u64::from_str_radix(text, 16).ok().and_then(NonZeroU64::new)
     }
 
-    /// The condition that the system sets on a pod that it takes away.
+    /// Returns the condition of a pod that the system disrupts.
     fn target(&self) -> Option<&Condition> {
         self.condition("DisruptionTarget")
             .filter(|target| &*target.status == "True")
     }
 
-    /// Whether a container besides the main one has not ended. A kubelet may tell that a pod's only container ended
-    /// before it tells that the pod has.
+    /// Returns true if a container besides the main one has not ended. A kubelet may report the end
+    /// of a pod's only container before the end of the pod.
     fn others_run(&self) -> bool {
         let main = self.main_container();
         let mut containers = self.status.container_statuses.iter().flatten();
         containers.any(|container| Some(&*container.name) != main && container.state.terminated.is_none())
     }
 
-    /// How the main container ended.
     fn main_end(&self) -> Option<&Terminated> {
         self.main_status()?.state.terminated.as_ref()
     }
@@ -252,7 +252,7 @@ impl SlimPod {
         init.chain(self.status.container_statuses.iter().flatten())
     }
 
-    /// The container that ended badly: the main one if it did, else the first that did.
+    /// Returns the container that failed: the main one if it did, else the first.
     fn culprit(&self) -> Option<(&Container, &Terminated)> {
         let mut bad = self.containers().filter_map(|container| {
             let terminated = container.state.terminated.as_ref()?;
@@ -278,7 +278,7 @@ impl SlimPod {
         if phase != PodPhase::Failed && target.is_none() && !self.metadata.terminating() {
             return None;
         }
-        // The reason of the pod names the cause where the system ended it; a condition's is only more general.
+        // The pod's reason names the cause if the system ended it. The condition's is more general.
         let of_pod = PodEnd {
             reason: self
                 .status
@@ -307,12 +307,12 @@ impl SlimPod {
         }
     }
 
-    /// How a pod failed, given what is known of it as a whole.
+    /// Returns how a pod failed. `of_pod` is what the pod itself says.
     fn bad_end(&self, of_pod: PodEnd) -> PodEnd {
         let disrupted = of_pod.disrupted || self.ended_by_system();
         let culprit = self.culprit();
-        if self.is_too_late() {
-            // How a program ends that the kubelet tells to says nothing.
+        if self.exceeded_deadline() {
+            // The kubelet ended the program: its exit code says nothing.
             let ended = culprit.map(|(_, ended)| ended).or_else(|| self.main_end());
             let finished_at = ended.and_then(Terminated::finished_at);
             return PodEnd {
@@ -322,7 +322,7 @@ impl SlimPod {
             };
         }
         let Some((container, terminated)) = culprit else {
-            // No program ended badly.
+            // No program failed.
             return PodEnd {
                 disrupted: true,
                 ..of_pod
@@ -336,27 +336,27 @@ impl SlimPod {
                 Some(reason) if disrupted => Some(reason),
                 other => terminated.reason.clone().or(other),
             },
-            message: terminated.message.as_deref().map(last_words).or(of_pod.message),
+            message: terminated.message.as_deref().map(message_tail).or(of_pod.message),
             finished_at: terminated.finished_at(),
             disrupted,
             ..of_pod
         }
     }
 
-    /// Whether a failed pod was ended by the kubelet or a controller, as far as servers and kubelets say that do not
-    /// set the condition `DisruptionTarget`.
+    /// Returns true if the kubelet or a controller ended a failed pod. Some of them don't set the
+    /// condition `DisruptionTarget`.
     fn ended_by_system(&self) -> bool {
         let ran_to_an_end = |container: &Container| container.state.terminated.is_some();
         let reason = self.status.reason.as_deref().unwrap_or_default();
         if !self.containers().any(ran_to_an_end) {
-            // It never ran to an end of its own.
-            return !self.is_too_late();
+            // No program has ended.
+            return !self.exceeded_deadline();
         }
         is_system_reason(reason)
     }
 
-    /// Whether the kubelet ended it because of a deadline in its spec, which is its user's own wish.
-    fn is_too_late(&self) -> bool {
+    /// Returns true if the kubelet ended the pod at the deadline of its spec, as its user wanted.
+    fn exceeded_deadline(&self) -> bool {
         self.status.reason.as_deref() == Some("DeadlineExceeded")
     }
 
@@ -366,7 +366,7 @@ impl SlimPod {
         }
         let trouble = |reason: &Option<String>, message: &Option<String>| Trouble {
             reason: reason.clone().unwrap_or_default(),
-            message: message.as_deref().map(last_words).unwrap_or_default(),
+            message: message.as_deref().map(message_tail).unwrap_or_default(),
         };
         if let Some(scheduled) = self.condition("PodScheduled").filter(|c| &*c.status == "False") {
             return Some(trouble(&scheduled.reason, &scheduled.message));
@@ -382,7 +382,7 @@ impl SlimPod {
     }
 }
 
-/// Reasons the kubelet and controllers give to pods that they end.
+/// Returns true for the reasons of the kubelet and of controllers that end pods.
 fn is_system_reason(reason: &str) -> bool {
     reason.starts_with("OutOf")
         || matches!(
@@ -398,8 +398,8 @@ fn is_system_reason(reason: &str) -> bool {
         )
 }
 
-/// The end of a message: the last thing a program says is why it ended.
-fn last_words(message: &str) -> String {
+/// Returns the end of a message, where a program says why it ended.
+fn message_tail(message: &str) -> String {
     let mut start = message.len().saturating_sub(MESSAGE_LIMIT);
     while !message.is_char_boundary(start) {
         start += 1;

@@ -15,7 +15,7 @@ use crate::certs::fake::{MUTATING, SECRETS, Server, VALIDATING};
 use crate::leader::Leadership;
 
 struct Replica {
-    manager: Manager,
+    manager: CertManager,
     serving: Arc<ServingCert>,
 }
 
@@ -23,7 +23,7 @@ fn replica(server: &Arc<Server>, leadership: Leadership) -> Replica {
     let serving = Arc::new(ServingCert::new());
     let config = CertConfig::new("system", &["hooks"], true);
     Replica {
-        manager: Manager::new(server.client(), config, leadership, serving.clone()),
+        manager: CertManager::new(server.client(), config, leadership, serving.clone()),
         serving,
     }
 }
@@ -31,7 +31,7 @@ fn replica(server: &Arc<Server>, leadership: Leadership) -> Replica {
 impl Replica {
     /// What the watches bring.
     fn see(&mut self, server: &Server) {
-        self.manager.looked = true;
+        self.manager.is_read = true;
         self.manager.secret = server.get(&format!("{SECRETS}/trainyard-webhook-tls"));
         self.manager.mutating = server.get(MUTATING);
         self.manager.validating = server.get(VALIDATING);

@@ -304,9 +304,9 @@ fn a_pod_that_says_nothing_yet_and_one_that_must_go() {
 
 #[test]
 fn last_words_are_the_last_and_whole_letters() {
-    assert_eq!(last_words("short"), "short");
+    assert_eq!(message_tail("short"), "short");
     let long = format!("{}end", "ä".repeat(1000));
-    let kept = last_words(&long);
+    let kept = message_tail(&long);
     assert!(kept.len() <= MESSAGE_LIMIT && kept.ends_with("ääend"));
 }
 
