@@ -183,7 +183,7 @@ impl Metrics {
     }
 
     /// Renders all metrics in the text format of `OpenMetrics`.
-    pub(crate) fn render(&self) -> String {
+    pub fn render(&self) -> String {
         let mut out = String::new();
         // Writing into a string can't fail.
         let _ = text::encode(&mut out, &self.registry);

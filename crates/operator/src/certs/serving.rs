@@ -35,11 +35,6 @@ pub struct ServingCert {
 }
 
 impl ServingCert {
-    /// Nothing to serve yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Sets the metric that tells when the certificate ends.
     pub fn with_metrics(metrics: Arc<Metrics>) -> Self {
         Self {

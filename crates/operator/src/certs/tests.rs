@@ -261,14 +261,14 @@ fn keys_are_never_shown() {
     );
     let mut broken = data.clone();
     broken.tls_key = data.tls_key.replace("BEGIN", "BEGUN");
-    let error = ServingCert::new().load(&broken).unwrap_err();
+    let error = ServingCert::default().load(&broken).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("MIG"), "{error:?}");
 }
 
 #[test]
 fn a_certificate_that_can_not_be_served_leaves_the_old_one() {
     let now = noon();
-    let serving = ServingCert::new();
+    let serving = ServingCert::default();
     assert!(!serving.is_loaded());
     assert!(serving.load(&SecretData::default()).is_err());
     let data = fresh(now);

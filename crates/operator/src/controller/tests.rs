@@ -296,8 +296,11 @@ async fn reconciles_are_counted_by_their_kind_and_outcome() {
     let mut test = Test::leading(&["a"]);
     test.next().await.returns(Requeue::Again);
     let _second = test.next().await;
-    let text = test.controller.metrics.render();
+    let rendered = test.controller.metrics.render();
     let line = "trainyard_reconciles_total{kind=\"other\",outcome=\"quiet\"} 1\n";
-    assert!(text.contains(line), "{text}");
-    assert!(text.contains("trainyard_reconcile_seconds_count 0\n"), "{text}");
+    assert!(rendered.contains(line), "{rendered}");
+    assert!(
+        rendered.contains("trainyard_reconcile_seconds_count 0\n"),
+        "{rendered}"
+    );
 }

@@ -105,10 +105,10 @@ impl Records {
                     match output {
                         Output::None => {}
                         Output::Encrypt(words) => {
-                            append(outgoing, |space| encrypt(traffic.encrypt(words, space)))?
+                            append(outgoing, |space| encrypt(traffic.encrypt(words, space)))?;
                         }
                         Output::Close => {
-                            append(outgoing, |space| encrypt(traffic.queue_close_notify(space)))?
+                            append(outgoing, |space| encrypt(traffic.queue_close_notify(space)))?;
                         }
                     }
                     is_done = true;

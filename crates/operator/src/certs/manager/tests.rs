@@ -20,7 +20,7 @@ struct Replica {
 }
 
 fn replica(server: &Arc<Server>, leadership: Leadership) -> Replica {
-    let serving = Arc::new(ServingCert::new());
+    let serving = Arc::new(ServingCert::default());
     let config = CertConfig::new("system", &["hooks"], true);
     Replica {
         manager: CertManager::new(server.client(), config, leadership, serving.clone()),
