@@ -1,7 +1,7 @@
 //! The certificates of the webhooks and the observer, which the operator makes and rotates itself.
 //!
 //! One Secret holds a certificate authority and a leaf signed by it. The leader makes and rotates
-//! them. Every replica watches the Secret and serves its leaf ([`ServingCert`]). The leader also
+//! them. Every replica watches the Secret and serves its leaf (`ServingCert`). The leader also
 //! keeps `caBundle` of the webhook configurations equal to `ca.crt` of the Secret, and restores it
 //! when an installation is applied anew.
 //!

@@ -2,7 +2,7 @@
 //!
 //! A Lease names its holder, who must renew it in time. The rules are those of client-go, so that
 //! replicas of either kind respect each other: what counts is when *this* process saw the record
-//! change, never the clock of another machine. [`step`] decides, [`Elector`] calls the API server,
+//! change, never the clock of another machine. `step` decides, `Elector` calls the API server,
 //! [`Leadership`] tells the rest of the operator.
 //!
 //! A leader stops `renew_deadline` after it *began* its last successful renewal. Nobody else starts

@@ -181,15 +181,21 @@ async fn the_next_term_begins_with_all_keys_once_the_last_reconcile_of_the_forme
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_changes_between_terms_waits_for_the_next() {
+async fn what_is_added_between_terms_is_dropped() {
     let mut test = Test::leading(&["a"]);
     test.next().await.returns(Requeue::At(Instant::now() + SECOND));
     test.setter.leave();
     tokio::task::yield_now().await;
     test.controller.queue().add("a");
+    test.controller.queue().add("gone");
     assert!(test.is_quiet(10 * SECOND).await);
     test.lead();
-    assert_eq!(test.next().await.key, "a");
+    let a = test.next().await;
+    assert_eq!(a.key, "a");
+    assert!(
+        test.is_quiet(10 * SECOND).await,
+        "a term begins with the known keys alone"
+    );
 }
 
 #[tokio::test(start_paused = true)]
