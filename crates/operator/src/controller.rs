@@ -18,6 +18,7 @@
 //!
 //! A kind is an implementation of [`Reconcile`], and a line in `run.rs` that runs its controller.
 
+mod context;
 mod queue;
 
 use std::hash::Hash;
@@ -33,6 +34,7 @@ use crate::backoff::{Backoff, jitter};
 use crate::leader::Leadership;
 use crate::metrics::{Metrics, Subject};
 pub(crate) use crate::reconcile::{ReconcileResult, Requeue};
+pub(crate) use context::Context;
 pub(crate) use queue::Queue;
 
 /// The delay until a cache that was stale is looked at again.
@@ -57,7 +59,7 @@ pub(crate) trait Reconcile: Send + Sync + 'static {
 
     /// Starts the tasks that keep the caches and add the keys of changed objects to the queue. They
     /// run in all terms and between them, and are aborted when the controller ends.
-    fn watch(self: &Arc<Self>, queue: &Arc<Queue<Self::Key>>) -> JoinSet<()>;
+    fn watch(&self, queue: &Arc<Queue<Self::Key>>) -> JoinSet<()>;
 
     /// Waits until the caches hold everything that anybody had written at `began`. A predecessor
     /// may have written until then.
@@ -86,8 +88,8 @@ pub(crate) struct Limits {
 }
 
 pub(crate) struct Controller<R: Reconcile> {
-    reconciler: Arc<R>,
-    queue: Arc<Queue<R::Key>>,
+    pub(crate) reconciler: R,
+    pub(crate) queue: Arc<Queue<R::Key>>,
     limits: Limits,
     leadership: Leadership,
     metrics: Arc<Metrics>,
@@ -101,20 +103,12 @@ impl<R: Reconcile> Controller<R> {
         metrics: Arc<Metrics>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            reconciler: Arc::new(reconciler),
+            reconciler,
             queue: Arc::default(),
             limits,
             leadership,
             metrics,
         })
-    }
-
-    pub(crate) fn reconciler(&self) -> &Arc<R> {
-        &self.reconciler
-    }
-
-    pub(crate) fn queue(&self) -> &Arc<Queue<R::Key>> {
-        &self.queue
     }
 
     /// Runs until `shutdown`, and then until the last reconcile has returned.

@@ -11,17 +11,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::view::Settings;
 
-use crate::act::{WriteLimiter, Writer};
+use crate::act::Writer;
 use crate::backoff::Backoff;
 use crate::clock::{Clock, SystemClock};
-use crate::controller::{Controller, Limits};
+use crate::controller::{Context, Controller, Limits};
 use crate::events::{Recorder, Senders};
 use crate::index::{Index, JobKey};
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
-use crate::reconcile::Reconciler;
 use crate::settings::SharedSettings;
-use crate::watch::Watches;
 use training_jobs::TrainingJobs;
 
 const BACKOFF: Backoff = Backoff {
@@ -60,6 +58,7 @@ impl Default for Config {
 /// Runs TrainingJobs.
 pub struct Engine {
     controller: Arc<Controller<TrainingJobs>>,
+    context: Context,
     senders: Senders,
 }
 
@@ -103,68 +102,62 @@ impl Engine {
             leadership.clone(),
             settings.clone(),
         );
-        let (recorder, senders) = Recorder::start(&client, writer.limiter(), &leadership, &config.instance);
-        let watches = Watches::new(client, config.namespaces, index.clone());
-        let training_jobs = TrainingJobs {
-            reconciler: Reconciler {
-                writer,
-                index,
-                recorder: recorder.with_metrics(metrics.clone()),
-                metrics: metrics.clone(),
-                clock: config.clock,
-            },
-            watches,
+        let limiter = writer.limiter().clone();
+        let (recorder, senders) = Recorder::start(&client, &limiter, &leadership, &config.instance);
+        let context = Context {
+            client,
+            namespaces: config.namespaces,
+            index,
+            leadership,
+            limiter,
+            recorder: recorder.with_metrics(metrics.clone()),
+            metrics,
+            clock: config.clock,
             settings,
-            pulse: Arc::new(Pulse::new()),
         };
         let limits = Limits {
             concurrency: config.concurrency,
             backoff: BACKOFF,
             drain_timeout: DRAIN_TIMEOUT,
         };
+        let training_jobs = TrainingJobs::new(writer, &context);
+        let (leadership, metrics) = (context.leadership.clone(), context.metrics.clone());
         Self {
             controller: Controller::new(training_jobs, limits, leadership, metrics),
+            context,
             senders,
         }
     }
 
     /// Runs until `shutdown`, and then until the last writes and events have been answered.
     pub async fn run(self, shutdown: CancellationToken) {
-        // The senders end when the last recorder is dropped. This drops the controller's.
+        // The senders end when the last recorder is dropped: this one and the controller's.
+        drop(self.context);
         self.controller.run(shutdown).await;
         self.senders.finish().await;
     }
 
-    fn reconciler(&self) -> &Reconciler {
-        &self.controller.reconciler().reconciler
+    /// Returns what the engine shares with other controllers. [`run`](Self::run) returns only when
+    /// it is dropped.
+    pub(crate) fn context(&self) -> Context {
+        self.context.clone()
     }
 
-    /// Returns a recorder of this engine's events. [`run`](Self::run) returns only when it is
-    /// dropped.
-    pub(crate) fn recorder(&self) -> Recorder {
-        self.reconciler().recorder.clone()
-    }
-
-    pub(crate) fn pulse(&self) -> Arc<Pulse> {
-        self.controller.reconciler().pulse.clone()
+    pub(crate) fn index(&self) -> Arc<Index> {
+        self.context.index.clone()
     }
 
     pub(crate) fn settings(&self) -> SharedSettings {
-        self.controller.reconciler().settings.clone()
+        self.context.settings.clone()
+    }
+
+    pub(crate) fn pulse(&self) -> Arc<Pulse> {
+        self.controller.reconciler.pulse.clone()
     }
 
     /// Returns a function that has a job reconciled, while this replica leads.
     pub(crate) fn wake(&self) -> Arc<dyn Fn(JobKey) + Send + Sync> {
-        let queue = self.controller.queue().clone();
+        let queue = self.controller.queue.clone();
         Arc::new(move |key| queue.add(key))
-    }
-
-    /// Returns the index, which is warm once [`Index::is_listed_since`] says so.
-    pub(crate) fn index(&self) -> Arc<Index> {
-        self.reconciler().index.clone()
-    }
-
-    pub(crate) fn limiter(&self) -> WriteLimiter {
-        self.reconciler().writer.limiter().clone()
     }
 }

@@ -23,16 +23,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView, Obstacle};
 
-use crate::act::{Failure, WriteLimiter};
+use crate::act::Failure;
 use crate::backoff::Backoff;
-use crate::clock::Clock;
-use crate::controller::{Controller, Limits, Queue, Reconcile, ReconcileResult, Requeue};
-use crate::events::Recorder;
-use crate::index::{Index, JobKey, Lookup};
-use crate::leader::Leadership;
+use crate::controller::{Context, Controller, Limits, Queue, Reconcile, ReconcileResult, Requeue};
+use crate::index::{JobKey, Lookup};
 use crate::listwatch::{Target, follow};
-use crate::metrics::{Foreign, Metrics, Outcome, Subject};
-use crate::settings::SharedSettings;
+use crate::metrics::{Foreign, Outcome, Subject};
 use feed::Feeder;
 use store::{Entry, Store};
 
@@ -52,21 +48,6 @@ const MIN_DELAY: Duration = Duration::from_millis(100);
 const LEADERSHIP_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// How often a starting replica checks whether the engine has listed all jobs.
 const WARM_UP_INTERVAL: Duration = Duration::from_millis(50);
-
-/// What the controllers of all kinds share.
-#[derive(Clone)]
-pub(crate) struct Context {
-    pub client: kube::Client,
-    pub index: Arc<Index>,
-    pub leadership: Leadership,
-    pub limiter: WriteLimiter,
-    pub recorder: Recorder,
-    pub metrics: Arc<Metrics>,
-    pub clock: Arc<dyn Clock>,
-    pub settings: SharedSettings,
-    /// The namespaces to watch; all, if empty.
-    pub namespaces: Vec<String>,
-}
 
 /// Reconciles the objects of one kind.
 pub(crate) struct ForeignReconciler {
@@ -100,7 +81,7 @@ impl Reconcile for ForeignReconciler {
         Foreign::new(self.kind).into()
     }
 
-    fn watch(self: &Arc<Self>, queue: &Arc<Queue<JobKey>>) -> JoinSet<()> {
+    fn watch(&self, queue: &Arc<Queue<JobKey>>) -> JoinSet<()> {
         let mut watches = self.watch_objects(queue);
         let mut changes = self.context.index.listen();
         let (store, queue) = (self.store.clone(), queue.clone());

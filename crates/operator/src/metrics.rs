@@ -165,7 +165,7 @@ impl Metrics {
             "Events that were not sent, because too many were waiting",
             metrics.events_dropped.clone(),
         );
-        metrics.set_jobs(|_| 0);
+        metrics.set_jobs(JobPhase::ALL.map(|phase| (phase, 0)));
         Self { registry, ..metrics }
     }
 
@@ -215,15 +215,11 @@ impl Metrics {
         self.api_requests.get_or_create(&labels).inc();
     }
 
-    /// Sets the number of jobs in every phase.
-    pub(crate) fn set_jobs(&self, count: impl Fn(JobPhase) -> usize) {
-        for phase in JobPhase::ALL {
-            let labels = PhaseLabels {
-                phase: phase.as_str(),
-            };
-            self.jobs
-                .get_or_create(&labels)
-                .set(i64::try_from(count(phase)).unwrap_or(i64::MAX));
+    /// Sets the number of jobs in each of some phases.
+    pub(crate) fn set_jobs(&self, counts: impl IntoIterator<Item = (JobPhase, i64)>) {
+        for (phase, count) in counts {
+            let phase = phase.as_str();
+            self.jobs.get_or_create(&PhaseLabels { phase }).set(count);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::agent;
 use crate::certs::{CertConfig, CertManager, ServingCert};
 use crate::clock::SystemClock;
 use crate::engine::{Config, Engine};
-use crate::foreign::{self, Context};
+use crate::foreign;
 use crate::http::{self, BindError, Probes};
 use crate::leader::{Elector, LeaderConfig, LeaderConfigError, Leadership, unique_identity};
 use crate::metrics::Metrics;
@@ -85,52 +85,19 @@ pub async fn run(
         let certificate = Arc::new(ServingCert::with_metrics(metrics.clone()));
         keep_certificate(&client, config, &leadership, &serving, certificate)
     });
-    let reviews = webhooks.is_some().then(PendingReviews::default);
-    if let (Some(listener), Some(certificate), Some(reviews)) = (webhooks, &certificate, &reviews) {
-        let (certificate, reviews) = (certificate.clone(), reviews.clone());
+    let reviews = webhooks.zip(certificate.clone()).map(|(listener, certificate)| {
         let reviewer = Reviewer::new(kinds.clone());
-        let serve = admission::serve(
-            listener,
-            certificate,
-            metrics.clone(),
-            reviewer,
-            reviews,
-            serving.clone(),
-        );
-        tokio::spawn(log_failure("webhooks", serve));
+        serve_webhooks(listener, certificate, &metrics, reviewer, &serving)
+    });
+    if let Some((listener, certificate)) = observer.zip(certificate.clone()) {
+        let source = agent::AgentSource {
+            client,
+            namespace,
+            image: options.agent_image,
+        };
+        serve_observer(listener, certificate, &engine, source, &serving);
     }
-    let controllers = run_controllers(
-        &engine,
-        &client,
-        &leadership,
-        &metrics,
-        options.namespaces(),
-        kinds,
-        &shutdown,
-    );
-    if let (Some(listener), Some(certificate)) = (observer, &certificate) {
-        let observer = Observer::new(
-            engine.index(),
-            engine.settings(),
-            Arc::new(ClusterKeys::new(client.clone())),
-            Arc::new(SystemClock),
-            serving.clone(),
-        )
-        .taking_progress(leadership.clone(), engine.wake());
-        tokio::spawn(log_failure(
-            "observer",
-            observer.serve(listener, certificate.clone()),
-        ));
-        tokio::spawn(agent::announce(
-            engine.settings(),
-            agent::AgentSource {
-                client,
-                namespace,
-                image: options.agent_image,
-            },
-            certificate.authorities(),
-        ));
-    }
+    let controllers = run_controllers(&engine, kinds, &shutdown);
     let probes = probes(&engine, certificate, shutdown.clone());
     let server = tokio::spawn(http::serve(listener, metrics, probes, serving.clone()));
     let work = async {
@@ -179,32 +146,53 @@ fn identity() -> String {
 /// Runs the controllers of all kinds but TrainingJobs until `shutdown`.
 fn run_controllers(
     engine: &Engine,
-    client: &kube::Client,
-    leadership: &Leadership,
-    metrics: &Arc<Metrics>,
-    namespaces: Vec<String>,
     kinds: Vec<&'static dyn ForeignKind>,
     shutdown: &CancellationToken,
 ) -> impl Future<Output = ()> + use<> {
-    let context = Context {
-        client: client.clone(),
-        index: engine.index(),
-        leadership: leadership.clone(),
-        limiter: engine.limiter(),
-        recorder: engine.recorder(),
-        metrics: metrics.clone(),
-        clock: Arc::new(SystemClock),
-        settings: engine.settings(),
-        namespaces,
-    };
     let mut controllers: Vec<BoxFuture<'static, ()>> = Vec::new();
     for kind in kinds {
-        let controller = foreign::controller(kind, context.clone());
+        let controller = foreign::controller(kind, engine.context());
         controllers.push(Box::pin(controller.run(shutdown.clone())));
     }
     async {
         futures::future::join_all(controllers).await;
     }
+}
+
+fn serve_webhooks(
+    listener: TcpListener,
+    certificate: Arc<ServingCert>,
+    metrics: &Arc<Metrics>,
+    reviewer: Reviewer,
+    serving: &CancellationToken,
+) -> PendingReviews {
+    let reviews = PendingReviews::default();
+    let (metrics, serving) = (metrics.clone(), serving.clone());
+    let serve = admission::serve(listener, certificate, metrics, reviewer, reviews.clone(), serving);
+    tokio::spawn(log_failure("webhooks", serve));
+    reviews
+}
+
+/// Serves the observer, and has pods created with an agent that knows it.
+fn serve_observer(
+    listener: TcpListener,
+    certificate: Arc<ServingCert>,
+    engine: &Engine,
+    source: agent::AgentSource,
+    serving: &CancellationToken,
+) {
+    let context = engine.context();
+    let observer = Observer::new(
+        context.index,
+        context.settings.clone(),
+        Arc::new(ClusterKeys::new(context.client)),
+        context.clock,
+        serving.clone(),
+    )
+    .taking_progress(context.leadership, engine.wake());
+    let authorities = certificate.authorities();
+    tokio::spawn(log_failure("observer", observer.serve(listener, certificate)));
+    tokio::spawn(agent::announce(context.settings, source, authorities));
 }
 
 /// Serves AresOperator's observer, if there is an address for it.

@@ -48,7 +48,7 @@ impl Reconcile for Toys {
         Kind::Other.into()
     }
 
-    fn watch(self: &Arc<Self>, _: &Arc<Queue<&'static str>>) -> JoinSet<()> {
+    fn watch(&self, _: &Arc<Queue<&'static str>>) -> JoinSet<()> {
         JoinSet::new()
     }
 
@@ -138,13 +138,13 @@ async fn a_key_is_never_reconciled_twice_at_a_time() {
     let mut test = Test::leading(&["a"]);
     let first = test.next().await;
     for _ in 0..3 {
-        test.controller.queue().add("a");
+        test.controller.queue.add("a");
     }
     assert!(test.is_quiet(SECOND).await);
     first.returns(Requeue::Rest);
     test.next().await.returns(Requeue::Rest);
     assert!(test.is_quiet(SECOND).await, "once for all changes");
-    test.controller.queue().add("a");
+    test.controller.queue.add("a");
     assert_eq!(test.next().await.key, "a");
 }
 
@@ -186,8 +186,8 @@ async fn what_is_added_between_terms_is_dropped() {
     test.next().await.returns(Requeue::At(Instant::now() + SECOND));
     test.setter.leave();
     tokio::task::yield_now().await;
-    test.controller.queue().add("a");
-    test.controller.queue().add("gone");
+    test.controller.queue.add("a");
+    test.controller.queue.add("gone");
     assert!(test.is_quiet(10 * SECOND).await);
     test.lead();
     let a = test.next().await;
@@ -202,14 +202,14 @@ async fn what_is_added_between_terms_is_dropped() {
 async fn nothing_is_reconciled_before_the_caches_have_caught_up() {
     let mut test = Test::new(&["a"], 1);
     let begun = Instant::now();
-    test.controller.reconciler().caches.forget_permits(100);
+    test.controller.reconciler.caches.forget_permits(100);
     tokio::time::sleep(SECOND / 2).await;
     test.lead();
     assert!(test.is_quiet(10 * SECOND).await);
     assert_eq!(test.terms.recv().await.unwrap(), begun + SECOND / 2);
-    test.controller.reconciler().keys.lock().push("b");
-    test.controller.queue().add("b");
-    test.controller.reconciler().caches.add_permits(1);
+    test.controller.reconciler.keys.lock().push("b");
+    test.controller.queue.add("b");
+    test.controller.reconciler.caches.add_permits(1);
     test.next().await.returns(Requeue::Rest);
     assert_eq!(test.next().await.key, "b");
 }
@@ -252,7 +252,7 @@ async fn a_failure_delays_its_key_alone_and_longer_each_time() {
     let mut failing = a;
     for delay in [1, 2, 4, 8, 8] {
         failing.returns(Requeue::Retry(None));
-        test.controller.queue().add("b");
+        test.controller.queue.add("b");
         let begun = Instant::now();
         let b = test.next().await;
         assert_eq!((b.key, begun.elapsed()), ("b", Duration::ZERO));
@@ -264,14 +264,14 @@ async fn a_failure_delays_its_key_alone_and_longer_each_time() {
         assert!((least..=most).contains(&begun.elapsed()), "{:?}", begun.elapsed());
     }
     failing.returns(Requeue::Rest);
-    test.controller.queue().add("a");
+    test.controller.queue.add("a");
     test.next().await.returns(Requeue::Retry(None));
     let begun = Instant::now();
     let failing = test.next().await;
     assert!(begun.elapsed() < 2 * SECOND, "a success begins anew");
     failing.returns(Requeue::Retry(Some(100 * SECOND)));
     assert!(test.is_quiet(99 * SECOND).await, "the server has asked for more");
-    test.controller.queue().add("a");
+    test.controller.queue.add("a");
     test.next().await.returns(Requeue::Stale);
     let begun = Instant::now();
     test.next().await;

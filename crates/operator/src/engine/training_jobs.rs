@@ -8,7 +8,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Pulse;
-use crate::controller::{Queue, Reconcile, ReconcileResult};
+use crate::act::Writer;
+use crate::controller::{Context, Queue, Reconcile, ReconcileResult};
 use crate::index::{Index, JobKey};
 use crate::metrics::{Kind, Metrics, Subject};
 use crate::reconcile::Reconciler;
@@ -19,10 +20,31 @@ use crate::watch::Watches;
 const GAUGE_INTERVAL: Duration = Duration::from_secs(5);
 
 pub(super) struct TrainingJobs {
-    pub(super) reconciler: Reconciler,
-    pub(super) watches: Watches,
-    pub(super) settings: SharedSettings,
+    reconciler: Reconciler,
+    watches: Watches,
+    settings: SharedSettings,
     pub(super) pulse: Arc<Pulse>,
+}
+
+impl TrainingJobs {
+    pub(super) fn new(writer: Writer, context: &Context) -> Self {
+        let Context {
+            client, namespaces, ..
+        } = context;
+        let index = context.index.clone();
+        Self {
+            watches: Watches::new(client.clone(), namespaces.clone(), index.clone()),
+            reconciler: Reconciler {
+                writer,
+                index,
+                recorder: context.recorder.clone(),
+                metrics: context.metrics.clone(),
+                clock: context.clock.clone(),
+            },
+            settings: context.settings.clone(),
+            pulse: Arc::new(Pulse::new()),
+        }
+    }
 }
 
 impl Reconcile for TrainingJobs {
@@ -32,7 +54,7 @@ impl Reconcile for TrainingJobs {
         Kind::TrainingJob.into()
     }
 
-    fn watch(self: &Arc<Self>, queue: &Arc<Queue<JobKey>>) -> JoinSet<()> {
+    fn watch(&self, queue: &Arc<Queue<JobKey>>) -> JoinSet<()> {
         let Reconciler { index, metrics, .. } = &self.reconciler;
         let mut tasks = self.watches.start(queue, metrics);
         let (index, queue) = (index.clone(), queue.clone());
@@ -59,14 +81,7 @@ impl Reconcile for TrainingJobs {
 async fn set_gauges(index: Arc<Index>, queue: Arc<Queue<JobKey>>, metrics: Arc<Metrics>, pulse: Arc<Pulse>) {
     loop {
         metrics.set_queue_depth(queue.depth());
-        let phases: Vec<_> = index.phases().collect();
-        metrics.set_jobs(|phase| {
-            let count = phases
-                .iter()
-                .find(|(known, _)| *known == phase)
-                .map_or(0, |(_, count)| *count);
-            usize::try_from(count).unwrap_or_default()
-        });
+        metrics.set_jobs(index.phases());
         // This task has been given a thread, the queue and the index: nothing is stuck.
         pulse.beat();
         tokio::time::sleep(GAUGE_INTERVAL).await;

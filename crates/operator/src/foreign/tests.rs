@@ -17,8 +17,12 @@ use trainyard_api::{FieldError, TrainingJob};
 use trainyard_core::foreign::ForeignNote;
 
 use super::*;
+use crate::act::WriteLimiter;
 use crate::clock::SystemClock;
-use crate::index::{Kind, Source};
+use crate::events::Recorder;
+use crate::index::{Index, Kind, Source};
+use crate::leader::Leadership;
+use crate::settings::SharedSettings;
 use crate::slim::{JobObject, Version};
 
 /// A kind whose objects own a job, and say in their status which phase it is in.
@@ -212,7 +216,7 @@ fn told(events: &mut mpsc::Receiver<Event>) -> Vec<String> {
 
 /// How reconciles have ended, as the metrics say.
 fn outcomes(controller: &Controller<ForeignReconciler>) -> Vec<String> {
-    let text = controller.reconciler().context.metrics.render();
+    let text = controller.reconciler.context.metrics.render();
     let begin = "trainyard_reconciles_total{kind=\"Toy.toys.example\",outcome=";
     let mut lines: Vec<String> = text
         .lines()
@@ -236,7 +240,7 @@ fn show(controller: &Controller<ForeignReconciler>, version: u64, more: &Value) 
         object[name] = value.clone();
     }
     controller
-        .reconciler()
+        .reconciler
         .store
         .apply(&object.to_string(), 0, Source::Watch)
         .unwrap();
@@ -248,11 +252,7 @@ fn show_child(controller: &Controller<ForeignReconciler>) {
         "spec": {"framework": {"name": "custom"}, "roles": []},
     });
     let job = JobObject::decode(&job.to_string()).unwrap();
-    controller
-        .reconciler()
-        .context
-        .index
-        .apply_job(job, Source::Watch);
+    controller.reconciler.context.index.apply_job(job, Source::Watch);
 }
 
 async fn look(controller: &Controller<ForeignReconciler>) -> Requeue {
@@ -338,11 +338,11 @@ async fn of_a_status_that_is_not_kept_only_what_this_process_saw_is_told() {
     assert_eq!(told(&mut events), ["nothing -> there"]);
     // The child is gone and may not be made anew: what is told follows on what was told before.
     *server.refuses.lock() = Some((Method::POST, 403));
-    made.reconciler()
+    made.reconciler
         .context
         .index
         .delete_job(&serde_json::from_value(json!({"name": "a", "namespace": "ns", "uid": "c"})).unwrap());
-    made.reconciler()
+    made.reconciler
         .store
         .remember(&key(), "u", |local| local.created = None);
     look(&made).await;
@@ -355,14 +355,14 @@ async fn a_watch_that_begins_anew_is_counted_by_its_kind() {
     let feeder = Feeder {
         kind: &TOY,
         scope: 0,
-        store: controller.reconciler().store.clone(),
-        queue: controller.queue().clone(),
-        listed: controller.reconciler().listed.clone(),
-        metrics: controller.reconciler().context.metrics.clone(),
+        store: controller.reconciler.store.clone(),
+        queue: controller.queue.clone(),
+        listed: controller.reconciler.listed.clone(),
+        metrics: controller.reconciler.context.metrics.clone(),
         complained: AtomicBool::new(false),
     };
     crate::listwatch::Sink::interrupted(&feeder, None);
-    let text = controller.reconciler().context.metrics.render();
+    let text = controller.reconciler.context.metrics.render();
     let line = "trainyard_watch_restarts_total{kind=\"Toy.toys.example\"} 1\n";
     assert!(text.contains(line), "{text}");
 }
@@ -478,7 +478,7 @@ async fn an_object_whose_time_is_over_is_told_of_and_then_deleted(#[values(false
     let (method, _, options) = server.writes.lock().last().unwrap().clone();
     assert_eq!(method, Method::DELETE);
     let version =
-        controller.reconciler().store.get(&key()).unwrap().object["metadata"]["resourceVersion"].clone();
+        controller.reconciler.store.get(&key()).unwrap().object["metadata"]["resourceVersion"].clone();
     assert_eq!(
         options["preconditions"]["resourceVersion"], version,
         "as it is now"
@@ -514,10 +514,10 @@ async fn nothing_is_written_without_the_lead() {
 async fn what_was_under_way_when_a_term_ended_is_looked_at_in_the_next() {
     let server = Server::default();
     let controller = controller(&server);
-    controller.reconciler().store.listed(0, Version(5));
+    controller.reconciler.store.listed(0, Version(5));
     show(&controller, 10, &json!({}));
     for _ in 0..2 {
-        let store = &controller.reconciler().store;
+        let store = &controller.reconciler.store;
         store.remember(&key(), "u", |local| local.created = None);
         let written = async {
             while server.writes.lock().is_empty() {
@@ -541,7 +541,7 @@ async fn who_else_writes_a_status_is_seen() {
     };
     let writer = |manager: &str, subresource: &str| {
         show(&controller, 0, &managed(manager, subresource));
-        let entry = controller.reconciler().store.get(&key()).unwrap();
+        let entry = controller.reconciler.store.get(&key()).unwrap();
         assert!(entry.object["metadata"].get("managedFields").is_none());
         entry.other_writer
     };
@@ -553,7 +553,7 @@ async fn who_else_writes_a_status_is_seen() {
 #[tokio::test]
 async fn lists_forget_what_is_gone_and_refusals_leave_everything_alone() {
     let controller = controller(&Server::default());
-    let store = &controller.reconciler().store;
+    let store = &controller.reconciler.store;
     assert!(!store.is_listed());
     store.listing(0, Version(20));
     show(&controller, 10, &json!({}));

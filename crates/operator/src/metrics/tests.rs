@@ -35,7 +35,7 @@ fn renders_what_was_counted() {
     metrics.requested(Verb::Create, Kind::Pod, Some(201));
     metrics.requested(Verb::Create, Kind::Pod, Some(409));
     metrics.requested(Verb::List, Kind::Other, None);
-    metrics.set_jobs(|phase| if phase == JobPhase::Running { 5 } else { 0 });
+    metrics.set_jobs(JobPhase::ALL.map(|phase| (phase, if phase == JobPhase::Running { 5 } else { 0 })));
     metrics.restarted(RestartCause::Disruption, 2);
     metrics.set_leader(true);
     metrics.watch_restarted(Kind::Node);
@@ -71,8 +71,8 @@ fn renders_what_was_counted() {
 #[test]
 fn a_phase_that_empties_goes_back_to_zero() {
     let metrics = Metrics::new();
-    metrics.set_jobs(|_| 3);
-    metrics.set_jobs(|phase| usize::from(phase == JobPhase::Failed));
+    metrics.set_jobs(JobPhase::ALL.map(|phase| (phase, 3)));
+    metrics.set_jobs(JobPhase::ALL.map(|phase| (phase, i64::from(phase == JobPhase::Failed))));
     let text = metrics.render();
     let lines: Vec<_> = text
         .lines()
