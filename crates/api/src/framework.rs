@@ -3,8 +3,9 @@
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use crate::launchers::{DeepspeedOptions, HorovodOptions, MpiOptions};
+use crate::launchers::{self, LauncherOptions};
 
 /// The framework that trains. `name` says which; options go into the field of the same name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -24,38 +25,41 @@ pub struct FrameworkSpec {
 
     /// Options of the framework `mpi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mpi: Option<MpiOptions>,
+    #[schemars(transform = launchers::of_mpi)]
+    pub mpi: Option<LauncherOptions>,
 
     /// Options of the framework `horovod`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub horovod: Option<HorovodOptions>,
+    #[schemars(transform = launchers::of_horovod)]
+    pub horovod: Option<LauncherOptions>,
 
     /// Options of the framework `deepspeed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deepspeed: Option<DeepspeedOptions>,
+    #[schemars(transform = launchers::of_deepspeed)]
+    pub deepspeed: Option<LauncherOptions>,
 }
 
 impl FrameworkSpec {
-    /// The frameworks of which options are given.
-    pub fn given_options(&self) -> Vec<&'static str> {
-        // Taken apart, so that a new field can't be forgotten here.
-        let Self {
-            name: _,
-            pytorch,
-            mpi,
-            horovod,
-            deepspeed,
-        } = self;
-        let given = [
-            ("pytorch", pytorch.is_some()),
-            ("mpi", mpi.is_some()),
-            ("horovod", horovod.is_some()),
-            ("deepspeed", deepspeed.is_some()),
-        ];
-        given
-            .into_iter()
-            .filter_map(|(name, given)| given.then_some(name))
-            .collect()
+    /// The options of the job's framework, if that is one with a launcher.
+    pub fn launcher(&self) -> Option<&LauncherOptions> {
+        match &*self.name {
+            "mpi" => self.mpi.as_ref(),
+            "horovod" => self.horovod.as_ref(),
+            "deepspeed" => self.deepspeed.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// The frameworks of which options are given: every field but `name` is one.
+    pub fn given_options(&self) -> Vec<String> {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(fields)) => fields
+                .into_iter()
+                .map(|(name, _)| name)
+                .filter(|name| name != "name")
+                .collect(),
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -1,13 +1,25 @@
-//! Options of MPI, and of the frameworks that start their processes from a launcher as MPI does.
+//! Options of the frameworks whose launcher starts processes in workers: `mpi`, `horovod` and `deepspeed`.
 
 use kube::KubeSchema;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-/// Options of MPI.
+/// Options of `mpi`, `horovod` and `deepspeed`. The schema of each framework has those fields that it
+/// knows, described in its own words ([`of_mpi`], [`of_horovod`], [`of_deepspeed`]); the others are
+/// never given.
+///
+/// The fields stay in this order: it is that of the JSON of which running jobs have fingerprints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct MpiOptions {
+pub struct LauncherOptions {
+    /// By what the processes agree on what to do next. MPI: they are started by mpirun, which horovodrun calls or the launcher
+    /// itself; the image has an MPI. Gloo: horovodrun starts them, called with --gloo; the image needs no MPI, and the pods get
+    /// no variables of MPI but the one by which horovodrun finds the agent. Default: MPI.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "HorovodController")]
+    pub controller: Option<HorovodController>,
+
     /// Whose mpirun the launcher calls: OpenMPI, MPICH or Intel. It decides the variables that the launcher finds, and the
     /// format of /etc/mpi/hostfile. Default: OpenMPI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,6 +64,16 @@ pub struct MpiOptions {
     #[schemars(length(max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
     pub host_files: Option<Vec<HostFile>>,
+}
+
+/// By what the processes of Horovod agree on what to do next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum HorovodController {
+    /// MPI, by processes that mpirun has started.
+    #[default]
+    MPI,
+    /// Gloo, by processes that horovodrun has started.
+    Gloo,
 }
 
 /// An implementation of MPI.
@@ -120,101 +142,88 @@ impl HostFileFormat {
     }
 }
 
-/// Options of Horovod.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HorovodOptions {
-    /// By what the processes agree on what to do next. MPI: they are started by mpirun, which horovodrun calls or the launcher
-    /// itself; the image has an MPI. Gloo: horovodrun starts them, called with --gloo; the image needs no MPI, and the pods get
-    /// no variables of MPI but the one by which horovodrun finds the agent. Default: MPI.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "HorovodController")]
-    pub controller: Option<HorovodController>,
-
-    /// Whose mpirun is called: OpenMPI, MPICH or Intel. Only with the controller MPI. Default: OpenMPI.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "MpiImplementation")]
-    pub implementation: Option<MpiImplementation>,
-
-    /// How many processes may be started in each worker. Default: the number of accelerators that the worker's main container
-    /// asks for, else 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1024))]
-    pub slots_per_worker: Option<i32>,
-
-    /// How processes are started in workers, as for the framework mpi. Default: Agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "MpiAttach")]
-    pub attach: Option<MpiAttach>,
-
-    /// Where the main containers find the key with attach Ssh: the directory `.ssh` of the user that they run as.
-    /// Default: /root/.ssh.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 2, max = 255))]
-    pub ssh_auth_mount_path: Option<String>,
-
-    /// With attach Ssh: a Secret of yours with the key, in its entries `ssh-privatekey` and `ssh-publickey`, such as one of type
-    /// kubernetes.io/ssh-auth. It is never changed or deleted; pods wait as long as it is not there. Default: the operator
-    /// makes a key for this job alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
-    pub ssh_auth_secret_name: Option<String>,
-
-    /// True: the launcher is the first in the list of hosts, and gets processes too. Default: false.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub launcher_as_worker: Option<bool>,
-
-    /// Lists of the job's hosts that the launcher finds besides /etc/mpi/hostfile, for programs that want them in a certain
-    /// place or format.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 8))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
-    pub host_files: Option<Vec<HostFile>>,
+/// The schema of the options of `mpi`. The descriptions of the fields are its own.
+pub(crate) fn of_mpi(schema: &mut Schema) {
+    leave_out(schema, &["controller"]);
 }
 
-/// By what the processes of Horovod agree on what to do next.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum HorovodController {
-    /// MPI, by processes that mpirun has started.
-    #[default]
-    MPI,
-    /// Gloo, by processes that horovodrun has started.
-    Gloo,
+/// The schema of the options of `horovod`.
+pub(crate) fn of_horovod(schema: &mut Schema) {
+    describe(
+        schema,
+        &[
+            (
+                "implementation",
+                "Whose mpirun is called: OpenMPI, MPICH or Intel. Only with the controller MPI. Default: OpenMPI.",
+            ),
+            (
+                "slotsPerWorker",
+                "How many processes may be started in each worker. Default: the number of accelerators that the worker's main \
+                 container asks for, else 1.",
+            ),
+            (
+                "attach",
+                "How processes are started in workers, as for the framework mpi. Default: Agent.",
+            ),
+            (
+                "launcherAsWorker",
+                "True: the launcher is the first in the list of hosts, and gets processes too. Default: false.",
+            ),
+        ],
+    );
 }
 
-/// Options of `DeepSpeed`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct DeepspeedOptions {
-    /// How many processes are started in each worker. Default: the number of accelerators that the worker's main container
-    /// asks for, else 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1024))]
-    pub slots_per_worker: Option<i32>,
+/// The schema of the options of `deepspeed`. Whose mpirun is called, if any, is said on its command line.
+pub(crate) fn of_deepspeed(schema: &mut Schema) {
+    leave_out(schema, &["controller", "implementation", "launcherAsWorker"]);
+    describe(
+        schema,
+        &[
+            (
+                "slotsPerWorker",
+                "How many processes are started in each worker. Default: the number of accelerators that the worker's main \
+                 container asks for, else 1.",
+            ),
+            (
+                "attach",
+                "How processes are started in workers, as for the framework mpi. With Agent the launcher finds an `ssh` and a \
+                 `pdsh` that are the operator's agent; with Ssh they are those of the image. Default: Agent.",
+            ),
+            (
+                "hostFiles",
+                "Lists of the job's hosts that the launcher finds besides /job/hostfile, for programs that want them in a \
+                 certain place or format.",
+            ),
+        ],
+    );
+}
 
-    /// How processes are started in workers, as for the framework mpi. With Agent the launcher finds an `ssh` and a `pdsh` that
-    /// are the operator's agent; with Ssh they are those of the image. Default: Agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "MpiAttach")]
-    pub attach: Option<MpiAttach>,
+fn leave_out(schema: &mut Schema, fields: &[&str]) {
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.retain(|name, _| !fields.contains(&name.as_str()));
+    }
+}
 
-    /// Where the main containers find the key with attach Ssh: the directory `.ssh` of the user that they run as.
-    /// Default: /root/.ssh.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 2, max = 255))]
-    pub ssh_auth_mount_path: Option<String>,
+fn describe(schema: &mut Schema, fields: &[(&str, &str)]) {
+    for (name, text) in fields {
+        if let Some(field) = schema.pointer_mut(&format!("/properties/{name}/description")) {
+            *field = json!(text);
+        }
+    }
+}
 
-    /// With attach Ssh: a Secret of yours with the key, in its entries `ssh-privatekey` and `ssh-publickey`, such as one of type
-    /// kubernetes.io/ssh-auth. It is never changed or deleted; pods wait as long as it is not there. Default: the operator
-    /// makes a key for this job alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
-    pub ssh_auth_secret_name: Option<String>,
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    /// Lists of the job's hosts that the launcher finds besides /job/hostfile, for programs that want them in a certain place
-    /// or format.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 8))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
-    pub host_files: Option<Vec<HostFile>>,
+    #[test]
+    fn fields_keep_the_order_of_which_there_are_fingerprints() {
+        let text = concat!(
+            r#"{"controller":"MPI","implementation":"MPICH","slotsPerWorker":2,"attach":"Ssh","#,
+            r#""sshAuthMountPath":"/home/a/.ssh","sshAuthSecretName":"key","launcherAsWorker":true,"#,
+            r#""hostFiles":[{"path":"/job/hosts","format":"Hosts"}]}"#
+        );
+        let options: LauncherOptions = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&options).unwrap(), text);
+    }
 }

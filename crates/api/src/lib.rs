@@ -26,8 +26,7 @@ pub use default::default;
 pub use framework::{FrameworkSpec, MasterService, PytorchOptions};
 pub use job::{Dialect, ProgressPolicy, TrainingJob, TrainingJobSpec};
 pub use launchers::{
-    DeepspeedOptions, HorovodController, HorovodOptions, HostFile, HostFileFormat, MpiAttach,
-    MpiImplementation, MpiOptions,
+    HorovodController, HostFile, HostFileFormat, LauncherOptions, MpiAttach, MpiImplementation,
 };
 pub use reason::{ConditionType, Reason};
 pub use role::{

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::{
-    Dialect, FieldError, FrameworkSpec, MpiAttach, MpiOptions, RestartPolicy, RoleSpec, RunPolicy,
+    Dialect, FieldError, FrameworkSpec, LauncherOptions, MpiAttach, RestartPolicy, RoleSpec, RunPolicy,
     TrainingJob, TrainingJobSpec, UpdatePolicy,
 };
 
@@ -100,11 +100,11 @@ fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>
         spec: TrainingJobSpec {
             framework: FrameworkSpec {
                 name: "mpi".to_owned(),
-                mpi: Some(MpiOptions {
+                mpi: Some(LauncherOptions {
                     // Its list of hosts says so, whatever the workers ask for.
                     slots_per_worker: Some(1),
                     attach: Some(MpiAttach::Agent),
-                    ..MpiOptions::default()
+                    ..LauncherOptions::default()
                 }),
                 ..FrameworkSpec::default()
             },

@@ -14,8 +14,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::{
-    CleanPodPolicy, CreatePolicy, Dialect, FieldError, FrameworkSpec, MpiAttach, MpiImplementation,
-    MpiOptions, RestartPolicy, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec, names,
+    CleanPodPolicy, CreatePolicy, Dialect, FieldError, FrameworkSpec, LauncherOptions, MpiAttach,
+    MpiImplementation, RestartPolicy, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec, names,
 };
 use trainyard_core::job::Job;
 use trainyard_core::remote_shell;
@@ -169,7 +169,7 @@ fn config(job: &Job<'_>, settings: &Settings) -> Option<ConfigMap> {
 }
 
 /// How processes are started: over SSH where users have images that are made for it, and through the agent elsewhere.
-fn options(spec: Spec, purpose: Purpose, notes: &mut Vec<String>) -> MpiOptions {
+fn options(spec: Spec, purpose: Purpose, notes: &mut Vec<String>) -> LauncherOptions {
     // To their operator, an empty path is none.
     let path = spec.ssh_auth_mount_path.filter(|path| !path.is_empty());
     let (attach, ssh_auth_mount_path) = match purpose {
@@ -189,14 +189,14 @@ fn options(spec: Spec, purpose: Purpose, notes: &mut Vec<String>) -> MpiOptions 
             (MpiAttach::Agent, None)
         }
     };
-    MpiOptions {
+    LauncherOptions {
         implementation: spec.mpi_implementation,
         // Left out, ours would be the number of accelerators.
         slots_per_worker: Some(spec.slots_per_worker.unwrap_or(1)),
         attach: Some(attach),
         ssh_auth_mount_path,
         launcher_as_worker: spec.run_launcher_as_worker,
-        ..MpiOptions::default()
+        ..LauncherOptions::default()
     }
 }
 

@@ -14,7 +14,7 @@ use trainyard_api::{Placement, Spread, default::TOPOLOGY_KEY, names};
 
 use crate::container::{add_env, add_port};
 use crate::job::Job;
-use crate::job::{Contribution, ExtraService};
+use crate::job::{Env, ExtraService};
 use crate::metadata::{child_labels, child_metadata};
 use crate::model::Identity;
 use crate::model::{PodKey, ServiceKey};
@@ -66,7 +66,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     if let Some(placement) = role.placement {
         spread(job, placement, &mut spec);
     }
-    let env = pod_env(job, role.name, key.index, &contribution);
+    let env = pod_env(job, role.name, key.index, contribution.env);
     for container in spec
         .init_containers
         .iter_mut()
@@ -88,8 +88,8 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         if is_empty(&main.command) && is_empty(&main.args) && contribution.command.is_some() {
             main.command.clone_from(&contribution.command);
         }
-        for (name, number) in &contribution.ports {
-            add_port(main, name, *number);
+        for port in &contribution.ports {
+            add_port(main, &port.name, port.number);
         }
     }
 
@@ -173,15 +173,13 @@ pub fn service(job: &Job<'_>, key: ServiceKey) -> Option<Service> {
                 .services(job)
                 .into_iter()
                 .find(|extra| extra.key == key)?;
-            let ExtraService {
-                pod, port_name, port, ..
-            } = extra;
+            let ExtraService { pod, port, .. } = extra;
             selector.insert(LABEL_ROLE.to_owned(), job.roles.get(pod.role)?.name.to_owned());
             selector.insert(LABEL_INDEX.to_owned(), pod.index.to_string());
             let port = ServicePort {
-                name: Some(port_name.to_owned()),
-                port,
-                target_port: Some(IntOrString::Int(port)),
+                name: Some(port.name.into_owned()),
+                port: port.number,
+                target_port: Some(IntOrString::Int(port.number)),
                 ..ServicePort::default()
             };
             ServiceSpec {
@@ -238,7 +236,7 @@ pub fn service_keys(job: &Job<'_>) -> Vec<ServiceKey> {
     std::iter::once(ServiceKey::Headless).chain(extra).collect()
 }
 
-fn pod_env(job: &Job<'_>, role: &str, index: i32, contribution: &Contribution) -> Vec<EnvVar> {
+fn pod_env(job: &Job<'_>, role: &str, index: i32, of_framework: Env) -> Vec<EnvVar> {
     let own = [
         ("TRAINYARD_JOB", job.name.to_owned()),
         ("TRAINYARD_ROLE", role.to_owned()),
@@ -248,7 +246,7 @@ fn pod_env(job: &Job<'_>, role: &str, index: i32, contribution: &Contribution) -
         .into_iter()
         .chain([index])
         .map(|(name, value)| (name.to_owned(), value));
-    let all = own.chain(contribution.env.iter().cloned());
+    let all = own.chain(of_framework);
     all.map(|(name, value)| EnvVar {
         name,
         value: Some(value),

@@ -1,17 +1,19 @@
 //! What each framework says about a job. One file each, one table, in one order.
 //!
-//! A framework says; it does not do. It sees a parsed job and answers questions, and it can't change the spec. To add
-//! one: a file here, a line in [`FRAMEWORKS`], an example and a page in `docs/frameworks/`.
+//! To add one: a file here with a function `framework`, a line in [`FRAMEWORKS`], an example and a
+//! page in `docs/frameworks/`. `CONTRIBUTING.md` shows how.
 
 mod accelerators;
 mod custom;
 mod deepspeed;
 mod horovod;
 mod hostfiles;
-mod launching;
+mod launcher;
 mod mounts;
 mod mpi;
 mod pytorch;
+
+use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::Container;
 use trainyard_api::{DependencyState, FieldError, RoleSpec, TrainingJob};
@@ -22,34 +24,34 @@ use crate::remote_shell::{IDLE_TIMEOUT_SECONDS, IDLE_TIMEOUT_VARIABLE};
 pub use accelerators::accelerators;
 
 /// Every framework, in the order in which they are listed to users.
-pub static FRAMEWORKS: &[&dyn Framework] = &[
-    &pytorch::Pytorch,
-    &mpi::Mpi,
-    &horovod::Horovod,
-    &deepspeed::Deepspeed,
-    &custom::Custom,
-];
+pub static FRAMEWORKS: LazyLock<Vec<Framework>> = LazyLock::new(|| {
+    vec![
+        pytorch::framework(),
+        mpi::framework(),
+        horovod::framework(),
+        deepspeed::framework(),
+        custom::framework(),
+    ]
+});
 
 /// The framework that says the least.
-pub(crate) static ANY: &dyn Framework = &custom::Custom;
+pub(crate) static ANY: LazyLock<Framework> = LazyLock::new(custom::framework);
 
 /// The framework of a name.
-pub fn find(name: &str) -> Option<&'static dyn Framework> {
-    FRAMEWORKS
-        .iter()
-        .copied()
-        .find(|framework| framework.name() == name)
+pub fn find(name: &str) -> Option<&'static Framework> {
+    FRAMEWORKS.iter().find(|framework| framework.name == name)
 }
 
 /// All that is wrong with a job as far as its framework can tell.
-pub(crate) fn validate(framework: &dyn Framework, job: &TrainingJob) -> Vec<FieldError> {
+pub(crate) fn validate(framework: &Framework, job: &TrainingJob) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    if let Some(rules) = framework.roles() {
-        check_roles(framework.name(), rules, job, &mut errors);
+    if !framework.roles.is_empty() {
+        check_roles(framework.name(), &framework.roles, job, &mut errors);
     }
-    check_env(framework.name(), &framework.reserved_env(job), job, &mut errors);
+    let reserved = framework.environment.reserved(job);
+    check_env(framework.name(), &reserved, job, &mut errors);
     errors.extend(mounts::check(job, |role| framework.places(job, role)));
-    if framework.trains_as_one() {
+    if framework.trains_as_one {
         check_waiting(framework.name(), job, &mut errors);
     }
     errors.extend(framework.check(job));
@@ -76,14 +78,14 @@ fn check_waiting(framework: &str, job: &TrainingJob, errors: &mut Vec<FieldError
 
 /// The sentence for a framework that does not exist.
 pub fn unknown(name: &str) -> String {
-    let known: Vec<&str> = FRAMEWORKS.iter().map(|framework| framework.name()).collect();
+    let known: Vec<&str> = FRAMEWORKS.iter().map(Framework::name).collect();
     format!("there is no framework {name:?}: use one of {}", known.join(", "))
 }
 
 fn check_roles(framework: &str, rules: &[RoleRule], job: &TrainingJob, errors: &mut Vec<FieldError>) {
-    let known: Vec<&str> = rules.iter().map(|rule| rule.name).collect();
+    let known: Vec<&str> = rules.iter().map(|rule| &*rule.name).collect();
     let is_there = |rule: &RoleRule| job.spec.roles.iter().any(|role| role.name == rule.name);
-    for rule in rules.iter().filter(|rule| rule.required && !is_there(rule)) {
+    for rule in rules.iter().filter(|rule| rule.is_required && !is_there(rule)) {
         errors.push(FieldError::new(
             "spec.roles",
             format!("{framework} jobs need a role {:?}: add it", rule.name),

@@ -1,6 +1,10 @@
 //! A job, parsed. Decisions take this form only; `crate::parse` makes it.
 
+mod env;
 mod framework;
+mod remote_access;
+mod replica;
+mod role_rule;
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -14,10 +18,11 @@ use trainyard_api::{
 use crate::dialect;
 use crate::model::{Awaited, PodKey};
 
-pub use framework::{
-    Content, Contribution, Credentials, ExecRight, ExtraService, Framework, Hosts, Place, RemoteShell,
-    RoleRule,
-};
+pub use env::Env;
+pub use framework::{Contribution, Environment, ExtraService, Framework, Port, Ports, Validation};
+pub use remote_access::{Content, Credentials, ExecRight, Hosts, Place, RemoteAccess, RemoteShell};
+pub use replica::Replica;
+pub use role_rule::RoleRule;
 
 /// A valid job.
 pub struct Job<'a> {
@@ -28,7 +33,7 @@ pub struct Job<'a> {
     /// Its namespace.
     pub namespace: &'a str,
     /// Its framework.
-    pub framework: &'static dyn Framework,
+    pub framework: &'a Framework,
     /// Its roles, in the order of `spec.roles`.
     pub roles: Vec<Role<'a>>,
     /// The sets of roles, by position, any of which makes the job succeed.
@@ -135,6 +140,32 @@ impl<'a> Job<'a> {
         let indices =
             |(role, r): (usize, &Role<'_>)| (0..r.replicas).map(move |index| PodKey { role, index });
         self.roles.iter().enumerate().flat_map(indices)
+    }
+
+    /// The roles by position, in the order in which their pods are ranked: that of the framework's
+    /// roles, or of the job's own where the framework takes any.
+    fn ranked_roles(&self) -> impl Iterator<Item = (usize, &Role<'a>)> {
+        let rules = self.framework.roles.iter();
+        let by_rule = rules.filter_map(|rule| self.role(&rule.name));
+        let any = self.roles.iter().enumerate();
+        by_rule.chain(any.filter(|_| self.framework.roles.is_empty()))
+    }
+
+    /// The pod of rank 0.
+    pub fn rank_zero(&self) -> PodKey {
+        let first = self.ranked_roles().next();
+        PodKey {
+            role: first.map_or(0, |(position, _)| position),
+            index: 0,
+        }
+    }
+
+    /// The rank of a pod among all pods of the job: role by role, from 0.
+    pub fn rank(&self, pod: PodKey) -> i32 {
+        let before = self
+            .ranked_roles()
+            .take_while(|(position, _)| *position != pod.role);
+        before.map(|(_, role)| role.replicas).sum::<i32>() + pod.index
     }
 
     /// The name of a pod.

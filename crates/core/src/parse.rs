@@ -46,7 +46,7 @@ impl<'a> Job<'a> {
             && are_told_apart(self.object, &self.roles)
     }
 
-    fn read(object: &'a TrainingJob, framework: &'static dyn Framework) -> Self {
+    fn read(object: &'a TrainingJob, framework: &'a Framework) -> Self {
         let spec = &object.spec;
         let names: Vec<&str> = spec.roles.iter().map(|role| &*role.name).collect();
         let roles: Vec<Role<'a>> = spec
@@ -60,7 +60,7 @@ impl<'a> Job<'a> {
             .collect();
         let completion = spec.completion.as_ref();
         let choose = |sets: Option<&Vec<RoleSet>>,
-                      default: fn(&dyn Framework, &[Role<'_>]) -> Vec<Vec<usize>>| {
+                      default: fn(&Framework, &[Role<'_>]) -> Vec<Vec<usize>>| {
             match sets.filter(|sets| !sets.is_empty()) {
                 Some(sets) => sets.iter().map(|set| positions(&roles, set)).collect(),
                 None => default(framework, &roles),
@@ -110,7 +110,7 @@ impl<'a> Job<'a> {
             object,
             name,
             namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
-            framework: frameworks::find(&object.spec.framework.name).unwrap_or(frameworks::ANY),
+            framework: frameworks::find(&object.spec.framework.name).unwrap_or(&frameworks::ANY),
             succeeded_when: sets(&by.succeeded_when),
             failed_when: sets(&by.failed_when),
             clean_pod_policy: by.clean_pod_policy,
@@ -200,7 +200,7 @@ impl<'a> Role<'a> {
     }
 
     /// `None` only for a template without containers, which validation has refused before.
-    fn parse(framework: &dyn Framework, role: &'a RoleSpec, names: &[&str]) -> Option<Self> {
+    fn parse(framework: &Framework, role: &'a RoleSpec, names: &[&str]) -> Option<Self> {
         let pod = role.template.spec.as_ref()?;
         let main = match &role.container {
             Some(name) => pod.containers.iter().find(|container| container.name == *name)?,

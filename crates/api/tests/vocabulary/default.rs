@@ -6,7 +6,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
-    CleanPodPolicy, Completion, Dependency, DependencyState, FrameworkSpec, MpiOptions, NodeDownPolicy,
+    CleanPodPolicy, Completion, Dependency, DependencyState, FrameworkSpec, LauncherOptions, NodeDownPolicy,
     Placement, PodQuorum, PytorchOptions, RestartPolicy, RoleSet, RoleSpec, RunPolicy, Spread,
     TrainingJobSpec, default,
 };
@@ -157,9 +157,9 @@ fn any_spec() -> impl Strategy<Value = TrainingJobSpec> {
         port,
         ..PytorchOptions::default()
     });
-    let slots = of(any::<i32>()).prop_map(|slots_per_worker| MpiOptions {
+    let slots = of(any::<i32>()).prop_map(|slots_per_worker| LauncherOptions {
         slots_per_worker,
-        ..MpiOptions::default()
+        ..LauncherOptions::default()
     });
     let framework = ("[a-z]{0,4}", of(options), of(slots)).prop_map(|(name, pytorch, mpi)| FrameworkSpec {
         name,

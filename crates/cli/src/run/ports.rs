@@ -7,6 +7,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use serde_json::Value;
 use trainyard_api::TrainingJob;
 use trainyard_core::build;
+use trainyard_core::frameworks;
 use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
@@ -26,9 +27,16 @@ pub fn note(job: &Value) -> Option<String> {
         return None;
     }
     let words = if taken.len() == 1 { "port" } else { "ports" };
+    let name = &job.spec.framework.name;
+    let is_frameworks = frameworks::find(name).is_some_and(|framework| framework.ports.is_some());
+    let how = if is_frameworks {
+        format!(" (--set framework.{name}.port=PORT)")
+    } else {
+        String::new()
+    };
     Some(format!(
         "another program of this machine listens on {words} {}, on every address, so that no pod can: end that program, or \
-         give the job another port (--set framework.pytorch.port=PORT)",
+         give the job another port{how}",
         taken.join(", ")
     ))
 }

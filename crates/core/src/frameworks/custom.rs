@@ -1,55 +1,43 @@
 //! `custom`: any roles, each told who it is and where the others are. The job succeeds when all roles did.
 
-use trainyard_api::RestartPolicy;
+use trainyard_api::{RestartPolicy, TrainingJob};
 
-use crate::job::{Contribution, Framework, Job};
+use crate::job::{Env, Environment, Framework, Job, Replica};
 use crate::model::PodKey;
-use crate::view::Settings;
 
 /// Lists of host names grow with the square of the job, and are in every container: beyond so many names in all, a pod
 /// computes names from indices instead.
 const MAX_LISTED: i32 = 256;
 
-pub(super) struct Custom;
+pub(super) fn framework() -> Framework {
+    Framework {
+        restart_policy: RestartPolicy::Never,
+        ..Framework::new("custom", Custom)
+    }
+}
 
-impl Framework for Custom {
-    fn name(&self) -> &'static str {
-        "custom"
+struct Custom;
+
+impl Environment for Custom {
+    fn variables(&self, replica: &Replica<'_>) -> Env {
+        let job = replica.job;
+        let mut env = Env::default();
+        env.set("MODULE", replica.role.name);
+        env.set("INDEX", replica.key.index);
+        let roles = job.roles.iter().enumerate();
+        for (position, role) in roles.filter(|(_, role)| is_listed(job, role.replicas)) {
+            let pods = (0..role.replicas).map(|index| PodKey {
+                role: position,
+                index,
+            });
+            let hosts: Vec<String> = pods.map(|pod| replica.host(pod)).collect();
+            env.set(role.name, hosts.join(","));
+        }
+        env
     }
 
-    fn restart_policy(&self, _: &str) -> RestartPolicy {
-        RestartPolicy::Never
-    }
-
-    fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution {
-        let module = job.roles.get(pod.role).map_or("", |role| role.name);
-        let mut env = vec![
-            ("MODULE".to_owned(), module.to_owned()),
-            ("INDEX".to_owned(), pod.index.to_string()),
-        ];
-        for (position, role) in job
-            .roles
-            .iter()
-            .enumerate()
-            .filter(|(_, role)| is_listed(job, role.replicas))
-        {
-            let hosts: Vec<String> = (0..role.replicas)
-                .map(|index| {
-                    job.host(
-                        PodKey {
-                            role: position,
-                            index,
-                        },
-                        &settings.cluster_domain,
-                    )
-                })
-                .collect();
-            env.push((role.name.to_owned(), hosts.join(",")));
-        }
-        Contribution {
-            env,
-            ..Contribution::default()
-        }
+    fn reserved(&self, _: &TrainingJob) -> Vec<&str> {
+        Vec::new()
     }
 }
 

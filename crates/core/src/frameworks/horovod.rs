@@ -3,17 +3,13 @@
 //! All is as with `mpi`, whose remote shell horovodrun takes too: it looks at `OMPI_MCA_plm_rsh_agent`, and only if that is
 //! `/etc/mpi/kubexec.sh` does it use it, for its own checks and for Gloo as well; with any other value it calls ssh.
 
-use trainyard_api::{
-    FieldError, HorovodController, HorovodOptions, MpiAttach, MpiImplementation, RestartPolicy, TrainingJob,
-};
+use trainyard_api::{FieldError, HorovodController, MpiAttach, MpiImplementation, TrainingJob};
 
 use super::containers;
-use super::launching::field;
-use super::mpi::{self, Mpi};
-use crate::job::{Contribution, Framework, Job, RemoteShell};
-use crate::model::PodKey;
+use super::launcher::{Launcher, attach, field, hosts, implementation, is_launcher, options};
+use super::mpi;
+use crate::job::{Env, Environment, Framework, Replica, Validation};
 use crate::remote_shell::SHELL;
-use crate::view::Settings;
 
 /// By this horovodrun knows the agent, also where there is no MPI.
 const REMOTE_SHELL: &str = "OMPI_MCA_plm_rsh_agent";
@@ -44,74 +40,60 @@ const OF_PROCESSES: [&str; 10] = [
     "HOROVOD_SIZE",
 ];
 
-pub(super) struct Horovod;
-
-fn options(job: &TrainingJob) -> HorovodOptions {
-    job.spec.framework.horovod.clone().unwrap_or_default()
+pub(super) fn framework() -> Framework {
+    let launcher = Launcher {
+        // horovodrun tells mpirun the hosts in its own words, and Open MPI then takes no other names than those by which
+        // the hosts call themselves. Pods search the domain of the job.
+        short_names: true,
+        ..Launcher::default()
+    };
+    Framework {
+        validation: Some(Box::new(Horovod)),
+        ..launcher.framework("horovod", Horovod)
+    }
 }
 
-impl Framework for Horovod {
-    fn name(&self) -> &'static str {
-        "horovod"
-    }
+struct Horovod;
 
-    fn base(&self) -> Option<&'static dyn Framework> {
-        Some(&Mpi)
-    }
+fn has_gloo(job: &TrainingJob) -> bool {
+    options(job).controller == Some(HorovodController::Gloo)
+}
 
-    fn restart_policy(&self, role: &str) -> RestartPolicy {
-        Mpi.restart_policy(role)
-    }
-
-    fn reserved_env(&self, job: &TrainingJob) -> Vec<&'static str> {
-        mpi::reserved(mpi::attach(job) == MpiAttach::Exec)
-    }
-
-    fn contribution(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Contribution {
-        let mut given = Mpi.contribution(job, settings, pod);
-        let implementation = options(job.object).implementation.unwrap_or_default();
-        if mpi::attach(job.object) == MpiAttach::Ssh {
+impl Environment for Horovod {
+    fn variables(&self, replica: &Replica<'_>) -> Env {
+        let job = replica.job.object;
+        let implementation = implementation(job);
+        let mut env = mpi::variables(replica);
+        if attach(job) == MpiAttach::Ssh {
             // horovodrun calls the SSH of the image by itself, with options for ports, keys and host names that it gives to
             // nothing else. Where it finds the agent it takes that for a cluster without SSH, and gives it none of them. So
             // mpirun is to call SSH as horovodrun does, and workers can then start something in others, too.
-            given
-                .env
-                .retain(|(name, _)| !mpi::is_of_ssh_client(implementation, name));
+            env.retain(|name| !mpi::is_of_ssh_client(implementation, name));
         }
-        if options(job.object).controller == Some(HorovodController::Gloo) {
-            given.env.retain(|(name, _)| WITHOUT_MPI.contains(&&**name));
+        if has_gloo(job) {
+            env.retain(|name| WITHOUT_MPI.contains(&name));
         }
-        let mut add = |name: &str, value: String| given.env.push((name.to_owned(), value));
-        if implementation != MpiImplementation::OpenMPI && mpi::attach(job.object) != MpiAttach::Ssh {
-            add(REMOTE_SHELL, SHELL.to_owned());
+        if implementation != MpiImplementation::OpenMPI && attach(job) != MpiAttach::Ssh {
+            env.set(REMOTE_SHELL, SHELL);
         }
-        if mpi::is_launcher(job, pod) {
-            let hosts = mpi::hosts(job, settings);
+        if is_launcher(replica) {
+            let hosts = hosts(replica);
             let processes = hosts.iter().map(|some| some.count.saturating_mul(some.slots));
-            add(
-                "TRAINYARD_PROCESSES",
-                processes.fold(0, i32::saturating_add).to_string(),
-            );
-            add("HOROVOD_START_TIMEOUT", START_TIMEOUT.to_owned());
+            env.set("TRAINYARD_PROCESSES", processes.fold(0, i32::saturating_add));
+            env.set("HOROVOD_START_TIMEOUT", START_TIMEOUT);
         }
-        given
+        env
     }
 
-    fn remote_shell(&self, job: &Job<'_>, settings: &Settings, pod: PodKey) -> Option<RemoteShell> {
-        let mut shell = Mpi.remote_shell(job, settings, pod)?;
-        for hosts in &mut shell.hosts {
-            // horovodrun tells mpirun the hosts in its own words, and Open MPI then takes no other names than those by which
-            // the hosts call themselves. Pods search the domain of the job.
-            let name = hosts.pattern.split('.').next().unwrap_or_default();
-            hosts.pattern = name.to_owned();
-        }
-        Some(shell)
+    fn reserved(&self, job: &TrainingJob) -> Vec<&str> {
+        mpi::reserved(attach(job) == MpiAttach::Exec)
     }
+}
 
+impl Validation for Horovod {
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
-        let mut errors = Mpi.check(job);
-        let options = options(job);
-        if options.implementation.is_some() && options.controller == Some(HorovodController::Gloo) {
+        let mut errors = Vec::new();
+        if options(job).implementation.is_some() && has_gloo(job) {
             errors.push(FieldError::new(
                 field(job, "implementation"),
                 "there is no MPI with the controller Gloo: remove this, or set controller to MPI",

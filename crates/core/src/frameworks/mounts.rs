@@ -5,7 +5,7 @@ use std::ptr;
 use trainyard_api::{FieldError, TrainingJob};
 
 use super::hostfiles::is_within;
-use super::{containers, launching};
+use super::{containers, launcher};
 use crate::agent::PROGRESS_DIRECTORY;
 use crate::job::{Content, Place};
 
@@ -48,7 +48,7 @@ pub(super) fn check(job: &TrainingJob, places: impl Fn(&str) -> Vec<Place>) -> V
         if job.reports_progress() {
             places.push(Place::of_main(PROGRESS_DIRECTORY, Content::Progress));
         }
-        let is_main = launching::main_of(role).is_some_and(|main| ptr::eq(main, container));
+        let is_main = launcher::main_of(role).is_some_and(|main| ptr::eq(main, container));
         // One without a path is refused where it is given.
         places.retain(|place| !place.path.is_empty() && (is_main || !place.main_only));
         for (m, mount) in container.volume_mounts.iter().flatten().enumerate() {

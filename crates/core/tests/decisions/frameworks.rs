@@ -1,7 +1,11 @@
 //! Which jobs a framework accepts, and what it says of the others.
 
+use std::collections::HashSet;
+use std::fs;
+
 use rstest::rstest;
 use trainyard_api::{Completion, RestartPolicy, RoleSet, TrainingJob};
+use trainyard_core::job::Framework;
 use trainyard_core::{admission, frameworks};
 
 use crate::jobs::yaml;
@@ -27,7 +31,8 @@ fn an_unknown_framework_is_rejected_with_those_there_are() {
     let mut job = pytorch("", WORKERS);
     job.spec.framework.pytorch = None;
     job.spec.framework.name = "tensorflow".to_owned();
-    let said = "spec.framework.name: there is no framework \"tensorflow\": use one of pytorch, mpi, horovod, deepspeed, custom";
+    let known = names().join(", ");
+    let said = format!("spec.framework.name: there is no framework \"tensorflow\": use one of {known}");
     assert_eq!(errors(&job), [said]);
     assert!(frameworks::find("tensorflow").is_none());
 }
@@ -134,28 +139,73 @@ fn the_default_restart_policy_is_the_frameworks() {
     );
 }
 
+fn names() -> Vec<&'static str> {
+    frameworks::FRAMEWORKS.iter().map(Framework::name).collect()
+}
+
 #[test]
 fn every_framework_has_its_own_name() {
-    let names: Vec<&str> = frameworks::FRAMEWORKS
-        .iter()
-        .map(|framework| framework.name())
-        .collect();
-    assert_eq!(names, ["pytorch", "mpi", "horovod", "deepspeed", "custom"]);
+    let mut names = names();
+    let all = names.len();
+    let mut seen = HashSet::new();
+    names.retain(|name| seen.insert(*name));
+    assert_eq!(names.len(), all);
+    let known = ["pytorch", "mpi", "horovod", "deepspeed", "custom"];
+    names.retain(|name| known.contains(name));
+    assert_eq!(names, known);
+}
+
+#[test]
+fn roles_wait_for_roles_of_their_framework() {
+    for framework in frameworks::FRAMEWORKS.iter() {
+        let rules = &framework.roles;
+        let awaited = rules.iter().flat_map(|rule| &rule.depends_on);
+        for on in awaited {
+            assert!(
+                rules.iter().any(|rule| rule.name == on.role),
+                "{on:?} of {framework:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_framework_has_a_page_and_an_example() {
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let read = |path: &str| {
+        let file = format!("{repository}/{path}");
+        fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"))
+    };
+    let list = read("docs/trainingjob.md");
+    for name in names() {
+        let page = format!("frameworks/{name}.md");
+        assert!(list.contains(&page), "docs/trainingjob.md does not name {page}");
+        let page = read(&format!("docs/{page}"));
+        let link = page
+            .split("](../../")
+            .nth(1)
+            .and_then(|rest| rest.split(')').next());
+        let example = link.unwrap_or_else(|| panic!("the page of {name} names no example"));
+        let job: TrainingJob = yaml(
+            read(&format!("{example}/job.yaml"))
+                .split("\n---\n")
+                .next()
+                .unwrap(),
+        );
+        assert_eq!(job.spec.framework.name, name);
+    }
 }
 
 /// What frameworks say where users say nothing is no reason to refuse a job. Where it makes one
 /// impossible that the user asks for, the words name the field to set, and setting it is enough.
 #[test]
 fn what_frameworks_say_by_themselves_can_be_mended() {
-    for framework in frameworks::FRAMEWORKS {
-        let any = [("chief", 1), ("worker", 2)];
-        let roles: Vec<(&str, i32)> = match framework.roles() {
-            Some(rules) => rules
-                .iter()
-                .map(|rule| (rule.name, rule.max.unwrap_or(2)))
-                .collect(),
-            None => any.to_vec(),
-        };
+    for framework in frameworks::FRAMEWORKS.iter() {
+        let rules = framework.roles.iter();
+        let mut roles: Vec<(&str, i32)> = rules.map(|rule| (&*rule.name, rule.max.unwrap_or(2))).collect();
+        if roles.is_empty() {
+            roles = vec![("chief", 1), ("worker", 2)];
+        }
         let mut job = crate::jobs::job(framework.name(), &roles);
         for role in &mut job.spec.roles {
             let pod = role.template.spec.as_mut().unwrap();

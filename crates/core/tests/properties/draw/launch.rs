@@ -4,8 +4,8 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
-    DeepspeedOptions, FrameworkSpec, HorovodController, HorovodOptions, HostFile, HostFileFormat,
-    MasterService, MpiAttach, MpiImplementation, MpiOptions, PytorchOptions,
+    FrameworkSpec, HorovodController, HostFile, HostFileFormat, LauncherOptions, MasterService, MpiAttach,
+    MpiImplementation, PytorchOptions,
 };
 
 use super::{number, text};
@@ -13,7 +13,7 @@ use super::{number, text};
 /// Options of every framework; a job takes those of its own, and one that is wrong those of all.
 #[derive(Clone, Debug)]
 pub struct Options {
-    mpi: MpiOptions,
+    mpi: LauncherOptions,
     controller: Option<HorovodController>,
     pytorch: PytorchOptions,
 }
@@ -59,28 +59,18 @@ impl Options {
         framework.pytorch = Some(self.pytorch);
     }
 
-    fn horovod(&self) -> HorovodOptions {
-        let mpi = self.mpi.clone();
-        HorovodOptions {
+    fn horovod(&self) -> LauncherOptions {
+        LauncherOptions {
             controller: self.controller,
-            implementation: mpi.implementation,
-            slots_per_worker: mpi.slots_per_worker,
-            attach: mpi.attach,
-            ssh_auth_mount_path: mpi.ssh_auth_mount_path,
-            ssh_auth_secret_name: mpi.ssh_auth_secret_name,
-            launcher_as_worker: mpi.launcher_as_worker,
-            host_files: mpi.host_files,
+            ..self.mpi.clone()
         }
     }
 
-    fn deepspeed(&self) -> DeepspeedOptions {
-        let mpi = self.mpi.clone();
-        DeepspeedOptions {
-            slots_per_worker: mpi.slots_per_worker,
-            attach: mpi.attach,
-            ssh_auth_mount_path: mpi.ssh_auth_mount_path,
-            ssh_auth_secret_name: mpi.ssh_auth_secret_name,
-            host_files: mpi.host_files,
+    fn deepspeed(&self) -> LauncherOptions {
+        LauncherOptions {
+            implementation: None,
+            launcher_as_worker: None,
+            ..self.mpi.clone()
         }
     }
 }
@@ -104,7 +94,7 @@ pub fn options() -> BoxedStrategy<Options> {
         .boxed()
 }
 
-fn mpi() -> BoxedStrategy<MpiOptions> {
+fn mpi() -> BoxedStrategy<LauncherOptions> {
     let implementation = select(vec![
         MpiImplementation::OpenMPI,
         MpiImplementation::MPICH,
@@ -129,7 +119,8 @@ fn mpi() -> BoxedStrategy<MpiOptions> {
         .prop_map(
             |(implementation, slots_per_worker, attach, ssh, launcher_as_worker, host_files)| {
                 let (ssh_auth_mount_path, ssh_auth_secret_name) = ssh;
-                MpiOptions {
+                LauncherOptions {
+                    controller: None,
                     implementation,
                     slots_per_worker,
                     attach,

@@ -1,12 +1,11 @@
-//! Which MPI jobs are refused.
+//! Which jobs with a launcher are refused.
 
 use trainyard_api::validate::domain_name_problem;
-use trainyard_api::{FieldError, MpiAttach, MpiOptions, RestartPolicy, RoleSpec, TrainingJob, names};
+use trainyard_api::{FieldError, LauncherOptions, MpiAttach, RestartPolicy, RoleSpec, TrainingJob, names};
 
-use super::{attach, identity_directory, launcher_works, slots};
+use super::{LAUNCHER, WORKER, attach, field, identity_directory, launcher_works, main_of, options, slots};
 use crate::exec::check_account;
 use crate::frameworks::hostfiles::{self, is_within, misspelt, over_progress};
-use crate::frameworks::launching::{LAUNCHER, WORKER, field, main_of, options};
 use crate::remote_shell::{DIRECTORY, PORT};
 
 /// What is wrong with a job.
@@ -30,11 +29,11 @@ pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
             ),
         ));
     }
-    errors.extend(check_ssh(job, &options));
+    errors.extend(check_ssh(job, options));
     if options.attach == Some(MpiAttach::Exec) {
         errors.extend(check_account(job, LAUNCHER));
     }
-    let identity = identity_directory(&options);
+    let identity = identity_directory(options);
     let given = options.host_files.as_deref().unwrap_or_default();
     errors.extend(hostfiles::check(
         &field(job, "hostFiles"),
@@ -77,7 +76,7 @@ fn processes(job: &TrainingJob) -> i64 {
 }
 
 /// What is wrong with where the SSH key is, and where it is to be.
-fn check_ssh(job: &TrainingJob, options: &MpiOptions) -> Vec<FieldError> {
+fn check_ssh(job: &TrainingJob, options: &LauncherOptions) -> Vec<FieldError> {
     let has_key = options.attach == Some(MpiAttach::Ssh);
     let without = || "there is a key only with attach Ssh: remove this, or set attach to Ssh".to_owned();
     let path = options.ssh_auth_mount_path.as_deref().and_then(|path| {

@@ -1,0 +1,40 @@
+//! The pod that a framework is asked about.
+
+use super::{Job, Role};
+use crate::model::PodKey;
+use crate::view::Settings;
+
+/// One pod of a job, with its role.
+#[derive(Clone, Copy)]
+pub struct Replica<'a> {
+    /// The job.
+    pub job: &'a Job<'a>,
+    /// The pod's role.
+    pub role: &'a Role<'a>,
+    /// The pod.
+    pub key: PodKey,
+    /// The cluster's DNS domain.
+    pub cluster_domain: &'a str,
+}
+
+impl<'a> Replica<'a> {
+    /// The pod of a key. `None` if the job has no such role.
+    pub fn of(job: &'a Job<'a>, settings: &'a Settings, key: PodKey) -> Option<Self> {
+        Some(Self {
+            job,
+            role: job.roles.get(key.role)?,
+            key,
+            cluster_domain: &settings.cluster_domain,
+        })
+    }
+
+    /// Its rank among all pods of the job; see [`Job::rank`].
+    pub fn rank(&self) -> i32 {
+        self.job.rank(self.key)
+    }
+
+    /// The host name by which it finds a pod of the job, which may be itself.
+    pub fn host(&self, other: PodKey) -> String {
+        self.job.host(other, self.cluster_domain)
+    }
+}

@@ -1,0 +1,45 @@
+//! What a framework says about one of its roles.
+
+use std::borrow::Cow;
+
+use trainyard_api::{Dependency, RestartPolicy};
+
+/// A role that a framework knows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RoleRule {
+    /// Its name.
+    pub name: Cow<'static, str>,
+    /// Whether every job has it.
+    pub is_required: bool,
+    /// The most pods it may have. Default: any number.
+    pub max: Option<i32>,
+    /// What happens when a pod ends. Default: what the framework says for all roles.
+    pub restart_policy: Option<RestartPolicy>,
+    /// The roles that it waits for, where a job has them. Default: none.
+    pub depends_on: Vec<Dependency>,
+    /// Whether the job succeeds when this role does. Where a job has several such roles, the first
+    /// of them decides; where it has none, all roles must succeed. Default: false.
+    pub decides: bool,
+}
+
+impl RoleRule {
+    /// A role that jobs may have.
+    pub fn optional(name: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            name: name.into(),
+            is_required: false,
+            max: None,
+            restart_policy: None,
+            depends_on: Vec::new(),
+            decides: false,
+        }
+    }
+
+    /// A role that every job has.
+    pub fn required(name: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            is_required: true,
+            ..Self::optional(name)
+        }
+    }
+}
