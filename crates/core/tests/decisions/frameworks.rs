@@ -5,7 +5,7 @@ use std::fs;
 
 use rstest::rstest;
 use trainyard_api::{Completion, RestartPolicy, RoleSet, TrainingJob};
-use trainyard_core::job::Framework;
+use trainyard_core::job::{Framework, RoleRule};
 use trainyard_core::{admission, frameworks};
 
 use crate::jobs::yaml;
@@ -201,8 +201,8 @@ fn every_framework_has_a_page_and_an_example() {
 #[test]
 fn what_frameworks_say_by_themselves_can_be_mended() {
     for framework in frameworks::FRAMEWORKS.iter() {
-        let rules = framework.roles.iter();
-        let mut roles: Vec<(&str, i32)> = rules.map(|rule| (&*rule.name, rule.max.unwrap_or(2))).collect();
+        let size = |rule: &'static RoleRule| (&*rule.name, rule.max.unwrap_or(2));
+        let mut roles: Vec<(&str, i32)> = framework.roles.iter().map(size).collect();
         if roles.is_empty() {
             roles = vec![("chief", 1), ("worker", 2)];
         }
