@@ -21,3 +21,22 @@ impl Backoff {
         doubled.min(self.max).mul_f64(1.0 - 0.25 * jitter.clamp(0.0, 1.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn pauses_double_up_to_a_limit_less_jitter() {
+        let backoff = Backoff {
+            base: SECOND,
+            max: 60 * SECOND,
+        };
+        assert_eq!(backoff.pause(1, 0.0), SECOND);
+        assert_eq!(backoff.pause(4, 0.0), 8 * SECOND);
+        assert_eq!(backoff.pause(40, 0.0), 60 * SECOND);
+        assert_eq!(backoff.pause(1, 1.0), SECOND.mul_f64(0.75));
+    }
+}

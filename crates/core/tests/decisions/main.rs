@@ -6,6 +6,7 @@ mod agent;
 mod ares;
 mod children;
 mod dialect;
+mod echo;
 mod frameworks;
 #[path = "../common/jobs.rs"]
 #[allow(dead_code, reason = "each suite uses its own part of it")]
@@ -13,3 +14,7 @@ mod jobs;
 mod launchers;
 mod mpi;
 mod tables;
+mod walk_through;
+
+// The framework of the walk-through is written as if it were in core.
+use trainyard_core::job;
