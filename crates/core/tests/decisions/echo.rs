@@ -5,7 +5,6 @@ use trainyard_api::{Dependency, DependencyState, TrainingJob};
 use crate::job::{Env, Environment, Framework, Replica, RoleRule};
 
 const CALLER: &str = "caller";
-const ECHO: &str = "echo";
 
 pub(super) fn framework() -> Framework {
     let caller = RoleRule {
@@ -18,7 +17,7 @@ pub(super) fn framework() -> Framework {
             state: DependencyState::Running,
         }],
         decides: true,
-        ..RoleRule::required(ECHO)
+        ..RoleRule::required("echo")
     };
     Framework {
         roles: vec![caller, echo],

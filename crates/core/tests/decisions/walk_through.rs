@@ -7,7 +7,9 @@ use trainyard_core::view::Settings;
 
 use crate::{echo, jobs};
 
+const ECHO: &str = include_str!("echo.rs");
 const PATCH: &str = include_str!("../../../../docs/echo-framework.patch");
+const WALK_THROUGH: &str = include_str!("../../../../CONTRIBUTING.md");
 
 #[test]
 fn the_patch_adds_this_framework() {
@@ -18,8 +20,9 @@ fn the_patch_adds_this_framework() {
     let file = file.split("\ndiff --git").next().unwrap();
     let lines = file.lines().filter_map(|line| line.strip_prefix('+'));
     let added: Vec<&str> = lines.collect();
-    let ours: Vec<&str> = include_str!("echo.rs").lines().collect();
-    assert_eq!(added, ours);
+    assert_eq!(added, ECHO.lines().collect::<Vec<_>>());
+    let shown = ECHO.split_once("\n\npub(super)").unwrap().1;
+    assert!(WALK_THROUGH.contains(shown));
 }
 
 #[test]
