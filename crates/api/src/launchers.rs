@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 /// Options of `mpi`, `horovod` and `deepspeed`. The schema of each framework has those fields that it
-/// knows, described in its own words ([`of_mpi`], [`of_horovod`], [`of_deepspeed`]); the others are
-/// never given.
+/// knows, described in its own words; the others are never given.
 ///
 /// The fields stay in this order: it is that of the JSON of which running jobs have fingerprints.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
