@@ -3,17 +3,10 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// The name under which the program is installed. Called by it, the program reads its arguments.
-pub const INSTALLED: &str = "trainyard-agent";
-/// The client of the remote shell. Horovod accepts only this name.
-pub const REMOTE_SHELL: &str = "kubexec.sh";
-/// Prints the hosts that can be used now.
-pub const DISCOVERY: &str = "discover_hosts.sh";
+use trainyard_contract::directories::mpi::names::{DISCOVERY, PDSH, SHELL, SSH};
+
 /// Names that are installed only if a job asks for them.
 pub const OPTIONAL: [&str; 2] = [PDSH, SSH];
-
-const PDSH: &str = "pdsh";
-const SSH: &str = "ssh";
 
 /// A name that chooses what the program does, whatever its arguments are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +20,7 @@ impl Alias {
     /// The alias that a program's path ends with; `None` if the arguments choose.
     pub fn of(program: &OsStr) -> Option<Self> {
         match Path::new(program).file_name()?.to_str()? {
-            REMOTE_SHELL | SSH => Some(Self::RemoteShell),
+            SHELL | SSH => Some(Self::RemoteShell),
             PDSH => Some(Self::Pdsh),
             DISCOVERY => Some(Self::DiscoverHosts),
             _ => None,

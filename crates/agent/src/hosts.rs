@@ -10,12 +10,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use serde::Deserialize;
+use trainyard_contract::directories::mpi::names::USABLE;
+use trainyard_contract::host_list::{Format, Host, list};
+use trainyard_contract::observer::{self, JobHosts, RoleHosts};
+use trainyard_contract::{environment, modes};
 
 use crate::backoff::Backoff;
-use crate::install::hosts::list;
 use crate::install::place::write;
-use crate::install::{Format, Host, PlaceError, Plan, USABLE};
+use crate::install::{PlaceError, Plan};
 use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
 use crate::observer::{Failure, Observer};
 use crate::settings::{self, Environment};
@@ -23,7 +25,7 @@ use crate::signals::exit_with_success_on_signal;
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
-    name: "hosts",
+    name: modes::HOSTS,
     summary: "Keep lists of hosts current while pods come and go",
     help: HELP,
     run: main,
@@ -45,28 +47,8 @@ is being replaced. What discover_hosts.sh prints are the hosts whose pods are re
 Exit codes: 0 ended by a signal, 1 a list can't be written, 2 a variable is missing or makes no sense.
 ";
 
-const VARIABLE: &str = "TRAINYARD_HOSTS";
+const VARIABLE: &str = environment::HOSTS;
 const FAILED: u8 = 1;
-
-/// The pods of one role, as the observer tells it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct Role {
-    name: String,
-    replicas: u32,
-    /// The numbers of those that are ready: `0-3,7`.
-    #[serde(default)]
-    ready: String,
-}
-
-/// The numbers in a text such as `0-3,7`, below a limit. What is none is passed over.
-fn numbers(text: &str, limit: u32) -> BTreeSet<u32> {
-    let part = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let last: u32 = last.parse().ok()?;
-        Some(first.parse().ok()?..last.saturating_add(1).min(limit))
-    };
-    text.split(',').filter_map(part).flatten().collect()
-}
 
 /// Lists of hosts as they are now.
 pub struct Lists {
@@ -92,7 +74,7 @@ impl Lists {
 
     /// Takes in what the observer says; the hosts that are listed from now on, and those that can
     /// be used.
-    fn update(&mut self, roles: &[Role]) -> (Vec<Host>, Vec<Host>) {
+    fn update(&mut self, roles: &[RoleHosts]) -> (Vec<Host>, Vec<Host>) {
         let (mut all, mut usable) = (Vec::new(), Vec::new());
         for hosts in &self.plan.hosts {
             let reported = hosts
@@ -101,7 +83,7 @@ impl Lists {
                 .and_then(|role| roles.iter().find(|reported| reported.name == *role));
             let listed = hosts.role.as_ref().and_then(|role| self.listed.get_mut(role));
             if let (Some(reported), Some(listed)) = (reported, listed) {
-                let ready = numbers(&reported.ready, reported.replicas);
+                let ready: BTreeSet<u32> = reported.ready().collect();
                 listed.retain(|number| *number < reported.replicas);
                 listed.extend(&ready);
                 all.extend(listed.iter().map(|number| hosts.host(*number)));
@@ -116,7 +98,7 @@ impl Lists {
     }
 
     /// Writes what the observer says. What is the same is not written again.
-    pub fn follow(&mut self, roles: &[Role]) -> Result<(), PlaceError> {
+    pub fn follow(&mut self, roles: &[RoleHosts]) -> Result<(), PlaceError> {
         if roles.is_empty() {
             // The job is not accepted, and has no pods that anybody could count.
             return Ok(());
@@ -145,11 +127,6 @@ enum ListenError {
     List(PlaceError),
 }
 
-#[derive(Deserialize)]
-struct Line {
-    roles: Vec<Role>,
-}
-
 /// Listens on one connection until something goes wrong.
 fn listen(observer: &Observer, path: &str, lists: &mut Lists, heard: &mut bool) -> ListenError {
     let mut answer = match observer.ask(path) {
@@ -166,7 +143,7 @@ fn listen(observer: &Observer, path: &str, lists: &mut Lists, heard: &mut bool) 
             continue;
         }
         match serde_json::from_slice(&line) {
-            Ok(Line { roles }) => {
+            Ok(JobHosts { roles }) => {
                 if let Err(error) = lists.follow(&roles) {
                     return ListenError::List(error);
                 }
@@ -206,14 +183,10 @@ fn read(environment: Environment<'_>) -> Result<(Observer, String, Lists), Strin
     let text = |error: settings::SettingError| error.to_string();
     let observer = settings::observer(environment).map_err(text)?;
     let name = |variable| settings::object_name(environment, variable).map_err(text);
-    let (namespace, job) = (name("TRAINYARD_NAMESPACE")?, name("TRAINYARD_JOB")?);
+    let (namespace, job) = (name(environment::NAMESPACE)?, name(environment::JOB)?);
     let plan = settings::required(environment, VARIABLE).map_err(text)?;
     let plan: Plan = plan.parse().map_err(|error| format!("{VARIABLE}: {error}"))?;
-    Ok((
-        observer,
-        format!("/v1/jobs/{namespace}/{job}/hosts"),
-        Lists::new(plan),
-    ))
+    Ok((observer, observer::hosts(&namespace, &job), Lists::new(plan)))
 }
 
 fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
@@ -263,8 +236,8 @@ pub fn print(out: &mut dyn Write, err: &mut dyn Write) -> u8 {
 mod tests {
     use super::*;
 
-    fn role(replicas: u32, ready: &str) -> Vec<Role> {
-        vec![Role {
+    fn role(replicas: u32, ready: &str) -> Vec<RoleHosts> {
+        vec![RoleHosts {
             name: "worker".to_owned(),
             replicas,
             ready: ready.to_owned(),
@@ -287,7 +260,7 @@ mod tests {
     fn hosts_come_when_they_are_ready_and_go_with_their_role() {
         let directory = tempfile::tempdir().unwrap();
         let mut lists = lists(directory.path());
-        let mut see = |roles: &[Role]| {
+        let mut see = |roles: &[RoleHosts]| {
             lists.follow(roles).unwrap();
             let read = |path: &str| std::fs::read_to_string(directory.path().join(path)).unwrap_or_default();
             let short = |path: &str| read(path).replace(" slots=", ":").replace('\n', " ");
@@ -328,7 +301,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let directory = tempfile::tempdir().unwrap();
         let mut lists = lists(directory.path());
-        let mut file = |roles: &[Role]| {
+        let mut file = |roles: &[RoleHosts]| {
             lists.follow(roles).unwrap();
             std::fs::metadata(directory.path().join("hostfile"))
                 .unwrap()
@@ -341,8 +314,9 @@ mod tests {
 
     #[test]
     fn numbers_are_read_and_bounded() {
-        assert_eq!(numbers("0-2,5, x,7-9999999999,8", 9), [0, 1, 2, 5, 8].into());
-        assert_eq!(numbers("0-4294967295", 3), [0, 1, 2].into());
-        assert_eq!(numbers("", 3), [].into());
+        let numbers = |text: &str, replicas| role(replicas, text)[0].ready().collect::<Vec<u32>>();
+        assert_eq!(numbers("0-2,5, x,7-9999999999,8", 9), [0, 1, 2, 5, 8]);
+        assert_eq!(numbers("0-4294967295", 3), [0, 1, 2]);
+        assert_eq!(numbers("", 3), [0; 0]);
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
+use trainyard_contract::modes;
 
 use crate::children::Children;
 use crate::descendants::others;
@@ -16,7 +17,7 @@ use crate::signals;
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
-    name: "stay",
+    name: modes::STAY,
     summary: "Do nothing but what the first process of a container has to, until told to end",
     help: HELP,
     run: main,

@@ -4,31 +4,28 @@
 //! A container that fails is started again, so everything may be there already, whole or in part:
 //! each file is made under another name and then takes its place.
 
-pub(crate) mod hosts;
 pub(crate) mod place;
 mod plan;
 
 use std::ffi::OsString;
 use std::io::Write;
 
+use trainyard_contract::{environment, modes};
+
 use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
 use crate::settings;
 use crate::signals::exit_on_signal;
 
-pub use hosts::{Format, Host, Hosts};
 pub use place::{PlaceError, place};
 pub use plan::{File, Plan, PlanError};
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
-    name: "install",
+    name: modes::INSTALL,
     summary: "Put this program and lists of hosts where the other containers of this pod find them",
     help: HELP,
     run: main,
 };
-
-/// The list that `discover_hosts.sh` prints.
-pub const USABLE: &str = "discover_hosts";
 
 const HELP: &str = r#"Puts this program and lists of hosts into a volume that the containers of this pod share.
 
@@ -55,7 +52,7 @@ Exit codes: 0 all is in place, 1 a file can't be written, 2 the variable is miss
 ended by a signal.
 "#;
 
-const VARIABLE: &str = "TRAINYARD_INSTALL";
+const VARIABLE: &str = environment::INSTALL;
 const FAILED: u8 = 1;
 
 fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-/// The name by which the program speaks of itself.
-pub(crate) const PROGRAM: &str = "trainyard-agent";
+/// The name by which the program speaks of itself, and under which it is installed.
+pub(crate) use trainyard_contract::directories::mpi::names::PROGRAM;
 /// The exit code for a command line or settings that make no sense.
 pub(crate) const USAGE_ERROR: u8 = 2;
 

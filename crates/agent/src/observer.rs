@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ClientConfig;
+use trainyard_contract::observer::{IDLE_TIMEOUT, LINES, LINES_TYPE};
 
 pub use address::{Address, AddressError};
 pub use connection::Connection;
@@ -36,8 +37,7 @@ impl Default for Timeouts {
         Self {
             connect: Duration::from_secs(5),
             handshake: Duration::from_secs(5),
-            // The observer sends an empty line every ten seconds.
-            idle: Duration::from_secs(30),
+            idle: IDLE_TIMEOUT,
         }
     }
 }
@@ -144,7 +144,7 @@ impl Observer {
     /// connection that may last for hours, of which it has thousands.
     pub fn ask(&self, path: &str) -> Result<Answer<'_>, Failure> {
         let line = format!("GET {path} HTTP/1.1");
-        self.send(&line, "Connection: Upgrade\r\nUpgrade: trainyard-lines\r\n", "")
+        self.send(&line, &format!("Connection: Upgrade\r\nUpgrade: {LINES}\r\n"), "")
     }
 
     fn send(&self, line: &str, head: &str, body: &str) -> Result<Answer<'_>, Failure> {
@@ -180,7 +180,7 @@ impl Observer {
             "{line}\r\n\
              Host: {host}\r\n\
              Authorization: Bearer {token}\r\n\
-             Accept: application/x-ndjson\r\n\
+             Accept: {LINES_TYPE}\r\n\
              User-Agent: trainyard-agent/{version}\r\n\
              {more}\r\n",
             host = self.address.authority(),

@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Map, Value, json};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use trainyard_contract::observer::{self, NOT_LEADING, ProgressReport, number_text};
+use trainyard_contract::{environment, modes};
 
 use crate::backoff::Backoff;
 use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
@@ -27,7 +28,7 @@ use report::Report;
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
-    name: "progress",
+    name: modes::PROGRESS,
     summary: "Report what the programs of this pod say of their progress",
     help: HELP,
     run: main,
@@ -59,40 +60,32 @@ const RESEND_INTERVAL: Duration = Duration::from_mins(1);
 /// How long the agent tries to send the last values. The grace period of a pod is 30 s by default.
 const FINAL_SEND_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// The longest text of a number that the observer takes.
-const MAX_NUMBER: usize = 32;
-
-/// A number as text, which may also say that there is none: `NaN`, `inf`.
-///
-/// As it is mostly written, unless that is too long: a small one would be all zeros.
-fn text(number: f64) -> String {
-    let plain = number.to_string();
-    if plain.len() <= MAX_NUMBER {
-        return plain;
-    }
-    format!("{number:e}")
-}
-
 /// What is sent. What the observer would refuse is not in it: one such value would hold up all
 /// others, for as long as it is the latest.
 fn body(report: &Report) -> String {
-    let metrics: Map<String, Value> = report
-        .metrics
-        .iter()
-        .map(|(name, number)| (name.clone(), text(*number).into()))
-        .collect();
-    let mut body = json!({"metrics": metrics});
-    for (name, number) in [("step", report.step), ("total", report.total)] {
-        if let (Some(number), Some(object)) = (number, body.as_object_mut()) {
-            object.insert(name.to_owned(), number.into());
-        }
+    let step = |step: Option<u64>| step.and_then(|step| i64::try_from(step).ok());
+    let metrics = report.metrics.iter();
+    ProgressReport {
+        metrics: metrics
+            .map(|(name, number)| (name.clone(), number_text(*number)))
+            .collect(),
+        step: step(report.step),
+        total: step(report.total),
     }
-    body.to_string()
+    .write()
 }
 
 /// Whether another replica is to be asked, which another connection leads to.
 fn is_elsewhere(failure: &Failure) -> bool {
-    let misdirected = |problem: &AnswerError| matches!(problem, AnswerError::Refused { status: 421, .. });
+    let misdirected = |problem: &AnswerError| {
+        matches!(
+            problem,
+            AnswerError::Refused {
+                status: NOT_LEADING,
+                ..
+            }
+        )
+    };
     matches!(failure, Failure::Answer { problem, .. } if misdirected(problem))
 }
 
@@ -173,11 +166,11 @@ struct Config {
 fn read(environment: Environment<'_>) -> Result<Config, SettingError> {
     let observer = settings::observer(environment)?;
     let name = |variable| settings::object_name(environment, variable);
-    let (namespace, job) = (name("TRAINYARD_NAMESPACE")?, name("TRAINYARD_JOB")?);
+    let (namespace, job) = (name(environment::NAMESPACE)?, name(environment::JOB)?);
     Ok(Config {
         observer,
-        path: format!("/v1/jobs/{namespace}/{job}/progress"),
-        file: settings::required(environment, "TRAINYARD_PROGRESS_FILE")?.into(),
+        path: observer::progress(&namespace, &job),
+        file: settings::required(environment, environment::PROGRESS_FILE)?.into(),
     })
 }
 
@@ -246,6 +239,8 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn said(line: &str) -> Report {
@@ -269,31 +264,6 @@ mod tests {
             body,
             json!({"step": 3, "total": 9, "metrics": {"loss": "NaN", "lr": "0.1"}})
         );
-    }
-
-    #[test]
-    fn every_number_has_a_text_that_is_not_too_long() {
-        for (number, expected) in [
-            (f64::EPSILON, "2.220446049250313e-16"),
-            (-1.234_567_890_123_456_8e-300, "-1.2345678901234568e-300"),
-            (3.4e38, "3.4e38"),
-            (f64::MIN, "-1.7976931348623157e308"),
-            (f64::from_bits(1), "5e-324"),
-            (0.000_012_345_678_901_234_567, "0.000012345678901234568"),
-            (1e31, "10000000000000000000000000000000"),
-            (-1e31, "-1e31"),
-            (-0.0, "-0"),
-            (f64::NAN, "NaN"),
-            (f64::NEG_INFINITY, "-inf"),
-        ] {
-            let text = text(number);
-            assert_eq!(text, expected);
-            assert!(text.len() <= MAX_NUMBER);
-            let read: f64 = text.parse().unwrap();
-            assert_eq!(read.to_string(), number.to_string(), "nothing of it is lost");
-        }
-        let body: Value = serde_json::from_str(&body(&said("step=1 loss=2.220446049250313e-16"))).unwrap();
-        assert_eq!(body["metrics"]["loss"], "2.220446049250313e-16");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 use signal_hook::consts::SIGCHLD;
 use signal_hook::iterator::Signals;
+use trainyard_contract::modes;
 
 use crate::children::{Children, Started};
 use crate::mode::{Mode, PROGRAM, report_misuse};
@@ -23,7 +24,7 @@ use crate::signals;
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
-    name: "run",
+    name: modes::RUN,
     summary: "Run the command of a container, and do what the first process of a container has to",
     help: HELP,
     run: main,
@@ -57,7 +58,7 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     loop {
         match words.next() {
             Some(word) if word == "--" => break,
-            Some(word) if word == "--serve" => is_beside_server = true,
+            Some(word) if word == modes::RUN_SERVE => is_beside_server = true,
             Some(word) => {
                 let word = word.to_string_lossy();
                 return report_misuse(

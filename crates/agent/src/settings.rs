@@ -4,6 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use trainyard_contract::directories::agent::paths;
+use trainyard_contract::environment::{AUTHORITY, OBSERVER};
+
 use crate::observer::{Observer, Timeouts, authorities};
 
 /// The longest name that Kubernetes has.
@@ -79,21 +82,20 @@ pub fn optional<T: FromStr>(
 
 /// How the operator is reached: what every mode that asks it needs.
 pub fn observer(environment: Environment<'_>) -> Result<Observer, SettingError> {
-    let address = required(environment, "TRAINYARD_OBSERVER")?;
+    let address = required(environment, OBSERVER)?;
     let address = address.parse().map_err(|problem| {
         let problem = format!("{problem}; it is {address:?}");
         SettingError::Senseless {
-            name: "TRAINYARD_OBSERVER",
+            name: OBSERVER,
             problem,
         }
     })?;
-    let authority = required(environment, "TRAINYARD_AUTHORITY")?;
-    let tls =
-        authorities(&authority).map_err(|problem| senseless("TRAINYARD_AUTHORITY", &problem.to_string()))?;
+    let authority = required(environment, AUTHORITY)?;
+    let tls = authorities(&authority).map_err(|problem| senseless(AUTHORITY, &problem.to_string()))?;
     Ok(Observer {
         address,
         tls,
-        token_file: file(environment, "TRAINYARD_TOKEN_FILE", "/var/run/trainyard/token"),
+        token_file: file(environment, "TRAINYARD_TOKEN_FILE", paths::TOKEN),
         timeouts: Timeouts::default(),
     })
 }

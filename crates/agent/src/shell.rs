@@ -16,9 +16,12 @@ mod poll;
 pub mod server;
 mod wire;
 
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
+
+use trainyard_contract::directories;
+use trainyard_contract::environment::{IDENTITY, SHELL_IDLE_TIMEOUT, SHELL_PORT};
+use trainyard_contract::shell::{IDLE_TIMEOUT_SECONDS, PORT};
 
 use crate::settings::{self, Environment, SettingError};
 
@@ -29,29 +32,22 @@ pub use link::Link;
 
 /// How often each side sends a heartbeat.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
-const DEFAULT_PORT: u16 = 7522;
-const DEFAULT_IDENTITY: &str = "/var/run/trainyard-identity";
 
 /// The most that is sent of a stream at once. With its header it fits into one TLS record.
 const MAX_CHUNK: usize = 16 * 1024 - 64;
 
-const PORT_VARIABLE: &str = "TRAINYARD_SHELL_PORT";
-const IDLE_TIMEOUT_VARIABLE: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
-/// At least two heartbeats; more than a day is as good as never.
-const IDLE_TIMEOUT_SECONDS: RangeInclusive<u64> = 2..=86_400;
-
 fn port(environment: Environment<'_>) -> Result<u16, SettingError> {
-    let port = settings::optional(environment, PORT_VARIABLE, "a port from 0 to 65535")?;
-    Ok(port.unwrap_or(DEFAULT_PORT))
+    let port = settings::optional(environment, SHELL_PORT, "a port from 0 to 65535")?;
+    Ok(port.unwrap_or(PORT))
 }
 
 /// How long the other side may send nothing, if the environment says so.
 fn idle_timeout(environment: Environment<'_>) -> Result<Option<Duration>, SettingError> {
     let (least, most) = (IDLE_TIMEOUT_SECONDS.start(), IDLE_TIMEOUT_SECONDS.end());
     let what = format!("a whole number of seconds from {least} to {most}");
-    match settings::optional(environment, IDLE_TIMEOUT_VARIABLE, &what)? {
+    match settings::optional(environment, SHELL_IDLE_TIMEOUT, &what)? {
         Some(seconds) if !IDLE_TIMEOUT_SECONDS.contains(&seconds) => Err(SettingError::Senseless {
-            name: IDLE_TIMEOUT_VARIABLE,
+            name: SHELL_IDLE_TIMEOUT,
             problem: format!("must be {what}; it is {seconds}"),
         }),
         seconds => Ok(seconds.map(Duration::from_secs)),
@@ -59,7 +55,7 @@ fn idle_timeout(environment: Environment<'_>) -> Result<Option<Duration>, Settin
 }
 
 fn identity_directory(environment: Environment<'_>) -> PathBuf {
-    settings::file(environment, "TRAINYARD_IDENTITY", DEFAULT_IDENTITY)
+    settings::file(environment, IDENTITY, directories::identity::DIRECTORY)
 }
 
 #[cfg(test)]
@@ -77,7 +73,7 @@ mod tests {
     #[case("-3", Err("it is \"-3\""))]
     #[case("4s", Err("it is \"4s\""))]
     fn idle_timeout_has_bounds(#[case] value: &str, #[case] expected: Result<Option<u64>, &str>) {
-        let found = idle_timeout(&|name| (name == IDLE_TIMEOUT_VARIABLE).then(|| value.into()));
+        let found = idle_timeout(&|name| (name == SHELL_IDLE_TIMEOUT).then(|| value.into()));
         let found = found.map(|time| time.map(|time| time.as_secs()));
         let begin = "TRAINYARD_SHELL_SILENCE_SECONDS must be a whole number of seconds from 2 to 86400; ";
         let expected = expected.map_err(|end| format!("{begin}{end}"));

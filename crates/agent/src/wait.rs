@@ -15,6 +15,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use trainyard_contract::directories::agent::paths;
+use trainyard_contract::start::{ANNOTATION_START, START_NOW, Start, WAITED_IN_VAIN};
+use trainyard_contract::{environment, modes, observer};
+
 use crate::annotations;
 use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
 use crate::observer::Observer;
@@ -23,11 +27,11 @@ use crate::signals::exit_on_signal;
 
 use follow::{Event, follow, listen};
 use log::WaitLog;
-pub use verdict::{Verdict, parse};
+pub use verdict::parse;
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
-    name: "wait",
+    name: modes::WAIT,
     summary: "Wait until the operator lets the programs of this pod start",
     help: HELP,
     run: main,
@@ -54,13 +58,8 @@ Exit codes: 0 the programs may start, 1 the system does not let it wait, 2 a var
 3 the wait is in vain, 130 and 143 ended by a signal.
 ";
 
-/// The exit code when what is waited for can't come any more; the operator knows it by this.
-const IN_VAIN: u8 = 3;
 /// The exit code when the system does not let it work.
 const FAILED: u8 = 1;
-
-/// The annotation by which a person ends the wait, and its value.
-const OVERRIDE: (&str, &str) = ("trainyard.dev/start", "now");
 
 /// All that the wait has to know.
 #[derive(Clone, Debug)]
@@ -82,13 +81,13 @@ impl Config {
     pub fn read(environment: Environment<'_>) -> Result<Self, SettingError> {
         let observer = settings::observer(environment)?;
         let name = |variable| settings::object_name(environment, variable);
-        let (namespace, job) = (name("TRAINYARD_NAMESPACE")?, name("TRAINYARD_JOB")?);
-        let role = name("TRAINYARD_ROLE")?;
+        let (namespace, job) = (name(environment::NAMESPACE)?, name(environment::JOB)?);
+        let role = name(environment::ROLE)?;
         let file = |variable, default| settings::file(environment, variable, default);
         Ok(Self {
             observer,
-            path: format!("/v1/jobs/{namespace}/{job}/start?role={role}"),
-            annotations_file: file("TRAINYARD_ANNOTATIONS_FILE", "/var/run/trainyard/annotations"),
+            path: observer::start_of(&namespace, &job, &role),
+            annotations_file: file("TRAINYARD_ANNOTATIONS_FILE", paths::ANNOTATIONS),
             poll_interval: Duration::from_secs(1),
             termination_log: file("TRAINYARD_TERMINATION_LOG", "/dev/termination-log"),
         })
@@ -126,9 +125,9 @@ pub fn run(config: &Config, out: &mut dyn Write, err: &mut dyn Write) -> io::Res
             );
         })?;
     // A file that can't be read says nothing: a wait must not depend on it.
-    let (key, value) = OVERRIDE;
     let is_overridden = || {
-        annotations::read(&config.annotations_file, key).is_ok_and(|found| found.as_deref() == Some(value))
+        annotations::read(&config.annotations_file, ANNOTATION_START)
+            .is_ok_and(|found| found.as_deref() == Some(START_NOW))
     };
     let mut log = WaitLog::new(out, err);
     let never = wait_for_verdict(&events, config.poll_interval, is_overridden, &mut log)?;
@@ -154,13 +153,13 @@ fn wait_for_verdict(
 ) -> io::Result<Option<String>> {
     loop {
         if is_overridden() {
-            log.overridden(&format!("the annotation {}", OVERRIDE.0));
+            log.overridden(&format!("the annotation {ANNOTATION_START}"));
             return Ok(None);
         }
         match events.recv_timeout(poll_interval) {
-            Ok(Event::Verdict(Verdict::Go)) => return Ok(None),
-            Ok(Event::Verdict(Verdict::Never(reason))) => return Ok(Some(reason)),
-            Ok(Event::Verdict(Verdict::Wait(reason))) => log.waiting(&reason),
+            Ok(Event::Verdict(Start::Go)) => return Ok(None),
+            Ok(Event::Verdict(Start::Never(reason))) => return Ok(Some(reason)),
+            Ok(Event::Verdict(Start::Wait(reason))) => log.waiting(&reason),
             Ok(Event::Failure(failure)) => log.failure(&failure),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -193,7 +192,7 @@ fn main(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     };
     match run(&config, out, err) {
         Ok(Outcome::Go) => 0,
-        Ok(Outcome::Never) => IN_VAIN,
+        Ok(Outcome::Never) => WAITED_IN_VAIN,
         Err(error) => failed(err, &error),
     }
 }

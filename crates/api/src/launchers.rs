@@ -128,19 +128,6 @@ pub enum HostFileFormat {
     Hosts,
 }
 
-impl HostFileFormat {
-    /// The word used in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::OpenMPI => "OpenMPI",
-            Self::MPICH => "MPICH",
-            Self::Intel => "Intel",
-            Self::DeepSpeed => "DeepSpeed",
-            Self::Hosts => "Hosts",
-        }
-    }
-}
-
 /// The schema of the options of `mpi`. The descriptions of the fields are its own.
 pub(crate) fn of_mpi(schema: &mut Schema) {
     leave_out(schema, &["controller"]);

@@ -1,5 +1,7 @@
 //! Names and labels of what a job owns. They are part of the vocabulary: users select and resolve by them.
 
+pub use trainyard_contract::start::{ANNOTATION_START, START_NOW};
+
 /// The longest name a pod may have so that it is also a host name.
 pub const MAX_NAME: usize = 63;
 
@@ -16,10 +18,6 @@ pub const MANAGED_BY: &str = "trainyard";
 
 /// Annotation of a pod: its container that trains.
 pub const ANNOTATION_CONTAINER: &str = "trainyard.dev/container";
-/// Annotation of a pod: its programs start, whatever they wait for.
-pub const ANNOTATION_START: &str = "trainyard.dev/start";
-/// The value of [`ANNOTATION_START`] by which they do.
-pub const START_NOW: &str = "now";
 /// Annotation of a pod: a hash of the template that it was made from, where pods of other templates are replaced.
 pub const ANNOTATION_TEMPLATE: &str = "trainyard.dev/template";
 

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use trainyard_contract::observer::{MAX_METRICS, MAX_NUMBER};
 
 use crate::completion::RoleSet;
 use crate::role::{Dependency, NodeDownPolicy, PodQuorum, RestartPolicy};
@@ -88,7 +89,7 @@ pub struct Progress {
     pub total: Option<i64>,
     /// The latest of every other number, as text: `loss: "0.3"`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"type": "string", "maxLength": 32}))]
+    #[schemars(extend("maxProperties" = MAX_METRICS, "additionalProperties" = {"type": "string", "maxLength": MAX_NUMBER}))]
     pub metrics: BTreeMap<String, String>,
     /// When these values were written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]

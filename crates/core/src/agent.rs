@@ -8,6 +8,10 @@ use k8s_openapi::api::core::v1::{
     SecurityContext, ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use trainyard_contract::directories::agent::{DIRECTORY, names};
+use trainyard_contract::directories::progress;
+use trainyard_contract::observer::AUDIENCE;
+use trainyard_contract::{environment, modes};
 
 use crate::container::variable;
 use crate::job::{Job, Role};
@@ -15,14 +19,9 @@ use crate::view::{Agent, Observer};
 
 /// The container that waits for other roles.
 pub const WAIT_CONTAINER: &str = "trainyard-wait";
-/// Its exit code when what it waits for can't come any more.
-pub const WAITED_IN_VAIN: i32 = 3;
-/// For whom the agent's token is: nobody else takes it.
-pub const AUDIENCE: &str = "trainyard";
 
 /// What belongs to the agent in a pod; `trainyard_api::validate` keeps users from names that begin like this.
 const VOLUME: &str = "trainyard-agent";
-const DIRECTORY: &str = "/var/run/trainyard";
 /// A kubelet replaces a token when a fifth of its life is left, and the agent reads it for every connection.
 const TOKEN_SECONDS: i64 = 3600;
 
@@ -44,17 +43,17 @@ pub(crate) fn add_wait(
 ) -> Container {
     let mount = token(spec);
     let mut env = whom_to_ask(job, observer).to_vec();
-    env.push(("TRAINYARD_ROLE", role.name));
-    container(agent, WAIT_CONTAINER, "wait", &env, mount, spec)
+    env.push((environment::ROLE, role.name));
+    container(agent, WAIT_CONTAINER, modes::WAIT, &env, mount, spec)
 }
 
 /// How an agent finds the operator, and what it asks about.
 fn whom_to_ask<'a>(job: &Job<'a>, observer: &'a Observer) -> [(&'static str, &'a str); 4] {
     [
-        ("TRAINYARD_OBSERVER", &*observer.address),
-        ("TRAINYARD_AUTHORITY", &*observer.authority),
-        ("TRAINYARD_NAMESPACE", job.namespace),
-        ("TRAINYARD_JOB", job.name),
+        (environment::OBSERVER, &*observer.address),
+        (environment::AUTHORITY, &*observer.authority),
+        (environment::NAMESPACE, job.namespace),
+        (environment::JOB, job.name),
     ]
 }
 
@@ -122,10 +121,6 @@ pub(crate) fn container(
 /// The container that reports progress.
 pub const PROGRESS_CONTAINER: &str = "trainyard-progress";
 const PROGRESS_VOLUME: &str = "trainyard-progress";
-/// Where main containers find the file.
-pub(crate) const PROGRESS_DIRECTORY: &str = "/var/run/trainyard-progress";
-/// The file to which programs append lines.
-const PROGRESS_FILE: &str = "/var/run/trainyard-progress/lines";
 
 /// The container that reports what the main one says of its progress, which finds a file for that.
 pub(crate) fn add_progress(
@@ -136,7 +131,7 @@ pub(crate) fn add_progress(
 ) -> Container {
     let mount = |read_only: Option<bool>| VolumeMount {
         name: PROGRESS_VOLUME.to_owned(),
-        mount_path: PROGRESS_DIRECTORY.to_owned(),
+        mount_path: progress::DIRECTORY.to_owned(),
         read_only,
         ..VolumeMount::default()
     };
@@ -148,16 +143,16 @@ pub(crate) fn add_progress(
     if let Some(main) = spec.containers.iter_mut().find(|c| c.name == role.main.name) {
         main.volume_mounts.get_or_insert_default().push(mount(None));
         let env = main.env.get_or_insert_default();
-        if !env.iter().any(|given| given.name == "TRAINYARD_PROGRESS") {
-            env.insert(0, variable(("TRAINYARD_PROGRESS", PROGRESS_FILE)));
+        if !env.iter().any(|given| given.name == environment::PROGRESS) {
+            env.insert(0, variable((environment::PROGRESS, progress::paths::LINES)));
         }
     }
-    let env = [("TRAINYARD_PROGRESS_FILE", PROGRESS_FILE)];
+    let env = [(environment::PROGRESS_FILE, progress::paths::LINES)];
     beside(
         job,
         told,
         PROGRESS_CONTAINER,
-        "progress",
+        modes::PROGRESS,
         &env,
         mount(Some(true)),
         spec,
@@ -203,14 +198,14 @@ fn volume() -> Volume {
         service_account_token: Some(ServiceAccountTokenProjection {
             audience: Some(AUDIENCE.to_owned()),
             expiration_seconds: Some(TOKEN_SECONDS),
-            path: "token".to_owned(),
+            path: names::TOKEN.to_owned(),
         }),
         ..VolumeProjection::default()
     };
     let annotations = VolumeProjection {
         downward_api: Some(DownwardAPIProjection {
             items: Some(vec![DownwardAPIVolumeFile {
-                path: "annotations".to_owned(),
+                path: names::ANNOTATIONS.to_owned(),
                 field_ref: Some(ObjectFieldSelector {
                     field_path: "metadata.annotations".to_owned(),
                     api_version: None,

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use trainyard_api::{
     JobPhase, Replacement, RestartCause, RestartPolicy, Restarts, RolePhase, TrainingJobStatus,
 };
+use trainyard_contract::start::WAITED_IN_VAIN;
 
 use crate::agent;
 use crate::deduce::Tally;
@@ -448,7 +449,7 @@ impl<'a> Look<'a, '_> {
     fn gave_up_waiting(&self, row: &PodRow) -> Option<usize> {
         let end = row.end.as_deref()?;
         let gave_up = end.container.as_deref() == Some(agent::WAIT_CONTAINER)
-            && end.exit_code == Some(agent::WAITED_IN_VAIN);
+            && end.exit_code == Some(i32::from(WAITED_IN_VAIN));
         let first = self.role.depends_on.first().map(|awaited| awaited.role);
         gave_up.then_some(self.never.or(first)?)
     }

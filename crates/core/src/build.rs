@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use trainyard_api::names::{LABEL_INDEX, LABEL_JOB, LABEL_ROLE};
 use trainyard_api::{Placement, Spread, default::TOPOLOGY_KEY, names};
+use trainyard_contract::environment;
 
 use crate::container::{add_env, add_port};
 use crate::job::Job;
@@ -238,8 +239,8 @@ pub fn service_keys(job: &Job<'_>) -> Vec<ServiceKey> {
 
 fn pod_env(job: &Job<'_>, role: &str, index: i32, of_framework: Env) -> Vec<EnvVar> {
     let own = [
-        ("TRAINYARD_JOB", job.name.to_owned()),
-        ("TRAINYARD_ROLE", role.to_owned()),
+        (environment::JOB, job.name.to_owned()),
+        (environment::ROLE, role.to_owned()),
     ];
     let index = ("TRAINYARD_INDEX", index.to_string());
     let own = own

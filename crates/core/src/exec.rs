@@ -7,12 +7,14 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role as RbacRole, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::{FieldError, TrainingJob, names};
+use trainyard_contract::directories::identity::{self, DIRECTORY};
+use trainyard_contract::environment;
+use trainyard_contract::shell::exec_path;
 
 use crate::container::variable;
 use crate::job::{Job, Role};
 use crate::metadata::{child_labels, child_metadata};
 use crate::model::PodKey;
-use crate::remote_shell::{IDENTITY, PROGRAM};
 
 /// These belong to the operator; `trainyard_api::validate` keeps users from names that begin like this.
 const VOLUME: &str = "trainyard-identity";
@@ -103,15 +105,12 @@ pub(crate) fn allow(job: &Job<'_>, position: usize, role: &Role<'_>, spec: &mut 
     };
     main.volume_mounts.get_or_insert_default().push(VolumeMount {
         name: VOLUME.to_owned(),
-        mount_path: IDENTITY.to_owned(),
+        mount_path: DIRECTORY.to_owned(),
         read_only: Some(true),
         ..VolumeMount::default()
     });
-    let path = format!(
-        "/api/v1/namespaces/{}/pods/{{}}/exec?container={}&command={PROGRAM}&command=attend&stdin=true&stdout=true&stderr=true",
-        job.namespace, target.main.name
-    );
-    let env = [("TRAINYARD_EXEC", &*path), ("TRAINYARD_IDENTITY", IDENTITY)];
+    let path = exec_path(job.namespace, &target.main.name);
+    let env = [(environment::EXEC, &*path), (environment::IDENTITY, DIRECTORY)];
     main.env.get_or_insert_default().splice(0..0, env.map(variable));
 }
 
@@ -120,7 +119,7 @@ fn volume() -> Volume {
         service_account_token: Some(ServiceAccountTokenProjection {
             audience: None,
             expiration_seconds: Some(TOKEN_SECONDS),
-            path: "token".to_owned(),
+            path: identity::names::TOKEN.to_owned(),
         }),
         ..VolumeProjection::default()
     };
@@ -129,7 +128,7 @@ fn volume() -> Volume {
             name: AUTHORITY.to_owned(),
             items: Some(vec![KeyToPath {
                 key: "ca.crt".to_owned(),
-                path: "ca.crt".to_owned(),
+                path: identity::names::AUTHORITY.to_owned(),
                 mode: None,
             }]),
             optional: None,

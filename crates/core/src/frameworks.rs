@@ -17,9 +17,10 @@ use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::Container;
 use trainyard_api::{DependencyState, FieldError, RoleSpec, TrainingJob};
+use trainyard_contract::environment::SHELL_IDLE_TIMEOUT;
+use trainyard_contract::shell::IDLE_TIMEOUT_SECONDS;
 
 use crate::job::{Framework, RoleRule};
-use crate::remote_shell::{IDLE_TIMEOUT_SECONDS, IDLE_TIMEOUT_VARIABLE};
 
 pub use accelerators::accelerators;
 
@@ -129,7 +130,7 @@ fn is_reserved(name: &str, reserved: &[&str]) -> bool {
 fn check_env(framework: &str, reserved: &[&str], job: &TrainingJob, errors: &mut Vec<FieldError>) {
     for (path, _, container) in containers(job) {
         for (e, var) in container.env.iter().flatten().enumerate() {
-            if var.name == IDLE_TIMEOUT_VARIABLE {
+            if var.name == SHELL_IDLE_TIMEOUT {
                 let value = var.value.as_deref().unwrap_or_default();
                 let is_one = value
                     .parse()
@@ -140,7 +141,7 @@ fn check_env(framework: &str, reserved: &[&str], job: &TrainingJob, errors: &mut
                     errors.push(FieldError::new(
                         format!("{path}.env[{e}].value"),
                         format!(
-                            "{IDLE_TIMEOUT_VARIABLE} must be a whole number of seconds from {least} to {most}"
+                            "{SHELL_IDLE_TIMEOUT} must be a whole number of seconds from {least} to {most}"
                         ),
                     ));
                 }

@@ -1,51 +1,21 @@
 //! Sets of pod indices, written as users read them: `0-3,7`.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+
+use trainyard_contract::indices;
 
 /// Reads a set; what is not a number or a range is passed over, because a status may have been edited by anybody.
 pub fn parse(text: &str, replicas: i32) -> BTreeSet<i32> {
-    let mut set = BTreeSet::new();
-    for part in text.split(',').map(str::trim) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<i32>(), last.parse::<i32>()) {
-            // Bounded by the role's size, so that no text can ask for more than the job has.
-            set.extend(first.max(0)..=last.min(replicas - 1));
-        }
-    }
-    set
+    // Bounded by the role's size, so that no text can ask for more than the job has.
+    let limit = u32::try_from(replicas).unwrap_or_default();
+    let set = indices::parse(text, limit);
+    set.filter_map(|index| i32::try_from(index).ok()).collect()
 }
 
 /// Writes a set; `None` if it is empty.
 pub fn format(set: &BTreeSet<i32>) -> Option<String> {
-    let mut text = String::new();
-    let mut range: Option<(i32, i32)> = None;
-    for &index in set {
-        range = match range {
-            Some((first, last)) if last + 1 == index => Some((first, index)),
-            Some(done) => {
-                push(&mut text, done);
-                Some((index, index))
-            }
-            None => Some((index, index)),
-        };
-    }
-    if let Some(done) = range {
-        push(&mut text, done);
-    }
+    let text = indices::format(set.iter().filter_map(|index| u32::try_from(*index).ok()));
     (!text.is_empty()).then_some(text)
-}
-
-fn push(text: &mut String, (first, last): (i32, i32)) {
-    if !text.is_empty() {
-        text.push(',');
-    }
-    // Writing into a String can't fail.
-    let _ = if first == last {
-        write!(text, "{first}")
-    } else {
-        write!(text, "{first}-{last}")
-    };
 }
 
 #[cfg(test)]

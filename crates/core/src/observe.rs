@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 use trainyard_api::{JobPhase, Progress, RolePhase, TrainingJob, TrainingJobStatus};
+pub use trainyard_contract::start::Start;
 
 use crate::assess::{Assessment, Attempt, assess};
 use crate::depends::{self, Outlook};
@@ -88,18 +89,6 @@ pub struct ObservedPod {
     pub running: bool,
     /// Whether it is ready.
     pub ready: bool,
-}
-
-/// Whether the programs of a role may start.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "state", content = "message")]
-pub enum Start {
-    /// They may.
-    Go,
-    /// They may not yet, and why.
-    Wait(String),
-    /// They never may, and why.
-    Never(String),
 }
 
 /// A job at the moment of a view.

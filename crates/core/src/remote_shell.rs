@@ -1,16 +1,20 @@
 //! What a pod has more because programs are started in it, or from it, by other pods: the agent itself, lists of hosts, and
 //! the credentials by which both sides know each other.
 
-use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
-
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, KeyToPath, PodSpec, Probe, SecretVolumeSource, TCPSocketAction, Volume,
     VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde::Serialize;
 use trainyard_api::{HostFile, HostFileFormat};
+use trainyard_contract::directories::mpi::paths;
+use trainyard_contract::host_list::{self, Format};
+use trainyard_contract::installation::{Installation, ListFile};
+use trainyard_contract::{environment, modes, shell};
+
+pub use trainyard_contract::directories::identity::DIRECTORY as IDENTITY;
+pub use trainyard_contract::directories::mpi::DIRECTORY;
+pub use trainyard_contract::directories::mpi::paths::{HOST_FILE, PROGRAM, SHELL};
 
 use crate::agent;
 use crate::container::{add_port, variable};
@@ -23,35 +27,13 @@ use crate::view::{Agent, Observer, Settings};
 pub const INSTALL_CONTAINER: &str = "trainyard-install";
 /// The container that keeps the lists of hosts current.
 pub const HOSTS_CONTAINER: &str = "trainyard-hosts";
-/// Where they are put. horovodrun leaves out its own checks only for a shell in this very place.
-pub const DIRECTORY: &str = "/etc/mpi";
-/// What starts a program in another pod, as `ssh` would be called.
-pub const SHELL: &str = "/etc/mpi/kubexec.sh";
-/// The list of hosts that every job has.
-pub const HOST_FILE: &str = "/etc/mpi/hostfile";
-/// Where the credentials are.
-pub const IDENTITY: &str = "/var/run/trainyard-identity";
 /// Where SSH looks for keys of root.
 pub const ROOT_SSH: &str = "/root/.ssh";
-/// The port on which programs are started from elsewhere.
-pub const PORT: i32 = 7522;
-
-/// After how much silence of the other side a program that was started from elsewhere is given up: users may say so.
-pub(crate) const IDLE_TIMEOUT_VARIABLE: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
-/// What it may be, as the agent has it.
-pub(crate) const IDLE_TIMEOUT_SECONDS: RangeInclusive<u64> = 2..=86_400;
-
-/// What else is in [`DIRECTORY`].
-pub(crate) const PROGRAM: &str = "/etc/mpi/trainyard-agent";
-pub(crate) const FILES: &str = "/etc/mpi/files";
-/// What prints the hosts that can be used now, and the list that it prints.
-pub(crate) const DISCOVERY: &str = "/etc/mpi/discover_hosts.sh";
-pub(crate) const USABLE: &str = "/etc/mpi/discover_hosts";
+/// The port on which programs are started from elsewhere, as Kubernetes has ports.
+pub const PORT: i32 = shell::PORT as i32;
 
 /// Names in [`DIRECTORY`] by which the agent may be called. It takes no host files of these names, whether it is or not.
-pub(crate) const OTHER_NAMES: [&str; 2] = ["/etc/mpi/pdsh", "/etc/mpi/ssh"];
-/// The agent makes a file under a name that ends like this, and then gives it its own.
-pub(crate) const UNFINISHED: &str = ".trainyard-new";
+pub(crate) const OTHER_NAMES: [&str; 2] = [paths::PDSH, paths::SSH];
 
 /// These belong to the agent; `trainyard_api::validate` keeps users from names that begin like this.
 const VOLUME: &str = "trainyard-mpi";
@@ -106,8 +88,8 @@ pub(crate) fn identify(job: &Job<'_>, role: &Role<'_>, credentials: &Credentials
     });
     if credentials.identity == Identity::Certificate {
         let env = [
-            ("TRAINYARD_SHELL_PORT", &*PORT.to_string()),
-            ("TRAINYARD_IDENTITY", &*credentials.directory),
+            (environment::SHELL_PORT, &*PORT.to_string()),
+            (environment::IDENTITY, &*credentials.directory),
         ];
         main.env.get_or_insert_default().splice(0..0, env.map(variable));
     }
@@ -182,8 +164,8 @@ fn mount(path: &str, within: Option<String>) -> VolumeMount {
 fn serve(main: &mut Container) {
     let given = main.command.take().filter(|command| !command.is_empty());
     let ours: &[&str] = match given {
-        Some(_) => &[PROGRAM, "run", "--serve", "--"],
-        None => &[PROGRAM, "serve"],
+        Some(_) => &[PROGRAM, modes::RUN, modes::RUN_SERVE, "--"],
+        None => &[PROGRAM, modes::SERVE],
     };
     let ours = ours.iter().map(|word| (*word).to_owned());
     main.command = Some(ours.chain(given.into_iter().flatten()).collect());
@@ -199,19 +181,9 @@ fn serve(main: &mut Container) {
     });
 }
 
-/// What the agent is to put into its directory.
-#[derive(Serialize)]
-struct Install<'a> {
-    directory: &'a str,
-    hosts: &'a [Hosts],
-    files: Vec<BTreeMap<&'a str, String>>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    programs: Vec<&'a str>,
-}
-
 fn install(agent: &Agent, shell: &RemoteShell, spec: &PodSpec) -> Container {
-    let env = [("TRAINYARD_INSTALL", &*lists(shell))];
-    agent::container(agent, INSTALL_CONTAINER, "install", &env, writable(), spec)
+    let env = [(environment::INSTALL, &*lists(shell))];
+    agent::container(agent, INSTALL_CONTAINER, modes::INSTALL, &env, writable(), spec)
 }
 
 /// The container that keeps the lists of hosts current, as long as the others run.
@@ -221,8 +193,8 @@ pub(crate) fn follow(
     shell: &RemoteShell,
     spec: &mut PodSpec,
 ) -> Container {
-    let env = [("TRAINYARD_HOSTS", &*lists(shell))];
-    agent::beside(job, told, HOSTS_CONTAINER, "hosts", &env, writable(), spec)
+    let env = [(environment::HOSTS, &*lists(shell))];
+    agent::beside(job, told, HOSTS_CONTAINER, modes::HOSTS, &env, writable(), spec)
 }
 
 fn writable() -> VolumeMount {
@@ -237,49 +209,55 @@ pub fn host_list(job: &Job<'_>, settings: &Settings) -> Option<String> {
     let (shell, format) = job.keys().find_map(|key| {
         let shell = job.framework.remote_shell(job, settings, key)?;
         let file = shell.files.iter().find(|file| file.path == HOST_FILE)?;
-        let format = file.format;
+        let format = format(file.format);
         Some((shell, format))
     })?;
-    // As the agent writes it.
-    let line = |some: &Hosts, index: i32| {
-        let host = some.pattern.replace("{}", &index.to_string());
-        match format {
-            HostFileFormat::OpenMPI | HostFileFormat::DeepSpeed => format!("{host} slots={}\n", some.slots),
-            HostFileFormat::MPICH | HostFileFormat::Intel => format!("{host}:{}\n", some.slots),
-            HostFileFormat::Hosts => {
-                format!("{host}\n").repeat(usize::try_from(some.slots).unwrap_or_default())
-            }
-        }
-    };
-    let hosts = shell.hosts.iter();
-    let lines =
-        hosts.flat_map(|some| (some.from..some.from + some.count).map(move |index| line(some, index)));
-    Some(lines.collect())
+    let hosts: Vec<_> = shell.hosts.iter().map(listed).collect();
+    Some(host_list::list(&host_list::all(&hosts), format))
+}
+
+fn listed(hosts: &Hosts) -> host_list::Hosts {
+    let number = |number: i32| u32::try_from(number).unwrap_or_default();
+    host_list::Hosts {
+        pattern: hosts.pattern.clone(),
+        from: number(hosts.from),
+        count: number(hosts.count),
+        slots: number(hosts.slots),
+        role: hosts.role.clone(),
+    }
+}
+
+fn format(format: HostFileFormat) -> Format {
+    match format {
+        HostFileFormat::OpenMPI => Format::OpenMPI,
+        HostFileFormat::MPICH => Format::MPICH,
+        HostFileFormat::Intel => Format::Intel,
+        HostFileFormat::DeepSpeed => Format::DeepSpeed,
+        HostFileFormat::Hosts => Format::Hosts,
+    }
 }
 
 /// What the agent is to list where.
 fn lists(shell: &RemoteShell) -> String {
     let directories = directories(&shell.files);
-    let file = |file: &HostFile| {
-        BTreeMap::from([
-            ("path", inside(&file.path, &directories)),
-            ("format", file.format.as_str().to_owned()),
-        ])
+    let file = |file: &HostFile| ListFile {
+        format: format(file.format),
+        path: inside(&file.path, &directories),
     };
-    let install = Install {
-        directory: DIRECTORY,
-        hosts: &shell.hosts,
+    let programs = shell.programs.iter();
+    Installation {
+        directory: DIRECTORY.to_owned(),
+        hosts: shell.hosts.iter().map(listed).collect(),
         files: shell.files.iter().map(file).collect(),
-        programs: shell.programs.iter().map(|path| name(path)).collect(),
-    };
-    // Strings and numbers can always be written.
-    serde_json::to_string(&install).unwrap_or_default()
+        programs: programs.map(|path| name(path).to_owned()).collect(),
+    }
+    .write()
 }
 
 /// Where the agent writes a file, all of whose places are within its own directory.
 fn inside(path: &str, directories: &[&str]) -> String {
     match directories.iter().position(|other| *other == directory(path)) {
-        Some(n) => format!("{FILES}/{n}/{}", name(path)),
+        Some(n) => format!("{}/{n}/{}", paths::FILES, name(path)),
         None => path.to_owned(),
     }
 }

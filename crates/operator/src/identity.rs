@@ -13,10 +13,9 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256,
 };
 use time::OffsetDateTime;
+use trainyard_contract::directories::identity::names::{AUTHORITY, CERTIFICATE, KEY};
+use trainyard_contract::shell::CERTIFICATE_NAME;
 use trainyard_core::model::Identity;
-
-/// The name in every certificate. The authority, which is the job's own, decides who may connect.
-pub const NAME: &str = "trainyard.job";
 
 const DAY: Duration = Duration::from_hours(24);
 /// A certificate is valid from this long before it was made, for nodes whose clock is behind.
@@ -68,7 +67,7 @@ fn certificate(now: Timestamp) -> Result<BTreeMap<String, ByteString>, IdentityE
     let issuer = Issuer::new(params, authority_key);
 
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    let mut params = self::params(vec![NAME.to_owned()], "trainyard-job", now)?;
+    let mut params = self::params(vec![CERTIFICATE_NAME.to_owned()], "trainyard-job", now)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![
         ExtendedKeyUsagePurpose::ServerAuth,
@@ -77,9 +76,9 @@ fn certificate(now: Timestamp) -> Result<BTreeMap<String, ByteString>, IdentityE
     params.use_authority_key_identifier_extension = true;
     let leaf = params.signed_by(&key, &issuer)?.pem();
     Ok(content([
-        ("ca.crt", authority),
-        ("tls.crt", leaf),
-        ("tls.key", key.serialize_pem()),
+        (AUTHORITY, authority),
+        (CERTIFICATE, leaf),
+        (KEY, key.serialize_pem()),
     ]))
 }
 
@@ -138,7 +137,7 @@ mod tests {
         let server = WebPkiServerVerifier::builder_with_provider(roots(trusted), provider.clone())
             .build()
             .unwrap();
-        let name = ServerName::try_from(NAME).unwrap();
+        let name = ServerName::try_from(CERTIFICATE_NAME).unwrap();
         let client = WebPkiClientVerifier::builder_with_provider(roots(trusted), provider)
             .build()
             .unwrap();

@@ -40,6 +40,7 @@ use axum::routing::{get, put};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use trainyard_contract::observer::{self as paths, StartQuery};
 
 use crate::certs::ServingCert;
 use crate::clock::Clock;
@@ -124,14 +125,12 @@ impl Observer {
     }
 
     fn router(self) -> Router {
+        let of_job = |path: fn(&str, &str) -> String| path("{namespace}", "{name}");
         Router::new()
-            .route("/v1/jobs/{namespace}/{name}", get(job))
-            .route("/v1/jobs/{namespace}/{name}/start", get(start))
-            .route("/v1/jobs/{namespace}/{name}/hosts", get(hosts))
-            .route(
-                "/v1/jobs/{namespace}/{name}/progress",
-                put(progress::put_progress),
-            )
+            .route(&of_job(paths::job), get(job))
+            .route(&of_job(paths::start), get(start))
+            .route(&of_job(paths::hosts), get(hosts))
+            .route(&of_job(paths::progress), put(progress::put_progress))
             .with_state(Arc::new(self))
     }
 
@@ -190,11 +189,6 @@ struct JobPath {
 struct WatchQuery {
     #[serde(default)]
     watch: bool,
-}
-
-#[derive(Deserialize)]
-struct StartQuery {
-    role: String,
 }
 
 async fn job(

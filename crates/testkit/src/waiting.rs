@@ -16,7 +16,8 @@ use kube::Client;
 use kube::api::{Api, ListParams, PostParams, Request};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use trainyard_core::agent::{AUDIENCE, WAIT_CONTAINER};
+use trainyard_contract::observer::AUDIENCE;
+use trainyard_core::agent::WAIT_CONTAINER;
 use trainyard_operator::OBSERVER_PORT;
 use trainyard_operator::observer::OBSERVER_SERVICE;
 

@@ -24,6 +24,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::server::TlsStream;
+use trainyard_contract::shell::CERTIFICATE_NAME;
 use trainyard_core::model::Identity;
 use trainyard_core::remote_shell::PORT;
 use trainyard_eventually::{eventually_async, within};
@@ -126,13 +127,13 @@ async fn is_small_while_it_waits_for_other_roles() {
     let SocketAddr::V4(address) = listener.local_addr().unwrap() else {
         panic!("no such address was asked for")
     };
-    let names = Names::new(identity::NAME, &[*address.ip()]).unwrap();
+    let names = Names::new(CERTIFICATE_NAME, &[*address.ip()]).unwrap();
     let mut process = names
         .command(&agent())
         .arg("wait")
         .env(
             "TRAINYARD_OBSERVER",
-            format!("https://{}:{}", identity::NAME, address.port()),
+            format!("https://{}:{}", CERTIFICATE_NAME, address.port()),
         )
         .env("TRAINYARD_AUTHORITY", authority)
         .env("TRAINYARD_NAMESPACE", "yard")

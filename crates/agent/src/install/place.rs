@@ -6,10 +6,11 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::USABLE;
-use super::hosts::{Format, all, list};
+use trainyard_contract::directories::mpi::names::{DISCOVERY, PROGRAM, SHELL, USABLE};
+use trainyard_contract::host_list::{Format, all, list};
+use trainyard_contract::installation::UNFINISHED;
+
 use super::plan::Plan;
-use crate::alias::{DISCOVERY, INSTALLED, REMOTE_SHELL};
 
 /// The program that runs, also where its path is that of another file by now.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -30,12 +31,12 @@ pub struct PlaceError {
 /// Makes all that is planned. Whatever is in its place already is replaced.
 pub fn place(plan: &Plan) -> Result<(), PlaceError> {
     let directory = &plan.directory;
-    let program = directory.join(INSTALLED);
+    let program = directory.join(PROGRAM);
     replace(&program, |new| {
         fs::copy(THIS_PROGRAM, new).map_err(tell("copy this program to", new))?;
         mode(new, PROGRAM_MODE)
     })?;
-    for name in plan.programs.iter().copied().chain([REMOTE_SHELL]) {
+    for name in plan.programs.iter().copied().chain([SHELL]) {
         replace(&directory.join(name), |new| {
             fs::hard_link(&program, new).map_err(tell("link the program to", new))
         })?;
@@ -102,7 +103,7 @@ fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), PlaceError>) -> R
 fn beside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or(OsStr::new("file")));
-    name.push(".trainyard-new");
+    name.push(UNFINISHED);
     path.with_file_name(name)
 }
 

@@ -3,11 +3,11 @@
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
-use serde::Deserialize;
+use trainyard_contract::directories::mpi::names::{DISCOVERY, PROGRAM, SHELL, USABLE};
+use trainyard_contract::host_list::{Format, Hosts, all, list};
+use trainyard_contract::installation::Installation;
 
-use super::USABLE;
-use super::hosts::{Format, Hosts, all, list};
-use crate::alias::{DISCOVERY, INSTALLED, OPTIONAL, REMOTE_SHELL};
+use crate::alias::OPTIONAL;
 
 /// Why a text is no plan.
 #[derive(Debug, thiserror::Error)]
@@ -56,32 +56,13 @@ pub struct File {
     pub text: String,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Written {
-    directory: PathBuf,
-    #[serde(default)]
-    hosts: Vec<Hosts>,
-    #[serde(default)]
-    files: Vec<WrittenFile>,
-    #[serde(default)]
-    programs: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct WrittenFile {
-    path: PathBuf,
-    format: Format,
-}
-
 impl FromStr for Plan {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
-        let written: Written = serde_json::from_str(text).map_err(PlanError::Json)?;
+        let written = Installation::read(text).map_err(PlanError::Json)?;
         let wrong = |field: String, problem: String| PlanError::Field { field, problem };
-        let directory = written.directory;
+        let directory = PathBuf::from(written.directory);
         if !directory.is_absolute() || !has_only_names(&directory) {
             let problem = format!(
                 "must be an absolute path without `..`; it is {}",
@@ -97,8 +78,8 @@ impl FromStr for Plan {
         let mut files = Vec::new();
         let hosts = all(&written.hosts);
         for (index, file) in written.files.into_iter().enumerate() {
-            let path = inside(&directory, &file.path).map_err(|problem| {
-                let problem = format!("{problem}; it is {}", file.path.display());
+            let path = inside(&directory, Path::new(&file.path)).map_err(|problem| {
+                let problem = format!("{problem}; it is {}", file.path);
                 wrong(format!("files[{index}].path"), problem)
             })?;
             files.push(File {
@@ -136,7 +117,7 @@ fn inside(directory: &Path, path: &Path) -> Result<PathBuf, String> {
     if rest.as_os_str().is_empty() || !has_only_names(rest) {
         return Err(leaves());
     }
-    if [INSTALLED, REMOTE_SHELL, DISCOVERY, USABLE]
+    if [PROGRAM, SHELL, DISCOVERY, USABLE]
         .iter()
         .chain(&OPTIONAL)
         .any(|name| rest == Path::new(name))

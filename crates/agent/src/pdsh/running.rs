@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use signal_hook::iterator::Signals;
+use trainyard_contract::directories::mpi::names::SHELL;
 
 use super::FAILED;
 use super::arguments::Call;
 use super::label::{copy, label};
-use crate::alias::REMOTE_SHELL;
 use crate::signals::SIGNAL_EXIT_BASE;
 
 /// This program, also where its path is that of another file by now.
@@ -139,7 +139,7 @@ impl Run {
     fn start(&self, number: usize, host: &str) -> io::Result<Child> {
         let mut command = Command::new(THIS_PROGRAM);
         command
-            .arg0(REMOTE_SHELL)
+            .arg0(SHELL)
             .args(["-n", host])
             .arg(OsString::from_vec(self.call.line(number, host)))
             // A signal for the group of this process would come to it twice.

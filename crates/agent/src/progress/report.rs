@@ -9,13 +9,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
+use trainyard_contract::observer::{MAX_METRICS, MAX_NAME, is_metric_name};
 
 /// Longer lines are not read: they are no report.
 const MAX_LINE: usize = 4096;
-/// More metrics than this are not kept.
-pub const MAX_METRICS: usize = 32;
-/// Metrics of longer names are not kept: the observer refuses them, and all that comes with them.
-const MAX_NAME: usize = 64;
 
 /// What a program has said so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -51,12 +48,6 @@ pub fn parse(line: &str) -> Result<Option<Report>, String> {
         ));
     }
     Ok(Some(report))
-}
-
-/// Whether a metric may have this name, as the observer sees it. It may also be shown on a
-/// terminal.
-fn is_name(name: &str) -> bool {
-    (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(char::is_control)
 }
 
 fn from_json(line: &str) -> Result<Report, String> {
@@ -128,7 +119,7 @@ impl Report {
             "step" => self.step = Some(whole(name, number)?),
             "total" => self.total = Some(whole(name, number)?),
             // The others of the line count all the same.
-            _ if self.metrics.len() < MAX_METRICS && is_name(name) => {
+            _ if self.metrics.len() < MAX_METRICS && is_metric_name(name) => {
                 self.metrics.insert(name.to_owned(), number);
             }
             _ => {}

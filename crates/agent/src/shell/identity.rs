@@ -13,9 +13,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
 use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore, ServerConfig};
-
-/// The name in the certificate of every pod of every job. What tells jobs apart is who signed it.
-const NAME: &str = "trainyard.job";
+use trainyard_contract::directories::identity::names::{AUTHORITY, CERTIFICATE, KEY};
+use trainyard_contract::shell::CERTIFICATE_NAME;
 
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
@@ -63,14 +62,14 @@ impl Identity {
     /// As it lies in a directory: `ca.crt`, `tls.crt` and `tls.key`.
     pub fn read(directory: &Path) -> Result<Self, IdentityError> {
         let mut authority = RootCertStore::empty();
-        for certificate in certificates(&directory.join("ca.crt"))? {
+        for certificate in certificates(&directory.join(AUTHORITY))? {
             authority.add(certificate).map_err(|error| IdentityError::File {
-                path: directory.join("ca.crt"),
+                path: directory.join(AUTHORITY),
                 what: "certificates of authorities",
                 reason: error.to_string(),
             })?;
         }
-        let path = directory.join("tls.key");
+        let path = directory.join(KEY);
         let key = PrivateKeyDer::from_pem_slice(&read(&path)?).map_err(|error| IdentityError::File {
             path,
             what: "a private key",
@@ -79,7 +78,7 @@ impl Identity {
         Ok(Self {
             directory: directory.to_owned(),
             authority: Arc::new(authority),
-            chain: certificates(&directory.join("tls.crt"))?,
+            chain: certificates(&directory.join(CERTIFICATE))?,
             key,
         })
     }
@@ -123,7 +122,7 @@ impl Identity {
 
 /// For whom the certificate of the other side must be.
 pub(super) fn server_name() -> io::Result<ServerName<'static>> {
-    ServerName::try_from(NAME).map_err(io::Error::other)
+    ServerName::try_from(CERTIFICATE_NAME).map_err(io::Error::other)
 }
 
 /// Whether the other side has shown a certificate, and it is not of this job: of another one, or of

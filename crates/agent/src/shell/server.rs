@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
+use trainyard_contract::modes;
 
 use crate::children::Children;
 use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
@@ -28,7 +29,7 @@ use commands::Commands;
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
-    name: "serve",
+    name: modes::SERVE,
     summary: "Run commands for other pods of the same job: the server of the remote shell",
     help: HELP,
     run: main,

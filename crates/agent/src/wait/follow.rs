@@ -3,14 +3,16 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::verdict::{self, Verdict};
+use trainyard_contract::start::Start;
+
+use super::verdict;
 use crate::backoff::Backoff;
 use crate::observer::{Failure, Observer};
 
 /// What happens while the pod waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    Verdict(Verdict),
+    Verdict(Start),
     /// Why the observer can't be heard. It is asked again.
     Failure(String),
 }
@@ -22,7 +24,7 @@ pub type Interest = ControlFlow<()>;
 pub fn listen(
     observer: &Observer,
     path: &str,
-    hear: &mut dyn FnMut(Verdict) -> Interest,
+    hear: &mut dyn FnMut(Start) -> Interest,
 ) -> Result<(), Failure> {
     let mut answer = observer.ask(path)?;
     loop {
@@ -39,7 +41,7 @@ pub fn listen(
 /// Listens on one connection after another until nobody wants to hear more. `pause` is called
 /// between them, and `random` gives numbers from 0 to 1.
 pub fn follow(
-    mut listen: impl FnMut(&mut dyn FnMut(Verdict) -> Interest) -> Result<(), Failure>,
+    mut listen: impl FnMut(&mut dyn FnMut(Start) -> Interest) -> Result<(), Failure>,
     mut tell: impl FnMut(Event) -> Interest,
     mut pause: impl FnMut(Duration),
     mut random: impl FnMut() -> f64,

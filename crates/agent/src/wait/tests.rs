@@ -10,7 +10,7 @@ use crate::observer::{Address, AnswerError, Failure};
 const NO_TIME: Duration = Duration::from_millis(1);
 
 fn waiting(reason: &str) -> Event {
-    Event::Verdict(Verdict::Wait(reason.to_owned()))
+    Event::Verdict(Start::Wait(reason.to_owned()))
 }
 
 fn failure(sentence: &str) -> Event {
@@ -60,13 +60,13 @@ fn goes_when_it_may() {
     assert_eq!(log, "waits for a\nwaits for b\n");
 }
 
-const GO: Event = Event::Verdict(Verdict::Go);
+const GO: Event = Event::Verdict(Start::Go);
 
 #[test]
 fn gives_up_when_there_is_no_use() {
     let (result, _) = log_of([
         waiting("waits for a"),
-        Event::Verdict(Verdict::Never("a has failed".to_owned())),
+        Event::Verdict(Start::Never("a has failed".to_owned())),
         GO,
     ]);
     assert_eq!(result.unwrap().as_deref(), Some("a has failed"));
@@ -156,14 +156,14 @@ fn closed() -> Failure {
 
 /// Follows connections that each say something and then fail; the one after the last of them says
 /// that it may go. Returns the events and the pauses in milliseconds.
-fn followed(connections: Vec<(Vec<Verdict>, Failure)>) -> (Vec<Event>, Vec<u128>) {
+fn followed(connections: Vec<(Vec<Start>, Failure)>) -> (Vec<Event>, Vec<u128>) {
     let mut connections = VecDeque::from(connections);
     let (mut events, mut pauses) = (Vec::new(), Vec::new());
     follow(
         |hear| {
             let (said, end) = match connections.pop_front() {
                 Some((said, failure)) => (said, Err(failure)),
-                None => (vec![Verdict::Go], Ok(())),
+                None => (vec![Start::Go], Ok(())),
             };
             for verdict in said {
                 assert!(hear(verdict).is_continue());
@@ -182,7 +182,7 @@ fn followed(connections: Vec<(Vec<Verdict>, Failure)>) -> (Vec<Event>, Vec<u128>
 
 #[test]
 fn pauses_grow_until_something_was_heard() {
-    let wait = || vec![Verdict::Wait("for a".to_owned())];
+    let wait = || vec![Start::Wait("for a".to_owned())];
     let (events, pauses) = followed(vec![
         (vec![], closed()),
         (vec![], closed()),

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use trainyard_agent::progress::report::MAX_METRICS;
 pub use trainyard_agent::progress::report::{Report, parse};
+use trainyard_contract::observer::MAX_METRICS;
 
 /// What the operator has written into the status of a job, if that says anything.
 pub fn written(status: &trainyard_api::Progress) -> Option<Report> {

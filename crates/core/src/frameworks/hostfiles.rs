@@ -1,11 +1,12 @@
 //! Which places host files may have, and how long they may be.
 
 use trainyard_api::{FieldError, HostFile, HostFileFormat};
+use trainyard_contract::directories::mpi::DIRECTORY;
+use trainyard_contract::directories::mpi::paths::{DISCOVERY, FILES, HOST_FILE, PROGRAM, SHELL, USABLE};
+use trainyard_contract::directories::progress::DIRECTORY as PROGRESS_DIRECTORY;
+use trainyard_contract::installation::UNFINISHED;
 
-use crate::agent::PROGRESS_DIRECTORY;
-use crate::remote_shell::{
-    DIRECTORY, DISCOVERY, FILES, HOST_FILE, OTHER_NAMES, PROGRAM, SHELL, UNFINISHED, USABLE, directory, name,
-};
+use crate::remote_shell::{OTHER_NAMES, directory, name};
 
 const MAX_FILES: usize = 8;
 const MAX_PATH: usize = 255;

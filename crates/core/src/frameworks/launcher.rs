@@ -211,7 +211,7 @@ impl RemoteAccess for Launcher {
         let idle = match attach(replica.job.object) {
             MpiAttach::Agent => return None,
             MpiAttach::Ssh => SSH_SERVER,
-            MpiAttach::Exec => [PROGRAM, "stay"],
+            MpiAttach::Exec => [PROGRAM, trainyard_contract::modes::STAY],
         };
         (replica.role.name == WORKER).then(|| idle.map(str::to_owned).into())
     }

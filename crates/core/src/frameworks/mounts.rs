@@ -3,10 +3,10 @@
 use std::ptr;
 
 use trainyard_api::{FieldError, TrainingJob};
+use trainyard_contract::directories::progress::DIRECTORY as PROGRESS_DIRECTORY;
 
 use super::hostfiles::is_within;
 use super::{containers, launcher};
-use crate::agent::PROGRESS_DIRECTORY;
 use crate::job::{Content, Place};
 
 /// What is wrong with a volume of the user's at a path.

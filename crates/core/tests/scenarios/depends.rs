@@ -6,7 +6,8 @@ use rstest::rstest;
 use trainyard_api::DependencyState::{self, Ready, Running, Succeeded};
 use trainyard_api::RestartPolicy::{Never, OnFailure};
 use trainyard_api::{CreatePolicy, JobPhase, RolePhase, TrainingJob};
-use trainyard_core::agent::{WAIT_CONTAINER, WAITED_IN_VAIN};
+use trainyard_contract::start::WAITED_IN_VAIN;
+use trainyard_core::agent::WAIT_CONTAINER;
 use trainyard_core::build;
 use trainyard_core::deduce::Tally;
 use trainyard_core::depends::{Outlook, outlook};
@@ -202,7 +203,7 @@ fn an_agent_that_gives_up_waiting_is_not_tried_again() {
     world.reconcile();
     world.run_on("mnist-worker-0", "node-0");
     world.run_on("mnist-worker-1", "node-1");
-    world.fail("mnist-launcher-0", WAITED_IN_VAIN);
+    world.fail("mnist-launcher-0", i32::from(WAITED_IN_VAIN));
     let end = world.pod_mut("mnist-launcher-0").end.as_mut().unwrap();
     end.container = Some(WAIT_CONTAINER.to_owned());
     world.reconcile();

@@ -16,12 +16,11 @@ use futures::{Stream, StreamExt};
 use hyper::upgrade::OnUpgrade;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
+use trainyard_contract::observer::{LINES, LINES_TYPE};
 
 use super::follow::Line;
 use crate::http::{ConnectionPermit, IdleTls, Upgraded};
 
-/// The protocol in which the server sends lines and the client sends nothing.
-const LINES: &str = "trainyard-lines";
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Where the lines are sent: into an upgraded connection, or into the body of an answer.
@@ -48,7 +47,7 @@ impl Channel {
     /// Sends lines until there are no more, or the client is gone.
     pub(super) fn send(self, lines: impl Stream<Item = Line> + Send + 'static) -> Response {
         let Some((upgrade, permit)) = self.0 else {
-            let kind = [(header::CONTENT_TYPE, "application/x-ndjson")];
+            let kind = [(header::CONTENT_TYPE, LINES_TYPE)];
             return (kind, Body::from_stream(lines)).into_response();
         };
         // Boxed: what is moved into a task takes twice its size while the task lives.

@@ -1,22 +1,18 @@
 //! Streams of lines, one for each change.
 
 use std::convert::Infallible;
-use std::time::Duration;
 
 use futures::Stream;
 use futures::stream::unfold;
 use hyper::body::Bytes;
-use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
-use trainyard_core::indices;
-use trainyard_core::observe::{Observed, ObservedRole, Start};
+use trainyard_contract::observer::{HEARTBEAT_INTERVAL, JobHosts, RoleHosts};
+use trainyard_contract::start::Start;
+use trainyard_core::observe::{Observed, ObservedRole};
 
 use super::feed::ObservedJob;
-
-/// An empty line is sent after so long without another.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A line, with its newline.
 pub(super) type Line = Result<Bytes, Infallible>;
@@ -57,40 +53,19 @@ pub(super) fn hosts(
     shutdown: CancellationToken,
 ) -> impl Stream<Item = Line> + Send {
     let line = |observed: Option<&Observed>| match observed {
-        Some(observed) => NextLine::Line(json(&Hosts {
-            roles: observed.roles.iter().map(HostsOfRole::of).collect(),
+        Some(observed) => NextLine::Line(json(&JobHosts {
+            roles: observed.roles.iter().map(role_hosts).collect(),
         })),
         None => NextLine::End,
     };
     follow(feed, shutdown, line)
 }
 
-#[derive(Serialize)]
-struct Hosts<'a> {
-    roles: Vec<HostsOfRole<'a>>,
-}
-
-#[derive(Serialize)]
-struct HostsOfRole<'a> {
-    name: &'a str,
-    replicas: i32,
-    ready: String,
-}
-
-impl<'a> HostsOfRole<'a> {
-    fn of(role: &'a ObservedRole) -> Self {
-        let ready = role
-            .pods
-            .iter()
-            .filter(|pod| pod.ready)
-            .map(|pod| pod.index)
-            .collect();
-        Self {
-            name: &role.name,
-            replicas: role.replicas,
-            ready: indices::format(&ready).unwrap_or_default(),
-        }
-    }
+fn role_hosts(role: &ObservedRole) -> RoleHosts {
+    let number = |number: i32| u32::try_from(number).ok();
+    let ready = role.pods.iter().filter(|pod| pod.ready);
+    let ready = ready.filter_map(|pod| number(pod.index));
+    RoleHosts::new(&role.name, number(role.replicas).unwrap_or_default(), ready)
 }
 
 fn json(told: &impl serde::Serialize) -> String {
@@ -130,7 +105,7 @@ impl<F: FnMut(Option<&Observed>) -> NextLine> Follower<F> {
             };
             if line != self.last {
                 self.last.clone_from(&line);
-                self.due = Instant::now() + KEEPALIVE_INTERVAL;
+                self.due = Instant::now() + HEARTBEAT_INTERVAL;
                 return Some(Bytes::from(line));
             }
             // Thousands of followers wait here, and don't need the line.
@@ -144,7 +119,7 @@ impl<F: FnMut(Option<&Observed>) -> NextLine> Follower<F> {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return None,
                 Err(_) => {
-                    self.due = Instant::now() + KEEPALIVE_INTERVAL;
+                    self.due = Instant::now() + HEARTBEAT_INTERVAL;
                     return Some(Bytes::from_static(b"\n"));
                 }
             }
@@ -166,7 +141,7 @@ where
         shutdown,
         line,
         last: String::new(),
-        due: Instant::now() + KEEPALIVE_INTERVAL,
+        due: Instant::now() + HEARTBEAT_INTERVAL,
         over: false,
     };
     unfold(follower, |mut follower| async move {
@@ -177,6 +152,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use std::pin::pin;
     use std::sync::Arc;
 
@@ -203,7 +180,7 @@ mod tests {
         let (feed, receiver) = watch::channel(seen(0));
         tokio::spawn(async move {
             for step in 1.. {
-                sleep(KEEPALIVE_INTERVAL / 3).await;
+                sleep(HEARTBEAT_INTERVAL / 3).await;
                 if feed.send(seen(step)).is_err() {
                     return;
                 }
@@ -215,7 +192,7 @@ mod tests {
         for _ in 0..3 {
             let begun = Instant::now();
             assert_eq!(lines.next().await.unwrap().unwrap(), "\n");
-            assert!(begun.elapsed() <= KEEPALIVE_INTERVAL + Duration::from_secs(1));
+            assert!(begun.elapsed() <= HEARTBEAT_INTERVAL + Duration::from_secs(1));
         }
     }
 }

@@ -7,19 +7,15 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::Value;
 use tokio::time::timeout;
 use trainyard_api::Progress;
+use trainyard_contract::observer::{MAX_BODY, ProgressReport};
 
 use super::caller::Caller;
 use super::{ErrorResponse, JobPath, Observer};
 use crate::index::{JobKey, TooOften};
 
-const MAX_BODY: usize = 8 * 1024;
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-const MAX_METRICS: usize = 32;
-const MAX_NAME_BYTES: usize = 64;
-const MAX_NUMBER_BYTES: usize = 32;
 
 pub(super) async fn put_progress(
     State(observer): State<Arc<Observer>>,
@@ -58,87 +54,13 @@ async fn receive(body: Body) -> Result<Progress, ErrorResponse> {
             return Err(ErrorResponse(StatusCode::REQUEST_TIMEOUT, problem));
         }
     };
-    read(&body).map_err(|problem| ErrorResponse(StatusCode::BAD_REQUEST, problem))
-}
-
-/// Reads progress, within the limits of the status.
-fn read(body: &[u8]) -> Result<Progress, String> {
-    let no_progress = |error: serde_json::Error| format!("that is no progress: {error}");
-    // As an object first: serde would also take a list, for the fields in their order.
-    let said: serde_json::Map<String, Value> = serde_json::from_slice(body).map_err(no_progress)?;
-    let said: Progress = serde_json::from_value(Value::Object(said)).map_err(no_progress)?;
-    let negative = [said.step, said.total]
-        .into_iter()
-        .flatten()
-        .any(|number| number < 0);
-    let is_number = |text: &String| text.len() <= MAX_NUMBER_BYTES && text.parse::<f64>().is_ok();
-    let is_name =
-        |name: &String| (1..=MAX_NAME_BYTES).contains(&name.len()) && !name.chars().any(char::is_control);
-    if negative {
-        Err("step and total must not be negative".to_owned())
-    } else if said.metrics.len() > MAX_METRICS {
-        Err(format!("there are more than {MAX_METRICS} metrics"))
-    } else if !said
-        .metrics
-        .iter()
-        .all(|(name, number)| is_name(name) && is_number(number))
-    {
-        Err(format!(
-            "metrics must have names of at most {MAX_NAME_BYTES} bytes, and numbers of at most {MAX_NUMBER_BYTES}, as text"
-        ))
-    } else {
-        Ok(Progress { time: None, ..said })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[test]
-    fn what_is_said_is_taken_but_for_the_time() {
-        let said = r#"{"step": 3, "metrics": {"loss": "NaN", "lr": "0.1"}, "time": "2026-01-01T00:00:00Z", "more": 1}"#;
-        let said = read(said.as_bytes()).unwrap();
-        assert_eq!((said.step, said.total, said.time), (Some(3), None, None));
-        assert_eq!(said.metrics["loss"], "NaN");
-    }
-
-    /// The agent writes them so when they would be too long.
-    #[test]
-    fn numbers_may_have_exponents_and_be_none() {
-        for text in [
-            "2.220446049250313e-16",
-            "-1.7976931348623157e308",
-            "inf",
-            "-inf",
-            "NaN",
-        ] {
-            let said = serde_json::json!({"metrics": {"loss": text}}).to_string();
-            assert_eq!(read(said.as_bytes()).unwrap().metrics["loss"], text);
-        }
-    }
-
-    #[rstest]
-    #[case("", "no progress")]
-    #[case("[1]", "no progress")]
-    #[case(r#"{"step": 1.5}"#, "no progress")]
-    #[case(r#"{"step": -1}"#, "negative")]
-    #[case(r#"{"metrics": {"loss": "low"}}"#, "numbers")]
-    #[case(r#"{"metrics": {"": "1"}}"#, "names")]
-    #[case(&format!(r#"{{"metrics": {{"{}": "1"}}}}"#, "x".repeat(65)), "names")]
-    #[case(&format!(r#"{{"metrics": {{"a": "{}"}}}}"#, "1".repeat(33)), "numbers")]
-    fn what_does_not_fit_is_refused(#[case] body: &str, #[case] problem: &str) {
-        let said = read(body.as_bytes()).unwrap_err();
-        assert!(said.contains(problem), "{said}");
-    }
-
-    #[test]
-    fn there_are_not_too_many_metrics() {
-        let many: std::collections::BTreeMap<String, &str> =
-            (0..33).map(|i| (format!("m{i}"), "1")).collect();
-        let body = serde_json::json!({"metrics": many}).to_string();
-        assert!(read(body.as_bytes()).unwrap_err().contains("more than 32"));
-    }
+    let report =
+        ProgressReport::read(&body).map_err(|problem| ErrorResponse(StatusCode::BAD_REQUEST, problem))?;
+    let ProgressReport { metrics, step, total } = report;
+    Ok(Progress {
+        step,
+        total,
+        metrics,
+        time: None,
+    })
 }

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use trainyard_core::agent::AUDIENCE;
+use trainyard_contract::observer::AUDIENCE;
 
 use super::keys::{Algorithm, KeyError, Keys};
 

@@ -14,10 +14,10 @@ use trainyard_core::view::Refusal;
 use super::fingerprint::{fingerprint, hash};
 use super::{ReconcileResult, Reconciler, Requeue, Rounds};
 use crate::act::{Done, Failure, Target};
+use crate::backoff::jitter;
 use crate::clock::monotonic;
 use crate::index::{JobKey, Lookup};
 use crate::metrics::Outcome;
-use crate::backoff::jitter;
 
 /// How long to wait before asking again whether this replica still leads.
 const LEADERSHIP_CHECK_DELAY: Duration = Duration::from_secs(1);

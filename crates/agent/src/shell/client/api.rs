@@ -8,6 +8,10 @@ use std::time::Instant;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection};
 
+use trainyard_contract::directories::identity::names::{AUTHORITY, TOKEN};
+use trainyard_contract::environment::EXEC;
+use trainyard_contract::shell::{POD, split_exec_path};
+
 use crate::observer::{authorities, read_token};
 use crate::settings::{self, Environment, SettingError};
 use crate::shell::error::LinkError;
@@ -16,11 +20,8 @@ use crate::shell::wire::{Exec, Request, Tls};
 
 use super::dial::{ConnectError, Timeouts, dial};
 
-const PATH: &str = "TRAINYARD_EXEC";
 const HOST: &str = "KUBERNETES_SERVICE_HOST";
 const PORT: &str = "KUBERNETES_SERVICE_PORT";
-/// Stands for the name of the pod.
-const POD: &str = "{}";
 
 /// Where the API is, and what is asked of it.
 #[derive(Debug)]
@@ -35,14 +36,13 @@ pub struct Api {
 impl Api {
     /// As the operator has set it; `None` where pods are reached otherwise.
     pub fn read(environment: Environment<'_>, directory: &Path) -> Result<Option<Self>, SettingError> {
-        if environment(PATH).is_none_or(|path| path.is_empty()) {
+        if environment(EXEC).is_none_or(|path| path.is_empty()) {
             return Ok(None);
         }
-        let path = settings::required(environment, PATH)?;
-        let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
-        let Some((before, after)) = path.split_once(POD).filter(|_| is_path) else {
+        let path = settings::required(environment, EXEC)?;
+        let Some((before, after)) = split_exec_path(&path) else {
             let problem = format!("must be a path with {POD} for the name of a pod; it is {path:?}");
-            return Err(SettingError::Senseless { name: PATH, problem });
+            return Err(SettingError::Senseless { name: EXEC, problem });
         };
         Ok(Some(Self {
             host: settings::required(environment, HOST)?,
@@ -65,9 +65,10 @@ impl Api {
         let unreadable = |name: &str, error: &dyn std::fmt::Display| {
             refused(format!("{} can't be used: {error}", file(name).display()))
         };
-        let token = read_token(&file("token")).map_err(|error| unreadable("token", &error));
-        let authority = std::fs::read_to_string(file("ca.crt")).map_err(|error| unreadable("ca.crt", &error));
-        let tls = authority.and_then(|pem| authorities(&pem).map_err(|error| unreadable("ca.crt", &error)));
+        let token = read_token(&file(TOKEN)).map_err(|error| unreadable(TOKEN, &error));
+        let authority =
+            std::fs::read_to_string(file(AUTHORITY)).map_err(|error| unreadable(AUTHORITY, &error));
+        let tls = authority.and_then(|pem| authorities(&pem).map_err(|error| unreadable(AUTHORITY, &error)));
         let (token, tls) = token
             .and_then(|token| Ok((token, tls?)))
             .map_err(ConnectError::Link)?;
@@ -134,7 +135,7 @@ mod tests {
     fn read(path: &str, host: &str) -> Result<Option<Api>, String> {
         let environment = |name: &str| {
             let value = match name {
-                PATH => path,
+                EXEC => path,
                 HOST => host,
                 _ => "6443",
             };
@@ -149,6 +150,17 @@ mod tests {
         let api = read("/pods/{}/exec?a=b", "fd00::1").unwrap().unwrap();
         assert_eq!((&*api.before, &*api.after), ("/pods/", "/exec?a=b"));
         assert_eq!(api.authority(), "[fd00::1]:6443");
+    }
+
+    #[test]
+    fn an_operator_of_version_1_is_understood() {
+        let recorded = include_str!("../../../../contract/tests/v1/containers.json");
+        let recorded: serde_json::Value = serde_json::from_str(recorded).unwrap();
+        let path = recorded["exec"]["launcher/main"]["env"][EXEC].as_str();
+        let api = read(path.unwrap(), "10.0.0.1").unwrap().unwrap();
+        assert_eq!(api.before, "/api/v1/namespaces/ns/pods/");
+        let after = "/exec?container=main&command=/etc/mpi/trainyard-agent&command=attend&";
+        assert!(api.after.starts_with(after), "{}", api.after);
     }
 
     #[rstest]

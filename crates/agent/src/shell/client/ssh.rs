@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg, sockopt};
+use trainyard_contract::environment::SSH;
 
-use crate::alias::{Alias, INSTALLED};
+use crate::alias::Alias;
 use crate::mode::{Mode, PROGRAM, report_misuse};
 use crate::settings::Environment;
 use crate::shell::error::LinkError;
@@ -58,8 +59,6 @@ Environment:
 Exit codes: 0 the connection was handed over, 2 the command line makes no sense, 255 there is none.
 ";
 
-/// Names the SSH client.
-pub const CLIENT_VARIABLE: &str = "TRAINYARD_SSH";
 /// With this every SSH server begins.
 const GREETING: &[u8] = b"SSH-";
 /// Between looks at a server that has begun to speak.
@@ -71,7 +70,7 @@ const MAX_SHOWN: usize = 200;
 
 /// The SSH client that commands are left to, if they are.
 pub fn client(environment: Environment<'_>) -> Option<OsString> {
-    environment(CLIENT_VARIABLE).filter(|client| !client.is_empty())
+    environment(SSH).filter(|client| !client.is_empty())
 }
 
 /// Becomes the SSH client, with these words. Returns only if that is not possible: why.
@@ -89,7 +88,7 @@ pub fn become_client(client: &OsString, args: &[OsString]) -> String {
         ])
         .args(args)
         // Whatever is called in its turn must not become SSH again, and so on.
-        .env_remove(CLIENT_VARIABLE)
+        .env_remove(SSH)
         .exec();
     let client = client.to_string_lossy();
     format!("{client} can't be run: {error}; with attach Ssh the launcher's image must have an SSH client")
@@ -99,7 +98,7 @@ pub fn become_client(client: &OsString, args: &[OsString]) -> String {
 /// by all of them.
 fn without_alias(own: PathBuf) -> PathBuf {
     if Alias::of(own.as_os_str()).is_some() {
-        own.with_file_name(INSTALLED)
+        own.with_file_name(PROGRAM)
     } else {
         own
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread;
 
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
+use trainyard_contract::modes;
 
 use crate::children::Children;
 use crate::mode::{Mode, USAGE_ERROR, report_misuse};
@@ -18,7 +19,7 @@ use super::{FAILED, STACK_SIZE, idle_timeout, log, session};
 
 /// The line of this mode in the table of modes.
 pub const MODE: Mode = Mode {
-    name: "attend",
+    name: modes::ATTEND,
     summary: "Run one command for who speaks on the standard input and output",
     help: HELP,
     run: main,

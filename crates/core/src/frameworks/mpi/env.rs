@@ -1,6 +1,7 @@
 //! The variables by which mpirun finds hosts, and what to call in the place of SSH.
 
 use trainyard_api::{MpiAttach, MpiImplementation};
+use trainyard_contract::environment::SSH as SSH_CLIENT;
 
 use crate::remote_shell::{HOST_FILE, SHELL};
 
@@ -8,8 +9,6 @@ use crate::remote_shell::{HOST_FILE, SHELL};
 /// waited for for ever; like this it is given up after a minute. No sooner: SSH gives the other side no more time to agree on
 /// keys, and a machine may be busy. That a host is lost is noticed by the connection, which the agent opens.
 const SSH_ARGS: &str = "-o ConnectionAttempts=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=3";
-/// Tells the agent whom to leave remote commands to.
-const SSH_CLIENT: &str = "TRAINYARD_SSH";
 const SSH: &str = "ssh";
 /// What Open MPI looks for, one after the other. It tells its daemons in the workers to look for the same, and they give up if
 /// they find nothing: there is no agent.
@@ -147,5 +146,15 @@ pub(super) fn places(implementation: MpiImplementation, slots: i32) -> Vec<(&'st
             ("I_MPI_HYDRA_HOST_FILE", file),
             ("I_MPI_PERHOST", slots.to_string()),
         ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_mpi_looks_for_the_shell_where_it_is() {
+        assert_eq!(SHELL_OR_SSH, format!("{SHELL}:{SSH}"));
     }
 }

@@ -10,7 +10,8 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{Progress, TrainingJob};
-use trainyard_core::agent::{WAIT_CONTAINER, WAITED_IN_VAIN};
+use trainyard_contract::start::WAITED_IN_VAIN;
+use trainyard_core::agent::WAIT_CONTAINER;
 use trainyard_core::local_state::{LocalState, SecretState};
 use trainyard_core::model::Identity;
 use trainyard_core::view::{
@@ -242,7 +243,7 @@ fn end() -> BoxedStrategy<Box<PodEnd>> {
     // The last: an agent that has waited in vain.
     let what = prop_oneof![
         4 => (option::of(text()), option::of(number())),
-        1 => Just((Some(WAIT_CONTAINER.to_owned()), Some(WAITED_IN_VAIN))),
+        1 => Just((Some(WAIT_CONTAINER.to_owned()), Some(i32::from(WAITED_IN_VAIN)))),
     ];
     (
         what,

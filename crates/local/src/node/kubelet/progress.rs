@@ -11,14 +11,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{MissedTickBehavior, interval};
+use trainyard_contract::environment::PROGRESS;
 
 use crate::node::runtime::Mount;
 
 /// Who hears the lines, each with the name of its pod.
 pub type Listener = UnboundedSender<(String, String)>;
 
-/// The variable that names the file.
-const VARIABLE: &str = "TRAINYARD_PROGRESS";
 /// Where the file is in a container: beside that of the termination message, where every container
 /// may write.
 const MOUNT_PATH: &str = "/dev/trainyard-progress";
@@ -98,7 +97,7 @@ impl Progress {
         } else {
             self.file.display().to_string()
         };
-        (VARIABLE.to_owned(), path)
+        (PROGRESS.to_owned(), path)
     }
 
     /// The file itself, the same for all containers of the pod. None if it can't be written.

@@ -10,6 +10,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
+use trainyard_contract::environment;
+use trainyard_contract::observer::{LINES, start_of};
 use trainyard_operator::OBSERVER_PORT;
 use trainyard_testkit::program::Operator;
 use trainyard_testkit::waiting::{self, Waiter};
@@ -32,7 +34,7 @@ impl Session {
     ) -> Result<()> {
         let patient: Vec<&Waiter> = patient.iter().flatten().collect();
         let first = patient.first().context("nobody waits")?;
-        let authority = first.env.get("TRAINYARD_AUTHORITY").context("no authority")?;
+        let authority = first.env.get(environment::AUTHORITY).context("no authority")?;
         let door = Door {
             address: setting.addresses[0],
             host: waiting::host(NAMESPACE),
@@ -92,14 +94,12 @@ impl Door {
         let name = ServerName::try_from(self.host.clone())?;
         let mut stream = self.tls.connect(name, stream).await?;
         let of = |variable: &str| waiter.env.get(variable).cloned().unwrap_or_default();
+        let (namespace, job) = (of(environment::NAMESPACE), of(environment::JOB));
+        let path = start_of(&namespace, &job, &of(environment::ROLE));
         let request = format!(
-            "GET /v1/jobs/{}/{}/start?role={} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
-             Connection: Upgrade\r\nUpgrade: trainyard-lines\r\n\r\n",
-            of("TRAINYARD_NAMESPACE"),
-            of("TRAINYARD_JOB"),
-            of("TRAINYARD_ROLE"),
-            self.host,
-            waiter.token,
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
+             Connection: Upgrade\r\nUpgrade: {LINES}\r\n\r\n",
+            self.host, waiter.token,
         );
         stream.write_all(request.as_bytes()).await?;
         let mut answer = Vec::new();

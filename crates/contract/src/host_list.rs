@@ -3,10 +3,10 @@
 use std::fmt::Write;
 use std::ops::Range;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// How a line of a list looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
     /// `host slots=2`
     OpenMPI,
@@ -21,7 +21,7 @@ pub enum Format {
 }
 
 /// Hosts whose names differ by a number.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hosts {
     /// The name, with `{}` where the number is.
@@ -34,7 +34,7 @@ pub struct Hosts {
     /// How many processes each of them runs.
     pub slots: u32,
     /// The role whose pods they are, where their number may change.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
 }
 
@@ -51,8 +51,8 @@ pub struct Host {
 const NUMBER: &str = "{}";
 
 impl Hosts {
-    /// What is wrong with them, by the name of the field.
-    pub(super) fn problem(&self) -> Option<(&'static str, String)> {
+    /// What is wrong with them, by the name of the field; agents refuse such hosts.
+    pub fn problem(&self) -> Option<(&'static str, String)> {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '[' | ']');
         let name = self.pattern.replace(NUMBER, "0");
         if name.is_empty() || !name.chars().all(is_allowed) {
@@ -78,16 +78,14 @@ impl Hosts {
             None
         }
     }
-}
 
-impl Hosts {
     /// The numbers that they have at first.
-    pub(crate) fn numbers(&self) -> Range<u32> {
+    pub fn numbers(&self) -> Range<u32> {
         self.from..self.from.saturating_add(self.count)
     }
 
     /// The host of a number.
-    pub(crate) fn host(&self, number: u32) -> Host {
+    pub fn host(&self, number: u32) -> Host {
         Host {
             name: self.pattern.replace(NUMBER, &number.to_string()),
             slots: self.slots,
@@ -96,7 +94,7 @@ impl Hosts {
 }
 
 /// The whole list.
-pub(crate) fn list(hosts: &[Host], format: Format) -> String {
+pub fn list(hosts: &[Host], format: Format) -> String {
     let mut text = String::new();
     for Host { name, slots } in hosts {
         // Writing to a String does not fail.
@@ -110,7 +108,7 @@ pub(crate) fn list(hosts: &[Host], format: Format) -> String {
 }
 
 /// All hosts that there are at first.
-pub(crate) fn all(hosts: &[Hosts]) -> Vec<Host> {
+pub fn all(hosts: &[Hosts]) -> Vec<Host> {
     let each = |some: &Hosts| some.numbers().map(|number| some.host(number)).collect::<Vec<_>>();
     hosts.iter().flat_map(each).collect()
 }
