@@ -1,4 +1,5 @@
-//! `trainyard-agent wait`, as a pod runs it, and an observer on this machine.
+//! The modes that ask the observer, most of all `wait`, as a pod runs them, and an observer on this
+//! machine.
 
 #![allow(
     clippy::unwrap_used,
@@ -8,6 +9,7 @@
 )]
 
 mod agent;
+mod contract;
 mod ends;
 mod library;
 mod server;

@@ -171,6 +171,13 @@ impl Guest {
         Ok(Self { request, stream })
     }
 
+    /// What comes after the head of the request.
+    pub fn body(&mut self, length: usize) -> String {
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body).unwrap();
+        String::from_utf8(body).unwrap()
+    }
+
     /// Begins an answer that is a stream of lines.
     pub fn welcomed(mut self) -> Self {
         self.say("HTTP/1.1 200 OK\r\ncontent-type: application/x-ndjson\r\nconnection: close\r\n\r\n");

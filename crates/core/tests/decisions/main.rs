@@ -5,6 +5,7 @@
 mod agent;
 mod ares;
 mod children;
+mod contract;
 mod dialect;
 mod echo;
 mod frameworks;

@@ -1,4 +1,5 @@
 mod ares;
+mod contract;
 mod lines;
 mod saying;
 
@@ -148,6 +149,10 @@ impl World {
 
     /// A pod, whose address goes with its index.
     fn pod(&self, job: &str, pod: &str, phase: &str, version: u64) {
+        self.pod_with(job, pod, phase, &json!([]), version);
+    }
+
+    fn pod_with(&self, job: &str, pod: &str, phase: &str, conditions: &Value, version: u64) {
         let name = format!("{job}-{pod}");
         let index: u8 = pod.rsplit('-').next().unwrap().parse().unwrap();
         let pod: SlimPod = serde_json::from_str(
@@ -157,7 +162,7 @@ impl World {
                     "labels": {"app.kubernetes.io/managed-by": "trainyard", "trainyard.dev/job": job},
                     "ownerReferences": [{"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "name": job,
                         "uid": format!("{job}-uid"), "controller": true}]},
-                "status": {"phase": phase, "podIP": format!("10.1.2.{}", index + 2)},
+                "status": {"phase": phase, "podIP": format!("10.1.2.{}", index + 2), "conditions": conditions},
             })
             .to_string(),
         )

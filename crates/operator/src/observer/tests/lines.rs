@@ -15,20 +15,23 @@ use super::*;
 use crate::http::serve_some_connections;
 
 /// An observer that listens, and what its clients have to know.
-struct Served {
-    world: World,
+pub(super) struct Served {
+    pub(super) world: World,
     address: SocketAddr,
     tls: TlsConnector,
 }
 
 impl Served {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         Self::with(Purpose::Agents.max_connections()).await
     }
 
     /// One that keeps so many connections.
     async fn with(most: usize) -> Self {
-        let world = World::new();
+        Self::serve(World::new(), most).await
+    }
+
+    pub(super) async fn serve(world: World, most: usize) -> Self {
         let CertifiedKey { cert, signing_key } =
             generate_simple_self_signed(vec!["observer".to_owned()]).unwrap();
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
@@ -63,7 +66,7 @@ impl Served {
         }
     }
 
-    async fn connect(&self) -> TlsStream<TcpStream> {
+    pub(super) async fn connect(&self) -> TlsStream<TcpStream> {
         let stream = TcpStream::connect(self.address).await.unwrap();
         let name = ServerName::try_from("observer").unwrap();
         self.tls.connect(name, stream).await.unwrap()

@@ -1,5 +1,6 @@
 use serde_json::{Value, json};
 use trainyard_api::NodeDownPolicy;
+use trainyard_api::names::ANNOTATION_START;
 use trainyard_core::restart::{self, End};
 use trainyard_core::view::{NodeState, PodPhase, PodRow};
 
@@ -331,6 +332,15 @@ fn our_own_annotation_says_which_container_trains() {
     );
     // Pods of former versions have only the other.
     assert_eq!(row(&[shown]), PodPhase::Failed);
+}
+
+/// The name is written out in [`Annotations`](crate::slim::Annotations), where it can't be a
+/// constant.
+#[test]
+fn the_annotation_that_ends_a_wait_is_read() {
+    let annotations = json!({ANNOTATION_START: START_NOW});
+    let annotations: crate::slim::Annotations = serde_json::from_value(annotations).unwrap();
+    assert_eq!(annotations.start.as_deref(), Some(START_NOW));
 }
 
 #[test]
