@@ -1,4 +1,5 @@
-//! Defaults and validation as admission sees them: the rules of every job, and those of its framework.
+//! Defaults and validation, for every caller that admits jobs: the rules of every job, and those of
+//! its framework.
 
 use std::borrow::Cow;
 
@@ -9,29 +10,28 @@ use crate::{dialect, frameworks};
 
 pub use crate::defaults::{default, is_defaulted};
 
-/// All that is wrong with writing a job, and with changing it where `old` is what is stored. Whoever
-/// lets jobs in asks this, so that the same ones are let in everywhere; neither needs its defaults
-/// yet, and `new` gets them.
+/// Returns everything that is wrong with a job, and with its change if `old` is the stored job. All
+/// that admit jobs use this, so that they admit the same ones. Neither job needs defaults; `new`
+/// gets them.
 ///
-/// A stored one on its way out is let go whatever is wrong with it; else its finalizers could not be
-/// removed.
+/// A job that is being deleted may always change. Otherwise its finalizers could not be removed.
 pub fn review(old: Option<TrainingJob>, new: &mut TrainingJob) -> Vec<FieldError> {
     default(new);
     let old = old.map(|mut old| {
         default(&mut old);
         old
     });
-    let goes = new.metadata.deletion_timestamp.is_some();
+    let is_deleted = new.metadata.deletion_timestamp.is_some();
     if old
         .as_ref()
-        .is_some_and(|old| goes || is_always_possible(old, new))
+        .is_some_and(|old| is_deleted || is_always_possible(old, new))
     {
         return Vec::new();
     }
     validate(old.as_ref(), &named(new))
 }
 
-/// The job with a name as long as the one that the API server will make for it.
+/// The job with a name as long as the one that the API server will generate for it.
 fn named(job: &TrainingJob) -> Cow<'_, TrainingJob> {
     let metadata = &job.metadata;
     match &metadata.generate_name {
@@ -44,13 +44,13 @@ fn named(job: &TrainingJob) -> Cow<'_, TrainingJob> {
     }
 }
 
-/// Stands for what the API server adds to `generateName`.
+/// Stands for the suffix that the API server adds to `generateName`.
 const GENERATED: &str = "xxxxx";
 
-/// All that is wrong with a job, and with the way it was changed where `old` is given.
+/// Returns everything that is wrong with a job, and with its change if `old` is given.
 ///
-/// Give it jobs whose defaults are written ([`default`]): the rules are about what a job does, also where its user left that
-/// out, and writing a default down is no change.
+/// Both jobs must have their defaults ([`default`]): the rules also hold for what users left out,
+/// and writing a default is no change.
 pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
     let mut errors = trainyard_api::validate(old, new);
     match frameworks::find(&new.spec.framework.name) {
@@ -63,14 +63,15 @@ pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError>
     }
     errors.extend(dialect::check(new));
     if let Some(old) = old {
-        errors.extend(resized(old, new));
-        errors.extend(resumed_unseen(old, new));
+        errors.extend(check_resize(old, new));
+        errors.extend(check_resume(old, new));
     }
     errors
 }
 
-/// What is wrong with another number of pods while a job runs whose framework tells it to every pod when it starts.
-fn resized(old: &TrainingJob, new: &TrainingJob) -> Vec<FieldError> {
+/// Forbids to change the number of pods of a running job if its framework tells it to every pod at
+/// the start.
+fn check_resize(old: &TrainingJob, new: &TrainingJob) -> Vec<FieldError> {
     let suspended = old.is_suspended() || new.is_suspended();
     let framework = frameworks::find(&new.spec.framework.name).filter(|framework| !framework.resizes());
     let Some(framework) = framework.filter(|_| !suspended && old.rolls() && new.rolls()) else {
@@ -99,9 +100,9 @@ fn resized(old: &TrainingJob, new: &TrainingJob) -> Vec<FieldError> {
         .collect()
 }
 
-/// What is wrong with resuming a job that was changed, before the operator has seen it suspended: it would only see the
-/// change, of a job that runs.
-fn resumed_unseen(old: &TrainingJob, new: &TrainingJob) -> Option<FieldError> {
+/// Forbids to resume a job that was changed while suspended before the operator has seen it
+/// suspended. The operator would see only the change, of a job that runs.
+fn check_resume(old: &TrainingJob, new: &TrainingJob) -> Option<FieldError> {
     let seen = old.status.as_ref()?;
     let unseen = seen
         .phase
@@ -117,8 +118,9 @@ fn resumed_unseen(old: &TrainingJob, new: &TrainingJob) -> Option<FieldError> {
     })
 }
 
-/// Whether a change is let through whatever is wrong with the job: nothing of the spec was changed, so that labels and
-/// finalizers can be, or it was suspended and nothing else, so that what it holds can always be freed.
+/// Returns true if a change is allowed no matter what is wrong with the job: the spec is unchanged,
+/// so labels and finalizers may change; or the job is suspended and nothing else, so that its
+/// resources can always be freed.
 fn is_always_possible(old: &TrainingJob, new: &TrainingJob) -> bool {
     let phase = old.status.as_ref().and_then(|status| status.phase);
     let suspended = || TrainingJobSpec {

@@ -1,4 +1,4 @@
-//! Every pod a job should have, looked at once: what it counts as, and what should be done about it.
+//! Assesses every pod that a job should have: what it counts as, and what to do about it.
 
 pub(crate) mod incident;
 
@@ -21,14 +21,14 @@ use crate::restart::{self, End};
 use crate::status::{given_up, time};
 use crate::view::{NodeState, PodPhase, PodRow, Trouble, View};
 
-/// An end of a pod that stands, or that is to be counted.
+/// A pod that has ended, finally or to be replaced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended<'a> {
     pub key: PodKey,
-    /// `None`: the pod was found missing.
+    /// `None` if the pod was found missing.
     pub row: Option<&'a PodRow>,
     pub end: End,
-    /// It is gone; the row, if there is one, is what was last seen of it.
+    /// The pod is deleted. `row`, if there is one, is the pod as it was last seen.
     pub is_gone: bool,
 }
 
@@ -51,7 +51,7 @@ impl<'a> Ended<'a> {
         }
     }
 
-    /// When it ended, or was asked to, as far as that is known.
+    /// When the pod ended or was asked to terminate; `None` if that is not known.
     pub(crate) fn time(&self) -> Option<Timestamp> {
         let end = self.row?.end.as_deref()?;
         match self.end {
@@ -60,79 +60,83 @@ impl<'a> Ended<'a> {
         }
     }
 
-    /// Whether it may still run, though it counts as ended.
+    /// Returns true if the pod counts as ended but its containers may still run.
     pub(crate) fn is_leaving(&self) -> bool {
         !self.is_gone && self.row.is_some_and(PodRow::may_run)
     }
 }
 
-/// An end that is retried and not counted yet.
+/// An end that is retried, and is not counted in the status yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewRestart<'a> {
     pub ended: Ended<'a>,
-    /// What it is counted as.
+    /// The cause under which it is counted.
     pub cause: RestartCause,
-    /// The pod whose end it came of, if it did: it costs nothing more.
-    pub follows: Option<PodKey>,
+    /// If this end is a consequence: the first pod of its incident. It then costs nothing more.
+    pub consequence_of: Option<PodKey>,
 }
 
-/// One role, looked at.
+/// What the pods of one role count as.
 #[derive(Debug, Default)]
 pub(crate) struct RoleAssessment<'a> {
     pub tally: Tally,
-    /// It had ended before, and what becomes of its pods means nothing.
+    /// The role had ended before, so its pods have no more effect on the job.
     pub has_ended: bool,
-    /// Indices whose work is done.
+    /// Indices of pods that have succeeded.
     pub done: BTreeSet<i32>,
-    /// Indices of pods of which it has been told that they failed for good.
-    pub told_failed: BTreeSet<i32>,
+    /// Indices of pods that the status already lists as failed for good.
+    pub recorded_failed: BTreeSet<i32>,
     /// How often each pod was replaced since the job was last calm.
     pub replaced: BTreeMap<i32, u32>,
-    /// Indices of pods that ran and are gone, and will not be replaced.
+    /// Indices of pods that ran, do not exist any more and will not be replaced.
     pub lost: BTreeSet<i32>,
-    /// Ends whose replacement does not exist yet: the first, when it is due, and how many there are.
+    /// Ends whose replacement does not exist yet: the first one, when its replacement is due, and
+    /// how many there are.
     pub retried: Option<(Ended<'a>, Option<Timestamp>, usize)>,
-    /// How many pods are to be made now.
-    pub wanted: usize,
+    /// How many pods are to be created now.
+    pub to_create: usize,
     /// How many pods exist and wait for other roles.
-    pub held: usize,
-    /// Pods that run, or are about to, and were made from another template.
+    pub waiting: usize,
+    /// Pods that run, or may start to, and were created from another template.
     pub outdated: Vec<(PodKey, &'a PodRow)>,
-    /// Ends that stand.
+    /// Ends that are not retried.
     pub final_ends: Vec<Ended<'a>>,
-    /// What keeps a pod from running: the first such pod, and how many there are.
+    /// What keeps pods from running: the first such pod, its trouble, and how many such pods there
+    /// are.
     pub trouble: Option<(&'a PodRow, &'a Trouble, usize)>,
     /// A running pod whose node is down.
     pub on_down_node: Option<&'a PodRow>,
 }
 
-/// A whole job, looked at.
+/// What all pods of a job count as.
 #[derive(Debug, Default)]
 pub(crate) struct Assessment<'a> {
     pub roles: Vec<RoleAssessment<'a>>,
-    /// Ends that are retried and not counted yet.
+    /// Ends that are retried, and are not counted in the status yet.
     pub new_restarts: Vec<NewRestart<'a>>,
-    /// Replacements that are still awaited; the others exist.
+    /// Replacements that do not exist yet.
     pub replacing: Vec<Replacement>,
     /// What can be done now.
     pub actions: Vec<Action>,
-    /// Pods that go because all are given up.
+    /// Deletions of all pods, because the attempt is given up.
     pub given_up: Vec<Action>,
     /// When the next replacement is due.
-    pub next: Option<Timestamp>,
-    /// Pods whose end is final but was caused by another: that pod, and why it ended.
-    pub followers: BTreeMap<PodKey, (PodKey, RestartCause)>,
+    pub next_due: Option<Timestamp>,
+    /// Pods whose end is final but is a consequence: the first pod of the incident, and its cause.
+    pub final_consequences: BTreeMap<PodKey, (PodKey, RestartCause)>,
 }
 
-/// Whether the job goes on, or its pods are given up because a name it needs is taken, or because those that would be made now
-/// could not talk to them.
+/// Whether a job goes on, or all its pods are given up: because a name that the job needs is taken,
+/// or because pods that would be created now could not talk to those that exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// It goes on.
+    /// The job goes on.
     GoesOn,
-    /// Its start is given up: pods that have not ended go, and how they end means nothing.
+    /// The job has not run yet and its start is given up: pods that have not ended are deleted, and
+    /// how they end does not count.
     GivenUp,
-    /// The same of a job that has run. What has begun and must not be tried again has ended, then.
+    /// The job has run, and starts again with new pods. Pods that had started and must not be
+    /// restarted count as ended.
     StartsAnew,
 }
 
@@ -147,15 +151,15 @@ pub(crate) fn assess<'a>(
         .iter()
         .filter_map(|row| job.key(&row.name).map(|key| (key, row)))
         .collect();
-    // What a former run did, or a start that was given up, does not count for this one.
-    let afresh =
+    // What happened in a former run, or in a start that was given up, does not count for this run.
+    let starts_afresh =
         view.job.status.as_ref().is_some_and(|status| {
             status.phase.is_some_and(JobPhase::is_suspended) || given_up(status).is_some()
         });
     let departed: HashMap<&str, &'a PodRow> = view
         .departed
         .iter()
-        .filter(|_| !afresh)
+        .filter(|_| !starts_afresh)
         .map(|row| (&*row.name, row))
         .collect();
     let none = Restarts::default();
@@ -167,38 +171,42 @@ pub(crate) fn assess<'a>(
         .collect();
     let start = prior.start_time.as_ref().map(|start| start.0);
     let recent = restart::recent(&restarts.history, start, view.now);
-    let mut all = Assessment::default();
+    let mut assessment = Assessment::default();
     for (position, role) in job.roles.iter().enumerate() {
         let before = prior.roles.iter().find(|status| status.name == role.name);
-        let written = |role: &str| prior.roles.iter().find(|status| status.name == role);
-        // By the phases that are written, which are final where this matters.
+        let status_of = |role: &str| prior.roles.iter().find(|status| status.name == role);
+        // The phases in the status are enough here: only final ones matter, and those do not
+        // change.
         let failed = |awaited: &&Awaited| {
-            let other = job.roles.get(awaited.role).and_then(|other| written(other.name));
-            other.is_some_and(|other| depends::is_in_vain(other.phase))
+            let other = job
+                .roles
+                .get(awaited.role)
+                .and_then(|other| status_of(other.name));
+            other.is_some_and(|other| depends::is_waited_for_in_vain(other.phase))
         };
-        let never = role.depends_on.iter().find(failed).map(|awaited| awaited.role);
-        let mut look = Look {
+        let failed_dependency = role.depends_on.iter().find(failed).map(|awaited| awaited.role);
+        let mut assessor = RoleAssessor {
             job,
             view,
             role,
             attempt,
-            never,
-            was: before.map(|status| status.phase).unwrap_or_default(),
-            size: size_before(view, role),
+            failed_dependency,
+            phase_before: before.map(|status| status.phase).unwrap_or_default(),
+            accepted_replicas: accepted_replicas(view, role),
             counted: &counted,
             departed: &departed,
-            all: &mut all,
+            assessment: &mut assessment,
             this: RoleAssessment::default(),
         };
-        look.this.tally.replicas = role.replicas;
-        look.this.has_ended = look.was.is_terminal();
-        look.this.replaced = replacements::of_role(job, position, before, recent);
+        assessor.this.tally.replicas = role.replicas;
+        assessor.this.has_ended = assessor.phase_before.is_terminal();
+        assessor.this.replaced = replacements::of_role(job, position, before, recent);
         let written = |indices: Option<&String>| {
             indices::parse(indices.map(String::as_str).unwrap_or_default(), role.replicas)
         };
-        look.this.told_failed = written(before.and_then(|status| status.failed_indices.as_ref()));
+        assessor.this.recorded_failed = written(before.and_then(|status| status.failed_indices.as_ref()));
         if role.restart_policy != RestartPolicy::Always {
-            look.this.done = written(before.and_then(|status| status.succeeded_indices.as_ref()));
+            assessor.this.done = written(before.and_then(|status| status.succeeded_indices.as_ref()));
         }
         for index in 0..role.replicas {
             let key = PodKey {
@@ -206,45 +214,48 @@ pub(crate) fn assess<'a>(
                 index,
             };
             match rows.get(&key) {
-                Some(row) => look.present(key, row),
-                None => look.absent(key),
+                Some(row) => assessor.assess_existing(key, row),
+                None => assessor.assess_missing(key),
             }
         }
-        let this = look.this;
-        all.roles.push(this);
+        let this = assessor.this;
+        assessment.roles.push(this);
     }
-    incident::trace(job, restarts, view.now, &mut all);
+    incident::find_consequences(job, restarts, view.now, &mut assessment);
     if attempt != Attempt::GoesOn {
-        // Also those that are too many, or whose end is counted: as long as one is there, none is made.
+        // This includes surplus pods and pods whose end is counted: nothing is created while one
+        // exists.
         let runs = view.pods.iter().filter(|row| row.may_run());
-        all.given_up = runs.filter_map(|row| removal(row, view.node(row))).collect();
+        assessment.given_up = runs.filter_map(|row| pod_deletion(row, view.node(row))).collect();
     }
-    all
+    assessment
 }
 
-struct Look<'a, 'b> {
+struct RoleAssessor<'a, 'b> {
     job: &'b Job<'a>,
     view: &'b View<'a>,
     role: &'b Role<'a>,
     attempt: Attempt,
-    /// The position of a role that the role waits for and that can't come to what it should any more.
-    never: Option<usize>,
-    was: RolePhase,
-    /// How many pods the role had when the job's spec was last accepted: those from here on have not been counted on yet.
-    size: i32,
+    /// The position of a role that this role waits for and that can't reach the awaited state any
+    /// more.
+    failed_dependency: Option<usize>,
+    phase_before: RolePhase,
+    /// How many pods the role had when the job's spec was last accepted. Pods with this index or a
+    /// higher one are new to the role.
+    accepted_replicas: i32,
     counted: &'b HashMap<&'b str, &'b Replacement>,
     departed: &'b HashMap<&'b str, &'a PodRow>,
-    all: &'b mut Assessment<'a>,
+    assessment: &'b mut Assessment<'a>,
     this: RoleAssessment<'a>,
 }
 
-impl<'a> Look<'a, '_> {
+impl<'a> RoleAssessor<'a, '_> {
     fn was_running(&self) -> bool {
-        self.was == RolePhase::Running
+        self.phase_before == RolePhase::Running
     }
 
-    /// A pod that is gone and was seen to end, which is not counted yet.
-    fn departed(&self, key: PodKey) -> Option<Ended<'a>> {
+    /// A deleted pod that was seen to end, unless that end is counted already.
+    fn departed_pod(&self, key: PodKey) -> Option<Ended<'a>> {
         let name = self.job.pod_name(key);
         let row = *self.departed.get(&*name)?;
         let is_counted = self
@@ -258,49 +269,51 @@ impl<'a> Look<'a, '_> {
         })
     }
 
-    fn absent(&mut self, key: PodKey) {
-        let departed = (!self.departed.is_empty()).then(|| self.departed(key)).flatten();
+    fn assess_missing(&mut self, key: PodKey) {
+        let departed = (!self.departed.is_empty())
+            .then(|| self.departed_pod(key))
+            .flatten();
         let succeeded = departed.is_some_and(|ended| ended.end == End::Success);
         if succeeded && self.role.restart_policy != RestartPolicy::Always {
             self.this.done.insert(key.index);
         }
         if self.this.done.contains(&key.index) {
             self.this.tally.succeeded += 1;
-        } else if self.was.is_terminal() {
+        } else if self.phase_before.is_terminal() {
             self.this.tally.missing += 1;
-        } else if let Some(awaited) = self.never {
-            self.unmet(key, None, awaited);
+        } else if let Some(awaited) = self.failed_dependency {
+            self.add_dependency_failed(key, None, awaited);
         } else if let Some(ended) =
-            departed.filter(|_| self.attempt == Attempt::GoesOn && key.index < self.size)
+            departed.filter(|_| self.attempt == Attempt::GoesOn && key.index < self.accepted_replicas)
         {
-            self.ended(ended);
+            self.add_end(ended);
         } else if let Some(entry) = self.counted.get(self.job.pod_name(key).as_str()).copied() {
             self.this.tally.replacing += 1;
-            self.all.replacing.push(Replacement {
+            self.assessment.replacing.push(Replacement {
                 leaving: false,
                 ..entry.clone()
             });
-            self.retry(Ended::missing(key), entry.not_before.as_ref().map(|at| at.0));
-            if self.due(entry) {
-                self.want(key);
+            self.count_retried(Ended::missing(key), entry.not_before.as_ref().map(|at| at.0));
+            if self.is_due(entry) {
+                self.create(key);
             }
-        } else if key.index >= self.size {
+        } else if key.index >= self.accepted_replicas {
             self.this.tally.missing += 1;
-            self.want(key);
+            self.create(key);
         } else if self.was_running() && self.role.restart_policy == RestartPolicy::Never {
             self.this.tally.lost += 1;
             self.this.lost.insert(key.index);
         } else if self.was_running() {
             self.this.tally.replacing += 1;
-            self.restart(Ended::missing(key), RestartCause::Disruption);
+            self.add_restart(Ended::missing(key), RestartCause::Disruption);
         } else {
             self.this.tally.missing += 1;
-            self.want(key);
+            self.create(key);
         }
     }
 
-    /// A pod that can't start any more, made or not.
-    fn unmet(&mut self, key: PodKey, row: Option<&'a PodRow>, awaited: usize) {
+    /// Counts a pod that can't start any more, whether it exists or not.
+    fn add_dependency_failed(&mut self, key: PodKey, row: Option<&'a PodRow>, awaited: usize) {
         self.this.tally.failed += 1;
         self.this.final_ends.push(Ended {
             key,
@@ -310,74 +323,76 @@ impl<'a> Look<'a, '_> {
         });
     }
 
-    fn restart(&mut self, ended: Ended<'a>, cause: RestartCause) {
+    fn add_restart(&mut self, ended: Ended<'a>, cause: RestartCause) {
         let earlier = self.this.replaced.get(&ended.key.index).copied();
         let due = restart::not_before(earlier.unwrap_or_default(), self.view.now);
-        self.all.new_restarts.push(NewRestart {
+        self.assessment.new_restarts.push(NewRestart {
             ended,
             cause,
-            follows: None,
+            consequence_of: None,
         });
-        self.retry(ended, due.map(|due| time(due).0));
+        self.count_retried(ended, due.map(|due| time(due).0));
     }
 
-    fn retry(&mut self, ended: Ended<'a>, due: Option<Timestamp>) {
+    fn count_retried(&mut self, ended: Ended<'a>, due: Option<Timestamp>) {
         let (_, _, pods) = self.this.retried.get_or_insert((ended, due, 0));
         *pods += 1;
     }
 
-    fn want(&mut self, key: PodKey) {
-        self.this.wanted += 1;
-        self.all.actions.push(Action::CreatePod(key));
+    fn create(&mut self, key: PodKey) {
+        self.this.to_create += 1;
+        self.assessment.actions.push(Action::CreatePod(key));
     }
 
-    fn present(&mut self, key: PodKey, row: &'a PodRow) {
+    fn assess_existing(&mut self, key: PodKey, row: &'a PodRow) {
         let counted = self
             .counted
             .get(&*row.name)
             .copied()
-            .filter(|entry| *entry.uid == *row.uid && !self.was.is_terminal());
+            .filter(|entry| *entry.uid == *row.uid && !self.phase_before.is_terminal());
         let node = self.view.node(row);
         let end = restart::end(row, node, self.role.node_down_policy);
         if let Some(entry) = counted {
             let ended = Ended::present(key, row, end.unwrap_or(End::Disruption));
-            replace(&mut self.this.tally, &ended);
-            self.all.replacing.push(entry.clone());
-            self.retry(ended, entry.not_before.as_ref().map(|at| at.0));
-            if self.due(entry) {
-                self.remove(row, node);
+            count_replaced(&mut self.this.tally, &ended);
+            self.assessment.replacing.push(entry.clone());
+            self.count_retried(ended, entry.not_before.as_ref().map(|at| at.0));
+            if self.is_due(entry) {
+                self.delete(row, node);
             }
             return;
         }
         match end {
-            // A pod that has done its work and lingers may end in any way.
+            // A pod that has succeeded and still exists may end in any way.
             _ if self.this.done.contains(&key.index) => self.this.tally.succeeded += 1,
             _ if row.terminating && self.attempt != Attempt::GoesOn => self.this.tally.terminating += 1,
-            _ if row.terminating && key.index >= self.size => self.returning(row),
-            // Its agent says so: there is no use in another one.
-            Some(End::Failure(_)) if let Some(awaited) = self.gave_up_waiting(row) => {
-                self.unmet(key, Some(row), awaited);
+            _ if row.terminating && key.index >= self.accepted_replicas => self.add_returning(row),
+            // The agent in the pod has said that the dependency failed, so a replacement would not
+            // help.
+            Some(End::Failure(_)) if let Some(awaited) = self.awaited_in_vain(row) => {
+                self.add_dependency_failed(key, Some(row), awaited);
             }
-            Some(end) => self.ended(Ended::present(key, row, end)),
+            Some(end) => self.add_end(Ended::present(key, row, end)),
             None if self.attempt == Attempt::StartsAnew
                 && self.role.restart_policy == RestartPolicy::Never
                 && row.phase != PodPhase::Pending =>
             {
-                self.ended(Ended::present(key, row, End::SecretMissing));
+                self.add_end(Ended::present(key, row, End::SecretMissing));
             }
             None if self.attempt != Attempt::GoesOn => self.this.tally.terminating += 1,
-            None if row.terminating => self.leaving(key, row),
-            None => self.live(key, row, node),
+            None if row.terminating => self.assess_terminating(key, row),
+            None => self.assess_live(key, row, node),
         }
     }
 
-    fn ended(&mut self, ended: Ended<'a>) {
+    fn add_end(&mut self, ended: Ended<'a>) {
         let (key, end) = (ended.key, ended.end);
-        let retried = restart::replacement(self.role.restart_policy, end).filter(|_| !self.was.is_terminal());
+        let retried =
+            restart::replacement(self.role.restart_policy, end).filter(|_| !self.phase_before.is_terminal());
         match (retried, end) {
             (Some(cause), _) => {
-                replace(&mut self.this.tally, &ended);
-                self.restart(ended, cause);
+                count_replaced(&mut self.this.tally, &ended);
+                self.add_restart(ended, cause);
             }
             (None, End::Success) => {
                 self.this.done.insert(key.index);
@@ -390,10 +405,11 @@ impl<'a> Look<'a, '_> {
         }
     }
 
-    /// A pod that goes because the role was made smaller, and is to be made again: how it ends means nothing.
-    fn returning(&mut self, row: &'a PodRow) {
+    /// Counts a pod that was deleted because its role shrank, and that the role needs again. How it
+    /// ends does not count.
+    fn add_returning(&mut self, row: &'a PodRow) {
         self.this.tally.terminating += 1;
-        self.all.replacing.push(Replacement {
+        self.assessment.replacing.push(Replacement {
             pod: row.name.to_string(),
             uid: row.uid.to_string(),
             not_before: None,
@@ -402,20 +418,21 @@ impl<'a> Look<'a, '_> {
         });
     }
 
-    /// Somebody else removes a pod that has not ended. One that had not started has nothing to lose, and is made again.
-    fn leaving(&mut self, key: PodKey, row: &'a PodRow) {
+    /// Counts a pod that somebody else deletes before it has ended. A pod that had not started
+    /// loses nothing, and is created again without counting a restart.
+    fn assess_terminating(&mut self, key: PodKey, row: &'a PodRow) {
         self.this.tally.terminating += 1;
         let had_started = self.was_running() || row.phase != PodPhase::Pending;
         let retried = restart::replacement(self.role.restart_policy, End::Disruption);
-        if let Some(cause) = retried.filter(|_| had_started && !self.was.is_terminal()) {
-            self.restart(Ended::present(key, row, End::Disruption), cause);
+        if let Some(cause) = retried.filter(|_| had_started && !self.phase_before.is_terminal()) {
+            self.add_restart(Ended::present(key, row, End::Disruption), cause);
         }
     }
 
-    fn live(&mut self, key: PodKey, row: &'a PodRow, node: NodeState) {
+    fn assess_live(&mut self, key: PodKey, row: &'a PodRow, node: NodeState) {
         if !row.labelled {
-            // Without them its Service does not lead to it.
-            self.all.actions.push(Action::LabelPod {
+            // Without its labels, its Service does not select the pod.
+            self.assessment.actions.push(Action::LabelPod {
                 key,
                 uid: row.uid.to_string(),
             });
@@ -424,15 +441,15 @@ impl<'a> Look<'a, '_> {
         if matches!(row.phase, PodPhase::Running | PodPhase::Unknown) {
             self.this.tally.active += 1;
             self.this.tally.ready += i32::from(row.ready);
-        } else if let Some(awaited) = self.never.filter(|_| waits) {
-            return self.unmet(key, Some(row), awaited);
+        } else if let Some(awaited) = self.failed_dependency.filter(|_| waits) {
+            return self.add_dependency_failed(key, Some(row), awaited);
         } else {
             self.this.tally.pending += 1;
-            self.this.held += usize::from(waits);
+            self.this.waiting += usize::from(waits);
         }
         if let (Some(template), Some(wanted)) = (row.template, self.role.rolls_to)
             && template != wanted
-            && !self.was.is_terminal()
+            && !self.phase_before.is_terminal()
         {
             self.this.outdated.push((key, row));
         }
@@ -445,32 +462,34 @@ impl<'a> Look<'a, '_> {
         }
     }
 
-    /// The role that a pod waited for in vain, if that is how it ended.
-    fn gave_up_waiting(&self, row: &PodRow) -> Option<usize> {
+    /// If a pod ended because its agent gave up waiting: the position of the role that it waited
+    /// for.
+    fn awaited_in_vain(&self, row: &PodRow) -> Option<usize> {
         let end = row.end.as_deref()?;
         let gave_up = end.container.as_deref() == Some(agent::WAIT_CONTAINER)
             && end.exit_code == Some(i32::from(WAITED_IN_VAIN));
         let first = self.role.depends_on.first().map(|awaited| awaited.role);
-        gave_up.then_some(self.never.or(first)?)
+        gave_up.then_some(self.failed_dependency.or(first)?)
     }
 
-    fn due(&mut self, entry: &Replacement) -> bool {
+    fn is_due(&mut self, entry: &Replacement) -> bool {
         match &entry.not_before {
             Some(time) if time.0 > self.view.now => {
-                self.all.next = Some(self.all.next.map_or(time.0, |next| next.min(time.0)));
+                self.assessment.next_due =
+                    Some(self.assessment.next_due.map_or(time.0, |next| next.min(time.0)));
                 false
             }
             _ => true,
         }
     }
 
-    fn remove(&mut self, row: &PodRow, node: NodeState) {
-        self.all.actions.extend(removal(row, node));
+    fn delete(&mut self, row: &PodRow, node: NodeState) {
+        self.assessment.actions.extend(pod_deletion(row, node));
     }
 }
 
 /// Counts a pod that has ended and is replaced.
-pub(crate) fn replace(tally: &mut Tally, ended: &Ended<'_>) {
+pub(crate) fn count_replaced(tally: &mut Tally, ended: &Ended<'_>) {
     if ended.row.is_some_and(|row| row.terminating && !ended.is_gone) {
         tally.terminating += 1;
     } else {
@@ -479,7 +498,7 @@ pub(crate) fn replace(tally: &mut Tally, ended: &Ended<'_>) {
 }
 
 /// How many pods a role had when the job's spec was last accepted.
-pub(crate) fn size_before(view: &View<'_>, role: &Role<'_>) -> i32 {
+pub(crate) fn accepted_replicas(view: &View<'_>, role: &Role<'_>) -> i32 {
     let accepted = view
         .job
         .status
@@ -490,8 +509,8 @@ pub(crate) fn size_before(view: &View<'_>, role: &Role<'_>) -> i32 {
     before.map_or(role.replicas, |before| before.replicas)
 }
 
-/// The deletion of a pod, unless it is under way and its node will see to it.
-pub(crate) fn removal(row: &PodRow, node: NodeState) -> Option<Action> {
+/// Deletes a pod. `None` if it is being deleted already and its node is there to finish that.
+pub(crate) fn pod_deletion(row: &PodRow, node: NodeState) -> Option<Action> {
     let force = node == NodeState::Gone;
     (force || !row.terminating).then(|| Action::DeletePod {
         name: row.name.to_string(),

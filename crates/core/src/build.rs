@@ -1,4 +1,4 @@
-//! The children of a job: what a pod or a Service of a given key must look like.
+//! Builds the children of a job: the pod or the Service for a given key.
 
 use std::collections::BTreeMap;
 
@@ -24,17 +24,17 @@ use crate::{agent, depends, exec, remote_shell};
 
 pub use crate::metadata::pod_labels;
 
-/// The annotation that tells which container trains. It is ours alone: what the user wants to see by default may be
-/// another one.
+/// The annotation that names the container that trains. The annotation of kubectl can't serve for
+/// that: users may want to see another container by default.
 pub const MAIN_CONTAINER: &str = names::ANNOTATION_CONTAINER;
 
 /// The annotation that tells `kubectl logs` which container to show.
-const SHOWN_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// The most domains that the server takes in which names are looked for.
-const MOST_SEARCHED: usize = 32;
+/// The most search domains that the server allows in a pod.
+const MAX_SEARCH_DOMAINS: usize = 32;
 
-/// The pod of a key. `None` if the job has no such pod, or if it takes an agent and there is none.
+/// Builds a pod. `None` if the job has no such pod, or if the pod needs an agent and there is none.
 pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     let role = job
         .roles
@@ -50,7 +50,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         .and_then(|meta| meta.annotations.clone())
         .unwrap_or_default();
     annotations
-        .entry(SHOWN_CONTAINER.to_owned())
+        .entry(DEFAULT_CONTAINER.to_owned())
         .or_insert_with(|| role.main.name.clone());
     annotations.insert(MAIN_CONTAINER.to_owned(), role.main.name.clone());
     if let Some(hash) = role.rolls_to {
@@ -60,9 +60,11 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     let mut spec = role.pod.clone();
     spec.hostname = Some(name.clone());
     spec.subdomain = Some(names::service(job.name));
-    // The operator replaces pods, so that every restart is counted once and can move to another node.
+    // The operator replaces pods itself, so that every restart is counted once and the pod can move
+    // to another node.
     spec.restart_policy = Some("Never".to_owned());
-    // Variables for every Service of the namespace slow the start of a pod where there are thousands of jobs.
+    // Variables for every Service of a namespace slow down the start of pods if there are thousands
+    // of jobs.
     spec.enable_service_links.get_or_insert(false);
     if let Some(placement) = role.placement {
         spread(job, placement, &mut spec);
@@ -75,7 +77,8 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         .chain(&mut spec.containers)
     {
         add_env(container, &env);
-        // The end of the log becomes the root cause in the job's status, without a right to read logs.
+        // The end of the log becomes the root cause in the job's status. The operator needs no
+        // right to read logs.
         container
             .termination_message_policy
             .get_or_insert_with(|| "FallbackToLogsOnError".to_owned());
@@ -100,31 +103,35 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     }
     exec::allow(job, key.role, role, &mut spec);
     if credentials.is_some() || job.framework.exec(job).is_some() {
-        find_each_other(job, settings, &mut spec);
+        configure_dns(job, settings, &mut spec);
     }
 
-    let mut first = Vec::new();
+    let mut init_containers = Vec::new();
     let shell = job.framework.remote_shell(job, settings, key);
     if let Some(shell) = &shell {
         let agent = settings.agent.as_ref()?;
-        first.push(remote_shell::add(role, agent, shell, &mut spec));
+        init_containers.push(remote_shell::add(role, agent, shell, &mut spec));
     }
-    if let Some((agent, observer)) = settings.told_agent()
+    if let Some((agent, observer)) = settings.agent_and_observer()
         && depends::waits_inside(role, settings)
     {
-        first.push(agent::add_wait(job, role, agent, observer, &mut spec));
+        init_containers.push(agent::add_wait(job, role, agent, observer, &mut spec));
     }
-    let told = settings.told_agent().filter(|_| agent::can_be_reached(&spec));
-    if let Some(told) = told
+    let reachable = settings
+        .agent_and_observer()
+        .filter(|_| agent::can_be_reached(&spec));
+    if let Some(observed) = reachable
         && let Some(shell) = shell.as_ref().filter(|shell| shell.follows)
     {
-        first.push(remote_shell::follow(job, told, shell, &mut spec));
+        init_containers.push(remote_shell::follow(job, observed, shell, &mut spec));
     }
-    if let Some(told) = told.filter(|_| job.object.reports_progress()) {
-        first.push(agent::add_progress(job, role, told, &mut spec));
+    if let Some(observed) = reachable.filter(|_| job.object.reports_progress()) {
+        init_containers.push(agent::add_progress(job, role, observed, &mut spec));
     }
-    if !first.is_empty() {
-        spec.init_containers.get_or_insert_default().splice(0..0, first);
+    if !init_containers.is_empty() {
+        spec.init_containers
+            .get_or_insert_default()
+            .splice(0..0, init_containers);
     }
 
     let metadata = ObjectMeta {
@@ -139,14 +146,14 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     })
 }
 
-/// Has a pod find others by the names that programs started in pods have for each other.
-fn find_each_other(job: &Job<'_>, settings: &Settings, spec: &mut PodSpec) {
+/// Lets a pod resolve the names by which programs that are started in pods know each other.
+fn configure_dns(job: &Job<'_>, settings: &Settings, spec: &mut PodSpec) {
     if spec.host_network == Some(true) {
-        // Hosts are listed by names that the DNS of the node does not know.
+        // Host lists have names that the DNS of the node does not know.
         spec.dns_policy
             .get_or_insert_with(|| "ClusterFirstWithHostNet".to_owned());
     }
-    // Hydra tells its proxies to call back at the name that the launcher has for itself, which is without a domain.
+    // Hydra tells its proxies to call back at the launcher's own host name, which has no domain.
     let domain = format!(
         "{}.{}.svc.{}",
         names::service(job.name),
@@ -154,13 +161,13 @@ fn find_each_other(job: &Job<'_>, settings: &Settings, spec: &mut PodSpec) {
         settings.cluster_domain
     );
     let config = spec.dns_config.get_or_insert_default();
-    let searched = config.searches.get_or_insert_default();
-    if searched.len() < MOST_SEARCHED {
-        searched.push(domain);
+    let domains = config.searches.get_or_insert_default();
+    if domains.len() < MAX_SEARCH_DOMAINS {
+        domains.push(domain);
     }
 }
 
-/// The Service of a key. `None` if the job has no such Service.
+/// Builds a Service. `None` if the job has no such Service.
 pub fn service(job: &Job<'_>, key: ServiceKey) -> Option<Service> {
     let mut selector = BTreeMap::from([(LABEL_JOB.to_owned(), job.name.to_owned())]);
     let spec = match key {
@@ -196,7 +203,7 @@ pub fn service(job: &Job<'_>, key: ServiceKey) -> Option<Service> {
         },
         spec: Some(ServiceSpec {
             selector: Some(selector),
-            // Pods must find each other before they are ready: most become ready only once they have.
+            // Pods must find each other before they are ready: most get ready only after they have.
             publish_not_ready_addresses: Some(true),
             ..spec
         }),
@@ -204,8 +211,9 @@ pub fn service(job: &Job<'_>, key: ServiceKey) -> Option<Service> {
     })
 }
 
-/// The Secret by which the pods of a job know each other, with content that somebody else makes. It is never changed: kubelets
-/// need not ask for it again, and nobody can give one half of a job another identity than the other.
+/// Builds the Secret with the identity of a job's pods, from content that the caller has made. It
+/// is immutable: kubelets need not ask for it again, and nobody can give one half of a job another
+/// identity than the other half.
 pub fn secret(job: &Job<'_>, identity: Identity, content: BTreeMap<String, ByteString>) -> Secret {
     let type_ = match identity {
         Identity::Certificate => "kubernetes.io/tls",
@@ -231,7 +239,7 @@ pub fn service_name(job: &str, key: ServiceKey) -> String {
     }
 }
 
-/// The Services a job needs.
+/// The Services that a job needs.
 pub fn service_keys(job: &Job<'_>) -> Vec<ServiceKey> {
     let extra = job.framework.services(job).into_iter().map(|extra| extra.key);
     std::iter::once(ServiceKey::Headless).chain(extra).collect()
@@ -256,11 +264,16 @@ fn pod_env(job: &Job<'_>, role: &str, index: i32, of_framework: Env) -> Vec<EnvV
     .collect()
 }
 
-/// Keeps the pods of all roles that are spread alike away from each other, besides what the user's affinity says.
+/// Spreads the pods of all roles that have the same topology key, in addition to the user's
+/// affinity.
 fn spread(job: &Job<'_>, placement: &Placement, spec: &mut PodSpec) {
     let topology_key = placement.topology_key.as_deref().unwrap_or(TOPOLOGY_KEY);
-    let alike = |other: &Placement| other.topology_key.as_deref().unwrap_or(TOPOLOGY_KEY) == topology_key;
-    let roles = job.roles.iter().filter(|role| role.placement.is_some_and(alike));
+    let has_same_key =
+        |other: &Placement| other.topology_key.as_deref().unwrap_or(TOPOLOGY_KEY) == topology_key;
+    let roles = job
+        .roles
+        .iter()
+        .filter(|role| role.placement.is_some_and(has_same_key));
     let term = PodAffinityTerm {
         topology_key: topology_key.to_owned(),
         label_selector: Some(LabelSelector {
@@ -274,12 +287,12 @@ fn spread(job: &Job<'_>, placement: &Placement, spec: &mut PodSpec) {
         ..PodAffinityTerm::default()
     };
     let affinity = spec.affinity.get_or_insert_with(Affinity::default);
-    let apart = affinity
+    let anti_affinity = affinity
         .pod_anti_affinity
         .get_or_insert_with(PodAntiAffinity::default);
     match placement.spread {
         Spread::Required => {
-            apart
+            anti_affinity
                 .required_during_scheduling_ignored_during_execution
                 .get_or_insert_default()
                 .push(term);
@@ -289,7 +302,7 @@ fn spread(job: &Job<'_>, placement: &Placement, spec: &mut PodSpec) {
                 weight: 100,
                 pod_affinity_term: term,
             };
-            apart
+            anti_affinity
                 .preferred_during_scheduling_ignored_during_execution
                 .get_or_insert_default()
                 .push(term);

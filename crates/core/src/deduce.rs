@@ -1,12 +1,12 @@
-//! How the state of a role follows from its pods, and the state of a job from its roles.
+//! How the phase of a role follows from its pods, and the phase of a job from its roles.
 //!
-//! Both are tables: the first line that holds decides, a final state stays, and pods that are being removed count
-//! nowhere but as terminating.
+//! Both are tables: the first line that holds decides. A final phase stays. Pods that are being
+//! deleted count only as terminating.
 
 use trainyard_api::{JobPhase, PodQuorum, RestartPolicy, RolePhase};
 
-/// The pods of one role, counted. Every pod of the role is in exactly one of these, except that `ready` is a part of
-/// `active`.
+/// The pods of one role, counted by state. Every pod counts once, except that ready pods are also
+/// active.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// How many pods the role should have.
@@ -15,23 +15,23 @@ pub struct Tally {
     pub active: i32,
     /// Pods that run and are ready.
     pub ready: i32,
-    /// Pods that have succeeded, also such that were removed afterwards.
+    /// Pods that have succeeded, also if they were deleted afterwards.
     pub succeeded: i32,
-    /// Pods that have ended badly and will not be replaced.
+    /// Pods that have failed and will not be replaced.
     pub failed: i32,
     /// Pods that do not run yet.
     pub pending: i32,
     /// Pods that have ended and will be replaced.
     pub replacing: i32,
-    /// Pods that are being removed.
+    /// Pods that are being deleted.
     pub terminating: i32,
-    /// Pods that do not exist yet, or any more.
+    /// Pods that do not exist and are to be created.
     pub missing: i32,
     /// Pods that ran, do not exist any more and will not be replaced.
     pub lost: i32,
 }
 
-/// What the state of a role depends on.
+/// What the phase of a role depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleFacts {
     /// Its pods.
@@ -42,18 +42,18 @@ pub struct RoleFacts {
     pub failed_when: PodQuorum,
     /// Its restart policy.
     pub restart_policy: RestartPolicy,
-    /// Its state so far.
-    pub was: RolePhase,
+    /// Its phase so far.
+    pub phase: RolePhase,
 }
 
-/// Why a role is in its state, where the state alone does not say it.
+/// Why a role is in its phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RoleWhy {
-    /// The state says it.
+    /// There is nothing to explain.
     Plain,
     /// Pods failed.
     PodFailed,
-    /// Pods that had been running are gone.
+    /// Pods that had been running do not exist any more.
     PodMissing,
 }
 
@@ -64,27 +64,27 @@ fn reached(quorum: PodQuorum, pods: i32, replicas: i32) -> bool {
     }
 }
 
-/// The state of a role.
+/// Deduces the phase of a role.
 #[rustfmt::skip]
 pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
     use RolePhase::{Failed, Pending, Running, Starting, Succeeded};
-    let RoleFacts { tally: t, was, .. } = *facts;
+    let RoleFacts { tally: t, phase: was, .. } = *facts;
     let never = facts.restart_policy == RestartPolicy::Never;
-    // A pod that ran and is gone has failed, too.
+    // A lost pod has failed, too.
     let failed = t.failed + t.lost;
     let table = [
         (was.is_terminal(),                                              was,       RoleWhy::Plain),
         (reached(facts.failed_when, t.failed, t.replicas),               Failed,    RoleWhy::PodFailed),
         (reached(facts.failed_when, failed, t.replicas),                 Failed,    RoleWhy::PodMissing),
         (reached(facts.succeeded_when, t.succeeded, t.replicas),         Succeeded, RoleWhy::Plain),
-        // Every pod has ended and no rule holds: none ever will.
+        // Every pod has ended and no rule holds, so none ever will.
         (t.failed + t.succeeded >= t.replicas,                           Failed,    RoleWhy::PodFailed),
         (failed + t.succeeded >= t.replicas,                             Failed,    RoleWhy::PodMissing),
         (t.active + t.succeeded + failed >= t.replicas,                  Running,   RoleWhy::Plain),
         (t.pending + t.replacing > 0,                                    Starting,  RoleWhy::Plain),
-        // Pods that are added to a role that runs.
+        // Pods are added to a role that runs.
         (was == Running && t.missing > 0,                                Starting,  RoleWhy::Plain),
-        // A pod that goes is replaced; with Never it has not ended yet.
+        // A terminating pod will be replaced. With Never it has not ended yet.
         (!never && t.terminating > 0,                                    Starting,  RoleWhy::Plain),
         (was == Pending && t.active + t.terminating > 0,                 Starting,  RoleWhy::Plain),
     ];
@@ -92,8 +92,8 @@ pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
     first.map_or((was, RoleWhy::Plain), |(_, phase, why)| (phase, why))
 }
 
-/// The state of a job, from the states of its roles by position, whether pods that ended are being replaced, and whether roles
-/// were given another number of pods.
+/// Deduces the phase of a job from the phases of its roles, by position. `replacing`: pods that
+/// ended are being replaced. `resized`: the number of pods of a role changed.
 #[rustfmt::skip]
 pub fn job(
     was: Option<JobPhase>,
@@ -113,7 +113,7 @@ pub fn job(
         (final_state.is_some(),                                          final_state.unwrap_or(JobPhase::Failed)),
         (any(failed_when, RolePhase::Failed),                            JobPhase::Failed),
         (any(succeeded_when, RolePhase::Succeeded),                      JobPhase::Succeeded),
-        // Every role has ended and no rule holds: none ever will.
+        // Every role has ended and no rule holds, so none ever will.
         (roles.iter().all(ended),                                        JobPhase::Failed),
         (roles.iter().all(|r| ended(r) || *r == RolePhase::Running),     JobPhase::Running),
         (ran && scaling && !replacing,                                   JobPhase::Scaling),

@@ -1,4 +1,4 @@
-//! What users leave out, by the rules of every job and those of its framework.
+//! Fills in what users leave out, by the rules of every job and those of its framework.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use trainyard_api::TrainingJob;
 
 use crate::frameworks;
 
-/// Writes into the job what the user left out. Idempotent; nothing that the user wrote is changed.
+/// Writes the defaults into a job. It is idempotent, and changes nothing that the user wrote.
 pub fn default(job: &mut TrainingJob) {
     trainyard_api::default(&mut job.spec);
     if let Some(framework) = frameworks::find(&job.spec.framework.name) {
@@ -16,8 +16,8 @@ pub fn default(job: &mut TrainingJob) {
             role.restart_policy
                 .get_or_insert_with(|| framework.restart_policy(&role.name));
             if role.depends_on.is_none() {
-                let said = framework.dependencies(&role.name, &names);
-                role.depends_on = (!said.is_empty()).then_some(said);
+                let dependencies = framework.dependencies(&role.name, &names);
+                role.depends_on = (!dependencies.is_empty()).then_some(dependencies);
             }
             if role.depends_on.as_ref().is_some_and(|on| !on.is_empty()) {
                 role.create_policy.get_or_insert_default();
@@ -26,7 +26,7 @@ pub fn default(job: &mut TrainingJob) {
     }
 }
 
-/// Whether all that [`default`] would write is there.
+/// Returns true if the job has everything that [`default`] would write.
 pub fn is_defaulted(job: &TrainingJob) -> bool {
     let spec = &job.spec;
     if !trainyard_api::default::is_defaulted(spec) {
@@ -37,17 +37,18 @@ pub fn is_defaulted(job: &TrainingJob) -> bool {
     };
     let names: Vec<&str> = spec.roles.iter().map(|role| &*role.name).collect();
     spec.roles.iter().all(|role| {
-        let waits = match &role.depends_on {
+        let has_dependencies = match &role.depends_on {
             Some(given) => given.is_empty() || role.create_policy.is_some(),
             None => framework.dependencies(&role.name, &names).is_empty(),
         };
-        waits && role.restart_policy.is_some()
+        has_dependencies && role.restart_policy.is_some()
     })
 }
 
-/// The job with its defaults, without its status where they had to be written.
+/// The job with its defaults. A copy has no status.
 pub(crate) fn defaulted(job: &TrainingJob) -> Cow<'_, TrainingJob> {
-    // Jobs are parsed all the time, and templates are large: those that came through the webhooks are not copied.
+    // Jobs are parsed often and templates are large. Jobs that came through the webhooks need no
+    // copy.
     if is_defaulted(job) {
         return Cow::Borrowed(job);
     }

@@ -1,4 +1,4 @@
-//! Roles that wait for each other: whether what a role waits for has come, may still come, or never will.
+//! Roles that wait for each other: whether a dependency is met, may still be met, or never will be.
 
 use trainyard_api::{CreatePolicy, DependencyState, RolePhase};
 
@@ -8,32 +8,32 @@ use crate::job::{Job, Role};
 use crate::model::Awaited;
 use crate::view::Settings;
 
-/// What became of something that is waited for.
+/// Whether a dependency is met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlook {
-    /// It has come.
+    /// It is met.
     Met,
-    /// It may still come.
+    /// It may still be met.
     Open,
-    /// It can't come any more.
+    /// It can't be met any more.
     Never,
 }
 
-/// Whether a role has ended in a way that whoever waits for it waits in vain.
-pub fn is_in_vain(phase: RolePhase) -> bool {
+/// Returns true if roles that wait for a role in this phase wait in vain.
+pub fn is_waited_for_in_vain(phase: RolePhase) -> bool {
     phase.is_terminal() && phase != RolePhase::Succeeded
 }
 
-/// What became of one role that another one waits for.
+/// Decides whether a dependency is met.
 #[rustfmt::skip]
 pub fn outlook(state: DependencyState, phase: RolePhase, tally: &Tally) -> Outlook {
     use DependencyState::{Ready, Running};
     let t = tally;
-    // A role that goes on without pods that failed for good has what it will ever have.
+    // A role that goes on without its failed pods won't get any more pods than it has.
     let ended = t.succeeded + t.failed + t.lost;
     let table = [
         (phase == RolePhase::Succeeded,                                Outlook::Met),
-        (is_in_vain(phase),                                            Outlook::Never),
+        (is_waited_for_in_vain(phase),                                            Outlook::Never),
         (state == Running && t.active + ended >= t.replicas,           Outlook::Met),
         (state == Ready   && t.ready + ended >= t.replicas,            Outlook::Met),
     ];
@@ -41,30 +41,30 @@ pub fn outlook(state: DependencyState, phase: RolePhase, tally: &Tally) -> Outlo
     first.map_or(Outlook::Open, |(_, outlook)| outlook)
 }
 
-/// The first thing that a role waits for and that has not come, with its outlook; what never comes is the first of all.
-/// `None`: all of it has come.
-pub fn first_unmet(role: &Role<'_>, look: impl Fn(&Awaited) -> Outlook) -> Option<(Awaited, Outlook)> {
-    let unmet = role.depends_on.iter().map(|awaited| (*awaited, look(awaited)));
+/// The first dependency of a role that is not met, with its outlook. One that can't be met any more
+/// comes first. `None` if all are met.
+pub fn first_unmet(role: &Role<'_>, outlook: impl Fn(&Awaited) -> Outlook) -> Option<(Awaited, Outlook)> {
+    let unmet = role.depends_on.iter().map(|awaited| (*awaited, outlook(awaited)));
     unmet
         .filter(|(_, outlook)| *outlook != Outlook::Met)
         .min_by_key(|(_, outlook)| *outlook != Outlook::Never)
 }
 
-/// Whether the pods of a role are created at once and wait inside.
+/// Returns true if the pods of a role are created at once and wait inside.
 pub fn waits_inside(role: &Role<'_>, settings: &Settings) -> bool {
     !role.depends_on.is_empty()
         && role.create_policy == CreatePolicy::Immediately
-        && settings.told_agent().is_some()
+        && settings.agent_and_observer().is_some()
         && agent::can_be_reached(role.pod)
 }
 
-/// Whether the pods of a role are created only when what it waits for has come. Where no agent can wait in the pod, or
-/// nobody could tell it when to stop, there is no other way.
+/// Returns true if the pods of a role are created only when its dependencies are met: its user
+/// wants it so, or no agent in the pod could wait and be told when to go on.
 pub fn is_created_late(role: &Role<'_>, settings: &Settings) -> bool {
     !role.depends_on.is_empty() && !waits_inside(role, settings)
 }
 
-/// What is waited for, in words: `the role worker to be Ready`.
+/// Describes a dependency: `the role worker to be ready`.
 pub fn describe(job: &Job<'_>, awaited: Awaited) -> String {
     let name = job.roles.get(awaited.role).map_or("?", |role| role.name);
     match awaited.state {
@@ -74,8 +74,8 @@ pub fn describe(job: &Job<'_>, awaited: Awaited) -> String {
     }
 }
 
-/// Whether the pods of a role can't do their work without those of another: they wait for them, or would if their user did not
-/// want it otherwise.
+/// Returns true if the pods of a role can't work without those of another: they wait for them, or
+/// would by default.
 pub(crate) fn needs(job: &Job<'_>, role: usize, other: usize) -> bool {
     let (Some(role), Some(other)) = (job.roles.get(role), job.roles.get(other)) else {
         return false;

@@ -1,18 +1,19 @@
-//! Whose names, labels and lists of hosts the pods of a job carry. One table: a line for each dialect.
+//! Whose names, labels and host lists the pods of a job have. It is one table with a line for each
+//! dialect.
 //!
-//! Users of other operators have scripts that look for a pod of a name, or for pods of a label. Where the operator serves
-//! their kinds, pods are what they know. What Trainyard itself goes by, its labels and its Services, is the same in
-//! every dialect.
+//! Users of other operators have scripts that look for a pod by name, or for pods by label. If the
+//! operator serves their kinds, pods look as these scripts expect. The labels and Services that
+//! Trainyard itself uses are the same in every dialect.
 
 use trainyard_api::{Dialect, FieldError, TrainingJob, names};
 
 /// What differs from one dialect to another.
 struct NamingScheme {
-    /// The framework that it is for; none: any.
+    /// The framework that it is for; `None` if it is for any.
     framework: Option<&'static str>,
     /// The role whose pod has no index in its name, because there is never a second one.
     single: Option<&'static str>,
-    /// What the lists of hosts call a pod.
+    /// How host lists name a pod.
     hosts: HostNames,
     /// Labels that pods have besides ours.
     labels: fn(&TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)>,
@@ -20,9 +21,9 @@ struct NamingScheme {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum HostNames {
-    /// The whole name, with the domain of the cluster.
+    /// The name of the pod with the domain of the job's pods.
     Full,
-    /// The name of the pod.
+    /// The name of the pod alone.
     Pod,
 }
 
@@ -37,7 +38,8 @@ const NATIVE: NamingScheme = NamingScheme {
 
 const KUBEFLOW_MPI: NamingScheme = NamingScheme {
     framework: Some("mpi"),
-    // Theirs is made by a Job, with five random characters. Ours can be told in advance.
+    // In that operator a Job creates the launcher, with five random characters in its name. Ours is
+    // predictable.
     single: Some(LAUNCHER),
     hosts: HostNames::Full,
     labels: kubeflow_labels,
@@ -63,7 +65,7 @@ pub(crate) fn of(job: &TrainingJob) -> Dialect {
     job.spec.dialect.unwrap_or_default()
 }
 
-/// Whether the pods of a role have no index in their names.
+/// Returns true if the pods of a role have no index in their names.
 pub(crate) fn is_single(dialect: Dialect, role: &str) -> bool {
     naming_scheme(dialect).single == Some(role)
 }
@@ -77,7 +79,8 @@ pub(crate) fn pod_name(dialect: Dialect, job: &str, role: &str, index: i32) -> S
     }
 }
 
-/// What the lists of hosts call the pods of a role, with `{}` for the index; `domain` is that of the job's pods.
+/// How host lists name the pods of a role, with `{}` for the index. `domain` is the domain of the
+/// job's pods.
 pub(crate) fn host_pattern(dialect: Dialect, job: &str, role: &str, domain: &str) -> String {
     let pod = if is_single(dialect, role) {
         format!("{job}-{role}")
@@ -95,7 +98,7 @@ pub(crate) fn labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static
     (naming_scheme(of(job)).labels)(job, role, index)
 }
 
-/// What is wrong with a job because of its dialect.
+/// Returns everything that is wrong with a job because of its dialect.
 pub(crate) fn check(job: &TrainingJob) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let dialect = of(job);
@@ -135,7 +138,7 @@ pub(crate) fn check(job: &TrainingJob) -> Vec<FieldError> {
     errors
 }
 
-/// Workers are counted from 0, unless the launcher is one of them: then it is the first.
+/// Workers are counted from 0. If the launcher is a worker too, it is number 0.
 fn kubeflow_labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)> {
     let options = job.spec.framework.mpi.as_ref();
     let launcher_works = options.is_some_and(|options| options.launcher_as_worker == Some(true));

@@ -1,8 +1,9 @@
-//! Kinds of other operators, as the operator's hands see them: what they show, and what they are told to do.
+//! The interface to kinds of other operators: what the operator sees of an object, and what it does
+//! about it.
 //!
-//! An object of such a kind owns a TrainingJob of its name, the child, which owns the pods. The engine knows nothing of
-//! that: it runs the child. `trainyard-compat` says, for one object at a time, what its child should be and what the
-//! object's status should say.
+//! An object of such a kind owns a TrainingJob of the same name, its child, which owns the pods.
+//! The engine runs the child and knows nothing of the object. `trainyard-compat` decides, for one
+//! object at a time, what its child should be and what the object's status should say.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -12,9 +13,9 @@ use trainyard_api::{FieldError, TrainingJob};
 
 use crate::view::Settings;
 
-/// A kind of another operator that is served.
+/// A served kind of another operator.
 pub trait ForeignKind: Send + Sync {
-    /// The word by which users ask for it to be served.
+    /// The word with which users ask to serve it.
     fn flag(&self) -> &'static str;
     /// Its group.
     fn group(&self) -> &'static str;
@@ -22,32 +23,34 @@ pub trait ForeignKind: Send + Sync {
     fn version(&self) -> &'static str;
     /// Its name.
     fn kind(&self) -> &'static str;
-    /// What its objects are called in paths.
+    /// The name of the kind in paths.
     fn plural(&self) -> &'static str;
     /// Its definition, for clusters that have none.
     fn definition(&self) -> Value;
-    /// Whether its objects have a ConfigMap, besides their child.
+    /// Returns true if its objects have a ConfigMap besides their child.
     fn has_config(&self) -> bool;
-    /// What should be done about an object. Total: what is wrong with it is told on itself.
+    /// Plans what should be done about an object. It is total: whatever is wrong with an object
+    /// becomes a part of its status.
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan;
-    /// What its users are told of a change of an object's status, once that has been written. Without `before`, which is what
-    /// they were told last, it is not known what they know: then only what is wrong is told.
+    /// The events for a change of an object's status, which are sent when that is written. `before`
+    /// is the last status that users have had events about. Without it, only what is wrong is
+    /// reported, because nobody knows which events were sent.
     fn notes(&self, before: Option<&Value>, after: &Value) -> Vec<ForeignNote>;
-    /// All that is wrong with an object, and with the way it was changed where `old` is given, with the paths of its own
-    /// fields.
+    /// Returns everything that is wrong with an object, and with its change if `old` is given. The
+    /// paths are those of its own fields.
     fn review(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError>;
 }
 
-/// All that is known of one object of another operator's kind.
+/// Everything that is known about one object of another operator's kind.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignView<'a> {
     /// The object.
     pub object: &'a Value,
-    /// The TrainingJob of its name.
+    /// The TrainingJob of the same name.
     pub child: Child<'a>,
-    /// What keeps its child from being written.
+    /// Why its child can't be written.
     pub obstacle: Option<&'a Obstacle>,
-    /// Who else writes its status.
+    /// Another program that writes its status.
     pub other_writer: Option<&'a str>,
     /// Settings of the operator.
     pub settings: &'a Settings,
@@ -55,12 +58,12 @@ pub struct ForeignView<'a> {
     pub now: Timestamp,
 }
 
-/// What keeps the child of an object from being written.
+/// Why the child of an object can't be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// The server refuses it, in its words.
+    /// The server refuses it, with this message.
     Refused(String),
-    /// The ConfigMap that must be there first has a name that is somebody else's: this one.
+    /// Somebody else owns the ConfigMap of this name, which must exist before the child.
     Taken(String),
 }
 
@@ -69,42 +72,43 @@ pub enum Obstacle {
 pub enum Child<'a> {
     /// There is none.
     None,
-    /// A job, perhaps of somebody else.
+    /// A job, which may be somebody else's.
     Job(&'a TrainingJob),
-    /// One that can't be read, and why.
+    /// A job that can't be parsed, and why.
     Malformed(&'a ObjectMeta, &'a str),
 }
 
 /// What should be done about an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ForeignPlan {
-    /// What becomes of its child.
+    /// What to do about its child.
     pub child: ChildAction,
-    /// The ConfigMap that is seen to first, where the child is written. It is not watched.
+    /// The ConfigMap to write before the child. It is not watched.
     pub config: Option<Box<ConfigMap>>,
-    /// What its users are told once that has been done.
+    /// Events to send when that is done.
     pub notes: Vec<ForeignNote>,
-    /// Its status, if that is not what it should be.
+    /// The status to write, if it differs.
     pub status: Option<Value>,
-    /// Whether it is to be deleted, because its time after its end is over. What its status says is told first.
+    /// Whether to delete the object, because its TTL after the end is over. Its status is written
+    /// first.
     pub delete: bool,
-    /// When to look again.
+    /// When to plan again.
     pub wake_at: Option<Timestamp>,
 }
 
-/// What becomes of the child of an object.
+/// What to do about the child of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ChildAction {
-    /// It is as it should be, or not to be touched.
+    /// It is as it should be, or belongs to somebody else.
     #[default]
     Leave,
-    /// It is created.
+    /// Create it.
     Create(Box<TrainingJob>),
-    /// It is replaced by this, if it is still of the version that this names.
+    /// Replace it by this, if it still has the resource version that this names.
     Replace(Box<TrainingJob>),
 }
 
-/// What to tell users of an object: an event, in the words that they know.
+/// An event about an object, in the words that its users know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignNote {
     /// Whether something is wrong.

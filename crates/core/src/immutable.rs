@@ -1,4 +1,4 @@
-//! Which parts of a spec can't change while the job runs, and whether they did.
+//! The parts of a spec that can't change while the job runs, and whether they did.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use sha2::{Digest, Sha256};
@@ -9,12 +9,12 @@ use crate::defaults;
 use crate::frameworks;
 use crate::job::Framework;
 
-/// Fingerprints of the parts of a spec that may change only while the job is suspended. They are of the spec with its
-/// defaults, so that it is no change when admission writes those down later.
+/// Fingerprints of the parts of a spec that may change only while the job is suspended. They
+/// include the defaults, so that it is no change if admission writes those later.
 pub(crate) fn fingerprints(job: &TrainingJob) -> Vec<Fingerprint> {
     let mut job = job.clone();
     defaults::default(&mut job);
-    forget_what_rolls(&mut job);
+    remove_rolling_parts(&mut job);
     let fingerprint = |content: &SectionContent<'_>| {
         let json = match content {
             SectionContent::Role(role) => serde_json::to_vec(role),
@@ -38,8 +38,8 @@ pub(crate) fn fingerprints(job: &TrainingJob) -> Vec<Fingerprint> {
     .collect()
 }
 
-/// Takes out of a job's roles what may change while it runs.
-fn forget_what_rolls(job: &mut TrainingJob) {
+/// Removes from a job's roles the parts that may change while it runs.
+fn remove_rolling_parts(job: &mut TrainingJob) {
     if !job.rolls() {
         return;
     }
@@ -50,7 +50,7 @@ fn forget_what_rolls(job: &mut TrainingJob) {
     }
 }
 
-/// What changed in the spec since the running pods were made from it.
+/// The forbidden changes of a spec since the running pods were created from it.
 pub(crate) fn forbidden_changes(accepted: &[Fingerprint], job: &TrainingJob) -> Vec<FieldError> {
     let now = fingerprints(job);
     let changed = |field: &&str| {
@@ -58,7 +58,8 @@ pub(crate) fn forbidden_changes(accepted: &[Fingerprint], job: &TrainingJob) -> 
         !accepted.is_empty() && policy(accepted) != policy(&now)
     };
     if let Some(field) = [UPDATE_POLICY, PROGRESS].into_iter().find(changed) {
-        // By another policy the roles have other fingerprints, or there are more, whether they were changed or not.
+        // Another policy changes the fingerprints of roles, or their number, even if the roles are
+        // unchanged.
         return vec![FieldError::new(
             field,
             "was changed while the job runs: change it back, or set spec.suspend to true first",
@@ -69,13 +70,13 @@ pub(crate) fn forbidden_changes(accepted: &[Fingerprint], job: &TrainingJob) -> 
     } else {
         "; replicas and templates of jobs that were created with spec.runPolicy.updatePolicy: Roll may change"
     };
-    let was = |new: &Fingerprint| accepted.iter().find(|old| old.field == new.field);
+    let accepted_of = |new: &Fingerprint| accepted.iter().find(|old| old.field == new.field);
     let changed = now
         .iter()
-        .filter(|new| was(new).is_some_and(|old| old.hash != new.hash));
+        .filter(|new| accepted_of(new).is_some_and(|old| old.hash != new.hash));
     let sections = sections(&job.spec);
-    let places = changed.filter_map(|new| sections.iter().find(|section| section.key == new.field));
-    let mut errors: Vec<FieldError> = places
+    let changed_sections = changed.filter_map(|new| sections.iter().find(|section| section.key == new.field));
+    let mut errors: Vec<FieldError> = changed_sections
         .map(|section| {
             let (which, or_roll) = match section.content {
                 SectionContent::Role(role) => (format!("role {:?} ", role.name), or_roll),

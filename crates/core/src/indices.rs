@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use trainyard_contract::indices;
 
-/// Reads a set; what is not a number or a range is passed over, because a status may have been edited by anybody.
+/// Parses a set. Anything else than numbers and ranges is ignored, because anybody may have edited
+/// the status.
 pub fn parse(text: &str, replicas: i32) -> BTreeSet<i32> {
     // Bounded by the role's size, so that no text can ask for more than the job has.
     let limit = u32::try_from(replicas).unwrap_or_default();
@@ -12,7 +13,7 @@ pub fn parse(text: &str, replicas: i32) -> BTreeSet<i32> {
     set.filter_map(|index| i32::try_from(index).ok()).collect()
 }
 
-/// Writes a set; `None` if it is empty.
+/// Formats a set. `None` if it is empty.
 pub fn format(set: &BTreeSet<i32>) -> Option<String> {
     let text = indices::format(set.iter().filter_map(|index| u32::try_from(*index).ok()));
     (!text.is_empty()).then_some(text)

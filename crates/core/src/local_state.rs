@@ -1,7 +1,8 @@
-//! What only this process knows about a job: how its own writes fared, and objects that are not watched.
+//! What only this process knows about a job: how its own writes went, and objects that are not
+//! watched.
 //!
-//! It is changed here and nowhere else. Losing it costs a few requests. Times are monotonic: a wall
-//! clock that jumps neither ends a backoff nor prolongs it.
+//! Only this module changes it. Losing it costs a few requests. Times are monotonic: a jump of the
+//! wall clock neither ends a backoff nor prolongs it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -31,7 +32,7 @@ const EVENT_INTERVAL: Duration = Duration::from_mins(30);
 /// What only this process knows about a job.
 #[derive(Clone, Debug, Default)]
 pub struct LocalState {
-    /// The state of the job's Secret. `There` holds for one reconcile, because it is not watched.
+    /// The state of the job's Secret. `Exists` holds for one reconcile, because it is not watched.
     pub secret: SecretState,
     /// When the operator last looked for that Secret.
     pub secret_checked_at: Option<Instant>,
@@ -59,31 +60,31 @@ pub struct LocalState {
     last_warning: Option<u64>,
 }
 
-/// What is known of the Secret by which the pods of a job know each other.
+/// What is known about the Secret with the identity of a job's pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SecretState {
     /// Nothing.
     #[default]
     Unknown,
     /// It exists.
-    There(Identity),
-    /// It was looked for, because pods exist that have it, and it is gone.
-    Gone(Identity),
+    Exists(Identity),
+    /// Pods exist that have it, so the operator looked for it, and it does not exist.
+    Missing(Identity),
 }
 
-/// Since when a plan has waited. The next plan must know it, or it would wait for ever.
+/// Since when a plan has waited. The next plan needs it, or it would wait for ever.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// Since when something is overdue: pods that may start and do not, for example.
     pub overdue_since: Option<Instant>,
-    /// Since when the written status lacks pods that have succeeded.
+    /// Since when pods have succeeded without the status saying so.
     pub unwritten_since: Option<Instant>,
 }
 
 /// Backoff for creating the children of one job.
 #[derive(Clone, Copy, Debug)]
 pub struct CreateBackoff {
-    /// No child is created before.
+    /// No child is created before this.
     pub until: Instant,
     /// How often in a row creating children failed.
     pub failures: u32,
@@ -96,35 +97,35 @@ pub struct CreateBackoff {
 /// The pause before a write is sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteBackoff {
-    /// It is not sent before.
+    /// It is not sent before this.
     pub until: Instant,
-    /// How often in a row it was sent to no effect.
+    /// How often in a row it had no effect.
     pub tries: u32,
 }
 
-/// The writes of a job that are in backoff. Hardly any job has some: without them it is one word.
+/// The writes of a job that are in backoff. Few jobs have any; for the others this is one pointer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WriteBackoffs(Option<Arc<HashMap<Action, WriteBackoff>>>);
 
-/// Why a write failed, as far as its backoff depends on it.
+/// Why a write failed, as far as the backoff depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteFailure {
-    /// It is likely to last.
+    /// The failure is likely to last.
     Lasting,
     /// A child of a former job of the same name still exists.
     FormerJob,
-    /// It may be over in a moment, or when the server asks to be tried again.
+    /// The failure may be over in a moment. The server may have asked for a pause.
     Passing(Option<Duration>),
 }
 
-/// Whether the user must be told what an event says.
+/// Whether an event is news to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventNews {
     /// It says something new.
     New,
-    /// It says what the last one said, which is about to expire.
+    /// It says the same as the last one, which is about to expire.
     Repeat,
-    /// It was told lately.
+    /// The same event was sent lately.
     Known,
 }
 
@@ -173,7 +174,7 @@ impl WriteBackoffs {
 impl LocalState {
     /// Forgets that unwatched objects exist: somebody may delete them at any time.
     pub fn doubt_unwatched(&mut self) {
-        if matches!(self.secret, SecretState::There(_)) {
+        if matches!(self.secret, SecretState::Exists(_)) {
             self.secret = SecretState::Unknown;
         }
         self.grant_is_sure = false;
@@ -192,34 +193,35 @@ impl LocalState {
 
     /// Returns true if this reconcile relies on unwatched objects that it has seen.
     pub fn relies_on_unwatched(&self) -> bool {
-        matches!(self.secret, SecretState::There(_)) || self.grant_is_sure
+        matches!(self.secret, SecretState::Exists(_)) || self.grant_is_sure
     }
 
-    /// The exec right was granted, or seen, for so many pods.
+    /// Records that the exec right was granted, or seen, for so many pods.
     pub fn record_grant(&mut self, pods: i32) {
         (self.granted, self.grant_is_sure) = (Some(pods), true);
     }
 
-    /// Keeps since when a plan waits, and drops the backoffs of writes that it does not want any more.
+    /// Records since when a plan waits, and drops the backoffs of writes that it does not want any
+    /// more.
     pub fn keep(&mut self, waits: Waits, moot: &[Action]) {
         self.waits = waits;
         self.write_backoffs.forget(moot);
     }
 
-    /// The status was written.
+    /// Records that the status was written.
     pub fn record_status_write(&mut self, now: Instant) {
         self.status_written_at = Some(now);
         self.waits.unwritten_since = None;
     }
 
     /// Until when no children are created for a generation of the spec.
-    pub fn creates_held_until(&self, generation: Option<i64>, now: Instant) -> Option<Instant> {
+    pub fn create_backoff_until(&self, generation: Option<i64>, now: Instant) -> Option<Instant> {
         let backoff = self.create_backoff.as_ref();
         let backoff = backoff.filter(|backoff| backoff.until > now && backoff.generation == generation);
         backoff.map(|backoff| backoff.until)
     }
 
-    /// Creating children failed. Returns how often it has now, in a row.
+    /// Records that creating children failed. Returns how often in a row it has failed now.
     pub fn back_off_creates(
         &mut self,
         failure: WriteFailure,
@@ -241,28 +243,29 @@ impl LocalState {
         failures
     }
 
-    /// Children of these kinds were created. Returns true if that ends a backoff, or makes an event
-    /// untrue. A Secret alone ends no other kind's backoff: it is looked for before every try.
+    /// Records that children of these kinds were created. Returns true if that ends a backoff, or
+    /// makes the last event obsolete. Creating a Secret ends only the backoff of Secrets, because
+    /// it is tried before the other kinds every time.
     pub fn record_creates(&mut self, generation: Option<i64>, kinds: &HashSet<&'static str>) -> bool {
         let ends = |backoff: CreateBackoff| {
             backoff.kind.is_none_or(|kind| kinds.contains(kind)) || backoff.generation != generation
         };
-        let is_held = self.create_backoff.is_some() || self.last_event.is_some();
-        let is_over = is_held && !kinds.is_empty() && self.create_backoff.is_none_or(ends);
+        let has_failed = self.create_backoff.is_some() || self.last_event.is_some();
+        let is_over = has_failed && !kinds.is_empty() && self.create_backoff.is_none_or(ends);
         if is_over {
             (self.create_backoff, self.last_event) = (None, None);
         }
         is_over
     }
 
-    /// What kept children from being created is gone: they are tried again at once.
+    /// Ends the pause before children are created again, because its cause is over.
     pub fn end_create_backoff(&mut self, now: Instant) {
         if let Some(backoff) = &mut self.create_backoff {
             backoff.until = now;
         }
     }
 
-    /// Writes failed, or had no effect, which is likely to last.
+    /// Records that writes failed or had no effect.
     pub fn back_off_writes(
         &mut self,
         writes: impl IntoIterator<Item = (Action, WriteFailure)>,
@@ -274,7 +277,7 @@ impl LocalState {
         }
     }
 
-    /// Says whether an event must be sent, and counts it as sent.
+    /// Returns whether an event must be sent, and records it as sent.
     pub fn record_event(&mut self, fingerprint: u64, now: Instant) -> EventNews {
         let news = match self.last_event.filter(|(last, _)| *last == fingerprint) {
             None => EventNews::New,
@@ -285,7 +288,8 @@ impl LocalState {
         news
     }
 
-    /// Returns true if a warning is not the one that was logged last, and counts it as logged.
+    /// Returns true if a warning differs from the one that was logged last, and records it as
+    /// logged.
     pub fn record_warning(&mut self, fingerprint: u64) -> bool {
         self.last_warning.replace(fingerprint) != Some(fingerprint)
     }
@@ -304,9 +308,9 @@ mod tests {
             1
         );
         let until = now + FORMER_JOB.base;
-        assert_eq!(local.creates_held_until(Some(1), now), Some(until));
-        assert_eq!(local.creates_held_until(Some(2), now), None);
-        assert_eq!(local.creates_held_until(Some(1), until), None);
+        assert_eq!(local.create_backoff_until(Some(1), now), Some(until));
+        assert_eq!(local.create_backoff_until(Some(2), now), None);
+        assert_eq!(local.create_backoff_until(Some(1), until), None);
         let ends = |generation, kind| {
             local
                 .clone()

@@ -1,4 +1,4 @@
-//! The metadata of a job's children: by what they are found, and whose they are.
+//! The metadata of a job's children: their labels and their owner.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::dialect;
 use crate::job::Job;
 use crate::model::PodKey;
 
-/// The labels by which a pod is found.
+/// The labels of a pod.
 pub fn pod_labels(job: &Job<'_>, key: PodKey) -> BTreeMap<String, String> {
     let mut labels = child_labels(job);
     let role = job.roles.get(key.role).map_or("", |role| role.name);
@@ -28,7 +28,7 @@ pub(crate) fn child_labels(job: &Job<'_>) -> BTreeMap<String, String> {
 }
 
 pub(crate) fn child_metadata(job: &Job<'_>, name: String) -> ObjectMeta {
-    // Who deletes the job in the foreground waits until its children are gone.
+    // A foreground deletion of the job waits until its children are deleted.
     let owner = job.object.controller_owner_ref(&()).map(|owner| OwnerReference {
         block_owner_deletion: Some(true),
         ..owner

@@ -1,6 +1,6 @@
-//! The vocabulary of decisions: the children of a job, and the writes that a plan is made of.
+//! The vocabulary of decisions: the children of a job, and the writes that a plan consists of.
 //!
-//! Everything else in this crate may use it, and it uses nothing else.
+//! Every other module of this crate may use it, and it uses none of them.
 
 use trainyard_api::{DependencyState, Reason, TrainingJobStatus, names};
 
@@ -16,29 +16,29 @@ pub struct PodKey {
 /// One Service of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ServiceKey {
-    /// The headless Service that gives every pod its name.
+    /// The headless Service that gives every pod its DNS name.
     Headless,
     /// The Service that gives rank 0 an address of its own.
     Master,
 }
 
-/// A status to write.
+/// A status, and when to write it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum StatusWrite {
-    /// It is as it should be.
+    /// The status is as it should be.
     #[default]
     Unchanged,
-    /// Only counters or messages differ: write it when the last write is some seconds old.
+    /// Only counters or messages differ. It is written when the last write is some seconds old.
     Soon(Box<TrainingJobStatus>),
-    /// Pods have succeeded, which an operator that starts anew could not know if they were removed: write it a second after
-    /// the first of them, so that many that succeed together cost one write.
+    /// Pods have succeeded. If they are deleted, only the status knows that. It is written a second
+    /// after the first success, so that many successes cost one write.
     Early(Box<TrainingJobStatus>),
-    /// Something that users or decisions depend on differs: write it now.
+    /// Something differs that users or decisions depend on. It is written now.
     Now(Box<TrainingJobStatus>),
 }
 
 impl StatusWrite {
-    /// Writes now what would be written later.
+    /// Writes the status now if it would be written later.
     pub(crate) fn hurry(&mut self) {
         *self = match std::mem::take(self) {
             Self::Soon(status) | Self::Early(status) => Self::Now(status),
@@ -52,14 +52,14 @@ impl StatusWrite {
 pub enum Action {
     /// Create a pod.
     CreatePod(PodKey),
-    /// Give a pod back the labels that somebody took from it.
+    /// Restore the labels of a pod that somebody removed.
     LabelPod {
         /// The pod.
         key: PodKey,
         /// Its UID.
         uid: String,
     },
-    /// Tell the agent of a pod, by an annotation, that its programs may start.
+    /// Tell the agent in a pod, by an annotation, that its programs may start.
     StartPod {
         /// The pod's name.
         name: String,
@@ -68,20 +68,20 @@ pub enum Action {
     },
     /// Create a Service.
     CreateService(ServiceKey),
-    /// Create the Secret by which the job's pods know each other, with content made for it, or find that it is there. Only while
-    /// no pod runs that has another.
+    /// Create the Secret with the identity of the job's pods, or find that it exists. Done only
+    /// while no pod runs that has another one.
     CreateSecret(Identity),
-    /// Find out whether that Secret is still there, which pods that run have, or wait for.
+    /// Find out whether that Secret still exists, because pods that exist have it or wait for it.
     FindSecret(Identity),
-    /// Give the job the right to start programs in its pods through the API server, or make it what it should be.
+    /// Grant the job the right to start programs in its pods through the API server, or correct it.
     Grant,
     /// Delete a pod.
     DeletePod {
         /// Its name.
         name: String,
-        /// Its UID: a pod of the same name that came later is not touched.
+        /// Its UID, so that a later pod of the same name is not deleted.
         uid: String,
-        /// Without waiting for its node, which is known to be gone.
+        /// Do not wait for its node, which does not exist any more.
         force: bool,
     },
     /// Delete a Service.
@@ -96,7 +96,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether it creates a child, or is for those that are to be created.
+    /// Returns true if this creates a child, or prepares for children that are to be created.
     pub fn creates(&self) -> bool {
         matches!(
             self,
@@ -109,7 +109,7 @@ impl Action {
     }
 }
 
-/// What to tell the user: an event.
+/// An event for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobEvent {
     /// Whether something is wrong.
@@ -120,21 +120,21 @@ pub struct JobEvent {
     pub message: String,
 }
 
-/// By what the pods of a job know each other.
+/// How the pods of a job identify themselves to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// A certificate, for servers and clients alike, of an authority that has signed nothing else.
+    /// A certificate for servers and clients, of an authority that has signed nothing else.
     Certificate,
-    /// A key for SSH, for servers and clients alike.
+    /// An SSH key for servers and clients.
     SshKey,
 }
 
 impl Identity {
-    /// All there are.
+    /// All kinds of identity.
     pub const ALL: [Self; 2] = [Self::Certificate, Self::SshKey];
 
-    /// The name of the Secret that holds it. Each has its own, because a suspended job may change
-    /// from one to the other.
+    /// The name of the Secret that holds it. Each identity has a Secret of its own, because a
+    /// suspended job may change from one to the other.
     pub fn secret_name(self, job: &str) -> String {
         match self {
             Self::Certificate => names::mpi_secret(job),
@@ -148,6 +148,6 @@ impl Identity {
 pub struct Awaited {
     /// Its position in `spec.roles`.
     pub role: usize,
-    /// What it must have come to.
+    /// The state that it must reach.
     pub state: DependencyState,
 }

@@ -1,4 +1,4 @@
-//! How a job is parsed: every default resolved, every name checked, every role found.
+//! Parses a job: resolves every default, checks every name, finds every role.
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
@@ -20,15 +20,16 @@ use crate::model::Awaited;
 use crate::status;
 
 impl<'a> Job<'a> {
-    /// Parses a job, or says all that is wrong with it. One that was accepted and not changed since is not judged again: a rule
-    /// that came with a newer operator does not stop what runs.
+    /// Parses a job, or returns everything that is wrong with it. A job that was accepted and is
+    /// unchanged is not validated again: a new rule of a newer operator does not stop a job that
+    /// runs.
     pub fn parse(object: &'a TrainingJob) -> Result<Self, Vec<FieldError>> {
         let framework = frameworks::find(&object.spec.framework.name);
         let read = framework.map(|framework| Self::read(object, framework));
-        let errors = if status::is_settled(object) && read.as_ref().is_some_and(Self::is_sound) {
+        let errors = if status::is_accepted(object) && read.as_ref().is_some_and(Self::is_complete) {
             Vec::new()
         } else {
-            // The webhooks may have been away when it was stored.
+            // The webhooks may not have been served when the job was stored.
             admission::validate(None, &defaults::defaulted(object))
         };
         match read {
@@ -37,13 +38,13 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Whether all of it could be read, and its pods can be told apart.
-    fn is_sound(&self) -> bool {
+    /// Returns true if all of the job could be read and its pods have distinct names.
+    fn is_complete(&self) -> bool {
         let has_pods = |role: &Role<'_>| (1..=MAX_REPLICAS).contains(&role.replicas);
         !self.roles.is_empty()
             && self.roles.len() == self.object.spec.roles.len()
             && self.roles.iter().all(has_pods)
-            && are_told_apart(self.object, &self.roles)
+            && have_distinct_names(self.object, &self.roles)
     }
 
     fn read(object: &'a TrainingJob, framework: &'a Framework) -> Self {
@@ -89,19 +90,19 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The job as it was when its spec was last accepted, whatever its spec is now. Nothing can be made of it, but its
-    /// pods can be counted. `None` if it never was.
+    /// The job as it was when its spec was last accepted, whatever its spec is now. Its pods can be
+    /// counted, but nothing can be created from it. `None` if it was never accepted.
     pub fn accepted(object: &'a TrainingJob) -> Option<Self> {
-        let by = object.status.as_ref()?.accepted_rules.as_ref()?;
-        let names_of: Vec<&str> = by.roles.iter().map(|role| &*role.name).collect();
-        let roles: Vec<Role<'a>> = by
+        let rules = object.status.as_ref()?.accepted_rules.as_ref()?;
+        let names: Vec<&str> = rules.roles.iter().map(|role| &*role.name).collect();
+        let roles: Vec<Role<'a>> = rules
             .roles
             .iter()
-            .map(|role| Role::accepted(role, &names_of))
+            .map(|role| Role::accepted(role, &names))
             .collect();
         let name = object.metadata.name.as_deref()?;
-        // A status may have been edited by anybody.
-        if roles.is_empty() || !are_told_apart(object, &roles) {
+        // Anybody may have edited the status.
+        if roles.is_empty() || !have_distinct_names(object, &roles) {
             return None;
         }
         let sets = |sets: &[RoleSet]| sets.iter().map(|set| positions(&roles, set)).collect();
@@ -111,10 +112,10 @@ impl<'a> Job<'a> {
             name,
             namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
             framework: frameworks::find(&object.spec.framework.name).unwrap_or(&frameworks::ANY),
-            succeeded_when: sets(&by.succeeded_when),
-            failed_when: sets(&by.failed_when),
-            clean_pod_policy: by.clean_pod_policy,
-            // These may be changed at any time.
+            succeeded_when: sets(&rules.succeeded_when),
+            failed_when: sets(&rules.failed_when),
+            clean_pod_policy: rules.clean_pod_policy,
+            // These may change at any time.
             backoff_limit: run
                 .and_then(|run| run.backoff_limit)
                 .filter(|limit| *limit >= 0)
@@ -127,21 +128,21 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Whether no two pods of a job have the same name, and none has one that is too long.
-fn are_told_apart(object: &TrainingJob, roles: &[Role<'_>]) -> bool {
+/// Returns true if all pods of a job have distinct names, and none is too long.
+fn have_distinct_names(object: &TrainingJob, roles: &[Role<'_>]) -> bool {
     let dialect = dialect::of(object);
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let mut names_so_far = HashSet::new();
     roles.iter().all(|role| {
         let longest = dialect::pod_name(dialect, name, role.name, role.replicas - 1);
-        // Pods without an index would all have one name.
-        let told_apart = role.replicas <= 1 || !dialect::is_single(dialect, role.name);
+        // Pods without an index would all have the same name.
+        let are_distinct = role.replicas <= 1 || !dialect::is_single(dialect, role.name);
         let fits = role.name.len() <= MAX_ROLE && longest.len() <= names::MAX_NAME;
-        told_apart && fits && names_so_far.insert(role.name)
+        are_distinct && fits && names_so_far.insert(role.name)
     })
 }
 
-/// A hash of a template that is the same in all versions of the operator.
+/// A hash of a template, which must be the same in all versions of the operator.
 fn template_hash(template: &PodTemplateSpec) -> NonZeroU64 {
     let digest = Sha256::digest(serde_json::to_vec(template).unwrap_or_default());
     let first = digest
@@ -158,8 +159,8 @@ fn positions(roles: &[Role<'_>], set: &RoleSet) -> Vec<usize> {
         .collect()
 }
 
-/// The roles that are waited for, by position. A status may have been edited by anybody: a name that is not there waits
-/// for nothing.
+/// The roles that a role waits for, by position. Unknown names are ignored, because anybody may
+/// have edited the status.
 fn awaited(given: &[Dependency], names: &[&str]) -> Vec<Awaited> {
     let find = |on: &Dependency| {
         let role = names.iter().position(|name| *name == on.role)?;
@@ -171,12 +172,12 @@ fn awaited(given: &[Dependency], names: &[&str]) -> Vec<Awaited> {
     given.iter().filter_map(find).collect()
 }
 
-/// The longest name that the schema lets a role have.
+/// The longest name of a role that the schema allows.
 const MAX_ROLE: usize = 32;
-/// The most pods that the schema lets a role have.
+/// The most pods of a role that the schema allows.
 const MAX_REPLICAS: i32 = 10_000;
 
-/// The template of a role of which only the rules are known.
+/// The template of a role that is known only by its accepted rules.
 static UNKNOWN: LazyLock<(PodTemplateSpec, PodSpec, Container)> = LazyLock::new(Default::default);
 
 impl<'a> Role<'a> {

@@ -1,4 +1,4 @@
-//! One reconcile, decided: [`plan`] says all that should be done now.
+//! Decides one reconcile: [`plan`] returns everything that should be done now.
 
 mod active;
 mod cause;
@@ -6,9 +6,9 @@ mod children;
 mod dependent;
 mod describe;
 mod finished;
+mod objections;
 pub mod pace;
 mod progress;
-mod refused;
 mod restarts;
 pub(crate) mod roles;
 mod roll;
@@ -25,22 +25,22 @@ use crate::status;
 use crate::view::View;
 
 /// What should be done for a job, in stages: check what is doubtful, act, write the status, act on
-/// what it has recorded. [`Plan::step`] gives out the first stage only, so that nobody can carry them
-/// out in another order.
+/// what the status has recorded. [`Plan::step`] returns the first stage only, so nobody can carry
+/// out the stages in another order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     checks_conflicts: bool,
-    /// Pods that ran and do not exist, which is about to be counted.
+    /// Pods that ran and do not exist. Their loss is about to be counted.
     missing: Vec<String>,
-    /// Writes that are safe at any time and in any order: repeating them does no harm.
+    /// Writes that are safe at any time and in any order. Repeating them does no harm.
     at_once: Vec<Action>,
     status: StatusWrite,
     /// The status is not due yet.
     status_waits: bool,
-    /// Writes that destroy evidence which only the new status keeps.
+    /// Writes that destroy evidence, which from then on only the new status keeps.
     after_status: Vec<Action>,
-    /// Writes for what should happen by itself, if it does not: pods that the observer has told to
-    /// start, and that do not, or that may lack their Secret.
+    /// Writes for what should happen by itself and may not: pods that the observer has told to
+    /// start may still wait, or may lack their Secret.
     when_overdue: Vec<Action>,
     events: Vec<JobEvent>,
     wake_at: Option<Timestamp>,
@@ -48,21 +48,21 @@ pub struct Plan {
     moot_backoffs: Vec<Action>,
 }
 
-/// The next thing to do for a job. Plan again after each, unless it says otherwise.
+/// The next thing to do for a job. After each step but `Wait` and `Done`, plan again.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// Check whether the objects in the job's way still exist and are somebody else's.
+    /// Check whether the conflicting objects still exist and still belong to somebody else.
     CheckConflicts,
-    /// Ask the server whether these pods are really gone: a watch shows a pod that lost its label as
-    /// deleted. Once in a reconcile; see [`View::absence_is_confirmed`].
+    /// Ask the server whether these pods are really deleted: a watch also shows a pod that lost its
+    /// label as deleted. Done once in a reconcile; see [`View::absence_is_confirmed`].
     ConfirmAbsence(Vec<String>),
-    /// Carry these out, in any order.
+    /// Carry out these actions, in any order.
     Act(Vec<Action>),
-    /// Write the status; then, and only if that worked, send the events and carry out the actions.
+    /// Write the status. Only if that worked, send the events and carry out the actions.
     WriteStatus(StatusChange),
-    /// Nothing now: a status waits to be written at [`Plan::wake_at`].
+    /// Do nothing now. A status is to be written at [`Plan::wake_at`].
     Wait,
-    /// Nothing: the status that is written says all there is to say.
+    /// Do nothing. The job and its status are as they should be.
     Done,
 }
 
@@ -71,9 +71,9 @@ pub enum Step {
 pub struct StatusChange {
     /// The status.
     pub status: Box<TrainingJobStatus>,
-    /// What to tell the user.
+    /// Events to send when the status is written.
     pub events: Vec<JobEvent>,
-    /// What may be done only now.
+    /// Actions that are safe only when the status is written.
     pub then: Vec<Action>,
 }
 
@@ -98,18 +98,18 @@ impl Plan {
                     then: self.after_status,
                 })
             }
-            // The status keeps it already.
+            // The status has recorded it already.
             StatusWrite::Unchanged if !self.after_status.is_empty() => Step::Act(self.after_status),
             StatusWrite::Unchanged => Step::Done,
         }
     }
 
-    /// When to plan again though nothing happens.
+    /// When to plan again even if nothing changes.
     pub fn wake_at(&self) -> Option<Timestamp> {
         self.wake_at
     }
 
-    /// Since when it waits: [`LocalState::keep`] gives it to the next plan.
+    /// Since when the plan waits. [`LocalState::keep`] hands it to the next plan.
     pub fn waits(&self) -> Waits {
         self.waits
     }
@@ -119,12 +119,12 @@ impl Plan {
         &self.moot_backoffs
     }
 
-    /// All writes but the status, whichever stage they belong to.
+    /// All writes except the status, of all stages.
     pub fn actions(&self) -> impl Iterator<Item = &Action> {
         self.at_once.iter().chain(&self.after_status)
     }
 
-    /// The status that it writes, now or later, if that is another than the job has.
+    /// The status to write, now or later; `None` if it is unchanged.
     pub fn status(&self) -> Option<&TrainingJobStatus> {
         match &self.status {
             StatusWrite::Unchanged => None,
@@ -132,7 +132,7 @@ impl Plan {
         }
     }
 
-    /// What the user is told once that status is written.
+    /// The events to send when that status is written.
     pub fn events(&self) -> &[JobEvent] {
         &self.events
     }
@@ -142,13 +142,21 @@ impl Plan {
     }
 }
 
-/// All that should be done for a job now.
+/// Plans everything that should be done for a job now.
 ///
-/// In this order, and the first that applies decides: the job is somebody else's or on its way out; it has ended; it is
-/// suspended, whatever is wrong with it; it is not valid, or was changed as it may not be; its names are taken; pods are to be made
-/// and what they need is not there, or they would be strangers to those that run; it runs.
-/// A job that was accepted before and has a spec that is not goes on by the rules it was accepted with, as far as that
-/// is possible without making anything.
+/// The first case that applies decides:
+///
+/// 1. The job has another controller, or is being deleted.
+/// 2. The job has ended.
+/// 3. It is suspended, whether its spec is valid or not.
+/// 4. Its spec is not valid, or has a change that is forbidden.
+/// 5. A name that it needs is taken.
+/// 6. Pods are to be created, and this operator lacks what they need, or they could not talk to the
+///    pods that run.
+/// 7. It runs.
+///
+/// A job whose spec was accepted before and is not now goes on by the accepted rules, as far as
+/// that is possible without creating anything.
 pub fn plan(view: &View<'_>) -> Plan {
     if !is_managed(view.job, view.local) {
         return Plan::default();
@@ -159,7 +167,7 @@ pub fn plan(view: &View<'_>) -> Plan {
     plan
 }
 
-/// Returns true unless a job is another controller's, or is being deleted.
+/// Returns true unless a job has another controller or is being deleted.
 pub fn is_managed(job: &TrainingJob, local: &LocalState) -> bool {
     job.is_ours() && job.metadata.deletion_timestamp.is_none() && !local.is_deleted
 }
@@ -174,7 +182,7 @@ fn decide(view: &View<'_>) -> Plan {
     {
         return finished::plan(view);
     }
-    let parsed = match Job::parse(job).and_then(|parsed| refused::check_immutable(view).map(|()| parsed)) {
+    let parsed = match Job::parse(job).and_then(|parsed| objections::check_immutable(view).map(|()| parsed)) {
         Ok(parsed) => parsed,
         Err(errors) => {
             let objection = Objection {
@@ -187,20 +195,20 @@ fn decide(view: &View<'_>) -> Plan {
                     suspended::plan(accepted.as_ref(), view, Some(&objection))
                 }
                 Some(accepted) => active::plan(&accepted, view, Some(&objection)),
-                None => refused::plan(view, &objection),
+                None => objections::plan_rejected(view, &objection),
             };
         }
     };
-    if job.is_suspended() || suspended::is_leaving(view) {
+    if job.is_suspended() || suspended::has_leftovers(view) {
         return suspended::plan(Some(&parsed), view, None);
     }
-    let conflict = refused::conflict(&parsed, view);
+    let conflict = objections::ownership_conflict(&parsed, view);
     let plan = active::plan(&parsed, view, conflict.as_ref());
-    // A job whose pods are all there goes on whatever they took to make.
-    let needs_secret = || creates(&plan) || refused::is_unmounted(view);
-    let objection = refused::unsupported(&parsed, view)
+    // A job whose pods all exist goes on, even if they could not be created now.
+    let needs_secret = || creates(&plan) || objections::has_unmounted_pods(view);
+    let objection = objections::unsupported(&parsed, view)
         .filter(|_| creates(&plan))
-        .or_else(|| refused::estranged(&parsed, view).filter(|_| needs_secret()));
+        .or_else(|| objections::secret_missing(&parsed, view).filter(|_| needs_secret()));
     match objection {
         Some(objection) => active::plan(&parsed, view, Some(&objection)),
         None => plan,

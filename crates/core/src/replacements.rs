@@ -7,10 +7,11 @@ use trainyard_api::{RestartRecord, RoleStatus};
 use crate::indices;
 use crate::job::Job;
 
-/// The pause of a replacement does not grow from here on, and so nothing more is counted: the text stays short.
+/// The pause before a replacement does not grow any more from here on. Counting stops here, so that
+/// the text stays short.
 pub const MAX_COUNT: u32 = 6;
 
-/// Reads counts by index; what is none is passed over, because a status may have been edited by anybody.
+/// Parses counts by index. Anything else is ignored, because anybody may have edited the status.
 pub fn parse(text: &str, replicas: i32) -> BTreeMap<i32, u32> {
     let mut counts = BTreeMap::new();
     for group in text.split(';') {
@@ -27,7 +28,8 @@ pub fn parse(text: &str, replicas: i32) -> BTreeMap<i32, u32> {
     counts
 }
 
-/// Writes counts; `None` if there are none. Every index is written once, so that the length is bounded by the role's size.
+/// Formats counts. `None` if there are none. Every index is written once, so the role's size bounds
+/// the length.
 pub fn format(counts: &BTreeMap<i32, u32>) -> Option<String> {
     let mut groups: BTreeMap<u32, BTreeSet<i32>> = BTreeMap::new();
     for (index, count) in counts {
@@ -40,8 +42,8 @@ pub fn format(counts: &BTreeMap<i32, u32>) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// The counts of a role, by what is written and the records since the job was last calm. Operators of former versions
-/// wrote no counts: there the records are all that is known.
+/// The counts of a role, from its status. Former versions of the operator wrote no counts: then
+/// they are counted from the records since the job was last calm.
 pub(crate) fn of_role(
     job: &Job<'_>,
     role: usize,
@@ -63,7 +65,7 @@ pub(crate) fn of_role(
     counts
 }
 
-/// Counts one more; returns how many there were before.
+/// Counts one more replacement. Returns how many there were before.
 pub(crate) fn add(counts: &mut BTreeMap<i32, u32>, index: i32) -> u32 {
     let count = counts.entry(index).or_default();
     let before = *count;

@@ -8,36 +8,38 @@ use crate::view::{NodeState, PodPhase, PodRow};
 /// How a pod ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Its program ended well.
+    /// The program succeeded.
     Success,
-    /// Its program ended badly, with this exit code; `None` where it was ended by a deadline of its own.
+    /// The program failed with this exit code; `None` if the pod's own deadline ended it.
     Failure(Option<i32>),
-    /// The system took it away, or somebody removed it.
+    /// The system or a person deleted or evicted the pod.
     Disruption,
-    /// Its node is down, and the role counts that as lost.
+    /// Its node is down, and the role's policy counts the pod as lost.
     NodeDown,
-    /// It can't start: the role of this position, which it waits for, can't come to what it should any more.
+    /// The pod can't start: it waits for the role at this position, which can't reach the awaited
+    /// state any more.
     DependencyFailed(usize),
-    /// It was made from another template than its role has.
+    /// It was created from another template than its role has now.
     TemplateChanged,
-    /// The Secret by which it knows the others is gone, and pods that are made now have another.
+    /// The Secret that identifies it to the other pods is deleted, and new pods have another one.
     SecretMissing,
 }
 
-/// The signals by which Kubernetes ends a pod that is being removed: 128 + SIGKILL and 128 + SIGTERM.
+/// The exit codes with which containers end when Kubernetes deletes a pod: 128 + SIGKILL and 128 +
+/// SIGTERM.
 const REMOVAL_CODES: [i32; 2] = [137, 143];
 
-/// What runtimes and kubelets say of a container that was there before its machine was started again, and of which nothing is
-/// known.
+/// What runtimes and kubelets report for a container that ran before its machine was restarted, and
+/// of which they know nothing.
 const LOST_CONTAINERS: [(i32, &str); 2] = [(255, "Unknown"), (137, "ContainerStatusUnknown")];
 
-/// Exit codes from here on mean a signal: the machine's doing rather than the program's.
+/// Exit codes from here on mean a signal, which the system sent rather than the program.
 const FIRST_RETRYABLE_CODE: i32 = 128;
 
-/// How a pod ended, if it has.
+/// How a pod ended. `None` if it has not.
 pub fn end(row: &PodRow, node: NodeState, policy: NodeDownPolicy) -> Option<End> {
     match row.phase {
-        PodPhase::Succeeded | PodPhase::Failed if was_taken(row) => Some(End::Disruption),
+        PodPhase::Succeeded | PodPhase::Failed if was_disrupted(row) => Some(End::Disruption),
         PodPhase::Succeeded => Some(End::Success),
         PodPhase::Failed => Some(End::Failure(row.end.as_deref().and_then(|end| end.exit_code))),
         _ if node != NodeState::Up && policy == NodeDownPolicy::Fail => Some(End::NodeDown),
@@ -45,11 +47,12 @@ pub fn end(row: &PodRow, node: NodeState, policy: NodeDownPolicy) -> Option<End>
     }
 }
 
-/// Whether a pod that has ended did so because it was asked to go or taken away. How a program ends that was told to says nothing
-/// of its work: many write a checkpoint and exit with 0.
-fn was_taken(row: &PodRow) -> bool {
+/// Returns true if a pod ended because it was asked to terminate or was evicted. The exit code of
+/// such a program says nothing about its work: many write a checkpoint and exit with 0.
+fn was_disrupted(row: &PodRow) -> bool {
     let Some(end) = row.end.as_deref() else {
-        // Nobody asked one that succeeded; of one that failed, nothing is known but that.
+        // Nobody asked a pod that succeeded. Nothing else is known about one that failed, so it was
+        // taken away.
         return row.phase == PodPhase::Failed;
     };
     let is_lost = |(code, reason)| end.exit_code == Some(code) && end.reason.as_deref() == Some(reason);
@@ -57,7 +60,7 @@ fn was_taken(row: &PodRow) -> bool {
         return true;
     }
     match (end.finished_at, end.asked_at) {
-        // In whole seconds. Of what is in the same one, the request came first.
+        // Times are in whole seconds. Within the same second, the request came first.
         (Some(finished), Some(asked)) => asked <= finished,
         _ if row.phase == PodPhase::Succeeded => true,
         _ => {
@@ -67,8 +70,8 @@ fn was_taken(row: &PodRow) -> bool {
     }
 }
 
-/// What a restart policy says of an end: the cause under which a replacement is counted, or `None` for an end that
-/// stands.
+/// What a restart policy makes of an end: the cause under which a replacement is counted, or `None`
+/// if the end is final.
 pub fn replacement(policy: RestartPolicy, end: End) -> Option<RestartCause> {
     use RestartCause::{Completion, Disruption, Failure, Update};
     match (policy, end) {
@@ -86,7 +89,7 @@ pub fn replacement(policy: RestartPolicy, end: End) -> Option<RestartCause> {
     }
 }
 
-/// Whether a pod is replaced because it should be, so that nothing is wrong.
+/// Returns true if replacements for this cause are normal and not a sign of trouble.
 pub(crate) fn is_expected(cause: RestartCause) -> bool {
     matches!(cause, RestartCause::Completion | RestartCause::Update)
 }
@@ -94,21 +97,23 @@ pub(crate) fn is_expected(cause: RestartCause) -> bool {
 /// The pause before the second replacement of a pod, in seconds.
 const FIRST_PAUSE: i64 = 10;
 /// The longest pause before a replacement, in seconds.
-const LONGEST_PAUSE: i64 = 300;
-/// A job in which nothing was replaced for so long is calm, and what was before is forgotten. Longer than any pause, so
-/// that a pod which fails whenever it is replaced does not become calm by waiting.
-const CALM: SignedDuration = SignedDuration::from_secs(2 * LONGEST_PAUSE);
+const MAX_PAUSE: i64 = 300;
+/// A job in which nothing was replaced for so long is calm, and earlier replacements are forgotten.
+/// It is longer than any pause, so a pod that fails after every replacement does not become calm by
+/// waiting.
+const CALM: SignedDuration = SignedDuration::from_secs(2 * MAX_PAUSE);
 
-/// The first replacement of a pod comes at once; from the second on it waits, doubling, up to five minutes.
+/// When a pod is replaced. `None`: at once, the first time. Later replacements wait, each twice as
+/// long as the one before, up to five minutes.
 pub fn not_before(earlier: u32, now: Timestamp) -> Option<Timestamp> {
     let doublings = earlier.checked_sub(1)?;
     let seconds = FIRST_PAUSE
         .saturating_mul(2_i64.saturating_pow(doublings))
-        .min(LONGEST_PAUSE);
+        .min(MAX_PAUSE);
     now.checked_add(SignedDuration::from_secs(seconds)).ok()
 }
 
-/// The records since the job was last calm, or started; none if it is calm now.
+/// The records since the job started or was last calm. Empty if it is calm now.
 pub fn recent(history: &[RestartRecord], start: Option<Timestamp>, now: Timestamp) -> &[RestartRecord] {
     let mut next = now;
     let counts = |record: &&RestartRecord| {

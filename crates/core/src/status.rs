@@ -1,4 +1,4 @@
-//! How a status is written: conditions that move only when something changed, and how soon.
+//! How a status is written: conditions whose times change only with their status, and how soon.
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -8,17 +8,18 @@ use trainyard_api::{
 
 use crate::model::StatusWrite;
 
-/// The longest message of a condition that the API server takes; what is longer is cut.
+/// The longest message of a condition that the API server accepts. A longer one is truncated.
 const MAX_MESSAGE: usize = 32_000;
-/// The longest reason that the schema allows; what kubelets and schedulers say has no limit of its own.
+/// The longest reason that the schema allows. The reasons of kubelets and schedulers have no limit
+/// of their own.
 pub(crate) const MAX_REASON: usize = 128;
 
-/// The time as the API writes it: whole seconds.
+/// A time as the API writes it, in whole seconds.
 pub(crate) fn time(now: Timestamp) -> Time {
     Time(now.round(Unit::Second).unwrap_or(now))
 }
 
-/// Sets a condition; its transition time moves only if its status does.
+/// Sets a condition. Its transition time changes only if its status does.
 pub(crate) fn set_condition(
     status: &mut TrainingJobStatus,
     kind: ConditionType,
@@ -58,7 +59,7 @@ pub(crate) fn set_condition(
     }
 }
 
-/// A condition's reason, if the condition is there with that status.
+/// A condition, if it is present with this status.
 pub(crate) fn condition(status: &TrainingJobStatus, kind: ConditionType, holds: bool) -> Option<&Condition> {
     let word = if holds { "True" } else { "False" };
     status
@@ -67,21 +68,21 @@ pub(crate) fn condition(status: &TrainingJobStatus, kind: ConditionType, holds: 
         .find(|c| c.type_ == kind.as_str() && c.status == word)
 }
 
-/// Whether a job was accepted as its spec is now.
-pub(crate) fn is_settled(job: &TrainingJob) -> bool {
+/// Returns true if the job's current spec was accepted.
+pub(crate) fn is_accepted(job: &TrainingJob) -> bool {
     job.status.as_ref().is_some_and(|status| {
         status.observed_generation == job.metadata.generation
             && condition(status, ConditionType::Accepted, true).is_some()
     })
 }
 
-/// Whether a status must be written, and how soon.
+/// Decides whether a status must be written, and how soon.
 pub(crate) fn write(old: Option<&TrainingJobStatus>, new: TrainingJobStatus) -> StatusWrite {
     let empty = TrainingJobStatus::default();
     let old = old.unwrap_or(&empty);
     if *old == new {
         StatusWrite::Unchanged
-    } else if weighty(old) != weighty(&new) {
+    } else if without_counters(old) != without_counters(&new) {
         StatusWrite::Now(Box::new(new))
     } else if has_run(&new) && successes(old) != successes(&new) {
         StatusWrite::Early(Box::new(new))
@@ -90,15 +91,16 @@ pub(crate) fn write(old: Option<&TrainingJobStatus>, new: TrainingJobStatus) -> 
     }
 }
 
-/// What was said when all pods of a job were given up, because a name that it needs to start was taken, or because they could not
-/// talk to others.
+/// The condition that says why all pods of a job were given up: a name that the job needs was
+/// taken, or its pods could not talk to others. `None` if they were not.
 pub(crate) fn given_up(status: &TrainingJobStatus) -> Option<(Reason, &Condition)> {
-    let said = condition(status, ConditionType::Accepted, false).filter(|_| !has_run(status))?;
-    let reason = Reason::parse(&said.reason)?;
-    matches!(reason, Reason::OwnershipConflict | Reason::SecretMissing).then_some((reason, said))
+    let condition = condition(status, ConditionType::Accepted, false).filter(|_| !has_run(status))?;
+    let reason = Reason::parse(&condition.reason)?;
+    matches!(reason, Reason::OwnershipConflict | Reason::SecretMissing).then_some((reason, condition))
 }
 
-/// Whether a job that has not ended runs as a whole, or did before. Until then it costs no more writes than it must.
+/// Returns true if a job that has not ended runs as a whole, or did. Until then it is spared all
+/// writes that can wait.
 pub(crate) fn has_run(status: &TrainingJobStatus) -> bool {
     matches!(
         status.phase,
@@ -113,9 +115,10 @@ fn successes(status: &TrainingJobStatus) -> Vec<(&str, Option<&str>)> {
         .collect()
 }
 
-/// The part of a status that users and decisions depend on at once; the rest are counters, and sentences about them.
-/// The end of a role is a part of it: its pods may be removed the next moment, and with them the evidence.
-fn weighty(status: &TrainingJobStatus) -> TrainingJobStatus {
+/// The part of a status that users and decisions depend on at once. The rest are counters, and
+/// sentences about them. The end of a role is included, because its pods may be deleted the next
+/// moment, and with them the evidence.
+fn without_counters(status: &TrainingJobStatus) -> TrainingJobStatus {
     let mut status = status.clone();
     status.ready = None;
     status.progress = None;
@@ -133,7 +136,7 @@ fn weighty(status: &TrainingJobStatus) -> TrainingJobStatus {
     status
 }
 
-/// All errors as one message, one sentence a line.
+/// Joins all errors into one message, one error a line.
 pub(crate) fn sentences(errors: &[FieldError]) -> String {
     errors
         .iter()
@@ -142,7 +145,7 @@ pub(crate) fn sentences(errors: &[FieldError]) -> String {
         .join("\n")
 }
 
-/// Cuts a text at a character boundary.
+/// Truncates a text at a character boundary.
 pub(crate) fn truncate(text: &mut String, max: usize) {
     if text.len() > max {
         let end = (0..=max)

@@ -1,4 +1,5 @@
-//! What a decision may look at: one job, its children as slim rows, facts of nodes, and the time.
+//! Everything that a decision may look at: one job, its children as rows, the state of nodes, and
+//! the time.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -16,39 +17,41 @@ use crate::local_state::LocalState;
 pub struct Settings {
     /// The cluster's DNS domain.
     pub cluster_domain: String,
-    /// The agent that works inside of pods; `None` where there is no image that has it.
+    /// The agent that runs inside of pods; `None` if the operator has no image with it.
     pub agent: Option<Agent>,
-    /// Whether jobs may be given the right to start programs in their pods through the API server.
+    /// Whether jobs may be granted the right to start programs in their pods through the
+    /// API server.
     pub allows_exec: bool,
 }
 
-/// The agent: a program that is put into pods.
+/// The agent: a program that the operator puts into pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    /// The image that has it.
+    /// The image that contains it.
     pub image: String,
     /// When that image is pulled.
     pub image_pull_policy: Option<String>,
-    /// Whether that image may run as root: one that is a machine's own files does, where root has started it.
+    /// The image may run as root. An image that is a machine's own files does, if root has started
+    /// it.
     pub may_be_root: bool,
-    /// How it is called in that image.
+    /// The command that starts it in that image.
     pub command: Vec<String>,
-    /// Who tells it about its job; `None` where pods can't reach the operator.
+    /// Whom the agent asks about its job; `None` if pods can't reach the operator.
     pub observer: Option<Observer>,
 }
 
-/// Who tells the agent about its job: the operator.
+/// How the agent reaches the observer, which tells it about its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observer {
-    /// Where it is served.
+    /// The address at which it is served.
     pub address: String,
-    /// The certificates by which the agent knows it, as PEM.
+    /// The certificates that the agent trusts, as PEM.
     pub authority: String,
 }
 
 impl Settings {
-    /// The agent and who tells it about its job, where there are both: then it can wait for other roles.
-    pub fn told_agent(&self) -> Option<(&Agent, &Observer)> {
+    /// The agent and its observer, if both exist: then agents can wait for other roles.
+    pub fn agent_and_observer(&self) -> Option<(&Agent, &Observer)> {
         let agent = self.agent.as_ref()?;
         Some((agent, agent.observer.as_ref()?))
     }
@@ -64,34 +67,35 @@ impl Default for Settings {
     }
 }
 
-/// Everything that is known of one job at one moment.
+/// Everything that is known about one job at one moment.
 pub struct View<'a> {
-    /// The job as last seen or written.
+    /// The job as it was last seen or written.
     pub job: &'a TrainingJob,
     /// The pods whose controller, by UID, is this job.
     pub pods: &'a [PodRow],
     /// The Services whose controller, by UID, is this job.
     pub services: &'a [ServiceRow],
-    /// Pods of this job that are gone and had ended when they were last seen. Whoever looks keeps them until a status has been
-    /// written that was computed with them, or there is another pod of that name.
+    /// Pods of this job that are deleted and had ended when they were last seen. The caller keeps
+    /// them until it has written a status that was computed with them, or until another pod has
+    /// that name.
     pub departed: &'a [PodRow],
     /// Objects of somebody else that have a name this job needs.
     pub conflicts: &'a [Conflict],
     /// What only this process knows about the job.
     pub local: &'a LocalState,
-    /// Whether the server has confirmed, in this reconcile, that pods which are not there are gone.
+    /// The server has confirmed, in this reconcile, that the missing pods are deleted.
     pub absence_is_confirmed: bool,
-    /// Why the server does not take a child of this job.
+    /// Why the server refuses a child of this job.
     pub refusal: Option<&'a Refusal>,
-    /// What its programs last said of their progress.
+    /// The progress that its programs last reported.
     pub progress: Option<&'a Progress>,
-    /// What is known of nodes.
+    /// The state of nodes.
     pub nodes: &'a dyn Nodes,
     /// Settings of the operator.
     pub settings: &'a Settings,
     /// The time.
     pub now: Timestamp,
-    /// The same moment by the clock that `local` is told in.
+    /// The same moment on the monotonic clock that `local` uses.
     pub instant: Instant,
 }
 
@@ -103,14 +107,14 @@ impl View<'_> {
             .map_or(NodeState::Up, |node| self.nodes.state(node))
     }
 
-    /// The time of a moment to come; `None` beyond the end of the calendar.
+    /// When a moment in the future is; `None` beyond the end of the calendar.
     pub(crate) fn time_of(&self, instant: Instant) -> Option<Timestamp> {
         let away = instant.saturating_duration_since(self.instant);
         self.now.checked_add(away).ok()
     }
 }
 
-/// What is known of nodes.
+/// Knows the state of nodes.
 pub trait Nodes {
     /// The state of a node.
     fn state(&self, name: &str) -> NodeState;
@@ -119,15 +123,15 @@ pub trait Nodes {
 /// The state of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeState {
-    /// It is ready, or nothing is known of it.
+    /// It is ready, or nothing is known about it.
     Up,
-    /// It has not been heard of, or says that it is not ready.
+    /// It does not report, or reports that it is not ready.
     Down,
-    /// It was removed, or declared out of service: what ran there has ended.
+    /// It was deleted or declared out of service, so whatever ran there has ended.
     Gone,
 }
 
-/// Nodes of which nothing is known.
+/// Nodes about which nothing is known.
 #[derive(Clone, Copy, Debug)]
 pub struct AllUp;
 
@@ -150,37 +154,38 @@ pub struct PodRow {
     pub uid: Box<str>,
     /// The node it is bound to.
     pub node: Option<Arc<str>>,
-    /// Its phase, as its main container has it once that has ended.
+    /// Its phase; once its main container has ended, that of the container.
     pub phase: PodPhase,
-    /// Its main container has ended and others still run: it holds its node.
+    /// Its main container has ended and others still run, so it still occupies its node.
     pub lingers: bool,
     /// Whether its Ready condition holds.
     pub ready: bool,
     /// Its address.
     pub address: Option<IpAddr>,
-    /// Whether it has been asked to go.
+    /// Whether it is being deleted.
     pub terminating: bool,
-    /// Whether it has the labels by which it is found.
+    /// Whether it has the labels that Services select it by.
     pub labelled: bool,
-    /// Whether its agent has waited for other roles and let its programs start.
+    /// Whether its agent has finished waiting for other roles and let its programs start.
     pub released: bool,
-    /// Whether its agent waits for other roles, and nothing on the pod tells it to stop.
+    /// Whether its agent waits for other roles, and no annotation tells it to stop.
     pub waits: bool,
-    /// A hash of the template that it was made from, where its job's pods are replaced when that changes.
+    /// A hash of the template that it was created from, if changes of the template roll through the
+    /// job.
     pub template: Option<NonZeroU64>,
-    /// How it ended, or by what it was disrupted.
+    /// How it ended, or how it was disrupted.
     pub end: Option<Box<PodEnd>>,
     /// What keeps it from running.
     pub trouble: Option<Box<Trouble>>,
 }
 
 impl PodRow {
-    /// Whether it has ended.
+    /// Returns true if it has ended.
     pub fn has_ended(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// Whether it runs, or is about to.
+    /// Returns true if it runs or may start to.
     pub(crate) fn may_run(&self) -> bool {
         !self.has_ended()
     }
@@ -193,39 +198,42 @@ pub enum PodPhase {
     Pending,
     /// At least one container runs.
     Running,
-    /// Its main container ended well, or all did.
+    /// Its main container succeeded, or all containers did.
     Succeeded,
-    /// Its main container, or another without which the main one did not start, ended badly, or the system ended it.
+    /// Its main container failed, or a container without which that could not start, or the system
+    /// ended it.
     Failed,
     /// Its node has not reported.
     Unknown,
 }
 
-/// How a pod ended. Present on pods that failed, and on pods that were asked to go, whatever has become of them.
+/// How a pod ended. Pods that failed or are being deleted have it, whatever became of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodEnd {
-    /// The container that ended: the main one, or, if another kept it from starting or ended badly alone, the first of those.
+    /// The container that ended: the main one; or, if other containers kept it from starting or
+    /// failed alone, the first of those.
     pub container: Option<String>,
     /// Its exit code.
     pub exit_code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// Why, in one word.
+    /// The reason, in one word.
     pub reason: Option<String>,
     /// The container's termination message, or the pod's.
     pub message: Option<String>,
     /// When the container ended.
     pub finished_at: Option<Timestamp>,
-    /// When the pod was asked to go, or the system began to take it away; `None` if nobody did, or if it is not known when.
+    /// When the pod was asked to terminate or the system began to evict it. `None` if it was not,
+    /// or if the time is not known.
     pub asked_at: Option<Timestamp>,
     /// The resource version that first showed this end; 0 if unknown. It orders ends within a
-    /// second, which is as exact as Kubernetes tells times.
+    /// second: the times of Kubernetes are no more exact.
     pub seen_version: u64,
-    /// The system took the pod away (eviction, preemption, lost node): not the program's fault.
+    /// The system evicted or preempted the pod, or lost its node: not the program's fault.
     pub disrupted: bool,
 }
 
-/// What keeps a pod from running, as the scheduler or the kubelet says.
+/// What keeps a pod from running, as the scheduler or the kubelet reports it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trouble {
     /// One word, such as `Unschedulable` or `ImagePullBackOff`.
@@ -241,7 +249,7 @@ pub struct ServiceRow {
     pub name: Box<str>,
     /// Its UID.
     pub uid: Box<str>,
-    /// Whether it has been asked to go.
+    /// Whether it is being deleted.
     pub terminating: bool,
 }
 
@@ -252,18 +260,19 @@ pub struct Conflict {
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// Whose it is, in words: `nobody`, or a kind and a name.
+    /// Its owner in words: `nobody`, or a kind and a name.
     pub owner: String,
 }
 
-/// A child that the server did not take. The words stay the same from one try to the next, as long as they say the same.
+/// A child that the server refused to create. The message stays the same from one try to the next
+/// as long as the cause does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Its kind.
     pub kind: &'static str,
     /// Its name.
     pub name: String,
-    /// What the server said.
+    /// The server's message.
     pub message: String,
 }
 

@@ -252,7 +252,7 @@ impl Writer {
                 let identity = Identity::ALL
                     .into_iter()
                     .find(|identity| identity.secret_name(&target.key.name) == *name);
-                let state = identity.map_or(SecretState::Unknown, SecretState::There);
+                let state = identity.map_or(SecretState::Unknown, SecretState::Exists);
                 self.index.remember(target.uid, |local| local.secret = state);
             }
             // What is known of them is known of all three together.

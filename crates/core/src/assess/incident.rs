@@ -1,12 +1,13 @@
-//! Which ends belong together. Pods that train as one can't go on without each other: where one ends, the others do. All of that is
-//! one incident, which the first end gives its kind, and which costs what that end costs.
+//! Which ends belong together. Pods that train as one can't go on without each other: if one ends,
+//! the others do too. All these ends are one incident. Its first end decides which cause it has and
+//! what it costs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::{EndedPods, Incident, RestartCause, RestartPolicy, Restarts};
 
-use super::{Assessment, Ended, NewRestart, replace};
+use super::{Assessment, Ended, NewRestart, count_replaced};
 use crate::depends::needs;
 use crate::indices;
 use crate::job::Job;
@@ -14,27 +15,30 @@ use crate::model::PodKey;
 use crate::restart::End;
 use crate::status::time;
 
-/// How long after the latest end of an incident another may still be its consequence. A remote shell takes up to 5 s to notice a
-/// worker that fell silent, and its launcher a moment more to stop the others.
+/// How long after the latest end of an incident another end may still be its consequence. A remote
+/// shell takes up to 5 s to notice a silent worker, and its launcher a moment more to stop the
+/// other workers.
 const WINDOW: SignedDuration = SignedDuration::from_secs(10);
 
-/// How much the clocks of nodes may differ, which tell in whole seconds when their pods ended.
+/// How much the clocks of two nodes may differ. Nodes report in whole seconds when their pods
+/// ended.
 const SKEW: SignedDuration = SignedDuration::from_secs(2);
 
-/// The incidents that ends may still belong to, one for each role in which one began; where pods train as one, there is one.
+/// The incidents that new ends may still belong to: one for each role in which an incident began,
+/// or a single one if all pods train as one.
 #[derive(Debug)]
 pub(crate) struct Incidents {
-    open: Vec<Open>,
+    open: Vec<OpenIncident>,
     needs: Needs,
 }
 
 impl Incidents {
-    /// The incidents that a status tells of.
+    /// The incidents in a status.
     pub(crate) fn read(job: &Job<'_>, restarts: &Restarts) -> Self {
         let written = restarts.incidents.iter();
         Self {
             open: written
-                .filter_map(|written| Open::read(job, restarts, written))
+                .filter_map(|written| OpenIncident::read(job, restarts, written))
                 .collect(),
             needs: Needs::of(job),
         }
@@ -44,50 +48,59 @@ impl Incidents {
         self.open.iter().map(|open| open.write(job)).collect()
     }
 
-    /// Begins one with an end that came of no other.
+    /// Begins an incident with an end that is not a consequence.
     pub(crate) fn begin(&mut self, job: &Job<'_>, new: &NewRestart<'_>, now: Timestamp) {
         let role = new.ended.key.role;
-        self.open.retain(|open| !open.is_beside(job, role));
+        self.open.retain(|open| !open.excludes(job, role));
         if (0..job.roles.len()).any(|other| self.needs.has(other, role)) {
-            self.open.push(Open::new(new, now));
+            self.open.push(OpenIncident::new(new, now));
         }
     }
 
-    /// The same with an end that stands, and is seen again and again: only while nothing has come since.
-    fn begin_standing(&mut self, job: &Job<'_>, new: &NewRestart<'_>, now: Timestamp) {
-        let at = at(&new.ended, now);
-        let is_old = |open: &Open| open.is_beside(job, new.ended.key.role) && open.last >= at;
+    /// Begins an incident with an end that is not retried. Such an end is assessed again and again;
+    /// it begins an incident only if no later one is open.
+    fn begin_final(&mut self, job: &Job<'_>, new: &NewRestart<'_>, now: Timestamp) {
+        let at = ended_at(&new.ended, now);
+        let is_old = |open: &OpenIncident| open.excludes(job, new.ended.key.role) && open.last >= at;
         if !self.open.iter().any(is_old) {
             self.begin(job, new, now);
-            if let Some(open) = self.of(new.ended.key) {
-                open.stands = true;
+            if let Some(open) = self.begun_by(new.ended.key) {
+                open.is_final = true;
             }
         }
     }
 
-    /// Forgets those that are over and that a pod had a part in which ends again now: that it leaves is none of theirs.
-    pub(crate) fn outlive(&mut self, ended: &Ended<'_>, now: Timestamp) {
-        let at = at(ended, now);
+    /// Drops the incidents that the ended pod took part in and that are over. Its new end does not
+    /// belong to them.
+    pub(crate) fn drop_outlived(&mut self, ended: &Ended<'_>, now: Timestamp) {
+        let at = ended_at(ended, now);
         self.open.retain(|open| {
             open.leaving || !open.contains(ended.key) || at.duration_since(open.last) <= WINDOW
         });
     }
 
-    /// The one that a pod began.
-    pub(crate) fn of(&mut self, first: PodKey) -> Option<&mut Open> {
+    /// The incident that a pod began.
+    pub(crate) fn begun_by(&mut self, first: PodKey) -> Option<&mut OpenIncident> {
         self.open.iter_mut().find(|open| open.first == first)
     }
 
-    /// The one of pods that are being replaced right now because of their template, if it is of this role's too.
-    pub(crate) fn update_of(&mut self, job: &Job<'_>, role: usize, now: Timestamp) -> Option<&mut Open> {
-        let is_it = |open: &&mut Open| {
-            open.cause == RestartCause::Update && open.last == now && open.is_beside(job, role)
+    /// The incident of pods that are replaced at this moment because their template changed, if it
+    /// also covers this role.
+    pub(crate) fn current_update(
+        &mut self,
+        job: &Job<'_>,
+        role: usize,
+        now: Timestamp,
+    ) -> Option<&mut OpenIncident> {
+        let is_it = |open: &&mut OpenIncident| {
+            open.cause == RestartCause::Update && open.last == now && open.excludes(job, role)
         };
         self.open.iter_mut().find(is_it)
     }
 
-    /// Pods that were asked to go are gone now: others may end because of that from now on.
-    pub(crate) fn left(&mut self, keys: impl Iterator<Item = PodKey>, now: Timestamp) {
+    /// Records that terminating pods are deleted now. Other pods may end because of that from now
+    /// on.
+    pub(crate) fn record_deleted(&mut self, keys: impl Iterator<Item = PodKey>, now: Timestamp) {
         for key in keys {
             for open in self.open.iter_mut().filter(|open| open.contains(key)) {
                 open.last = open.last.max(now);
@@ -95,53 +108,55 @@ impl Incidents {
         }
     }
 
-    /// The latest one that an end belongs to.
-    fn taking(
+    /// The latest incident that an end belongs to.
+    fn find_for(
         &mut self,
         job: &Job<'_>,
-        seen: &Assessment<'_>,
+        assessment: &Assessment<'_>,
         ended: &Ended<'_>,
-        stands: bool,
+        is_final: bool,
         now: Timestamp,
-    ) -> Option<&mut Open> {
+    ) -> Option<&mut OpenIncident> {
         let Self { open, needs } = self;
-        let open = open.iter_mut().filter(|open| !stands || !open.stands);
-        open.filter(|open| open.takes(job, seen, needs, ended, now))
+        let open = open.iter_mut().filter(|open| !is_final || !open.is_final);
+        open.filter(|open| open.includes(job, assessment, needs, ended, now))
             .max_by_key(|open| open.last)
     }
 }
 
-/// An incident that ends may still belong to.
+/// An incident that new ends may still belong to.
 #[derive(Clone, Debug)]
-pub(crate) struct Open {
+pub(crate) struct OpenIncident {
     first: PodKey,
     cause: RestartCause,
-    /// When the first ended, if that is known.
+    /// When the first pod ended, if that is known.
     start: Option<Timestamp>,
     last: Timestamp,
     /// The indices of the pods that have ended in it, by role.
     ended: BTreeMap<usize, BTreeSet<i32>>,
-    /// A pod that was asked to go is still there: the others may end when it does.
+    /// A terminating pod of this incident still exists. Others may end once it is deleted.
     leaving: bool,
-    /// Its first is not replaced. What has the same policy stands as well, whatever came first.
-    stands: bool,
+    /// The first pod of this incident is not replaced. Other ends that are not retried can't be its
+    /// consequences: their own policy makes them final.
+    is_final: bool,
 }
 
-impl Open {
+impl OpenIncident {
     fn new(new: &NewRestart<'_>, now: Timestamp) -> Self {
         let key = new.ended.key;
         Self {
             first: key,
             cause: new.cause,
             start: new.ended.time().map(|at| at.min(now)),
-            last: until(&new.ended, now),
+            last: ran_until(&new.ended, now),
             ended: BTreeMap::from([(key.role, BTreeSet::from([key.index]))]),
             leaving: new.ended.is_leaving(),
-            stands: false,
+            is_final: false,
         }
     }
 
-    /// The incident that a status tells of. A status may have been edited by anybody: what makes no sense is none.
+    /// Reads an incident from a status. `None` if it makes no sense: anybody may have edited the
+    /// status.
     fn read(job: &Job<'_>, restarts: &Restarts, written: &Incident) -> Option<Self> {
         let of_role = |ended: &EndedPods| {
             let (role, known) = job.role(&ended.role)?;
@@ -154,7 +169,7 @@ impl Open {
             last: written.last_time.0,
             ended: written.ended.iter().filter_map(of_role).collect(),
             leaving: false,
-            stands: false,
+            is_final: false,
         };
         let mut leaving = restarts.replacing.iter().filter(|entry| entry.leaving);
         open.leaving = leaving.any(|entry| job.key(&entry.pod).is_some_and(|key| open.contains(key)));
@@ -177,8 +192,8 @@ impl Open {
         }
     }
 
-    /// Whether there is only one of it and those that begin in a role.
-    fn is_beside(&self, job: &Job<'_>, role: usize) -> bool {
+    /// Returns true if this incident and one that begins in the role can't both be open.
+    fn excludes(&self, job: &Job<'_>, role: usize) -> bool {
         self.first.role == role || job.framework.trains_as_one()
     }
 
@@ -187,38 +202,38 @@ impl Open {
         role.is_some_and(|role| role.contains(&key.index))
     }
 
-    /// Takes in an end that belongs to it.
+    /// Adds an end that belongs to this incident.
     pub(crate) fn add(&mut self, ended: &Ended<'_>, now: Timestamp) {
         self.ended
             .entry(ended.key.role)
             .or_default()
             .insert(ended.key.index);
-        self.last = self.last.max(until(ended, now));
+        self.last = self.last.max(ran_until(ended, now));
         self.leaving |= ended.is_leaving();
     }
 
-    /// Whether an end belongs to it.
-    fn takes(
+    /// Returns true if an end belongs to this incident.
+    fn includes(
         &self,
         job: &Job<'_>,
-        seen: &Assessment<'_>,
+        assessment: &Assessment<'_>,
         needs: &Needs,
         ended: &Ended<'_>,
         now: Timestamp,
     ) -> bool {
-        // As its node has it: the clock of another operator may be behind.
+        // Both times are from nodes. The clock of another replica of the operator may be behind.
         let known = ended.time().zip(self.start);
         let is_earlier = known.is_some_and(|(at, start)| at.duration_since(start) < -SKEW);
-        let is_later = !self.leaving && at(ended, now).duration_since(self.last) > WINDOW;
+        let is_later = !self.leaving && ended_at(ended, now).duration_since(self.last) > WINDOW;
         !is_earlier
             && !is_later
             && !self.is_repeated_by(ended.key)
             && needs.has(ended.key.role, self.first.role)
-            && !self.is_over(job, seen, needs)
+            && !self.is_over(job, assessment, needs)
     }
 
-    /// Whether the end of a pod says again what began it, rather than what came of that: one that failed by itself does so again, or
-    /// a pod of the new template fails.
+    /// Returns true if the end of this pod repeats the first end rather than follows from it: the
+    /// pod that failed first fails again, or a pod with the new template fails.
     fn is_repeated_by(&self, key: PodKey) -> bool {
         match self.cause {
             RestartCause::Failure => key == self.first,
@@ -227,11 +242,11 @@ impl Open {
         }
     }
 
-    /// Whether all pods have ended in it that it could take with it: those that are there now are new, and what ends them is
-    /// something else.
-    fn is_over(&self, job: &Job<'_>, seen: &Assessment<'_>, needs: &Needs) -> bool {
+    /// Returns true if all pods that this incident could affect have ended in it. The pods that
+    /// exist now are new, and their ends have another cause.
+    fn is_over(&self, job: &Job<'_>, assessment: &Assessment<'_>, needs: &Needs) -> bool {
         let none = BTreeSet::new();
-        let roles = job.roles.iter().zip(&seen.roles).enumerate();
+        let roles = job.roles.iter().zip(&assessment.roles).enumerate();
         let mut others = roles.filter(|(role, _)| needs.has(*role, self.first.role));
         others.all(|(role, (rules, this))| {
             let ended = self.ended.get(&role).unwrap_or(&none);
@@ -242,8 +257,8 @@ impl Open {
     }
 }
 
-/// Which roles can't go on without which, directly or through others. Found once, and asked for
-/// every pod that ended.
+/// Which roles can't go on without which others, directly or through further roles. It is computed
+/// once, and used for every pod that ended.
 #[derive(Debug)]
 enum Needs {
     /// All pods train as one.
@@ -275,7 +290,8 @@ impl Needs {
         Self::Roles(roles.clone().map(all).collect())
     }
 
-    /// Whether a role needs another, so that the end of a pod of the other may end one of its own.
+    /// Returns true if a role needs another one, so that the end of a pod of the other may end its
+    /// own.
     fn has(&self, role: usize, other: usize) -> bool {
         match self {
             Self::All => true,
@@ -284,43 +300,52 @@ impl Needs {
     }
 }
 
-/// Finds out which ends are what came of others: of one that was counted before, or of one that is to be counted now. Those are
-/// retried with it, also where the exit code alone would make them final.
-pub(crate) fn trace<'a>(job: &Job<'a>, restarts: &Restarts, now: Timestamp, seen: &mut Assessment<'a>) {
-    let retried = std::mem::take(&mut seen.new_restarts).into_iter();
+/// Finds the ends that are consequences of an end that was counted before or is to be counted now.
+/// A consequence is retried together with its first end, even if its exit code alone would make it
+/// final.
+pub(crate) fn find_consequences<'a>(
+    job: &Job<'a>,
+    restarts: &Restarts,
+    now: Timestamp,
+    assessment: &mut Assessment<'a>,
+) {
+    let retried = std::mem::take(&mut assessment.new_restarts).into_iter();
     let mut ends: Vec<(NewRestart<'a>, bool)> = retried.map(|end| (end, false)).collect();
-    ends.extend(standing(seen).map(|end| (end, true)));
+    ends.extend(final_ends(assessment).map(|end| (end, true)));
     if ends.is_empty() {
         return;
     }
-    ends.sort_by_key(|(end, _)| order(&end.ended));
+    ends.sort_by_key(|(end, _)| sort_key(&end.ended));
     let mut incidents = Incidents::read(job, restarts);
-    for (mut end, stands) in ends {
-        let is_told = stands && is_told(seen, &end);
-        let may_follow = end.cause != RestartCause::Completion && !is_told;
-        let taking = may_follow.then(|| incidents.taking(job, seen, &end.ended, stands, now));
-        if let Some(open) = taking.flatten() {
-            end.follows = Some(open.first);
+    for (mut end, is_final) in ends {
+        let is_recorded = is_final && is_recorded_as_final(assessment, &end);
+        let may_be_consequence = end.cause != RestartCause::Completion && !is_recorded;
+        let incident =
+            may_be_consequence.then(|| incidents.find_for(job, assessment, &end.ended, is_final, now));
+        if let Some(open) = incident.flatten() {
+            end.consequence_of = Some(open.first);
             end.cause = open.cause;
             open.add(&end.ended, now);
-        } else if stands {
-            incidents.begin_standing(job, &end, now);
-        } else if may_follow {
+        } else if is_final {
+            incidents.begin_final(job, &end, now);
+        } else if may_be_consequence {
             incidents.begin(job, &end, now);
         }
-        if let Some(first) = end.follows.filter(|_| stands) {
-            seen.followers.insert(end.ended.key, (first, end.cause));
+        if let Some(first) = end.consequence_of.filter(|_| is_final) {
+            assessment
+                .final_consequences
+                .insert(end.ended.key, (first, end.cause));
         }
-        if !stands || end.follows.is_some() && is_judged_by_code(job, end.ended.key) {
-            seen.new_restarts.push(end);
+        if !is_final || end.consequence_of.is_some() && is_retried_by_exit_code(job, end.ended.key) {
+            assessment.new_restarts.push(end);
         }
     }
-    retry(job, seen);
+    retry_consequences(job, assessment);
 }
 
-/// The ends that stand, of roles that go on.
-fn standing<'a>(seen: &Assessment<'a>) -> impl Iterator<Item = NewRestart<'a>> {
-    let roles = seen.roles.iter().filter(|role| !role.has_ended);
+/// The ends that are not retried, of roles that have not ended.
+fn final_ends<'a>(assessment: &Assessment<'a>) -> impl Iterator<Item = NewRestart<'a>> {
+    let roles = assessment.roles.iter().filter(|role| !role.has_ended);
     roles.flat_map(|role| &role.final_ends).filter_map(|ended| {
         let cause = match ended.end {
             End::Failure(_) => RestartCause::Failure,
@@ -330,45 +355,52 @@ fn standing<'a>(seen: &Assessment<'a>) -> impl Iterator<Item = NewRestart<'a>> {
         Some(NewRestart {
             ended: *ended,
             cause,
-            follows: None,
+            consequence_of: None,
         })
     })
 }
 
-/// Whether status already says that an end is final, or no incident could change that.
-fn is_told(seen: &Assessment<'_>, end: &NewRestart<'_>) -> bool {
+/// Returns true if the status already says that an end is final, or if no incident could change
+/// that.
+fn is_recorded_as_final(assessment: &Assessment<'_>, end: &NewRestart<'_>) -> bool {
     let PodKey { role, index } = end.ended.key;
-    let role = seen.roles.get(role);
-    end.cause != RestartCause::Failure || role.is_some_and(|role| role.told_failed.contains(&index))
+    let role = assessment.roles.get(role);
+    end.cause != RestartCause::Failure || role.is_some_and(|role| role.recorded_failed.contains(&index))
 }
 
-/// Whether it is by their exit code that failures of a pod's role stand or not.
-pub(crate) fn is_judged_by_code(job: &Job<'_>, key: PodKey) -> bool {
+/// Returns true if exit codes decide whether failures in the pod's role are retried.
+pub(crate) fn is_retried_by_exit_code(job: &Job<'_>, key: PodKey) -> bool {
     let role = job.roles.get(key.role);
     role.is_some_and(|role| role.restart_policy == RestartPolicy::ExitCode)
 }
 
-/// What seemed to stand by its exit code, and only follows, is replaced after all.
-fn retry(job: &Job<'_>, seen: &mut Assessment<'_>) {
-    let Assessment { roles, followers, .. } = seen;
+/// Retries the ends that looked final by their exit code and are only consequences.
+fn retry_consequences(job: &Job<'_>, assessment: &mut Assessment<'_>) {
+    let Assessment {
+        roles,
+        final_consequences,
+        ..
+    } = assessment;
     for role in roles {
-        let is_retried =
-            |ended: &mut Ended<'_>| is_judged_by_code(job, ended.key) && followers.contains_key(&ended.key);
+        let is_retried = |ended: &mut Ended<'_>| {
+            is_retried_by_exit_code(job, ended.key) && final_consequences.contains_key(&ended.key)
+        };
         let retried: Vec<Ended<'_>> = role.final_ends.extract_if(.., is_retried).collect();
         for ended in retried {
-            followers.remove(&ended.key);
+            final_consequences.remove(&ended.key);
             role.tally.failed -= 1;
-            replace(&mut role.tally, &ended);
+            count_replaced(&mut role.tally, &ended);
             let (_, _, pods) = role.retried.get_or_insert((ended, None, 0));
             *pods += 1;
         }
     }
 }
 
-/// The order in which ends came. A pod that was taken away has ended before that was known; of others of which the time is not
-/// known, nothing came.
-fn order(ended: &Ended<'_>) -> (u8, Option<Timestamp>, u64) {
-    let told = ended
+/// By when ends are sorted. A pod that was deleted or disrupted ended before the operator noticed,
+/// so it comes first if its time is not known. Other ends without a time come last, because they
+/// caused nothing.
+fn sort_key(ended: &Ended<'_>) -> (u8, Option<Timestamp>, u64) {
+    let seen_version = ended
         .row
         .and_then(|row| row.end.as_deref())
         .map_or(0, |end| end.seen_version);
@@ -377,17 +409,18 @@ fn order(ended: &Ended<'_>) -> (u8, Option<Timestamp>, u64) {
         (Some(_), _) => 1,
         (None, _) => 2,
     };
-    (known, ended.time(), told)
+    (known, ended.time(), seen_version)
 }
 
-/// When a pod ended, as far as that is known: not later than now.
-fn at(ended: &Ended<'_>, now: Timestamp) -> Timestamp {
+/// When a pod ended; now if that is not known.
+fn ended_at(ended: &Ended<'_>, now: Timestamp) -> Timestamp {
     ended.time().map_or(now, |at| at.min(now))
 }
 
-/// Until when it may have run. One that was asked to go took its time.
-fn until(ended: &Ended<'_>, now: Timestamp) -> Timestamp {
+/// Until when a pod may have run. A pod that was asked to terminate may have run for a while after
+/// that.
+fn ran_until(ended: &Ended<'_>, now: Timestamp) -> Timestamp {
     let finished = ended.row.and_then(|row| row.end.as_deref()?.finished_at);
-    let at = at(ended, now);
+    let at = ended_at(ended, now);
     finished.map_or(at, |finished| at.max(finished.min(now)))
 }

@@ -1,10 +1,11 @@
-//! A job that should run: its children are made, its ends are counted, its state is deduced. Where
-//! something stands against its spec, nothing is made and no pod is replaced; all the rest goes on.
+//! Plans a job that should run: creates its children, counts its ends and deduces its state. If
+//! there is an objection to its spec, nothing is created and no pod is replaced; everything else
+//! goes on.
 
 use trainyard_api::{ConditionType, JobPhase, Reason, RolePhase, TrainingJobStatus};
 
 use super::verdict::{Outcome, deadline, finish, outcome};
-use super::{Objection, Plan, children, dependent, earliest, event, refused, roles, roll};
+use super::{Objection, Plan, children, dependent, earliest, event, objections, roles, roll};
 use crate::assess::{Assessment, Attempt, assess};
 use crate::deduce;
 use crate::immutable::fingerprints;
@@ -13,56 +14,56 @@ use crate::model::{JobEvent, StatusWrite};
 use crate::status::{condition, has_run, set_condition, time, write};
 use crate::view::View;
 
-/// One look at a job, each line of which follows from those before it.
+/// Plans one round. Each step uses the results of the steps before it.
 pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Plan {
     let old = view.job.status.as_ref();
     let mut plan = Plan::default();
-    let mut status = started(view);
+    let mut status = initial_status(view);
     match objection {
         None => accept(job, view, &mut status),
         Some(objection) => plan
             .events
-            .extend(refused::reject(&mut status, objection, view.now)),
+            .extend(objections::reject(&mut status, objection, view.now)),
     }
-    tell_resumed(view, &mut plan);
-    let was = status.phase;
+    report_resumed(view, &mut plan);
+    let phase_before = status.phase;
     let attempt = attempt(job, view, objection);
-    give_up(attempt, &mut status);
+    reset_status(attempt, &mut status);
 
-    // What has become of pods, then of roles.
-    let mut seen = assess(job, view, &status, attempt);
+    // Assess the pods, then the roles.
+    let mut assessment = assess(job, view, &status, attempt);
     if objection.is_none() {
-        roll::choose(job, view, &mut seen);
+        roll::choose_outdated(job, view, &mut assessment);
     }
-    let ends = roles::deduce(job, view, &seen, objection.is_some(), &mut status);
-    roles::leave_ended(job, &status, &mut seen);
+    let ends = roles::deduce(job, view, &assessment, objection.is_some(), &mut status);
+    roles::drop_ended(job, &status, &mut assessment);
 
-    // What that makes of the job.
-    let phase = phase(job, view, &seen, &status, attempt);
-    plan.wake_at = earliest([deadline(job, &status), seen.next]);
-    match outcome(job, view, &seen, &status, phase, &ends) {
-        Outcome::HeldUntil(until) => {
+    // Deduce what that means for the job.
+    let phase = phase(job, view, &assessment, &status, attempt);
+    plan.wake_at = earliest([deadline(job, &status), assessment.next_due]);
+    match outcome(job, view, &assessment, &status, phase, &ends) {
+        Outcome::DelayedUntil(until) => {
             return Plan {
                 wake_at: Some(until),
                 ..Plan::default()
             };
         }
-        Outcome::Ends(verdict) => finish(job, view, &seen, &mut status, verdict, &mut plan),
+        Outcome::Ends(verdict) => finish(job, view, &assessment, &mut status, verdict, &mut plan),
         Outcome::GoesOn => {
-            go_on(view, &mut status, phase, objection);
-            children::plan(job, view, &mut seen, &mut status, objection, &mut plan);
-            if was != Some(JobPhase::Running) && phase == JobPhase::Running {
-                plan.events.push(all_run(job));
+            record_phase(view, &mut status, phase, objection);
+            children::plan(job, view, &mut assessment, &mut status, objection, &mut plan);
+            if phase_before != Some(JobPhase::Running) && phase == JobPhase::Running {
+                plan.events.push(all_running_event(job));
             }
         }
     }
 
-    // What is written, and what has to wait for that.
-    plan.missing = children::missing(job, &seen);
+    // Decide what is written, and what has to wait for that.
+    plan.missing = children::missing(job, &assessment);
     if old.is_none_or(|old| old.start_time.is_none()) {
-        // The status first: a pod of a job that is still called suspended is one of its last run, and
-        // of one that is not called started it would not be known what it was made from, nor when
-        // its time began.
+        // The status is written first. Pods of a job whose status says Suspended count as pods of
+        // its last run; and without a start time and accepted rules nobody would know what the pods
+        // were created from, nor since when the deadline runs.
         plan.after_status.splice(0..0, std::mem::take(&mut plan.at_once));
     }
     let is_urgent = dependent::has_late_pods(job, old, &status);
@@ -71,14 +72,14 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         plan.status.hurry();
     }
     if plan.status == StatusWrite::Unchanged {
-        // All of it has been counted, and need not be confirmed again.
+        // All missing pods are counted already, so nothing has to be confirmed again.
         plan.missing.clear();
     }
     plan
 }
 
-/// The status to start from: that of a job which has just been started or resumed, or the one there is.
-fn started(view: &View<'_>) -> TrainingJobStatus {
+/// The status to start from: the job's own, reset if the job was just started or resumed.
+fn initial_status(view: &View<'_>) -> TrainingJobStatus {
     let mut status = view.job.status.clone().unwrap_or_default();
     status.observed_generation = view.job.metadata.generation;
     if status.phase.is_some_and(JobPhase::is_suspended) {
@@ -101,18 +102,19 @@ fn started(view: &View<'_>) -> TrainingJobStatus {
     status
 }
 
-/// Writes down what the pods are made from and counted by, and that it is accepted.
+/// Records that the job is accepted, and the spec and rules that its pods are created from.
 fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) {
-    let seen = view
+    let observed = view
         .job
         .status
         .as_ref()
         .and_then(|status| status.observed_generation);
-    // Operators of former versions wrote no rules. What they accepted and is unchanged is what the pods were made from.
+    // Former versions of the operator wrote no rules. A spec that they accepted and that is
+    // unchanged is the one that the pods were created from.
     let unwritten = status.accepted_spec.is_empty() || status.accepted_rules.is_none();
-    // A generation that something stood against has been seen, and was not accepted.
+    // An objected generation has been observed too, but was not accepted.
     let accepted = condition(status, ConditionType::Accepted, true).is_some();
-    if seen != view.job.metadata.generation || unwritten || !accepted {
+    if observed != view.job.metadata.generation || unwritten || !accepted {
         status.accepted_spec = fingerprints(job.object);
         status.accepted_rules = Some(job.rules());
     }
@@ -126,7 +128,7 @@ fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) {
     );
 }
 
-fn tell_resumed(view: &View<'_>, plan: &mut Plan) {
+fn report_resumed(view: &View<'_>, plan: &mut Plan) {
     let phase = view.job.status.as_ref().and_then(|status| status.phase);
     if phase.is_some_and(JobPhase::is_suspended) {
         let message = "The job was resumed and starts afresh.";
@@ -134,37 +136,41 @@ fn tell_resumed(view: &View<'_>, plan: &mut Plan) {
     }
 }
 
-/// A job that has never run as a whole does not start in part: what has a name it needs may stay for ever, and its pods
-/// would wait for each other, and hold what others could use, as long.
+/// Decides whether the job goes on.
 ///
-/// One whose pods could not talk to those that are made now starts anew, unless what they do may yet come to its end.
+/// A job that has never run as a whole does not start in part: the object that has its name may
+/// stay for ever, and the job's pods would wait for each other, and hold resources, as long.
+///
+/// A job whose pods could not talk to pods that are created now starts anew, unless the pods that
+/// run may still finish the job.
 fn attempt(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Attempt {
-    let hopeless = match objection.map(|objection| objection.reason) {
+    let cannot_start = match objection.map(|objection| objection.reason) {
         Some(Reason::OwnershipConflict) => true,
-        // An operator that is just starting may not know its agent yet: what another has begun is not undone.
+        // An operator that is just starting may not know its agent yet. It must not undo what
+        // another operator has begun.
         Some(Reason::Unsupported) => view.pods.is_empty(),
-        Some(Reason::SecretMissing) if refused::running_caller(job, view).is_none() => {
+        Some(Reason::SecretMissing) if objections::running_caller(job, view).is_none() => {
             return Attempt::StartsAnew;
         }
         _ => false,
     };
-    if hopeless && !view.job.status.as_ref().is_some_and(has_run) {
+    if cannot_start && !view.job.status.as_ref().is_some_and(has_run) {
         Attempt::GivenUp
     } else {
         Attempt::GoesOn
     }
 }
 
-/// Forgets what was done for an attempt that is given up.
-fn give_up(attempt: Attempt, status: &mut TrainingJobStatus) {
+/// Resets the status for an attempt that is given up.
+fn reset_status(attempt: Attempt, status: &mut TrainingJobStatus) {
     if attempt == Attempt::GivenUp {
-        // Nothing is left that was made from it, and it may be changed.
+        // No pod of this spec remains, so the spec may be changed.
         status.accepted_spec.clear();
         status.accepted_rules = None;
     }
     if attempt != Attempt::GoesOn {
-        let open = status.roles.iter_mut().filter(|role| !role.phase.is_terminal());
-        open.for_each(|role| role.phase = RolePhase::Pending);
+        let unfinished = status.roles.iter_mut().filter(|role| !role.phase.is_terminal());
+        unfinished.for_each(|role| role.phase = RolePhase::Pending);
     }
 }
 
@@ -172,7 +178,7 @@ fn give_up(attempt: Attempt, status: &mut TrainingJobStatus) {
 fn phase(
     job: &Job<'_>,
     view: &View<'_>,
-    seen: &Assessment<'_>,
+    assessment: &Assessment<'_>,
     status: &TrainingJobStatus,
     attempt: Attempt,
 ) -> JobPhase {
@@ -180,7 +186,7 @@ fn phase(
     let phase = deduce::job(
         status.phase,
         &roles,
-        !seen.new_restarts.is_empty() || !seen.replacing.is_empty(),
+        !assessment.new_restarts.is_empty() || !assessment.replacing.is_empty(),
         roll::is_resized(job, view),
         &job.failed_when,
         &job.succeeded_when,
@@ -192,8 +198,13 @@ fn phase(
     }
 }
 
-/// Writes down the phase of a job that has not ended.
-fn go_on(view: &View<'_>, status: &mut TrainingJobStatus, phase: JobPhase, objection: Option<&Objection>) {
+/// Records the phase of a job that has not ended.
+fn record_phase(
+    view: &View<'_>,
+    status: &mut TrainingJobStatus,
+    phase: JobPhase,
+    objection: Option<&Objection>,
+) {
     status.phase = Some(phase);
     let (running, reason, message) = match phase {
         JobPhase::Running => (true, Reason::AllRolesRunning, "All roles run."),
@@ -219,7 +230,7 @@ fn go_on(view: &View<'_>, status: &mut TrainingJobStatus, phase: JobPhase, objec
     set_condition(status, ConditionType::Running, running, reason, message, view.now);
 }
 
-fn all_run(job: &Job<'_>) -> JobEvent {
+fn all_running_event(job: &Job<'_>) -> JobEvent {
     let message = match job.total() {
         1 => "All roles run (1 pod).".to_owned(),
         pods => format!("All roles run ({pods} pods)."),

@@ -10,27 +10,30 @@ use crate::job::{Job, Role};
 use crate::model::Action;
 use crate::view::{PodRow, View};
 
-/// Leaves out the pods of roles that wait for others and are created only when these have come.
-pub(super) fn hold_back(
+/// Drops the creation of pods of roles that still wait, if those pods are created only when their
+/// dependencies are met.
+pub(super) fn drop_waiting(
     job: &Job<'_>,
     view: &View<'_>,
-    seen: &Assessment<'_>,
+    assessment: &Assessment<'_>,
     status: &TrainingJobStatus,
     plan: &mut Plan,
 ) {
     let phase_of = |role: usize| status.roles.get(role).map(|role| role.phase);
     let waits = |role: &Role<'_>| {
-        depends::is_created_late(role, view.settings) && roles::waits(seen, role, phase_of).is_some()
+        depends::is_created_late(role, view.settings)
+            && roles::unmet_dependency(assessment, role, phase_of).is_some()
     };
-    let held: Vec<bool> = job.roles.iter().map(waits).collect();
-    let goes_on =
-        |action: &Action| !matches!(action, Action::CreatePod(key) if held.get(key.role) == Some(&true));
-    plan.at_once.retain(goes_on);
-    plan.after_status.retain(goes_on);
+    let waiting: Vec<bool> = job.roles.iter().map(waits).collect();
+    let stays =
+        |action: &Action| !matches!(action, Action::CreatePod(key) if waiting.get(key.role) == Some(&true));
+    plan.at_once.retain(stays);
+    plan.after_status.retain(stays);
 }
 
-/// Whether a role whose user has its pods created late has some now, and had none: deadlines may begin
-/// with them. Nothing hangs on when those of other roles come, and most jobs are spared that write.
+/// Returns true if pods of a role with `createPolicy: WhenDependenciesMet` were created now:
+/// deadlines may count from then, so the status must say it at once. For other roles that moment
+/// does not matter, and most jobs save the write.
 pub(super) fn has_late_pods(job: &Job<'_>, old: Option<&TrainingJobStatus>, new: &TrainingJobStatus) -> bool {
     let pending = |status: &TrainingJobStatus, name: &str| {
         let mut roles = status.roles.iter();
@@ -43,17 +46,18 @@ pub(super) fn has_late_pods(job: &Job<'_>, old: Option<&TrainingJobStatus>, new:
     late.any(|role| old.is_some_and(|old| pending(old, role.name)) && !pending(new, role.name))
 }
 
-/// Pods that wait although what they wait for has come. Most are told so by the observer at this very moment.
+/// Starts pods that wait although their dependencies are met. The observer is telling most of them
+/// at this very moment.
 pub(super) fn unreached(
     job: &Job<'_>,
     view: &View<'_>,
-    seen: &Assessment<'_>,
+    assessment: &Assessment<'_>,
     status: &TrainingJobStatus,
 ) -> Vec<Action> {
     let phase_of = |role: usize| status.roles.get(role).map(|role| role.phase);
     let may_start = |row: &&PodRow| {
         let role = job.key(&row.name).and_then(|key| job.roles.get(key.role));
-        role.is_some_and(|role| roles::waits(seen, role, phase_of).is_none())
+        role.is_some_and(|role| roles::unmet_dependency(assessment, role, phase_of).is_none())
     };
     let waiting = view.pods.iter().filter(|row| row.waits && !row.terminating);
     waiting

@@ -1,4 +1,4 @@
-//! The end of a pod, as a root cause and in words.
+//! Describes the end of a pod, as a root cause and in words.
 
 use trainyard_api::{Reason, RootCause, names};
 
@@ -11,7 +11,7 @@ use crate::view::PodRow;
 const MAX_CAUSE: usize = 2_000;
 const MAX_NODE: usize = 253;
 
-/// The root cause that the end of a pod is.
+/// The end of a pod as a root cause.
 pub(super) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
     let end = ended.row.and_then(|row| row.end.as_deref());
     let cut = |text: Option<&str>, max| {
@@ -26,11 +26,11 @@ pub(super) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
         _ if ended.row.is_none() && !matches!(ended.end, End::DependencyFailed(_)) => {
             Some(Reason::PodMissing.as_str())
         }
-        // As the kubelet says it of the container.
+        // The kubelet uses this reason for containers.
         End::Success => Some("Completed"),
         End::Disruption => {
-            let said = end.and_then(|end| end.reason.as_deref());
-            Some(said.unwrap_or(Reason::PodDisrupted.as_str()))
+            let reason = end.and_then(|end| end.reason.as_deref());
+            Some(reason.unwrap_or(Reason::PodDisrupted.as_str()))
         }
         End::Failure(_) => end.and_then(|end| end.reason.as_deref()),
         End::DependencyFailed(_) => Some(Reason::DependencyFailed.as_str()),
@@ -57,7 +57,7 @@ pub(super) fn root_cause(job: &Job<'_>, ended: &Ended<'_>) -> RootCause {
     }
 }
 
-/// Which container ended a pod, where it is not the main one.
+/// Names the container that ended a pod, unless it is the main one.
 fn container(job: &Job<'_>, ended: &Ended<'_>) -> String {
     let main = job.roles.get(ended.key.role).map(|role| &*role.main.name);
     let end = ended.row.and_then(|row| row.end.as_deref());
@@ -70,7 +70,7 @@ fn container(job: &Job<'_>, ended: &Ended<'_>) -> String {
 /// The end of a pod in words: `worker-1 on node-a: exit code 137 (OOMKilled)`.
 pub(super) fn describe(job: &Job<'_>, ended: &Ended<'_>) -> String {
     let pod = job.pod_name(ended.key);
-    let place = |row: &PodRow| {
+    let on_node = |row: &PodRow| {
         row.node
             .as_deref()
             .map(|node| format!(" on {node}"))
@@ -89,20 +89,20 @@ pub(super) fn describe(job: &Job<'_>, ended: &Ended<'_>) -> String {
         .map(|reason| format!(" ({reason})"))
         .unwrap_or_default();
     match ended.end {
-        End::Success => format!("{pod}{} ended well", place(row)),
-        End::Failure(None) => format!("{pod}{} failed{why}", place(row)),
+        End::Success => format!("{pod}{} ended well", on_node(row)),
+        End::Failure(None) => format!("{pod}{} failed{why}", on_node(row)),
         End::Failure(Some(code)) => format!(
             "{pod}{}:{} exit code {code}{why}",
-            place(row),
+            on_node(row),
             container(job, ended)
         ),
-        End::NodeDown => format!("{pod}: its node{} is down", place(row).replacen(" on", "", 1)),
-        End::TemplateChanged => format!("{pod}{} was made from another template", place(row)),
+        End::NodeDown => format!("{pod}: its node{} is down", on_node(row).replacen(" on", "", 1)),
+        End::TemplateChanged => format!("{pod}{} was made from another template", on_node(row)),
         End::SecretMissing => format!(
             "{pod}{} has a Secret that is gone: pods that are made now could not talk to it",
-            place(row)
+            on_node(row)
         ),
-        End::Disruption if row.terminating => format!("{pod}{} is being removed{why}", place(row)),
-        End::Disruption | End::DependencyFailed(_) => format!("{pod}{} was taken away{why}", place(row)),
+        End::Disruption if row.terminating => format!("{pod}{} is being removed{why}", on_node(row)),
+        End::Disruption | End::DependencyFailed(_) => format!("{pod}{} was taken away{why}", on_node(row)),
     }
 }

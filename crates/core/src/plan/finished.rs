@@ -1,9 +1,9 @@
-//! A job that has ended: its pods are cleaned up, and at last it goes itself.
+//! Plans a job that has ended: its pods are cleaned up, and finally it is deleted itself.
 
 use trainyard_api::{CleanPodPolicy, JobPhase};
 
 use super::{Plan, after, earliest};
-use crate::assess::removal;
+use crate::assess::pod_deletion;
 use crate::model::Action;
 use crate::status::{time, write};
 use crate::view::{PodPhase, PodRow, View};
@@ -15,11 +15,11 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
     };
     status.observed_generation = view.job.metadata.generation;
     let run = view.job.spec.run_policy.clone().unwrap_or_default();
-    // A status that somebody edited may lack it, and the TTLs would never come.
+    // Somebody may have edited the status. Without a completion time the TTLs would never expire.
     let ended = status.completion_time.get_or_insert_with(|| time(view.now)).0;
 
-    let removed_at = run.ttl_seconds_after_finished.and_then(|ttl| after(ended, ttl));
-    if removed_at.is_some_and(|at| at <= view.now) {
+    let deleted_at = run.ttl_seconds_after_finished.and_then(|ttl| after(ended, ttl));
+    if deleted_at.is_some_and(|at| at <= view.now) {
         return Plan {
             at_once: vec![Action::DeleteJob],
             ..Plan::default()
@@ -33,7 +33,7 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
     let policy = if emptied_at.is_some_and(|at| at <= view.now) {
         CleanPodPolicy::All
     } else {
-        // A change that was not accepted does not count after the end either.
+        // A spec change that was not accepted does not apply after the end either.
         let accepted = status.accepted_rules.as_ref();
         accepted.map_or(run.clean_pod_policy.unwrap_or_default(), |rules| {
             rules.clean_pod_policy
@@ -42,15 +42,15 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
     Plan {
         at_once: clean(view, policy),
         status: write(old, status),
-        wake_at: earliest([removed_at, emptied_at.filter(|at| *at > view.now)]),
+        wake_at: earliest([deleted_at, emptied_at.filter(|at| *at > view.now)]),
         ..Plan::default()
     }
 }
 
-/// What a policy removes at the end.
+/// The deletions that a policy asks for.
 pub(super) fn clean(view: &View<'_>, policy: CleanPodPolicy) -> Vec<Action> {
     let ended = |row: &PodRow| matches!(row.phase, PodPhase::Succeeded | PodPhase::Failed) && !row.lingers;
-    let goes = |row: &&PodRow| match policy {
+    let is_deleted = |row: &&PodRow| match policy {
         CleanPodPolicy::All => true,
         CleanPodPolicy::Running => !ended(row),
         CleanPodPolicy::None => false,
@@ -58,8 +58,8 @@ pub(super) fn clean(view: &View<'_>, policy: CleanPodPolicy) -> Vec<Action> {
     let mut actions: Vec<Action> = view
         .pods
         .iter()
-        .filter(goes)
-        .filter_map(|row| removal(row, view.node(row)))
+        .filter(is_deleted)
+        .filter_map(|row| pod_deletion(row, view.node(row)))
         .collect();
     if policy == CleanPodPolicy::All {
         let services = view.services.iter().filter(|service| !service.terminating);

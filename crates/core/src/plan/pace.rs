@@ -1,4 +1,5 @@
-//! What of a plan is due now: backoffs, what is overdue, and how often a status is written.
+//! Decides which parts of a plan are due now: backoffs, overdue writes, and how often a status is
+//! written.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +9,17 @@ use crate::view::View;
 
 /// How often the operator checks whether conflicting objects still exist.
 pub const CONFLICT_CHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// How long pods may take to hear from the observer that they may start, or to start at all.
+/// How long pods may take to start, or to hear from the observer that they may.
 pub const OVERDUE_AFTER: Duration = Duration::from_secs(10);
 /// How often the operator looks for the Secret that pods seem to wait for. They may as well wait
 /// for a volume or a network.
 pub const SECRET_CHECK_INTERVAL: Duration = Duration::from_mins(5);
 /// A status in which only counters or messages differ is not written more often than this.
 pub const STATUS_INTERVAL: Duration = Duration::from_secs(10);
-/// How long the first of several successes waits for the others, which then cost one write.
+/// How long the first of several successes waits for the others, so that all cost one write.
 pub const SUCCESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Takes out of a plan what is not due yet, and wakes it when it is.
+/// Removes from a plan what is not due yet, and sets when to plan again.
 pub(super) fn pace(plan: &mut Plan, view: &View<'_>) {
     check_conflicts(plan, view);
     if !plan.after_status.is_empty() {
@@ -28,7 +29,7 @@ pub(super) fn pace(plan: &mut Plan, view: &View<'_>) {
         plan.missing.clear();
     }
     forget_moot_backoffs(plan, view);
-    hold_back(plan, view);
+    drop_backed_off(plan, view);
     act_on_overdue(plan, view);
     pace_status(plan, view);
 }
@@ -45,23 +46,25 @@ fn check_conflicts(plan: &mut Plan, view: &View<'_>) {
     }
 }
 
-/// A write that was in backoff and is not wanted any more begins with a short pause the next time.
+/// Finds the backoffs of writes that are not wanted any more, so that such a write starts with a
+/// short pause if it is wanted again.
 fn forget_moot_backoffs(plan: &mut Plan, view: &View<'_>) {
     let wanted = |action: &Action| plan.at_once.contains(action) || plan.after_status.contains(action);
     let backoffs = view.local.write_backoffs.actions();
     plan.moot_backoffs = backoffs.filter(|action| !wanted(action)).cloned().collect();
 }
 
-/// Takes out the writes that are in backoff. All creates share one; every other write has its own.
-fn hold_back(plan: &mut Plan, view: &View<'_>) {
+/// Removes the writes that are in backoff. All creates share one backoff; every other write has its
+/// own.
+fn drop_backed_off(plan: &mut Plan, view: &View<'_>) {
     let generation = view.job.metadata.generation;
-    let creates = view.local.creates_held_until(generation, view.instant);
+    let creates = view.local.create_backoff_until(generation, view.instant);
     let others = &view.local.write_backoffs;
     if creates.is_none() && others.is_empty() {
         return;
     }
     let mut next: Option<Instant> = None;
-    let mut goes = |action: &Action| {
+    let mut is_due = |action: &Action| {
         let until = if action.creates() {
             creates
         } else {
@@ -73,19 +76,20 @@ fn hold_back(plan: &mut Plan, view: &View<'_>) {
         }
         until.is_none()
     };
-    plan.at_once.retain(&mut goes);
-    plan.after_status.retain(&mut goes);
+    plan.at_once.retain(&mut is_due);
+    plan.after_status.retain(&mut is_due);
     if let Some(next) = next {
         plan.wake_no_later(view.time_of(next));
     }
 }
 
-/// Does what should have happened by itself, once that is overdue.
+/// Adds the writes for what should have happened by itself, once that is overdue.
 fn act_on_overdue(plan: &mut Plan, view: &View<'_>) {
-    let seeks = |action: &Action| matches!(action, Action::FindSecret(_));
+    let finds_secret = |action: &Action| matches!(action, Action::FindSecret(_));
     let next = view.local.secret_checked_at.map(|at| at + SECRET_CHECK_INTERVAL);
-    if let Some(next) = next.filter(|next| *next > view.instant && plan.when_overdue.iter().any(seeks)) {
-        plan.when_overdue.retain(|action| !seeks(action));
+    if let Some(next) = next.filter(|next| *next > view.instant && plan.when_overdue.iter().any(finds_secret))
+    {
+        plan.when_overdue.retain(|action| !finds_secret(action));
         plan.wake_no_later(view.time_of(next));
     }
     if plan.when_overdue.is_empty() {
@@ -106,7 +110,7 @@ fn pace_status(plan: &mut Plan, view: &View<'_>) {
     let due = match &plan.status {
         StatusWrite::Unchanged | StatusWrite::Now(_) => return,
         StatusWrite::Early(_) => {
-            // The first of many successes is mostly followed by the others, and then by the job's end.
+            // After the first success the others usually follow soon, and then the end of the job.
             let since = view.local.waits.unwritten_since.unwrap_or(view.instant);
             plan.waits.unwritten_since = Some(since);
             since + SUCCESS_INTERVAL

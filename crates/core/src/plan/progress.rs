@@ -1,4 +1,4 @@
-//! What programs say of their progress, written into the status from time to time.
+//! Writes the progress that programs report into the status, from time to time.
 
 use trainyard_api::{JobPhase, Progress, TrainingJobStatus};
 
@@ -7,12 +7,12 @@ use crate::model::StatusWrite;
 use crate::status::time;
 use crate::view::View;
 
-/// It is not written more often than this, in seconds, until the job ends.
+/// Progress is not written more often than this, in seconds, until the job ends.
 const INTERVAL: i64 = 60;
 
-/// Adds to a plan what the programs last said.
+/// Adds the latest reported progress to a plan.
 pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
-    let Some(said) = view.progress.filter(|_| view.job.reports_progress()) else {
+    let Some(reported) = view.progress.filter(|_| view.job.reports_progress()) else {
         return;
     };
     let old = view.job.status.as_ref();
@@ -20,7 +20,7 @@ pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
         StatusWrite::Unchanged => old,
         StatusWrite::Soon(status) | StatusWrite::Early(status) | StatusWrite::Now(status) => Some(&**status),
     };
-    let Some(status) = status.filter(|status| counts(status) && !is_said(status, said)) else {
+    let Some(status) = status.filter(|status| belongs_to_run(status) && !is_written(status, reported)) else {
         return;
     };
     let ended = status.phase.is_some_and(JobPhase::is_terminal);
@@ -34,7 +34,7 @@ pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
     }
     let progress = Some(Progress {
         time: Some(time(view.now)),
-        ..said.clone()
+        ..reported.clone()
     });
     match &mut plan.status {
         StatusWrite::Soon(status) | StatusWrite::Early(status) | StatusWrite::Now(status) => {
@@ -45,7 +45,8 @@ pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
                 progress,
                 ..old.cloned().unwrap_or_default()
             };
-            // Nothing else follows that it could be written with, and somebody may wait for it.
+            // No other status write follows after the end, and somebody may wait for the final
+            // progress.
             let write = if ended {
                 StatusWrite::Now
             } else {
@@ -56,17 +57,17 @@ pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
     }
 }
 
-/// Whether what programs say belongs to this run of the job.
-fn counts(status: &TrainingJobStatus) -> bool {
+/// Returns true if reported progress belongs to this run of the job.
+fn belongs_to_run(status: &TrainingJobStatus) -> bool {
     status
         .phase
         .is_some_and(|phase| phase != JobPhase::Pending && !phase.is_suspended())
 }
 
-fn is_said(status: &TrainingJobStatus, said: &Progress) -> bool {
+fn is_written(status: &TrainingJobStatus, reported: &Progress) -> bool {
     let written = status.progress.as_ref().map(|written| Progress {
         time: None,
         ..written.clone()
     });
-    written.as_ref() == Some(said)
+    written.as_ref() == Some(reported)
 }

@@ -1,4 +1,4 @@
-//! Counts the pods that are replaced, and says why they are.
+//! Counts the pods that are replaced, and reports why.
 
 use jiff::Timestamp;
 use trainyard_api::{
@@ -6,10 +6,10 @@ use trainyard_api::{
 };
 
 use super::describe::{describe, root_cause};
-use super::roles::{others, replacement};
+use super::roles::{and_others, describe_replacement};
 use super::{Plan, cause, earliest, event};
 use crate::assess::incident::Incidents;
-use crate::assess::{Assessment, Ended, NewRestart, removal};
+use crate::assess::{Assessment, Ended, NewRestart, pod_deletion};
 use crate::job::Job;
 use crate::model::{Action, JobEvent, PodKey};
 use crate::replacements;
@@ -17,45 +17,45 @@ use crate::restart::{self, End, is_expected};
 use crate::status::time;
 use crate::view::View;
 
-/// How many replacements may be under way at once: the length of the list in status that keeps them.
+/// How many replacements may be under way at once: the length of the list in the status.
 const MAX_REPLACING: usize = 256;
 const MAX_HISTORY: usize = 20;
 
-/// Counts the ends that are retried. The count is in status before a pod is touched, so that no
-/// end counts twice.
+/// Counts the ends that are retried. The count is in the status before a pod is deleted or created,
+/// so no end counts twice.
 pub(super) fn count(
     job: &Job<'_>,
     view: &View<'_>,
-    seen: &mut Assessment<'_>,
+    assessment: &mut Assessment<'_>,
     status: &mut TrainingJobStatus,
     withheld: bool,
     plan: &mut Plan,
 ) {
-    let mut replacing = std::mem::take(&mut seen.replacing);
+    let mut replacing = std::mem::take(&mut assessment.replacing);
     let batch = MAX_REPLACING.saturating_sub(replacing.len());
-    seen.new_restarts.truncate(batch);
-    if seen.new_restarts.is_empty() && replacing.is_empty() && status.restarts.is_none() {
+    assessment.new_restarts.truncate(batch);
+    if assessment.new_restarts.is_empty() && replacing.is_empty() && status.restarts.is_none() {
         return;
     }
     let mut restarts = status.restarts.take().unwrap_or_default();
     let mut incidents = Incidents::read(job, &restarts);
-    incidents.left(gone(job, &restarts, &replacing), view.now);
-    for end in &seen.new_restarts {
-        incidents.outlive(&end.ended, view.now);
-        match end.follows {
-            Some(first) => follow(job, &mut restarts, &mut incidents, first, end, view.now),
-            None => charge(job, &mut restarts, &mut incidents, end, view.now),
+    incidents.record_deleted(deleted_since(job, &restarts, &replacing), view.now);
+    for end in &assessment.new_restarts {
+        incidents.drop_outlived(&end.ended, view.now);
+        match end.consequence_of {
+            Some(first) => count_consequence(job, &mut restarts, &mut incidents, first, end, view.now),
+            None => count_first(job, &mut restarts, &mut incidents, end, view.now),
         }
         let NewRestart { ended, cause, .. } = end;
-        let role = seen.roles.get_mut(ended.key.role);
-        // What is replaced because its user wants it so is not held back.
+        let role = assessment.roles.get_mut(ended.key.role);
+        // A replacement that the user asked for, by changing the template, has no backoff.
         let role = role.filter(|_| ended.end != End::TemplateChanged);
         let earlier = role.map_or(0, |role| replacements::add(&mut role.replaced, ended.key.index));
         let not_before = restart::not_before(earlier, view.now);
         if not_before.is_none() {
             plan.after_status
                 .extend(match ended.row.filter(|_| !ended.is_gone) {
-                    Some(row) => removal(row, view.node(row)),
+                    Some(row) => pod_deletion(row, view.node(row)),
                     None => Some(Action::CreatePod(ended.key)),
                 });
         }
@@ -68,36 +68,38 @@ pub(super) fn count(
             leaving: ended.is_leaving(),
         });
     }
-    if !seen.new_restarts.is_empty() {
-        // Of all roles: of a job that had been calm, nothing that was before counts any more.
-        for (role, this) in status.roles.iter_mut().zip(&seen.roles) {
+    if !assessment.new_restarts.is_empty() {
+        // This is written for all roles: if the job had been calm, earlier replacements do not
+        // count.
+        for (role, this) in status.roles.iter_mut().zip(&assessment.roles) {
             role.replacements = replacements::format(&this.replaced);
         }
     }
     restarts.incidents = incidents.write(job);
     restarts.replacing = replacing;
-    tell(job, view, seen, &restarts, status, withheld, plan);
+    report(job, view, assessment, &restarts, status, withheld, plan);
     status.restarts = Some(restarts);
 }
 
-/// Pods that were asked to go, and are gone since the status was written.
-fn gone<'a>(
+/// Pods that were terminating when the status was written, and are deleted since.
+fn deleted_since<'a>(
     job: &'a Job<'_>,
     restarts: &'a Restarts,
     replacing: &'a [Replacement],
 ) -> impl Iterator<Item = PodKey> + 'a {
-    let is_there = |entry: &&Replacement| {
+    let exists = |entry: &&Replacement| {
         replacing
             .iter()
             .any(|still| still.uid == entry.uid && still.leaving)
     };
-    let left = restarts.replacing.iter().filter(|entry| entry.leaving);
-    left.filter(move |entry| !is_there(entry))
+    let terminating = restarts.replacing.iter().filter(|entry| entry.leaving);
+    terminating
+        .filter(move |entry| !exists(entry))
         .filter_map(|entry| job.key(&entry.pod))
 }
 
-/// Counts an end that came of no other.
-fn charge(
+/// Counts an end that is not a consequence.
+fn count_first(
     job: &Job<'_>,
     restarts: &mut Restarts,
     incidents: &mut Incidents,
@@ -109,9 +111,9 @@ fn charge(
         RestartCause::Disruption => restarts.disruptions = restarts.disruptions.saturating_add(1),
         RestartCause::Completion | RestartCause::Update => {}
     }
-    // Of pods that their user wants replaced, all that are at once are one incident.
+    // Pods that are replaced at once because of a new template are one incident.
     let update = incidents
-        .update_of(job, end.ended.key.role, now)
+        .current_update(job, end.ended.key.role, now)
         .filter(|_| end.cause == RestartCause::Update);
     match update {
         Some(open) => open.add(&end.ended, now),
@@ -133,8 +135,8 @@ fn charge(
     restarts.history.drain(..surplus);
 }
 
-/// Counts an end that came of another, with that one.
-fn follow(
+/// Counts a consequence in the record of its first end.
+fn count_consequence(
     job: &Job<'_>,
     restarts: &mut Restarts,
     incidents: &mut Incidents,
@@ -142,7 +144,7 @@ fn follow(
     end: &NewRestart<'_>,
     now: Timestamp,
 ) {
-    if let Some(open) = incidents.of(first) {
+    if let Some(open) = incidents.begun_by(first) {
         open.add(&end.ended, now);
     }
     let first = job.pod_name(first);
@@ -152,50 +154,57 @@ fn follow(
     }
 }
 
-/// Tells the user what is replaced, and writes down what made it so.
-fn tell(
+/// Adds an event about what is replaced, and records the root cause.
+fn report(
     job: &Job<'_>,
     view: &View<'_>,
-    seen: &Assessment<'_>,
+    assessment: &Assessment<'_>,
     restarts: &Restarts,
     status: &mut TrainingJobStatus,
     withheld: bool,
     plan: &mut Plan,
 ) {
-    let of = |which: fn(&NewRestart<'_>) -> bool| {
-        let ends = seen.new_restarts.iter().filter(move |end| which(end));
+    let ends_where = |which: fn(&NewRestart<'_>) -> bool| {
+        let ends = assessment.new_restarts.iter().filter(move |end| which(end));
         ends.map(|end| end.ended).collect::<Vec<Ended<'_>>>()
     };
-    if let Some(first) = cause::of(
+    if let Some(first) = cause::find(
         job,
-        &of(|end| end.follows.is_none() && !is_expected(end.cause)),
+        &ends_where(|end| end.consequence_of.is_none() && !is_expected(end.cause)),
         &[],
     ) {
         status.root_cause = Some(root_cause(job, &first));
     }
-    // An end that was expected is the cause of nothing, and is told only where there is nothing else to tell.
+    // An expected end causes nothing. It is reported only if there is nothing else to report.
     let (bad, mut expected) = (
-        of(|end| !is_expected(end.cause)),
-        of(|end| is_expected(end.cause)),
+        ends_where(|end| !is_expected(end.cause)),
+        ends_where(|end| is_expected(end.cause)),
     );
     if view.job.status.as_ref().and_then(|status| status.phase) == Some(JobPhase::Restarting) {
-        // Of pods that are replaced one after the other because of their template, the first is told.
+        // Pods are replaced one after the other when the template changes. Only the first is
+        // reported.
         expected.retain(|ended| ended.end != End::TemplateChanged);
     }
     let warning = !bad.is_empty();
     let ends = if warning { bad } else { expected };
-    let Some(first) = cause::of(job, &ends, &[]) else {
+    let Some(first) = cause::find(job, &ends, &[]) else {
         return;
     };
     let pod = job.pod_name(first.key);
     let due = restarts.replacing.iter().find(|entry| entry.pod == pod);
     let due = due.and_then(|entry| entry.not_before.as_ref()).map(|due| due.0);
-    let outcome = replacement(due, withheld);
-    plan.events
-        .push(replaced(job, restarts, &first, ends.len(), &outcome, warning));
+    let outcome = describe_replacement(due, withheld);
+    plan.events.push(replaced_event(
+        job,
+        restarts,
+        &first,
+        ends.len(),
+        &outcome,
+        warning,
+    ));
 }
 
-fn replaced(
+fn replaced_event(
     job: &Job<'_>,
     restarts: &Restarts,
     first: &Ended<'_>,
@@ -206,7 +215,7 @@ fn replaced(
     let message = format!(
         "{}{}: {outcome}. Failures so far: {} of {} allowed; disruptions: {}.",
         describe(job, first),
-        others(pods),
+        and_others(pods),
         restarts.failures,
         job.backoff_limit,
         restarts.disruptions

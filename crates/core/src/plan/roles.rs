@@ -1,4 +1,4 @@
-//! The state of every role, written down and explained.
+//! Deduces the phase of every role, and explains it in the status.
 
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -17,21 +17,25 @@ use crate::restart::End;
 use crate::status::{MAX_REASON, truncate};
 use crate::view::View;
 
-/// Writes the state of every role; returns the ends that made roles fail.
+/// Writes the status of every role. Returns the ends that made roles fail.
 pub(super) fn deduce<'a>(
     job: &Job<'a>,
     view: &View<'_>,
-    seen: &Assessment<'a>,
+    assessment: &Assessment<'a>,
     withheld: bool,
     status: &mut TrainingJobStatus,
 ) -> Vec<Ended<'a>> {
     let mut roles = Vec::with_capacity(job.roles.len());
     let mut ends = Vec::new();
-    let phases = phases(job, seen, status);
-    let all = job.roles.iter().zip(&seen.roles).zip(phases.iter().copied());
+    let phases = phases(job, assessment, status);
+    let all = job
+        .roles
+        .iter()
+        .zip(&assessment.roles)
+        .zip(phases.iter().copied());
     for (position, ((role, this), (phase, why))) in all.enumerate() {
         let before = status.roles.iter().find(|r| r.name == role.name);
-        let was = before.map(|r| r.phase).unwrap_or_default();
+        let phase_before = before.map(|r| r.phase).unwrap_or_default();
         if phase == RolePhase::Failed {
             ends.extend(this.final_ends.iter().copied());
             let lost = this.lost.iter().map(|index| PodKey {
@@ -40,22 +44,23 @@ pub(super) fn deduce<'a>(
             });
             ends.extend(lost.map(Ended::missing));
         }
-        let (reason, message) = if let Some(before) = before.filter(|_| was.is_terminal()) {
-            // Its pods may be gone by now, and with them the reason.
+        let (reason, message) = if let Some(before) = before.filter(|_| phase_before.is_terminal()) {
+            // Its pods may be deleted by now, and the reason can't be deduced again.
             (before.reason.clone(), before.message.clone())
         } else {
             let phase_of = |role| phases.get(role).map(|(phase, _)| *phase);
-            let waits = waits(seen, role, phase_of).filter(|_| this.held + this.wanted > 0);
+            let waits =
+                unmet_dependency(assessment, role, phase_of).filter(|_| this.waiting + this.to_create > 0);
             match explain(job, view, role, this, phase, why, waits.is_some()) {
-                (None, None) => match restarts(job, this, phase, withheld) {
-                    (None, None) => waiting(job, phase, waits),
+                (None, None) => match explain_restarts(job, this, phase, withheld) {
+                    (None, None) => explain_waiting(job, phase, waits),
                     explained => explained,
                 },
                 explained => explained,
             }
         };
         let tally = this.tally;
-        // Nothing more comes to a role that has ended.
+        // A role that has ended gets no more pods.
         let (awaited, lost) = if phase.is_terminal() {
             (0, 0)
         } else {
@@ -73,7 +78,7 @@ pub(super) fn deduce<'a>(
             pending: tally.pending + awaited,
             terminating: tally.terminating,
             succeeded_indices: indices::format(&this.done),
-            failed_indices: indices::format(&failed(this)),
+            failed_indices: indices::format(&failed_indices(this)),
             replacements: before.and_then(|before| before.replacements.clone()),
         });
     }
@@ -84,15 +89,15 @@ pub(super) fn deduce<'a>(
 }
 
 /// The indices of pods that have failed for good.
-fn failed(role: &RoleAssessment<'_>) -> BTreeSet<i32> {
+fn failed_indices(role: &RoleAssessment<'_>) -> BTreeSet<i32> {
     let ended = role.final_ends.iter().map(|ended| ended.key.index);
     ended.chain(role.lost.iter().copied()).collect()
 }
 
-/// The state of every role, and why.
+/// The phase of every role, and why.
 pub(crate) fn phases(
     job: &Job<'_>,
-    seen: &Assessment<'_>,
+    assessment: &Assessment<'_>,
     status: &TrainingJobStatus,
 ) -> Vec<(RolePhase, RoleWhy)> {
     let phase = |(role, this): (&Role<'_>, &RoleAssessment<'_>)| {
@@ -102,42 +107,46 @@ pub(crate) fn phases(
             succeeded_when: role.succeeded_when,
             failed_when: role.failed_when,
             restart_policy: role.restart_policy,
-            was: before.map(|r| r.phase).unwrap_or_default(),
+            phase: before.map(|r| r.phase).unwrap_or_default(),
         });
-        // They go with all the others, and would be made again.
-        let estranged = this
+        // Their pods are deleted with all others, and the policy forbids to create them again.
+        let secret_missing = this
             .final_ends
             .iter()
             .any(|ended| ended.end == End::SecretMissing);
-        if estranged && !phase.is_terminal() {
+        if secret_missing && !phase.is_terminal() {
             (RolePhase::Failed, RoleWhy::PodFailed)
         } else {
             (phase, why)
         }
     };
-    job.roles.iter().zip(&seen.roles).map(phase).collect()
+    job.roles.iter().zip(&assessment.roles).map(phase).collect()
 }
 
-/// What a role waits for, if it has not come.
-pub(super) fn waits(
-    seen: &Assessment<'_>,
+/// What a role still waits for. `None` if all its dependencies are met.
+pub(super) fn unmet_dependency(
+    assessment: &Assessment<'_>,
     role: &Role<'_>,
     phase: impl Fn(usize) -> Option<RolePhase>,
 ) -> Option<Awaited> {
-    let look = |awaited: &Awaited| {
-        let other = seen.roles.get(awaited.role);
+    let outlook = |awaited: &Awaited| {
+        let other = assessment.roles.get(awaited.role);
         let (Some(other), Some(phase)) = (other, phase(awaited.role)) else {
             return Outlook::Open;
         };
         depends::outlook(awaited.state, phase, &other.tally)
     };
-    depends::first_unmet(role, look).map(|(awaited, _)| awaited)
+    depends::first_unmet(role, outlook).map(|(awaited, _)| awaited)
 }
 
-/// Says what a role waits for, where there is nothing else to say.
-fn waiting(job: &Job<'_>, phase: RolePhase, waits: Option<Awaited>) -> (Option<String>, Option<String>) {
+/// Says what a role waits for, if there is nothing more important to say.
+fn explain_waiting(
+    job: &Job<'_>,
+    phase: RolePhase,
+    waits: Option<Awaited>,
+) -> (Option<String>, Option<String>) {
     match waits {
-        Some(awaited) if matches!(phase, RolePhase::Pending | RolePhase::Starting) => said(
+        Some(awaited) if matches!(phase, RolePhase::Pending | RolePhase::Starting) => explanation(
             Reason::WaitingForRoles.as_str(),
             format!("waits for {}", depends::describe(job, awaited)),
         ),
@@ -145,15 +154,15 @@ fn waiting(job: &Job<'_>, phase: RolePhase, waits: Option<Awaited>) -> (Option<S
     }
 }
 
-fn said(reason: &str, mut message: String) -> (Option<String>, Option<String>) {
+fn explanation(reason: &str, mut message: String) -> (Option<String>, Option<String>) {
     let mut reason = reason.to_owned();
     truncate(&mut reason, MAX_REASON);
     truncate(&mut message, 2000);
     (Some(reason), Some(message))
 }
 
-/// That a sentence about one pod holds for others, too.
-pub(super) fn others(pods: usize) -> String {
+/// Adds that a sentence about one pod holds for more pods.
+pub(super) fn and_others(pods: usize) -> String {
     match pods.saturating_sub(1) {
         0 => String::new(),
         1 => " (and 1 more pod)".to_owned(),
@@ -173,7 +182,7 @@ fn explain(
     if why == RoleWhy::PodMissing {
         let missing = this.tally.lost;
         let which = indices::format(&this.lost).unwrap_or_default();
-        return said(
+        return explanation(
             Reason::PodMissing.as_str(),
             format!(
                 "{missing} of {} pods that had been running {} gone: {which}",
@@ -182,7 +191,7 @@ fn explain(
             ),
         );
     }
-    if let (RolePhase::Failed, Some(first)) = (phase, first(&this.final_ends)) {
+    if let (RolePhase::Failed, Some(first)) = (phase, first_end(&this.final_ends)) {
         let reason = match first.end {
             End::NodeDown => Reason::PossibleNodeDown,
             End::Disruption => Reason::PodDisrupted,
@@ -190,28 +199,28 @@ fn explain(
             End::SecretMissing => Reason::SecretMissing,
             _ => Reason::PodFailed,
         };
-        return said(
+        return explanation(
             reason.as_str(),
-            format!("{}{}", describe(job, &first), others(this.final_ends.len())),
+            format!("{}{}", describe(job, &first), and_others(this.final_ends.len())),
         );
     }
     let starts = matches!(phase, RolePhase::Pending | RolePhase::Starting);
     let tried = !waits || !depends::is_created_late(role, view.settings);
-    if starts && this.wanted > 0 && tried {
-        // Where the server does not take one child, the others are not tried.
+    if starts && this.to_create > 0 && tried {
+        // If the server refuses one child, the operator does not try the others.
         if let Some(refusal) = view.refusal {
-            return said(Reason::CreateFailed.as_str(), refusal.to_string());
+            return explanation(Reason::CreateFailed.as_str(), refusal.to_string());
         }
     }
     if let (RolePhase::Pending | RolePhase::Starting, Some((row, trouble, pods))) = (phase, this.trouble) {
-        return said(
+        return explanation(
             &trouble.reason,
-            format!("{}: {}{}", row.name, trouble.message, others(pods)),
+            format!("{}: {}{}", row.name, trouble.message, and_others(pods)),
         );
     }
     if let (RolePhase::Running | RolePhase::Starting, Some(row)) = (phase, this.on_down_node) {
         let node = row.node.as_deref().unwrap_or("?");
-        return said(
+        return explanation(
             Reason::PossibleNodeDown.as_str(),
             format!("{} is on {node}, which is down", row.name),
         );
@@ -219,29 +228,29 @@ fn explain(
     (None, None)
 }
 
-/// Says what is being replaced, where there is nothing more urgent to say.
-fn restarts(
+/// Says what is being replaced, if there is nothing more important to say.
+fn explain_restarts(
     job: &Job<'_>,
     this: &RoleAssessment<'_>,
     phase: RolePhase,
     withheld: bool,
 ) -> (Option<String>, Option<String>) {
     match this.retried {
-        Some((ended, due, pods)) if phase == RolePhase::Starting => said(
+        Some((ended, due, pods)) if phase == RolePhase::Starting => explanation(
             Reason::Restarting.as_str(),
             format!(
                 "{}{}: {}",
                 describe(job, &ended),
-                others(pods),
-                replacement(due, withheld)
+                and_others(pods),
+                describe_replacement(due, withheld)
             ),
         ),
         _ => (None, None),
     }
 }
 
-/// When a pod that ended is replaced.
-pub(super) fn replacement(due: Option<Timestamp>, withheld: bool) -> String {
+/// Says when a pod that ended is replaced.
+pub(super) fn describe_replacement(due: Option<Timestamp>, withheld: bool) -> String {
     match due {
         _ if withheld => "to be replaced when the job is accepted again".to_owned(),
         Some(due) => format!("to be replaced at {due}"),
@@ -249,18 +258,23 @@ pub(super) fn replacement(due: Option<Timestamp>, withheld: bool) -> String {
     }
 }
 
-/// The job ends for a reason: roles that have not ended do so with it.
-pub(super) fn end(job: &Job<'_>, seen: &Assessment<'_>, status: &mut TrainingJobStatus, reason: Reason) {
+/// Ends the roles that have not ended when the job ends.
+pub(super) fn end(
+    job: &Job<'_>,
+    assessment: &Assessment<'_>,
+    status: &mut TrainingJobStatus,
+    reason: Reason,
+) {
     for (position, role) in status.roles.iter_mut().enumerate() {
         if role.phase.is_terminal() {
             continue;
         }
-        let failures = seen
+        let failures = assessment
             .new_restarts
             .iter()
             .filter(|end| end.cause == RestartCause::Failure && end.ended.key.role == position);
         let failures: Vec<Ended<'_>> = failures.map(|end| end.ended).collect();
-        let (phase, why, message) = match (reason, first(&failures)) {
+        let (phase, why, message) = match (reason, first_end(&failures)) {
             (Reason::DeadlineExceeded, _) => {
                 let message = role.message.take();
                 let message =
@@ -268,43 +282,43 @@ pub(super) fn end(job: &Job<'_>, seen: &Assessment<'_>, status: &mut TrainingJob
                 (RolePhase::Failed, reason, message)
             }
             (Reason::BackoffLimitExceeded, Some(first)) => {
-                let message = format!("{}{}", describe(job, &first), others(failures.len()));
+                let message = format!("{}{}", describe(job, &first), and_others(failures.len()));
                 (RolePhase::Failed, reason, message)
             }
             _ if job.clean_pod_policy != CleanPodPolicy::None => {
                 let message = "The job ended before the role did.";
                 (RolePhase::Stopped, Reason::Finished, message.to_owned())
             }
-            // Its pods run on.
+            // Its pods go on running.
             _ => continue,
         };
         role.phase = phase;
-        (role.reason, role.message) = said(why.as_str(), message);
+        (role.reason, role.message) = explanation(why.as_str(), message);
     }
 }
 
-/// A role that has ended is left as it is, even if the job goes on: its pods are not made again, and what becomes of
-/// them spends no budget.
-pub(super) fn leave_ended(job: &Job<'_>, status: &TrainingJobStatus, seen: &mut Assessment<'_>) {
+/// Leaves roles that have ended alone, even if the job goes on: their pods are not created again,
+/// and further ends cost nothing.
+pub(super) fn drop_ended(job: &Job<'_>, status: &TrainingJobStatus, assessment: &mut Assessment<'_>) {
     let goes_on = |role: usize| {
         status
             .roles
             .get(role)
             .is_none_or(|role| !role.phase.is_terminal())
     };
-    let awaited = |pod: &str| job.key(pod).is_none_or(|key| goes_on(key.role));
-    seen.actions.retain(|action| match action {
+    let goes_on_with = |pod: &str| job.key(pod).is_none_or(|key| goes_on(key.role));
+    assessment.actions.retain(|action| match action {
         Action::CreatePod(key) | Action::LabelPod { key, .. } => goes_on(key.role),
-        Action::DeletePod { name, .. } => awaited(name),
+        Action::DeletePod { name, .. } => goes_on_with(name),
         _ => true,
     });
-    seen.new_restarts.retain(|end| goes_on(end.ended.key.role));
-    seen.replacing.retain(|entry| awaited(&entry.pod));
+    assessment.new_restarts.retain(|end| goes_on(end.ended.key.role));
+    assessment.replacing.retain(|entry| goes_on_with(&entry.pod));
 }
 
-/// The end that came first; of several in one second the one that was told first, and where nothing is known the one of
-/// the first pod.
-pub(super) fn first<'a>(ends: &[Ended<'a>]) -> Option<Ended<'a>> {
+/// The end that came first. Of several within a second it is the one that was seen first, and if no
+/// times are known, that of the first pod.
+pub(super) fn first_end<'a>(ends: &[Ended<'a>]) -> Option<Ended<'a>> {
     let time = |ended: &&Ended<'_>| {
         let end = ended.row.and_then(|row| row.end.as_ref());
         let at = ended.time();

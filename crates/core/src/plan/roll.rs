@@ -1,27 +1,27 @@
-//! Changes that a job takes while it runs: pods of another template are replaced one after the other, and those that its roles
-//! do not have any more are removed.
+//! Changes that a job accepts while it runs: pods with an old template are replaced one after the
+//! other, and surplus pods are deleted.
 
 use std::cmp::Reverse;
 
 use trainyard_api::RestartCause;
 
-use super::refused;
-use crate::assess::{Assessment, Ended, NewRestart, RoleAssessment, removal, size_before};
+use super::objections;
+use crate::assess::{Assessment, Ended, NewRestart, RoleAssessment, accepted_replicas, pod_deletion};
 use crate::deduce::Tally;
 use crate::job::{Job, Role};
 use crate::model::{Action, PodKey};
 use crate::restart::End;
 use crate::view::{PodPhase, PodRow, View};
 
-/// Whether roles were given another number of pods, and no status says so yet.
+/// Returns true if the number of pods of a role changed and the status does not say so yet.
 pub(super) fn is_resized(job: &Job<'_>, view: &View<'_>) -> bool {
     job.roles
         .iter()
-        .any(|role| size_before(view, role) != role.replicas)
+        .any(|role| accepted_replicas(view, role) != role.replicas)
 }
 
-/// Removes pods that the roles do not have any more, those of the highest index first.
-pub(super) fn removals(job: &Job<'_>, view: &View<'_>) -> Vec<Action> {
+/// Deletes pods that the roles do not have any more, those with the highest index first.
+pub(super) fn surplus_deletions(job: &Job<'_>, view: &View<'_>) -> Vec<Action> {
     let mut rows: Vec<&PodRow> = view
         .pods
         .iter()
@@ -29,59 +29,68 @@ pub(super) fn removals(job: &Job<'_>, view: &View<'_>) -> Vec<Action> {
         .collect();
     rows.sort_by_key(|row| Reverse((row.name.len(), &*row.name)));
     rows.into_iter()
-        .filter_map(|row| removal(row, view.node(row)))
+        .filter_map(|row| pod_deletion(row, view.node(row)))
         .collect()
 }
 
-/// Chooses the pods that are replaced now because they were made from another template: all that have not started, and of
-/// those that run one at a time, while nothing else of the job is on its way. What could not be made again is left alone.
-pub(super) fn choose<'a>(job: &Job<'a>, view: &View<'_>, seen: &mut Assessment<'a>) {
-    let is_rolling = seen.roles.iter().any(|role| !role.outdated.is_empty());
-    if !is_rolling || is_refused(job, view) || refused::unsupported(job, view).is_some() {
+/// Chooses the pods to replace now because their template is old: all pods that have not started,
+/// or one pod that runs, while nothing else changes in the job. It chooses none if a new pod could
+/// not be created.
+pub(super) fn choose_outdated<'a>(job: &Job<'a>, view: &View<'_>, assessment: &mut Assessment<'a>) {
+    let is_rolling = assessment.roles.iter().any(|role| !role.outdated.is_empty());
+    if !is_rolling || is_refused(job, view) || objections::unsupported(job, view).is_some() {
         return;
     }
-    let outdated = || seen.roles.iter().flat_map(|role| role.outdated.iter().copied());
+    let outdated = || {
+        assessment
+            .roles
+            .iter()
+            .flat_map(|role| role.outdated.iter().copied())
+    };
     let waiting: Vec<_> = outdated()
         .filter(|(_, row)| row.phase == PodPhase::Pending)
         .collect();
     if !waiting.is_empty() {
         for (key, row) in waiting {
-            replace(seen, key, row);
+            add_replacement(assessment, key, row);
         }
-    } else if let Some((key, row)) = next(job, seen) {
-        replace(seen, key, row);
+    } else if let Some((key, row)) = next_outdated(job, assessment) {
+        add_replacement(assessment, key, row);
     }
 }
 
-/// Whether the server does not take a child that the job is to have. What it did not take before the job was made smaller says
-/// nothing.
+/// Returns true if the server refuses a child that the job should have. A refusal from before a
+/// role shrank may be about a pod that the job does not have any more.
 fn is_refused(job: &Job<'_>, view: &View<'_>) -> bool {
     view.refusal.is_some_and(|refusal| {
-        let is_there = || view.pods.iter().any(|row| *row.name == *refusal.name);
-        refusal.kind != "Pod" || job.key(&refusal.name).is_some() && !is_there()
+        let exists = || view.pods.iter().any(|row| *row.name == *refusal.name);
+        refusal.kind != "Pod" || job.key(&refusal.name).is_some() && !exists()
     })
 }
 
-/// The pod that runs and is replaced now.
-fn next<'a>(job: &Job<'a>, seen: &Assessment<'a>) -> Option<(PodKey, &'a PodRow)> {
-    let mut going_on = seen.roles.iter().filter(|role| !role.has_ended);
-    let is_calm = seen.new_restarts.is_empty() && seen.replacing.is_empty() && !going_on.any(is_moving);
+/// The running pod to replace now.
+fn next_outdated<'a>(job: &Job<'a>, assessment: &Assessment<'a>) -> Option<(PodKey, &'a PodRow)> {
+    let mut going_on = assessment.roles.iter().filter(|role| !role.has_ended);
+    let is_calm =
+        assessment.new_restarts.is_empty() && assessment.replacing.is_empty() && !going_on.any(is_moving);
     if !is_calm {
         return None;
     }
-    let all = job.roles.iter().zip(&seen.roles);
+    let all = job.roles.iter().zip(&assessment.roles);
     let (_, this) = all
         .filter(|(_, this)| !this.outdated.is_empty())
-        .find(|(role, _)| awaits_none(role, seen))?;
+        .find(|(role, _)| dependencies_are_current(role, assessment))?;
     let Tally { active, ready, .. } = this.tally;
     let unready = this.outdated.iter().filter(|(_, row)| !row.ready).count();
-    // Of the template that the role has now, all must be ready: else a template that does not work would take the whole role.
+    // All pods with the new template must be ready. Otherwise a broken template would take down the
+    // whole role.
     let works = usize::try_from(active - ready).is_ok_and(|all| all == unready);
     let order = |(key, row): &&(PodKey, &PodRow)| (row.ready, Reverse(key.index));
     this.outdated.iter().filter(|_| works).min_by_key(order).copied()
 }
 
-/// Whether pods of a role are about to start or to go. Those that wait for other roles are not.
+/// Returns true if pods of a role are starting or terminating. Pods that wait for other roles do
+/// not count.
 fn is_moving(this: &RoleAssessment<'_>) -> bool {
     let Tally {
         pending,
@@ -89,19 +98,22 @@ fn is_moving(this: &RoleAssessment<'_>) -> bool {
         terminating,
         ..
     } = this.tally;
-    let held = i32::try_from(this.held).unwrap_or(i32::MAX);
-    pending > held || replacing > 0 || terminating > 0
+    let waiting = i32::try_from(this.waiting).unwrap_or(i32::MAX);
+    pending > waiting || replacing > 0 || terminating > 0
 }
 
-/// Whether all roles that a role waits for have the pods they should have.
-fn awaits_none(role: &Role<'_>, seen: &Assessment<'_>) -> bool {
-    let awaited = role.depends_on.iter().filter_map(|on| seen.roles.get(on.role));
+/// Returns true if the pods of all roles that a role waits for have the current template.
+fn dependencies_are_current(role: &Role<'_>, assessment: &Assessment<'_>) -> bool {
+    let awaited = role
+        .depends_on
+        .iter()
+        .filter_map(|on| assessment.roles.get(on.role));
     awaited.into_iter().all(|awaited| awaited.outdated.is_empty())
 }
 
-fn replace<'a>(seen: &mut Assessment<'a>, key: PodKey, row: &'a PodRow) {
+fn add_replacement<'a>(assessment: &mut Assessment<'a>, key: PodKey, row: &'a PodRow) {
     let ended = Ended::present(key, row, End::TemplateChanged);
-    let Some(this) = seen.roles.get_mut(key.role) else {
+    let Some(this) = assessment.roles.get_mut(key.role) else {
         return;
     };
     if row.phase == PodPhase::Pending {
@@ -113,9 +125,9 @@ fn replace<'a>(seen: &mut Assessment<'a>, key: PodKey, row: &'a PodRow) {
     this.tally.replacing += 1;
     let (_, _, pods) = this.retried.get_or_insert((ended, None, 0));
     *pods += 1;
-    seen.new_restarts.push(NewRestart {
+    assessment.new_restarts.push(NewRestart {
         ended,
         cause: RestartCause::Update,
-        follows: None,
+        consequence_of: None,
     });
 }

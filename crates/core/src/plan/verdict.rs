@@ -1,4 +1,4 @@
-//! How a job ends, if it does now.
+//! Decides whether a job ends now, and how.
 
 use jiff::Timestamp;
 use trainyard_api::{
@@ -23,47 +23,48 @@ pub(super) struct Verdict<'a> {
     pub phase: JobPhase,
     pub reason: Reason,
     pub message: String,
-    /// The end that made it so.
+    /// The end that caused it.
     pub cause: Option<Ended<'a>>,
 }
 
-/// What the state of its roles makes of a job.
+/// What the state of its roles means for a job.
 pub(super) enum Outcome<'a> {
-    /// It goes on.
+    /// The job goes on.
     GoesOn,
-    /// It seems to end, but what caused that may be a pod whose node has not told it yet.
-    HeldUntil(Timestamp),
-    /// It ends now.
+    /// The job seems to end, but a node may not have reported yet the end of the pod that caused
+    /// it.
+    DelayedUntil(Timestamp),
+    /// The job ends now.
     Ends(Verdict<'a>),
 }
 
-/// What the state of its roles makes of a job.
+/// Decides what the state of its roles means for a job.
 pub(super) fn outcome<'a>(
     job: &Job<'a>,
     view: &View<'_>,
-    seen: &Assessment<'a>,
+    assessment: &Assessment<'a>,
     status: &TrainingJobStatus,
     phase: JobPhase,
     ends: &[Ended<'a>],
 ) -> Outcome<'a> {
     let deadline = deadline(job, status);
-    let Some(mut verdict) = verdict(job, view, seen, status, phase, deadline, ends) else {
+    let Some(mut verdict) = verdict(job, view, assessment, status, phase, deadline, ends) else {
         return Outcome::GoesOn;
     };
-    verdict.cause = verdict.cause.and_then(|cause| cause::origin(seen, cause));
+    verdict.cause = verdict.cause.and_then(|cause| cause::origin(assessment, cause));
     let cause = verdict.cause.as_ref();
-    let held = cause.and_then(|cause| cause::held_until(job, view, seen, cause));
-    match earliest([held, held.and(deadline.filter(|at| *at > view.now))]) {
-        Some(until) => Outcome::HeldUntil(until),
+    let delayed = cause.and_then(|cause| cause::delayed_until(job, view, assessment, cause));
+    match earliest([delayed, delayed.and(deadline.filter(|at| *at > view.now))]) {
+        Some(until) => Outcome::DelayedUntil(until),
         None => Outcome::Ends(verdict),
     }
 }
 
-/// How the job ends, if it does now.
+/// Decides how the job ends. `None` if it goes on.
 fn verdict<'a>(
     job: &Job<'a>,
     view: &View<'_>,
-    seen: &Assessment<'a>,
+    assessment: &Assessment<'a>,
     status: &TrainingJobStatus,
     phase: JobPhase,
     deadline: Option<Timestamp>,
@@ -79,7 +80,7 @@ fn verdict<'a>(
         });
     }
     if phase == JobPhase::Failed {
-        let cause = cause::of(job, ends, &cause::retried(seen));
+        let cause = cause::find(job, ends, &cause::retried(assessment));
         let roles = status.roles.iter().filter(|role| role.phase == RolePhase::Failed);
         let why = roles.map(|role| format!("{}: {}", role.name, role.message.as_deref().unwrap_or("failed")));
         let message = why.collect::<Vec<_>>().join("; ");
@@ -109,14 +110,17 @@ fn verdict<'a>(
             None,
         );
     }
-    let new = seen.new_restarts.iter().filter(|end| end.follows.is_none());
+    let new = assessment
+        .new_restarts
+        .iter()
+        .filter(|end| end.consequence_of.is_none());
     let failures: Vec<Ended<'a>> = new
         .filter(|end| end.cause == RestartCause::Failure)
         .map(|end| end.ended)
         .collect();
     let spent = status.restarts.as_ref().map_or(0, |restarts| restarts.failures);
     let new = i32::try_from(failures.len()).unwrap_or(i32::MAX);
-    let cause = cause::of(job, &failures, &cause::retried(seen));
+    let cause = cause::find(job, &failures, &cause::retried(assessment));
     if let Some(cause) = cause.filter(|_| spent.saturating_add(new) > job.backoff_limit) {
         let before = match spent {
             1 => "1 failure was".to_owned(),
@@ -132,7 +136,7 @@ fn verdict<'a>(
     None
 }
 
-/// What keeps roles from running, as the rest of a message.
+/// Says what keeps roles from running, as the end of a message.
 fn unfinished(status: &TrainingJobStatus) -> String {
     let starts = |phase| matches!(phase, RolePhase::Pending | RolePhase::Starting);
     let roles = status.roles.iter().filter(|role| starts(role.phase));
@@ -140,11 +144,11 @@ fn unfinished(status: &TrainingJobStatus) -> String {
     why.collect()
 }
 
-/// Writes down how the job ends, and removes the pods that its policy does not keep.
+/// Records how the job ends, and deletes the pods that its policy does not keep.
 pub(super) fn finish(
     job: &Job<'_>,
     view: &View<'_>,
-    seen: &Assessment<'_>,
+    assessment: &Assessment<'_>,
     status: &mut TrainingJobStatus,
     verdict: Verdict<'_>,
     plan: &mut Plan,
@@ -165,18 +169,18 @@ pub(super) fn finish(
         restarts.replacing.clear();
         restarts.incidents.clear();
     }
-    roles::end(job, seen, status, reason);
-    // Failures that would have been retried count as failed. Terminating pods count as nothing else.
+    roles::end(job, assessment, status, reason);
+    // Failures that would have been retried count as failed. Terminating pods count only as that.
     let stays = |ended: &Ended<'_>| ended.row.is_none_or(|row| !row.terminating);
-    let failed_too = seen.new_restarts.iter().map(|end| end.ended);
-    for ended in failed_too.filter(|ended| matches!(ended.end, End::Failure(_)) && stays(ended)) {
+    let retried = assessment.new_restarts.iter().map(|end| end.ended);
+    for ended in retried.filter(|ended| matches!(ended.end, End::Failure(_)) && stays(ended)) {
         if let Some(role) = status.roles.get_mut(ended.key.role) {
             role.failed += 1;
             role.pending -= 1;
         }
     }
     if job.clean_pod_policy != CleanPodPolicy::None {
-        // These pods are removed next, and the status of a finished job is not written again.
+        // These pods are deleted next, and the status of a finished job is not written again.
         for role in &mut status.roles {
             (role.active, role.ready, role.pending, role.terminating) = (0, 0, 0, 0);
         }

@@ -375,14 +375,14 @@ impl World {
                 if !self.secret {
                     self.log.secrets.push(name);
                 }
-                (self.secret, self.local.secret) = (true, SecretState::There(*identity));
+                (self.secret, self.local.secret) = (true, SecretState::Exists(*identity));
             }
             Action::FindSecret(identity) => {
                 self.log.found += 1;
                 self.local.secret = if self.secret {
-                    SecretState::There(*identity)
+                    SecretState::Exists(*identity)
                 } else {
-                    SecretState::Gone(*identity)
+                    SecretState::Missing(*identity)
                 };
             }
             Action::DeletePod { name, uid, force } => {

@@ -21,7 +21,7 @@ fn role(was: RolePhase, tally: Tally) -> RoleFacts {
         succeeded_when: AllPods,
         failed_when: AnyPod,
         restart_policy: OnFailure,
-        was,
+        phase: was,
     }
 }
 

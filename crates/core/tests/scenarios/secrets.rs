@@ -21,7 +21,7 @@ fn robbed(job: TrainingJob) -> World {
 
 fn rob(world: &mut World) {
     world.secret = false;
-    if matches!(world.local.secret, SecretState::There(_)) {
+    if matches!(world.local.secret, SecretState::Exists(_)) {
         // That does not hold for long.
         world.local.secret = SecretState::Unknown;
     }
@@ -396,7 +396,7 @@ fn a_job_may_go_over_to_one_of_the_users_while_it_is_suspended() {
     let mut world = robbed(mpi("attach: Ssh", 2));
     world.evict("mnist-worker-0");
     world.settle();
-    assert!(matches!(world.local.secret, SecretState::Gone(_)));
+    assert!(matches!(world.local.secret, SecretState::Missing(_)));
     world.suspend(true);
     world.settle();
     world.edit(|spec| spec.framework = mpi(OWN, 2).spec.framework);

@@ -39,7 +39,7 @@ impl Writer {
         } else {
             tracing::warn!(job = %target.key, secret = name, "the Secret that the job's pods have is gone");
             self.index
-                .remember(target.uid, |local| local.secret = SecretState::Gone(identity));
+                .remember(target.uid, |local| local.secret = SecretState::Missing(identity));
         }
         Ok(())
     }

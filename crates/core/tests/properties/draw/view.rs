@@ -72,10 +72,10 @@ impl Nodes for Some3 {
 pub fn seen() -> BoxedStrategy<Seen> {
     let secret = select(vec![
         SecretState::Unknown,
-        SecretState::There(Identity::Certificate),
-        SecretState::There(Identity::SshKey),
-        SecretState::Gone(Identity::Certificate),
-        SecretState::Gone(Identity::SshKey),
+        SecretState::Exists(Identity::Certificate),
+        SecretState::Exists(Identity::SshKey),
+        SecretState::Missing(Identity::Certificate),
+        SecretState::Missing(Identity::SshKey),
     ]);
     let granted = prop_oneof![2 => 0..4i32, 1 => number()];
     (

@@ -36,7 +36,7 @@ fn a_job_of_the_same_name_does_not_see_the_children_of_the_former() {
 fn what_is_not_watched_is_not_known_in_the_next_term() {
     let index = index();
     index.remember("u1", |local| {
-        local.secret = SecretState::Gone(Identity::Certificate);
+        local.secret = SecretState::Missing(Identity::Certificate);
         local.granted = Some(2);
     });
     index.forget_former_terms();

@@ -1,4 +1,4 @@
-//! A job that is not accepted: it is told why.
+//! Objections: why a job is not accepted, and what its status says then.
 
 use jiff::Timestamp;
 use trainyard_api::{CleanPodPolicy, ConditionType, FieldError, JobPhase, Reason, TrainingJobStatus, names};
@@ -10,76 +10,78 @@ use crate::job::Job;
 use crate::local_state::SecretState;
 use crate::model::{Action, JobEvent, PodKey};
 use crate::restart;
-use crate::status::{condition, given_up, is_settled, set_condition, write};
+use crate::status::{condition, given_up, is_accepted, set_condition, write};
 use crate::view::{Conflict, PodPhase, PodRow, View};
 
-/// A job that was never accepted: it holds no pods.
-pub(super) fn plan(view: &View<'_>, objection: &Objection) -> Plan {
+/// Plans a job that was never accepted: it has no pods.
+pub(super) fn plan_rejected(view: &View<'_>, objection: &Objection) -> Plan {
     let old = view.job.status.as_ref();
     let mut status = old.cloned().unwrap_or_default();
     status.observed_generation = view.job.metadata.generation;
     let phase = *status.phase.get_or_insert(JobPhase::Pending);
     let events = reject(&mut status, objection, view.now);
-    // An operator that died before it could write that it had accepted the job may have left some.
-    let left = finished::clean(view, CleanPodPolicy::All)
+    // An operator may have created pods and died before it wrote that the job was accepted.
+    let leftovers = finished::clean(view, CleanPodPolicy::All)
         .into_iter()
         .filter(|action| phase == JobPhase::Pending && matches!(action, Action::DeletePod { .. }));
     Plan {
         status: write(old, status),
-        after_status: left.collect(),
+        after_status: leftovers.collect(),
         events: Vec::from_iter(events),
         ..Plan::default()
     }
 }
 
-/// Writes down why a job is not accepted; returns what to tell the user, unless that has been said.
+/// Records why a job is not accepted. Returns an event, unless the status already says the same.
 pub(super) fn reject(
     status: &mut TrainingJobStatus,
     objection: &Objection,
     now: Timestamp,
 ) -> Option<JobEvent> {
     let Objection { reason, message } = objection;
-    let said = condition(status, ConditionType::Accepted, false)
-        .is_some_and(|said| said.reason == reason.as_str() && said.message == *message);
+    let is_written = condition(status, ConditionType::Accepted, false)
+        .is_some_and(|written| written.reason == reason.as_str() && written.message == *message);
     set_condition(status, ConditionType::Accepted, false, *reason, message, now);
-    (!said).then(|| event(true, *reason, message))
+    (!is_written).then(|| event(true, *reason, message))
 }
 
-/// Finds changes that are possible only while the job is suspended, made where admission did not see them.
+/// Finds changes that are allowed only while the job is suspended and that admission did not see.
 pub(super) fn check_immutable(view: &View<'_>) -> Result<(), Vec<FieldError>> {
     let Some(status) = &view.job.status else {
         return Ok(());
     };
-    if is_settled(view.job) || view.job.is_suspended() || status.accepted_spec.is_empty() {
+    if is_accepted(view.job) || view.job.is_suspended() || status.accepted_spec.is_empty() {
         return Ok(());
     }
     let changes = forbidden_changes(&status.accepted_spec, view.job);
     if changes.is_empty() { Ok(()) } else { Err(changes) }
 }
 
-/// Names that are taken. Where they are free again, and pods of the start that was given up are still on their way out,
-/// it is as if they were not: how those pods end must not count for the next start.
-pub(super) fn conflict(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
-    let taken: Vec<_> = view.conflicts.iter().filter(|c| needs(job, c)).collect();
+/// Objects to names that are taken. It goes on objecting while pods of the start that was given up
+/// are terminating, even if the names are free again: how those pods end must not count for the
+/// next start.
+pub(super) fn ownership_conflict(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
+    let taken: Vec<_> = view.conflicts.iter().filter(|c| needs_name(job, c)).collect();
     if !taken.is_empty() {
         return Some(Objection {
             reason: Reason::OwnershipConflict,
-            message: conflicts(&taken),
+            message: describe_conflicts(&taken),
         });
     }
-    let (reason, said) = given_up(view.job.status.as_ref()?)?;
-    let leaving = view.pods.iter().any(|row| row.terminating);
-    leaving.then(|| Objection {
+    let (reason, condition) = given_up(view.job.status.as_ref()?)?;
+    let is_terminating = view.pods.iter().any(|row| row.terminating);
+    is_terminating.then(|| Objection {
         reason,
-        message: said.message.clone(),
+        message: condition.message.clone(),
     })
 }
 
-/// Pods that run have a Secret that is gone: those that are made now, with another, could not talk to them.
-pub(super) fn estranged(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
+/// Objects if pods run whose Secret is deleted: pods that are created now would have another
+/// Secret, and could not talk to them.
+pub(super) fn secret_missing(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
     let credentials = job.framework.credentials(job.object)?;
     let (identity, caller) = (credentials.made()?, credentials.caller);
-    if view.local.secret != SecretState::Gone(identity) || !is_held(view) {
+    if view.local.secret != SecretState::Missing(identity) || !has_live_pods(view) {
         return None;
     }
     let name = identity.secret_name(job.name);
@@ -98,36 +100,37 @@ pub(super) fn estranged(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
     })
 }
 
-/// Whether pods run, or are about to, which have the Secret that was there when they were made.
-pub(super) fn is_held(view: &View<'_>) -> bool {
+/// Returns true if pods exist that run or may start, and so have the Secret of their time.
+pub(super) fn has_live_pods(view: &View<'_>) -> bool {
     view.pods.iter().any(PodRow::may_run)
 }
 
-/// Whether the node of a pod has not begun with it. What it mounts comes first, and without that nothing else.
-pub(super) fn is_unmounted(view: &View<'_>) -> bool {
+/// Returns true if a pod is on a node but has no address yet. A kubelet mounts volumes first, and
+/// does nothing else until it can.
+pub(super) fn has_unmounted_pods(view: &View<'_>) -> bool {
     let waits = |row: &PodRow| row.phase == PodPhase::Pending && row.node.is_some() && row.address.is_none();
     view.pods.iter().any(|row| waits(row) && !row.terminating)
 }
 
-/// The pod that runs and starts programs in others. As long as it does, the job may well come to its end.
+/// The running pod that starts programs in other pods. While it runs, the job may still finish.
 pub(super) fn running_caller(job: &Job<'_>, view: &View<'_>) -> Option<String> {
     let caller = job.framework.credentials(job.object)?.caller;
     let (position, role) = job.role(caller)?;
     let runs = |row: &&PodRow| {
-        let is_it = job.key(&row.name).is_some_and(|key| key.role == position);
+        let is_caller = job.key(&row.name).is_some_and(|key| key.role == position);
         let runs = matches!(row.phase, PodPhase::Running | PodPhase::Unknown) && !row.terminating;
-        is_it && runs && restart::end(row, view.node(row), role.node_down_policy).is_none()
+        is_caller && runs && restart::end(row, view.node(row), role.node_down_policy).is_none()
     };
     view.pods.iter().find(runs).map(|row| row.name.to_string())
 }
 
-/// What the job's pods can't be made without and this operator does not have.
+/// Objects if this operator lacks something that the job's pods need.
 pub(super) fn unsupported(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
-    let attached = |role| {
+    let has_shell = |role| {
         let pod = PodKey { role, index: 0 };
         job.framework.remote_shell(job, view.settings, pod).is_some()
     };
-    let attached = (0..job.roles.len()).any(attached);
+    let has_shell = (0..job.roles.len()).any(has_shell);
     if job.framework.exec(job).is_some() && !view.settings.allows_exec {
         return Some(Objection {
             reason: Reason::Unsupported,
@@ -139,7 +142,7 @@ pub(super) fn unsupported(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
             ),
         });
     }
-    (attached && view.settings.agent.is_none()).then(|| Objection {
+    (has_shell && view.settings.agent.is_none()).then(|| Objection {
         reason: Reason::Unsupported,
         message: format!(
             "{} needs the agent in its pods, and this operator has none to put there: install it without --no-agent, or start \
@@ -149,8 +152,9 @@ pub(super) fn unsupported(job: &Job<'_>, view: &View<'_>) -> Option<Objection> {
     })
 }
 
-/// Whether the job needs a name that is taken. While it was suspended it may have been changed so that it does not.
-fn needs(job: &Job<'_>, conflict: &Conflict) -> bool {
+/// Returns true if the job needs a name that is taken. A change while it was suspended may have
+/// made it need other names.
+fn needs_name(job: &Job<'_>, conflict: &Conflict) -> bool {
     let name = &conflict.name;
     match conflict.kind {
         "Secret" => job
@@ -168,7 +172,7 @@ fn needs(job: &Job<'_>, conflict: &Conflict) -> bool {
     }
 }
 
-fn conflicts(taken: &[&Conflict]) -> String {
+fn describe_conflicts(taken: &[&Conflict]) -> String {
     let each = taken.iter().map(|conflict| {
         let Conflict { kind, name, owner } = conflict;
         let collides = if owner.starts_with("TrainingJob ") {
