@@ -29,7 +29,7 @@ pub(crate) struct Ended<'a> {
     pub row: Option<&'a PodRow>,
     pub end: End,
     /// The pod is deleted. `row`, if there is one, is the pod as it was last seen.
-    pub is_gone: bool,
+    pub is_deleted: bool,
 }
 
 impl<'a> Ended<'a> {
@@ -38,7 +38,7 @@ impl<'a> Ended<'a> {
             key,
             row: None,
             end: End::Disruption,
-            is_gone: true,
+            is_deleted: true,
         }
     }
 
@@ -47,7 +47,7 @@ impl<'a> Ended<'a> {
             key,
             row: Some(row),
             end,
-            is_gone: false,
+            is_deleted: false,
         }
     }
 
@@ -62,7 +62,7 @@ impl<'a> Ended<'a> {
 
     /// Returns true if the pod counts as ended but its containers may still run.
     pub(crate) fn is_leaving(&self) -> bool {
-        !self.is_gone && self.row.is_some_and(PodRow::may_run)
+        !self.is_deleted && self.row.is_some_and(PodRow::may_run)
     }
 }
 
@@ -135,8 +135,8 @@ pub(crate) enum Attempt {
     /// The job has not run yet and its start is given up: pods that have not ended are deleted, and
     /// how they end does not count.
     GivenUp,
-    /// The job has run, and starts again with new pods. Pods that had started and must not be
-    /// restarted count as ended.
+    /// All pods are given up, and the job starts again with new ones. Pods that had started and must
+    /// not be restarted count as ended.
     StartsAnew,
 }
 
@@ -173,8 +173,8 @@ pub(crate) fn assess<'a>(
     let recent = restart::recent(&restarts.history, start, view.now);
     let mut assessment = Assessment::default();
     for (position, role) in job.roles.iter().enumerate() {
-        let before = prior.roles.iter().find(|status| status.name == role.name);
         let status_of = |role: &str| prior.roles.iter().find(|status| status.name == role);
+        let before = status_of(role.name);
         // The phases in the status are enough here: only final ones matter, and those do not
         // change.
         let failed = |awaited: &&Awaited| {
@@ -201,12 +201,13 @@ pub(crate) fn assess<'a>(
         assessor.this.tally.replicas = role.replicas;
         assessor.this.has_ended = assessor.phase_before.is_terminal();
         assessor.this.replaced = replacements::of_role(job, position, before, recent);
-        let written = |indices: Option<&String>| {
+        let parse_indices = |indices: Option<&String>| {
             indices::parse(indices.map(String::as_str).unwrap_or_default(), role.replicas)
         };
-        assessor.this.recorded_failed = written(before.and_then(|status| status.failed_indices.as_ref()));
+        assessor.this.recorded_failed =
+            parse_indices(before.and_then(|status| status.failed_indices.as_ref()));
         if role.restart_policy != RestartPolicy::Always {
-            assessor.this.done = written(before.and_then(|status| status.succeeded_indices.as_ref()));
+            assessor.this.done = parse_indices(before.and_then(|status| status.succeeded_indices.as_ref()));
         }
         for index in 0..role.replicas {
             let key = PodKey {
@@ -231,6 +232,7 @@ pub(crate) fn assess<'a>(
     assessment
 }
 
+/// Assesses the pods of one role.
 struct RoleAssessor<'a, 'b> {
     job: &'b Job<'a>,
     view: &'b View<'a>,
@@ -264,7 +266,7 @@ impl<'a> RoleAssessor<'a, '_> {
             .is_some_and(|entry| *entry.uid == *row.uid);
         let end = restart::end(row, NodeState::Up, self.role.node_down_policy).filter(|_| !is_counted)?;
         Some(Ended {
-            is_gone: true,
+            is_deleted: true,
             ..Ended::present(key, row, end)
         })
     }
@@ -319,7 +321,7 @@ impl<'a> RoleAssessor<'a, '_> {
             key,
             row,
             end: End::DependencyFailed(awaited),
-            is_gone: row.is_none(),
+            is_deleted: row.is_none(),
         });
     }
 
@@ -490,7 +492,7 @@ impl<'a> RoleAssessor<'a, '_> {
 
 /// Counts a pod that has ended and is replaced.
 pub(crate) fn count_replaced(tally: &mut Tally, ended: &Ended<'_>) {
-    if ended.row.is_some_and(|row| row.terminating && !ended.is_gone) {
+    if ended.row.is_some_and(|row| row.terminating && !ended.is_deleted) {
         tally.terminating += 1;
     } else {
         tally.replacing += 1;
@@ -509,7 +511,7 @@ pub(crate) fn accepted_replicas(view: &View<'_>, role: &Role<'_>) -> i32 {
     before.map_or(role.replicas, |before| before.replicas)
 }
 
-/// Deletes a pod. `None` if it is being deleted already and its node is there to finish that.
+/// The deletion of a pod. `None` if the pod is terminating already and its node can finish that.
 pub(crate) fn pod_deletion(row: &PodRow, node: NodeState) -> Option<Action> {
     let force = node == NodeState::Gone;
     (force || !row.terminating).then(|| Action::DeletePod {

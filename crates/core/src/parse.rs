@@ -93,9 +93,9 @@ impl<'a> Job<'a> {
     /// The job as it was when its spec was last accepted, whatever its spec is now. Its pods can be
     /// counted, but nothing can be created from it. `None` if it was never accepted.
     pub fn accepted(object: &'a TrainingJob) -> Option<Self> {
-        let rules = object.status.as_ref()?.accepted_rules.as_ref()?;
-        let names: Vec<&str> = rules.roles.iter().map(|role| &*role.name).collect();
-        let roles: Vec<Role<'a>> = rules
+        let accepted = object.status.as_ref()?.accepted_rules.as_ref()?;
+        let names: Vec<&str> = accepted.roles.iter().map(|role| &*role.name).collect();
+        let roles: Vec<Role<'a>> = accepted
             .roles
             .iter()
             .map(|role| Role::accepted(role, &names))
@@ -112,9 +112,9 @@ impl<'a> Job<'a> {
             name,
             namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
             framework: frameworks::find(&object.spec.framework.name).unwrap_or(&frameworks::ANY),
-            succeeded_when: sets(&rules.succeeded_when),
-            failed_when: sets(&rules.failed_when),
-            clean_pod_policy: rules.clean_pod_policy,
+            succeeded_when: sets(&accepted.succeeded_when),
+            failed_when: sets(&accepted.failed_when),
+            clean_pod_policy: accepted.clean_pod_policy,
             // These may change at any time.
             backoff_limit: run
                 .and_then(|run| run.backoff_limit)

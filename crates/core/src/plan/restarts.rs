@@ -54,7 +54,7 @@ pub(super) fn count(
         let not_before = restart::not_before(earlier, view.now);
         if not_before.is_none() {
             plan.after_status
-                .extend(match ended.row.filter(|_| !ended.is_gone) {
+                .extend(match ended.row.filter(|_| !ended.is_deleted) {
                     Some(row) => pod_deletion(row, view.node(row)),
                     None => Some(Action::CreatePod(ended.key)),
                 });

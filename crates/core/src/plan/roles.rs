@@ -109,7 +109,7 @@ pub(crate) fn phases(
             restart_policy: role.restart_policy,
             phase: before.map(|r| r.phase).unwrap_or_default(),
         });
-        // Their pods are deleted with all others, and the policy forbids to create them again.
+        // The pods of such a role are deleted with all others, and its policy forbids to replace them.
         let secret_missing = this
             .final_ends
             .iter()
