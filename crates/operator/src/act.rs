@@ -1,14 +1,14 @@
-//! The writes. Each is allowed by the leadership right before it is sent, preconditioned so that it can do no harm if
-//! it comes late, and told to the index when it is answered.
+//! The writes. Each is sent only while this replica leads, has preconditions so that it does no
+//! harm if it is late, and updates the index when it is answered.
 
 mod current;
 mod delete;
-mod done;
 mod exec_rbac;
 mod failure;
 mod limiter;
 mod ownership;
 pub(crate) mod request;
+mod results;
 mod status;
 
 use std::sync::{Arc, OnceLock};
@@ -35,16 +35,16 @@ use crate::leader::Leadership;
 use crate::settings::SharedSettings;
 use crate::slim::{SlimMeta, SlimPod};
 
-pub use done::Done;
 pub use failure::Failure;
 pub use limiter::{Class, Permit, WriteLimiter};
 use ownership::Child;
 use request::{Answer, Path, request};
+pub use results::ActionResults;
 
 /// How many writes are under way at once, over all jobs.
 pub(crate) const IN_FLIGHT: usize = 64;
 
-/// Carries out what was decided.
+/// Carries out planned writes.
 pub struct Writer {
     client: kube::Client,
     index: Arc<Index>,
@@ -53,18 +53,18 @@ pub struct Writer {
     limiter: WriteLimiter,
 }
 
-/// For which job something is done, and how long it may be done.
+/// The job that writes are for, and how long they may be sent.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// The job's place.
+    /// The job's namespace and name.
     pub key: &'a JobKey,
     /// Its UID.
     pub uid: &'a str,
-    /// Ends when this replica does not lead any more.
+    /// Cancelled when this replica does not lead any more.
     pub term: &'a CancellationToken,
 }
 
-/// Set once children are refused.
+/// Set when the server refuses a child.
 type Refused = OnceLock<()>;
 
 /// A child that is about to be created.
@@ -82,7 +82,7 @@ impl Creation {
         object: &impl Serialize,
     ) -> Result<Self, Failure> {
         let path = child.path(&target.key.namespace, "").by_us();
-        // Metadata is all of the answer that is new to us.
+        // Only the metadata of the answer is new to us.
         let request = request(Method::POST, &path, Answer::Metadata, Some(object))?;
         let name = name.unwrap_or_default().to_owned();
         Ok(Self { child, name, request })
@@ -90,7 +90,8 @@ impl Creation {
 }
 
 impl Writer {
-    /// Writer that write with a client, as long as the leadership lets them, and tell an index.
+    /// Creates a writer that sends requests with a client while this replica leads, and updates an
+    /// index.
     pub fn new(
         client: kube::Client,
         index: Arc<Index>,
@@ -111,56 +112,62 @@ impl Writer {
         self.settings.now()
     }
 
-    /// What limits the number of requests that are under way.
+    /// Limits the number of requests that are under way.
     pub fn limiter(&self) -> &WriteLimiter {
         &self.limiter
     }
 
-    /// Carries out actions, in parallel and in no order, for the job that they were decided for. A change of that job, or
-    /// the end of the term, stops the creating of children half-way.
-    pub async fn act(&self, target: Target<'_>, decided_for: &TrainingJob, actions: Vec<Action>) -> Done {
-        // Where the server refuses one child it refuses its siblings too: the rest need not be tried.
+    /// Carries out actions for the job that they were decided for, in parallel and in no order. If
+    /// that job changes or the term ends, the remaining children are not created.
+    pub async fn act(
+        &self,
+        target: Target<'_>,
+        decided_for: &TrainingJob,
+        actions: Vec<Action>,
+    ) -> ActionResults {
+        // If the server refuses one child it refuses the others too, so the rest is not tried.
         let refused = Refused::new();
-        let parsed = |action: &Action| action.creates() || matches!(action, Action::LabelPod { .. });
+        let needs_job = |action: &Action| action.creates() || matches!(action, Action::LabelPod { .. });
         // Only a valid job has children to create.
         let job = actions
             .iter()
-            .any(parsed)
+            .any(needs_job)
             .then(|| Job::parse(decided_for).ok())
             .flatten();
         let job = job.as_ref();
         let version = decided_for.metadata.resource_version.as_deref();
-        let mut done = Done::default();
+        let mut results = ActionResults::default();
         let mut actions = actions.into_iter();
         let mut running = FuturesUnordered::new();
-        let mut entering = std::pin::pin!(Fuse::terminated());
+        let mut next_permit = std::pin::pin!(Fuse::terminated());
         loop {
-            // A request is made only once there is a place for it: what waits here takes no local.
-            if entering.is_terminated() && !actions.as_slice().is_empty() {
-                entering.set(self.limiter.enter(Class::Urgent).fuse());
+            // A request is built only when there is a permit for it, so that waiting actions take
+            // no memory.
+            if next_permit.is_terminated() && !actions.as_slice().is_empty() {
+                next_permit.set(self.limiter.enter(Class::Urgent).fuse());
             }
             tokio::select! {
-                Some((action, result)) = running.next() => done.note(job, action, result),
-                place = &mut entering, if !entering.is_terminated() => {
+                Some((action, result)) = running.next() => results.record(job, action, result),
+                permit = &mut next_permit, if !next_permit.is_terminated() => {
                     let Some(action) = actions.next() else { continue };
                     if let Err(failure) = self.check(target, decided_for, &action) {
                         actions = Vec::new().into_iter();
-                        done.note(job, action, Err(failure));
+                        results.record(job, action, Err(failure));
                         continue;
                     }
                     let refused = &refused;
                     running.push(async move {
-                        let result = self.one(target, job, version, action.clone(), refused, place).await;
+                        let result = self.carry_out(target, job, version, action.clone(), refused, permit).await;
                         (action, result)
                     });
                 }
                 else => break,
             }
         }
-        done
+        results
     }
 
-    async fn one(
+    async fn carry_out(
         &self,
         target: Target<'_>,
         job: Option<&Job<'_>>,
@@ -194,7 +201,7 @@ impl Writer {
             }
             Action::CreateSecret(identity) => {
                 let Some(job) = job else { return Ok(()) };
-                // Made anew for every try, and thrown away where there is one already.
+                // It is made again for every try, and dropped if a Secret exists already.
                 let content = identity::make(identity, Timestamp::now())
                     .map_err(|error| Failure::Refused(error.to_string()))?;
                 let secret = build::secret(job, identity, content);
@@ -228,7 +235,7 @@ impl Writer {
                 self.record(target, child, created);
                 Ok(())
             }
-            Err(Failure::Exists) => self.exists(target, child, &name).await,
+            Err(Failure::Exists) => self.adopt_existing(target, child, &name).await,
             Err(failure) => {
                 if matches!(failure, Failure::Refused(_) | Failure::NamespaceEnds) {
                     let _ = refused.set(());
@@ -253,9 +260,9 @@ impl Writer {
                     .into_iter()
                     .find(|identity| identity.secret_name(&target.key.name) == *name);
                 let state = identity.map_or(SecretState::Unknown, SecretState::Exists);
-                self.index.remember(target.uid, |local| local.secret = state);
+                self.index.update_local(target.uid, |local| local.secret = state);
             }
-            // What is known of them is known of all three together.
+            // These are recorded together, when all three exist.
             Child::ServiceAccount | Child::Role | Child::RoleBinding => {}
         }
     }

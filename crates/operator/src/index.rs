@@ -1,24 +1,25 @@
-//! All that is known of all jobs: one synchronous index, fed by watches and by the answers to our own writes.
+//! Everything that is known about all jobs: one synchronous index, fed by watches and by the
+//! answers to our own writes.
 //!
-//! Jobs are found by name and by UID, children by their namespace and the UID of the job that owns them, so that what
-//! belonged to a former job of the same name never shows up in the view of a new one, and what somebody made in another
-//! namespace never shows up at all.
+//! Jobs are found by name and by UID, children by their namespace and the UID of the job that owns
+//! them. So children of a former job of the same name never appear in the view of a new one, and
+//! children in another namespace never appear at all.
 //!
-//! The index sees our writes before the watches do: the answer to a create puts the row in, the answer to a delete
-//! marks it as going, the answer to a status write replaces the status. So a decision is never taken on a state
-//! that lacks our own writes, and nothing has to be waited for. Two rules make that exact without memories that time
-//! out, both by comparing resource versions, which grow with every write:
+//! The index sees our writes before the watches do: the answer to a create adds the row, the answer
+//! to a delete marks it as terminating, the answer to a status write replaces the status. So every
+//! decision includes our own writes, and nothing has to wait for a watch. Two rules make that exact
+//! without timeouts. Both compare resource versions, which grow with every write:
 //!
-//! - An answer creates a row only if it is newer than what the watch has reached. If the watch has passed it and the
-//!   row is not there, the object is gone already.
+//! - An answer creates a row only if it is newer than what the watch has reached. If the watch has
+//!   passed it and the row is missing, the object is deleted already.
 //! - A list removes only rows that are not newer than the list.
 
 mod children;
 mod entry;
 mod inner;
 mod jobs;
-mod progress;
 mod rows;
+mod watch_cursors;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -38,10 +39,10 @@ use crate::nodes::{NodeFacts, NodeTable};
 use crate::slim::{JobObject, Malformed, Meta, SlimMeta, SlimNode, SlimPod, Version};
 
 use entry::{Owner, ProgressReport, Uid};
-pub use progress::Kind;
-use progress::WatchCursors;
+pub use watch_cursors::Kind;
+use watch_cursors::WatchCursors;
 
-/// A job's place: namespace and name.
+/// The namespace and name of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobKey {
     /// The namespace.
@@ -51,7 +52,7 @@ pub struct JobKey {
 }
 
 impl JobKey {
-    /// The key of a namespace and a name.
+    /// Creates the key of a namespace and a name.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self {
             namespace: namespace.into(),
@@ -66,7 +67,7 @@ impl fmt::Display for JobKey {
     }
 }
 
-/// What is known under a job's key.
+/// What is known about a job.
 #[derive(Clone, Debug)]
 pub enum Lookup {
     /// A job.
@@ -75,7 +76,7 @@ pub enum Lookup {
     Malformed(Arc<Malformed>, Box<LocalState>),
 }
 
-/// All that is known of one job at one moment. Taking it copies nothing but references.
+/// Everything that is known about one job at one moment. Taking it copies only references.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The job's UID.
@@ -86,39 +87,39 @@ pub struct Snapshot {
     pub pods: Arc<Vec<PodRow>>,
     /// Its Services.
     pub services: Arc<Vec<ServiceRow>>,
-    /// Its pods that were seen to succeed and are gone, where its status may not say so yet.
+    /// Its pods that are deleted and had ended, as long as its status may not say so.
     pub departed: Vec<PodRow>,
-    /// What is in its way.
+    /// Objects of somebody else that have a name the job needs.
     pub conflicts: Vec<Conflict>,
-    /// Why the server does not take a child of it.
+    /// Why the server refuses a child of it.
     pub refusal: Option<Arc<Refusal>>,
-    /// What its programs last said of their progress.
+    /// The progress that its programs last reported.
     pub progress: Option<Arc<Progress>>,
     /// The nodes of its pods.
     pub nodes: NodeFacts,
-    /// What this process remembers of it.
+    /// What only this process knows about it.
     pub local: LocalState,
 }
 
-/// A pod has spoken a moment ago.
+/// A pod has reported its progress a moment ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooOften;
 
-/// A pod is not listened to more often than this.
-const SHORTEST_SAYING: Duration = Duration::from_millis(500);
+/// A pod may not report its progress more often than this.
+const MIN_REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Where an object comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// From a list, which is not complete before [`Index::listed`] is called.
+    /// A list, which is not complete until [`Index::listed`] is called.
     List,
-    /// From a watch: all that happened before is known.
+    /// A watch: everything that happened before is known.
     Watch,
-    /// From the answer to one of our own requests.
+    /// The answer to one of our own requests.
     Answer,
 }
 
-/// All that is known of all jobs.
+/// Everything that is known about all jobs.
 #[derive(Debug)]
 pub struct Index {
     inner: Mutex<Inner>,
@@ -129,23 +130,23 @@ struct Inner {
     names: HashMap<JobKey, Uid>,
     owners: HashMap<Uid, Owner>,
     nodes: NodeTable,
-    progress: WatchCursors,
+    cursors: WatchCursors,
     phases: [i64; JobPhase::ALL.len()],
-    /// Those who want to hear of changes to a job.
+    /// Senders that count the changes of a job and its pods.
     followers: HashMap<JobKey, watch::Sender<u64>>,
-    /// Those who want to hear which jobs themselves have changed.
+    /// Senders of the keys of jobs that have changed themselves.
     listeners: Vec<mpsc::UnboundedSender<JobKey>>,
 }
 
 impl Index {
-    /// An empty index of some namespaces; of all, if none is given.
+    /// Creates an empty index of some namespaces; of all, if none is given.
     pub fn new(namespaces: &[String]) -> Self {
         Self {
             inner: Mutex::new(Inner {
                 names: HashMap::new(),
                 owners: HashMap::new(),
                 nodes: NodeTable::default(),
-                progress: WatchCursors::new(namespaces),
+                cursors: WatchCursors::new(namespaces),
                 phases: [0; JobPhase::ALL.len()],
                 followers: HashMap::new(),
                 listeners: Vec::new(),
@@ -154,31 +155,30 @@ impl Index {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing here panics half-way through a change; a poisoned lock means that a caller did.
         self.inner.lock()
     }
 
-    /// What is known under a key. Nothing, where a list of its namespace was refused: what is not known there must not
-    /// be taken for gone.
+    /// Looks up a job. `None` also if a list of its namespace was refused: children that are not
+    /// listed there must not count as deleted.
     pub fn get(&self, key: &JobKey) -> Option<Lookup> {
         let inner = self.lock();
         inner
             .get(key)
-            .filter(|_| !inner.progress.is_refused(&key.namespace))
+            .filter(|_| !inner.cursors.is_refused(&key.namespace))
     }
 
-    /// The job under a key, without anything of its children: cheap enough to be asked before each of many writes. None where
-    /// [`get`](Self::get) knows of none.
+    /// Looks up a job without its children, which is cheap enough before each of many writes.
+    /// `None` if [`get`](Self::get) returns `None`.
     pub fn job(&self, key: &JobKey) -> Option<Arc<TrainingJob>> {
         let inner = self.lock();
         let entry = inner.owners.get(inner.names.get(key)?)?.job.as_ref()?;
         match &entry.job {
-            entry::Job::Ok(job) if !inner.progress.is_refused(&key.namespace) => Some(job.clone()),
+            entry::Job::Ok(job) if !inner.cursors.is_refused(&key.namespace) => Some(job.clone()),
             _ => None,
         }
     }
 
-    /// Tells of each change to a job or to its pods from now on, whether there is such a job or not.
+    /// Signals every change of a job or its pods from now on, whether the job exists or not.
     pub fn follow(&self, key: &JobKey) -> watch::Receiver<u64> {
         let mut inner = self.lock();
         let sender = inner
@@ -188,7 +188,7 @@ impl Index {
         sender.subscribe()
     }
 
-    /// Whether somebody follows a job.
+    /// Returns true if somebody follows a job.
     #[cfg(test)]
     pub(crate) fn is_followed(&self, key: &JobKey) -> bool {
         let followers = &self.lock().followers;
@@ -197,14 +197,15 @@ impl Index {
             .is_some_and(|followers| followers.receiver_count() > 0)
     }
 
-    /// Tells the keys of all jobs that change from now on. What their pods do changes them only through their status.
+    /// Receives the keys of all jobs that change from now on. A change of a pod counts only when it
+    /// changes the job's status.
     pub fn listen(&self) -> mpsc::UnboundedReceiver<JobKey> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.lock().listeners.push(sender);
         receiver
     }
 
-    /// Whether a job has this very pod.
+    /// Returns true if a job has the pod with this name and UID.
     pub fn has_pod(&self, key: &JobKey, name: &str, uid: &str) -> bool {
         let inner = self.lock();
         let owner = inner.names.get(key).and_then(|job| inner.owners.get(job));
@@ -222,7 +223,7 @@ impl Index {
         JobPhase::ALL.into_iter().zip(counts)
     }
 
-    /// Takes a job in. The key to look at, if anything changed.
+    /// Adds or updates a job. Returns the key to reconcile, if anything changed.
     pub fn apply_job(&self, job: JobObject, source: Source) -> Option<JobKey> {
         let mut inner = self.lock();
         let changed = inner.apply_job(job, source);
@@ -231,16 +232,16 @@ impl Index {
         changed
     }
 
-    /// Takes in the answer to a write of a job's status.
+    /// Applies the answer to a write of a job's status.
     pub fn apply_status(&self, uid: &str, metadata: ObjectMeta, status: Option<TrainingJobStatus>) {
         let mut inner = self.lock();
         inner.apply_status(uid, metadata, status);
-        inner.tell_of(uid);
+        inner.notify_followers_of(uid);
         let changed = inner.owners.get(uid).map(|owner| owner.key.clone());
         inner.notify_listeners(changed.as_slice());
     }
 
-    /// Removes a job. The key to look at, if it was there.
+    /// Removes a job. Returns the key to reconcile, if it was known.
     pub fn delete_job(&self, metadata: &ObjectMeta) -> Option<JobKey> {
         let mut inner = self.lock();
         let changed = inner.delete_job(metadata);
@@ -249,7 +250,7 @@ impl Index {
         changed
     }
 
-    /// Takes a pod in. The key to look at, if anything changed.
+    /// Adds or updates a pod. Returns the key to reconcile, if anything changed.
     pub fn apply_pod(&self, pod: SlimPod, source: Source) -> Option<JobKey> {
         let mut inner = self.lock();
         let changed = inner.apply_pod(pod, source);
@@ -257,12 +258,13 @@ impl Index {
         changed
     }
 
-    /// Takes a Service in. The key to look at, if anything changed.
+    /// Adds or updates a Service. Returns the key to reconcile, if anything changed.
     pub fn apply_service(&self, service: &SlimMeta, source: Source) -> Option<JobKey> {
         self.lock().apply_service(service, source)
     }
 
-    /// Removes a child that the watch says is gone. The key to look at, if it was there.
+    /// Removes a child that the watch shows as deleted. Returns the key to reconcile, if it was
+    /// known.
     pub fn delete_child(&self, kind: Kind, metadata: &Meta) -> Option<JobKey> {
         let mut inner = self.lock();
         let changed = inner.delete_child(kind, metadata);
@@ -270,7 +272,7 @@ impl Index {
         changed
     }
 
-    /// Marks a child as asked to go.
+    /// Marks a child as terminating.
     pub fn terminate(&self, kind: Kind, owner: &str, name: &str, uid: &str) {
         let mut inner = self.lock();
         if let Some(owner) = inner.owners.get_mut(owner) {
@@ -279,20 +281,20 @@ impl Index {
                 _ => owner.services.terminate(name, uid),
             };
         }
-        inner.tell_of(owner);
+        inner.notify_followers_of(owner);
     }
 
-    /// Removes a child of which the answer to a delete says that it went at a version.
+    /// Removes a child that was deleted at a version, as the answer to our delete says.
     pub fn deleted_by_us(&self, kind: Kind, owner: &str, name: &str, uid: &str, version: Version) {
         let mut inner = self.lock();
         if let Some(owner) = inner.owners.get_mut(owner) {
             owner.tombstone(kind, name, uid, version);
         }
-        inner.tell_of(owner);
+        inner.notify_followers_of(owner);
     }
 
-    /// Notes that something is in a job's way. The key to look at, if that is news.
-    pub fn conflict(&self, owner: &str, conflict: Conflict) -> Option<JobKey> {
+    /// Records a conflict. Returns the key to reconcile, if it is new.
+    pub fn add_conflict(&self, owner: &str, conflict: Conflict) -> Option<JobKey> {
         let mut inner = self.lock();
         let owner = inner.owners.get_mut(owner)?;
         if owner.conflicts.contains(&conflict) {
@@ -306,8 +308,8 @@ impl Index {
         Some(owner.key.clone())
     }
 
-    /// Notes that something is not in a job's way any more.
-    pub fn resolve(&self, owner: &str, kind: &str, name: &str) {
+    /// Removes a conflict that is resolved.
+    pub fn remove_conflict(&self, owner: &str, kind: &str, name: &str) {
         if let Some(owner) = self.lock().owners.get_mut(owner) {
             owner
                 .conflicts
@@ -315,24 +317,24 @@ impl Index {
         }
     }
 
-    /// Notes why the server does not take a child of a job, or that it does.
-    pub fn refuse(&self, owner: &str, refusal: Option<Refusal>) {
+    /// Records why the server refuses a child of a job, or that it does not any more.
+    pub fn set_refusal(&self, owner: &str, refusal: Option<Refusal>) {
         if let Some(owner) = self.lock().owners.get_mut(owner) {
             owner.refusal = refusal.map(Arc::new);
         }
     }
 
-    /// Forgets pods that were seen to end and are gone: the job's status has been written with them in mind.
-    pub fn forget_departed(&self, owner: &str, noted: &[PodRow]) {
+    /// Forgets departed pods, because a status was written that was computed with them.
+    pub fn forget_departed(&self, owner: &str, written: &[PodRow]) {
         if let Some(owner) = self.lock().owners.get_mut(owner) {
             owner
                 .departed
-                .retain(|pod| !noted.iter().any(|noted| noted.uid == pod.uid));
+                .retain(|pod| !written.iter().any(|written| written.uid == pod.uid));
         }
     }
 
-    /// Forgets what this replica knew before it leads again: pods that are gone may be of a former run of a job, and another leader
-    /// may have made or removed what is not watched.
+    /// Forgets what this replica knew before a new term. Departed pods may be of a former run of a
+    /// job, and another leader may have created or deleted objects that are not watched.
     pub fn forget_former_terms(&self) {
         for owner in self.lock().owners.values_mut() {
             owner.departed.clear();
@@ -342,21 +344,21 @@ impl Index {
         }
     }
 
-    /// What this process remembers of a job.
+    /// What only this process knows about a job.
     pub fn local(&self, uid: &str) -> Option<LocalState> {
         Some(self.lock().owners.get(uid)?.job.as_ref()?.local.clone())
     }
 
-    /// Changes what this process remembers of a job. Returns what the change returns, or None if the
-    /// job is not known any more.
-    pub fn remember<R>(&self, uid: &str, change: impl FnOnce(&mut LocalState) -> R) -> Option<R> {
+    /// Changes what only this process knows about a job. Returns what the change returns, or `None`
+    /// if the job is not known any more.
+    pub fn update_local<R>(&self, uid: &str, change: impl FnOnce(&mut LocalState) -> R) -> Option<R> {
         let mut inner = self.lock();
         let entry = inner.owners.get_mut(uid)?.job.as_mut()?;
         Some(change(&mut entry.local))
     }
 
-    /// Takes in what a pod of a job says of its progress; what another pod says that comes before it in the job stands. The key
-    /// to look at, if that is news.
+    /// Records the progress that a pod of a job reports, unless a pod that comes before it in the
+    /// job has reported some. Returns the key to reconcile, if the progress is new.
     pub fn record_progress(
         &self,
         key: &JobKey,
@@ -375,21 +377,24 @@ impl Index {
         let Some(entry::Job::Ok(job)) = owner.job.as_ref().map(|entry| &entry.job) else {
             return Ok(None);
         };
-        let Some(by) = observe::place(job, pod).filter(|_| job.reports_progress()) else {
+        let Some(reporter) = observe::place(job, pod).filter(|_| job.reports_progress()) else {
             return Ok(None);
         };
         let now = Instant::now();
-        if let Some(said) = &owner.said {
-            if said.by < by {
+        if let Some(last) = &owner.progress_report {
+            if last.reporter < reporter {
                 return Ok(None);
             }
-            if said.by == by && now.duration_since(said.at) < SHORTEST_SAYING {
+            if last.reporter == reporter && now.duration_since(last.at) < MIN_REPORT_INTERVAL {
                 return Err(TooOften);
             }
         }
-        let is_new = owner.said.as_ref().is_none_or(|said| *said.progress != progress);
-        owner.said = Some(ProgressReport {
-            by,
+        let is_new = owner
+            .progress_report
+            .as_ref()
+            .is_none_or(|last| *last.progress != progress);
+        owner.progress_report = Some(ProgressReport {
+            reporter,
             at: now,
             progress: Arc::new(progress),
         });
@@ -398,19 +403,19 @@ impl Index {
         Ok(changed)
     }
 
-    /// Forgets what programs of a job said.
+    /// Forgets the reported progress of a job.
     pub fn forget_progress(&self, uid: &str) {
         if let Some(owner) = self.lock().owners.get_mut(uid) {
-            owner.said = None;
+            owner.progress_report = None;
         }
     }
 
-    /// Takes a node in. The keys of jobs with pods on it, if its state changed.
+    /// Adds or updates a node. Returns the keys of jobs with pods on it, if its state changed.
     pub fn apply_node(&self, node: &SlimNode, source: Source) -> Vec<JobKey> {
         let mut inner = self.lock();
         let epoch = inner
-            .progress
-            .reached(Kind::Node, "", node.metadata.resource_version, source);
+            .cursors
+            .record(Kind::Node, "", node.metadata.resource_version, source);
         if source == Source::Watch {
             inner.nodes.reach(node.metadata.resource_version);
         }
@@ -420,24 +425,26 @@ impl Index {
         affected
     }
 
-    /// Removes a node. The keys of jobs with pods on it.
+    /// Removes a node. Returns the keys of jobs with pods on it.
     pub fn delete_node(&self, metadata: &Meta) -> Vec<JobKey> {
         let mut inner = self.lock();
         inner
-            .progress
-            .reached(Kind::Node, "", metadata.resource_version, Source::Watch);
+            .cursors
+            .record(Kind::Node, "", metadata.resource_version, Source::Watch);
         inner.nodes.reach(metadata.resource_version);
-        let gone = inner.nodes.delete(&metadata.name);
-        let affected = inner.on_nodes(gone.as_slice());
+        let deleted = inner.nodes.delete(&metadata.name);
+        let affected = inner.on_nodes(deleted.as_slice());
         inner.notify_followers(&affected);
         affected
     }
 
-    /// A list of a scope has a first answer, of a version. Called before its objects are taken in.
+    /// Begins a list of a scope, which has this version. Must be called before its objects are
+    /// applied.
     pub fn listing(&self, kind: Kind, scope: usize, listed: Version) {
         let mut inner = self.lock();
-        if inner.progress.begin(kind, scope, listed) {
-            // Versions grow, unless the cluster was restored from a backup: then what we know is of another history.
+        if inner.cursors.begin(kind, scope, listed) {
+            // Versions grow, unless the cluster was restored from a backup. Then the versions that
+            // we know are meaningless.
             tracing::warn!(
                 ?kind,
                 listed = listed.0,
@@ -447,34 +454,36 @@ impl Index {
         }
     }
 
-    /// A list of a scope, begun at `began`, is complete. The keys to look at, because something of theirs is gone.
+    /// Ends a list of a scope that began at `began`. Returns the keys to reconcile, because objects
+    /// of theirs were not listed.
     pub fn listed(&self, kind: Kind, scope: usize, listed: Version, began: Instant) -> Vec<JobKey> {
         let mut inner = self.lock();
         let refused = inner.refused_keys();
         let mut changed = inner.listed(kind, scope, listed, began);
-        changed.extend(inner.back(refused));
+        changed.extend(inner.listed_again(refused));
         inner.notify_followers(&changed);
         inner.notify_listeners(&changed);
         changed
     }
 
-    /// A list of a scope was refused: its jobs are left alone until it is not.
+    /// Records that a list of a scope was refused. Its jobs are left alone until a list succeeds.
     pub fn refused(&self, kind: Kind, scope: usize) {
-        self.lock().progress.refuse(kind, scope);
+        self.lock().cursors.record_refusal(kind, scope);
     }
 
-    /// The watch of a scope has reached a version without an object of ours having changed.
+    /// Records that the watch of a scope has reached a version without a change of our objects.
     pub fn bookmark(&self, kind: Kind, scope: usize, version: Version) {
         let mut inner = self.lock();
-        inner.progress.bookmark(kind, scope, version);
+        inner.cursors.bookmark(kind, scope, version);
         if kind == Kind::Node {
             inner.nodes.reach(version);
         }
     }
 
-    /// Whether everything but nodes has been listed completely, by lists that began no earlier than `since`.
+    /// Returns true if everything but nodes has been listed completely, by lists that began no
+    /// earlier than `since`.
     pub fn is_listed_since(&self, since: Option<Instant>) -> bool {
-        self.lock().progress.is_listed_since(since)
+        self.lock().cursors.is_listed_since(since)
     }
 }
 

@@ -1,4 +1,5 @@
-//! One reconcile: take a snapshot, plan, carry out the plan's next step, until nothing is left to do.
+//! One reconcile: take a snapshot, plan, carry out the plan's next step, until nothing is left to
+//! do.
 
 mod fingerprint;
 mod malformed;
@@ -28,37 +29,37 @@ use crate::metrics::{Metrics, Outcome};
 use outcome::ineffective;
 pub use result::{ReconcileResult, Requeue};
 use round::Rounds;
-use status_metrics::StatusDelta;
+use status_metrics::StatusSummary;
 
-/// A reconcile that has planned so often, each time because of what it had done, lets others go first.
+/// After so many rounds, each because of the writes of the round before, other jobs go first.
 const MAX_ROUNDS: u32 = 8;
-/// The shortest time to wait for what is due: by the time it is, or has been, due already.
+/// The shortest delay before a job is planned again, also if that is due already.
 const MIN_DELAY: Duration = Duration::from_millis(50);
 
 /// Reconciles jobs.
 pub struct Reconciler {
-    /// Carries out what is decided.
+    /// Carries out planned writes.
     pub writer: Writer,
-    /// What is known.
+    /// Knows all jobs and their children.
     pub index: Arc<Index>,
-    /// Tells users.
+    /// Sends events.
     pub recorder: Recorder,
-    /// Counts.
+    /// Counts reconciles and restarts.
     pub metrics: Arc<Metrics>,
-    /// The time.
+    /// Tells the time.
     pub clock: Arc<dyn Clock>,
 }
 
-/// What a round has come to.
+/// What follows a round.
 enum Next {
-    /// Plan again: things have changed.
+    /// Plan again, because something has changed.
     PlanAgain,
     /// The reconcile is over.
     End(ReconcileResult),
 }
 
 impl Reconciler {
-    /// Looks at a job and does what is to be done.
+    /// Reconciles one job.
     pub async fn reconcile(&self, key: &JobKey, term: &CancellationToken) -> ReconcileResult {
         let mut rounds = Rounds::default();
         let result = loop {
@@ -66,12 +67,12 @@ impl Reconciler {
                 Ok(Next::PlanAgain) if rounds.count < MAX_ROUNDS => rounds.count += 1,
                 Ok(Next::PlanAgain) => break ReconcileResult::new(Outcome::Acted, Requeue::Again),
                 Ok(Next::End(result)) => break result,
-                Err(failure) => break self.failed(key, &failure),
+                Err(failure) => break self.result_of(key, &failure),
             }
         };
         if let Some(uid) = rounds.relied_on.filter(|_| result.next != Requeue::Again) {
-            // It is not watched: the next pods may come too late for it.
-            self.index.remember(&uid, LocalState::doubt_unwatched);
+            // The object is not watched. When the next pods are created, it may be deleted.
+            self.index.update_local(&uid, LocalState::doubt_unwatched);
         }
         ReconcileResult {
             cost: rounds.cost,
@@ -90,7 +91,10 @@ impl Reconciler {
         let snapshot = match self.index.get(key) {
             None => return Ok(Next::End(ReconcileResult::REST)),
             Some(Lookup::Malformed(malformed, local)) => {
-                return self.malformed(&malformed, *local, term).await.map(Next::End);
+                return self
+                    .report_malformed(&malformed, *local, term)
+                    .await
+                    .map(Next::End);
             }
             Some(Lookup::Job(snapshot)) => snapshot,
         };
@@ -109,14 +113,15 @@ impl Reconciler {
             services,
             ..
         } = *snapshot;
-        // Kept, they would have to be copied when the answers to our writes come in.
+        // While the snapshot shares them, the index would have to copy them for every answer to a
+        // write.
         drop((pods, services));
         let target = Target { key, uid: &uid, term };
         let result = match plan.step() {
             Step::CheckConflicts => return self.check_conflicts(target, &conflicts).await,
             Step::ConfirmAbsence(pods) => {
                 rounds.absence_is_confirmed = true;
-                Box::pin(self.writer.find(target, &pods)).await?;
+                Box::pin(self.writer.confirm_absence(target, &pods)).await?;
                 return Ok(Next::PlanAgain);
             }
             Step::Act(actions) => {
@@ -138,14 +143,14 @@ impl Reconciler {
         Ok(Next::End(result))
     }
 
-    /// Plans, and keeps what the next plan must know.
+    /// Plans, and records what the next plan needs.
     fn plan(&self, snapshot: &Snapshot, now: Timestamp, rounds: &mut Rounds) -> Plan {
         let Snapshot { uid, job, local, .. } = snapshot;
         rounds.note_reliance(local, uid);
         if job.is_suspended() {
             self.forget_run(snapshot);
         }
-        let begun = processor_time();
+        let started = processor_time();
         let plan = plan(&View {
             job,
             pods: &snapshot.pods,
@@ -161,22 +166,23 @@ impl Reconciler {
             now,
             instant: monotonic(),
         });
-        rounds.cost += processor_time().saturating_sub(begun);
+        rounds.cost += processor_time().saturating_sub(started);
         if plan.waits() != local.waits || !plan.moot_backoffs().is_empty() {
             self.index
-                .remember(uid, |local| local.keep(plan.waits(), plan.moot_backoffs()));
+                .update_local(uid, |local| local.keep(plan.waits(), plan.moot_backoffs()));
         }
         plan
     }
 
-    /// Forgets what is of no use once a job is suspended.
+    /// Drops what is obsolete once a job is suspended.
     fn forget_run(&self, snapshot: &Snapshot) {
         if snapshot.local.knows_unwatched() {
-            // Somebody may remove it while nothing needs it.
-            self.index.remember(&snapshot.uid, LocalState::forget_unwatched);
+            // Somebody may delete these objects while nothing needs them.
+            self.index
+                .update_local(&snapshot.uid, LocalState::forget_unwatched);
         }
         if snapshot.progress.is_some() {
-            // Resuming starts afresh.
+            // A resumed job starts afresh.
             self.index.forget_progress(&snapshot.uid);
         }
     }
@@ -184,12 +190,13 @@ impl Reconciler {
     async fn check_conflicts(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<Next, Failure> {
         let now = monotonic();
         self.index
-            .remember(target.uid, |local| local.conflicts_checked_at = Some(now));
-        self.writer.probe(target, conflicts).await?;
+            .update_local(target.uid, |local| local.conflicts_checked_at = Some(now));
+        self.writer.check_conflicts(target, conflicts).await?;
         Ok(Next::PlanAgain)
     }
 
-    /// Carries out actions. Those of the round before are not sent again: they had no effect.
+    /// Carries out actions. If they are the same as in the round before, they had no effect and are
+    /// not sent again.
     async fn act(
         &self,
         target: Target<'_>,
@@ -204,17 +211,17 @@ impl Reconciler {
         if pods > 0 {
             tracing::info!(job = %target.key, pods, "pods wait that may start: they are told so by an annotation");
         }
-        let done = if rounds.did_just(&actions) {
+        let results = if rounds.repeats_last(&actions) {
             ineffective(actions)
         } else {
             Box::pin(self.writer.act(target, job, actions)).await
         };
-        rounds.acted |= done.acted > 0;
-        self.note_outcome(target, &job.metadata, done, rounds)
+        rounds.acted |= results.acted > 0;
+        self.record_results(target, &job.metadata, results, rounds)
     }
 
-    /// Takes a permit to write a status. If it has to wait for one, the status may be out of date
-    /// then: None, and the permit is kept for the next round.
+    /// Takes a permit to write a status. If it had to wait, the status may be out of date: it
+    /// returns `None`, and keeps the permit for the next round.
     async fn permit(&self, change: StatusChange, rounds: &mut Rounds) -> Option<StatusChange> {
         if rounds.permit.is_some() {
             return Some(change);
@@ -233,7 +240,7 @@ impl Reconciler {
         None
     }
 
-    /// Writes the status, and does what may be done only then.
+    /// Writes the status, then carries out the actions that had to wait for it.
     async fn write_status(
         &self,
         target: Target<'_>,
@@ -244,7 +251,7 @@ impl Reconciler {
     ) -> Result<ReconcileResult, Failure> {
         let StatusChange { status, events, then } = change;
         let metadata = job.metadata.clone();
-        let before = job.status.as_ref().map(StatusDelta::of).unwrap_or_default();
+        let before = job.status.as_ref().map(StatusSummary::of).unwrap_or_default();
         match self.writer.write_status(target, job, &status).await {
             Err(Failure::Refused(words)) => {
                 tracing::error!(job = %target.key, error = words, "the server refuses the status");
@@ -254,35 +261,36 @@ impl Reconciler {
         }
         let written_at = monotonic();
         self.index
-            .remember(target.uid, |local| local.record_status_write(written_at));
-        self.count(target.key, &before, &StatusDelta::of(&status));
+            .update_local(target.uid, |local| local.record_status_write(written_at));
+        self.count(target.key, &before, &StatusSummary::of(&status));
         for event in &events {
             self.recorder.note(&metadata, event, now);
         }
-        // What follows needs permits of its own.
+        // The actions need permits of their own.
         rounds.permit = None;
         if !then.is_empty()
             && let Some(Lookup::Job(known)) = self.index.get(target.key)
             && *known.uid == *target.uid
-            // What was decided for another spec is decided anew.
+            // Actions that were decided for another spec must be planned again.
             && known.job.metadata.generation == metadata.generation
         {
-            let done = Box::pin(self.writer.act(target, &known.job, then)).await;
-            self.note_outcome(target, &known.job.metadata, done, rounds)?;
+            let results = Box::pin(self.writer.act(target, &known.job, then)).await;
+            self.record_results(target, &known.job.metadata, results, rounds)?;
         }
         Ok(ReconcileResult::new(Outcome::Acted, Requeue::Again))
     }
 }
 
-/// When to plan again though nothing happens.
+/// When to plan again even if nothing changes.
 fn requeue(plan: &Plan, now: Timestamp) -> Requeue {
     plan.wake_at().map_or(Requeue::Rest, |at| {
-        let away = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-        Requeue::At(Instant::now() + away.max(MIN_DELAY))
+        let delay = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+        Requeue::At(Instant::now() + delay.max(MIN_DELAY))
     })
 }
 
-/// The processor time of this thread. Time that a busy machine let us wait is no cost of ours.
+/// The processor time of this thread. It does not include the time that a busy machine makes us
+/// wait.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Whether what was decided is still to be done.
+//! Checks whether an action is still wanted when it is about to be sent.
 
 use trainyard_api::TrainingJob;
 use trainyard_core::model::Action;
@@ -6,8 +6,8 @@ use trainyard_core::model::Action;
 use super::{Failure, Target, Writer};
 
 impl Writer {
-    /// Checks that an action is still to be carried out. It is asked before each of what may be thousands of creations, and so
-    /// looks at nothing but the job itself.
+    /// Checks that an action is still to be carried out. This runs before each of what may be
+    /// thousands of creates, so it looks at nothing but the job itself.
     pub(super) fn check(
         &self,
         target: Target<'_>,
@@ -17,7 +17,7 @@ impl Writer {
         if target.term.is_cancelled() || !self.leadership.may_write() {
             return Err(Failure::NotLeader);
         }
-        // Other writes name the UID of what they are about, and do no harm to a job that has changed.
+        // Other writes name the UID of their object, and do no harm if the job has changed.
         if !action.creates() {
             return Ok(());
         }
@@ -29,7 +29,8 @@ impl Writer {
     }
 }
 
-/// Whether a job is the one that something was decided for, has the same spec, and may have children.
+/// Returns true if a job is the one that actions were decided for, has the same spec, and may have
+/// children.
 fn may_have_children(known: &TrainingJob, uid: &str, decided_for: &TrainingJob) -> bool {
     let metadata = &known.metadata;
     metadata.uid.as_deref() == Some(uid)

@@ -23,14 +23,14 @@ impl Writer {
                 self.index
                     .deleted_by_us(kind, target.uid, name, uid, resource_version);
             }
-            // On its way, or gone before: the watch will say.
+            // It is terminating, or was deleted before. The watch will say which.
             None => self.index.terminate(kind, target.uid, name, uid),
         }
         Ok(())
     }
 
-    /// Deletes the job itself, if it is still of the version that this was decided on: whoever has changed it since may have
-    /// given it more time.
+    /// Deletes the job itself, if it still has the version that this was decided on. Somebody who
+    /// has changed it since may have prolonged its TTL.
     pub(super) async fn delete_job(&self, target: Target<'_>, version: Option<&str>) -> Result<(), Failure> {
         let mut options = DeleteOptions::new(target.uid, None);
         if let Some(version) = version {
@@ -41,11 +41,12 @@ impl Writer {
             Err(Failure::Conflict) => return Err(Failure::Outdated),
             deleted => deleted?,
         };
-        self.index.remember(target.uid, |local| local.is_deleted = true);
+        self.index
+            .update_local(target.uid, |local| local.is_deleted = true);
         Ok(())
     }
 
-    /// Deletes an object. Its last state, if it was there and is gone now.
+    /// Deletes an object. Returns its last metadata if it is deleted at once.
     async fn delete(
         &self,
         target: Target<'_>,
@@ -56,9 +57,9 @@ impl Writer {
         let request = request(Method::DELETE, &path, Answer::Metadata, Some(options))?;
         match self.send::<SlimMeta>(target.term, request).await {
             Ok(SlimMeta { metadata }) => {
-                Ok(Some(metadata).filter(|left| *left.uid == *uid && left.is_gone()))
+                Ok(Some(metadata).filter(|last| *last.uid == *uid && last.is_gone()))
             }
-            // Gone, or another object has the name by now: what was to be deleted is not there.
+            // It is deleted already, or another object has its name.
             Err(Failure::Gone | Failure::Replaced) => Ok(None),
             Err(failure) => Err(failure),
         }

@@ -1,4 +1,5 @@
-//! The right of a job to start programs in its pods through the API server: an account, what it may, and that it may.
+//! The right of a job to start programs in its pods through the API server: a ServiceAccount, a
+//! Role and a RoleBinding.
 
 use http::Method;
 use serde::Serialize;
@@ -13,8 +14,9 @@ use super::{Creation, Failure, Refused, Target, Writer};
 use crate::slim::SlimPod;
 
 impl Writer {
-    /// Gives the right, or makes what was given what it should be. In this order, so that nothing ever names what is not
-    /// there; what is somebody else's is left alone. What this leader has given for the same pods is only looked for.
+    /// Grants the right, or corrects it. The order makes sure that no object refers to one that
+    /// does not exist. Objects of somebody else are left alone. If this leader has granted the
+    /// right for the same pods before, it only checks that the objects still exist.
     pub(super) async fn grant(
         &self,
         target: Target<'_>,
@@ -25,50 +27,57 @@ impl Writer {
             return Ok(());
         };
         let account = exec::account(job);
-        let known = self.index.local(target.uid).unwrap_or_default().granted == Some(extent);
-        self.ensure(target, Child::ServiceAccount, &account, None, known, refused)
-            .await?;
+        let was_granted = self.index.local(target.uid).unwrap_or_default().granted == Some(extent);
+        self.ensure(
+            target,
+            Child::ServiceAccount,
+            &account,
+            None,
+            was_granted,
+            refused,
+        )
+        .await?;
         let rules = json!({"rules": role.rules});
-        self.ensure(target, Child::Role, &role, Some(rules), known, refused)
+        self.ensure(target, Child::Role, &role, Some(rules), was_granted, refused)
             .await?;
         let binding = exec::binding(job);
-        // To what it is bound never changes.
+        // The Role that it binds never changes.
         let subjects = json!({"subjects": binding.subjects});
         self.ensure(
             target,
             Child::RoleBinding,
             &binding,
             Some(subjects),
-            known,
+            was_granted,
             refused,
         )
         .await?;
         self.index
-            .remember(target.uid, |local| local.record_grant(extent));
+            .update_local(target.uid, |local| local.record_grant(extent));
         Ok(())
     }
 
-    /// Creates an object, or gives one of ours that is there the parts that it should have.
+    /// Creates an object, or patches the given parts of ours if it exists.
     async fn ensure(
         &self,
         target: Target<'_>,
         child: Child,
         object: &impl Serialize,
         parts: Option<Value>,
-        known: bool,
+        was_granted: bool,
         refused: &Refused,
     ) -> Result<(), Failure> {
         let name = names::mpi_account(&target.key.name);
-        if known && self.get_owned(target, child, &name).await?.is_some() {
+        if was_granted && self.get_owned(target, child, &name).await?.is_some() {
             return Ok(());
         }
         let create = Creation::new(target, child, Some(&name), object)?;
         match self.send::<SlimPod>(target.term, create.request).await {
             Ok(_) => Ok(()),
             Err(Failure::Exists) => {
-                let found = self.claim(target, child, &name).await?;
+                let found = self.require_owned(target, child, &name).await?;
                 let Some(mut changes) = parts else { return Ok(()) };
-                // Another one of this name, made meanwhile, is not touched.
+                // The UID makes sure that a later object of this name is not patched.
                 changes["metadata"] = json!({"uid": found.metadata.uid});
                 let path = child.path(&target.key.namespace, &name).by_us();
                 let request = request(Method::PATCH, &path, Answer::Metadata, Some(&changes))?;

@@ -1,4 +1,4 @@
-//! Why a write was not carried out, and what follows from that.
+//! Why a write failed, and what follows from that.
 
 use std::time::Duration;
 
@@ -6,38 +6,39 @@ use kube::core::Status;
 
 use crate::metrics::Outcome;
 
-/// Why a write was not carried out.
+/// Why a write failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// This replica does not lead any more.
     NotLeader,
-    /// The server refuses it for what it is: a quota, a webhook, a rule. It is tried again, but seldom.
+    /// The server refuses the object itself: a quota, a webhook, a rule. The write is retried with
+    /// a long backoff.
     Refused(String),
-    /// The namespace is being removed.
+    /// The namespace is being deleted.
     NamespaceEnds,
-    /// The server could not be reached or was too busy; it may or may not have been carried out. With the time the
-    /// server asks to be left alone.
+    /// The server could not be reached or was too busy. The write may or may not have been carried
+    /// out. The duration is the pause that the server asks for.
     Transient(String, Option<Duration>),
-    /// The object has been changed since it was looked at, or so the server says.
+    /// The server says that the object has changed since it was read.
     Conflict,
     /// Another object has the name by now.
     Replaced,
     /// An object of that name exists.
     Exists,
-    /// An object of that name exists and will be gone soon.
+    /// An object of that name exists, and is about to be deleted.
     Former,
-    /// An object of that name exists and is somebody else's.
+    /// An object of that name exists, and somebody else owns it.
     InTheWay,
-    /// The object is not there.
+    /// The object does not exist.
     Gone,
-    /// It was not tried, because another of its kind was refused.
+    /// It was not tried, because another child was refused.
     Skipped,
-    /// The job is not any more what it was decided for.
+    /// The job has changed since the write was decided.
     Outdated,
 }
 
 impl Failure {
-    /// Of two failures the one that says more about what to do next.
+    /// Returns the failure that matters more for what to do next.
     #[must_use]
     pub fn graver(one: Option<Self>, other: Self) -> Self {
         match one {
@@ -46,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// How a reconcile ends that ends with it.
+    /// The outcome of a reconcile that ends with this failure.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::NotLeader | Self::Refused(_) | Self::Transient(..) => Outcome::Error,
@@ -55,8 +56,8 @@ impl Failure {
         }
     }
 
-    /// Whether another failure says more about what to do next.
-    pub(super) fn is_less_than(&self, other: &Self) -> bool {
+    /// Returns true if another failure matters more for what to do next.
+    pub(super) fn is_less_grave_than(&self, other: &Self) -> bool {
         self.gravity() < other.gravity()
     }
 
@@ -75,7 +76,7 @@ impl Failure {
         }
     }
 
-    /// What there is to say about it.
+    /// The failure as a message.
     pub fn words(&self) -> &str {
         match self {
             Self::Refused(words) | Self::Transient(words, _) => words,
@@ -109,7 +110,7 @@ impl Failure {
             causes.iter().any(|cause| cause.reason == reason)
         };
         match status.code {
-            // With a code that a webhook has chosen, which says nothing about the object.
+            // The webhook has chosen the code, so it says nothing about the object.
             _ if status.message.starts_with("admission webhook ")
                 && status.message.contains(" denied the request") =>
             {
@@ -120,7 +121,7 @@ impl Failure {
             {
                 Self::NamespaceEnds
             }
-            // A new namespace gets its account a moment later.
+            // The default account of a new namespace is created a moment later.
             403 if status.message.contains("serviceaccount \"default\" not found") => {
                 Self::Transient(words(), None)
             }
@@ -133,20 +134,21 @@ impl Failure {
             }
             404 => Self::Gone,
             409 if status.reason == "AlreadyExists" => Self::Exists,
-            // "Precondition failed: UID in ...", or "the UID in the precondition ... does not match ...".
+            // "Precondition failed: UID in ...", or "the UID in the precondition ... does not match
+            // ...".
             409 if status.message.contains("recondition") && status.message.contains("UID") => Self::Replaced,
             409 => Self::Conflict,
-            // A webhook that can't be called is somebody's to repair, and the user's to know of.
+            // Somebody has to repair a webhook that can't be called, and the user should know.
             500 if status.message.contains("failed calling webhook") => Self::Refused(words()),
             400 | 403 | 405 | 413 | 415 | 422 => Self::Refused(words()),
             _ => {
-                let named = status
+                let retry_after = status
                     .details
                     .as_ref()
                     .map_or(0, |details| details.retry_after_seconds);
                 Self::Transient(
                     words(),
-                    (named > 0).then(|| Duration::from_secs(u64::from(named))),
+                    (retry_after > 0).then(|| Duration::from_secs(u64::from(retry_after))),
                 )
             }
         }

@@ -1,8 +1,9 @@
-//! How many requests are under way at once, and which goes first.
+//! Limits how many requests are under way at once, and decides which goes first.
 //!
-//! Under load the server is the bottleneck, and the order of requests is ours to choose: pods first, as everything
-//! waits for them; then the status of jobs, which is the better for being late, as one write then tells of several
-//! changes; events last. Each class keeps a few permits, so that none waits for ever.
+//! Under load the server is the bottleneck, and we choose the order of requests. Pods go first,
+//! because everything waits for them. The status of jobs goes next: a later write can contain
+//! several changes. Events go last. Each class has a few permits of its own, so that none waits for
+//! ever.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,10 +11,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-/// Which requests go first.
+/// The priority of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// What other things wait for.
+    /// Requests that others wait for.
     Urgent,
     /// The status of jobs.
     Status,
@@ -23,7 +24,7 @@ pub enum Class {
 
 const CLASSES: [Class; 3] = [Class::Urgent, Class::Status, Class::Event];
 
-/// Lets in so many requests at once.
+/// Gives out a limited number of permits.
 #[derive(Clone, Debug)]
 pub struct WriteLimiter {
     state: Arc<Mutex<State>>,
@@ -32,27 +33,27 @@ pub struct WriteLimiter {
 #[derive(Debug)]
 struct State {
     permits: usize,
-    /// Places that a class has at least while others of a higher class wait.
-    kept: [usize; 3],
-    taken: [usize; 3],
+    /// How many permits a class may use while higher classes wait.
+    reserved: [usize; 3],
+    in_use: [usize; 3],
     waiting: [VecDeque<oneshot::Sender<Permit>>; 3],
 }
 
-/// A permit, given back when dropped.
+/// Allows one request. It is returned when dropped.
 #[derive(Debug)]
 pub struct Permit {
-    /// None once it has been given back.
+    /// `None` if it was never received, so that dropping it does not return it again.
     limiter: Option<WriteLimiter>,
     class: Class,
 }
 
 impl WriteLimiter {
-    /// A limiter of so many permits.
+    /// Creates a limiter with so many permits.
     pub fn new(permits: usize) -> Self {
         let state = State {
             permits,
-            kept: [permits, (permits / 8).max(1), 1],
-            taken: [0; 3],
+            reserved: [permits, (permits / 8).max(1), 1],
+            in_use: [0; 3],
             waiting: Default::default(),
         };
         Self {
@@ -67,11 +68,11 @@ impl WriteLimiter {
         }
     }
 
-    /// A permit, if there is one at once.
+    /// Takes a permit. `None` if none is free.
     pub fn try_enter(&self, class: Class) -> Option<Permit> {
         let mut state = self.state.lock();
-        let free = state.may_enter(class, true);
-        state.taken[class as usize] += usize::from(free);
+        let free = state.may_have_permit(class, true);
+        state.in_use[class as usize] += usize::from(free);
         free.then(|| self.permit(class))
     }
 
@@ -81,30 +82,31 @@ impl WriteLimiter {
             if let Some(permit) = self.try_enter(class) {
                 return permit;
             }
-            let (sender, turn) = oneshot::channel();
+            let (sender, receiver) = oneshot::channel();
             {
                 let mut state = self.state.lock();
                 state.waiting[class as usize].push_back(sender);
-                // A permit may have become free just now.
-                self.let_in(&mut state);
+                // A permit may have been returned just now.
+                self.hand_out(&mut state);
             }
-            if let Ok(permit) = turn.await {
+            if let Ok(permit) = receiver.await {
                 return permit;
             }
         }
     }
 
-    /// Lets in who may enter, the urgent first.
-    fn let_in(&self, state: &mut State) {
+    /// Hands free permits to waiting requests, the urgent ones first.
+    fn hand_out(&self, state: &mut State) {
         for class in CLASSES {
-            while state.may_enter(class, false)
+            while state.may_have_permit(class, false)
                 && let Some(next) = state.waiting[class as usize].pop_front()
             {
-                state.taken[class as usize] += 1;
-                // A permit that is received and not used comes back by itself; one that nobody waits for is taken back.
+                state.in_use[class as usize] += 1;
+                // A permit that is received and not used returns itself. If nobody receives it, it
+                // is taken back here.
                 if let Err(mut unused) = next.send(self.permit(class)) {
                     unused.limiter = None;
-                    state.taken[class as usize] -= 1;
+                    state.in_use[class as usize] -= 1;
                 }
             }
         }
@@ -115,38 +117,39 @@ impl Drop for Permit {
     fn drop(&mut self) {
         if let Some(limiter) = self.limiter.take() {
             let mut state = limiter.state.lock();
-            state.taken[self.class as usize] -= 1;
-            limiter.let_in(&mut state);
+            state.in_use[self.class as usize] -= 1;
+            limiter.hand_out(&mut state);
         }
     }
 }
 
 impl State {
-    /// Whether one of a class may enter; a newcomer only after those of its class who wait.
-    fn may_enter(&self, class: Class, newcomer: bool) -> bool {
+    /// Returns true if a request of a class may have a permit. A newcomer has to wait behind others
+    /// of its class.
+    fn may_have_permit(&self, class: Class, newcomer: bool) -> bool {
         let position = class as usize;
         if newcomer && !self.waiting[position].is_empty() {
             return false;
         }
-        let total: usize = self.taken.iter().sum();
+        let total: usize = self.in_use.iter().sum();
         if total >= self.permits {
             return false;
         }
         let higher_wait = self.waiting[..position].iter().any(|waiting| !waiting.is_empty());
-        if higher_wait && self.taken[position] >= self.kept[position] {
+        if higher_wait && self.in_use[position] >= self.reserved[position] {
             return false;
         }
-        // What lower classes keep is left to them while they want it.
-        let owed: usize = CLASSES[position + 1..]
+        // The permits of lower classes are reserved while requests of these classes wait.
+        let reserved_below: usize = CLASSES[position + 1..]
             .iter()
             .map(|lower| *lower as usize)
             .map(|lower| {
-                self.kept[lower]
-                    .saturating_sub(self.taken[lower])
+                self.reserved[lower]
+                    .saturating_sub(self.in_use[lower])
                     .min(self.waiting[lower].len())
             })
             .sum();
-        total + owed < self.permits
+        total + reserved_below < self.permits
     }
 }
 
@@ -206,7 +209,7 @@ mod tests {
             first_status < last_urgent,
             "a permit is kept for status: {order:?}"
         );
-        assert!(limiter.state.lock().taken.iter().all(|taken| *taken == 0));
+        assert!(limiter.state.lock().in_use.iter().all(|in_use| *in_use == 0));
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Whose an object is that has a name we need.
+//! Finds out who owns an object that has a name we need.
 
 use http::Method;
 use trainyard_api::names::{ANNOTATION_START, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY, START_NOW};
@@ -15,11 +15,16 @@ use crate::clock::monotonic;
 use crate::slim::{Meta, SlimPod};
 
 impl Writer {
-    /// An object of the name exists. Whose is it?
-    pub(super) async fn exists(&self, target: Target<'_>, child: Child, name: &str) -> Result<(), Failure> {
-        let found = self.claim(target, child, name).await?;
-        // Our own, of a request whose answer was lost, or of a former leader.
-        // Nobody looks by its labels for what is not watched.
+    /// Handles a create that failed because an object of the name exists.
+    pub(super) async fn adopt_existing(
+        &self,
+        target: Target<'_>,
+        child: Child,
+        name: &str,
+    ) -> Result<(), Failure> {
+        let found = self.require_owned(target, child, name).await?;
+        // It is ours: the answer to our request was lost, or a former leader created it. Labels
+        // matter only for kinds that are watched.
         if found.metadata.is_labelled() || !child.is_watched() {
             self.record(target, child, found);
             Ok(())
@@ -28,24 +33,25 @@ impl Writer {
         }
     }
 
-    /// Looks whether the Secret that pods of a job have is still there.
+    /// Checks whether the Secret that a job's pods have still exists.
     pub(super) async fn find_secret(&self, target: Target<'_>, identity: Identity) -> Result<(), Failure> {
         let name = identity.secret_name(&target.key.name);
         let now = monotonic();
         self.index
-            .remember(target.uid, |local| local.secret_checked_at = Some(now));
+            .update_local(target.uid, |local| local.secret_checked_at = Some(now));
         if let Some(found) = self.get_owned(target, Child::Secret, &name).await? {
             self.record(target, Child::Secret, found);
         } else {
             tracing::warn!(job = %target.key, secret = name, "the Secret that the job's pods have is gone");
             self.index
-                .remember(target.uid, |local| local.secret = SecretState::Missing(identity));
+                .update_local(target.uid, |local| local.secret = SecretState::Missing(identity));
         }
         Ok(())
     }
 
-    /// An object of the name that exists, if it is ours. Whoever else's it is, is kept in mind.
-    pub(super) async fn claim(
+    /// Gets an existing object of a name if it is ours. If somebody else owns it, records a
+    /// conflict.
+    pub(super) async fn require_owned(
         &self,
         target: Target<'_>,
         child: Child,
@@ -55,7 +61,8 @@ impl Writer {
         found.ok_or_else(|| Failure::Transient("it was there and is gone".to_owned(), None))
     }
 
-    /// The same of one of which nobody has said that it exists.
+    /// Gets an object of a name if it is ours. `None` if it does not exist. If somebody else owns
+    /// it, records a conflict.
     pub(super) async fn get_owned(
         &self,
         target: Target<'_>,
@@ -69,7 +76,7 @@ impl Writer {
         }
     }
 
-    /// An object that was found, if it is ours.
+    /// Checks that an object is ours. If somebody else owns it, records a conflict.
     fn check_owner(
         &self,
         target: Target<'_>,
@@ -77,24 +84,25 @@ impl Writer {
         name: &str,
         found: SlimPod,
     ) -> Result<SlimPod, Failure> {
-        match Claim::of(&found.metadata, target) {
-            // That one which nobody watches is gone would never be noticed.
-            Claim::Ours if !child.is_watched() && found.metadata.terminating() => Err(Failure::Former),
-            Claim::Ours => Ok(found),
-            Claim::Former => Err(Failure::Former),
-            Claim::Foreign(owner) => {
+        match Ownership::of(&found.metadata, target) {
+            // Nobody would notice the deletion of an object that is not watched.
+            Ownership::Ours if !child.is_watched() && found.metadata.terminating() => Err(Failure::Former),
+            Ownership::Ours => Ok(found),
+            Ownership::Former => Err(Failure::Former),
+            Ownership::Foreign(owner) => {
                 let conflict = Conflict {
                     kind: child.kind(),
                     name: name.to_owned(),
                     owner,
                 };
-                self.index.conflict(target.uid, conflict);
+                self.index.add_conflict(target.uid, conflict);
                 Err(Failure::InTheWay)
             }
         }
     }
 
-    /// Gives a child of ours back the label that somebody took from it, without which the watch does not see it.
+    /// Restores the label of a child that somebody removed. Without it the watch does not see the
+    /// child.
     async fn restore_labels(
         &self,
         target: Target<'_>,
@@ -114,7 +122,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives a pod back the labels by which it is found.
+    /// Restores all labels of a pod.
     pub(super) async fn label(
         &self,
         target: Target<'_>,
@@ -126,9 +134,9 @@ impl Writer {
         let path = Path::pod(&target.key.namespace, &job.pod_name(key));
         let request = request(Method::PATCH, &path, Answer::Whole, Some(&body))?;
         let labelled = self.send::<SlimPod>(target.term, request).await?;
-        let stays = labelled.metadata.is_fully_labelled();
+        let is_labelled = labelled.metadata.is_fully_labelled();
         self.record(target, Child::Pod, labelled);
-        if stays {
+        if is_labelled {
             Ok(())
         } else {
             let words = "somebody changes the labels of a pod as they are written";
@@ -136,43 +144,47 @@ impl Writer {
         }
     }
 
-    /// Tells the agent of a pod, through the kubelet, that the pod's programs may start.
+    /// Tells the agent in a pod, by an annotation, that the pod's programs may start.
     pub(super) async fn start(&self, target: Target<'_>, name: &str, uid: &str) -> Result<(), Failure> {
         let body =
             serde_json::json!({"metadata": {"uid": uid, "annotations": {ANNOTATION_START: START_NOW}}});
         let path = Path::pod(&target.key.namespace, name);
         let request = request(Method::PATCH, &path, Answer::Whole, Some(&body))?;
-        let told = self.send::<SlimPod>(target.term, request).await?;
-        self.record(target, Child::Pod, told);
+        let annotated = self.send::<SlimPod>(target.term, request).await?;
+        self.record(target, Child::Pod, annotated);
         Ok(())
     }
 
-    /// Looks for pods that the watch shows as gone, and shows it those that are not. Whether there were any.
-    pub async fn find(&self, target: Target<'_>, missing: &[String]) -> Result<bool, Failure> {
-        let mut any = false;
+    /// Looks for pods that the watch shows as deleted, and restores those that exist in the index.
+    /// Returns true if there are any.
+    pub async fn confirm_absence(&self, target: Target<'_>, missing: &[String]) -> Result<bool, Failure> {
+        let mut found_any = false;
         for name in missing {
             let path = Child::Pod.path(&target.key.namespace, name);
             let found = match self.read::<SlimPod>(&path, Answer::Whole).await {
                 Err(Failure::Gone) => continue,
                 found => found?,
             };
-            if found.metadata.terminating() || !matches!(Claim::of(&found.metadata, target), Claim::Ours) {
+            if found.metadata.terminating()
+                || !matches!(Ownership::of(&found.metadata, target), Ownership::Ours)
+            {
                 continue;
             }
             if found.metadata.is_labelled() {
-                // Somebody gave it its label back, and the watch is about to say so.
+                // Somebody restored its label, and the watch is about to show it.
                 self.record(target, Child::Pod, found);
             } else {
                 self.restore_labels(target, Child::Pod, name, &found.metadata)
                     .await?;
             }
-            any = true;
+            found_any = true;
         }
-        Ok(any)
+        Ok(found_any)
     }
 
-    /// Looks whether what was in a job's way still is. Whether anything has changed.
-    pub async fn probe(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<bool, Failure> {
+    /// Checks whether the conflicting objects still exist and who owns them. Returns true if
+    /// anything has changed.
+    pub async fn check_conflicts(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<bool, Failure> {
         let mut changed = false;
         for conflict in conflicts {
             let Some(child) = Child::of(conflict.kind) else {
@@ -183,11 +195,11 @@ impl Writer {
                 Err(Failure::Gone) => None,
                 found => Some(found?),
             };
-            let claim = found.as_ref().map(|found| Claim::of(&found.metadata, target));
-            match (claim, found) {
-                (Some(Claim::Foreign(owner)), _) if owner == conflict.owner => continue,
-                (Some(Claim::Foreign(owner)), _) => {
-                    self.index.conflict(
+            let ownership = found.as_ref().map(|found| Ownership::of(&found.metadata, target));
+            match (ownership, found) {
+                (Some(Ownership::Foreign(owner)), _) if owner == conflict.owner => continue,
+                (Some(Ownership::Foreign(owner)), _) => {
+                    self.index.add_conflict(
                         target.uid,
                         Conflict {
                             owner,
@@ -195,11 +207,14 @@ impl Writer {
                         },
                     );
                 }
-                (Some(Claim::Ours), Some(found)) => {
-                    self.index.resolve(target.uid, conflict.kind, &conflict.name);
+                (Some(Ownership::Ours), Some(found)) => {
+                    self.index
+                        .remove_conflict(target.uid, conflict.kind, &conflict.name);
                     self.record(target, child, found);
                 }
-                _ => self.index.resolve(target.uid, conflict.kind, &conflict.name),
+                _ => self
+                    .index
+                    .remove_conflict(target.uid, conflict.kind, &conflict.name),
             }
             changed = true;
         }
@@ -228,18 +243,18 @@ impl Child {
         Self::RoleBinding,
     ];
 
-    /// Whether the operator is told of every change.
+    /// Returns true if the operator watches this kind.
     const fn is_watched(self) -> bool {
         matches!(self, Self::Pod | Self::Service)
     }
 
-    /// The kind of a name.
+    /// Finds a kind by its name.
     fn of(kind: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|child| child.kind() == kind)
     }
 
-    /// What an action creates, or finds.
-    pub(super) const fn made_by(action: &Action) -> Option<Self> {
+    /// The kind that an action creates or finds.
+    pub(super) const fn created_by(action: &Action) -> Option<Self> {
         match action {
             Action::CreatePod(_) => Some(Self::Pod),
             Action::CreateService(_) => Some(Self::Service),
@@ -249,7 +264,7 @@ impl Child {
         }
     }
 
-    /// What is read of one that exists: of a Secret never what it holds.
+    /// How much of an existing object is read. The content of a Secret is never read.
     const fn answer(self) -> Answer {
         match self {
             Self::Pod | Self::Service => Answer::Whole,
@@ -280,16 +295,17 @@ impl Child {
     }
 }
 
-/// Whose an object is.
-enum Claim {
+/// Who owns an object.
+enum Ownership {
     Ours,
-    /// A former job's of the same name, or it is being removed: it will be gone.
+    /// It belongs to a former job of the same name, or is terminating. Either way it will be
+    /// deleted.
     Former,
-    /// Somebody else's, in words.
+    /// Somebody else, in words.
     Foreign(String),
 }
 
-impl Claim {
+impl Ownership {
     fn of(metadata: &Meta, target: Target<'_>) -> Self {
         match metadata.controller() {
             Some(owner) if *owner.uid == *target.uid => Self::Ours,

@@ -1,11 +1,11 @@
-//! Requests, made with as few bytes as will do.
+//! Requests to the API server, as small as possible.
 
 use http::{Method, Request, header};
 use serde::Serialize;
 
 use super::Failure;
 
-/// Names the fields that we write, for those who share objects with us.
+/// The name under which the server records the fields that we write.
 const FIELD_MANAGER: &str = "fieldManager=trainyard";
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
@@ -64,11 +64,11 @@ impl Path {
     }
 }
 
-/// What is wanted of the answer.
+/// How much of the object the answer should contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     Whole,
-    /// Only metadata: less for the server to write and for us to read.
+    /// Only the metadata: less for the server to write and for us to read.
     Metadata,
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn request(
         .map_err(|error| Failure::Refused(format!("no request can be made of it: {error}")))
 }
 
-/// Says which object is to be deleted, and how.
+/// Which object is deleted, and how.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DeleteOptions<'a> {
@@ -133,7 +133,7 @@ impl<'a> DeleteOptions<'a> {
         }
     }
 
-    /// Only if it is still of this version.
+    /// Deletes the object only if it still has this version.
     pub(crate) fn of_version(mut self, version: &'a str) -> Self {
         self.preconditions.version = Some(version);
         self

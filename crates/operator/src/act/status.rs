@@ -14,9 +14,10 @@ use super::{Class, Failure, Target, Writer};
 use crate::slim::{Malformed, MetadataAnswer};
 
 impl Writer {
-    /// Writes a job's status, if the job is still as it was when the status was computed.
+    /// Writes a job's status, if the job is unchanged since the status was computed.
     ///
-    /// Whoever calls it has a [`Permit`](super::Permit), and has computed the status since.
+    /// The caller must have a [`Permit`](super::Permit), and must have computed the status after it
+    /// got it.
     pub async fn write_status(
         &self,
         target: Target<'_>,
@@ -32,18 +33,18 @@ impl Writer {
         };
         let path = Path::job(&target.key.namespace, &target.key.name).status();
         let request = request(Method::PUT, &path.by_us(), Answer::Metadata, Some(&body))?;
-        // The index can then change its copy in place.
+        // Without this reference the index can change its copy in place.
         drop(job);
         let answer = self.send::<MetadataAnswer>(target.term, request).await?;
-        // The server keeps times by the second; what we keep must be what it keeps.
-        let kept = serde_json::to_vec(status).and_then(|json| serde_json::from_slice(&json));
-        let kept = kept.map_err(|error| Failure::Transient(error.to_string(), None))?;
+        // The server keeps times in whole seconds. Our copy must be the same as the server's.
+        let stored = serde_json::to_vec(status).and_then(|json| serde_json::from_slice(&json));
+        let stored = stored.map_err(|error| Failure::Transient(error.to_string(), None))?;
         self.index
-            .apply_status(target.uid, answer.into_metadata(), Some(kept));
+            .apply_status(target.uid, answer.into_metadata(), Some(stored));
         Ok(())
     }
 
-    /// Writes, on an object that is no job, that it is none.
+    /// Writes into the status of a malformed job that it is malformed.
     pub async fn write_malformed(
         &self,
         term: &CancellationToken,

@@ -82,7 +82,7 @@ impl Server {
         }
     }
 
-    async fn create_pods(&self, count: i32) -> Done {
+    async fn create_pods(&self, count: i32) -> ActionResults {
         let actions = (0..count)
             .map(|index| Action::CreatePod(PodKey { role: 0, index }))
             .collect();
@@ -196,7 +196,10 @@ async fn what_is_somebody_elses_is_not_touched() {
     assert_eq!(server.conflicts(), [conflict]);
     assert_eq!(server.asked().len(), 2);
     assert_eq!(
-        server.writer.probe(server.target(), &server.conflicts()).await,
+        server
+            .writer
+            .check_conflicts(server.target(), &server.conflicts())
+            .await,
         Ok(false)
     );
     assert_eq!(server.conflicts().len(), 1);
@@ -205,7 +208,7 @@ async fn what_is_somebody_elses_is_not_touched() {
 #[tokio::test]
 async fn what_was_in_the_way_and_is_gone_is_not_in_the_way() {
     let server = Server::new(|_, _| Some(status(404, "NotFound", "gone")));
-    server.index.conflict(
+    server.index.add_conflict(
         "u1",
         Conflict {
             kind: "Service",
@@ -214,7 +217,10 @@ async fn what_was_in_the_way_and_is_gone_is_not_in_the_way() {
         },
     );
     assert_eq!(
-        server.writer.probe(server.target(), &server.conflicts()).await,
+        server
+            .writer
+            .check_conflicts(server.target(), &server.conflicts())
+            .await,
         Ok(true)
     );
     assert!(server.conflicts().is_empty());
@@ -256,7 +262,7 @@ async fn a_child_without_its_label_gets_it_back() {
         }
         Some((200, found))
     });
-    // The watch, which selects by label, has seen it go.
+    // The watch selects by label and has shown the pod as deleted.
     server.index.bookmark(Kind::Pod, 0, Version(10));
     assert_eq!(server.create_pods(1).await.acted, 1);
     assert_eq!(server.pods().len(), 1);

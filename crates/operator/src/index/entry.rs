@@ -1,4 +1,4 @@
-//! One job in the index.
+//! One job in the index, with its children.
 
 use std::sync::Arc;
 
@@ -13,34 +13,34 @@ use crate::slim::{Malformed, Version};
 
 pub(super) type Uid = Arc<str>;
 
-/// Under what the children in a namespace are kept that name an owner of which no job is known. Anybody may write any UID
-/// into a pod of theirs: until the job comes, and says in which namespace it is, nobody can tell who is right.
-pub(super) fn without_job(namespace: &str, uid: &str) -> String {
+/// The key for children whose job is not known. Anybody may write any UID into their pods. Until
+/// the job is known, and with it its namespace, nobody can tell which children are really its own.
+pub(super) fn unknown_job_key(namespace: &str, uid: &str) -> String {
     format!("{namespace}/{uid}")
 }
 
-/// A job and what it owns, kept under its UID; or what is owned by a job that is not known, kept under its namespace and
-/// the UID.
+/// A job and its children, stored under its UID; or the children of an unknown job, stored under
+/// their namespace and that UID.
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) key: JobKey,
     pub(super) job: Option<JobEntry>,
     pub(super) pods: Rows<PodRow>,
     pub(super) services: Rows<ServiceRow>,
-    /// Pods that were seen to end and are gone, until the job's status has been written with them in mind, or there are others of
-    /// their names.
+    /// Pods that are deleted and had ended, until a status is written that was computed with them,
+    /// or until other pods have their names.
     pub(super) departed: Vec<PodRow>,
     pub(super) conflicts: Vec<Conflict>,
     pub(super) refusal: Option<Arc<Refusal>>,
-    pub(super) said: Option<ProgressReport>,
+    pub(super) progress_report: Option<ProgressReport>,
 }
 
-/// The latest progress, from the pod that speaks for its job.
+/// The latest progress, and the pod that reported it.
 #[derive(Debug)]
 pub(super) struct ProgressReport {
-    /// Its place among the pods of the job.
-    pub(super) by: (usize, i32),
-    /// When it said it.
+    /// The role and index of the pod. Reports of a lower one win.
+    pub(super) reporter: (usize, i32),
+    /// When it was reported.
     pub(super) at: Instant,
     pub(super) progress: Arc<Progress>,
 }
@@ -55,27 +55,27 @@ impl Owner {
             departed: Vec::new(),
             conflicts: Vec::new(),
             refusal: None,
-            said: None,
+            progress_report: None,
         }
     }
 
-    /// Removes a child. Whether it was there.
+    /// Removes a child. Returns true if it was known.
     pub(super) fn remove(&mut self, kind: Kind, name: &str, uid: &str) -> bool {
         match kind {
             Kind::Pod => {
-                let gone = self.pods.remove(name, uid);
-                self.keep_ended(gone)
+                let deleted = self.pods.remove(name, uid);
+                self.keep_departed(deleted)
             }
             _ => self.services.remove(name, uid).is_some(),
         }
     }
 
-    /// Removes a child of which the answer to a delete says that it went at a version.
+    /// Removes a child that was deleted at a version, as the answer to our delete says.
     pub(super) fn tombstone(&mut self, kind: Kind, name: &str, uid: &str, version: Version) {
         match kind {
             Kind::Pod => {
-                let gone = self.pods.tombstone(name, uid, version);
-                self.keep_ended(gone);
+                let deleted = self.pods.tombstone(name, uid, version);
+                self.keep_departed(deleted);
             }
             _ => {
                 self.services.tombstone(name, uid, version);
@@ -83,22 +83,22 @@ impl Owner {
         }
     }
 
-    /// Removes the children that a list did not contain. Whether any was.
+    /// Removes the children that a list did not contain. Returns true if there were any.
     pub(super) fn sweep(&mut self, kind: Kind, epoch: u32, listed: Version) -> bool {
         match kind {
             Kind::Pod => {
-                let gone = self.pods.sweep(epoch, listed);
-                self.keep_ended(gone)
+                let deleted = self.pods.sweep(epoch, listed);
+                self.keep_departed(deleted)
             }
             _ => !self.services.sweep(epoch, listed).is_empty(),
         }
     }
 
-    /// Keeps of pods that are gone those that had ended: nothing else tells them from pods that were lost. Whether there was any
-    /// pod.
-    fn keep_ended(&mut self, gone: impl IntoIterator<Item = PodRow>) -> bool {
+    /// Keeps those of the deleted pods that had ended: otherwise they would count as lost. Returns
+    /// true if any pod was deleted.
+    fn keep_departed(&mut self, deleted: impl IntoIterator<Item = PodRow>) -> bool {
         let mut any = false;
-        for row in gone {
+        for row in deleted {
             any = true;
             if row.has_ended() && self.job.is_some() && !self.pods.has(&row.name) {
                 self.departed.retain(|known| known.name != row.name);
@@ -108,7 +108,8 @@ impl Owner {
         any
     }
 
-    /// Takes a pod in, unless a newer one is there. Whether anything that decisions look at has changed.
+    /// Adds or updates a pod, unless a newer version is known. Returns true if anything changed
+    /// that decisions depend on.
     pub(super) fn put_pod(&mut self, row: PodRow, version: Version, epoch: u32) -> bool {
         if !self.departed.is_empty() {
             let replaced = |known: &PodRow| known.name == row.name && known.uid != row.uid;

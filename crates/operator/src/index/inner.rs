@@ -1,4 +1,4 @@
-//! What the index does under its lock, for all kinds.
+//! What the index does under its lock, for all kinds of objects.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{Inner, JobKey, Kind, Lookup, Snapshot};
 use crate::slim::Version;
 
 impl Inner {
-    /// Tells those who follow some jobs that these have changed.
+    /// Signals the followers of some jobs that these have changed.
     pub(super) fn notify_followers(&mut self, changed: &[JobKey]) {
         if self.followers.is_empty() {
             return;
@@ -26,14 +26,14 @@ impl Inner {
         }
     }
 
-    /// The same for the job of a UID.
-    pub(super) fn tell_of(&mut self, uid: &str) {
+    /// Signals the followers of the job with a UID.
+    pub(super) fn notify_followers_of(&mut self, uid: &str) {
         if let Some(key) = self.owners.get(uid).map(|owner| owner.key.clone()) {
             self.notify_followers(&[key]);
         }
     }
 
-    /// Tells all listeners that some jobs have changed.
+    /// Sends the keys of changed jobs to all listeners.
     pub(super) fn notify_listeners(&mut self, changed: &[JobKey]) {
         for key in changed {
             self.listeners
@@ -54,7 +54,10 @@ impl Inner {
                 departed: owner.departed.clone(),
                 conflicts: owner.conflicts.clone(),
                 refusal: owner.refusal.clone(),
-                progress: owner.said.as_ref().map(|said| said.progress.clone()),
+                progress: owner
+                    .progress_report
+                    .as_ref()
+                    .map(|report| report.progress.clone()),
                 nodes: self.nodes.facts(owner.pods.iter()),
                 local: entry.local.clone(),
             })),
@@ -62,16 +65,16 @@ impl Inner {
         })
     }
 
-    /// The keys of jobs in namespaces of which a list was refused.
+    /// The keys of jobs in namespaces whose list was refused.
     pub(super) fn refused_keys(&self) -> Vec<JobKey> {
-        let refused = |key: &&JobKey| self.progress.is_refused(&key.namespace);
+        let refused = |key: &&JobKey| self.cursors.is_refused(&key.namespace);
         self.names.keys().filter(refused).cloned().collect()
     }
 
-    /// Those of some jobs whose namespace can be listed again. As when a term begins, pods that are gone since may be of
-    /// a former run.
-    pub(super) fn back(&mut self, mut refused: Vec<JobKey>) -> Vec<JobKey> {
-        refused.retain(|key| !self.progress.is_refused(&key.namespace));
+    /// Returns those of the refused jobs whose namespace can be listed again. Their departed pods
+    /// are forgotten, as when a term begins, because they may be of a former run.
+    pub(super) fn listed_again(&mut self, mut refused: Vec<JobKey>) -> Vec<JobKey> {
+        refused.retain(|key| !self.cursors.is_refused(&key.namespace));
         for key in &refused {
             if let Some(owner) = self.names.get(key).and_then(|uid| self.owners.get_mut(uid)) {
                 owner.departed.clear();
@@ -98,23 +101,23 @@ impl Inner {
         listed: Version,
         began: Instant,
     ) -> Vec<JobKey> {
-        let epoch = self.progress.end(kind, scope, listed, began);
+        let epoch = self.cursors.end(kind, scope, listed, began);
         if kind == Kind::Node {
-            let gone = self.nodes.sweep(epoch, listed);
-            return self.on_nodes(&gone);
+            let deleted = self.nodes.sweep(epoch, listed);
+            return self.on_nodes(&deleted);
         }
         if kind == Kind::Job {
             return self.sweep_jobs(scope, epoch, listed);
         }
-        let progress = &self.progress;
+        let cursors = &self.cursors;
         let mut swept = Vec::new();
         for (uid, owner) in &mut self.owners {
-            let here = progress.scope(kind, &owner.key.namespace) == scope;
-            if here && owner.sweep(kind, epoch, listed) {
+            let is_in_scope = cursors.scope(kind, &owner.key.namespace) == scope;
+            if is_in_scope && owner.sweep(kind, epoch, listed) {
                 swept.push(uid.clone());
             }
         }
-        swept.iter().filter_map(|uid| self.tidy(uid)).collect()
+        swept.iter().filter_map(|uid| self.drop_if_empty(uid)).collect()
     }
 
     pub(super) fn forget_versions(&mut self, kind: Kind, scope: usize) {
@@ -122,7 +125,7 @@ impl Inner {
             self.nodes.forget_versions();
         }
         for owner in self.owners.values_mut() {
-            if self.progress.scope(kind, &owner.key.namespace) != scope {
+            if self.cursors.scope(kind, &owner.key.namespace) != scope {
                 continue;
             }
             match kind {

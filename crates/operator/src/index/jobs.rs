@@ -1,4 +1,4 @@
-//! How jobs come into the index, and leave it.
+//! Adds jobs to the index, and removes them.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use trainyard_api::{JobPhase, TrainingJobStatus};
 use trainyard_core::local_state::LocalState;
 
-use super::entry::{Job, JobEntry, Owner, Uid, without_job};
+use super::entry::{Job, JobEntry, Owner, Uid, unknown_job_key};
 use super::{Inner, JobKey, Kind, Source};
 use crate::slim::{JobObject, Version, version};
 
@@ -16,7 +16,7 @@ impl Inner {
         let key = key_of(metadata)?;
         let uid = metadata.uid.as_deref()?;
         let version = object.version();
-        let epoch = self.progress.reached(Kind::Job, &key.namespace, version, source);
+        let epoch = self.cursors.record(Kind::Job, &key.namespace, version, source);
         if let Some(current) = self.names.get(&key).filter(|current| &***current != uid).cloned() {
             let newest = self
                 .owners
@@ -24,7 +24,7 @@ impl Inner {
                 .and_then(|owner| owner.job.as_ref())
                 .map(|entry| entry.version);
             if newest.is_some_and(|newest| version < newest && version != Version(0)) {
-                // Late news of a former job of this name.
+                // This is a late version of a former job of this name.
                 return None;
             }
             self.forget_job(&current);
@@ -34,9 +34,9 @@ impl Inner {
             None => Arc::from(uid),
         };
         if !self.owners.contains_key(&uid) {
-            let waiting = self.owners.remove(&*without_job(&key.namespace, &uid));
+            let waiting = self.owners.remove(&*unknown_job_key(&key.namespace, &uid));
             let mut owner = waiting.unwrap_or_else(|| Owner::new(key.clone()));
-            // What children say of their owner's name is only what they say.
+            // The name in the owner references of its children may be wrong.
             owner.key = key.clone();
             self.owners.insert(uid.clone(), owner);
         }
@@ -78,7 +78,8 @@ impl Inner {
         let answered = version(&metadata);
         let before = entry.phase();
         let Job::Ok(job) = &mut entry.job else { return };
-        // The answer carries metadata and status only. If the spec was changed as well, the watch brings all of it.
+        // The answer contains only metadata and status. If the spec has changed as well, the watch
+        // brings all of it.
         if answered <= entry.version || job.metadata.generation != metadata.generation {
             return;
         }
@@ -92,8 +93,8 @@ impl Inner {
 
     pub(super) fn delete_job(&mut self, metadata: &ObjectMeta) -> Option<JobKey> {
         let key = key_of(metadata)?;
-        self.progress
-            .reached(Kind::Job, &key.namespace, version(metadata), Source::Watch);
+        self.cursors
+            .record(Kind::Job, &key.namespace, version(metadata), Source::Watch);
         let uid = metadata.uid.as_deref()?;
         let (uid, owner) = self.owners.get_key_value(uid)?;
         owner.job.as_ref()?;
@@ -103,11 +104,11 @@ impl Inner {
     }
 
     pub(super) fn sweep_jobs(&mut self, scope: usize, epoch: u32, listed: Version) -> Vec<JobKey> {
-        let progress = &self.progress;
-        let gone: Vec<(Uid, JobKey)> = self
+        let cursors = &self.cursors;
+        let deleted: Vec<(Uid, JobKey)> = self
             .owners
             .iter()
-            .filter(|(_, owner)| progress.scope(Kind::Job, &owner.key.namespace) == scope)
+            .filter(|(_, owner)| cursors.scope(Kind::Job, &owner.key.namespace) == scope)
             .filter(|(_, owner)| {
                 owner
                     .job
@@ -116,13 +117,13 @@ impl Inner {
             })
             .map(|(uid, owner)| (uid.clone(), owner.key.clone()))
             .collect();
-        for (uid, _) in &gone {
+        for (uid, _) in &deleted {
             self.forget_job(uid);
         }
-        gone.into_iter().map(|(_, key)| key).collect()
+        deleted.into_iter().map(|(_, key)| key).collect()
     }
 
-    /// Takes a job out; what it owned stays until it is gone itself.
+    /// Removes a job. Its children stay until they are deleted themselves.
     fn forget_job(&mut self, uid: &Uid) {
         let Some(mut owner) = self.owners.remove(uid) else {
             return;
@@ -135,7 +136,7 @@ impl Inner {
             self.names.remove(&owner.key);
         }
         if !owner.is_empty() {
-            let uid = without_job(&owner.key.namespace, uid);
+            let uid = unknown_job_key(&owner.key.namespace, uid);
             self.owners.insert(Arc::from(uid), owner);
         }
         self.count(old.map(|entry| entry.phase()), None);

@@ -13,8 +13,8 @@ pub(super) trait Row: Clone + PartialEq {
     fn uid(&self) -> &str;
     fn terminating(&self) -> bool;
     fn set_terminating(&mut self);
-    /// Takes over from an older row what was true when it was first seen.
-    fn remember(&mut self, _older: &Self) {}
+    /// Keeps from an older row what was recorded when it was first seen.
+    fn keep_from(&mut self, _older: &Self) {}
 }
 
 impl Row for PodRow {
@@ -30,7 +30,7 @@ impl Row for PodRow {
     fn set_terminating(&mut self) {
         self.terminating = true;
     }
-    fn remember(&mut self, older: &Self) {
+    fn keep_from(&mut self, older: &Self) {
         if let (Some(end), Some(older)) = (&mut self.end, &older.end) {
             end.seen_version = older.seen_version;
         }
@@ -52,7 +52,7 @@ impl Row for ServiceRow {
     }
 }
 
-/// What is known about a row beside the row.
+/// The version of a row, and when it was last seen.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     version: Version,
@@ -60,14 +60,15 @@ struct Mark {
     epoch: u32,
 }
 
-/// The children of one job, of one kind. Looking at them is free: they are shared until they change.
+/// The children of one job, of one kind. Snapshots share them until they change.
 #[derive(Debug)]
 pub(super) struct Rows<R> {
     list: Arc<Vec<R>>,
     marks: Vec<Mark>,
-    /// What is gone and may still turn up in a watch that is late, with the version at which it went.
+    /// UIDs of deleted children that a late watch may still show, with the version of the deletion.
     tombstones: Vec<(Box<str>, Version)>,
-    /// Positions in `list`, ordered by name and UID, so that a job of many pods is not searched from end to end.
+    /// Positions in `list`, sorted by name and UID, so that a job with many pods needs no linear
+    /// search.
     order: Vec<u32>,
 }
 
@@ -104,16 +105,16 @@ impl<R: Row> Rows<R> {
     }
 
     fn find(&self, name: &str, uid: &str) -> Option<usize> {
-        let place = self.search(name, uid).ok()?;
-        self.order.get(place).map(|position| *position as usize)
+        let slot = self.search(name, uid).ok()?;
+        self.order.get(slot).map(|position| *position as usize)
     }
 
-    /// Whether a row of that name and UID is there.
+    /// Returns true if there is a row with this name and UID.
     pub(super) fn contains(&self, name: &str, uid: &str) -> bool {
         self.search(name, uid).is_ok()
     }
 
-    /// Whether a row of that name is there.
+    /// Returns true if there is a row with this name.
     pub(super) fn has(&self, name: &str) -> bool {
         let row = |position: &u32| self.list.get(*position as usize);
         let first = self
@@ -123,22 +124,23 @@ impl<R: Row> Rows<R> {
         first.is_some_and(|row| row.name() == name)
     }
 
-    /// Takes a row in, unless a newer one is there. Whether anything that decisions look at has changed.
+    /// Adds or updates a row, unless a newer version is known. Returns true if anything changed
+    /// that decisions depend on.
     pub(super) fn put(&mut self, mut row: R, version: Version, epoch: u32) -> bool {
-        let place = match self.search(row.name(), row.uid()) {
-            Ok(place) => place,
+        let slot = match self.search(row.name(), row.uid()) {
+            Ok(slot) => slot,
             Err(_) if self.tombstones.iter().any(|(uid, _)| **uid == *row.uid()) => return false,
-            Err(place) => {
+            Err(slot) => {
                 let Ok(position) = u32::try_from(self.list.len()) else {
                     return false;
                 };
-                self.order.insert(place, position);
+                self.order.insert(slot, position);
                 self.marks.push(Mark { version, epoch });
                 Arc::make_mut(&mut self.list).push(row);
                 return true;
             }
         };
-        let Some(position) = self.order.get(place).map(|position| *position as usize) else {
+        let Some(position) = self.order.get(slot).map(|position| *position as usize) else {
             return false;
         };
         let (Some(mark), Some(old)) = (self.marks.get_mut(position), self.list.get(position)) else {
@@ -149,11 +151,11 @@ impl<R: Row> Rows<R> {
             return false;
         }
         mark.version = version;
-        // What has been asked to go can't be asked to stay.
+        // A deletion can't be taken back.
         if old.terminating() {
             row.set_terminating();
         }
-        row.remember(old);
+        row.keep_from(old);
         if *old == row {
             return false;
         }
@@ -163,7 +165,7 @@ impl<R: Row> Rows<R> {
         true
     }
 
-    /// Marks a row as asked to go. Whether it was there and was not yet.
+    /// Marks a row as terminating. Returns true if it was not before.
     pub(super) fn terminate(&mut self, name: &str, uid: &str) -> bool {
         let Some(position) = self.find(name, uid) else {
             return false;
@@ -177,51 +179,52 @@ impl<R: Row> Rows<R> {
             .is_some()
     }
 
-    /// Removes a row of which we know, before the watch does, that it went at a version.
+    /// Removes a row that was deleted at a version, before the watch shows it.
     pub(super) fn tombstone(&mut self, name: &str, uid: &str, version: Version) -> Option<R> {
         let removed = self.remove(name, uid)?;
         self.tombstones.push((uid.into(), version));
         Some(removed)
     }
 
-    /// Removes a row, if it is there.
+    /// Removes a row. `None` if there is none.
     pub(super) fn remove(&mut self, name: &str, uid: &str) -> Option<R> {
-        self.tombstones.retain(|(tombstones, _)| **tombstones != *uid);
-        let place = self.search(name, uid).ok()?;
+        self.tombstones.retain(|(deleted, _)| **deleted != *uid);
+        let slot = self.search(name, uid).ok()?;
         let last = self.list.len().saturating_sub(1);
         let moved = self
             .list
             .get(last)
             .and_then(|row| self.search(row.name(), row.uid()).ok());
-        let position = self.order.remove(place) as usize;
+        let position = self.order.remove(slot) as usize;
         if let Some(moved) = moved
-            && moved != place
-            && let Some(slot) = self.order.get_mut(if moved > place { moved - 1 } else { moved })
+            && moved != slot
+            && let Some(moved_position) = self.order.get_mut(if moved > slot { moved - 1 } else { moved })
             && let Ok(position) = u32::try_from(position)
         {
-            *slot = position;
+            *moved_position = position;
         }
         self.marks.swap_remove(position);
         Some(Arc::make_mut(&mut self.list).swap_remove(position))
     }
 
-    /// Removes what a list of a version did not contain, though it is not newer than that list.
+    /// Removes the rows that a list did not contain although they are not newer than the list.
     pub(super) fn sweep(&mut self, epoch: u32, listed: Version) -> Vec<R> {
-        self.tombstones.retain(|(_, went)| *went > listed);
-        let stale = |mark: &Mark| mark.epoch != epoch && mark.version <= listed;
-        let gone: Vec<(String, String)> = self
+        self.tombstones.retain(|(_, deleted_at)| *deleted_at > listed);
+        let is_stale = |mark: &Mark| mark.epoch != epoch && mark.version <= listed;
+        let stale: Vec<(String, String)> = self
             .list
             .iter()
             .zip(&self.marks)
-            .filter(|(_, mark)| stale(mark))
+            .filter(|(_, mark)| is_stale(mark))
             .map(|(row, _)| (row.name().to_owned(), row.uid().to_owned()))
             .collect();
-        gone.iter()
+        stale
+            .iter()
             .filter_map(|(name, uid)| self.remove(name, uid))
             .collect()
     }
 
-    /// Forgets all versions: whatever comes next is newer.
+    /// Forgets all versions, so that the next version of every row counts as newer.
     pub(super) fn forget_versions(&mut self) {
         for mark in &mut self.marks {
             mark.version = Version(0);

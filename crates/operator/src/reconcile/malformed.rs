@@ -1,4 +1,4 @@
-//! Objects that the server keeps as jobs and that are none.
+//! Objects that the server has stored as jobs and that can't be parsed.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -14,8 +14,8 @@ use crate::metrics::Outcome;
 use crate::slim::Malformed;
 
 impl Reconciler {
-    /// Reports on itself an object that is no job.
-    pub(super) async fn malformed(
+    /// Reports in the status of a malformed object, and by an event, that it is malformed.
+    pub(super) async fn report_malformed(
         &self,
         malformed: &Malformed,
         local: LocalState,
@@ -23,34 +23,38 @@ impl Reconciler {
     ) -> Result<ReconcileResult, Failure> {
         let generation = malformed.metadata.generation.unwrap_or_default();
         let uid = malformed.metadata.uid.as_deref().unwrap_or_default();
-        let going = malformed.metadata.deletion_timestamp.is_some();
-        if going || local.reported_generation == Some(generation) || says_so(malformed, generation) {
+        let is_terminating = malformed.metadata.deletion_timestamp.is_some();
+        if is_terminating
+            || local.reported_generation == Some(generation)
+            || is_reported(malformed, generation)
+        {
             return Ok(ReconcileResult::REST);
         }
         let now = self.clock.now();
         match self
             .writer
-            .write_malformed(term, malformed, &report(malformed, generation, now))
+            .write_malformed(term, malformed, &malformed_status(malformed, generation, now))
             .await
         {
             Ok(()) => {}
-            // The server may refuse any change of an object that breaks its rules; then the event must do.
+            // The server may refuse any change of an object that breaks its rules. Then the event
+            // is all we can do.
             Err(Failure::Refused(error)) => tracing::warn!(error, "a malformed job can't be marked as such"),
             Err(failure) => return Err(failure),
         }
         self.index
-            .remember(uid, |local| local.reported_generation = Some(generation));
-        let note = JobEvent {
+            .update_local(uid, |local| local.reported_generation = Some(generation));
+        let event = JobEvent {
             warning: true,
             reason: Reason::Invalid,
             message: malformed.error.clone(),
         };
-        self.recorder.note(&malformed.metadata, &note, now);
+        self.recorder.note(&malformed.metadata, &event, now);
         Ok(ReconcileResult::new(Outcome::Acted, Requeue::Rest))
     }
 }
 
-fn says_so(malformed: &Malformed, generation: i64) -> bool {
+fn is_reported(malformed: &Malformed, generation: i64) -> bool {
     malformed.conditions.iter().any(|condition| {
         condition.type_ == ConditionType::Accepted.as_str()
             && condition.status == "False"
@@ -60,7 +64,7 @@ fn says_so(malformed: &Malformed, generation: i64) -> bool {
     })
 }
 
-fn report(malformed: &Malformed, generation: i64, now: Timestamp) -> serde_json::Value {
+fn malformed_status(malformed: &Malformed, generation: i64, now: Timestamp) -> serde_json::Value {
     let accepted = ConditionType::Accepted.as_str();
     let mut conditions: Vec<&Condition> = malformed
         .conditions
@@ -76,7 +80,7 @@ fn report(malformed: &Malformed, generation: i64, now: Timestamp) -> serde_json:
         last_transition_time: Time(now),
     };
     conditions.push(&condition);
-    // What has ended has ended: else it would run again once it can be read.
+    // A job that has ended keeps its phase. Otherwise it would run again when it can be parsed.
     let phase = malformed.phase.unwrap_or(JobPhase::Pending);
     json!({
         "metadata": {

@@ -1,5 +1,5 @@
-//! What the operator does about the outcome of its writes: it backs off from those that failed, while
-//! the rest of the job goes on, and tells the user what the server refuses.
+//! Handles the results of writes: backs off from writes that failed, while the rest of the job goes
+//! on, and tells the user what the server refuses.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use trainyard_core::view::Refusal;
 
 use super::fingerprint::{fingerprint, hash};
 use super::{ReconcileResult, Reconciler, Requeue, Rounds};
-use crate::act::{Done, Failure, Target};
+use crate::act::{ActionResults, Failure, Target};
 use crate::backoff::jitter;
 use crate::clock::monotonic;
 use crate::index::{JobKey, Lookup};
@@ -24,65 +24,65 @@ const LEADERSHIP_CHECK_DELAY: Duration = Duration::from_secs(1);
 /// How long to wait for the watch to show a change that the server has reported. It nearly always
 /// comes earlier.
 pub(super) const WATCH_DELAY: Duration = Duration::from_secs(10);
-/// After so many failures in a row that may pass, the user is told.
+/// After so many passing failures in a row, the user gets an event.
 const FAILURES_BEFORE_EVENT: u32 = 4;
 
 impl Reconciler {
-    /// Records the outcome of actions. A failure that ends the reconcile is returned.
-    pub(super) fn note_outcome(
+    /// Records the results of actions. Returns a failure if it ends the reconcile.
+    pub(super) fn record_results(
         &self,
         target: Target<'_>,
         job: &ObjectMeta,
-        done: Done,
+        results: ActionResults,
         rounds: &mut Rounds,
     ) -> Result<(), Failure> {
-        if let Some(Failure::NotLeader) = done.failure {
+        if let Some(Failure::NotLeader) = results.failure {
             return Err(Failure::NotLeader);
         }
-        if self.back_off_writes(target, done.tried) {
+        if self.back_off_writes(target, results.unsuccessful) {
             rounds.outcome = Some(Outcome::Error);
         }
-        if done.outdated {
-            return self.look_again(target, job, rounds);
+        if results.outdated {
+            return self.plan_changed_job(target, job, rounds);
         }
-        if done.conflict {
+        if results.conflict {
             let now = monotonic();
             self.index
-                .remember(target.uid, |local| local.conflicts_checked_at = Some(now));
+                .update_local(target.uid, |local| local.conflicts_checked_at = Some(now));
             return Err(Failure::InTheWay);
         }
-        let Some(failure) = done.failure else {
-            self.record_creates(target, job, &done.taken);
+        let Some(failure) = results.failure else {
+            self.record_creates(target, job, &results.created);
             return Ok(());
         };
         if !matches!(failure, Failure::Refused(_)) {
             rounds.outcome = Some(failure.outcome());
         }
-        self.back_off_creates(target, job, failure, done.refusal)
+        self.back_off_creates(target, job, failure, results.refusal)
     }
 
     /// Backs off from writes that failed or may have had no effect. Returns true if any failed.
-    fn back_off_writes(&self, target: Target<'_>, tried: Vec<(Action, Option<Failure>)>) -> bool {
-        if tried.is_empty() {
+    fn back_off_writes(&self, target: Target<'_>, unsuccessful: Vec<(Action, Option<Failure>)>) -> bool {
+        if unsuccessful.is_empty() {
             return false;
         }
-        let failure = tried.iter().find_map(|(_, failure)| failure.as_ref());
+        let failure = unsuccessful.iter().find_map(|(_, failure)| failure.as_ref());
         if let Some(failure) = failure {
-            self.warn(target.key, target.uid, failure.words());
+            self.log_failure(target.key, target.uid, failure.words());
         }
         let failed = failure.is_some();
-        let writes = tried.into_iter().map(|(action, failure)| {
+        let writes = unsuccessful.into_iter().map(|(action, failure)| {
             let failure = failure.as_ref().map_or(WriteFailure::Lasting, write_failure);
             (action, failure)
         });
-        self.index.remember(target.uid, |local| {
+        self.index.update_local(target.uid, |local| {
             local.back_off_writes(writes, monotonic(), jitter());
         });
         failed
     }
 
-    /// Backs off from creating children, and tells the user unless that was told lately. Returns the
-    /// failure if it may pass, so that the whole job is retried soon.
+    /// Backs off from creating children, and sends an event unless the same was sent lately.
+    /// Returns the failure if it may pass, so that the whole job is retried soon.
     fn back_off_creates(
         &self,
         target: Target<'_>,
@@ -92,7 +92,7 @@ impl Reconciler {
     ) -> Result<(), Failure> {
         let class = write_failure(&failure);
         let kind = refusal.as_ref().map(|refusal| refusal.kind);
-        let failures = self.index.remember(target.uid, |local| {
+        let failures = self.index.update_local(target.uid, |local| {
             local.back_off_creates(class, job.generation, kind, monotonic(), jitter())
         });
         let is_passing = matches!(class, WriteFailure::Passing(_));
@@ -107,17 +107,18 @@ impl Reconciler {
 
     fn record_refusal(&self, target: Target<'_>, job: &ObjectMeta, failure: &Failure, refusal: Refusal) {
         let message = refusal.to_string();
-        let print = match failure {
-            // Which of them it is makes a difference: they go one by one.
+        let fingerprint = match failure {
+            // The name matters here: these objects are deleted one by one.
             Failure::Former => hash(&message),
             _ => fingerprint(&refusal.message),
         };
         let news = self
             .index
-            .remember(target.uid, |local| local.record_event(print, monotonic()));
+            .update_local(target.uid, |local| local.record_event(fingerprint, monotonic()));
         if news == Some(EventNews::New) {
-            // What says the same is not replaced, so that a status with it in it stays as it is.
-            self.index.refuse(target.uid, Some(refusal));
+            // A refusal that says the same is not replaced, so that a status that quotes it does
+            // not change.
+            self.index.set_refusal(target.uid, Some(refusal));
         }
         if news != Some(EventNews::Known) {
             tracing::warn!(job = %target.key, error = message, "children could not be created");
@@ -134,53 +135,58 @@ impl Reconciler {
     fn record_creates(&self, target: Target<'_>, job: &ObjectMeta, kinds: &HashSet<&'static str>) {
         let is_over = self
             .index
-            .remember(target.uid, |local| local.record_creates(job.generation, kinds));
+            .update_local(target.uid, |local| local.record_creates(job.generation, kinds));
         if is_over == Some(true) {
-            self.index.refuse(target.uid, None);
+            self.index.set_refusal(target.uid, None);
         }
     }
 
     /// Plans again for a job that has changed: at once if the index has the change, otherwise when
     /// the watch shows it. This is not a failure.
-    fn look_again(
+    fn plan_changed_job(
         &self,
         target: Target<'_>,
         decided_for: &ObjectMeta,
         rounds: &mut Rounds,
     ) -> Result<(), Failure> {
-        // The same may be decided again, and has not been done.
-        rounds.forget_did();
-        let seen = |known: &TrainingJob| {
+        // The actions were not carried out, so the same ones may be planned again.
+        rounds.forget_last_actions();
+        let is_unchanged = |known: &TrainingJob| {
             (&known.metadata.uid, &known.metadata.resource_version)
                 == (&decided_for.uid, &decided_for.resource_version)
         };
         match self.index.job(target.key) {
-            Some(known) if seen(&known) => Err(Failure::Outdated),
+            Some(known) if is_unchanged(&known) => Err(Failure::Outdated),
             _ => Ok(()),
         }
     }
 
     /// Logs a failure, unless it is the one that was last logged for this job.
-    fn warn(&self, key: &JobKey, uid: &str, words: &str) {
-        let print = fingerprint(words);
-        if self.index.remember(uid, |local| local.record_warning(print)) == Some(true) {
-            tracing::warn!(job = %key, error = words, "a write failed; it is tried again, more and more seldom");
+    fn log_failure(&self, key: &JobKey, uid: &str, message: &str) {
+        let fingerprint = fingerprint(message);
+        if self
+            .index
+            .update_local(uid, |local| local.record_warning(fingerprint))
+            == Some(true)
+        {
+            tracing::warn!(job = %key, error = message, "a write failed; it is tried again, more and more seldom");
         }
     }
 
     /// The result of a reconcile that ended with a failure.
-    pub(super) fn failed(&self, key: &JobKey, failure: &Failure) -> ReconcileResult {
+    pub(super) fn result_of(&self, key: &JobKey, failure: &Failure) -> ReconcileResult {
         let next = match failure {
-            // If the term has ended, the next one begins with all jobs; if it has not, this one is not to be forgotten.
+            // If the term has ended, the next one begins with all jobs. If it has not, this job
+            // must not be forgotten.
             Failure::NotLeader => Requeue::At(Instant::now() + LEADERSHIP_CHECK_DELAY),
-            // The watch will say what became of it.
+            // The watch will show what happened.
             Failure::Gone | Failure::Former | Failure::NamespaceEnds => Requeue::Retry(None),
             Failure::Conflict | Failure::Replaced | Failure::Exists | Failure::Skipped => Requeue::Stale,
             Failure::Outdated => Requeue::At(Instant::now() + WATCH_DELAY),
             Failure::InTheWay => Requeue::Again,
-            Failure::Refused(words) => {
+            Failure::Refused(message) => {
                 if let Some(Lookup::Job(known)) = self.index.get(key) {
-                    self.warn(key, &known.uid, words);
+                    self.log_failure(key, &known.uid, message);
                 }
                 Requeue::Retry(None)
             }
@@ -203,14 +209,14 @@ fn write_failure(failure: &Failure) -> WriteFailure {
     }
 }
 
-/// Treats actions that were just carried out, and are planned again, as failed: they had no effect
-/// that the index shows.
-pub(super) fn ineffective(actions: Vec<Action>) -> Done {
+/// The result of actions that are planned again right after they were carried out: they count as
+/// failed, because they had no visible effect.
+pub(super) fn ineffective(actions: Vec<Action>) -> ActionResults {
     let failure = actions.iter().any(Action::creates).then_some(Failure::Exists);
-    let tried = actions.into_iter().filter(|action| !action.creates());
-    Done {
+    let unsuccessful = actions.into_iter().filter(|action| !action.creates());
+    ActionResults {
         failure,
-        tried: tried.map(|action| (action, None)).collect(),
-        ..Done::default()
+        unsuccessful: unsuccessful.map(|action| (action, None)).collect(),
+        ..ActionResults::default()
     }
 }

@@ -11,9 +11,9 @@ use crate::metrics::Outcome;
 pub struct ReconcileResult {
     /// How it ended.
     pub outcome: Outcome,
-    /// When to look again.
+    /// When to reconcile again.
     pub next: Requeue,
-    /// How long it took to decide.
+    /// The processor time that planning took.
     pub cost: Duration,
 }
 
@@ -24,11 +24,11 @@ pub enum Requeue {
     Rest,
     /// At a time.
     At(Instant),
-    /// Now: the index has changed by our own writes.
+    /// At once: our own writes have changed the index.
     Again,
     /// After a backoff that grows with every failure, and is at least as long as the server asks.
     Retry(Option<Duration>),
-    /// After a short backoff: the watch will have brought what the index lacks.
+    /// After a short backoff, in which the watch brings what the index lacks.
     Stale,
 }
 

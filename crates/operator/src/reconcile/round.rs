@@ -1,4 +1,4 @@
-//! What one reconcile carries from round to round.
+//! The state that one reconcile carries from round to round.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -18,20 +18,20 @@ pub(super) struct Rounds {
     pub(super) acted: bool,
     /// The processor time that planning took.
     pub(super) cost: Duration,
-    /// The server has confirmed that the missing pods are gone.
+    /// The server has confirmed that the missing pods are deleted.
     pub(super) absence_is_confirmed: bool,
     /// A fingerprint of the actions of the round before.
-    did: Option<u64>,
-    /// The outcome to report, if a write failed on the way.
+    last_actions: Option<u64>,
+    /// The outcome to report, if a write failed.
     pub(super) outcome: Option<Outcome>,
-    /// The permit for the status write, held while the status is planned once more.
+    /// The permit for the status write, kept while the status is planned once more.
     pub(super) permit: Option<Permit>,
     /// The job's UID, if this reconcile relies on an unwatched object that it has seen.
     pub(super) relied_on: Option<Arc<str>>,
 }
 
 impl Rounds {
-    /// Notes whether the job's Secret or its exec right has been seen.
+    /// Records whether this reconcile relies on the job's Secret or exec right.
     pub(super) fn note_reliance(&mut self, local: &LocalState, uid: &Arc<str>) {
         if local.relies_on_unwatched() {
             self.relied_on = Some(uid.clone());
@@ -39,14 +39,14 @@ impl Rounds {
     }
 
     /// Returns true if these are the actions of the round before.
-    pub(super) fn did_just(&mut self, actions: &[Action]) -> bool {
-        let did = BuildHasherDefault::<DefaultHasher>::default().hash_one(actions);
-        self.did.replace(did) == Some(did)
+    pub(super) fn repeats_last(&mut self, actions: &[Action]) -> bool {
+        let fingerprint = BuildHasherDefault::<DefaultHasher>::default().hash_one(actions);
+        self.last_actions.replace(fingerprint) == Some(fingerprint)
     }
 
-    /// The actions of the round before were not carried out.
-    pub(super) fn forget_did(&mut self) {
-        self.did = None;
+    /// Forgets the actions of the round before, because they were not carried out.
+    pub(super) fn forget_last_actions(&mut self) {
+        self.last_actions = None;
     }
 
     /// The result of a reconcile that has nothing more to do now.

@@ -8,7 +8,7 @@ use super::Reconciler;
 use crate::index::JobKey;
 
 impl Reconciler {
-    pub(super) fn count(&self, key: &JobKey, before: &StatusDelta, after: &StatusDelta) {
+    pub(super) fn count(&self, key: &JobKey, before: &StatusSummary, after: &StatusSummary) {
         let causes = [
             RestartCause::Failure,
             RestartCause::Disruption,
@@ -30,13 +30,13 @@ impl Reconciler {
 
 /// The part of a status that metrics and logs compare.
 #[derive(Default)]
-pub(super) struct StatusDelta {
+pub(super) struct StatusSummary {
     phase: Option<JobPhase>,
     /// Pods, by name and UID, that `status.restarts.replacing` lists, with their cause.
     replacing: HashMap<(String, String), Option<RestartCause>>,
 }
 
-impl StatusDelta {
+impl StatusSummary {
     /// How many pods were counted for a cause since `before`. Every counted pod is listed in the
     /// status that counts it.
     fn counted_since(&self, before: &Self, cause: RestartCause) -> u64 {
@@ -66,38 +66,38 @@ mod tests {
 
     use super::*;
 
-    fn told(replacing: &[(&str, RestartCause)]) -> StatusDelta {
+    fn summary(replacing: &[(&str, RestartCause)]) -> StatusSummary {
         let replacing: Vec<_> = replacing
             .iter()
             .map(|(uid, cause)| json!({"pod": "a-w-0", "uid": uid, "cause": cause}))
             .collect();
-        StatusDelta::of(&serde_json::from_value(json!({"restarts": {"replacing": replacing}})).unwrap())
+        StatusSummary::of(&serde_json::from_value(json!({"restarts": {"replacing": replacing}})).unwrap())
     }
 
     #[test]
-    fn every_pod_is_told_once_by_what_it_was_counted_as() {
+    fn every_pod_counts_once_for_its_cause() {
         use RestartCause::{Completion, Disruption, Failure, Update};
-        let before = told(&[("p0", Failure), ("p1", Disruption)]);
-        let after = told(&[
+        let before = summary(&[("p0", Failure), ("p1", Disruption)]);
+        let after = summary(&[
             ("p1", Disruption),
             ("p2", Disruption),
             ("p3", Disruption),
             ("p4", Completion),
         ]);
-        let counts = |after: &StatusDelta| {
+        let counts = |after: &StatusSummary| {
             [Failure, Disruption, Completion, Update].map(|cause| after.counted_since(&before, cause))
         };
         assert_eq!(counts(&after), [0, 2, 1, 0]);
         assert_eq!(counts(&before), [0; 4]);
-        assert_eq!(counts(&told(&[("p5", Update)])), [0, 0, 0, 1]);
+        assert_eq!(counts(&summary(&[("p5", Update)])), [0, 0, 0, 1]);
     }
 
     #[test]
-    fn pods_that_count_nowhere_are_not_told() {
+    fn pods_without_a_cause_do_not_count() {
         let status = json!({"restarts": {"replacing": [{"pod": "a-w-0", "uid": "p0"}]}});
-        let after = StatusDelta::of(&serde_json::from_value(status).unwrap());
+        let after = StatusSummary::of(&serde_json::from_value(status).unwrap());
         assert_eq!(
-            after.counted_since(&StatusDelta::default(), RestartCause::Completion),
+            after.counted_since(&StatusSummary::default(), RestartCause::Completion),
             0
         );
     }

@@ -29,7 +29,7 @@ impl Operator {
         Self::before(Server::default())
     }
 
-    /// That has just been started, and knows what it is told and what it asks.
+    /// An operator that has just been started.
     fn before(server: Server) -> Self {
         let index = Arc::new(Index::new(&[]));
         for kind in [Kind::Job, Kind::Pod, Kind::Service] {
@@ -61,7 +61,7 @@ impl Operator {
         }
     }
 
-    /// With a job of so many pods, all of which run and are replaced when they fail.
+    /// An operator with a job of so many pods that all run, and are replaced if they fail.
     async fn running(replicas: usize) -> Self {
         let operator = Self::new();
         operator.apply(&replaced(replicas));
@@ -79,13 +79,13 @@ impl Operator {
             .apply_job(JobObject::decode(&job.to_string()).unwrap(), Source::Watch);
     }
 
-    /// The watch says that the pod of an index is in a phase.
+    /// The watch shows the pod of an index in a phase.
     fn pod_is(&self, index: usize, phase: &str) {
         let pod = serde_json::from_value(self.server.pod(index, phase)).unwrap();
         self.reconciler.index.apply_pod(pod, Source::Watch);
     }
 
-    /// The watch says that the pod of an index is gone.
+    /// The watch shows the pod of an index as deleted.
     fn pod_is_gone(&self, index: usize) {
         let pod: SlimMeta = serde_json::from_value(self.server.pod(index, "")).unwrap();
         self.reconciler.index.delete_child(Kind::Pod, &pod.metadata);
@@ -108,7 +108,7 @@ impl Operator {
         panic!("it does not come to rest");
     }
 
-    /// Ends, so that all events have been sent.
+    /// Shuts down, so that all events have been sent.
     async fn end(self) -> Server {
         drop(self.reconciler);
         self.senders.finish().await;
@@ -124,7 +124,7 @@ fn job(replicas: usize) -> Value {
     })
 }
 
-/// A job whose pods are replaced when they fail.
+/// A job whose pods are replaced if they fail.
 fn replaced(replicas: usize) -> Value {
     let mut job = job(replicas);
     job["spec"]["roles"][0]["restartPolicy"] = json!("OnFailure");

@@ -23,7 +23,7 @@ async fn a_deletion_that_is_denied_changes_nothing() {
             .act(server.target(), &job(), vec![action.clone()])
             .await;
         assert_eq!((done.acted, done.failure), (0, None), "{code} {message}");
-        assert!(matches!(&done.tried[..], [(tried, Some(_))] if *tried == action));
+        assert!(matches!(&done.unsuccessful[..], [(failed, Some(_))] if *failed == action));
         assert_eq!(server.pods(), [("uid-a-w-0".to_owned(), false)]);
     }
 }

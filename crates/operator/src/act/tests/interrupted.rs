@@ -5,7 +5,9 @@ use super::*;
 const PODS: i32 = 200;
 
 /// Creates pods of a job. The server answers the first request when something has happened.
-async fn create_while(change: impl Fn(&Index, &CancellationToken) + Send + Sync + 'static) -> (Server, Done) {
+async fn create_while(
+    change: impl Fn(&Index, &CancellationToken) + Send + Sync + 'static,
+) -> (Server, ActionResults) {
     let known: Arc<OnceLock<(Arc<Index>, CancellationToken)>> = Arc::default();
     let (told, first) = (known.clone(), OnceLock::new());
     let server = Server::new(move |_, body| {

@@ -1,4 +1,4 @@
-//! Jobs that come, change and go.
+//! Jobs that are created, change and are deleted.
 
 use trainyard_core::local_state::SecretState;
 use trainyard_core::model::Identity;
@@ -31,11 +31,11 @@ fn a_job_of_the_same_name_does_not_see_the_children_of_the_former() {
     );
 }
 
-/// Another replica that led meanwhile may have made the Secret anew, or given the right to other pods.
+/// Another leader may have created the Secret again, or granted the right for other pods.
 #[test]
 fn what_is_not_watched_is_not_known_in_the_next_term() {
     let index = index();
-    index.remember("u1", |local| {
+    index.update_local("u1", |local| {
         local.secret = SecretState::Missing(Identity::Certificate);
         local.granted = Some(2);
     });
@@ -89,10 +89,10 @@ fn conflicts_are_news_once() {
         name: "a".into(),
         owner: "nobody".into(),
     };
-    assert_eq!(index.conflict("u1", conflict.clone()), Some(key("a")));
-    assert_eq!(index.conflict("u1", conflict.clone()), None);
+    assert_eq!(index.add_conflict("u1", conflict.clone()), Some(key("a")));
+    assert_eq!(index.add_conflict("u1", conflict.clone()), None);
     assert_eq!(snapshot(&index, "a").conflicts, [conflict]);
-    index.resolve("u1", "Service", "a");
+    index.remove_conflict("u1", "Service", "a");
     assert!(snapshot(&index, "a").conflicts.is_empty());
 }
 

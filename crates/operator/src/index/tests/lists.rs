@@ -1,4 +1,4 @@
-//! What a list says, and what it does not.
+//! What a list proves, and what it does not.
 
 use super::*;
 
@@ -23,14 +23,14 @@ fn a_list_does_not_drop_what_was_created_after_it_and_drops_what_is_gone() {
         [key("a")]
     );
     assert_eq!(pods(&index, "a"), ["a-w-1/p1"]);
-    // The next one is newer than the create and does not have it: somebody has removed the pod in between.
+    // The next list is newer than the create and lacks the pod, so somebody deleted it in between.
     index.listing(Kind::Pod, 0, Version(18));
     assert_eq!(
         index.listed(Kind::Pod, 0, Version(18), Instant::now()),
         [key("a")]
     );
     assert!(pods(&index, "a").is_empty());
-    // An answer older than that list comes too late to be true.
+    // An answer older than that list is out of date.
     assert_eq!(
         index.apply_pod(TestPod { version: 16, ..POD }.slim(), Source::Answer),
         None
@@ -136,7 +136,7 @@ fn a_namespace_that_may_not_be_listed_does_not_hold_up_the_others() {
         list(kind, 0);
     }
     assert!(index.is_listed_since(None));
-    // One that has been given back counts only when it is listed.
+    // A namespace whose rights were restored counts only when it is listed.
     for kind in kinds {
         list(kind, 1);
     }
@@ -156,10 +156,10 @@ fn nothing_is_said_of_jobs_whose_namespace_may_not_be_listed() {
     }
     index.apply_pod(POD.slim(), Source::Watch);
     assert_eq!(pods(&index, "a"), ["a-w-0/p0"]);
-    // Its pods are unknown now, which is not the same as gone.
+    // Its pods are unknown now, which does not mean that they are deleted.
     index.refused(Kind::Pod, 1);
     assert!(index.get(&key("a")).is_none());
-    // When they are known again, all of its jobs are looked at.
+    // When they are known again, all its jobs are reconciled.
     index.listing(Kind::Pod, 1, Version(20));
     index.apply_pod(TestPod { version: 20, ..POD }.slim(), Source::List);
     let keys = index.listed(Kind::Pod, 1, Version(20), Instant::now());

@@ -66,7 +66,7 @@ fn what_is_listed_before_the_job_does_not_say_where_the_job_is() {
         assert_eq!(pods(&index, "a"), ["a-w-0/p0"]);
         assert_eq!(&*snapshot(&index, "a").services[0].uid, "s0");
         assert_eq!(index.keys(), [key("a")]);
-        // All of it can go again.
+        // All of it can be removed again.
         index.delete_child(Kind::Pod, &foreign("Running", 12).metadata);
         index.delete_child(Kind::Service, &service("other", "s").metadata);
         index.delete_job(job("a", "u1", 13).metadata());

@@ -1,4 +1,4 @@
-//! Pods that come, change and go.
+//! Pods that are created, change and are deleted.
 
 use super::*;
 
@@ -131,7 +131,7 @@ fn only_a_pod_that_had_ended_is_remembered_when_it_is_gone() {
 
 #[test]
 fn a_pod_that_has_been_replaced_is_not_remembered() {
-    // The answer to the creation of the next may come before the watch tells that the first is gone.
+    // The answer to the next create may come before the watch shows the first pod as deleted.
     for late in [false, true] {
         let index = index();
         let failed = TestPod {

@@ -1,4 +1,4 @@
-//! What became of actions.
+//! The results of actions.
 
 use std::collections::HashSet;
 
@@ -11,36 +11,37 @@ use trainyard_core::view::Refusal;
 use super::Failure;
 use super::ownership::Child;
 
-/// What became of some actions.
+/// The results of some actions.
 #[derive(Debug, Default)]
-pub struct Done {
+pub struct ActionResults {
     /// How many were carried out.
     pub acted: usize,
-    /// The kinds of children that were created, or found.
-    pub taken: HashSet<&'static str>,
-    /// Whether something is in the way that belongs to somebody else.
+    /// The kinds of children that were created or found.
+    pub created: HashSet<&'static str>,
+    /// A child could not be created because somebody else owns an object of its name.
     pub conflict: bool,
-    /// The gravest of the failures to create children, or that nothing may be written any more.
+    /// The gravest failure to create children, or that this replica does not lead any more.
     pub failure: Option<Failure>,
-    /// The child of which that failure says most.
+    /// The child that this failure is about.
     pub refusal: Option<Refusal>,
-    /// Other writes that failed, and those that may have changed nothing though the server took them: they are not to be
-    /// sent again at once.
-    pub tried: Vec<(Action, Option<Failure>)>,
-    /// Whether the job is not any more what the actions were decided for: those that had not begun were left out, and what
-    /// is to be done is decided anew.
+    /// Other writes that failed, and writes that the server accepted but that may have changed
+    /// nothing. They must not be sent again at once.
+    pub unsuccessful: Vec<(Action, Option<Failure>)>,
+    /// The job has changed since the actions were decided. Those that had not begun were dropped,
+    /// and the job must be planned again.
     pub outdated: bool,
 }
 
-impl Done {
-    pub(super) fn note(&mut self, job: Option<&Job<'_>>, action: Action, result: Result<(), Failure>) {
+impl ActionResults {
+    pub(super) fn record(&mut self, job: Option<&Job<'_>>, action: Action, result: Result<(), Failure>) {
         match result {
             Ok(()) => {
                 self.acted += 1;
-                self.taken.extend(Child::made_by(&action).map(Child::kind));
-                // A pod that is on its way out stays there until its finalizers are gone, however often it is asked.
+                self.created.extend(Child::created_by(&action).map(Child::kind));
+                // A terminating pod exists until its finalizers are removed, however often it is
+                // deleted.
                 if matches!(action, Action::DeletePod { force: true, .. }) {
-                    self.tried.push((action, None));
+                    self.unsuccessful.push((action, None));
                 }
             }
             Err(Failure::InTheWay) => self.conflict = true,
@@ -49,12 +50,13 @@ impl Done {
                 self.explain(job, &action, &failure);
                 self.failure = Some(Failure::graver(self.failure.take(), failure));
             }
-            Err(failure) => self.tried.push((action, Some(failure))),
+            Err(failure) => self.unsuccessful.push((action, Some(failure))),
         }
     }
 
-    /// Names the child that a failure is about: of those for which the gravest holds the first refused, or the one whose
-    /// name comes first, so that it stays the same from one try to the next.
+    /// Names the child that a failure is about. Of several with the gravest failure it is the first
+    /// one that was refused, or the one whose name sorts first, so that the choice stays the same
+    /// from one try to the next.
     fn explain(&mut self, job: Option<&Job<'_>>, action: &Action, failure: &Failure) {
         let (kind, name) = match (action, job) {
             (Action::CreatePod(key), Some(job)) => (Child::Pod.kind(), job.pod_name(*key)),
@@ -68,11 +70,11 @@ impl Done {
             _ => return,
         };
         let known = self.failure.as_ref().zip(self.refusal.as_ref());
-        let says_more = known.is_none_or(|(gravest, refusal)| {
+        let is_graver = known.is_none_or(|(gravest, refusal)| {
             let same = gravest == failure && !matches!(failure, Failure::Refused(_));
-            gravest.is_less_than(failure) || same && name < refusal.name
+            gravest.is_less_grave_than(failure) || same && name < refusal.name
         });
-        if says_more {
+        if is_graver {
             let message = failure.words().to_owned();
             self.refusal = Some(Refusal { kind, name, message });
         }
