@@ -32,7 +32,7 @@ pub mod observe;
 mod parse;
 pub mod plan;
 pub mod remote_shell;
-pub mod replacements;
+mod replacements;
 pub mod restart;
 mod status;
 pub mod view;
