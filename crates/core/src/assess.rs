@@ -135,8 +135,8 @@ pub(crate) enum Attempt {
     /// The job has not run yet and its start is given up: pods that have not ended are deleted, and
     /// how they end does not count.
     GivenUp,
-    /// All pods are given up, and the job starts again with new ones. Pods that had started and must
-    /// not be restarted count as ended.
+    /// All pods are given up, and the job starts again with new ones. Pods that had started and
+    /// must not be restarted count as ended.
     StartsAnew,
 }
 

@@ -58,7 +58,6 @@ pub struct Writer {
 pub struct Target<'a> {
     /// The job's namespace and name.
     pub key: &'a JobKey,
-    /// Its UID.
     pub uid: &'a str,
     /// Cancelled when this replica does not lead any more.
     pub term: &'a CancellationToken,

@@ -45,9 +45,7 @@ use watch_cursors::WatchCursors;
 /// The namespace and name of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobKey {
-    /// The namespace.
     pub namespace: Arc<str>,
-    /// The name.
     pub name: Arc<str>,
 }
 
@@ -70,7 +68,6 @@ impl fmt::Display for JobKey {
 /// What is known about a job.
 #[derive(Clone, Debug)]
 pub enum Lookup {
-    /// A job.
     Job(Box<Snapshot>),
     /// An object that could not be decoded.
     Malformed(Arc<Malformed>, Box<LocalState>),
@@ -79,13 +76,9 @@ pub enum Lookup {
 /// Everything that is known about one job at one moment. Taking it copies only references.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// The job's UID.
     pub uid: Arc<str>,
-    /// The job.
     pub job: Arc<TrainingJob>,
-    /// Its pods.
     pub pods: Arc<Vec<PodRow>>,
-    /// Its Services.
     pub services: Arc<Vec<ServiceRow>>,
     /// Its pods that are deleted and had ended, as long as its status may not say so.
     pub departed: Vec<PodRow>,
@@ -95,7 +88,6 @@ pub struct Snapshot {
     pub refusal: Option<Arc<Refusal>>,
     /// The progress that its programs last reported.
     pub progress: Option<Arc<Progress>>,
-    /// The nodes of its pods.
     pub nodes: NodeFacts,
     /// What only this process knows about it.
     pub local: LocalState,
@@ -212,7 +204,6 @@ impl Index {
         owner.is_some_and(|owner| owner.pods.contains(name, uid))
     }
 
-    /// The keys of all jobs.
     pub fn keys(&self) -> Vec<JobKey> {
         self.lock().names.keys().cloned().collect()
     }

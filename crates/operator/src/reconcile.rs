@@ -36,17 +36,14 @@ const MAX_ROUNDS: u32 = 8;
 /// The shortest delay before a job is planned again, also if that is due already.
 const MIN_DELAY: Duration = Duration::from_millis(50);
 
-/// Reconciles jobs.
 pub struct Reconciler {
     /// Carries out planned writes.
     pub writer: Writer,
     /// Knows all jobs and their children.
     pub index: Arc<Index>,
-    /// Sends events.
     pub recorder: Recorder,
     /// Counts reconciles and restarts.
     pub metrics: Arc<Metrics>,
-    /// Tells the time.
     pub clock: Arc<dyn Clock>,
 }
 

@@ -109,7 +109,8 @@ pub(crate) fn phases(
             restart_policy: role.restart_policy,
             phase: before.map(|r| r.phase).unwrap_or_default(),
         });
-        // The pods of such a role are deleted with all others, and its policy forbids to replace them.
+        // The pods of such a role are deleted with all others, and its policy forbids to replace
+        // them.
         let secret_missing = this
             .final_ends
             .iter()

@@ -16,9 +16,7 @@ use tokio::sync::oneshot;
 pub enum Class {
     /// Requests that others wait for.
     Urgent,
-    /// The status of jobs.
     Status,
-    /// Events.
     Event,
 }
 

@@ -222,7 +222,6 @@ impl Writer {
     }
 }
 
-/// The kinds of children.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Child {
     Pod,

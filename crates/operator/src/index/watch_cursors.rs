@@ -10,13 +10,9 @@ use crate::slim::Version;
 /// The kinds that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// `TrainingJob`.
     Job,
-    /// `Pod`.
     Pod,
-    /// `Service`.
     Service,
-    /// `Node`.
     Node,
 }
 

@@ -6,10 +6,8 @@ use tokio::time::Instant;
 
 use crate::metrics::Outcome;
 
-/// The result of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReconcileResult {
-    /// How it ended.
     pub outcome: Outcome,
     /// When to reconcile again.
     pub next: Requeue,
@@ -22,7 +20,6 @@ pub struct ReconcileResult {
 pub enum Requeue {
     /// When the job or a child changes.
     Rest,
-    /// At a time.
     At(Instant),
     /// At once: our own writes have changed the index.
     Again,

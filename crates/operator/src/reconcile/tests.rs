@@ -100,9 +100,9 @@ impl Operator {
     /// Reconciles until there is nothing more to do at once.
     async fn settle(&self) -> ReconcileResult {
         for _ in 0..10 {
-            let verdict = self.reconcile().await;
-            if verdict.next != Requeue::Again {
-                return verdict;
+            let result = self.reconcile().await;
+            if result.next != Requeue::Again {
+                return result;
             }
         }
         panic!("it does not come to rest");
