@@ -183,7 +183,7 @@ async fn a_job_is_not_forgotten_by_a_leader_that_may_not_write_for_a_while() {
     let operator = Operator::new();
     operator.apply(&job(1));
     operator.term.cancel();
-    let verdict = operator.reconcile().await;
-    assert!(matches!(verdict.next, Requeue::At(_)), "{verdict:?}");
+    let result = operator.reconcile().await;
+    assert!(matches!(result.next, Requeue::At(_)), "{result:?}");
     assert_eq!(operator.end().await.total(), 0);
 }
