@@ -10,8 +10,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::process::{
     Pid, Resource, Rlimit, WaitOptions, WaitStatus, getpid, getrlimit, prlimit, set_child_subreaper,
     setrlimit, wait,
@@ -81,7 +81,7 @@ impl Children {
         // Held until the process is known: its end may be there before this function's. It also
         // keeps the one who reaps from a process that failed to become the program, for which the
         // standard library waits by itself.
-        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut awaited = self.awaited.lock();
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
         // Programs that count with few files are slow with a limit of many. There is no way to do
@@ -97,7 +97,7 @@ impl Children {
 
     /// Takes note of all that have ended. To be called whenever SIGCHLD has come.
     pub fn reap(&self) {
-        let mut awaited = self.awaited.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut awaited = self.awaited.lock();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if let Some(mut told) = awaited.remove(&pid) {
                 // Whoever has started it may not want to know any more.

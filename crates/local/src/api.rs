@@ -25,7 +25,7 @@ mod tokens;
 mod transport;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 
 pub use access::{LogOptions, LogStream, NodeAccess, PodRef, Process, Resize, Start};
 pub use admission::{Admission, Operation, Rejection, Review};
@@ -35,6 +35,7 @@ pub use transport::ResponseBody;
 use crate::env::Environment;
 use authority::Authority;
 use kinds::Kinds;
+use parking_lot::{Mutex, RwLock};
 use semantics::expiry::Expiry;
 use semantics::service::Addresses;
 use store::{Store, TableId};
@@ -89,11 +90,7 @@ impl Api {
     /// Also asks somebody before anything is stored, from now on.
     #[must_use]
     pub fn with_admission(self, admission: Arc<dyn Admission>) -> Self {
-        let mut all = self
-            .shared
-            .admission
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.shared.admission.write();
         all.push(admission);
         drop(all);
         self
@@ -106,7 +103,7 @@ impl Api {
 
     /// Has what only a node can do for its pods be done by that node.
     pub fn attach_node(&self, node: &str, access: Arc<dyn NodeAccess>) {
-        let mut nodes = self.nodes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.write();
         nodes.insert(node.to_owned(), access);
     }
 
@@ -117,7 +114,7 @@ impl Api {
     }
 
     fn node(&self, name: &str) -> Option<Arc<dyn NodeAccess>> {
-        let nodes = self.nodes.read().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.read();
         nodes.get(name).cloned()
     }
 }
@@ -131,7 +128,7 @@ impl std::fmt::Debug for Api {
 impl Shared {
     /// The table of a kind that somebody described, the same each time it is described.
     fn table_of(&self, definition: &str) -> TableId {
-        let mut tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tables = self.tables.lock();
         *tables
             .entry(definition.to_owned())
             .or_insert_with(|| self.store.add_table())
@@ -139,7 +136,7 @@ impl Shared {
 
     /// Whether somebody described the kind.
     fn is_custom(&self, kind: &kinds::Kind) -> bool {
-        let tables = self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let tables = self.tables.lock();
         tables.values().any(|table| *table == kind.table)
     }
 

@@ -3,9 +3,10 @@
 //! Nothing in the embedded cluster asks the machine for the time or for a random number by itself,
 //! so that a simulator can give both and every run can be repeated.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 /// Tells the time.
 pub trait Clock: Send + Sync + 'static {
@@ -67,13 +68,13 @@ impl Environment {
 
     /// The next random number.
     pub fn number(&self) -> u64 {
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = self.random.lock();
         random()
     }
 
     /// A new identifier in the form of a UUID.
     pub fn uuid(&self) -> String {
-        let mut random = self.random.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut random = self.random.lock();
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&random().to_le_bytes());
         bytes[8..].copy_from_slice(&random().to_le_bytes());

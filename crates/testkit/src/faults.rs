@@ -8,9 +8,10 @@ mod harness;
 mod service;
 mod snapshot;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -165,7 +166,7 @@ impl Faults {
 
     /// From now on, or no longer: connections are refused. Those that are open, such as watches, stay.
     pub fn refuse(&self, refusing: bool) {
-        self.state().refusing = refusing;
+        self.state.lock().refusing = refusing;
     }
 
     /// Waits until of the writes that were refused ([`Faults::refuse`]) so many match.
@@ -173,7 +174,13 @@ impl Faults {
         let mut traffic = self.traffic();
         loop {
             traffic.mark_unchanged();
-            let refused = self.state().refused.iter().filter(|call| matching(call)).count();
+            let refused = self
+                .state
+                .lock()
+                .refused
+                .iter()
+                .filter(|call| matching(call))
+                .count();
             if refused >= times || traffic.changed().await.is_err() {
                 return;
             }
@@ -187,7 +194,7 @@ impl Faults {
         times: u64,
         effect: Effect,
     ) -> Self {
-        self.state().rules.push(Rule {
+        self.state.lock().rules.push(Rule {
             matcher: Box::new(matcher),
             skip,
             times,
@@ -218,13 +225,9 @@ impl Faults {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Counts a request and finds what happens to it.
     fn meet(&self, call: &Call) -> Option<Effect> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.crashed {
             return Some(Effect::Dead);
         }
@@ -257,7 +260,7 @@ impl Faults {
     }
 
     fn crash(&self) {
-        self.state().crashed = true;
+        self.state.lock().crashed = true;
         self.crash.cancel();
     }
 

@@ -11,12 +11,13 @@ mod status;
 mod watch;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, Request};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Semaphore, watch as channel};
 use tokio::task::AbortHandle;
@@ -173,7 +174,7 @@ impl Player {
     /// The latest pod of a name.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<Played> {
         let key = (namespace.to_owned(), name.to_owned());
-        self.state.pods().get(&key).cloned()
+        self.state.pods.lock().get(&key).cloned()
     }
 
     /// Makes a pod run now. The time at which the server had taken it.
@@ -204,17 +205,14 @@ impl Player {
 }
 
 impl State {
-    fn pods(&self) -> MutexGuard<'_, HashMap<Key, Played>> {
-        self.pods.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn handle(self: &Arc<Self>, change: Change<SlimPod>) {
         match change {
             Change::All(pods) => {
                 let listed: std::collections::HashSet<String> =
                     pods.iter().map(|pod| pod.metadata.uid.clone()).collect();
                 let gone: Vec<Key> = self
-                    .pods()
+                    .pods
+                    .lock()
                     .iter()
                     .filter(|(_, pod)| !pod.removed && !listed.contains(&pod.uid))
                     .map(|(key, _)| key.clone())
@@ -236,7 +234,7 @@ impl State {
     }
 
     fn gone(&self, key: &Key, uid: Option<&str>) {
-        let known = match self.pods().get_mut(key) {
+        let known = match self.pods.lock().get_mut(key) {
             Some(pod) if !pod.removed && uid.is_none_or(|uid| uid == pod.uid) => {
                 pod.removed = true;
                 true
@@ -271,7 +269,7 @@ impl State {
                 }
             });
         }
-        let mut pods = self.pods();
+        let mut pods = self.pods.lock();
         let before = pods.get(&key);
         if before.is_some_and(|before| before.uid == metadata.uid) {
             return;
@@ -301,7 +299,8 @@ impl State {
     /// Whether it may still be there.
     async fn collect(&self, key: &Key, uid: &str) -> bool {
         let left = self
-            .pods()
+            .pods
+            .lock()
             .get(key)
             .is_some_and(|pod| pod.uid == uid && !pod.removed);
         if !left {

@@ -6,12 +6,13 @@ use std::io::{self, stderr, stdout};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use signal_hook::iterator::Signals;
 use trainyard_contract::directories::mpi::names::SHELL;
@@ -147,7 +148,7 @@ impl Run {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        let mut alive = self.alive();
+        let mut alive = self.alive.lock();
         let child = command.spawn()?;
         alive.insert(Pid::from_child(&child));
         if self.is_over.load(Ordering::SeqCst) {
@@ -161,7 +162,7 @@ impl Run {
         let pid = Pid::from_child(&child);
         // Its number is that of nobody else as long as nobody has taken note of its end.
         waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
-        let mut alive = self.alive();
+        let mut alive = self.alive.lock();
         alive.remove(&pid);
         let status = child.wait()?;
         let of_signal = status.signal().map(|signal| SIGNAL_EXIT_BASE + signal);
@@ -178,12 +179,8 @@ impl Run {
     }
 
     fn signal(&self, signal: Signal) {
-        for pid in &*self.alive() {
+        for pid in &*self.alive.lock() {
             let _ = kill_process(*pid, signal);
         }
-    }
-
-    fn alive(&self) -> MutexGuard<'_, HashSet<Pid>> {
-        self.alive.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

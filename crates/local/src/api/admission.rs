@@ -1,7 +1,7 @@
 //! Admission: who else may look at an object before it is stored, and change or refuse it. In this
 //! process, in place of the webhooks of a real cluster.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
@@ -58,10 +58,7 @@ pub trait Admission: Send + Sync {
 impl Shared {
     /// A copy, so that whoever is asked may ask the API in turn.
     fn admissions(&self) -> Vec<Arc<dyn Admission>> {
-        self.admission
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.admission.read().clone()
     }
 
     /// Asks everybody about an object that is to be stored.

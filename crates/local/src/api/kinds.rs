@@ -2,7 +2,9 @@
 //! rules.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 use super::rules::Rules;
 use super::store::TableId;
@@ -122,13 +124,13 @@ pub(crate) struct Kinds {
 impl Kinds {
     /// The kind behind a path.
     pub(crate) fn get(&self, api_version: &str, plural: &str) -> Option<Arc<Kind>> {
-        let kinds = self.by_path.read().unwrap_or_else(PoisonError::into_inner);
+        let kinds = self.by_path.read();
         kinds.get(api_version)?.get(plural).cloned()
     }
 
     /// The kind that objects of a table are stored as.
     pub(crate) fn stored_in(&self, table: TableId) -> Option<Arc<Kind>> {
-        let kinds = self.by_path.read().unwrap_or_else(PoisonError::into_inner);
+        let kinds = self.by_path.read();
         let mut all = kinds.values().flat_map(HashMap::values);
         all.find(|kind| kind.table == table && kind.stored_as == kind.api_version)
             .cloned()
@@ -136,7 +138,7 @@ impl Kinds {
 
     /// Every kind, ordered by group, version and name.
     pub(crate) fn all(&self) -> Vec<Arc<Kind>> {
-        let kinds = self.by_path.read().unwrap_or_else(PoisonError::into_inner);
+        let kinds = self.by_path.read();
         let mut all: Vec<_> = kinds.values().flat_map(HashMap::values).cloned().collect();
         all.sort_by(|a, b| (&a.api_version, &a.plural).cmp(&(&b.api_version, &b.plural)));
         all
@@ -144,7 +146,7 @@ impl Kinds {
 
     /// Serves a resource in these versions and in no others, from one moment to the next.
     pub(crate) fn replace(&self, group: &str, plural: &str, versions: Vec<Kind>) {
-        let mut kinds = self.by_path.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = self.by_path.write();
         for of_version in kinds.values_mut() {
             of_version.retain(|_, kind| !kind.is(group, plural));
         }
@@ -156,7 +158,7 @@ impl Kinds {
 
     /// Serves one more kind.
     pub(crate) fn add(&self, kind: Kind) {
-        let mut kinds = self.by_path.write().unwrap_or_else(PoisonError::into_inner);
+        let mut kinds = self.by_path.write();
         insert(&mut kinds, kind);
     }
 }

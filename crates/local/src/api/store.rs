@@ -10,11 +10,12 @@ mod object;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use log::Log;
 pub(crate) use log::{Compacted, Event, Happening, Reader};
 pub(crate) use object::{Draft, Head, Object, Stored, key};
+use parking_lot::Mutex;
 
 /// A kind's place in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,35 +75,32 @@ impl Store {
         Self { inner, memory }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a table.
     pub(crate) fn add_table(&self) -> TableId {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.tables.push(Table::default());
         TableId(inner.tables.len() - 1)
     }
 
     /// The latest version of anything.
     pub(crate) fn version(&self) -> u64 {
-        self.lock().version
+        self.inner.lock().version
     }
 
     /// An object in its latest version.
     pub(crate) fn get(&self, table: TableId, key: &str) -> Option<Arc<Stored>> {
-        self.lock().tables.get(table.0)?.objects.get(key).cloned()
+        self.inner.lock().tables.get(table.0)?.objects.get(key).cloned()
     }
 
     /// Whether there is an object of that UID, and where.
     pub(crate) fn find(&self, uid: &str) -> Option<ObjectKey> {
-        self.lock().uids.get(uid).cloned()
+        self.inner.lock().uids.get(uid).cloned()
     }
 
     /// The objects that name a UID as their owner's.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<ObjectKey> {
-        self.lock()
+        self.inner
+            .lock()
             .dependents
             .get(uid)
             .into_iter()
@@ -114,7 +112,7 @@ impl Store {
     /// Whether any of the owners that an object names is not there, or not where an owner can be:
     /// in the same namespace, or in none.
     pub(crate) fn lacks_an_owner(&self, head: &Head) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         head.owners.iter().any(|owner| {
             let place = inner.uids.get(owner);
             place.is_none_or(|(_, key)| {
@@ -126,7 +124,7 @@ impl Store {
 
     /// All tables that hold something of a namespace.
     pub(crate) fn tables_of(&self, namespace: &str) -> Vec<TableId> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let tables = inner.tables.iter().enumerate();
         let holding = tables.filter(|(_, table)| table.within(namespace, None).next().is_some());
         holding.map(|(at, _)| TableId(at)).collect()
@@ -135,7 +133,7 @@ impl Store {
     /// Stores a new object.
     pub(crate) fn insert(&self, table: TableId, draft: &Draft) -> Result<Arc<Stored>, WriteError> {
         let key = draft.head.key();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let exists = inner
             .table(table)
             .is_none_or(|table| table.objects.contains_key(&key));
@@ -157,7 +155,7 @@ impl Store {
         draft: &Draft,
     ) -> Result<Arc<Stored>, WriteError> {
         let key = draft.head.key();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let former = inner.expect(table, &key, expected)?;
         if draft.says_the_same_as(&former) {
             return Ok(former);
@@ -175,7 +173,7 @@ impl Store {
     /// removal.
     pub(crate) fn remove(&self, table: TableId, expected: &Stored) -> Result<Arc<Stored>, WriteError> {
         let key = expected.head.key();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let former = inner.expect(table, &key, expected)?;
         inner.version += 1;
         let last = Arc::new(former.at(inner.version));
@@ -198,7 +196,7 @@ impl Store {
         after: Option<&str>,
         at: Option<u64>,
     ) -> Result<Page, Compacted> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let version = at.unwrap_or(inner.version);
         let Some(table) = inner.tables.get(table.0) else {
             return Ok(Page {
@@ -232,7 +230,7 @@ impl Store {
 
     /// Follows a table: all that is there now, and a reader of what happens from now on.
     pub(crate) fn follow(&self, table: TableId, namespace: &str) -> (Page, Reader) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let version = inner.version;
         let Some(table) = inner.table(table) else {
             let reader = Log::default().reader(version);
@@ -253,7 +251,7 @@ impl Store {
 
     /// Follows a table from a version on.
     pub(crate) fn follow_since(&self, table: TableId, version: u64) -> Result<Reader, Compacted> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         match inner.table(table) {
             Some(table) => {
                 table.log.knows(version)?;
@@ -271,7 +269,7 @@ impl Store {
         reader: &mut Reader,
         most: usize,
     ) -> Result<Vec<Event>, Compacted> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let Some(table) = inner.tables.get(table.0) else {
             return Ok(Vec::new());
         };
@@ -286,7 +284,7 @@ impl Store {
 
     /// Forgets all events: watches from a version of the past must then begin anew.
     pub(crate) fn compact(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let version = inner.version;
         for table in &mut inner.tables {
             table.log.forget(version);

@@ -33,12 +33,13 @@ mod worker;
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::events::Recorder;
@@ -185,7 +186,7 @@ impl Kubelet {
             pod: Arc::new(pod),
             gone,
         };
-        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pods = self.pods.lock();
         if let Some(handle) = pods.get(&uid) {
             handle.updates.send_replace(update);
             if gone {
@@ -214,7 +215,7 @@ impl Kubelet {
     }
 
     fn keep_only(&self, listed: &[String]) {
-        let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pods = self.pods.lock();
         pods.retain(|uid, handle| {
             let stays = listed.contains(uid);
             if !stays {
@@ -227,7 +228,7 @@ impl Kubelet {
     /// Ends every process of every pod, and waits until they have ended. Says nothing to the API.
     pub async fn kill_all(&self) {
         let workers: Vec<_> = {
-            let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+            let pods = self.pods.lock();
             pods.values().map(|handle| handle.worker.clone()).collect()
         };
         for worker in &workers {
@@ -241,7 +242,7 @@ impl Kubelet {
 
     /// The log of a container's last run, or of the one before.
     pub fn log(&self, uid: &str, container: &str, previous: bool) -> Option<Log> {
-        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let pods = self.pods.lock();
         let logs = pods.get(uid)?.worker.logs(container);
         if previous {
             logs.iter().rev().nth(1).cloned()
@@ -252,13 +253,13 @@ impl Kubelet {
 
     /// Why a container waits to be started, in one word.
     pub(super) fn waiting_reason(&self, uid: &str, container: &str) -> Option<String> {
-        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let pods = self.pods.lock();
         pods.get(uid)?.worker.waiting_reason(container)
     }
 
     /// A container that runs or ran.
     pub fn container(&self, uid: &str, container: &str) -> Option<Container> {
-        let pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
+        let pods = self.pods.lock();
         pods.get(uid)?.worker.container(container)
     }
 }

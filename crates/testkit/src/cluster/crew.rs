@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
+use parking_lot::Mutex;
 use rustix::process::{Pid, kill_process};
 
 use super::control::{ComponentStatus, Phase, Signal, Status};
@@ -62,20 +62,16 @@ impl Default for Crew {
 }
 
 impl Crew {
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that something has been done.
     pub fn step(&self, what: &str) {
         let line = format!("{:5.1} s  {what}", self.start.elapsed().as_secs_f64());
         println!("{line}");
-        self.lock().steps.push(line);
+        self.inner.lock().steps.push(line);
     }
 
     /// Notes how far the cluster is. A cluster is given its plan once: `false` says that it had one.
     pub fn begin(&self) -> bool {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let first = inner.phase == Phase::Waiting;
         if first {
             inner.phase = Phase::Booting;
@@ -85,7 +81,7 @@ impl Crew {
 
     /// Notes how the start ended.
     pub fn finish(&self, result: &Result<()>) {
-        self.lock().phase = match result {
+        self.inner.lock().phase = match result {
             Ok(()) => Phase::Ready,
             Err(error) => Phase::Failed(format!("{error:#}")),
         };
@@ -100,13 +96,13 @@ impl Crew {
             ended: None,
             dismissed: false,
         };
-        self.lock().members.insert(name.clone(), member);
+        self.inner.lock().members.insert(name.clone(), member);
         self.start(&name)
     }
 
     /// Starts a component that is known and does not run.
     pub fn start(&self, name: &str) -> Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let member = member(&mut inner, name)?;
         member.look();
         if member.child.is_some() {
@@ -138,7 +134,7 @@ impl Crew {
 
     /// Sends a component a signal.
     pub fn signal(&self, name: &str, signal: Signal) -> Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let member = member(&mut inner, name)?;
         member.look();
         let Some(child) = &mut member.child else {
@@ -165,7 +161,7 @@ impl Crew {
 
     /// An error as soon as a component ended that nobody asked to end.
     pub fn check(&self) -> Result<()> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         for (name, member) in &mut inner.members {
             member.look();
             if let Some(ended) = member.ended.as_ref().filter(|_| !member.dismissed) {
@@ -182,7 +178,7 @@ impl Crew {
 
     /// How everything is.
     pub fn status(&self) -> Status {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let components = inner.members.iter_mut().map(|(name, member)| {
             member.look();
             ComponentStatus {

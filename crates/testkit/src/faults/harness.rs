@@ -1,12 +1,13 @@
 //! Crash at every write: a scenario is repeated until it passes without a crash, and must always end the same.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures::future::BoxFuture;
 use kube::Client;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
@@ -79,7 +80,7 @@ pub fn run_operator(start: &Start, namespace: &str, faults: Faults) -> Result<Ru
     runtime.spawn(async move {
         let _guard = guard;
         let result = operator.await;
-        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        *slot.lock() = Some(result);
     });
     Ok(Running {
         runtime: Some(runtime),
@@ -93,7 +94,7 @@ impl Running {
     /// Waits until the operator has ended by itself.
     pub async fn over(&self) -> Result<()> {
         self.over.cancelled().await;
-        let result = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let result = self.ended.lock().take();
         result.unwrap_or_else(|| bail!("the operator has panicked"))
     }
 

@@ -4,11 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{ExitCode, Termination};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result};
 use kube::Client;
 use libtest_mimic::{Arguments, Trial};
+use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use trainyard_local::cluster as local;
 use trainyard_local::yard::{self, Entered, Wanted, Yard};
@@ -127,7 +128,7 @@ pub fn main(groups: &'static [Scenarios]) -> ExitCode {
 
 /// Adds images to those that are wanted.
 fn want(images: &'static [Image]) {
-    let mut wanted = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut wanted = IMAGES.lock();
     for image in images {
         if wanted.iter().all(|known| known.name != image.name) {
             wanted.push(*image);
@@ -136,7 +137,7 @@ fn want(images: &'static [Image]) {
 }
 
 fn images_wanted() -> Vec<Image> {
-    IMAGES.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    IMAGES.lock().clone()
 }
 
 /// Does something where the chosen back end can be reached: in a yard if it is the embedded one. To be called at the

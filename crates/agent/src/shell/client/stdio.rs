@@ -6,11 +6,12 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags};
 
 use crate::shell::MAX_CHUNK;
@@ -122,16 +123,15 @@ impl Default for Room {
 impl Room {
     /// There is more room.
     pub fn give(&self, count: usize) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left.lock();
         *left = left.saturating_add(count);
         self.more.notify_one();
     }
 
     /// Waits until there is room. Takes at most so much of it.
     fn take(&self, most: usize) -> usize {
-        let left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = self.more.wait_while(left, |left| *left == 0);
-        let mut left = left.unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left.lock();
+        self.more.wait_while(&mut left, |left| *left == 0);
         let taken = most.min(*left);
         *left -= taken;
         taken

@@ -8,10 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 
 use crate::children::{Children, Started};
@@ -99,7 +100,7 @@ impl Commands {
             answer: sender,
             done: done_writer,
         };
-        let mut starter = self.starter.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut starter = self.starter.lock();
         if starter.is_none() {
             *starter = Some(starter_of(Arc::downgrade(self))?);
         }
@@ -111,7 +112,7 @@ impl Commands {
     /// Runs a line, in a shell if there is one.
     fn start(self: &Arc<Self>, line: &[u8], has_input: bool) -> Result<(Group, Started), StartError> {
         // Held until the group is known, so that the end of all finds it.
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_ending {
             return Err(StartError {
                 problem: "this container is about to end".to_owned(),
@@ -155,7 +156,7 @@ impl Commands {
     /// Ends all commands and whatever they have left in the background, and waits until their
     /// clients know.
     pub fn end(&self) {
-        self.lock().is_ending = true;
+        self.state.lock().is_ending = true;
         self.signal(Signal::TERM);
         if !self.are_gone_within(GRACE_PERIOD) {
             self.signal(Signal::KILL);
@@ -166,7 +167,7 @@ impl Commands {
     /// Daemons such as `orted`, which has left its group, are to end as well as they can, too: when
     /// the first process of a container has ended, the kernel kills all others at once.
     fn signal(&self, signal: Signal) {
-        let groups = &self.lock().groups;
+        let groups = &self.state.lock().groups;
         for group in groups {
             // It may have ended meanwhile.
             let _ = kill_process_group(*group, signal);
@@ -182,7 +183,7 @@ impl Commands {
         let deadline = Instant::now() + time;
         loop {
             self.children.reap();
-            if self.lock().groups.is_empty() && descendants().is_empty() {
+            if self.state.lock().groups.is_empty() && descendants().is_empty() {
                 return true;
             }
             if Instant::now() >= deadline {
@@ -190,10 +191,6 @@ impl Commands {
             }
             thread::sleep(POLL_INTERVAL);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -256,7 +253,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        self.commands.lock().groups.remove(&self.leader);
+        self.commands.state.lock().groups.remove(&self.leader);
     }
 }
 
@@ -315,7 +312,7 @@ pub(super) mod tests {
         };
         assert_eq!(code, 0);
         drop(group);
-        assert!(commands.lock().groups.is_empty());
+        assert!(commands.state.lock().groups.is_empty());
     }
 
     #[rstest]
@@ -331,7 +328,7 @@ pub(super) mod tests {
     #[test]
     fn nothing_starts_after_the_end() {
         let commands = without_shell();
-        commands.lock().is_ending = true;
+        commands.state.lock().is_ending = true;
         let error = commands.start(b"true", false).unwrap_err();
         assert_eq!(error.problem, "this container is about to end");
     }

@@ -2,10 +2,11 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rustls::{Connection, ServerConfig, ServerConnection};
 
 use crate::shell::error::LinkError;
@@ -143,18 +144,18 @@ struct Slot(Arc<Slots>);
 
 impl Slots {
     fn take(slots: &Arc<Self>) -> Slot {
-        let taken = slots.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let taken = slots
+        let mut taken = slots.taken.lock();
+        slots
             .freed
-            .wait_while(taken, |taken| *taken >= MAX_UNAUTHENTICATED);
-        *taken.unwrap_or_else(PoisonError::into_inner) += 1;
+            .wait_while(&mut taken, |taken| *taken >= MAX_UNAUTHENTICATED);
+        *taken += 1;
         Slot(slots.clone())
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        *self.0.taken.lock() -= 1;
         self.0.freed.notify_one();
     }
 }

@@ -4,9 +4,10 @@
 //! Nobody looks at the clock for that: whoever writes an event takes those away whose time is over.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
 
 use crate::api::Shared;
 use crate::api::meta;
@@ -28,13 +29,13 @@ struct Write {
 
 impl Expiry {
     fn note(&self, write: Write) {
-        let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writes = self.0.lock();
         writes.push_back(write);
     }
 
     /// The next write whose time is over.
     fn take(&self, now: Timestamp) -> Option<Write> {
-        let mut writes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writes = self.0.lock();
         writes.pop_front_if(|write| now.duration_since(write.at) >= EVENT_LIFETIME)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::Service;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::api::Shared;
@@ -30,7 +30,7 @@ impl Addresses {
     fn take_any(&self, random: u64) -> Option<Ipv4Addr> {
         let count = u16::MAX - FIRST_HOST;
         let begin = u16::try_from(random % u64::from(count)).unwrap_or(0);
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         let mut all = (0..count).map(|step| {
             FIRST_HOST + u16::try_from((u32::from(begin) + u32::from(step)) % u32::from(count)).unwrap_or(0)
         });
@@ -41,12 +41,12 @@ impl Addresses {
 
     /// Takes one very address. False if it is taken.
     fn take(&self, address: Ipv4Addr) -> bool {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         number(address).is_none_or(|number| taken.insert(number))
     }
 
     fn release(&self, address: Ipv4Addr) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = self.taken.lock();
         if let Some(number) = number(address) {
             taken.remove(&number);
         }

@@ -13,7 +13,7 @@ use kube::Api;
 use kube::api::ListParams;
 
 use super::env::expand;
-use super::worker::{PodWorker, lock};
+use super::worker::PodWorker;
 use crate::node::names;
 
 /// How long a Service or a pod behind it may come later than the pod that names it.
@@ -133,7 +133,7 @@ impl PodWorker {
             .shared
             .environment
             .now()
-            .duration_since(lock(&self.state).seen);
+            .duration_since(self.state.lock().seen);
         let may_come = age < NAME_TIMEOUT;
         let services = Api::<Service>::namespaced(client.clone(), namespace);
         let service = services.get_opt(name).await.map_err(|error| error.to_string())?;

@@ -14,7 +14,7 @@ use super::mounts::AUTOMATIC;
 use super::progress::Progress;
 use super::tokens::{self, Tokens};
 use super::volumes::{self, VolumeDirectories};
-use super::worker::{PodWorker, lock};
+use super::worker::PodWorker;
 use crate::node::names;
 use crate::node::runtime::Mount;
 
@@ -90,14 +90,14 @@ impl PodWorker {
         let pod = self.pod();
         let mut issued_tokens = Tokens::new();
         for wanted in tokens::of(&pod) {
-            let kept = lock(&self.tokens).get(&wanted).cloned();
+            let kept = self.tokens.lock().get(&wanted).cloned();
             let now = self.shared.environment.now();
             let token = match kept {
                 Some(kept) if !kept.is_due(now) => Ok(kept.token),
                 kept => match tokens::request(self.shared.client.clone(), &pod, &wanted, now).await {
                     Ok(issued) => {
                         let token = issued.token.clone();
-                        lock(&self.tokens).insert(wanted.clone(), issued);
+                        self.tokens.lock().insert(wanted.clone(), issued);
                         Ok(token)
                     }
                     // The one that there is still works for a while.

@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::container::RestartPolicy;
 use super::status::PodState;
-use super::worker::{PodWorker, RETRY_INTERVAL, lock};
+use super::worker::{PodWorker, RETRY_INTERVAL};
 use crate::node::events::EventType;
 use crate::node::names;
 use crate::node::runtime::SandboxSpec;
@@ -53,13 +53,13 @@ impl PodWorker {
         writing.shutdown().await;
         self.write_status().await;
         self.terminate().await;
-        *lock(&self.sandbox) = None;
+        *self.sandbox.lock() = None;
         self.update(PodState::close);
         tasks.beside.shutdown().await;
         self.write_status().await;
         self.deletion_requested().await;
         self.confirm_deletion().await;
-        for container in lock(&self.started).values() {
+        for container in self.started.lock().values() {
             container.container().kill();
         }
         self.remove_files();
@@ -136,7 +136,7 @@ impl PodWorker {
             match self.shared.runtime.sandbox(spec).await {
                 Ok(sandbox) => {
                     let address = sandbox.address();
-                    *lock(&self.sandbox) = Some(Arc::new(sandbox));
+                    *self.sandbox.lock() = Some(Arc::new(sandbox));
                     self.update(|state| {
                         state.address = Some(address);
                         state.sandboxed = true;
@@ -166,6 +166,6 @@ impl PodWorker {
     /// Starts [`PodWorker::run`].
     pub fn spawn(self: &Arc<Self>) {
         let task = tokio::spawn(self.clone().run());
-        *lock(&self.task) = Some(task.abort_handle());
+        *self.task.lock() = Some(task.abort_handle());
     }
 }

@@ -6,9 +6,9 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{MissedTickBehavior, interval};
 use trainyard_contract::environment::PROGRESS;
@@ -128,7 +128,7 @@ impl Progress {
 
     /// Passes on what the pod's programs have written up to now.
     pub fn pass_on(&self) {
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = self.reader.lock();
         // Without a file no container has started yet.
         for line in reader.read(&self.file).unwrap_or_default() {
             // Nobody listens any more: the run is at its end.

@@ -7,7 +7,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use tokio::time::sleep;
 
-use super::worker::{PodWorker, RETRY_INTERVAL, lock};
+use super::worker::{PodWorker, RETRY_INTERVAL};
 
 impl PodWorker {
     /// Tells the API that nothing of the pod is left.
@@ -48,7 +48,10 @@ impl PodWorker {
     pub(super) async fn write_status(&self) {
         loop {
             let pod = self.pod();
-            let status = lock(&self.state).status(&pod, self.shared.options.address, self.now());
+            let status = self
+                .state
+                .lock()
+                .status(&pod, self.shared.options.address, self.now());
             if self.updates.borrow().gone || same(pod.status.as_ref(), &status) {
                 return;
             }

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -84,7 +85,8 @@ impl PodWorker {
 
     /// Notes that a container was started, so that it can be read and ended.
     pub fn container_started(&self, name: &str, running: RunningContainer, id: &str, since: Timestamp) {
-        lock(&self.logs)
+        self.logs
+            .lock()
             .entry(name.to_owned())
             .or_default()
             .push(running.container.log().clone());
@@ -93,7 +95,7 @@ impl PodWorker {
             id: id.to_owned(),
             since,
         };
-        lock(&self.started).insert(name.to_owned(), started);
+        self.started.lock().insert(name.to_owned(), started);
     }
 
     /// Notes that a container runs.
@@ -123,7 +125,7 @@ impl PodWorker {
     }
 
     pub(super) fn update<T>(&self, change: impl FnOnce(&mut PodState) -> T) -> T {
-        let result = change(&mut lock(&self.state));
+        let result = change(&mut self.state.lock());
         self.changed.notify_one();
         self.shared.moved.notify_waiters();
         result
@@ -132,7 +134,7 @@ impl PodWorker {
     pub(super) async fn wait_until(&self, mut reached: impl FnMut(&mut PodState) -> bool) {
         loop {
             let moved = self.shared.moved.notified();
-            if reached(&mut lock(&self.state)) {
+            if reached(&mut self.state.lock()) {
                 return;
             }
             moved.await;
@@ -141,17 +143,17 @@ impl PodWorker {
 
     /// The logs of a container's runs, the oldest first.
     pub fn logs(&self, container: &str) -> Vec<Log> {
-        lock(&self.logs).get(container).cloned().unwrap_or_default()
+        self.logs.lock().get(container).cloned().unwrap_or_default()
     }
 
     /// A container that runs.
     pub fn container(&self, name: &str) -> Option<Container> {
-        lock(&self.started).get(name).map(|one| one.container().clone())
+        self.started.lock().get(name).map(|one| one.container().clone())
     }
 
     /// Why a container waits to be started, in one word.
     pub fn waiting_reason(&self, name: &str) -> Option<String> {
-        match &lock(&self.state).entry(name)?.state {
+        match &self.state.lock().entry(name)?.state {
             State::Waiting { reason, .. } => Some(reason.clone()),
             State::Running { .. } | State::Terminated(_) => None,
         }
@@ -159,7 +161,7 @@ impl PodWorker {
 
     /// What its containers share, while there is something.
     pub fn sandbox(&self) -> Option<Arc<Sandbox>> {
-        lock(&self.sandbox).clone()
+        self.sandbox.lock().clone()
     }
 
     pub fn pod(&self) -> Arc<Pod> {
@@ -170,7 +172,7 @@ impl PodWorker {
     pub fn pod_with_addresses(&self) -> Pod {
         let mut pod = Pod::clone(&self.pod());
         let status = pod.status.get_or_insert_default();
-        status.pod_ip = lock(&self.state).address.map(|address| address.to_string());
+        status.pod_ip = self.state.lock().address.map(|address| address.to_string());
         status.host_ip = Some(self.shared.options.address.to_string());
         pod
     }
@@ -202,8 +204,4 @@ impl PodWorker {
             part(&metadata.uid)
         )
     }
-}
-
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

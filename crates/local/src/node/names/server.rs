@@ -4,13 +4,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
+use parking_lot::RwLock;
 use simple_dns::rdata::{A, RData};
 use simple_dns::{CLASS, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -70,7 +71,7 @@ async fn watch(client: Client, bridge: Bridge, directory: Shared) {
 }
 
 fn take_pod(directory: &Shared, event: Event<Pod>) {
-    let mut directory = directory.write().unwrap_or_else(PoisonError::into_inner);
+    let mut directory = directory.write();
     let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
     match event {
         Event::Apply(pod) | Event::InitApply(pod) => {
@@ -85,7 +86,7 @@ fn take_pod(directory: &Shared, event: Event<Pod>) {
 }
 
 fn take_service(directory: &Shared, event: Event<Service>) {
-    let mut directory = directory.write().unwrap_or_else(PoisonError::into_inner);
+    let mut directory = directory.write();
     let key = |service: &Service| {
         let part = |part: &Option<String>| part.clone().unwrap_or_default();
         (part(&service.metadata.namespace), part(&service.metadata.name))
@@ -105,7 +106,7 @@ fn take_service(directory: &Shared, event: Event<Service>) {
 /// Has a forwarder for every port of every service that has an address, and no other.
 async fn forward(directory: &Shared, bridge: &Bridge, forwarders: &mut Forwarders) {
     let mut wanted = HashMap::new();
-    for ((namespace, name), service) in &directory.read().unwrap_or_else(PoisonError::into_inner).services {
+    for ((namespace, name), service) in &directory.read().services {
         let Some(address) = cluster_address(service) else {
             continue;
         };
@@ -153,10 +154,7 @@ async fn forward_port(
             continue;
         };
         while connections.try_join_next().is_some() {}
-        let targets = directory
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .targets(&namespace, &name, port);
+        let targets = directory.read().targets(&namespace, &name, port);
         // Without anyone behind it the connection is closed.
         let Some(target) = targets.get(turn % targets.len().max(1)).copied() else {
             continue;
@@ -212,10 +210,7 @@ fn answer(query: &[u8], directory: &Shared, limit: Option<usize>) -> Option<Vec<
         reply.set_flags(PacketFlag::RECURSION_DESIRED);
     }
     let name = question.qname.clone();
-    let found = directory
-        .read()
-        .unwrap_or_else(PoisonError::into_inner)
-        .resolve(&name.to_string());
+    let found = directory.read().resolve(&name.to_string());
     match found {
         Answer::Unknown => *reply.rcode_mut() = RCODE::NameError,
         Answer::Known(addresses) => {

@@ -19,11 +19,12 @@ use std::collections::HashSet;
 use std::fs::{self, File};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::sethostname;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::loopback::{HeldAddress, Loopback};
@@ -116,7 +117,7 @@ impl Isolated {
 
     /// Makes the namespaces of a pod, and its place in the network.
     pub async fn sandbox(&self, spec: SandboxSpec) -> Result<Sandbox, Error> {
-        let number = lock(&self.numbers).take().ok_or(Error::NoAddress)?;
+        let number = self.numbers.lock().take().ok_or(Error::NoAddress)?;
         // The last pod of the same name may still be being removed.
         let scratch = self.state.join(format!("{}-{number}", spec.id));
         fs::create_dir_all(&scratch).map_err(Error::system(format!("make {}", scratch.display())))?;
@@ -171,7 +172,7 @@ impl PodNumber {
 
 impl Drop for PodNumber {
     fn drop(&mut self) {
-        lock(&self.numbers).used.remove(&self.value);
+        self.numbers.lock().used.remove(&self.value);
     }
 }
 
@@ -237,10 +238,6 @@ async fn in_thread<T: Send + 'static>(
         what: format!("finish the work of the thread {name}"),
         source: std::io::ErrorKind::Interrupted.into(),
     })?
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the containers of a pod share.

@@ -78,11 +78,9 @@ impl Log {
         let file = open(path).map_err(Error::system(format!("write the log {}", path.display())))?;
         let (send, progress) = watch::channel(Progress::default());
         tokio::spawn(async move {
-            let writer = std::sync::Mutex::new((file, send));
+            let writer = parking_lot::Mutex::new((file, send));
             tokio::join!(copy(stdout, "stdout", &writer), copy(stderr, "stderr", &writer));
-            let (_, send) = writer
-                .into_inner()
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let (_, send) = writer.into_inner();
             send.send_modify(|progress| progress.ended = true);
         });
         Ok(Self {
@@ -239,7 +237,7 @@ fn shown(line: &[u8], part: &LogRange) -> Option<Vec<u8>> {
     Some([time, b" ", text].concat())
 }
 
-type Writer = std::sync::Mutex<(File, watch::Sender<Progress>)>;
+type Writer = parking_lot::Mutex<(File, watch::Sender<Progress>)>;
 
 async fn copy(mut from: impl AsyncRead + Unpin, name: &str, writer: &Writer) {
     let mut buffer = vec![0; MAX_PIECE_BYTES];
@@ -282,7 +280,7 @@ fn write(text: &[u8], name: &str, writer: &Writer) {
         lines.extend_from_slice(line);
         lines.push(b'\n');
     }
-    let mut writer = writer.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut writer = writer.lock();
     let written = writer.0.write_all(&lines);
     writer.1.send_modify(|progress| match written {
         Ok(()) => progress.bytes += lines.len() as u64,

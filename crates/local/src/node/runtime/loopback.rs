@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::net::TcpSocket;
 
 use super::Error;
@@ -71,13 +72,13 @@ impl Loopback {
 
     /// The address of a name.
     pub fn address(&self, name: &str) -> Result<Ipv4Addr, Error> {
-        let number = lock(&self.table).entry(name).ok_or(Error::NoAddress)?.number;
+        let number = self.table.lock().entry(name).ok_or(Error::NoAddress)?.number;
         Ok(self.of(number))
     }
 
     /// The address of a pod, which keeps it while it is held.
     pub fn hold(&self, name: &str) -> Result<HeldAddress, Error> {
-        let mut table = lock(&self.table);
+        let mut table = self.table.lock();
         let entry = table.entry(name).ok_or(Error::NoAddress)?;
         entry.pods += 1;
         Ok(HeldAddress {
@@ -97,10 +98,6 @@ fn bind(part: u8) -> io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::from(([127, part, 0, 1], CLAIM_PORT)))?;
     Ok(socket)
-}
-
-fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
-    table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Table {
@@ -141,7 +138,7 @@ impl HeldAddress {
 
 impl Drop for HeldAddress {
     fn drop(&mut self) {
-        if let Some(entry) = lock(&self.table).names.get_mut(&self.name) {
+        if let Some(entry) = self.table.lock().names.get_mut(&self.name) {
             entry.pods -= 1;
         }
     }

@@ -1,12 +1,13 @@
 //! Processes that run, and waiting for their end.
 
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
+use parking_lot::Mutex;
 use pty_process::blocking::Pty;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
@@ -51,7 +52,7 @@ struct Ended(bool);
 impl PidGuard {
     /// Sends a signal, unless the process has ended.
     pub(crate) fn signal(&self, pid: u32, signal: Signal) {
-        let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ended = self.0.lock();
         if !ended.0 {
             let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
         }
@@ -64,7 +65,7 @@ impl PidGuard {
         // after that.
         let wait = || waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         while wait() == Err(Errno::EINTR) {}
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).0 = true;
+        self.0.lock().0 = true;
         let out_of_memory = out_of_memory();
         child.wait().ok().map(|status| Exit::of(status, out_of_memory))
     }

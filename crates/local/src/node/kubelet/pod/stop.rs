@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use crate::node::events::EventType;
 use crate::node::kubelet::status::{Entry, State};
-use crate::node::kubelet::worker::{PodWorker, StartedContainer, Update, lock};
+use crate::node::kubelet::worker::{PodWorker, StartedContainer, Update};
 
 impl PodWorker {
     /// Ends what still runs: containers first, then sidecars, the last first.
     pub(super) async fn terminate(&self) {
-        let running: Vec<StartedContainer> = lock(&self.started).values().cloned().collect();
+        let running: Vec<StartedContainer> = self.started.lock().values().cloned().collect();
         // One whose end nobody has noted counts as well.
         let running = running.into_iter().filter(|one| {
             let name = &one.running.spec.name;
             let runs = |entry: &mut Entry| matches!(entry.state, State::Running { .. });
-            one.container().exit().is_none() || lock(&self.state).entry(name).is_some_and(runs)
+            one.container().exit().is_none() || self.state.lock().entry(name).is_some_and(runs)
         });
         let (mut sidecars, main): (Vec<_>, Vec<_>) =
             running.partition(|one| one.running.spec.restart_policy.as_deref() == Some("Always"));
@@ -60,20 +60,20 @@ impl PodWorker {
 
     /// Makes this worker do nothing more.
     pub fn give_up(&self) {
-        if let Some(task) = lock(&self.task).take() {
+        if let Some(task) = self.task.lock().take() {
             task.abort();
         }
     }
 
     /// Ends every process of the pod.
     pub async fn kill(&self) {
-        let running: Vec<StartedContainer> = lock(&self.started).values().cloned().collect();
+        let running: Vec<StartedContainer> = self.started.lock().values().cloned().collect();
         for one in &running {
             one.container().kill();
         }
         for one in &running {
             one.container().wait().await;
         }
-        *lock(&self.sandbox) = None;
+        *self.sandbox.lock() = None;
     }
 }
