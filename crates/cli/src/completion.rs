@@ -20,7 +20,6 @@ pub struct Args {
     shell: Shell,
 }
 
-/// Prints the script.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "trainyard", &mut script);

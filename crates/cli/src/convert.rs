@@ -13,14 +13,15 @@ use crate::output::{self, Format};
 use crate::validate::job::Checker;
 use crate::validate::{self, Files, text};
 
-/// The exit code for "at least one can't be converted".
-const REFUSED: u8 = 1;
+/// The exit code if at least one job can't be converted.
+const EXIT_REFUSED: u8 = 1;
 
 /// Convert jobs of other operators to TrainingJobs.
 ///
-/// Reads MPIJobs of kubeflow.org/v2beta1 and of batch.test.bdap.com/v1, and prints TrainingJobs that do the same. What is
-/// different then is said in comments above each, or with `-o json` on the standard error. Objects of other kinds, and
-/// TrainingJobs, are printed as they are. If something can't be converted, nothing is printed.
+/// Reads MPIJobs of kubeflow.org/v2beta1 and of batch.test.bdap.com/v1, and prints TrainingJobs
+/// that do the same. What is different then is said in comments above each, or with `-o json` on
+/// the standard error. Objects of other kinds, and TrainingJobs, are printed as they are. If
+/// something can't be converted, nothing is printed.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -41,16 +42,16 @@ pub struct Args {
     output: Format,
 }
 
-/// What is printed of one document.
-enum Printed {
+/// A document of the output.
+enum Document {
     Converted {
         origin: String,
         converted: Box<Converted>,
     },
-    AsItWas(Value),
+    Unchanged(Value),
 }
 
-/// An object in the order of its fields.
+/// A TrainingJob is serialized in the order of its fields, and not of their names.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Object<'a> {
@@ -58,23 +59,22 @@ enum Object<'a> {
     Other(&'a Value),
 }
 
-impl Printed {
+impl Document {
     fn object(&self) -> Object<'_> {
         match self {
             Self::Converted { converted, .. } => Object::Job(&converted.job),
-            Self::AsItWas(value) => Object::Other(value),
+            Self::Unchanged(value) => Object::Other(value),
         }
     }
 
     fn notes(&self) -> &[String] {
         match self {
             Self::Converted { converted, .. } => &converted.notes,
-            Self::AsItWas(_) => &[],
+            Self::Unchanged(_) => &[],
         }
     }
 }
 
-/// Converts all files and prints the result.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let checker = Checker::new()?;
     let mut printed = Vec::new();
@@ -86,8 +86,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
                     match convert(&checker, object) {
                         Ok(document) => printed.push(document),
                         Err(found) => {
-                            let told = found.iter().map(|error| problem(file, number, error));
-                            problems.extend(told);
+                            problems.extend(found.iter().map(|error| problem(file, number, error)));
                         }
                     }
                 }
@@ -97,7 +96,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let any = printed
         .iter()
-        .any(|document| matches!(document, Printed::Converted { .. }));
+        .any(|document| matches!(document, Document::Converted { .. }));
     if problems.is_empty() && !any {
         problems.push(format!(
             "there is nothing to convert: what can be is {}",
@@ -108,13 +107,13 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         for problem in problems {
             eprintln!("trainyard: {problem}");
         }
-        return Ok(ExitCode::from(REFUSED));
+        return Ok(ExitCode::from(EXIT_REFUSED));
     }
     match args.output {
         Format::Yaml => output::print(&yaml(&printed)?)?,
         Format::Json => {
             output::print(&json(&printed)?)?;
-            for note in printed.iter().flat_map(Printed::notes) {
+            for note in printed.iter().flat_map(Document::notes) {
                 eprintln!("trainyard: {note}");
             }
         }
@@ -130,37 +129,37 @@ fn problem(file: &str, number: usize, error: &FieldError) -> String {
     )
 }
 
-/// The TrainingJob of an object, or the object itself if it is none of another operator's.
-fn convert(checker: &Checker, object: Value) -> Result<Printed, Vec<FieldError>> {
+/// Converts a job of another operator; other objects are returned as they are.
+fn convert(checker: &Checker, object: Value) -> Result<Document, Vec<FieldError>> {
     if trainyard_compat::recognize(&object) == Recognized::Other {
         return match validate::recognize(&object) {
             validate::Recognized::Mistake(error) => Err(vec![error]),
-            validate::Recognized::Job | validate::Recognized::Foreign => Ok(Printed::AsItWas(object)),
+            validate::Recognized::Job | validate::Recognized::Foreign => Ok(Document::Unchanged(object)),
         };
     }
     let converted = Box::new(checker.convert(&object)?);
-    Ok(Printed::Converted {
+    Ok(Document::Converted {
         origin: origin(&object),
         converted,
     })
 }
 
-/// What an object was, in words.
+/// Names the kind of an object in a sentence.
 pub fn origin(object: &Value) -> String {
     let kind = text(object, "/kind").unwrap_or_default();
     let api = text(object, "/apiVersion").unwrap_or_default();
     format!("{kind} of {api}")
 }
 
-fn yaml(printed: &[Printed]) -> Result<String> {
+fn yaml(printed: &[Document]) -> Result<String> {
     let mut all = String::new();
     for document in printed {
         all.push_str("---\n");
-        if let Printed::Converted { origin, converted } = document {
+        if let Document::Converted { origin, converted } = document {
             // Writing to a String can't fail.
             let _ = writeln!(all, "# Converted from {origin}:");
             for note in &converted.notes {
-                // A note may quote what a user wrote, and one line is a comment.
+                // A note may quote a text of several lines, and a comment has one.
                 let _ = writeln!(all, "# - {}", note.replace(['\n', '\r'], " "));
             }
         }
@@ -169,11 +168,11 @@ fn yaml(printed: &[Printed]) -> Result<String> {
     Ok(all)
 }
 
-fn json(printed: &[Printed]) -> Result<String> {
+fn json(printed: &[Document]) -> Result<String> {
     let text = match printed {
         [one] => serde_json::to_string_pretty(&one.object())?,
         many => {
-            let items: Vec<Object<'_>> = many.iter().map(Printed::object).collect();
+            let items: Vec<Object<'_>> = many.iter().map(Document::object).collect();
             serde_json::to_string_pretty(&json!({"apiVersion": "v1", "kind": "List", "items": items}))?
         }
     };

@@ -11,8 +11,9 @@ use crate::{output, scratch};
 
 /// Say how well this machine can keep pods apart, and why not better.
 ///
-/// `trainyard run` uses the best that works: namespaces with files and a network of each pod's own, as root or as an
-/// ordinary user, or else plain processes. Everything is tried, and nothing is left behind.
+/// `trainyard run` uses the best that works: namespaces with files and a network of each pod's own,
+/// as root or as an ordinary user, or else plain processes. Everything is tried, and nothing is
+/// left behind.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,17 +25,16 @@ pub struct Args {
     output: Option<output::Format>,
 }
 
-/// What was found.
 #[derive(Serialize)]
-struct Findings<'a> {
+struct MachineReport<'a> {
     isolation: Isolation,
-    abilities: Vec<Finding<'a>>,
+    abilities: Vec<AbilityReport<'a>>,
     /// What differs from a real cluster here.
     differences: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Finding<'a> {
+struct AbilityReport<'a> {
     name: &'a str,
     possible: bool,
     /// Why not, and what to do about it.
@@ -42,18 +42,17 @@ struct Finding<'a> {
     reason: Option<&'a str>,
 }
 
-/// Prints what was found.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let scratch = scratch::directory()?;
     let report = yard::isolation(&scratch);
     let differences = differences(&report, scratch);
     if let Some(format) = args.output {
-        let findings = Findings {
+        let document = MachineReport {
             isolation: report.isolation,
-            abilities: report.abilities().into_iter().map(finding).collect(),
+            abilities: report.abilities().into_iter().map(ability_report).collect(),
             differences,
         };
-        output::document(format, &findings)?;
+        output::print_document(format, &document)?;
     } else {
         let notes: Vec<String> = differences.iter().map(|note| format!("note: {note}\n")).collect();
         output::print(&format!("{report}{}", notes.concat()))?;
@@ -61,8 +60,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn finding<'a>((name, ability): (&'a str, &'a yard::Ability)) -> Finding<'a> {
-    Finding {
+fn ability_report<'a>((name, ability): (&'a str, &'a yard::Ability)) -> AbilityReport<'a> {
+    AbilityReport {
         name,
         possible: ability.reason().is_none(),
         reason: ability.reason(),

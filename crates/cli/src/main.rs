@@ -16,19 +16,20 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The operator's memory is mostly short-lived JSON, on several threads; jemalloc gives it back to the system.
+/// The operator's memory is mostly short-lived JSON, on several threads; jemalloc gives it back to
+/// the system.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The exit code for "could not do what was asked"; clap uses the same for a bad command line.
-const FAILED: u8 = 2;
+const EXIT_ERROR: u8 = 2;
 
 /// One Kubernetes operator for every distributed training framework.
 ///
-/// `trainyard run` trains and shows how it goes, `trainyard install` prints the manifests of the operator, `trainyard
-/// validate` checks jobs before they are applied, `trainyard convert` makes jobs of other operators ours, and `trainyard
-/// operator` is the operator. A job is an object of kind `TrainingJob`: apply it with kubectl and watch it with `kubectl
-/// get tj -w`.
+/// `trainyard run` trains and shows how it goes, `trainyard install` prints the manifests of the
+/// operator, `trainyard validate` checks jobs before they are applied, `trainyard convert` makes
+/// jobs of other operators ours, and `trainyard operator` is the operator. A job is an object of
+/// kind `TrainingJob`: apply it with kubectl and watch it with `kubectl get tj -w`.
 #[derive(Parser)]
 #[command(
     name = "trainyard",
@@ -57,7 +58,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // The embedded cluster starts this program again for its own processes, before there is a second thread.
+    // The embedded cluster starts this program again for its own processes, before there is a
+    // second thread.
     if let Some(code) = trainyard_local::reenter(std::env::args_os()) {
         return code;
     }
@@ -79,7 +81,7 @@ fn main() -> ExitCode {
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("trainyard: {}", output::explain(&error));
-            ExitCode::from(FAILED)
+            ExitCode::from(EXIT_ERROR)
         }
     }
 }

@@ -13,8 +13,8 @@ use trainyard_operator::{Options, client};
 
 /// Run the operator: it watches TrainingJobs and runs them as pods.
 ///
-/// It works on the cluster of the current kubeconfig, or, in a pod, on the pod's own. Every option can also be given
-/// as an environment variable.
+/// It works on the cluster of the current kubeconfig, or, in a pod, on the pod's own. Every option
+/// can also be given as an environment variable.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -24,7 +24,8 @@ pub struct Args {
     #[arg(long, env = "TRAINYARD_LOG_FORMAT", value_enum)]
     log_format: Option<LogFormat>,
 
-    /// What is logged, such as `debug` or `info,trainyard_operator=debug`. `RUST_LOG` does the same.
+    /// What is logged, such as `debug` or `info,trainyard_operator=debug`. `RUST_LOG` does the
+    /// same.
     #[arg(long, env = "TRAINYARD_LOG", value_name = "FILTER")]
     log: Option<String>,
 }
@@ -35,22 +36,21 @@ enum LogFormat {
     Json,
 }
 
-/// Runs until it is told to stop.
 pub fn run(args: Args) -> Result<ExitCode> {
-    log(args.log_format, args.log.as_deref())?;
+    init_logging(args.log_format, args.log.as_deref())?;
     trainyard_operator::allow_many_connections();
-    // Fails only if one was installed before, which is as well.
+    // Fails only if a provider was installed before.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // The work is waiting for the API server: a second thread would cost a fifth more in handing work over.
+    // The operator mostly waits for the API server: a second thread costs a fifth more CPU.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
-    runtime.block_on(operate(args.options))?;
+    runtime.block_on(run_operator(args.options))?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn operate(options: Options) -> Result<()> {
+async fn run_operator(options: Options) -> Result<()> {
     let config = kube::Config::infer()
         .await
         .context("no cluster: neither a kubeconfig nor a pod's own account")?;
@@ -86,7 +86,7 @@ fn stop_on_signals(shutdown: CancellationToken) -> Result<()> {
     Ok(())
 }
 
-fn log(format: Option<LogFormat>, filter: Option<&str>) -> Result<()> {
+fn init_logging(format: Option<LogFormat>, filter: Option<&str>) -> Result<()> {
     let filter = match filter {
         Some(filter) => EnvFilter::try_new(filter).with_context(|| format!("{filter:?} is no log filter"))?,
         None => EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info")),
@@ -97,7 +97,7 @@ fn log(format: Option<LogFormat>, filter: Option<&str>) -> Result<()> {
     } else {
         LogFormat::Json
     });
-    // Colours are for eyes: a file would have their codes. https://no-color.org
+    // https://no-color.org
     let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// Writes text to the standard output.
 pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
@@ -13,7 +12,7 @@ pub fn print(text: &str) -> Result<()> {
         .context("cannot write to the standard output")
 }
 
-/// Whether the reader of our output has gone away, as `head` does. That is its right, and no fault of ours.
+/// Whether the reader of our output has closed it, as `head` does.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause
@@ -22,22 +21,21 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     })
 }
 
-/// An error with its causes, each said once: many errors quote their cause, and name it besides.
+/// An error with its causes. A cause that an error already quotes is left out.
 pub fn explain(error: &anyhow::Error) -> String {
-    let mut said = String::new();
+    let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        if said.is_empty() {
-            said = cause;
-        } else if !said.contains(&cause) {
-            said = format!("{said}: {cause}");
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
         }
     }
-    said
+    text
 }
 
-/// One YAML document, in the form that is usual for Kubernetes.
 pub fn yaml<T: Serialize>(value: &T) -> Result<String> {
-    // Quoting follows YAML 1.1, which is what kubectl reads: `yes` and `on` are booleans there.
+    // Strings are quoted for YAML 1.1, which kubectl reads: `yes` and `on` are booleans there.
     let options = serde_saphyr::ser_options! { compact_list_indent: true, prefer_block_scalars: false };
     serde_saphyr::to_string_with_options(value, options).context("cannot write YAML")
 }
@@ -50,7 +48,7 @@ pub fn yaml_documents<T: Serialize>(values: &[T]) -> Result<String> {
         .collect()
 }
 
-/// The form of a document for programs.
+/// The format of a document for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// One JSON object.
@@ -59,8 +57,7 @@ pub enum Format {
     Yaml,
 }
 
-/// Prints a document for programs.
-pub fn document<T: Serialize>(format: Format, value: &T) -> Result<()> {
+pub fn print_document<T: Serialize>(format: Format, value: &T) -> Result<()> {
     match format {
         Format::Json => print(&format!("{}\n", serde_json::to_string_pretty(value)?)),
         Format::Yaml => print(&yaml(value)?),

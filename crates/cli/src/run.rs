@@ -31,14 +31,13 @@ use trainyard_local::yard::{self, Entered, Network, Yard};
 
 pub use self::args::Args;
 use self::driver::Plan;
-use self::local::Local;
+use self::local::LocalCluster;
 use self::manifest::{Changes, Manifest};
 use self::outcome::Outcome;
 use self::view::View;
 use crate::validate::job::Checker;
 use crate::{agent, output, scratch, validate};
 
-/// Runs a job to its end.
 pub fn run(args: &Args) -> Result<ExitCode> {
     if args.print {
         let manifest = prepare(args)?;
@@ -51,22 +50,22 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let yard = if args.remote {
         None
     } else {
-        // Before anything is read or done: the rest happens in another process.
+        // Before anything else: the rest happens in another process.
         match enter(args) {
             Ok(Entered::Inside(yard)) => Some(yard),
             Ok(Entered::Over(code)) => return Ok(code),
-            Err(error) => return broken(args, None, &error),
+            Err(error) => return report_broken(args, None, &error),
         }
     };
     let mut manifest = prepare(args)?;
     if let Some(yard) = &yard {
-        settle(args, yard, &mut manifest)?;
+        adapt_to_machine(args, yard, &mut manifest)?;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
-    runtime.block_on(train(args, manifest, yard))
+    runtime.block_on(run_job(args, manifest, yard))
 }
 
 fn enter(args: &Args) -> Result<Entered> {
@@ -78,8 +77,9 @@ fn enter(args: &Args) -> Result<Entered> {
     Ok(yard::enter(args.yard(), &scratch)?)
 }
 
-/// This machine can't, or the cluster. The job is read now, if that was not done yet: who wants a document gets one.
-fn broken(args: &Args, job: Option<Value>, error: &anyhow::Error) -> Result<ExitCode> {
+/// Reports that this machine or the cluster can't run the job. With `--output`, the summary needs
+/// the job, which is read now if it was not read before.
+fn report_broken(args: &Args, job: Option<Value>, error: &anyhow::Error) -> Result<ExitCode> {
     let message = format!("{error:#}");
     eprintln!("trainyard: {message}");
     if let Some(format) = args.output {
@@ -89,25 +89,25 @@ fn broken(args: &Args, job: Option<Value>, error: &anyhow::Error) -> Result<Exit
         };
         let summary =
             View::new(&serde_json::from_value(job)?).summary(Duration::ZERO, Outcome::Broken, Some(message));
-        output::document(format, &summary)?;
+        output::print_document(format, &summary)?;
     }
     Ok(ExitCode::from(Outcome::Broken.exit_code()))
 }
 
-/// What a job needs to run on this machine, and what the user should know about it.
-fn settle(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
-    images::found(&args.image)?;
+/// Checks that this machine can run the job, and notes what differs from a real cluster.
+fn adapt_to_machine(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
+    images::resolve(&args.image)?;
     let is_mapped = |image: &str| args.image.iter().any(|(name, _)| name == image);
-    programs::check(&manifest.job, agent::of(yard))?;
+    programs::check(&manifest.job, agent::for_yard(yard))?;
     needs::check(manifest)?;
-    let images = images::ignored(&manifest.job, is_mapped);
+    let images = images::unmapped(&manifest.job, is_mapped);
     if !images.is_empty() {
         manifest.notes.push(format!(
             "containers run on this machine's own files, and not on {}; --image NAME=DIRECTORY changes that",
             images.join(", ")
         ));
     }
-    manifest.notes.extend(images::unused(
+    manifest.notes.extend(images::unused_notes(
         &manifest.job,
         args.image.iter().map(|(name, _)| name),
     ));
@@ -125,7 +125,7 @@ fn settle(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
     if yard.network == Network::Host {
         manifest.notes.extend(ports::note(&manifest.job));
     }
-    // A cluster that has just been made has no namespace but its own.
+    // A new cluster does not have the job's namespace.
     if let Some(namespace) = validate::text(&manifest.job, "/metadata/namespace") {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         manifest.companions.insert(0, namespace);
@@ -133,7 +133,7 @@ fn settle(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
     Ok(())
 }
 
-/// The job, changed as the user wants it, and checked.
+/// The job with the changes of the command line, validated.
 fn prepare(args: &Args) -> Result<Manifest> {
     if let Some(directory) = &args.directory {
         std::env::set_current_dir(directory)
@@ -155,35 +155,31 @@ fn prepare(args: &Args) -> Result<Manifest> {
         set: &args.set,
         env: &args.env,
     };
-    manifest::finish(&mut manifest, &Checker::new()?, &changes)?;
+    manifest::apply_changes(&mut manifest, &Checker::new()?, &changes)?;
     Ok(manifest)
 }
 
-async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Result<ExitCode> {
+async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Result<ExitCode> {
     let start = Instant::now();
     let interrupts = signals::interrupts()?;
-    let mut show = show::choose(
-        show::Surroundings::of_this_process(),
-        args.output.is_some(),
-        args.quiet,
-    );
+    let mut show = show::choose(show::OutputStreams::detect(), args.output.is_some(), args.quiet);
     let kept = yard
         .as_ref()
         .filter(|_| args.keep)
-        .map(|yard| scratch::kept(&yard.scratch, &manifest.job));
+        .map(|yard| scratch::kept_directory(&yard.scratch, &manifest.job));
     let (progress, mut heard) = mpsc::unbounded_channel();
     let (client, local) = match yard {
-        None => (remote().await?, None),
+        None => (connect().await?, None),
         Some(yard) => {
             let options = local::Options {
                 nodes: args.nodes,
-                images: images::found(&args.image)?,
+                images: images::resolve(&args.image)?,
                 keep: kept.clone(),
                 progress,
             };
-            match Local::start(&yard, options).await {
+            match LocalCluster::start(&yard, options).await {
                 Ok(local) => (local.client(), Some(local)),
-                Err(error) => return broken(args, Some(manifest.job), &error),
+                Err(error) => return report_broken(args, Some(manifest.job), &error),
             }
         }
     };
@@ -193,7 +189,7 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
             Err(error) => {
                 local.stop().await;
                 drop(show);
-                return broken(args, Some(manifest.job), &error);
+                return report_broken(args, Some(manifest.job), &error);
             }
         },
         None => None,
@@ -219,7 +215,7 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
         Ok(summary) => summary,
         Err(error @ driver::Error::Broken(_)) => {
             drop(show);
-            return broken(args, Some(manifest.job), &error.into());
+            return report_broken(args, Some(manifest.job), &error.into());
         }
         Err(error) => {
             drop(show);
@@ -228,7 +224,8 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
         }
     };
     if let Err(error) = show.end(&summary) {
-        // Who has ended the job by reading no more knows it; who waits for a success that can't be told does not.
+        // A reader that closed our output, and so ended the job, knows about it. A success that
+        // could not be printed is an error.
         if summary.outcome == Outcome::Succeeded {
             return Err(error.into());
         }
@@ -241,14 +238,14 @@ async fn train(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Resul
         summary.kept = Some(kept);
     }
     if let Some(format) = args.output {
-        output::document(format, &summary)?;
+        output::print_document(format, &summary)?;
     }
     Ok(ExitCode::from(summary.exit_code))
 }
 
 /// The cluster of the current kubeconfig.
-async fn remote() -> Result<kube::Client> {
-    // Fails only if one was installed before, which is as well.
+async fn connect() -> Result<kube::Client> {
+    // Fails only if a provider was installed before.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = kube::Config::infer()
         .await

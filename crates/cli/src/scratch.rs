@@ -1,4 +1,4 @@
-//! Where the embedded cluster keeps its files.
+//! The directory of the embedded cluster.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -11,7 +11,7 @@ use trainyard_local::cluster;
 
 use crate::validate;
 
-/// A directory of this user's, which nobody else can look into. It is made if it is not there.
+/// A directory that only this user can read. It is created if it does not exist.
 pub fn directory() -> Result<PathBuf> {
     let set = |name: &str| {
         std::env::var_os(name)
@@ -24,18 +24,18 @@ pub fn directory() -> Result<PathBuf> {
     let cache = match cache {
         Some(cache) => cache,
         // Without a home, as in some containers.
-        None => among_others(&std::env::temp_dir(), cluster::user())?,
+        None => private_directory_in(&std::env::temp_dir(), cluster::user())?,
     };
-    // It is to be the same place also where `-C` leads elsewhere.
+    // `-C` must not change it.
     let cache = std::path::absolute(cache)?;
     let directory = cluster::base_directory(&cache);
     make(&directory, true).with_context(|| cannot_keep(&directory))?;
     Ok(directory)
 }
 
-/// The directory of a user in a place where everybody may make some: it is used only if it is this user's own and closed
-/// to all others, because who owns it decides what is in it.
-fn among_others(place: &Path, user: u32) -> Result<PathBuf> {
+/// The directory of a user below one that everybody may write to. It must belong to this user and
+/// be closed to others, because its owner decides what is in it.
+fn private_directory_in(place: &Path, user: u32) -> Result<PathBuf> {
     let directory = place.join(format!("trainyard-{user}"));
     match make(&directory, false) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -43,7 +43,7 @@ fn among_others(place: &Path, user: u32) -> Result<PathBuf> {
         }
         _ => {}
     }
-    // Not where a link leads to: that could be changed at any time.
+    // A symbolic link is not followed: its target could be changed at any time.
     let found = fs::symlink_metadata(&directory).with_context(|| cannot_keep(&directory))?;
     if !found.is_dir() || found.uid() != user {
         bail!(
@@ -76,11 +76,11 @@ fn cannot_keep(directory: &Path) -> String {
     )
 }
 
-/// Where a job's logs and volumes are kept: beside those of earlier runs, which stay until the user removes them.
-pub fn kept(scratch: &Path, job: &Value) -> PathBuf {
+/// Where `--keep` puts the logs and volumes of a job. Those of earlier runs stay there.
+pub fn kept_directory(scratch: &Path, job: &Value) -> PathBuf {
     let name = validate::text(job, "/metadata/name").unwrap_or("job");
     let now = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S");
-    // Two runs may begin in the same second.
+    // The process id tells runs apart that start in the same second.
     let place = format!("{name}-{now}-{}", std::process::id());
     scratch.join("kept").join(place)
 }
@@ -95,11 +95,15 @@ mod tests {
     fn a_directory_among_others_is_ones_own() {
         let place = tempfile::tempdir().unwrap();
         let (place, user) = (place.path(), cluster::user());
-        let own = among_others(place, user).unwrap();
+        let own = private_directory_in(place, user).unwrap();
         assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
-        assert_eq!(among_others(place, user).unwrap(), own, "also the second time");
+        assert_eq!(
+            private_directory_in(place, user).unwrap(),
+            own,
+            "also the second time"
+        );
 
-        let refused = |user| among_others(place, user).unwrap_err().to_string();
+        let refused = |user| private_directory_in(place, user).unwrap_err().to_string();
         fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).unwrap();
         assert!(
             refused(user).contains("others can look into"),

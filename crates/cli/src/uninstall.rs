@@ -6,8 +6,8 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::install::names::{
-    ARES_OBSERVER_SERVICE, EDIT, JOBS, NAMESPACE, OBSERVER_SERVICE, OPERATOR, VIEW, WEBHOOK_CONFIGURATION,
-    WEBHOOK_SECRET, WEBHOOK_SERVICE,
+    ARES_OBSERVER_SERVICE, DEFAULT_NAMESPACE, EDIT_ROLE, JOBS_ROLE, OBSERVER_SERVICE, OPERATOR, VIEW_ROLE,
+    WEBHOOK_CONFIGURATION, WEBHOOK_SECRET, WEBHOOK_SERVICE,
 };
 use crate::install::{distinct, namespace_name};
 use crate::output;
@@ -17,8 +17,9 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// Print the objects to delete in order to remove the operator from a cluster.
 ///
-/// Pods of jobs keep running, and jobs stay, unless --crds is given: a job lives as long as the definition of its
-/// kind. The namespace stays too, because other things may be in it, unless --delete-namespace is given.
+/// Pods of jobs keep running, and jobs stay, unless --crds is given: a job lives as long as the
+/// definition of its kind. The namespace stays too, because other things may be in it, unless
+/// --delete-namespace is given.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,19 +30,20 @@ Examples:
   trainyard uninstall --crds --delete-namespace | kubectl delete --ignore-not-found -f -")]
 pub struct Args {
     /// The namespace of the operator.
-    #[arg(long, value_name = "NAME", default_value = NAMESPACE, value_parser = namespace_name)]
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAMESPACE, value_parser = namespace_name)]
     namespace: String,
 
     /// A namespace that the operator was told to watch; give the same as to install.
     #[arg(long = "watch-namespace", value_name = "NAME", value_parser = namespace_name)]
     watch_namespaces: Vec<String>,
 
-    /// Delete the Service ares-observer, too; give it if you gave it to install. Without it, one that AresOperator brought to the
-    /// same namespace is left alone.
+    /// Delete the Service ares-observer, too; give it if you gave it to install. Without it, one
+    /// that AresOperator brought to the same namespace is left alone.
     #[arg(long)]
     ares_observer: bool,
 
-    /// Delete the custom resource definitions too. This deletes every job in the cluster, and the jobs' pods.
+    /// Delete the custom resource definitions too. This deletes every job in the cluster, and the
+    /// jobs' pods.
     #[arg(long)]
     crds: bool,
 
@@ -50,7 +52,6 @@ pub struct Args {
     delete_namespace: bool,
 }
 
-/// Prints the objects.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let mut text = String::new();
     if !args.crds {
@@ -66,7 +67,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// First what calls the operator, then the jobs while it still runs, then the operator, then its rights.
+/// In the order of deletion: the webhooks, then the jobs while the operator runs, then the
+/// operator, then its roles.
 fn objects(args: &Args) -> Vec<Value> {
     let own = Some(args.namespace.as_str());
     let admission = "admissionregistration.k8s.io/v1";
@@ -102,24 +104,24 @@ fn objects(args: &Args) -> Vec<Value> {
         objects.push(object("v1", "Service", ARES_OBSERVER_SERVICE, own));
     }
     objects.extend([
-        // The operator itself made these two.
+        // The operator has created these two.
         object("v1", "Secret", WEBHOOK_SECRET, own),
         object("coordination.k8s.io/v1", "Lease", OPERATOR, own),
     ]);
-    // Both the cluster-wide rights and those of each namespace: which there are depends on how it was installed.
+    // Which of these exist depends on how it was installed.
     for watched in &distinct(&args.watch_namespaces) {
-        objects.push(object(RBAC, "RoleBinding", JOBS, Some(watched)));
-        objects.push(object(RBAC, "Role", JOBS, Some(watched)));
+        objects.push(object(RBAC, "RoleBinding", JOBS_ROLE, Some(watched)));
+        objects.push(object(RBAC, "Role", JOBS_ROLE, Some(watched)));
     }
-    for name in [JOBS, OPERATOR] {
+    for name in [JOBS_ROLE, OPERATOR] {
         objects.push(object(RBAC, "ClusterRoleBinding", name, None));
         objects.push(object(RBAC, "ClusterRole", name, None));
     }
     objects.extend([
         object(RBAC, "RoleBinding", OPERATOR, own),
         object(RBAC, "Role", OPERATOR, own),
-        object(RBAC, "ClusterRole", EDIT, None),
-        object(RBAC, "ClusterRole", VIEW, None),
+        object(RBAC, "ClusterRole", EDIT_ROLE, None),
+        object(RBAC, "ClusterRole", VIEW_ROLE, None),
         object("v1", "ServiceAccount", OPERATOR, own),
     ]);
     if args.delete_namespace {

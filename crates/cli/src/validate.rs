@@ -1,4 +1,4 @@
-//! `trainyard validate`: whether jobs are right, before they are applied.
+//! `trainyard validate`: checks jobs before they are applied.
 
 #[cfg(test)]
 mod agreement;
@@ -23,15 +23,15 @@ use self::job::Checker;
 use self::report::{Document, Format, Report};
 use crate::output;
 
-/// The exit code for "at least one is invalid".
-const INVALID: u8 = 1;
+/// The exit code if at least one job is invalid.
+const EXIT_INVALID: u8 = 1;
 
 /// Check training jobs without a cluster.
 ///
-/// Applies what the API server and the operator's webhooks apply: every field must exist and have the right type,
-/// and every rule of the job and of its framework must hold. All that is wrong is reported at once, each with the
-/// path of its field. Jobs of other operators are held to what `trainyard convert` makes of them. Objects of other kinds in
-/// the same files are not checked.
+/// Applies what the API server and the operator's webhooks apply: every field must exist and have
+/// the right type, and every rule of the job and of its framework must hold. All that is wrong is
+/// reported at once, each with the path of its field. Jobs of other operators are held to what
+/// `trainyard convert` makes of them. Objects of other kinds in the same files are not checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit codes:
@@ -66,13 +66,11 @@ pub struct Files {
 }
 
 impl Files {
-    /// All of them, however they were given.
     pub fn all(&self) -> impl Iterator<Item = &String> {
         self.files.iter().chain(&self.filename)
     }
 }
 
-/// Checks all files and prints the report.
 pub fn run(args: &Args) -> Result<ExitCode> {
     let checker = Checker::new()?;
     let mut documents = Vec::new();
@@ -84,7 +82,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     Ok(if report.valid {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(INVALID)
+        ExitCode::from(EXIT_INVALID)
     })
 }
 
@@ -120,7 +118,7 @@ fn check_file(checker: &Checker, file: &str, text: &str) -> Vec<Document> {
             number,
             ..check(checker, &value)
         };
-        // Applied in turn, the second would silently replace the first.
+        // `kubectl apply` would silently replace the first with the second.
         if let Some(id) = identity(&value).filter(|_| !document.skipped) {
             match seen.entry(id) {
                 Entry::Vacant(entry) => _ = entry.insert(number),
@@ -147,21 +145,26 @@ fn identity(value: &Value) -> Option<(String, String)> {
     Some((namespace.to_owned(), name.to_owned()))
 }
 
-/// The objects in a text, each with the number of its document; empty documents do not count, and lists are unpacked.
+/// The objects in a text, each with the number of its document; empty documents do not count, and
+/// lists are unpacked.
 pub fn parse(text: &str) -> Result<Vec<(usize, Value)>, String> {
-    // As kubectl reads YAML: a mode of 0644 is octal.
+    // kubectl reads a mode of 0644 as octal.
     let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
-    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| format!("this is no valid YAML: {}", error.render_with_formatter(&Words)))?;
+    let values: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
+        format!(
+            "this is no valid YAML: {}",
+            error.render_with_formatter(&YamlMessages)
+        )
+    })?;
     let objects = values.into_iter().filter(|value| !value.is_null()).enumerate();
     let lists = objects.flat_map(|(i, value)| unpack(value).into_iter().map(move |value| (i + 1, value)));
     Ok(lists.collect())
 }
 
-/// What is wrong with YAML, in words for those who write it and not for those who program with its reader.
-struct Words;
+/// Messages about invalid YAML for its author, not for a user of the parser.
+struct YamlMessages;
 
-impl MessageFormatter for Words {
+impl MessageFormatter for YamlMessages {
     fn format_message<'a>(&self, error: &'a serde_saphyr::Error) -> Cow<'a, str> {
         match error {
             serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } => {
@@ -214,17 +217,16 @@ fn check(checker: &Checker, value: &Value) -> Document {
     }
 }
 
-/// What an object claims to be.
+/// What an object is by its apiVersion and kind.
 pub enum Recognized {
-    /// A job of the version we know.
+    /// A TrainingJob of the current version.
     Job,
-    /// Something that is not ours to judge.
+    /// An object of another group.
     Foreign,
-    /// Something that is wrong by its kind or version.
+    /// An object with a wrong kind or version.
     Mistake(FieldError),
 }
 
-/// What an object claims to be.
 pub fn recognize(value: &Value) -> Recognized {
     let ours = format!("{GROUP}/{VERSION}");
     let (Some(api), Some(kind)) = (text(value, "/apiVersion"), text(value, "/kind")) else {
@@ -240,7 +242,7 @@ pub fn recognize(value: &Value) -> Recognized {
             let message = format!("there is no kind {kind:?} in {GROUP}: write TrainingJob");
             Recognized::Mistake(FieldError::new("kind", message))
         }
-        // A TrainingJob of another group is another project's kind, unless the group was simply forgotten.
+        // A TrainingJob of another group is another project's kind. Without a group, ours is meant.
         (true, false, _) if in_group || !api.contains('/') => {
             let message = format!("a TrainingJob has no version {api:?}: write {ours}");
             Recognized::Mistake(FieldError::new("apiVersion", message))
@@ -249,7 +251,7 @@ pub fn recognize(value: &Value) -> Recognized {
     }
 }
 
-/// The text at a JSON pointer.
+/// The string at a JSON pointer.
 pub fn text<'a>(value: &'a Value, pointer: &str) -> Option<&'a str> {
     value.pointer(pointer).and_then(Value::as_str)
 }

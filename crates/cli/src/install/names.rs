@@ -3,31 +3,32 @@
 use serde_json::{Value, json};
 
 /// The namespace if none is given.
-pub const NAMESPACE: &str = "trainyard-system";
-/// The Deployment, its service account and its disruption budget, the lease, and the rights that every installation
-/// has.
+pub const DEFAULT_NAMESPACE: &str = "trainyard-system";
+/// The Deployment, its service account and its disruption budget, the lease, and the rights that
+/// every installation has.
 pub const OPERATOR: &str = "trainyard-operator";
 /// The rights on jobs and their children: cluster-wide, or in each watched namespace.
-pub const JOBS: &str = "trainyard-jobs";
+pub const JOBS_ROLE: &str = "trainyard-jobs";
 /// The Service through which the API server calls the webhooks.
 pub const WEBHOOK_SERVICE: &str = "trainyard-webhook";
 /// The Service through which pods reach the observer.
 pub const OBSERVER_SERVICE: &str = trainyard_operator::observer::OBSERVER_SERVICE;
-/// The Service through which programs reach what AresOperator's observer serves. They look for this name.
+/// The Service through which programs reach what AresOperator's observer serves. They look for this
+/// name.
 pub const ARES_OBSERVER_SERVICE: &str = trainyard_operator::observer::ARES_OBSERVER_SERVICE;
 /// The Secret in which the operator keeps its certificates.
 pub const WEBHOOK_SECRET: &str = "trainyard-webhook-tls";
 /// Both webhook configurations.
 pub const WEBHOOK_CONFIGURATION: &str = "trainyard";
 /// What may be read by everybody who may read pods.
-pub const VIEW: &str = "trainyard-view";
+pub const VIEW_ROLE: &str = "trainyard-view";
 /// What may be changed by everybody who may change pods.
-pub const EDIT: &str = "trainyard-edit";
+pub const EDIT_ROLE: &str = "trainyard-edit";
 
 /// The labels by which the operator's pods are selected.
 ///
-/// `app.kubernetes.io/managed-by: trainyard` must not be among them, nor on any Service: that label marks the
-/// children of jobs, and the operator watches all that carries it.
+/// `app.kubernetes.io/managed-by: trainyard` must not be among them, nor on any Service: that label
+/// marks the children of jobs, and the operator watches all that carries it.
 pub fn selector() -> Value {
     json!({
         "app.kubernetes.io/name": "trainyard",

@@ -1,14 +1,14 @@
 //! What the operator may do, and what users may do with jobs.
 //!
-//! Rights on jobs and their children are cluster-wide, or in each watched namespace if there are any. Everything else
-//! is the same for both: nodes and the webhook configurations (which have no namespace), and the lease and the
-//! certificates in the operator's own namespace.
+//! Rights on jobs and their children are cluster-wide, or in each watched namespace if there are
+//! any. Everything else is the same for both: nodes and the webhook configurations (which have no
+//! namespace), and the lease and the certificates in the operator's own namespace.
 
 use serde_json::{Value, json};
 use trainyard_api::GROUP;
 
 use super::Settings;
-use super::names::{self, EDIT, JOBS, OPERATOR, VIEW, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET};
+use super::names::{self, EDIT_ROLE, JOBS_ROLE, OPERATOR, VIEW_ROLE, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET};
 
 const API: &str = "rbac.authorization.k8s.io/v1";
 
@@ -24,14 +24,14 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
     ];
     if settings.watch_namespaces.is_empty() {
         objects.extend([
-            cluster_role(JOBS, &job_rules(settings)),
-            cluster_role_binding(JOBS, own),
+            cluster_role(JOBS_ROLE, &job_rules(settings)),
+            cluster_role_binding(JOBS_ROLE, own),
         ]);
     }
     for watched in &settings.watch_namespaces {
         objects.extend([
-            role(JOBS, watched, &job_rules(settings)),
-            role_binding(JOBS, watched, own),
+            role(JOBS_ROLE, watched, &job_rules(settings)),
+            role_binding(JOBS_ROLE, watched, own),
         ]);
     }
     objects.extend(user_roles(settings));
@@ -43,8 +43,8 @@ fn job_rules(settings: &Settings) -> Value {
     let mut rules = vec![
         rule(GROUP, "trainingjobs", None, &["get", "list", "watch", "delete"]),
         rule(GROUP, "trainingjobs/status", None, &["update", "patch"]),
-        // For clusters with the admission plug-in OwnerReferencesPermissionEnforcement: children name their job as
-        // the owner that blocks its deletion.
+        // For clusters with the admission plug-in OwnerReferencesPermissionEnforcement: children
+        // name their job as the owner that blocks its deletion.
         rule(GROUP, "trainingjobs/finalizers", None, &["update"]),
         json!({
             "apiGroups": [""],
@@ -54,17 +54,17 @@ fn job_rules(settings: &Settings) -> Value {
         rule("events.k8s.io", "events", None, &["create"]),
     ];
     if settings.agent {
-        // The credentials by which the pods of a job know each other, made once. Whose one is that has its name is asked, and
-        // no more: Secrets are neither listed nor watched, changed nor deleted.
+        // A job's remote shell has its credentials in a Secret. The operator creates it, and gets
+        // it to learn who owns it; it never lists, watches, changes or deletes Secrets.
         rules.push(rule("", "secrets", None, &["create", "get"]));
     }
     if !settings.compat.is_empty() {
-        // Objects of other operators' kinds own jobs, which follow what they say.
+        // An object of such a kind owns a TrainingJob, which is updated with it.
         rules.push(rule(GROUP, "trainingjobs", None, &["create", "update"]));
     }
     for kind in &settings.compat {
         let (group, plural) = (kind.group(), kind.plural());
-        // Deleted when their time after their end is over.
+        // They are deleted when their ttlSecondsAfterFinished is over.
         rules.extend([
             rule(group, plural, None, &["get", "list", "watch", "delete"]),
             rule(group, &format!("{plural}/status"), None, &["update"]),
@@ -72,11 +72,11 @@ fn job_rules(settings: &Settings) -> Value {
         ]);
     }
     if settings.compat.iter().any(|kind| kind.has_config()) {
-        // The list of hosts, in an object of its own as users of that kind know it. None is listed, watched or deleted.
+        // Users of that kind expect the list of hosts in a ConfigMap.
         rules.push(rule("", "configmaps", None, &["create", "get", "update"]));
     }
     if settings.exec {
-        // What a job is given nobody can give who does not have it.
+        // RBAC lets nobody grant rights that they do not have.
         rules.push(rule("", "pods/exec", None, &["create", "get"]));
         rules.push(rule("", "serviceaccounts", None, &["create", "get"]));
         rules.push(json!({
@@ -91,7 +91,7 @@ fn job_rules(settings: &Settings) -> Value {
 /// Rights on objects that belong to no namespace.
 fn cluster_rules(webhooks: bool) -> Value {
     let nodes = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]});
-    // A list or watch is allowed by name only if it selects that name, which the operator's does.
+    // RBAC allows a list or watch by name only if it selects that name; the operator does.
     let configurations = json!({
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
@@ -105,8 +105,7 @@ fn cluster_rules(webhooks: bool) -> Value {
     }
 }
 
-/// Rights in the operator's own namespace. A creation can't be limited to a name: the API server does not know the
-/// name yet when it decides.
+/// Rights in the operator's own namespace. RBAC can't limit a creation to a name.
 fn own_rules(settings: &Settings) -> Value {
     let lease = |name: Option<&str>, verbs: &[&str]| rule("coordination.k8s.io", "leases", name, verbs);
     let mut rules = vec![
@@ -114,7 +113,7 @@ fn own_rules(settings: &Settings) -> Value {
         lease(None, &["create"]),
     ];
     if settings.agent {
-        // Its own: the agent is in the image that it was started from.
+        // The operator reads its own pod to learn its image, which has the agent.
         rules.push(rule("", "pods", None, &["get"]));
     }
     if settings.webhooks || settings.agent {
@@ -138,8 +137,8 @@ fn rule(group: &str, resource: &str, name: Option<&str>, verbs: &[&str]) -> Valu
     }
 }
 
-/// Roles that the cluster's own `view`, `edit` and `admin` take in, so that whoever may see or change pods in a
-/// namespace may see or change its jobs.
+/// Roles that the cluster's own `view`, `edit` and `admin` take in, so that whoever may see or
+/// change pods in a namespace may see or change its jobs.
 fn user_roles(settings: &Settings) -> [Value; 2] {
     let mut read = vec![json!({
         "apiGroups": [GROUP],
@@ -166,8 +165,8 @@ fn user_roles(settings: &Settings) -> [Value; 2] {
     }
     let all: Vec<Value> = read.iter().chain(&write).cloned().collect();
     [
-        aggregated(VIEW, &["view", "edit", "admin"], &read.into()),
-        aggregated(EDIT, &["edit", "admin"], &all.into()),
+        aggregated(VIEW_ROLE, &["view", "edit", "admin"], &read.into()),
+        aggregated(EDIT_ROLE, &["edit", "admin"], &all.into()),
     ]
 }
 

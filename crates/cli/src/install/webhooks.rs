@@ -1,10 +1,11 @@
 //! The webhook configurations.
 //!
-//! They are made so that an operator that is down, or being installed, keeps nobody from doing anything: a call that
-//! fails is ignored (the operator validates every job again itself and says in its status what is wrong), and
-//! deletions, changes of metadata or status, and objects that are on their way out are not sent to it at all.
+//! An operator that is down, or being installed, blocks nobody: a call that fails is ignored (the
+//! operator validates every job again and says in its status what is wrong), and deletions, changes
+//! of metadata or status, and objects that are being deleted are not sent to the webhooks at all.
 //!
-//! `caBundle` is absent: the operator writes it, and applying the manifests again leaves alone what they do not name.
+//! `caBundle` is absent: the operator writes it, and applying the manifests again does not remove
+//! it.
 
 use serde_json::{Value, json};
 use trainyard_api::{GROUP, VERSION};
@@ -12,12 +13,10 @@ use trainyard_api::{GROUP, VERSION};
 use super::Settings;
 use super::names::{self, WEBHOOK_CONFIGURATION, WEBHOOK_SERVICE};
 
-/// Where the operator serves the defaulting webhook.
 const MUTATE_PATH: &str = "/mutate";
-/// Where the operator serves the validating webhook.
 const VALIDATE_PATH: &str = "/validate";
 
-/// Both configurations, or none.
+/// Both configurations; none if the installation has no webhooks.
 pub fn objects(settings: &Settings) -> Vec<Value> {
     if !settings.webhooks {
         return Vec::new();
@@ -42,7 +41,6 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
     ]
 }
 
-/// What a webhook is about.
 struct Resource {
     group: &'static str,
     version: &'static str,
@@ -84,7 +82,7 @@ fn webhook(settings: &Settings, what: &str, path: &str, resource: &Resource) -> 
             "scope": "Namespaced",
         }],
         "failurePolicy": "Ignore",
-        // Of another operator's kind only the version that is served is ours to judge.
+        // Other versions of another operator's kind are not ours to validate.
         "matchPolicy": if *group == GROUP { "Equivalent" } else { "Exact" },
         "sideEffects": "None",
         "timeoutSeconds": 5,

@@ -7,17 +7,14 @@ use super::names::{self, ARES_OBSERVER_SERVICE, OBSERVER_SERVICE, OPERATOR, WEBH
 
 /// The port of `/healthz`, `/readyz` and `/metrics`.
 const HTTP_PORT: u16 = 8080;
-/// The port of the webhooks.
 const WEBHOOK_PORT: u16 = 9443;
-/// The port of the observer.
 const OBSERVER_PORT: u16 = trainyard_operator::OBSERVER_PORT;
-/// The port of AresOperator's observer, and its name.
 const ARES_OBSERVER_PORT: u16 = trainyard_operator::observer::ARES_OBSERVER_PORT;
 const ARES_OBSERVER: &str = "ares-observer";
 /// The user and group of the process: any that is not root, and the same in every cluster.
 const USER: u32 = 65_532;
 
-/// The namespace. Its labels hold the operator to the restricted profile, and everything else in it.
+/// The namespace. Its labels enforce the restricted profile on all of its pods.
 pub fn namespace(settings: &Settings) -> Value {
     let mut metadata = names::cluster_metadata(&settings.namespace);
     for mode in ["enforce", "audit", "warn"] {
@@ -136,8 +133,8 @@ fn args(settings: &Settings) -> Vec<String> {
     args
 }
 
-/// With the version that the API server would add: a reference belongs to one field manager as a whole, so that a
-/// server-side apply after a client-side one would otherwise be a conflict.
+/// Sets the apiVersion that the API server would default: a fieldRef is atomic, and without it a
+/// server-side apply after a client-side one would be a conflict.
 fn field_env(name: &str, path: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}})
 }
@@ -151,8 +148,8 @@ fn probe(path: &str, failures: u8) -> Value {
     })
 }
 
-/// At most one replica at a time is taken away, also if there is only one: a budget that can't be met would keep
-/// nodes from being drained.
+/// At most one replica is evicted at a time, also if there is only one: a budget that can't be met
+/// would block the drain of nodes.
 fn disruption_budget(settings: &Settings) -> Value {
     json!({
         "apiVersion": "policy/v1",
@@ -170,7 +167,7 @@ fn observer_service(settings: &Settings) -> Value {
     service(settings, OBSERVER_SERVICE, "observer", OBSERVER_PORT)
 }
 
-/// At the port where programs look for it: they are told a name and no port.
+/// On port 80: clients of AresOperator are configured with a name and no port.
 fn ares_observer_service(settings: &Settings) -> Value {
     service(settings, ARES_OBSERVER_SERVICE, ARES_OBSERVER, 80)
 }

@@ -9,9 +9,8 @@ use trainyard_local::yard::{Isolation, Network, Wanted};
 
 use crate::output::Format;
 
-/// How pods are kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Apart {
+pub enum IsolationArg {
     /// As well as this machine allows
     Auto,
     /// In namespaces, made by root
@@ -22,9 +21,8 @@ pub enum Apart {
     Plain,
 }
 
-/// Which network pods are on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum On {
+pub enum NetworkArg {
     /// One of their own, which leads nowhere else
     Pod,
     /// That of this machine
@@ -33,8 +31,8 @@ pub enum On {
 
 /// Train on this machine, without a cluster.
 ///
-/// Runs a TrainingJob as processes of this machine, with the same operator that runs it on Kubernetes. Shows its logs
-/// and phases while it runs, and at the end how it went and why.
+/// Runs a TrainingJob as processes of this machine, with the same operator that runs it on
+/// Kubernetes. Shows its logs and phases while it runs, and at the end how it went and why.
 ///
 /// What the job's containers print goes to the standard output, all else to the standard error.
 #[derive(Debug, clap::Args)]
@@ -56,7 +54,8 @@ Examples:
   trainyard run -n 4 --print -- python3 train.py > job.yaml
   trainyard run job.yaml --output json > summary.json")]
 pub struct Args {
-    /// A file with one TrainingJob, and what it needs, such as a ConfigMap; `-` is the standard input.
+    /// A file with one TrainingJob, and what it needs, such as a ConfigMap; `-` is the standard
+    /// input.
     #[arg(value_name = "FILE")]
     pub file: Option<String>,
 
@@ -82,8 +81,8 @@ pub struct Args {
     #[arg(long, conflicts_with = "file")]
     pub name: Option<String>,
 
-    /// Change a field, such as `roles.worker.replicas=4`. Items of lists go by name or position. May be given several
-    /// times.
+    /// Change a field, such as `roles.worker.replicas=4`. Items of lists go by name or position.
+    /// May be given several times.
     #[arg(long, value_name = "PATH=VALUE", value_parser = pair)]
     pub set: Vec<(String, String)>,
 
@@ -107,7 +106,8 @@ pub struct Args {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Leave what there is at the end: here the logs and volumes of all pods, with `--remote` the job and its pods.
+    /// Leave what there is at the end: here the logs and volumes of all pods, with `--remote` the
+    /// job and its pods.
     #[arg(long)]
     pub keep: bool,
 
@@ -119,18 +119,18 @@ pub struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = nodes(), conflicts_with = "remote")]
     pub nodes: usize,
 
-    /// Where the files of an image are: a root directory, or a Python virtual environment, from where `-C` leads to. May be
-    /// given several times.
+    /// Where the files of an image are: a root directory, or a Python virtual environment, from
+    /// where `-C` leads to. May be given several times.
     #[arg(long, value_name = "NAME=DIRECTORY", value_parser = image, conflicts_with = "remote")]
     pub image: Vec<(String, PathBuf)>,
 
     /// How pods are kept apart; `trainyard doctor` says what this machine allows.
-    #[arg(long, value_enum, default_value_t = Apart::Auto, conflicts_with = "remote")]
-    pub isolation: Apart,
+    #[arg(long, value_enum, default_value_t = IsolationArg::Auto, conflicts_with = "remote")]
+    pub isolation: IsolationArg,
 
     /// The network of pods: a job that downloads something needs `host`.
-    #[arg(long, value_enum, default_value_t = On::Pod, conflicts_with = "remote")]
-    pub network: On,
+    #[arg(long, value_enum, default_value_t = NetworkArg::Pod, conflicts_with = "remote")]
+    pub network: NetworkArg,
 
     /// Work in this directory, as if trainyard had been started there.
     #[arg(short = 'C', long, value_name = "DIRECTORY")]
@@ -138,18 +138,17 @@ pub struct Args {
 }
 
 impl Args {
-    /// The yard in which the job is to run.
     pub fn yard(&self) -> Wanted {
         Wanted {
             isolation: match self.isolation {
-                Apart::Auto => None,
-                Apart::Root => Some(Isolation::Root),
-                Apart::User => Some(Isolation::User),
-                Apart::Plain => Some(Isolation::Plain),
+                IsolationArg::Auto => None,
+                IsolationArg::Root => Some(Isolation::Root),
+                IsolationArg::User => Some(Isolation::User),
+                IsolationArg::Plain => Some(Isolation::Plain),
             },
             network: match self.network {
-                On::Pod => Network::Pod,
-                On::Host => Network::Host,
+                NetworkArg::Pod => Network::Pod,
+                NetworkArg::Host => Network::Host,
             },
         }
     }
@@ -162,7 +161,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// More nodes than this would take longer to play than jobs take to train.
+/// More nodes than this take longer to simulate than jobs take to train.
 fn nodes() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..=1000)
 }
@@ -171,7 +170,6 @@ fn image(text: &str) -> Result<(String, PathBuf), String> {
     pair(text).map(|(name, directory)| (name, directory.into()))
 }
 
-/// Reads a span of time as people write it.
 fn duration(text: &str) -> Result<Duration, String> {
     let hint = "write a number with its unit, as in 90s, 10m or 1h30m";
     let span: jiff::SignedDuration = text.trim().parse().map_err(|_| hint.to_owned())?;

@@ -1,17 +1,17 @@
-//! A job from a command line, for who has no manifest yet.
+//! A job from a command line, for users without a manifest.
 
 use serde_json::{Value, json};
 use trainyard_api::{GROUP, VERSION};
 
-/// Stands for no image at all: the command runs on this machine's own file system.
-pub const IMAGE: &str = "trainyard.dev/this-machine";
+/// Means no image: the command runs on this machine's own file system.
+pub const HOST_IMAGE: &str = "trainyard.dev/this-machine";
 /// Leaves room for the role and the index in a pod's name.
 const MAX_NAME: usize = 40;
 
-/// The job whose workers all run a command.
+/// A job of which every worker runs the command.
 pub fn job(command: &[String], replicas: u16, framework: &str, name: Option<&str>) -> Value {
-    let name = name.map_or_else(|| name_of(command), ToOwned::to_owned);
-    let command: Vec<String> = command.iter().map(|word| literal(word)).collect();
+    let name = name.map_or_else(|| derive_name(command), ToOwned::to_owned);
+    let command: Vec<String> = command.iter().map(|word| escape_dollars(word)).collect();
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": "TrainingJob",
@@ -21,11 +21,11 @@ pub fn job(command: &[String], replicas: u16, framework: &str, name: Option<&str
             "roles": [{
                 "name": "worker",
                 "replicas": replicas,
-                // Who tries a command wants to see it fail, and not six times.
+                // A user who tries a command wants to see its first failure, not six retries.
                 "restartPolicy": "Never",
                 "template": {"spec": {"containers": [{
                     "name": "main",
-                    "image": IMAGE,
+                    "image": HOST_IMAGE,
                     "command": command,
                 }]}},
             }],
@@ -33,14 +33,14 @@ pub fn job(command: &[String], replicas: u16, framework: &str, name: Option<&str
     })
 }
 
-/// A text in which Kubernetes finds nothing to replace: it takes `$(NAME)` for a variable, and `$$` for a dollar.
-pub fn literal(text: &str) -> String {
+/// Escapes a text so that Kubernetes expands no `$(NAME)` in it.
+pub fn escape_dollars(text: &str) -> String {
     text.replace('$', "$$")
 }
 
 /// A name that says what runs: that of the script if there is one, else that of the program.
-fn name_of(command: &[String]) -> String {
-    // A word of a shell's script may have dots too.
+fn derive_name(command: &[String]) -> String {
+    // An argument of `sh -c` may have dots, too.
     let plain = |c: char| c.is_alphanumeric() || "./_-".contains(c);
     let file = |word: &&String| !word.starts_with('-') && word.contains('.') && word.chars().all(plain);
     let module = command
@@ -125,10 +125,10 @@ mod tests {
             ("python3 3d.py", "job-3d"),
             ("../..", "job"),
         ] {
-            assert_eq!(name_of(&words(line)), name, "{line}");
+            assert_eq!(derive_name(&words(line)), name, "{line}");
         }
         let script = ["sh", "-c", "echo 1.5 > /dev/null"].map(ToOwned::to_owned);
-        assert_eq!(name_of(&script), "sh");
-        assert!(name_of(&words(&"x".repeat(300))).len() <= MAX_NAME);
+        assert_eq!(derive_name(&script), "sh");
+        assert!(derive_name(&words(&"x".repeat(300))).len() <= MAX_NAME);
     }
 }

@@ -1,5 +1,5 @@
-//! Runs a job on a cluster and watches it to its end. The cluster may be any that a [`kube::Client`] reaches: the one in
-//! this process, or a real one.
+//! Runs a job on a cluster and watches it to its end. The cluster is any that a [`kube::Client`]
+//! reaches: the one in this process, or a real one.
 
 mod create;
 mod drain;
@@ -24,42 +24,39 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use trainyard_api::TrainingJob;
 
-use self::drain::{Ending, Here};
+use self::drain::{Ending, PodTracker};
 pub use self::end::delete;
-use self::logs::{Followers, Line};
+use self::logs::{Line, LogFollowers};
 use self::watch::Change;
 use super::outcome::Outcome;
 use super::show::Show;
-use super::view::{Event, PodSeen, Stop, Summary, View};
+use super::view::{Event, ObservedPod, Stop, Summary, View};
 
-/// How often the present is drawn where nothing happens.
-const REDRAW: Duration = Duration::from_millis(100);
-/// Lines that are read before the present is drawn again.
-const BATCH: usize = 512;
-/// How long the operator may take to notice the job before we say that nothing happens.
-const UNNOTICED: Duration = Duration::from_secs(10);
-/// Warnings of pods that have not been seen; more are of somebody else's.
-const MAX_EARLY: usize = 256;
-/// An end that is never reached.
+/// How often the dashboard is drawn while nothing happens.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
+/// Log lines that are shown before the dashboard is drawn again.
+const MAX_BATCH: usize = 512;
+/// How long the operator may take to write a status before a note says that nothing happens.
+const UNNOTICED_TIMEOUT: Duration = Duration::from_secs(10);
+/// Warnings that are kept for pods that have not been seen yet.
+const MAX_EARLY_WARNINGS: usize = 256;
+/// A timeout that is never reached.
 const NEVER: Duration = Duration::from_hours(24 * 365);
 
-/// What is to run.
 #[derive(Debug)]
 pub struct Plan {
-    /// The job.
     pub job: TrainingJob,
-    /// What it needs.
+    /// Objects that the job needs, created before it.
     pub companions: Vec<Value>,
-    /// What the user should know before anything happens.
+    /// Shown before anything happens.
     pub notes: Vec<String>,
-    /// How long it may take.
     pub timeout: Option<Duration>,
 }
 
 /// Why a job could not be run at all.
 #[derive(Debug)]
 pub enum Error {
-    /// The server does not want it.
+    /// The server refused it.
     Refused(String),
     /// The server can't be reached, or failed.
     Broken(String),
@@ -75,11 +72,11 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Creates the job, shows what happens, and comes back with how it ended.
+/// Creates the job, shows what happens, and returns how it ended.
 ///
-/// The first interrupt deletes the job and waits for its pods; the second, or one after the job's end, comes back at
-/// once. `progress` brings the
-/// lines that programs append to their progress files, each with the name of its pod.
+/// The first interrupt deletes the job and waits for its pods; the second, or one after the job's
+/// end, returns at once. `progress` brings the lines that programs append to their progress files,
+/// each with the name of its pod.
 pub async fn drive(
     client: Client,
     plan: Plan,
@@ -92,44 +89,45 @@ pub async fn drive(
     let mut progress = pin!(progress.fuse());
     let mut view = View::new(&plan.job);
     for note in plan.notes {
-        // Who does not want to hear is noticed at the first line of the job.
+        // A closed output is noticed at the first line of the job.
         let _ = show.items(&view.apply(start.elapsed(), Event::Note(note)));
     }
-    let job = create::all(&client, plan.job, &plan.companions).await?;
+    let job = create::create_all(&client, plan.job, &plan.companions).await?;
     let namespace = job.namespace().unwrap_or_default();
     let (changes, mut incoming) = mpsc::unbounded_channel();
     let _watches = watch::start(&client, &job, &changes);
-    let (followers, mut lines) = Followers::new(Api::namespaced(client.clone(), &namespace));
+    let (followers, mut lines) = LogFollowers::new(Api::namespaced(client.clone(), &namespace));
     let mut run = Run {
         jobs: Api::namespaced(client.clone(), &namespace),
         pods: Api::namespaced(client, &namespace),
         name: job.name_any(),
         uid: job.uid(),
-        reports: job.reports_progress(),
+        reports_progress: job.reports_progress(),
         view,
         show,
         start,
         followers,
-        here: Here::default(),
-        heard: Instant::now(),
-        early: Vec::new(),
-        told: BTreeSet::new(),
-        job_gone: false,
+        tracked: PodTracker::default(),
+        last_activity: Instant::now(),
+        early_warnings: Vec::new(),
+        shown_warnings: BTreeSet::new(),
+        is_job_gone: false,
         state: State::Running,
     };
-    run.tell(Event::Job(Box::new(job)));
+    run.record(Event::Job(Box::new(job)));
     let time_is_over = sleep_until(start + plan.timeout.unwrap_or(NEVER));
     let mut time_is_over = pin!(time_is_over);
-    let unnoticed = sleep_until(Instant::now() + UNNOTICED);
+    let unnoticed = sleep_until(Instant::now() + UNNOTICED_TIMEOUT);
     let mut unnoticed = pin!(unnoticed);
-    let mut asked = false;
-    let mut redraw = interval(REDRAW);
+    let mut has_checked = false;
+    let mut redraw = interval(REDRAW_INTERVAL);
     redraw.set_missed_tick_behavior(MissedTickBehavior::Delay);
 
     loop {
-        let (last_call, tells) = (run.last_call(), run.tells());
+        let (give_up_at, note_at) = (run.give_up_at(), run.terminating_note_at());
         tokio::select! {
-            // What has happened comes before giving up, and giving up before lines, of which there may be ever more.
+            // In this order: changes before timeouts, and both before log lines, which may never
+            // end.
             biased;
             Some(()) = interrupts.next() => {
                 if !matches!(run.state, State::Running) {
@@ -137,50 +135,48 @@ pub async fn drive(
                 }
                 run.stop(Stop::Interrupted).await;
             }
-            Some(change) = incoming.recv() => run.change(change).await,
-            Some((pod, line)) = progress.next() => run.tell(Event::Progress { pod, line }),
+            Some(change) = incoming.recv() => run.handle_change(change).await,
+            Some((pod, line)) = progress.next() => run.record(Event::Progress { pod, line }),
             () = &mut time_is_over, if matches!(run.state, State::Running) => run.stop(Stop::TimedOut).await,
-            () = &mut unnoticed, if !asked => {
-                asked = true;
-                run.ask();
+            () = &mut unnoticed, if !has_checked => {
+                has_checked = true;
+                run.check_noticed();
             }
             Some(()) = run.followers.ended() => {}
-            () = sleep_until(last_call) => {
-                run.look().await;
+            () = sleep_until(give_up_at) => {
+                run.refresh_job().await;
                 break;
             }
-            () = sleep_until(tells.unwrap_or(last_call)), if tells.is_some() => run.tell_leaving(),
-            Some(line) = lines.recv() => run.say(line, &mut lines),
+            () = sleep_until(note_at.unwrap_or(give_up_at)), if note_at.is_some() => run.note_terminating(),
+            Some(line) = lines.recv() => run.show_lines(line, &mut lines),
             _ = redraw.tick(), if run.show.is_live() => {}
         }
         if run.is_over() {
-            run.look().await;
-            // The nodes have told all of it before they told that the pods have ended.
+            run.refresh_job().await;
+            // Nodes report progress before they report that a pod has ended, so all of it is here.
             while let Some(Some((pod, line))) = progress.next().now_or_never() {
-                run.tell(Event::Progress { pod, line });
+                run.record(Event::Progress { pod, line });
             }
             while !matches!(run.state, State::Lost(..))
                 && let Ok(line) = lines.try_recv()
             {
-                run.say(line, &mut lines);
+                run.show_lines(line, &mut lines);
             }
             break;
         }
         run.draw();
     }
-    run.cut();
+    run.note_unread_logs();
     Ok(run.end())
 }
 
-/// Where the run is.
 enum State {
-    /// The job goes its way.
     Running,
-    /// The job is deleted, and its pods are waited for.
+    /// The job was deleted, and its pods are terminating.
     Stopping(Stop),
-    /// The job has ended, and the rest of its logs and pods on their way out are waited for.
+    /// The job has ended; the rest of its logs is read, and its pods are terminating.
     Draining(Ending),
-    /// Nobody reads what we print, or the server is of no help any more.
+    /// Our output is closed, or the server refused to delete the job.
     Lost(Outcome, String),
 }
 
@@ -189,25 +185,26 @@ struct Run<'a> {
     pods: Api<Pod>,
     name: String,
     uid: Option<String>,
-    /// Whether its programs say how far they are, and the operator writes it down.
-    reports: bool,
+    /// Whether the operator writes the progress of the programs into the status.
+    reports_progress: bool,
     view: View,
     show: &'a mut dyn Show,
     start: Instant,
-    followers: Followers,
-    here: Here,
-    /// When a log, or a pod, last said something.
-    heard: Instant,
-    /// Warnings of pods that have not been seen yet, and may be somebody else's: uid, name, and why.
-    early: Vec<(String, String, String)>,
-    /// The warnings that were told, once for all pods that they are of.
-    told: BTreeSet<String>,
-    job_gone: bool,
+    followers: LogFollowers,
+    tracked: PodTracker,
+    /// When a log line or a change of a pod last arrived.
+    last_activity: Instant,
+    /// Warnings of pods that have not been seen yet, and may be of another job: uid, name, reason.
+    early_warnings: Vec<(String, String, String)>,
+    /// Each warning is shown once, however many pods have it.
+    shown_warnings: BTreeSet<String>,
+    is_job_gone: bool,
     state: State,
 }
 
 impl Run<'_> {
-    fn tell(&mut self, event: Event) {
+    /// Updates the view and shows what came of it.
+    fn record(&mut self, event: Event) {
         let items = self.view.apply(self.start.elapsed(), event);
         if let Err(error) = self.show.items(&items) {
             self.state = State::Lost(
@@ -219,16 +216,16 @@ impl Run<'_> {
 
     fn draw(&mut self) {
         if self.show.is_live() {
-            // A terminal that is gone is noticed when something is printed.
-            let _ = self.show.picture(&self.view.picture(self.start.elapsed()));
+            // A closed terminal is noticed when something is printed.
+            let _ = self.show.draw(&self.view.dashboard(self.start.elapsed()));
         }
     }
 
-    /// A line, and those that came with it.
-    fn say(&mut self, first: Line, lines: &mut mpsc::Receiver<Line>) {
+    /// Shows a line and those that arrived with it.
+    fn show_lines(&mut self, first: Line, lines: &mut mpsc::Receiver<Line>) {
         let mut items = Vec::new();
         let more = std::iter::from_fn(|| lines.try_recv().ok());
-        for line in std::iter::once(first).chain(more).take(BATCH) {
+        for line in std::iter::once(first).chain(more).take(MAX_BATCH) {
             items.extend(self.view.apply(self.start.elapsed(), line.into()));
         }
         if let Err(error) = self.show.items(&items) {
@@ -237,63 +234,63 @@ impl Run<'_> {
                 format!("the output can't be written: {error}"),
             );
         }
-        // Now, and not when the lines came: a slow reader may have taken long for them.
-        self.heard = Instant::now();
+        // Not before: writing to a slow reader may have taken long.
+        self.last_activity = Instant::now();
     }
 
-    async fn change(&mut self, change: Change) {
+    async fn handle_change(&mut self, change: Change) {
         match change {
             Change::Job(job) => {
-                self.tell(Event::Job(job));
+                self.record(Event::Job(job));
                 if matches!(self.state, State::Running)
-                    && let Some((outcome, message)) = end::verdict(&self.view)
+                    && let Some((outcome, message)) = end::outcome(&self.view)
                 {
                     self.drain(outcome, message).await;
                 }
             }
             Change::JobGone => {
-                self.job_gone = true;
+                self.is_job_gone = true;
                 if matches!(self.state, State::Running) {
                     let message = "somebody deleted the job".to_owned();
                     self.drain(Outcome::Failed, Some(message)).await;
                 }
             }
-            Change::Pod(pod) => self.pod(&pod),
-            Change::PodGone(uid) => self.gone(uid),
+            Change::Pod(pod) => self.update_pod(&pod),
+            Change::PodGone(uid) => self.remove_pod(uid),
             Change::Pods(uids) => {
                 let gone: Vec<String> = self
-                    .here
+                    .tracked
                     .uids()
                     .filter(|uid| !uids.contains(*uid))
                     .cloned()
                     .collect();
                 for uid in gone {
-                    self.gone(uid);
+                    self.remove_pod(uid);
                 }
             }
-            Change::Warning { uid, pod, why } if self.here.contains(&uid) => self.warn(&pod, &why),
+            Change::Warning { uid, pod, why } if self.tracked.contains(&uid) => self.warn(&pod, &why),
             Change::Warning { uid, pod, why } => {
-                if self.early.len() < MAX_EARLY {
-                    self.early.push((uid, pod, why));
+                if self.early_warnings.len() < MAX_EARLY_WARNINGS {
+                    self.early_warnings.push((uid, pod, why));
                 }
             }
             Change::Failed(error) => {
-                self.tell(Event::Note(format!(
+                self.record(Event::Note(format!(
                     "the cluster does not answer: {error}; still trying"
                 )));
             }
         }
     }
 
-    fn pod(&mut self, pod: &Pod) {
-        let seen = PodSeen::of(pod);
-        self.heard = Instant::now();
-        self.here.see(seen.clone(), self.heard);
-        self.followers.see(&seen);
+    fn update_pod(&mut self, pod: &Pod) {
+        let seen = ObservedPod::of(pod);
+        self.last_activity = Instant::now();
+        self.tracked.update(seen.clone(), self.last_activity);
+        self.followers.follow(&seen);
         let uid = seen.uid.clone();
-        self.tell(Event::Pod(seen));
+        self.record(Event::Pod(seen));
         for (_, pod, why) in self
-            .early
+            .early_warnings
             .extract_if(.., |(of, _, _)| *of == uid)
             .collect::<Vec<_>>()
         {
@@ -301,35 +298,35 @@ impl Run<'_> {
         }
     }
 
-    fn gone(&mut self, uid: String) {
-        self.heard = Instant::now();
-        self.here.remove(&uid);
-        self.tell(Event::PodGone(uid));
+    fn remove_pod(&mut self, uid: String) {
+        self.last_activity = Instant::now();
+        self.tracked.remove(&uid);
+        self.record(Event::PodGone(uid));
     }
 
     fn warn(&mut self, pod: &str, why: &str) {
-        if self.told.insert(why.to_owned()) {
-            self.tell(Event::Note(format!("{pod} does not start: {why}")));
+        if self.shown_warnings.insert(why.to_owned()) {
+            self.record(Event::Note(format!("{pod} does not start: {why}")));
         }
     }
 
-    /// Says so if nobody has taken notice of the job.
-    fn ask(&mut self) {
+    /// Shows a note if the operator has not noticed the job.
+    fn check_noticed(&mut self) {
         if matches!(self.state, State::Running) && self.view.status().observed_generation.is_none() {
             let note =
                 "nothing has happened to the job yet: is the operator running there? See docs/install.md";
-            self.tell(Event::Note(note.to_owned()));
+            self.record(Event::Note(note.to_owned()));
         }
     }
 
-    /// Deletes the job, which ends its pods as kindly as they allow.
+    /// Deletes the job; its pods get their grace period.
     async fn stop(&mut self, why: Stop) {
-        self.tell(Event::Stopping(why));
+        self.record(Event::Stopping(why));
         self.draw();
         self.state = match self.jobs.delete(&self.name, &DeleteParams::background()).await {
             Ok(_) => State::Stopping(why),
             Err(kube::Error::Api(status)) if status.code == 404 => {
-                self.job_gone = true;
+                self.is_job_gone = true;
                 State::Stopping(why)
             }
             Err(error) => State::Lost(outcome_of(why), format!("the job could not be deleted: {error}")),

@@ -1,4 +1,5 @@
-//! Whether this machine has what a job asks for: a pod that fits nowhere would wait for ever.
+//! Whether this machine has the resources that a job requests: a pod that fits on no node would
+//! wait for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,27 +14,27 @@ use trainyard_api::quantity::Amount;
 use super::manifest::refuse;
 use crate::validate::text;
 
-/// Refuses a job with pods that fit on none of the nodes, even if nothing else is there.
+/// Refuses a job with pods that fit on no node, even on an empty one.
 pub async fn check(client: &Client, job: &Value) -> Result<()> {
     let nodes = Api::<Node>::all(client.clone())
         .list(&ListParams::default())
         .await?;
-    refuse("this machine can't run the job", &lacking(job, &nodes.items))
+    refuse("this machine can't run the job", &check_roles(job, &nodes.items))
 }
 
-/// What no node has enough of.
-fn lacking(job: &Value, nodes: &[Node]) -> Vec<FieldError> {
+/// One error for each role and resource that no node has enough of.
+fn check_roles(job: &Value, nodes: &[Node]) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let roles = job.pointer("/spec/roles").and_then(Value::as_array);
     for (r, role) in roles.into_iter().flatten().enumerate() {
         let name = text(role, "/name").unwrap_or_default();
-        for (resource, asked) in requests(role) {
-            let has = most(nodes, &resource);
+        for (resource, requested) in requests(role) {
+            let has = max_allocatable(nodes, &resource);
             let has_amount = has.as_deref().map_or(0, thousandths);
-            if asked.amount <= has_amount {
+            if requested.amount <= has_amount {
                 continue;
             }
-            let remedies: Vec<String> = asked
+            let remedies: Vec<String> = requested
                 .by
                 .iter()
                 .map(|(list, container)| {
@@ -42,7 +43,7 @@ fn lacking(job: &Value, nodes: &[Node]) -> Vec<FieldError> {
                 .collect();
             let message = format!(
                 "a pod asks for {resource}: {}, and this machine has {}: ask for less, or add {}",
-                asked.words.join(" + "),
+                requested.words.join(" + "),
                 has.as_deref().unwrap_or("none"),
                 remedies.join(" ")
             );
@@ -52,66 +53,65 @@ fn lacking(job: &Value, nodes: &[Node]) -> Vec<FieldError> {
     errors
 }
 
-/// How much of a resource the pods of a role ask for.
+/// How much of a resource a pod of a role requests.
 #[derive(Default)]
-struct Asked {
+struct Requested {
     amount: i128,
     words: Vec<String>,
-    /// The lists and the names of the containers that do.
+    /// The lists and names of the containers that request it.
     by: BTreeSet<(&'static str, String)>,
 }
 
-/// What a pod of a role asks for, by resource. Init containers that end before the others begin are not added to them.
-fn requests(role: &Value) -> BTreeMap<String, Asked> {
-    let mut all: BTreeMap<String, Asked> = BTreeMap::new();
+/// The requests of a pod, by resource: the larger of the sum of the containers that run together
+/// and of each init container, which runs alone.
+fn requests(role: &Value) -> BTreeMap<String, Requested> {
+    let mut all: BTreeMap<String, Requested> = BTreeMap::new();
     let list = |list: &'static str| {
         let containers = role.pointer(&format!("/template/spec/{list}"));
         let containers = containers.and_then(Value::as_array).into_iter().flatten();
         containers.map(move |container| (list, container))
     };
     let is_sidecar = |container: &Value| text(container, "/restartPolicy") == Some("Always");
-    // Those that run together come first: one that runs alone counts only where it asks for more.
     let (sidecars, alone): (Vec<_>, Vec<_>) =
         list("initContainers").partition(|(_, container)| is_sidecar(container));
     let together = list("containers").chain(sidecars);
     for (is_alone, containers) in [(false, together.collect()), (true, alone)] {
         for (list, container) in containers {
             let name = text(container, "/name").unwrap_or_default();
-            for (resource, words) in asked_by(container) {
+            for (resource, words) in container_requests(container) {
                 let amount = thousandths(&words);
-                let asked = all.entry(resource).or_default();
+                let requested = all.entry(resource).or_default();
                 if is_alone {
-                    if amount <= asked.amount {
+                    if amount <= requested.amount {
                         continue;
                     }
-                    *asked = Asked::default();
+                    *requested = Requested::default();
                 }
-                asked.amount += amount;
-                asked.words.push(words);
-                asked.by.insert((list, name.to_owned()));
+                requested.amount += amount;
+                requested.words.push(words);
+                requested.by.insert((list, name.to_owned()));
             }
         }
     }
     all
 }
 
-/// The requests of a container; what is only limited is asked for as well.
-fn asked_by(container: &Value) -> BTreeMap<String, String> {
-    let mut asked = BTreeMap::new();
+/// The requests of a container, which default to its limits.
+fn container_requests(container: &Value) -> BTreeMap<String, String> {
+    let mut requested = BTreeMap::new();
     for kind in ["limits", "requests"] {
         let resources = container.pointer(&format!("/resources/{kind}"));
         for (name, value) in resources.and_then(Value::as_object).into_iter().flatten() {
             let words = value
                 .as_str()
                 .map_or_else(|| value.to_string(), ToOwned::to_owned);
-            asked.insert(name.clone(), words);
+            requested.insert(name.clone(), words);
         }
     }
-    asked
+    requested
 }
 
-/// The most that a node has of a resource.
-fn most(nodes: &[Node], resource: &str) -> Option<String> {
+fn max_allocatable(nodes: &[Node], resource: &str) -> Option<String> {
     let there = nodes.iter().filter_map(|node| {
         let allocatable = node.status.as_ref()?.allocatable.as_ref()?;
         Some(allocatable.get(resource)?.0.clone())
@@ -136,7 +136,7 @@ mod tests {
         };
         let spec = json!({"containers": containers, "initContainers": init});
         let job = json!({"spec": {"roles": [{"name": "worker", "template": {"spec": spec}}]}});
-        let errors = lacking(&job, &[node("2"), node("4")]);
+        let errors = check_roles(&job, &[node("2"), node("4")]);
         errors.iter().map(ToString::to_string).collect()
     }
 

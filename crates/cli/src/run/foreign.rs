@@ -6,7 +6,8 @@ use trainyard_compat::Recognized;
 
 use crate::convert;
 
-/// The TrainingJob that a job of another operator is, and a note that says so. Any other object is itself.
+/// Converts a job of another operator, with a note that says so. Other objects are returned as they
+/// are.
 pub fn converted(object: Value) -> Result<(Value, Option<String>), Vec<FieldError>> {
     if trainyard_compat::recognize(&object) == Recognized::Other {
         return Ok((object, None));

@@ -1,4 +1,4 @@
-//! What a job asks for and this machine does not give.
+//! Fields of a job that have no effect on this machine.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,6 @@ use trainyard_local::yard::{Isolation, Yard};
 use super::manifest::{containers, has_grpc_probes, pods};
 use crate::validate::text;
 
-/// A sentence about each.
 pub fn notes(job: &Value, yard: &Yard) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |note: &str| notes.push(note.to_owned());
@@ -27,14 +26,14 @@ pub fn notes(job: &Value, yard: &Yard) -> Vec<String> {
         });
     }
     if !yard.has_users() {
-        if of_pods(job, "fsGroup") {
+        if has_pod_field(job, "fsGroup") {
             note("fsGroup has no effect here: only root can give files to another group");
         }
-        if of_pods(job, "supplementalGroups") {
+        if has_pod_field(job, "supplementalGroups") {
             note("supplementalGroups have no effect here: only root can be in other groups");
         }
     }
-    let rights = rights(job, yard.isolation);
+    let rights = ignored_privileges(job, yard.isolation);
     if !rights.is_empty() {
         let rights: Vec<&str> = rights.into_iter().collect();
         notes.push(format!(
@@ -45,7 +44,7 @@ pub fn notes(job: &Value, yard: &Yard) -> Vec<String> {
     notes
 }
 
-/// Whether a container is to be run as a user or a group of its own.
+/// Whether a container has a runAsUser or runAsGroup other than root.
 fn asks_for_user(job: &Value) -> bool {
     let all = pods(job).chain(containers(job));
     let mut contexts = all.filter_map(|one| one.get("securityContext"));
@@ -57,16 +56,16 @@ fn asks_for_user(job: &Value) -> bool {
     })
 }
 
-/// Whether a pod's security context has something in a field.
-fn of_pods(job: &Value, field: &str) -> bool {
+/// Whether a field of a pod's security context is set and not empty.
+fn has_pod_field(job: &Value, field: &str) -> bool {
     pods(job).any(|pod| {
         let value = pod.pointer(&format!("/securityContext/{field}"));
         value.is_some_and(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()))
     })
 }
 
-/// Rights that containers do not get, by the names of their fields. A profile that the runtime has anyway is none.
-fn rights(job: &Value, isolation: Isolation) -> BTreeSet<&'static str> {
+/// The names of the fields that ask for privileges which containers do not get.
+fn ignored_privileges(job: &Value, isolation: Isolation) -> BTreeSet<&'static str> {
     let is_true = |value: Option<&Value>| value == Some(&Value::Bool(true));
     let mut found = BTreeSet::new();
     for pod in pods(job) {
@@ -77,7 +76,7 @@ fn rights(job: &Value, isolation: Isolation) -> BTreeSet<&'static str> {
             }
         }
     }
-    if of_pods(job, "sysctls") {
+    if has_pod_field(job, "sysctls") {
         found.insert("sysctls");
     }
     for container in containers(job) {
@@ -136,7 +135,12 @@ mod tests {
                 {"securityContext": {"privileged": true, "seccompProfile": {"type": "Localhost"}}},
             ],
         }));
-        let found = |isolation| rights(&job, isolation).into_iter().collect::<Vec<_>>().join(" ");
+        let found = |isolation| {
+            ignored_privileges(&job, isolation)
+                .into_iter()
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
         let all = "appArmorProfile capabilities.add hostPID privileged seccompProfile sysctls";
         assert_eq!(found(Isolation::Root), all);
         assert_eq!(found(Isolation::Plain), all.replace("hostPID ", ""));
@@ -150,7 +154,7 @@ mod tests {
                 "allowPrivilegeEscalation": false, "privileged": false, "capabilities": {"drop": ["ALL"], "add": []},
             }}],
         }));
-        assert!(rights(&job, Isolation::Root).is_empty() && !asks_for_user(&job));
+        assert!(ignored_privileges(&job, Isolation::Root).is_empty() && !asks_for_user(&job));
     }
 
     #[test]
@@ -160,7 +164,7 @@ mod tests {
         let job = with(&json!({"containers": [{"securityContext": {"runAsGroup": 7}}]}));
         assert!(asks_for_user(&job));
         let job = with(&json!({"securityContext": {"runAsUser": 0, "fsGroup": 7}, "containers": [{}]}));
-        assert!(!asks_for_user(&job) && of_pods(&job, "fsGroup"));
-        assert!(!of_pods(&job, "supplementalGroups"));
+        assert!(!asks_for_user(&job) && has_pod_field(&job, "fsGroup"));
+        assert!(!has_pod_field(&job, "supplementalGroups"));
     }
 }

@@ -10,8 +10,8 @@ use super::command;
 use super::manifest::containers;
 use crate::validate::text;
 
-/// Where images are, from the directory in which this process works.
-pub fn found(given: &[(String, PathBuf)]) -> Result<BTreeMap<String, PathBuf>> {
+/// Makes the directories of `--image` absolute and checks that they exist.
+pub fn resolve(given: &[(String, PathBuf)]) -> Result<BTreeMap<String, PathBuf>> {
     let mut found = BTreeMap::new();
     for (name, directory) in given {
         let path = std::path::absolute(directory)?;
@@ -27,11 +27,12 @@ pub fn found(given: &[(String, PathBuf)]) -> Result<BTreeMap<String, PathBuf>> {
     Ok(found)
 }
 
-/// The images that the job names and that are not here, each once: its containers run on this machine's own files.
-pub fn ignored(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Vec<String> {
+/// The images of the job without a directory, each once: these containers run on this machine's
+/// own files.
+pub fn unmapped(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Vec<String> {
     let mut images: Vec<String> = containers(job)
         .filter_map(|container| text(container, "/image"))
-        .filter(|image| *image != command::IMAGE && !is_mapped(image))
+        .filter(|image| *image != command::HOST_IMAGE && !is_mapped(image))
         .map(ToOwned::to_owned)
         .collect();
     images.sort();
@@ -39,8 +40,8 @@ pub fn ignored(job: &Value, is_mapped: impl Fn(&str) -> bool) -> Vec<String> {
     images
 }
 
-/// A note for each image that was given and that no container has.
-pub fn unused<'a>(job: &Value, given: impl Iterator<Item = &'a String>) -> Vec<String> {
+/// A note for each `--image` that no container uses.
+pub fn unused_notes<'a>(job: &Value, given: impl Iterator<Item = &'a String>) -> Vec<String> {
     let there: BTreeSet<&str> = containers(job)
         .filter_map(|container| text(container, "/image"))
         .collect();
@@ -61,11 +62,11 @@ mod tests {
     fn what_is_not_here_and_what_nobody_has_is_found() {
         let container = json!({"name": "train", "image": "example/mnist"});
         let job = json!({"spec": {"roles": [{"template": {"spec": {"containers": [container]}}}]}});
-        assert_eq!(ignored(&job, |_| false), ["example/mnist"]);
-        assert_eq!(ignored(&job, |_| true), [""; 0]);
+        assert_eq!(unmapped(&job, |_| false), ["example/mnist"]);
+        assert_eq!(unmapped(&job, |_| true), [""; 0]);
         let given = ["example/mnist".to_owned(), "mnist".to_owned()];
         assert_eq!(
-            unused(&job, given.iter()),
+            unused_notes(&job, given.iter()),
             ["--image mnist=... has no effect: the images of the job are example/mnist"]
         );
     }

@@ -18,31 +18,27 @@ use trainyard_operator::metrics::Metrics;
 
 use crate::agent;
 
-/// One job needs no more.
+/// Enough for one job.
 const CONCURRENCY: usize = 16;
 
-/// What a cluster is told.
 #[derive(Debug)]
 pub struct Options {
-    /// How many nodes it seems to have.
     pub nodes: usize,
-    /// Directories with the files of images.
+    /// Directories of images, by name.
     pub images: BTreeMap<String, PathBuf>,
     /// Where the files of pods go instead of being removed.
     pub keep: Option<PathBuf>,
-    /// Who hears how far the programs are: the name of a pod and a line.
+    /// Receives the lines of progress files, each with the name of its pod.
     pub progress: UnboundedSender<(String, String)>,
 }
 
-/// A cluster with an operator.
-pub struct Local {
+pub struct LocalCluster {
     cluster: Cluster,
     operator: JoinHandle<()>,
     shutdown: CancellationToken,
 }
 
-impl Local {
-    /// Starts both.
+impl LocalCluster {
     pub async fn start(yard: &Yard, options: Options) -> Result<Self> {
         let options = cluster::Options {
             nodes: options.nodes,
@@ -58,14 +54,14 @@ impl Local {
             namespaces: Vec::new(),
             settings: Settings {
                 cluster_domain: "cluster.local".to_owned(),
-                agent: agent::of(yard),
+                agent: agent::for_yard(yard),
                 allows_exec: cluster.serves_pods(),
             },
             concurrency: CONCURRENCY,
             instance: "trainyard-run".to_owned(),
             clock: Arc::new(SystemClock),
         };
-        // Nobody else could lead, and nobody asks how it is.
+        // There is no other replica, and the metrics are not served.
         let metrics = Arc::new(Metrics::new());
         let engine = Engine::new(cluster.client(), config, Leadership::always(), metrics);
         let shutdown = CancellationToken::new();
@@ -77,7 +73,6 @@ impl Local {
         })
     }
 
-    /// A client of the cluster.
     pub fn client(&self) -> kube::Client {
         self.cluster.client()
     }
@@ -87,9 +82,9 @@ impl Local {
         self.cluster.notes()
     }
 
-    /// Ends all pods at once, and both.
+    /// Kills all pods and stops the cluster.
     pub async fn stop(self) {
-        // First, so that it does not replace what is being ended.
+        // The operator stops first, so that it does not replace pods that are being killed.
         self.shutdown.cancel();
         // A panic in it has been reported already.
         let _ = self.operator.await;

@@ -1,4 +1,4 @@
-//! From a file, or a command, to a job that can run here.
+//! Makes a job that can run here from a file or a command.
 
 use anyhow::{Error, Result, anyhow, bail};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::{foreign, set};
 use crate::validate::job::Checker;
 use crate::validate::{self, Recognized, text};
 
-/// What may stand beside the job in its file, because the job may need it.
+/// Kinds of objects that may be in the file of a job.
 const COMPANIONS: &[&str] = &[
     "ConfigMap",
     "Namespace",
@@ -19,9 +19,9 @@ const COMPANIONS: &[&str] = &[
     "ServiceAccount",
 ];
 
-/// What a cluster writes into an object, and a manifest from `kubectl get -o yaml` still has. It has no meaning here; an
-/// owner or a finalizer would even keep the job from running or from ending.
-const OF_THE_CLUSTER: &[&str] = &[
+/// Fields that an API server writes, and that are in manifests from `kubectl get -o yaml`. They are
+/// dropped: an owner would get the job garbage-collected, a finalizer would keep it from ending.
+const SERVER_FIELDS: &[&str] = &[
     "creationTimestamp",
     "deletionGracePeriodSeconds",
     "deletionTimestamp",
@@ -35,18 +35,15 @@ const OF_THE_CLUSTER: &[&str] = &[
 ];
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// What is to run.
 #[derive(Debug, Default)]
 pub struct Manifest {
-    /// The job.
     pub job: Value,
-    /// What it needs, in the order of the file.
+    /// Objects that the job needs, in the order of the file.
     pub companions: Vec<Value>,
-    /// What the user should know.
     pub notes: Vec<String>,
 }
 
-/// Reads what a file holds: one TrainingJob, and what it needs.
+/// Reads a file with one TrainingJob and the objects that it needs.
 pub fn parse(file: &str, content: &str) -> Result<Manifest> {
     let file = if file == "-" { "the standard input" } else { file };
     let mut manifest = Manifest::default();
@@ -98,15 +95,15 @@ pub fn parse(file: &str, content: &str) -> Result<Manifest> {
             "there is no TrainingJob in {file}: it needs apiVersion trainyard.dev/v1alpha1 and kind TrainingJob"
         ),
     };
-    manifest.notes.extend(clean(&mut manifest.job));
+    manifest.notes.extend(strip_server_fields(&mut manifest.job));
     for companion in &mut manifest.companions {
-        clean(companion);
+        strip_server_fields(companion);
     }
     Ok(manifest)
 }
 
-/// Takes out what a cluster has written. The note says what that was.
-fn clean(object: &mut Value) -> Option<String> {
+/// Drops the status and the fields of the server. The note names them.
+fn strip_server_fields(object: &mut Value) -> Option<String> {
     let mut dropped = Vec::new();
     if let Some(object) = object.as_object_mut()
         && object.remove("status").is_some()
@@ -114,7 +111,7 @@ fn clean(object: &mut Value) -> Option<String> {
         dropped.push("status".to_owned());
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        for field in OF_THE_CLUSTER {
+        for field in SERVER_FIELDS {
             if metadata.remove(*field).is_some() {
                 dropped.push(format!("metadata.{field}"));
             }
@@ -132,17 +129,16 @@ fn clean(object: &mut Value) -> Option<String> {
     ))
 }
 
-/// What the user wants changed.
+/// Changes from the command line.
 #[derive(Debug, Default)]
 pub struct Changes<'a> {
-    /// Fields.
     pub set: &'a [(String, String)],
-    /// Variables of every container.
+    /// Environment variables of every container.
     pub env: &'a [(String, String)],
 }
 
-/// Applies the changes and checks the result. All that is wrong is said at once.
-pub fn finish(manifest: &mut Manifest, checker: &Checker, changes: &Changes<'_>) -> Result<()> {
+/// Applies the changes and validates the result.
+pub fn apply_changes(manifest: &mut Manifest, checker: &Checker, changes: &Changes<'_>) -> Result<()> {
     for (path, value) in changes.set {
         if let Err(error) = set::set(&mut manifest.job, checker.schema(), path, value) {
             bail!("{error}");
@@ -153,15 +149,15 @@ pub fn finish(manifest: &mut Manifest, checker: &Checker, changes: &Changes<'_>)
     }
     let errors = checker.check(&manifest.job);
     let errors = if errors.is_empty() {
-        never_ends(&manifest.job)
+        check_can_end(&manifest.job)
     } else {
         errors
     };
     refuse("the job is not valid", &errors)
 }
 
-/// What would leave a job waiting for ever.
-fn never_ends(job: &Value) -> Vec<FieldError> {
+/// Finds what would make a job wait for ever.
+fn check_can_end(job: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if job.pointer("/spec/suspend") == Some(&Value::Bool(true)) {
         let message = "is true, so that the job would wait to be resumed: add --set suspend=false";
@@ -176,7 +172,7 @@ fn never_ends(job: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// Refuses where something is wrong, and says all of it.
+/// An error that lists all field errors, if there are any.
 pub fn refuse(title: &str, errors: &[FieldError]) -> Result<()> {
     if errors.is_empty() {
         return Ok(());
@@ -192,7 +188,7 @@ fn refusal(title: &str, errors: &[FieldError]) -> Error {
     anyhow!("{title}:{}", lines.concat())
 }
 
-/// Whether a container of the job may use only so much of the machine.
+/// Whether a container has a limit of CPU or memory.
 pub fn has_limits(job: &Value) -> bool {
     let limits = containers(job).filter_map(|container| container.pointer("/resources/limits")?.as_object());
     limits
@@ -200,7 +196,6 @@ pub fn has_limits(job: &Value) -> bool {
         .any(|name| matches!(name.as_str(), "cpu" | "memory"))
 }
 
-/// Whether a container has a probe by gRPC.
 pub fn has_grpc_probes(job: &Value) -> bool {
     let kinds = ["livenessProbe", "readinessProbe", "startupProbe"];
     containers(job).any(|container| {
@@ -209,14 +204,14 @@ pub fn has_grpc_probes(job: &Value) -> bool {
     })
 }
 
-/// The pod of each role of the job.
+/// The pod spec of each role.
 pub fn pods(job: &Value) -> impl Iterator<Item = &Value> {
     let roles = job.pointer("/spec/roles").and_then(Value::as_array);
     let roles = roles.into_iter().flatten();
     roles.filter_map(|role| role.pointer("/template/spec"))
 }
 
-/// All containers of the job.
+/// All containers of the job, init containers included.
 pub fn containers(job: &Value) -> impl Iterator<Item = &Value> {
     let lists = pods(job).flat_map(|pod| ["initContainers", "containers"].map(|list| pod.get(list)));
     lists.flatten().filter_map(Value::as_array).flatten()
@@ -260,7 +255,7 @@ spec:
             .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()))
             .collect();
         let changes = Changes { set: &set, env: &[] };
-        finish(&mut manifest, &Checker::new()?, &changes).map(|()| manifest)
+        apply_changes(&mut manifest, &Checker::new()?, &changes).map(|()| manifest)
     }
 
     #[test]

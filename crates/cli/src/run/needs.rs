@@ -1,4 +1,4 @@
-//! What a job needs beside itself: a pod would wait for ever for what nobody makes here.
+//! Objects that a job refers to: a pod would wait for ever for one that does not exist.
 
 use anyhow::Result;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use trainyard_api::FieldError;
 use super::manifest::{Manifest, refuse};
 use crate::validate::text;
 
-/// Volumes that the embedded cluster has.
+/// Types of volumes that the embedded cluster supports.
 const VOLUMES: &[&str] = &[
     "emptyDir",
     "configMap",
@@ -17,15 +17,15 @@ const VOLUMES: &[&str] = &[
     "hostPath",
     "persistentVolumeClaim",
 ];
-/// Every namespace has it.
-const AUTHORITY: &str = "kube-root-ca.crt";
+/// Every namespace has this ConfigMap.
+const ROOT_CA_CONFIG_MAP: &str = "kube-root-ca.crt";
 
-/// Refuses volumes that there are not here, and names of objects that are not in the file.
+/// Refuses unsupported volumes, and references to objects that are not in the file.
 pub fn check(manifest: &Manifest) -> Result<()> {
     let mut errors = Vec::new();
     let framework = manifest.job.pointer("/spec/framework").and_then(Value::as_object);
     for (name, options) in framework.into_iter().flatten() {
-        errors.extend(missing(
+        errors.extend(check_reference(
             manifest,
             "spec.framework",
             Some(options),
@@ -54,7 +54,14 @@ pub fn check(manifest: &Manifest) -> Result<()> {
                     ("secret", "Secret", "name"),
                     ("persistentVolumeClaim", "PersistentVolumeClaim", "claimName"),
                 ] {
-                    errors.extend(missing(manifest, &path, source.get(field), field, kind, name));
+                    errors.extend(check_reference(
+                        manifest,
+                        &path,
+                        source.get(field),
+                        field,
+                        kind,
+                        name,
+                    ));
                 }
             }
         }
@@ -64,14 +71,21 @@ pub fn check(manifest: &Manifest) -> Result<()> {
                 for (e, from) in list(container, "/envFrom").enumerate() {
                     let path = format!("{path}.envFrom[{e}]");
                     for (field, kind) in [("configMapRef", "ConfigMap"), ("secretRef", "Secret")] {
-                        errors.extend(missing(manifest, &path, from.get(field), field, kind, "name"));
+                        errors.extend(check_reference(
+                            manifest,
+                            &path,
+                            from.get(field),
+                            field,
+                            kind,
+                            "name",
+                        ));
                     }
                 }
                 for (e, variable) in list(container, "/env").enumerate() {
                     let path = format!("{path}.env[{e}].valueFrom");
                     for (field, kind) in [("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")] {
                         let reference = variable.pointer(&format!("/valueFrom/{field}"));
-                        errors.extend(missing(manifest, &path, reference, field, kind, "name"));
+                        errors.extend(check_reference(manifest, &path, reference, field, kind, "name"));
                     }
                 }
             }
@@ -85,8 +99,8 @@ fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> 
     items.into_iter().flatten()
 }
 
-/// What is wrong with a reference to an object, if the job can't do without it.
-fn missing(
+/// An error if a reference is not optional and its object is not in the file.
+fn check_reference(
     manifest: &Manifest,
     path: &str,
     reference: Option<&Value>,
@@ -99,7 +113,7 @@ fn missing(
     let optional = reference.get("optional") == Some(&Value::Bool(true));
     let is_it =
         |object: &Value| text(object, "/kind") == Some(kind) && text(object, "/metadata/name") == Some(name);
-    if optional || name == AUTHORITY || manifest.companions.iter().any(is_it) {
+    if optional || name == ROOT_CA_CONFIG_MAP || manifest.companions.iter().any(is_it) {
         return None;
     }
     let message = format!("there is no {kind} {name:?} in the file: add it there, beside the job");

@@ -1,4 +1,4 @@
-//! Ports that pods want on the network of this machine, and that others have.
+//! Ports of pods that are taken on the network of this machine.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -12,13 +12,13 @@ use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
 
-/// An address that no pod has. Who listens on every address listens on this one too.
-const NOBODY: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 254);
+/// No pod has this address. A program that listens on all addresses listens on this one, too.
+const UNUSED_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 254);
 
-/// What the user should know about ports that are taken on this machine.
+/// A note about ports that other programs of this machine listen on.
 pub fn note(job: &Value) -> Option<String> {
     let job: TrainingJob = serde_json::from_value(job.clone()).ok()?;
-    let taken: Vec<String> = wanted(&job)
+    let taken: Vec<String> = container_ports(&job)
         .into_iter()
         .filter(|port| is_taken(*port))
         .map(|port| port.to_string())
@@ -41,12 +41,12 @@ pub fn note(job: &Value) -> Option<String> {
     ))
 }
 
-/// The ports of a job's containers. The first pod of a role has all that any pod of it has.
-fn wanted(job: &TrainingJob) -> BTreeSet<u16> {
+/// The TCP ports of the job's containers. The first pod of a role has all ports of the role.
+fn container_ports(job: &TrainingJob) -> BTreeSet<u16> {
     let mut job = job.clone();
     trainyard_core::admission::default(&mut job);
     let Ok(job) = Job::parse(&job) else {
-        // What is wrong with it is said elsewhere.
+        // An invalid job is reported elsewhere.
         return BTreeSet::new();
     };
     let pods = (0..job.roles.len())
@@ -60,7 +60,7 @@ fn wanted(job: &TrainingJob) -> BTreeSet<u16> {
 }
 
 fn is_taken(port: u16) -> bool {
-    let bound = TcpListener::bind((NOBODY, port));
+    let bound = TcpListener::bind((UNUSED_ADDRESS, port));
     bound.is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
 }
 
@@ -89,6 +89,6 @@ mod tests {
     #[test]
     fn ports_of_the_framework_are_known() {
         let job: TrainingJob = serde_json::from_value(job(4711)).unwrap();
-        assert_eq!(wanted(&job), BTreeSet::from([4711]));
+        assert_eq!(container_ports(&job), BTreeSet::from([4711]));
     }
 }

@@ -1,4 +1,4 @@
-//! What containers run, which no image can say here.
+//! The commands of containers.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Container;
@@ -11,12 +11,12 @@ use trainyard_core::view::{Agent, Settings};
 
 use super::manifest::refuse;
 
-/// Refuses containers that leave to their image what to run: here an image is a directory at most, which does not say.
-/// Some frameworks know what to run where their users say nothing.
+/// Refuses containers without a command: an image is at most a directory here, and has no entry
+/// point. Some frameworks have a default command.
 pub fn check(job: &Value, agent: Option<Agent>) -> Result<()> {
     let object: TrainingJob = serde_json::from_value(job.clone())?;
     let Ok(job) = Job::parse(&object) else {
-        // What is wrong with it is told by those who look for that.
+        // An invalid job is reported elsewhere.
         return Ok(());
     };
     let settings = Settings {
@@ -27,7 +27,7 @@ pub fn check(job: &Value, agent: Option<Agent>) -> Result<()> {
     for (r, role) in job.roles.iter().enumerate() {
         let pod = build::pod(&job, &settings, PodKey { role: r, index: 0 });
         let Some(made) = pod.and_then(|pod| pod.spec) else {
-            // It needs an agent that there is not, which its status says.
+            // It needs an agent, which does not exist here; its status says so.
             continue;
         };
         let lists = [
@@ -41,7 +41,7 @@ pub fn check(job: &Value, agent: Option<Agent>) -> Result<()> {
         for (list, written, made) in lists {
             for (c, container) in written.into_iter().flatten().enumerate() {
                 let made = made.iter().flatten().find(|made| made.name == container.name);
-                if made.is_none_or(is_silent) {
+                if made.is_none_or(has_no_command) {
                     errors.push(FieldError::new(
                         format!("spec.roles[{r}].template.spec.{list}[{c}].command"),
                         format!(
@@ -57,7 +57,7 @@ pub fn check(job: &Value, agent: Option<Agent>) -> Result<()> {
     refuse("the job leaves open what to run", &errors)
 }
 
-fn is_silent(container: &Container) -> bool {
+fn has_no_command(container: &Container) -> bool {
     container.command.as_ref().is_none_or(Vec::is_empty)
 }
 

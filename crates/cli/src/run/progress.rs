@@ -1,13 +1,13 @@
-//! How far a program is, and how fast, by what it says itself. What it says is read by the agent's parser, here as in a cluster;
-//! see docs/progress.md.
+//! Progress that programs report, and the pace that follows. Lines are read by the agent's parser,
+//! here as in a cluster; see docs/progress.md.
 
 use std::time::Duration;
 
 pub use trainyard_agent::progress::report::{Report, parse};
 use trainyard_contract::observer::MAX_METRICS;
 
-/// What the operator has written into the status of a job, if that says anything.
-pub fn written(status: &trainyard_api::Progress) -> Option<Report> {
+/// The progress in the status of a job; None if it is empty.
+pub fn from_status(status: &trainyard_api::Progress) -> Option<Report> {
     let steps = |steps: Option<i64>| steps.and_then(|steps| u64::try_from(steps).ok());
     let metrics = status.metrics.iter();
     let metrics = metrics.filter_map(|(name, number)| Some((name.clone(), number.parse().ok()?)));
@@ -19,19 +19,18 @@ pub fn written(status: &trainyard_api::Progress) -> Option<Report> {
     Some(report).filter(|report| *report != Report::default())
 }
 
-/// How far a program is, and how fast.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// The latest of everything.
+    /// The latest value of each field.
     pub report: Report,
-    /// The first step it reported, and when: a program that goes on from a checkpoint does not start at 0.
+    /// The first step, and when it was reported. A program that resumes from a checkpoint does not
+    /// start at 0.
     first: Option<(Duration, u64)>,
-    /// The latest step it reported, and when.
+    /// The latest step, and when it was reported.
     last: Option<(Duration, u64)>,
 }
 
 impl Progress {
-    /// What the first line says.
     pub fn new(at: Duration, report: Report) -> Self {
         let mut progress = Self {
             report: Report::default(),
@@ -42,7 +41,7 @@ impl Progress {
         progress
     }
 
-    /// What a later line says.
+    /// Merges a later report.
     pub fn update(&mut self, at: Duration, report: Report) {
         if let Some(step) = report.step {
             let back = self.last.is_some_and(|(_, last)| step < last);
@@ -54,7 +53,7 @@ impl Progress {
         self.report.merge(report);
     }
 
-    /// What is known of it now, as a whole.
+    /// Replaces the report as a whole.
     pub fn replace(&mut self, at: Duration, report: Report) {
         self.update(at, report.clone());
         self.report = report;
@@ -122,7 +121,7 @@ mod tests {
             let metrics = metrics
                 .iter()
                 .map(|(name, number)| ((*name).to_owned(), (*number).to_owned()));
-            written(&trainyard_api::Progress {
+            from_status(&trainyard_api::Progress {
                 step,
                 total: Some(10),
                 metrics: metrics.collect(),
@@ -133,7 +132,7 @@ mod tests {
         assert_eq!(said, Some(read("step=3 total=10 loss=0.5 lr=1e-4")));
         assert!(status(None, &[("loss", "NaN")]).unwrap().metrics["loss"].is_nan());
         assert_eq!(status(Some(-3), &[]), Some(read("total=10")));
-        assert_eq!(written(&trainyard_api::Progress::default()), None);
+        assert_eq!(from_status(&trainyard_api::Progress::default()), None);
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! `--set path=value`: changes one field of a manifest.
 //!
-//! A path is written as the field is named in messages, without `spec` in front: `roles.worker.replicas`,
-//! `roles[0].replicas`, `metadata.labels.team`. Items of lists go by their name or their position. The schema says which
-//! fields exist and whether `4` is a number or a text.
+//! A path is written as the field is named in messages, without `spec` in front:
+//! `roles.worker.replicas`, `roles[0].replicas`, `metadata.labels.team`. Items of lists go by their
+//! name or their position. The schema says which fields exist and whether `4` is a number or a
+//! text.
 
 use serde_json::{Map, Value, json};
 
-use super::command::literal;
+use super::command::escape_dollars;
 use crate::validate::schema;
 
-/// Changes a field. The error is a sentence that says which part of the path does not exist, and what does.
+/// Changes a field. The error says which part of the path does not exist, and what does.
 pub fn set(job: &mut Value, schema: &Value, path: &str, value: &str) -> Result<(), String> {
     let mut parts = split(path)?;
     if !matches!(parts.first().map(String::as_str), Some("spec" | "metadata")) {
@@ -18,7 +19,7 @@ pub fn set(job: &mut Value, schema: &Value, path: &str, value: &str) -> Result<(
     let mut walk = Walk {
         parts: &parts,
         raw: value,
-        done: 0,
+        depth: 0,
     };
     walk.step(job, schema)
         .map_err(|error| format!("--set {path}={value}: {error}"))
@@ -39,14 +40,15 @@ pub fn set_env(job: &mut Value, name: &str, value: &str) {
                 let env = container.entry("env").or_insert_with(|| json!([]));
                 if let Some(env) = env.as_array_mut() {
                     env.retain(|var| var.get("name").and_then(Value::as_str) != Some(name));
-                    env.push(json!({"name": name, "value": literal(value)}));
+                    env.push(json!({"name": name, "value": escape_dollars(value)}));
                 }
             }
         }
     }
 }
 
-/// The parts of a path: separated by dots, or in brackets; a backslash takes the next character as it is.
+/// The parts of a path: separated by dots, or in brackets; a backslash takes the next character as
+/// it is.
 fn split(path: &str) -> Result<Vec<String>, String> {
     let mut parts = vec![String::new()];
     let mut chars = path.chars();
@@ -65,17 +67,16 @@ fn split(path: &str) -> Result<Vec<String>, String> {
     Ok(parts)
 }
 
-/// Where we are on the way to the field.
+/// The descent along a path.
 struct Walk<'a> {
     parts: &'a [String],
     raw: &'a str,
-    done: usize,
+    depth: usize,
 }
 
 impl Walk<'_> {
-    /// One part further down, from a value of a schema.
     fn step(&mut self, value: &mut Value, schema: &Value) -> Result<(), String> {
-        let Some(part) = self.parts.get(self.done) else {
+        let Some(part) = self.parts.get(self.depth) else {
             *value = self.value(schema)?;
             return Ok(());
         };
@@ -91,7 +92,7 @@ impl Walk<'_> {
         let anything = Value::Object(Map::new());
         let next = match properties.and_then(|properties| properties.get(part)) {
             Some(next) => next,
-            None if scalar => return Err(format!("{} is a value and has no fields", self.place())),
+            None if scalar => return Err(format!("{} is a value and has no fields", self.location())),
             None => match (others, properties) {
                 (Some(others), _) => others,
                 (None, Some(properties)) if !open => return Err(self.missing(part, properties)),
@@ -102,10 +103,10 @@ impl Walk<'_> {
             *value = json!({});
         }
         let Some(object) = value.as_object_mut() else {
-            return Err(format!("{} has no fields in the manifest", self.place()));
+            return Err(format!("{} has no fields in the manifest", self.location()));
         };
-        self.done += 1;
-        if self.raw == "null" && self.done == self.parts.len() {
+        self.depth += 1;
+        if self.raw == "null" && self.depth == self.parts.len() {
             object.remove(part);
             return Ok(());
         }
@@ -117,7 +118,7 @@ impl Walk<'_> {
             *value = json!([]);
         }
         let Some(list) = value.as_array_mut() else {
-            return Err(format!("{} is no list in the manifest", self.place()));
+            return Err(format!("{} is no list in the manifest", self.location()));
         };
         let name = |item: &Value| item.get("name").and_then(Value::as_str).map(ToOwned::to_owned);
         let names: Vec<String> = list.iter().filter_map(name).collect();
@@ -125,9 +126,9 @@ impl Walk<'_> {
             .iter()
             .position(|item| name(item).as_deref() == Some(part))
             .or_else(|| part.parse().ok().filter(|position| *position < list.len()));
-        // Variables are the one list to which one adds in passing; elsewhere a new name is most likely a wrong one.
+        // A new name adds an environment variable; in other lists it is most likely a typo.
         let position = match position {
-            None if self.done > 0 && self.parts[self.done - 1] == "env" => {
+            None if self.depth > 0 && self.parts[self.depth - 1] == "env" => {
                 list.push(json!({"name": part}));
                 list.len() - 1
             }
@@ -137,18 +138,18 @@ impl Walk<'_> {
                     (true, 0) => "it is empty".to_owned(),
                     (true, n) => format!("there are items 0 to {}", n - 1),
                 };
-                return Err(format!("there is no {part:?} in {}: {there}", self.place()));
+                return Err(format!("there is no {part:?} in {}: {there}", self.location()));
             }
             Some(position) => position,
         };
-        self.done += 1;
-        if self.raw == "null" && self.done == self.parts.len() {
+        self.depth += 1;
+        if self.raw == "null" && self.depth == self.parts.len() {
             list.remove(position);
             return Ok(());
         }
         match list.get_mut(position) {
             Some(item) => self.step(item, items),
-            None => Err(format!("there is no {part:?} in {}", self.place())),
+            None => Err(format!("there is no {part:?} in {}", self.location())),
         }
     }
 
@@ -156,26 +157,27 @@ impl Walk<'_> {
         let known: Vec<&str> = properties.keys().map(String::as_str).collect();
         let problem = schema::unknown(part, properties.keys());
         match problem.split_once("did you mean") {
-            Some((_, guess)) => format!("there is no {part:?} in {}: did you mean{guess}", self.place()),
+            Some((_, guess)) => format!("there is no {part:?} in {}: did you mean{guess}", self.location()),
             None => format!(
                 "there is no {part:?} in {}: there are {}",
-                self.place(),
+                self.location(),
                 known.join(", ")
             ),
         }
     }
 
-    /// The part of the path that exists.
-    fn place(&self) -> String {
-        match self.done {
+    /// The part of the path that exists, for messages.
+    fn location(&self) -> String {
+        match self.depth {
             0 => "the job".to_owned(),
-            done => self.parts[..done].join("."),
+            depth => self.parts[..depth].join("."),
         }
     }
 
-    /// The value as its field wants it.
+    /// The value in the type of its field.
     fn value(&self, schema: &Value) -> Result<Value, String> {
-        // What people write into metadata is text, labels and annotations above all; its schema is the API server's.
+        // Metadata is set as text: labels and annotations above all. Our schema does not describe
+        // it.
         let metadata = self.parts.first().is_some_and(|part| part == "metadata");
         if metadata || schema.get("type").and_then(Value::as_str) == Some("string") {
             return Ok(Value::String(self.raw.to_owned()));

@@ -14,32 +14,29 @@ pub use live::Live;
 pub use plain::Plain;
 pub use style::Paint;
 
-use super::view::{Item, Picture, Summary};
+use super::view::{Dashboard, Item, Summary};
 
-/// Shows a run.
 pub trait Show: Send {
-    /// Prints what happened.
     fn items(&mut self, items: &[Item]) -> io::Result<()>;
 
-    /// Draws the present, where there is a place for it.
-    fn picture(&mut self, picture: &Picture) -> io::Result<()> {
-        let _ = picture;
+    /// Draws the dashboard; does nothing unless [`Self::is_live`].
+    fn draw(&mut self, dashboard: &Dashboard) -> io::Result<()> {
+        let _ = dashboard;
         Ok(())
     }
 
-    /// Whether there is a place for the present.
+    /// Whether there is a dashboard.
     fn is_live(&self) -> bool {
         false
     }
 
-    /// Prints how it went.
     fn end(&mut self, summary: &Summary) -> io::Result<()>;
 }
 
-/// Where the output goes, and what its reader can do.
+/// Whether the streams of this process are terminals, and what these can do.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "they are facts, and not a state")]
-pub struct Surroundings {
+pub struct OutputStreams {
     /// The standard output is a terminal.
     pub stdout: bool,
     /// The standard error is a terminal.
@@ -50,9 +47,8 @@ pub struct Surroundings {
     pub dumb: bool,
 }
 
-impl Surroundings {
-    /// Those of this process.
-    pub fn of_this_process() -> Self {
+impl OutputStreams {
+    pub fn detect() -> Self {
         use std::io::IsTerminal;
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         Self {
@@ -63,13 +59,12 @@ impl Surroundings {
         }
     }
 
-    /// Whether the run is drawn live. The drawing goes to the standard error; where the standard output carries the
-    /// logs elsewhere, their reader, such as grep, may write to the same terminal, and would break the drawing.
+    /// Whether a dashboard is drawn, on the standard error. If logs go to a pipe, their reader,
+    /// such as grep, may write to the same terminal and break the drawing.
     pub fn is_live(self, summary_on_stdout: bool) -> bool {
         self.stderr && !self.dumb && (self.stdout || summary_on_stdout)
     }
 
-    /// Colours for what is written to the standard output, or the standard error.
     pub fn paint(self, terminal: bool) -> Paint {
         Paint {
             colours: terminal && !self.no_color && !self.dumb,
@@ -78,16 +73,15 @@ impl Surroundings {
     }
 }
 
-/// How this run is to be shown.
-pub fn choose(surroundings: Surroundings, summary_on_stdout: bool, quiet: bool) -> Box<dyn Show> {
-    let errors = surroundings.paint(surroundings.stderr);
-    if !quiet && surroundings.is_live(summary_on_stdout) {
+pub fn choose(streams: OutputStreams, summary_on_stdout: bool, quiet: bool) -> Box<dyn Show> {
+    let errors = streams.paint(streams.stderr);
+    if !quiet && streams.is_live(summary_on_stdout) {
         return Box::new(Live::to_stderr(errors));
     }
     let (logs, paint): (Box<dyn io::Write + Send>, Paint) = if summary_on_stdout {
         (Box::new(io::stderr()), errors)
     } else {
-        (Box::new(io::stdout()), surroundings.paint(surroundings.stdout))
+        (Box::new(io::stdout()), streams.paint(streams.stdout))
     };
     Box::new(Plain::new(logs, paint, Box::new(io::stderr()), errors, quiet))
 }

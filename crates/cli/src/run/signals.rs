@@ -1,4 +1,4 @@
-//! What tells us to stop.
+//! Signals that stop a run.
 
 use std::io;
 
@@ -7,8 +7,8 @@ use futures::stream::SelectAll;
 use tokio::signal::unix::{SignalKind, signal};
 use trainyard_local::yard;
 
-/// Ctrl-C, a request to end, and a terminal that is closed: each is one item. Who starts us may have decided that one of
-/// them is ignored, as `nohup` does, and it stays so.
+/// One item for each SIGINT, SIGTERM and SIGHUP. A signal that was ignored when this program
+/// started, as `nohup` does it, stays ignored.
 pub fn interrupts() -> io::Result<impl Stream<Item = ()>> {
     let kinds = [
         SignalKind::interrupt(),

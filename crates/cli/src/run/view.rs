@@ -1,13 +1,13 @@
-//! What a run looks like, as a state machine: events in, items to print and a picture of the present out.
+//! What a run looks like, as a state machine: events in, items to print and a dashboard out.
 //!
-//! It does no IO and knows no clock: every event comes with the time since the start. How items and the picture look on
-//! a terminal or in a pipe is for [`super::show`].
+//! It does no IO and reads no clock: every event comes with the time since the start. How items and
+//! the dashboard look on a terminal or in a pipe is for [`super::show`].
 
+mod dashboard;
 mod event;
-mod picture;
+pub mod humanize;
 mod pod;
 mod summary;
-pub mod words;
 
 #[cfg(test)]
 mod tests;
@@ -17,50 +17,49 @@ use std::time::Duration;
 
 use trainyard_api::{JobPhase, TrainingJob, TrainingJobStatus};
 
-pub use event::{Event, Item, Speaker, Stop};
-pub use picture::{Bar, Picture};
-pub use pod::{Phase as PodPhase, PodSeen};
+pub use dashboard::{Bar, Dashboard};
+pub use event::{Event, Item, Source, Stop};
+pub use pod::{ObservedPod, Phase as PodPhase};
 #[cfg(test)]
 pub use summary::Cause;
 pub use summary::Summary;
 
-use self::picture::bar;
+use self::dashboard::bar;
 use super::progress::{self, Progress};
 
-/// So many of a container's last lines are kept for the end.
-const TAIL: usize = 12;
-/// Progress is told so often where there is no picture of it.
-const TELL_PROGRESS_EVERY: Duration = Duration::from_secs(10);
+/// Last lines of a container that are kept for the summary.
+const MAX_TAIL_LINES: usize = 12;
+/// How often progress is printed where there is no dashboard.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// All that has been seen of a run.
+/// The state of a run.
 #[derive(Debug)]
 pub struct View {
     job: String,
     namespace: String,
     framework: String,
-    /// Roles in the order of the manifest, with their pods.
+    /// Roles in the order of the manifest, with their replicas.
     roles: Vec<(String, usize)>,
     phases: Vec<(JobPhase, Duration)>,
     status: TrainingJobStatus,
-    /// By uid, also those that are gone.
-    pods: BTreeMap<String, PodSeen>,
+    /// By uid, deleted ones included.
+    pods: BTreeMap<String, ObservedPod>,
     /// Uids in the order of their appearance.
     order: Vec<String>,
     /// A number for each name, for colours.
     names: BTreeMap<String, usize>,
     /// The last lines of each container, by the pod's uid and the container's name.
     tails: BTreeMap<(String, String), VecDeque<String>>,
-    /// What each pod has reported, by its place in the job.
+    /// What each pod has reported, by the position of its role and its index.
     progress: BTreeMap<(usize, i32), Progress>,
-    /// What the operator has written of that into the status, on clusters whose pods are not heard themselves.
-    written: Option<Progress>,
-    told_progress: Option<Duration>,
+    /// Progress from the status of the job, for clusters whose progress files are not read here.
+    status_progress: Option<Progress>,
+    progress_shown_at: Option<Duration>,
     notes: Vec<String>,
     stopping: Option<Stop>,
 }
 
 impl View {
-    /// A run of a job, of which nothing has been seen yet.
     pub fn new(job: &TrainingJob) -> Self {
         let roles = job.spec.roles.iter().map(|role| {
             let replicas = role.replicas.unwrap_or(1);
@@ -78,23 +77,23 @@ impl View {
             names: BTreeMap::new(),
             tails: BTreeMap::new(),
             progress: BTreeMap::new(),
-            written: None,
-            told_progress: None,
+            status_progress: None,
+            progress_shown_at: None,
             notes: Vec::new(),
             stopping: None,
         }
     }
 
-    /// Takes notice of an event; what comes back is to be printed.
+    /// Applies an event and returns what is to be printed.
     pub fn apply(&mut self, at: Duration, event: Event) -> Vec<Item> {
         match event {
             Event::Note(note) => self.note(note),
             Event::Job(job) => self.job(at, *job),
             Event::Pod(pod) => self.pod(pod),
             Event::PodGone(uid) => {
-                // What it said and how it ended is kept for the end; that it is here is not.
+                // Its log and exit code are kept for the summary.
                 if let Some(pod) = self.pods.get_mut(&uid) {
-                    pod.deleting = true;
+                    pod.is_deleting = true;
                     pod.trouble = None;
                 }
                 Vec::new()
@@ -103,8 +102,8 @@ impl View {
             Event::Unread {
                 uid,
                 container,
-                goes_on,
-            } => self.unread(&uid, &container, goes_on),
+                is_running_on,
+            } => self.unread(&uid, &container, is_running_on),
             Event::Progress { pod, line } => self.progress(at, &pod, &line),
             Event::Stopping(stop) => {
                 self.stopping = Some(stop);
@@ -113,12 +112,10 @@ impl View {
         }
     }
 
-    /// What was last seen of the job.
     pub fn status(&self) -> &TrainingJobStatus {
         &self.status
     }
 
-    /// The phase the job is in.
     pub fn phase(&self) -> JobPhase {
         self.phases.last().map_or(JobPhase::Pending, |(phase, _)| *phase)
     }
@@ -146,7 +143,7 @@ impl View {
         let mut items = if before.progress == self.status.progress {
             Vec::new()
         } else {
-            self.written(at)
+            self.update_status_progress(at)
         };
         if phase != self.phase() {
             self.phases.push((phase, at));
@@ -155,47 +152,47 @@ impl View {
         items
     }
 
-    /// The operator has written what programs say of their progress, or has begun anew.
-    fn written(&mut self, at: Duration) -> Vec<Item> {
-        let Some(report) = self.status.progress.as_ref().and_then(progress::written) else {
-            self.written = None;
+    /// Takes over progress from the status, or its removal.
+    fn update_status_progress(&mut self, at: Duration) -> Vec<Item> {
+        let Some(report) = self.status.progress.as_ref().and_then(progress::from_status) else {
+            self.status_progress = None;
             return Vec::new();
         };
-        match &mut self.written {
+        match &mut self.status_progress {
             Some(progress) => progress.replace(at, report),
-            None => self.written = Some(Progress::new(at, report)),
+            None => self.status_progress = Some(Progress::new(at, report)),
         }
-        // Programs that are heard themselves have said it before.
+        // Progress files that are read here had it before.
         if self.progress.is_empty() {
-            self.tell_progress(at)
+            self.progress_items(at)
         } else {
             Vec::new()
         }
     }
 
-    fn pod(&mut self, pod: PodSeen) -> Vec<Item> {
+    fn pod(&mut self, pod: ObservedPod) -> Vec<Item> {
         let next = self.names.len();
         self.names.entry(pod.name.clone()).or_insert(next);
         let before = self.pods.get(&pod.uid);
-        let speaker = self.speaker(&pod, None);
+        let source = self.source(&pod, None);
         let mut items = Vec::new();
         if let Some(trouble) = &pod.trouble
             && before.is_none_or(|before| before.trouble != pod.trouble)
         {
             items.push(Item::Trouble {
-                speaker: speaker.clone(),
+                source: source.clone(),
                 message: trouble.clone(),
             });
         }
-        // A pod that fails because it is being deleted does what it was told.
-        let failed = |pod: &PodSeen| pod.phase == PodPhase::Failed && !pod.deleting;
+        // A pod that fails while it is being deleted is no problem.
+        let failed = |pod: &ObservedPod| pod.phase == PodPhase::Failed && !pod.is_deleting;
         if failed(&pod) && before.is_none_or(|before| !failed(before)) && self.stopping.is_none() {
             let ended = pod.main().and_then(|main| main.ended.as_ref());
             let message = match ended {
-                Some(ended) => summary::ending(ended.exit_code, ended.reason.as_deref()),
+                Some(ended) => summary::describe_exit(ended.exit_code, ended.reason.as_deref()),
                 None => "failed".to_owned(),
             };
-            items.push(Item::Trouble { speaker, message });
+            items.push(Item::Trouble { source, message });
         }
         if before.is_none() {
             self.order.push(pod.uid.clone());
@@ -208,38 +205,38 @@ impl View {
         let Some(pod) = self.pods.get(uid) else {
             return Vec::new();
         };
-        let speaker = self.container(pod, container);
+        let source = self.container_source(pod, container);
         let tail = self
             .tails
             .entry((uid.to_owned(), container.to_owned()))
             .or_default();
         tail.push_back(line.clone());
-        if tail.len() > TAIL {
+        if tail.len() > MAX_TAIL_LINES {
             tail.pop_front();
         }
-        vec![Item::Log { speaker, line }]
+        vec![Item::Log { source, line }]
     }
 
-    /// Who speaks where a container does: the one that trains speaks for its pod.
-    fn container(&self, pod: &PodSeen, container: &str) -> Speaker {
-        let is_main = pod.trains.as_deref().is_none_or(|name| name == container);
-        self.speaker(pod, (!is_main).then_some(container))
+    /// The main container has the label of its pod.
+    fn container_source(&self, pod: &ObservedPod, container: &str) -> Source {
+        let is_main = pod.main_container.as_deref().is_none_or(|name| name == container);
+        self.source(pod, (!is_main).then_some(container))
     }
 
-    fn unread(&mut self, uid: &str, container: &str, goes_on: bool) -> Vec<Item> {
+    fn unread(&mut self, uid: &str, container: &str, is_running_on: bool) -> Vec<Item> {
         let Some(pod) = self.pods.get(uid) else {
             return Vec::new();
         };
-        let speaker = self.container(pod, container);
-        if goes_on {
+        let source = self.container_source(pod, container);
+        if is_running_on {
             return self.note(format!(
                 "{} runs on after the end of the job: what it prints from here on is not shown",
-                speaker.label
+                source.label
             ));
         }
         let message = "its log is cut off here: the rest of it did not arrive".to_owned();
-        self.notes.push(format!("{}: {message}", speaker.label));
-        vec![Item::Trouble { speaker, message }]
+        self.notes.push(format!("{}: {message}", source.label));
+        vec![Item::Trouble { source, message }]
     }
 
     fn progress(&mut self, at: Duration, pod: &str, line: &str) -> Vec<Item> {
@@ -247,16 +244,16 @@ impl View {
             Ok(None) => return Vec::new(),
             Ok(Some(report)) => report,
             Err(error) => {
-                let short = self.short(pod).to_owned();
-                // One is enough: a program that writes one such line writes many.
-                let told = format!("{short} wrote progress that can't be read: ");
-                if self.notes.iter().any(|note| note.starts_with(&told)) {
+                let short = self.short_name(pod).to_owned();
+                // A program that writes one such line writes many: one note is enough.
+                let prefix = format!("{short} wrote progress that can't be read: ");
+                if self.notes.iter().any(|note| note.starts_with(&prefix)) {
                     return Vec::new();
                 }
-                return self.note(format!("{told}{error}; see docs/progress.md"));
+                return self.note(format!("{prefix}{error}; see docs/progress.md"));
             }
         };
-        let key = self.place(pod);
+        let key = self.position(pod);
         match self.progress.get_mut(&key) {
             Some(progress) => progress.update(at, report),
             None => {
@@ -264,35 +261,36 @@ impl View {
             }
         }
         match self.progress.first_key_value() {
-            Some((first, _)) if *first == key => self.tell_progress(at),
+            Some((first, _)) if *first == key => self.progress_items(at),
             _ => Vec::new(),
         }
     }
 
-    /// How far the job is, by who speaks for it.
+    /// The progress of the job is that of the first pod that reports: rank 0 in most jobs.
     fn job_progress(&self) -> Option<&Progress> {
-        self.progress.values().next().or(self.written.as_ref())
+        self.progress.values().next().or(self.status_progress.as_ref())
     }
 
-    /// Says how far the job is, if that was not said a moment ago.
-    fn tell_progress(&mut self, at: Duration) -> Vec<Item> {
-        let told = self.told_progress;
-        let is_due = told.is_none_or(|told| at.saturating_sub(told) >= TELL_PROGRESS_EVERY);
+    /// The progress of the job, at most every [`PROGRESS_INTERVAL`].
+    fn progress_items(&mut self, at: Duration) -> Vec<Item> {
+        let is_due = self
+            .progress_shown_at
+            .is_none_or(|shown| at.saturating_sub(shown) >= PROGRESS_INTERVAL);
         let Some(progress) = self.job_progress().filter(|_| is_due) else {
             return Vec::new();
         };
         let text = bar(progress, at).text();
-        self.told_progress = Some(at);
+        self.progress_shown_at = Some(at);
         vec![Item::Progress(text)]
     }
 
-    /// All pods that were ever seen, in the order of their appearance.
-    fn pods(&self) -> impl DoubleEndedIterator<Item = &PodSeen> {
+    /// All pods, deleted ones included, in the order of their appearance.
+    fn pods(&self) -> impl DoubleEndedIterator<Item = &ObservedPod> {
         self.order.iter().filter_map(|uid| self.pods.get(uid))
     }
 
-    /// The place of a pod in the job. The first that reports anything speaks for all: that is rank 0 in most jobs.
-    fn place(&self, name: &str) -> (usize, i32) {
+    /// The position of the role of a pod, and its index.
+    fn position(&self, name: &str) -> (usize, i32) {
         let Some(pod) = self.pods.values().find(|pod| pod.name == name) else {
             return (usize::MAX, 0);
         };
@@ -300,9 +298,9 @@ impl View {
         (role.unwrap_or(usize::MAX), pod.index)
     }
 
-    fn speaker(&self, pod: &PodSeen, container: Option<&str>) -> Speaker {
-        let name = self.short(&pod.name);
-        Speaker {
+    fn source(&self, pod: &ObservedPod, container: Option<&str>) -> Source {
+        let name = self.short_name(&pod.name);
+        Source {
             label: match container {
                 Some(container) => format!("{name}/{container}"),
                 None => name.to_owned(),
@@ -311,8 +309,8 @@ impl View {
         }
     }
 
-    /// A pod's name without the job's, which is the same for all.
-    fn short<'a>(&self, name: &'a str) -> &'a str {
+    /// A pod's name without that of the job.
+    fn short_name<'a>(&self, name: &'a str) -> &'a str {
         name.strip_prefix(&self.job)
             .and_then(|rest| rest.strip_prefix('-'))
             .unwrap_or(name)

@@ -1,4 +1,5 @@
-//! The check of shapes, held against the embedded API server: both must refuse the same, in words of their own.
+//! The check of shapes, held against the embedded API server: both must refuse the same, in words
+//! of their own.
 
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, PostParams};
@@ -44,8 +45,8 @@ fn job() -> Value {
     })
 }
 
-/// What may stand in the place of a value. Not null: the server takes most of them for fields that are not there, and we
-/// for fields that were left empty by mistake.
+/// What may stand in the place of a value. Not null: the server takes most of them for fields that
+/// are not there, and we for fields that were left empty by mistake.
 fn others(value: &Value) -> Vec<Value> {
     let mut others = vec![
         json!("text"),

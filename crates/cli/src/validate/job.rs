@@ -1,4 +1,4 @@
-//! The check of one job: its shape, and the rules for all of it that can be read.
+//! Validates one job: its shape, and the rules for every part of it that can be read.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -8,13 +8,11 @@ use trainyard_compat::{Converted, Refusal};
 use super::readable::readable;
 use super::schema::{self, Findings};
 
-/// The check of jobs, with the schema they are held to.
 pub struct Checker {
     schema: Value,
 }
 
 impl Checker {
-    /// A checker with the schema of this version.
     pub fn new() -> Result<Self> {
         let crd: Value = serde_json::from_str(trainyard_api::crd::TRAINING_JOB)
             .context("cannot read the definition of TrainingJob")?;
@@ -22,7 +20,7 @@ impl Checker {
         let mut schema = schema
             .cloned()
             .context("the definition of TrainingJob has no schema")?;
-        // The definition leaves to the API server what every object has.
+        // The definition does not describe the fields that every object has.
         for field in ["apiVersion", "kind"] {
             schema["properties"][field] = json!({"type": "string"});
         }
@@ -30,12 +28,10 @@ impl Checker {
         Ok(Self { schema })
     }
 
-    /// The schema that jobs are held to.
     pub fn schema(&self) -> &Value {
         &self.schema
     }
 
-    /// All that is wrong with a job.
     pub fn check(&self, object: &Value) -> Vec<FieldError> {
         let mut findings = Findings::default();
         schema::check(&self.schema, object, "", &mut findings);
@@ -43,23 +39,24 @@ impl Checker {
             shape: mut errors,
             bounds,
         } = findings;
-        // What is wrong in shape must not hide what is wrong elsewhere.
+        // An error of shape must not hide errors elsewhere.
         let readable = readable(&self.schema, object).unwrap_or_default();
         let rules = match serde_json::from_value::<TrainingJob>(readable) {
             Ok(job) => rules(job),
-            // A wrong shape is why it can't be read, and has been said.
+            // It can't be read because of its shape, which is reported.
             Err(_) if !errors.is_empty() => Vec::new(),
             Err(error) => vec![FieldError::new(
                 "",
                 format!("cannot be read as a TrainingJob: {error}"),
             )],
         };
-        // A rule says better than a bound what to do about the same field; both would be noise.
-        let told = |bound: &FieldError| rules.iter().any(|rule| is_within(&rule.path, &bound.path));
-        errors.extend(bounds.into_iter().filter(|bound| !told(bound)));
-        // Of what is missing or can't be read, the rules see a default, and would find fault with that.
-        let said: Vec<String> = errors.iter().map(|error| error.path.clone()).collect();
-        let is_new = |rule: &FieldError| !said.iter().any(|path| is_within(&rule.path, path));
+        // The message of a rule is better than that of a bound for the same field.
+        let has_rule = |bound: &FieldError| rules.iter().any(|rule| is_within(&rule.path, &bound.path));
+        errors.extend(bounds.into_iter().filter(|bound| !has_rule(bound)));
+        // The rules see a placeholder for a field that is missing or can't be read: errors about it
+        // are dropped.
+        let reported: Vec<String> = errors.iter().map(|error| error.path.clone()).collect();
+        let is_new = |rule: &FieldError| !reported.iter().any(|path| is_within(&rule.path, path));
         errors.extend(rules.into_iter().filter(is_new));
         errors
     }
@@ -83,7 +80,7 @@ impl Checker {
     }
 }
 
-/// Whether a field is another one, or a part of it.
+/// Whether a path is that of another field, or below it.
 fn is_within(path: &str, whole: &str) -> bool {
     let rest = path.strip_prefix(whole);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -94,7 +91,7 @@ fn rules(mut job: TrainingJob) -> Vec<FieldError> {
     trainyard_core::admission::review(None, &mut job)
 }
 
-/// The schema of `metadata`, which is the same for every object. What the API server writes may be empty.
+/// The schema of `metadata`. Fields that the API server writes may be null.
 fn metadata() -> Value {
     let strings = json!({"type": "object", "additionalProperties": {"type": "string"}, "nullable": true});
     let mut properties = json!({

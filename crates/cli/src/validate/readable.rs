@@ -1,13 +1,13 @@
-//! Takes out of an object what can't be read, so that the rest can be judged too.
+//! Removes from an object what can't be read, so that the rest can be validated.
 //!
-//! What is taken out, or put in because it is missing, has been found by [`super::schema::check`]; nobody is told what
-//! comes of it.
+//! What is removed, or replaced by a placeholder, is reported by [`super::schema::check`].
 
 use serde_json::{Map, Value, json};
 
 use super::schema;
 
-/// The object without what its schema does not allow, and with something for all that it requires.
+/// The object without values that its schema does not allow, and with placeholders for required
+/// ones.
 pub fn readable(schema: &Value, value: &Value) -> Option<Value> {
     if value.is_null() || !schema::fits(schema, value) {
         return None;
@@ -16,7 +16,7 @@ pub fn readable(schema: &Value, value: &Value) -> Option<Value> {
         Value::Object(object) => Value::Object(members(schema, object)),
         Value::Array(items) => {
             let item = schema.get("items").unwrap_or(&Value::Null);
-            // Each keeps its position, by which it is named.
+            // Items keep their positions, which are in the paths of errors.
             let items = items
                 .iter()
                 .map(|value| readable(item, value).unwrap_or_else(|| placeholder(item)));
@@ -46,7 +46,7 @@ fn members(schema: &Value, object: &Map<String, Value>) -> Map<String, Value> {
     members
 }
 
-/// A value that can be read and says nothing.
+/// A neutral value that the schema allows.
 fn placeholder(schema: &Value) -> Value {
     let first = schema.pointer("/enum/0").cloned();
     first.unwrap_or_else(|| match schema.get("type").and_then(Value::as_str) {

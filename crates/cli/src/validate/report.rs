@@ -1,4 +1,4 @@
-//! What was found, and how it is printed.
+//! The report of `trainyard validate`.
 
 use std::fmt::Write;
 
@@ -8,7 +8,6 @@ use trainyard_api::FieldError;
 
 use crate::output;
 
-/// How a report is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// For people.
@@ -19,16 +18,13 @@ pub enum Format {
     Yaml,
 }
 
-/// All that was found in all files.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// Whether there is at least one job and nothing is wrong.
     pub valid: bool,
-    /// Every document of every file.
     pub documents: Vec<Document>,
 }
 
-/// What was found in one document of one file.
 #[derive(Debug, Default, Serialize)]
 pub struct Document {
     /// The file, `-` for the standard input.
@@ -36,23 +32,20 @@ pub struct Document {
     /// The number of the document in its file, from 1; empty documents do not count.
     #[serde(rename = "document")]
     pub number: usize,
-    /// The kind of the object, if it says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The name of the object, if it says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// True: the object is a job of another operator, and was checked as the TrainingJob that it is converted to.
+    /// True: the object is a job of another operator, and was checked as the TrainingJob that it is
+    /// converted to.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub converted: bool,
-    /// True: the object is none of Trainyard's and was not checked.
+    /// True: the object is of a kind that is not checked.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
-    /// All that is wrong with it.
     pub errors: Vec<Error>,
 }
 
-/// What is wrong with one field.
 #[derive(Debug, Serialize)]
 pub struct Error {
     /// The path of the field; empty for the document as a whole.
@@ -71,14 +64,12 @@ impl From<FieldError> for Error {
 }
 
 impl Report {
-    /// The report of all documents.
     pub fn new(documents: Vec<Document>) -> Self {
         let checked = documents.iter().any(|document| !document.skipped);
         let valid = checked && documents.iter().all(|document| document.errors.is_empty());
         Self { valid, documents }
     }
 
-    /// The report as it is printed.
     pub fn render(&self, format: Format) -> Result<String> {
         match format {
             Format::Text => Ok(self.text()),

@@ -1,29 +1,28 @@
-//! A strict check of an object against the schema of its definition, as the API server does it for `kubectl apply`:
-//! fields that do not exist, values of the wrong type, missing and doubled ones.
+//! A strict check of an object against the schema of its definition, as the API server does it for
+//! `kubectl apply`: fields that do not exist, values of the wrong type, missing and doubled ones.
 //!
-//! The embedded API server has a check of its own, which says what a Kubernetes API server says, to the letter, and is
-//! held to that. This one is for people who write manifests: it says what to do, tells what is unreadable from what is
-//! out of bounds, and guesses what was meant. That both refuse the same is tested in `agreement.rs`.
+//! The embedded API server has a check of its own, with the messages of a Kubernetes API server.
+//! This one is for authors of manifests: it says what to do, tells unreadable values from values
+//! that are out of bounds, and guesses typos. `agreement.rs` tests that both refuse the same.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 use trainyard_api::FieldError;
 
-/// What is wrong with an object's shape.
 #[derive(Default)]
 pub struct Findings {
-    /// What keeps the object from being read at all, or would be lost: unknown fields, wrong types, missing values.
+    /// Errors that keep an object from being read, or that would lose something: unknown fields,
+    /// wrong types, missing values.
     pub shape: Vec<FieldError>,
-    /// What can be read and is out of bounds.
+    /// Values that can be read and are out of bounds.
     pub bounds: Vec<FieldError>,
 }
 
-/// Compares a value with its schema.
 pub fn check(schema: &Value, value: &Value, path: &str, findings: &mut Findings) {
     match value {
         Value::Null => {
-            if !is(schema, "nullable") {
+            if !has_flag(schema, "nullable") {
                 findings
                     .shape
                     .push(FieldError::new(path, "is empty: give it a value, or remove it"));
@@ -74,7 +73,7 @@ fn check_object(schema: &Value, object: &Map<String, Value>, path: &str, finding
             check(property, value, &at, findings);
         } else if let Some(others) = others.filter(|others| others.is_object()) {
             check(others, value, &format!("{path}[{name}]"), findings);
-        } else if properties.is_some() && !is(schema, "x-kubernetes-preserve-unknown-fields") {
+        } else if properties.is_some() && !has_flag(schema, "x-kubernetes-preserve-unknown-fields") {
             let known = properties.into_iter().flat_map(Map::keys);
             findings.shape.push(FieldError::new(at, unknown(name, known)));
         }
@@ -192,7 +191,7 @@ fn check_enum(schema: &Value, value: &Value, path: &str, findings: &mut Findings
     }
 }
 
-/// Whether a value is of the kind that its schema wants, its members aside.
+/// Whether a value has the type of its schema, its members aside.
 pub fn fits(schema: &Value, value: &Value) -> bool {
     let allowed = schema.get("enum").and_then(Value::as_array);
     type_fits(schema, value)
@@ -200,7 +199,7 @@ pub fn fits(schema: &Value, value: &Value) -> bool {
         && allowed.is_none_or(|allowed| allowed.contains(value))
 }
 
-/// Whether an integer is one of the width that its schema wants.
+/// Whether an integer fits into the format of its schema.
 fn in_range(schema: &Value, value: &Value) -> bool {
     let narrow = schema.get("format").and_then(Value::as_str) == Some("int32");
     match (value.as_i64(), value.is_u64()) {
@@ -210,7 +209,7 @@ fn in_range(schema: &Value, value: &Value) -> bool {
 }
 
 fn type_fits(schema: &Value, value: &Value) -> bool {
-    if is(schema, "x-kubernetes-int-or-string") {
+    if has_flag(schema, "x-kubernetes-int-or-string") {
         return value.is_string() || value.is_i64() || value.is_u64();
     }
     match schema.get("type").and_then(Value::as_str) {
@@ -236,8 +235,8 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// What YAML reads as a number or a boolean is often meant as text, above all in `env`. How it was written is not known
-/// any more: `no`, `0777` and `1.10` have become other things.
+/// Values that YAML reads as numbers or booleans are often meant as text, above all in `env`. The
+/// original spelling is lost, so the hint can't quote it.
 fn quoting_hint(wanted: &str, value: &Value) -> &'static str {
     if wanted == "string" && (value.is_number() || value.is_boolean()) {
         ": put it in quotes"
@@ -246,7 +245,7 @@ fn quoting_hint(wanted: &str, value: &Value) -> &'static str {
     }
 }
 
-/// The sentence for a field that does not exist.
+/// The message for a field that does not exist.
 pub fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> String {
     let score = |candidate: &str| strsim::jaro_winkler(&name.to_lowercase(), &candidate.to_lowercase());
     let best = known
@@ -260,11 +259,10 @@ pub fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Strin
     }
 }
 
-fn is(schema: &Value, flag: &str) -> bool {
+fn has_flag(schema: &Value, flag: &str) -> bool {
     schema.get(flag).and_then(Value::as_bool) == Some(true)
 }
 
-/// What every value of a schema must have.
 pub fn required(schema: &Value) -> impl Iterator<Item = &str> {
     strings(schema, "required")
 }

@@ -114,7 +114,8 @@ fn lists_of_named_things_are_keyed() {
             unkeyed.push(path.to_owned());
         }
     });
-    // Headers of a probe and options of the resolver may repeat: Kubernetes' own schema of a pod has no key for them.
+    // Headers of a probe and options of the resolver may repeat: Kubernetes' own schema of a pod
+    // has no key for them.
     unkeyed.retain(|path| !path.ends_with(".httpHeaders") && !path.ends_with(".dnsConfig.options"));
     assert!(unkeyed.is_empty(), "{unkeyed:?}");
     let pod = ".spec.roles[].template.spec";

@@ -60,7 +60,8 @@ fn the_program_in_the_manifest_is_the_program_beside_it() {
 
 #[test]
 fn all_pods_satisfy_the_restricted_profile() {
-    // The quickstart is what a laptop's user writes; its kustomization adds what a cluster may ask for.
+    // The quickstart is what a laptop's user writes; its kustomization adds what a cluster may ask
+    // for.
     let quickstart = repository().join("examples/quickstart/job.yaml");
     for file in manifests().into_iter().filter(|file| *file != quickstart) {
         let documents: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(&file).unwrap()).unwrap();

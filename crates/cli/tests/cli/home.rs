@@ -90,7 +90,8 @@ impl Home {
 
     /// As [`Home::command`], started by another program.
     pub fn wrapped(&self, by: &[&str], arguments: &[&str]) -> Command {
-        // Where tests run in the background, as in a script, interrupts are ignored, and so they would be by those tested.
+        // Where tests run in the background, as in a script, interrupts are ignored, and so they
+        // would be by those tested.
         let mut command = Command::new("/usr/bin/env");
         command
             .arg("--default-signal")

@@ -138,8 +138,8 @@ fn everything_is_in_the_namespace_asked_for() {
     }
 }
 
-/// The namespace is labelled so that only pods of the restricted profile start in it: that must not happen to a
-/// namespace in which others run.
+/// The namespace is labelled so that only pods of the restricted profile start in it: that must not
+/// happen to a namespace in which others run.
 #[test]
 fn namespaces_of_the_cluster_are_not_taken() {
     for namespace in ["kube-system", "kube-public", "kube-anything", "default"] {
@@ -249,8 +249,8 @@ fn definitions_can_be_had_alone() {
     assert_eq!(objects.len(), 1);
 }
 
-/// The operator must know every flag it is started with. A flag that it does not know would stop the parser before
-/// it comes to `--help`.
+/// The operator must know every flag it is started with. A flag that it does not know would stop
+/// the parser before it comes to `--help`.
 #[test]
 fn the_operator_knows_its_arguments() {
     for line in VARIANTS {

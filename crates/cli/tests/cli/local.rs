@@ -9,7 +9,8 @@ use trainyard_eventually::eventually;
 use super::{repository, text};
 
 fn run(arguments: &[&str]) -> Command {
-    // Where tests run in the background, as in a script, interrupts are ignored, and so they would be by those tested here.
+    // Where tests run in the background, as in a script, interrupts are ignored, and so they would
+    // be by those tested here.
     let mut command = Command::new("env");
     command
         .args(["--default-signal", env!("CARGO_BIN_EXE_trainyard"), "run"])
@@ -234,7 +235,8 @@ fn a_worker_may_save_its_work_when_another_fails() {
     assert_eq!(out, "worker-0 | saved\n", "{words}");
 }
 
-/// What the launcher does in the jobs below: it runs a command in every host of its list, and says what became of it.
+/// What the launcher does in the jobs below: it runs a command in every host of its list, and says
+/// what became of it.
 const REACH_ALL: &str = "while read -r host slots; do /etc/mpi/kubexec.sh -n $host 'hostname; exit 3' || echo $slots $?; done \
                          </etc/mpi/hostfile";
 

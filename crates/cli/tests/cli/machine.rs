@@ -1,5 +1,6 @@
-//! `trainyard run` and the machine it runs on: what it leaves there, what it takes from others, and what it says where
-//! the machine can't. As who runs the tests and, if that is root, as an ordinary user too.
+//! `trainyard run` and the machine it runs on: what it leaves there, what it takes from others, and
+//! what it says where the machine can't. As who runs the tests and, if that is root, as an ordinary
+//! user too.
 
 use std::fs;
 use std::net::TcpListener;
@@ -17,8 +18,8 @@ fn job(script: &str, resources: &str) -> String {
     home::job(script, "", &format!("resources: {resources}"))
 }
 
-/// Two workers that talk over the port of the job, and say where rank 0 is. They wait until as many jobs as `JOBS` says
-/// are under way.
+/// Two workers that talk over the port of the job, and say where rank 0 is. They wait until as many
+/// jobs as `JOBS` says are under way.
 const TALK: &str = r#"
 import os, socket, time
 master = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
@@ -146,7 +147,8 @@ fn nothing_is_left_of_plain_processes() {
     }
 }
 
-/// Starts a run, ends it, and looks for what it left: processes, mounts, links, network namespaces, groups, files.
+/// Starts a run, ends it, and looks for what it left: processes, mounts, links, network namespaces,
+/// groups, files.
 fn left_after(home: &Home, options: &[&str], signal: &str, code: Option<i32>) {
     let script = "trap 'exit 0' TERM; (setsid sleep 4321 &); sleep 4322 & echo up; wait";
     home.file("job.yaml", &job(script, "{limits: {cpu: '1', memory: 256Mi}}"));
@@ -224,7 +226,8 @@ fn two_runs_of_the_same_job_do_not_meet() {
                     .strip_prefix(&format!("worker-0 | hello from {number} at "));
                 places.push(place.unwrap_or_else(|| panic!("{out}")).to_owned());
             }
-            // On a network of their own they may be at the same place, and on that of the machine they may not.
+            // On a network of their own they may be at the same place, and on that of the machine
+            // they may not.
             if !options.is_empty() {
                 assert!(places.iter().all(|place| place.starts_with("127.")), "{places:?}");
                 assert_ne!(places[0], places[1]);

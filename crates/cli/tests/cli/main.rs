@@ -64,7 +64,8 @@ fn printed(line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The objects a call prints; it must succeed. Each call is made once: many tests look at the same manifests.
+/// The objects a call prints; it must succeed. Each call is made once: many tests look at the same
+/// manifests.
 fn objects(line: &str) -> Vec<Value> {
     static SEEN: Mutex<BTreeMap<String, Vec<Value>>> = Mutex::new(BTreeMap::new());
     if let Some(objects) = SEEN.lock().unwrap().get(line) {

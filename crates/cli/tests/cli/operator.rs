@@ -2,7 +2,8 @@
 
 use std::process::{Command, Output};
 
-/// Starts an operator that can't start: its kubeconfig is the given text, and its address is nobody's.
+/// Starts an operator that can't start: its kubeconfig is the given text, and its address is
+/// nobody's.
 fn start(kubeconfig: &str, arguments: &[&str]) -> Output {
     start_by(
         Command::new(env!("CARGO_BIN_EXE_trainyard")),

@@ -1,5 +1,5 @@
-//! The quickstart trains. Its workers are started by hand here, with the environment that the operator would give them.
-//! These tests need python3, and fail without it.
+//! The quickstart trains. Its workers are started by hand here, with the environment that the
+//! operator would give them. These tests need python3, and fail without it.
 
 use std::fs;
 use std::net::TcpListener;

@@ -24,8 +24,8 @@ fn rights_are_never_wildcards() {
     }
 }
 
-/// Every right that the operator has. What it does with each is in docs/install.md; a right that nothing uses is one
-/// that only an attacker would use.
+/// Every right that the operator has. What it does with each is in docs/install.md; a right that
+/// nothing uses is one that only an attacker would use.
 #[test]
 fn rights_are_those_that_are_used() {
     let objects = objects("install");

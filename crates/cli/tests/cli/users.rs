@@ -1,4 +1,5 @@
-//! `trainyard run` and users: who owns its files, who containers are, and what they may not do here.
+//! `trainyard run` and users: who owns its files, who containers are, and what they may not do
+//! here.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

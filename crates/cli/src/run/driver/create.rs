@@ -7,16 +7,19 @@ use trainyard_api::TrainingJob;
 
 use super::Error;
 
-/// Kinds that belong to no namespace.
-const CLUSTER_WIDE: &[&str] = &["Namespace", "PriorityClass"];
+const CLUSTER_SCOPED: &[&str] = &["Namespace", "PriorityClass"];
 
-/// Creates all, the job last.
-pub async fn all(client: &Client, mut job: TrainingJob, companions: &[Value]) -> Result<TrainingJob, Error> {
+/// Creates the companions, then the job.
+pub async fn create_all(
+    client: &Client,
+    mut job: TrainingJob,
+    companions: &[Value],
+) -> Result<TrainingJob, Error> {
     let namespace = job
         .namespace()
         .unwrap_or_else(|| client.default_namespace().to_owned());
     for object in companions {
-        companion(client, &namespace, object).await?;
+        create_companion(client, &namespace, object).await?;
     }
     job.metadata.namespace = Some(namespace.clone());
     let what = format!("the job {}", job.name_any());
@@ -26,8 +29,8 @@ pub async fn all(client: &Client, mut job: TrainingJob, companions: &[Value]) ->
         .map_err(|error| explain(&what, error))
 }
 
-/// Creates something beside the job. One that exists already is as well: it may be shared.
-async fn companion(client: &Client, namespace: &str, object: &Value) -> Result<(), Error> {
+/// Creates an object that the job needs. One that exists is left as it is: it may be shared.
+async fn create_companion(client: &Client, namespace: &str, object: &Value) -> Result<(), Error> {
     let object: DynamicObject = serde_json::from_value(object.clone())
         .map_err(|error| Error::Refused(format!("an object beside the job can't be read: {error}")))?;
     let types = object.types.clone().unwrap_or_default();
@@ -35,7 +38,7 @@ async fn companion(client: &Client, namespace: &str, object: &Value) -> Result<(
     let resource = GroupVersionKind::try_from(&types)
         .map(|kind| ApiResource::from_gvk(&kind))
         .map_err(|error| Error::Refused(format!("{what} can't be created: {error}")))?;
-    let api: Api<DynamicObject> = if CLUSTER_WIDE.contains(&types.kind.as_str()) {
+    let api: Api<DynamicObject> = if CLUSTER_SCOPED.contains(&types.kind.as_str()) {
         Api::all_with(client.clone(), &resource)
     } else {
         let namespace = object.namespace().unwrap_or_else(|| namespace.to_owned());

@@ -1,4 +1,4 @@
-//! What is waited for when a job has ended: the rest of its logs, and pods that have their grace period.
+//! Waiting after the end of a job, for the rest of its logs and for pods that are terminating.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,55 +10,54 @@ use tokio::time::{Instant, timeout};
 use super::logs::Key;
 use super::{NEVER, Run, State, watch};
 use crate::run::outcome::Outcome;
-use crate::run::view::{Event, PodSeen};
+use crate::run::view::{Event, ObservedPod};
 
-/// How long a pod that nobody ends is listened to after the job's end: the operator deletes pods when it has said that
-/// the job has ended.
-const LAST_LINES: Duration = Duration::from_secs(2);
-/// How long the log of a container that has ended may bring nothing and not end. What its program has left behind may
-/// hold it open for ever.
+/// How long the logs of a running pod are read after the job's end. The operator deletes pods only
+/// after it has written that the job has ended.
+const TRAILING_LOG_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the log of a terminated container may be idle without ending: a process that its
+/// program left behind may hold it open for ever.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the cluster may take to say once more how the job is.
-const LOOK: Duration = Duration::from_secs(5);
+/// How long the last read of the job may take.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much longer than its grace period a pod may take to end.
-const SLACK: Duration = Duration::from_secs(10);
+const TERMINATION_SLACK: Duration = Duration::from_secs(10);
 
-/// How a job has ended, the rest of which is waited for.
+/// How a job has ended while it is being drained.
 pub struct Ending {
     pub outcome: Outcome,
     pub message: Option<String>,
     since: Instant,
-    /// Whether the user knows what is waited for.
-    told: bool,
+    /// Whether a note said which pods are terminating.
+    is_noted: bool,
 }
 
 /// Pods that exist, by uid.
 #[derive(Default)]
-pub struct Here(BTreeMap<String, Present>);
+pub struct PodTracker(BTreeMap<String, TrackedPod>);
 
-struct Present {
-    seen: PodSeen,
+struct TrackedPod {
+    seen: ObservedPod,
     /// When a pod that is being deleted should be gone.
     until: Option<Instant>,
 }
 
-impl Present {
-    fn leaves(&self) -> bool {
+impl TrackedPod {
+    fn is_terminating(&self) -> bool {
         self.until.is_some() && !self.seen.is_over()
     }
 }
 
-impl Here {
-    /// Takes notice of a pod.
-    pub fn see(&mut self, seen: PodSeen, now: Instant) {
-        let before = self.0.get(&seen.uid).and_then(|present| present.until);
-        let until = seen.grace.map(|grace| {
+impl PodTracker {
+    pub fn update(&mut self, seen: ObservedPod, now: Instant) {
+        let before = self.0.get(&seen.uid).and_then(|pod| pod.until);
+        let until = seen.grace_period.map(|grace| {
             let until = now
-                .checked_add(grace.saturating_add(SLACK))
+                .checked_add(grace.saturating_add(TERMINATION_SLACK))
                 .unwrap_or(now + NEVER);
             before.map_or(until, |before| before.min(until))
         });
-        self.0.insert(seen.uid.clone(), Present { seen, until });
+        self.0.insert(seen.uid.clone(), TrackedPod { seen, until });
     }
 
     pub fn contains(&self, uid: &str) -> bool {
@@ -77,51 +76,50 @@ impl Here {
         self.0.keys()
     }
 
-    /// Whether all pods have ended.
-    fn are_over(&self) -> bool {
-        self.0.values().all(|present| present.seen.is_over())
+    fn have_all_ended(&self) -> bool {
+        self.0.values().all(|pod| pod.seen.is_over())
     }
 
-    /// Pods on their way out.
-    fn leaving(&self) -> impl Iterator<Item = &Present> {
-        self.0.values().filter(|present| present.leaves())
+    fn terminating(&self) -> impl Iterator<Item = &TrackedPod> {
+        self.0.values().filter(|pod| pod.is_terminating())
     }
 
-    /// Whether there is a pod that runs, and that nobody ends.
-    fn stays(&self) -> bool {
+    /// Whether a pod runs and is not being deleted.
+    fn has_running(&self) -> bool {
         let mut pods = self.0.values();
-        pods.any(|present| !present.leaves() && !present.seen.is_over())
+        pods.any(|pod| !pod.is_terminating() && !pod.seen.is_over())
     }
 
-    /// Whether a container runs, in a pod that nobody ends.
-    fn goes_on(&self, (uid, name, restarts): &Key) -> bool {
-        self.0.get(uid).is_some_and(|present| {
-            let mut containers = present.seen.containers.iter();
+    /// Whether a container runs, in a pod that is not being deleted.
+    fn is_running_on(&self, (uid, name, restarts): &Key) -> bool {
+        self.0.get(uid).is_some_and(|pod| {
+            let mut containers = pod.seen.containers.iter();
             let container = containers.find(|container| container.name == *name);
             let runs = container
                 .is_none_or(|container| container.ended.is_none() && container.restarts == *restarts);
-            runs && !present.leaves() && !present.seen.is_over()
+            runs && !pod.is_terminating() && !pod.seen.is_over()
         })
     }
 }
 
 impl Run<'_> {
-    /// The job has ended: its logs are read to their end, and pods that are being deleted have their grace period.
+    /// Starts to drain a job that has ended.
     pub(super) async fn drain(&mut self, outcome: Outcome, message: Option<String>) {
-        // The watch of pods may be behind that of the job; a log that nobody has begun to read would be lost.
+        // The watch of pods may be behind that of the job, and logs of pods not seen yet would be
+        // lost.
         let selector = ListParams::default().labels(&watch::pods_of(&self.name));
         if let Ok(pods) = self.pods.list(&selector).await {
             for pod in &pods {
-                self.pod(pod);
+                self.update_pod(pod);
             }
         }
         let since = Instant::now();
-        self.heard = since;
+        self.last_activity = since;
         self.state = State::Draining(Ending {
             outcome,
             message,
             since,
-            told: false,
+            is_noted: false,
         });
     }
 
@@ -129,83 +127,86 @@ impl Run<'_> {
     pub(super) fn is_over(&self) -> bool {
         match &self.state {
             State::Running => false,
-            State::Stopping(_) => self.job_gone && self.here.is_empty() && self.followers.is_empty(),
-            State::Draining(_) => self.followers.is_empty() && self.here.are_over(),
+            State::Stopping(_) => self.is_job_gone && self.tracked.is_empty() && self.followers.is_empty(),
+            State::Draining(_) => self.followers.is_empty() && self.tracked.have_all_ended(),
             State::Lost(..) => true,
         }
     }
 
-    /// When what is still waited for is given up.
-    pub(super) fn last_call(&self) -> Instant {
-        // For those who say something, time begins anew with every line; who reads slowly loses none.
-        let silence = self.heard + IDLE_TIMEOUT;
+    /// When the run stops waiting for logs and pods.
+    pub(super) fn give_up_at(&self) -> Instant {
+        // Every line restarts this timeout, so that a slow reader loses none.
+        let silence = self.last_activity + IDLE_TIMEOUT;
         let since = match &self.state {
             State::Draining(ending) => ending.since,
-            State::Stopping(_) if self.job_gone && self.here.is_empty() => return silence,
+            State::Stopping(_) if self.is_job_gone && self.tracked.is_empty() => return silence,
             _ => return Instant::now() + NEVER,
         };
-        let rest = self.followers.open().any(|log| !self.here.goes_on(log));
-        let leaving = self.here.leaving().filter_map(|present| present.until);
-        // Who goes on might talk for ever, so that its lines are no reason to wait.
-        let staying = self.here.stays().then_some(since + LAST_LINES);
+        let rest = self.followers.open().any(|log| !self.tracked.is_running_on(log));
+        let leaving = self.tracked.terminating().filter_map(|pod| pod.until);
+        // A pod that keeps running may print for ever, so its lines do not extend the wait.
+        let staying = self.tracked.has_running().then_some(since + TRAILING_LOG_TIMEOUT);
         let all = leaving.chain(rest.then_some(silence)).chain(staying);
         all.max().unwrap_or(silence)
     }
 
-    /// When the user is to be told what is waited for, if that is so.
-    pub(super) fn tells(&self) -> Option<Instant> {
+    /// When a note should say which pods are terminating; None if it was shown or there are none.
+    pub(super) fn terminating_note_at(&self) -> Option<Instant> {
         match &self.state {
-            State::Draining(ending) if !ending.told && self.here.leaving().next().is_some() => {
-                Some(ending.since + LAST_LINES)
+            State::Draining(ending) if !ending.is_noted && self.tracked.terminating().next().is_some() => {
+                Some(ending.since + TRAILING_LOG_TIMEOUT)
             }
             _ => None,
         }
     }
 
-    /// Tells what is waited for.
-    pub(super) fn tell_leaving(&mut self) {
+    pub(super) fn note_terminating(&mut self) {
         if let State::Draining(ending) = &mut self.state {
-            ending.told = true;
+            ending.is_noted = true;
         }
-        let names: Vec<&str> = self.here.leaving().map(|pod| pod.seen.name.as_str()).collect();
+        let names: Vec<&str> = self
+            .tracked
+            .terminating()
+            .map(|pod| pod.seen.name.as_str())
+            .collect();
         let note = format!(
             "the job has ended, and {} may take the grace period to end; Ctrl-C ends it at once",
             names.join(", ")
         );
-        self.tell(Event::Note(note));
+        self.record(Event::Note(note));
     }
 
-    /// Looks at a job that has ended once more. What its programs said last came to the operator before their pods were over,
-    /// and it writes that when it has written that the job has ended; the watch may not have told it yet.
-    pub(super) async fn look(&mut self) {
-        if !self.reports || !matches!(self.state, State::Draining(_)) {
+    /// Reads a job that has ended once more. The operator writes the last progress after it has
+    /// written the end of the job, and the watch may not have brought it yet.
+    pub(super) async fn refresh_job(&mut self) {
+        if !self.reports_progress || !matches!(self.state, State::Draining(_)) {
             return;
         }
-        let Ok(Ok(job)) = timeout(LOOK, self.jobs.get(&self.name)).await else {
+        let Ok(Ok(job)) = timeout(REFRESH_TIMEOUT, self.jobs.get(&self.name)).await else {
             return;
         };
-        // Somebody may have created another of the same name.
+        // Another job of the same name may have been created.
         if job.uid() == self.uid {
-            self.tell(Event::Job(Box::new(job)));
+            self.record(Event::Job(Box::new(job)));
         }
     }
 
-    /// Says which logs were not read to their end.
-    pub(super) fn cut(&mut self) {
+    /// Notes which logs were not read to their end.
+    pub(super) fn note_unread_logs(&mut self) {
         match &self.state {
             State::Draining(_) => {}
-            // Who is stopped twice does not want to hear more.
-            State::Stopping(_) if self.here.is_empty() => {}
+            // The user has interrupted twice and wants no more output.
+            State::Stopping(_) if self.tracked.is_empty() => {}
             _ => return,
         }
         let open: Vec<Key> = self.followers.open().cloned().collect();
         for log in open {
-            let goes_on = self.here.goes_on(&log);
+            let is_running_on = self.tracked.is_running_on(&log);
             let (uid, container, _) = log;
-            self.tell(Event::Unread {
+            self.record(Event::Unread {
                 uid,
                 container,
-                goes_on,
+                is_running_on,
             });
         }
     }

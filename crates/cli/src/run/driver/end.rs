@@ -1,4 +1,4 @@
-//! The end of a job: how it is known, and how it is removed.
+//! The end of a job, and its deletion.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::Error;
 use crate::run::outcome::Outcome;
 use crate::run::view::{Summary, View};
 
-/// How long what a job owns may take to go away after its end.
-const REMOVAL: Duration = Duration::from_mins(1);
+/// How long the deletion of a job with all it owns may take.
+const REMOVAL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Whether the job has come to its end, and to which.
-pub(super) fn verdict(view: &View) -> Option<(Outcome, Option<String>)> {
+/// How the job has ended, with a message; None while it runs.
+pub(super) fn outcome(view: &View) -> Option<(Outcome, Option<String>)> {
     match view.phase() {
         JobPhase::Succeeded => return Some((Outcome::Succeeded, None)),
         JobPhase::Failed => return Some((Outcome::Failed, None)),
@@ -31,16 +31,16 @@ pub(super) fn verdict(view: &View) -> Option<(Outcome, Option<String>)> {
     ))
 }
 
-/// Deletes a job that has ended and waits until all it owned is gone, so that the next may have its name.
+/// Deletes a job and waits until all it owned is gone, so that its name is free again.
 pub async fn delete(client: &Client, summary: &Summary) -> Result<(), Error> {
     let jobs: Api<TrainingJob> = Api::namespaced(client.clone(), &summary.namespace);
     let params = DeleteParams::foreground();
     let deletion = delete_and_finalize(jobs, &summary.job, &params);
-    let problem = match timeout(REMOVAL, deletion).await {
+    let problem = match timeout(REMOVAL_TIMEOUT, deletion).await {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(wait::delete::Error::Delete(kube::Error::Api(status)))) if status.code == 404 => return Ok(()),
         Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("it is still there after {} s", REMOVAL.as_secs()),
+        Err(_) => format!("it is still there after {} s", REMOVAL_TIMEOUT.as_secs()),
     };
     Err(Error::Broken(format!(
         "the job {} could not be deleted: {problem}",

@@ -10,18 +10,17 @@ use kube::api::LogParams;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::{self, JoinSet};
 
-use crate::run::view::{Event, PodSeen};
+use crate::run::view::{Event, ObservedPod};
 
-/// Lines that may wait to be shown; a program that prints more waits, as it would for a slow terminal.
-const WAITING: usize = 1024;
-/// The longest line; the rest of it becomes the next one.
-const MAX_LINE: usize = 64 * 1024;
-/// A log can be asked for a moment before its node knows it.
-const TRIES: u32 = 5;
-/// How long the first of these moments is.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Lines that may wait to be shown. A program that prints more blocks, as on a slow terminal.
+const MAX_PENDING_LINES: usize = 1024;
+/// The rest of a longer line becomes the next one.
+const MAX_LINE_BYTES: usize = 64 * 1024;
+/// A node may not know a container yet that its pod already shows as started.
+const MAX_ATTEMPTS: u32 = 5;
+/// Before the second attempt; doubled after each.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A line of a log.
 #[derive(Debug)]
 pub struct Line {
     uid: String,
@@ -39,40 +38,38 @@ impl From<Line> for Event {
     }
 }
 
-/// One start of a container: the pod's uid, the container's name, and how often it had been started before.
+/// One start of a container: the pod's uid, the container's name and its restarts.
 pub type Key = (String, String, i32);
 
-/// Those who follow logs.
-pub struct Followers {
-    /// One for each start of each container.
+/// The tasks that follow logs.
+pub struct LogFollowers {
     tasks: JoinSet<()>,
     /// Logs that have not been read to their end.
     open: HashMap<task::Id, Key>,
     pods: Api<Pod>,
     lines: Sender<Line>,
-    begun: BTreeSet<Key>,
+    started: BTreeSet<Key>,
 }
 
-impl Followers {
-    /// Nobody yet, and where the lines will arrive.
+impl LogFollowers {
     pub fn new(pods: Api<Pod>) -> (Self, Receiver<Line>) {
-        let (lines, incoming) = mpsc::channel(WAITING);
+        let (lines, incoming) = mpsc::channel(MAX_PENDING_LINES);
         let followers = Self {
             tasks: JoinSet::new(),
             open: HashMap::new(),
             pods,
             lines,
-            begun: BTreeSet::new(),
+            started: BTreeSet::new(),
         };
         (followers, incoming)
     }
 
-    /// Follows what has begun in a pod since it was last seen.
-    pub fn see(&mut self, pod: &PodSeen) {
+    /// Follows the containers of a pod that were started since it was last seen.
+    pub fn follow(&mut self, pod: &ObservedPod) {
         for container in pod.containers.iter().filter(|container| container.has_run()) {
             let key = (pod.uid.clone(), container.name.clone(), container.restarts);
-            if self.begun.insert(key.clone()) {
-                let follower = Follower {
+            if self.started.insert(key.clone()) {
+                let follower = LogFollower {
                     pod: pod.name.clone(),
                     uid: pod.uid.clone(),
                     container: container.name.clone(),
@@ -84,7 +81,7 @@ impl Followers {
         }
     }
 
-    /// Waits until one log has been read to its end; nothing if there is none.
+    /// Waits until one log has been read to its end; None if none is open.
     pub async fn ended(&mut self) -> Option<()> {
         let ended = self.tasks.join_next_with_id().await?;
         let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
@@ -97,21 +94,19 @@ impl Followers {
         self.open.values()
     }
 
-    /// Whether all logs have been read to their end.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty()
     }
 }
 
-/// Who follows the log of one container.
-struct Follower {
+struct LogFollower {
     pod: String,
     uid: String,
     container: String,
     lines: Sender<Line>,
 }
 
-impl Follower {
+impl LogFollower {
     async fn follow(self, pods: Api<Pod>) {
         let params = LogParams {
             container: Some(self.container.clone()),
@@ -119,12 +114,12 @@ impl Follower {
             ..LogParams::default()
         };
         let mut last = None;
-        for attempt in 0..TRIES {
+        for attempt in 0..MAX_ATTEMPTS {
             let reason = match pods.log_stream(&self.pod, &params).await {
                 Ok(log) => {
                     if let Err(error) = self.read(log).await {
-                        // Asking again would tell the beginning twice.
-                        self.say(format!("(the log is cut off here: {error})")).await;
+                        // Another attempt would show the beginning twice.
+                        self.send(format!("(the log is cut off here: {error})")).await;
                     }
                     return;
                 }
@@ -132,35 +127,35 @@ impl Follower {
             };
             // The pod is gone, and its log with it.
             if matches!(&reason, kube::Error::Api(status) if status.code == 404) {
-                self.say("(the pod was removed before its log could be read)".to_owned())
+                self.send("(the pod was removed before its log could be read)".to_owned())
                     .await;
                 return;
             }
             tracing::debug!(pod = self.pod, container = self.container, error = %reason, "the log can't be read yet");
             last = Some(reason);
-            tokio::time::sleep(PAUSE * 2_u32.pow(attempt)).await;
+            tokio::time::sleep(RETRY_INTERVAL * 2_u32.pow(attempt)).await;
         }
         if let Some(reason) = last {
-            self.say(format!("(the log can't be read: {reason})")).await;
+            self.send(format!("(the log can't be read: {reason})")).await;
         }
     }
 
-    /// Reads lines to the end, or until nobody listens.
+    /// Reads lines to the end, or until the receiver is dropped.
     async fn read(&self, log: impl AsyncBufRead + Send) -> Result<(), std::io::Error> {
         let mut log = std::pin::pin!(log);
-        let limit = u64::try_from(MAX_LINE).unwrap_or(u64::MAX);
+        let limit = u64::try_from(MAX_LINE_BYTES).unwrap_or(u64::MAX);
         let mut buffer = Vec::new();
         loop {
             buffer.clear();
             let read = log.as_mut().take(limit).read_until(b'\n', &mut buffer).await?;
-            if read == 0 || !self.say(clean(&buffer)).await {
+            if read == 0 || !self.send(clean(&buffer)).await {
                 return Ok(());
             }
         }
     }
 
-    /// Whether somebody listens.
-    async fn say(&self, text: String) -> bool {
+    /// Returns false if the receiver is gone.
+    async fn send(&self, text: String) -> bool {
         let line = Line {
             uid: self.uid.clone(),
             container: self.container.clone(),
@@ -170,7 +165,7 @@ impl Follower {
     }
 }
 
-/// A line as a terminal would leave it: what was overwritten from its beginning is gone.
+/// A line as a terminal shows it: only what follows the last carriage return.
 fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text = text.trim_end_matches(['\n', '\r']);
@@ -182,8 +177,8 @@ mod tests {
     use super::*;
 
     async fn lines(log: &[u8]) -> Vec<String> {
-        let (lines, mut heard) = mpsc::channel(WAITING);
-        let follower = Follower {
+        let (lines, mut received) = mpsc::channel(MAX_PENDING_LINES);
+        let follower = LogFollower {
             pod: String::new(),
             uid: String::new(),
             container: String::new(),
@@ -195,7 +190,7 @@ mod tests {
             .unwrap();
         drop(follower);
         let mut all = Vec::new();
-        while let Some(line) = heard.recv().await {
+        while let Some(line) = received.recv().await {
             all.push(line.text);
         }
         all
@@ -211,10 +206,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_without_end_does_not_fill_the_memory() {
-        let long = lines(&vec![b'x'; MAX_LINE * 2 + 1]).await;
+        let long = lines(&vec![b'x'; MAX_LINE_BYTES * 2 + 1]).await;
         assert_eq!(
             long.iter().map(String::len).collect::<Vec<_>>(),
-            [MAX_LINE, MAX_LINE, 1]
+            [MAX_LINE_BYTES, MAX_LINE_BYTES, 1]
         );
     }
 }

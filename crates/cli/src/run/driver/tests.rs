@@ -1,4 +1,5 @@
-//! Runs on the embedded API. The operator and the nodes are played by the test, which says what happens when.
+//! Runs on the embedded API. The operator and the nodes are played by the test, which says what
+//! happens when.
 
 mod drain;
 mod progress;
@@ -42,7 +43,7 @@ impl Memory {
     fn lines(&self) -> Vec<String> {
         let items = self.0.lock().unwrap();
         let lines = items.iter().filter_map(|item| match item {
-            Item::Log { speaker, line } => Some(format!("{}: {line}", speaker.label)),
+            Item::Log { source, line } => Some(format!("{}: {line}", source.label)),
             _ => None,
         });
         lines.collect()

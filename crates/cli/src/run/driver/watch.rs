@@ -10,33 +10,27 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 use trainyard_api::{TrainingJob, names};
 
-/// What was seen.
 #[derive(Debug)]
 pub enum Change {
-    /// The job, as it is now.
     Job(Box<TrainingJob>),
-    /// The job is gone.
     JobGone,
-    /// A pod, as it is now.
     Pod(Box<Pod>),
-    /// A pod is gone, by its uid.
+    /// The uid of a pod that is gone.
     PodGone(String),
-    /// All pods there are, by their uids: others are gone.
+    /// The uids of all pods; others are gone.
     Pods(BTreeSet<String>),
-    /// A node can't start a pod, or ends a container, for a reason that the pod's status does not name.
+    /// A node can't start a pod, or ends a container, for a reason that the pod's status does not
+    /// name.
     Warning {
-        /// The pod's uid.
         uid: String,
-        /// The pod's name.
         pod: String,
-        /// Why, in words.
         why: String,
     },
-    /// The server did not answer; we go on asking.
+    /// The server did not answer; the watch is retried.
     Failed(String),
 }
 
-/// What nodes tell in events alone: a pod that waits for this says no more than that it is being created.
+/// Reasons that only events have: the status of such a pod just says ContainerCreating.
 const ONLY_IN_EVENTS: &[&str] = &[
     "FailedAttachVolume",
     "FailedCreatePodSandBox",
@@ -44,19 +38,20 @@ const ONLY_IN_EVENTS: &[&str] = &[
     "FailedMount",
 ];
 
-/// Whether only events tell this, or why: a container that its probe ends seems to have been killed by somebody.
-fn is_worth_telling(reason: &str, message: &str) -> bool {
+/// Whether an event says what the status does not: a container killed by its probe just shows a
+/// signal there.
+fn is_relevant(reason: &str, message: &str) -> bool {
     let probes = ["Liveness probe failed", "Startup probe failed"];
     ONLY_IN_EVENTS.contains(&reason)
         || (reason == "Unhealthy" && probes.iter().any(|probe| message.starts_with(probe)))
 }
 
-/// Selects the pods of a job.
+/// The label selector for the pods of a job.
 pub fn pods_of(job: &str) -> String {
     format!("{}={job}", names::LABEL_JOB)
 }
 
-/// Watches until what comes back is dropped.
+/// Watches until the returned set is dropped.
 pub fn start(client: &Client, job: &TrainingJob, changes: &UnboundedSender<Change>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     let namespace = job.namespace().unwrap_or_default();
@@ -84,7 +79,7 @@ async fn follow_job(jobs: Api<TrainingJob>, name: String, changes: UnboundedSend
                 listed = false;
                 continue;
             }
-            // Deleted while nobody looked.
+            // Deleted while there was no watch.
             Ok(watcher::Event::InitDone) if !listed => Change::JobGone,
             Ok(watcher::Event::InitDone) => continue,
             Err(error) => Change::Failed(error.to_string()),
@@ -99,8 +94,8 @@ async fn follow_pods(pods: Api<Pod>, job: TrainingJob, changes: UnboundedSender<
     let config = watcher::Config::default().labels(&pods_of(&job.name_any()));
     let mut events = watcher(pods, config).default_backoff().boxed();
     let owner = job.uid().unwrap_or_default();
-    // An earlier job of the same name may have left some.
-    let ours = |pod: &Pod| {
+    // An earlier job of the same name may have left pods.
+    let is_ours = |pod: &Pod| {
         pod.owner_references()
             .iter()
             .any(|reference| reference.uid == owner)
@@ -108,8 +103,8 @@ async fn follow_pods(pods: Api<Pod>, job: TrainingJob, changes: UnboundedSender<
     let mut listed = BTreeSet::new();
     while let Some(event) = events.next().await {
         let change = match event {
-            Ok(watcher::Event::Apply(pod)) if ours(&pod) => Change::Pod(Box::new(pod)),
-            Ok(watcher::Event::InitApply(pod)) if ours(&pod) => {
+            Ok(watcher::Event::Apply(pod)) if is_ours(&pod) => Change::Pod(Box::new(pod)),
+            Ok(watcher::Event::InitApply(pod)) if is_ours(&pod) => {
                 listed.extend(pod.meta().uid.clone());
                 Change::Pod(Box::new(pod))
             }
@@ -129,14 +124,14 @@ async fn follow_warnings(events: Api<Event>, job: String, changes: UnboundedSend
     let mut events = watcher(events, config).default_backoff().boxed();
     let prefix = format!("{job}-");
     while let Some(event) = events.next().await {
-        // Who may not see events is told the rest all the same.
+        // A user without the right to watch events gets no warnings.
         let Ok(watcher::Event::Apply(event) | watcher::Event::InitApply(event)) = event else {
             continue;
         };
         let reason = event.reason.unwrap_or_default();
         let message = event.message.unwrap_or_default();
         let pod = event.involved_object.name.unwrap_or_default();
-        if !pod.starts_with(&prefix) || !is_worth_telling(&reason, &message) {
+        if !pod.starts_with(&prefix) || !is_relevant(&reason, &message) {
             continue;
         }
         let warning = Change::Warning {

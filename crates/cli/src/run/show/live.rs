@@ -1,4 +1,4 @@
-//! A live view on a terminal: logs scroll by, and below them stands how far the job is.
+//! A live view on a terminal: logs scroll above a dashboard.
 
 use std::io;
 
@@ -6,28 +6,25 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::style::Paint;
 use super::{Show, text};
-use crate::run::view::{Item, Picture, Summary};
+use crate::run::view::{Dashboard, Item, Summary};
 
-/// Shows a run on a terminal.
 pub struct Live {
     screen: MultiProgress,
-    /// One for each line below the logs.
+    /// One for each line of the dashboard.
     lines: Vec<ProgressBar>,
     paint: Paint,
-    /// The widest name so far, so that lines begin at the same place.
+    /// The widest label so far, to which the others are padded.
     width: usize,
     columns: Box<dyn Fn() -> usize + Send>,
 }
 
 impl Live {
-    /// On the terminal that the standard error is.
     pub fn to_stderr(paint: Paint) -> Self {
         let term = console::Term::stderr();
         let columns = move || usize::from(term.size().1);
         Self::new(ProgressDrawTarget::stderr(), paint, Box::new(columns))
     }
 
-    /// On any terminal.
     #[cfg(test)]
     pub fn to_terminal(terminal: impl indicatif::TermLike + Clone + 'static, paint: Paint) -> Self {
         let width = terminal.width();
@@ -49,12 +46,12 @@ impl Live {
     }
 
     fn line(&mut self, item: &Item) -> Option<String> {
-        let Item::Log { speaker, line } = item else {
+        let Item::Log { source, line } = item else {
             return Some(format!("• {}", text::sentence(item, self.paint)?));
         };
-        self.width = self.width.max(speaker.label.chars().count());
-        let line = self.paint.foreign(line);
-        Some(format!("{}{line}", text::prefix(speaker, self.width, self.paint)))
+        self.width = self.width.max(source.label.chars().count());
+        let line = self.paint.sanitize(line);
+        Some(format!("{}{line}", text::prefix(source, self.width, self.paint)))
     }
 
     fn clear(&mut self) -> io::Result<()> {
@@ -68,18 +65,18 @@ impl Live {
 
 impl Show for Live {
     fn items(&mut self, items: &[Item]) -> io::Result<()> {
-        // Progress is in the picture.
+        // Progress is on the dashboard.
         let items = items.iter().filter(|item| !matches!(item, Item::Progress(_)));
         let lines: Vec<String> = items.filter_map(|item| self.line(item)).collect();
         if lines.is_empty() {
             return Ok(());
         }
-        // All at once: the picture is drawn anew after each print.
+        // All at once: the dashboard is drawn again after each print.
         self.screen.println(lines.join("\n"))
     }
 
-    fn picture(&mut self, picture: &Picture) -> io::Result<()> {
-        let lines = text::picture(picture, self.paint, (self.columns)());
+    fn draw(&mut self, dashboard: &Dashboard) -> io::Result<()> {
+        let lines = text::dashboard_lines(dashboard, self.paint, (self.columns)());
         while self.lines.len() < lines.len() {
             let line = self.screen.add(ProgressBar::new_spinner());
             if let Ok(style) = ProgressStyle::with_template("{wide_msg}") {
@@ -106,13 +103,14 @@ impl Show for Live {
 
     fn end(&mut self, summary: &Summary) -> io::Result<()> {
         self.clear()?;
-        self.screen.println(text::ending(summary, self.paint).join("\n"))
+        self.screen
+            .println(text::summary_lines(summary, self.paint).join("\n"))
     }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
-        // Whatever happens, the picture does not stay; what can't be cleared is gone anyway.
+        // A dashboard that can't be cleared is gone with its terminal.
         let _ = self.clear();
     }
 }

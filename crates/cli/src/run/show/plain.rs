@@ -1,40 +1,38 @@
-//! Plain lines, for pipes, files and small terminals: logs on one stream, our own words on the other.
+//! Plain lines, for pipes, files and dumb terminals: logs on one stream, messages on the other.
 
 use std::io::{self, BufWriter, Write};
 
-use super::style::{Look, Paint};
+use super::style::{Emphasis, Paint};
 use super::{Show, text};
 use crate::run::outcome::Outcome;
 use crate::run::view::{Item, Summary};
 
-/// Shows a run as lines.
 pub struct Plain {
     logs: BufWriter<Box<dyn Write + Send>>,
     logs_paint: Paint,
-    words: Box<dyn Write + Send>,
-    words_paint: Paint,
+    messages: Box<dyn Write + Send>,
+    messages_paint: Paint,
     quiet: bool,
 }
 
 impl Plain {
-    /// Logs go to the first stream, all else to the second.
     pub fn new(
         logs: Box<dyn Write + Send>,
         logs_paint: Paint,
-        words: Box<dyn Write + Send>,
-        words_paint: Paint,
+        messages: Box<dyn Write + Send>,
+        messages_paint: Paint,
         quiet: bool,
     ) -> Self {
         Self {
             logs: BufWriter::new(logs),
             logs_paint,
-            words,
-            words_paint,
+            messages,
+            messages_paint,
             quiet,
         }
     }
 
-    /// What went wrong is said also by who was told to be quiet.
+    /// Problems are shown with `--quiet`, too.
     fn is_wanted(&self, item: &Item) -> bool {
         !self.quiet || matches!(item, Item::Trouble { .. })
     }
@@ -43,15 +41,15 @@ impl Plain {
 impl Show for Plain {
     fn items(&mut self, items: &[Item]) -> io::Result<()> {
         for item in items {
-            if let Item::Log { speaker, line } = item {
-                let who = self.logs_paint.paint(Look::Pod(speaker.number), &speaker.label);
-                writeln!(self.logs, "{who} | {}", self.logs_paint.foreign(line))?;
+            if let Item::Log { source, line } = item {
+                let who = self.logs_paint.paint(Emphasis::Pod(source.number), &source.label);
+                writeln!(self.logs, "{who} | {}", self.logs_paint.sanitize(line))?;
             } else if let Some(sentence) =
-                text::sentence(item, self.words_paint).filter(|_| self.is_wanted(item))
+                text::sentence(item, self.messages_paint).filter(|_| self.is_wanted(item))
             {
-                // In the order in which it happened, where both streams end at the same place.
+                // Keeps the order of events where both streams are the same terminal.
                 self.logs.flush()?;
-                writeln!(self.words, "trainyard: {sentence}")?;
+                writeln!(self.messages, "trainyard: {sentence}")?;
             }
         }
         self.logs.flush()
@@ -62,9 +60,9 @@ impl Show for Plain {
         if self.quiet && summary.outcome == Outcome::Succeeded {
             return logs;
         }
-        for line in text::ending(summary, self.words_paint) {
-            writeln!(self.words, "trainyard: {line}")?;
+        for line in text::summary_lines(summary, self.messages_paint) {
+            writeln!(self.messages, "trainyard: {line}")?;
         }
-        self.words.flush().and(logs)
+        self.messages.flush().and(logs)
     }
 }

@@ -9,7 +9,7 @@ use trainyard_api::JobPhase;
 
 use super::*;
 use crate::run::outcome::Outcome;
-use crate::run::view::{Bar, Cause, Speaker, Stop};
+use crate::run::view::{Bar, Cause, Source, Stop};
 
 /// A stream that can be read by the test.
 #[derive(Clone, Default)]
@@ -41,8 +41,8 @@ const COLOURFUL: Paint = Paint {
     terminal: true,
 };
 
-fn speaker(label: &str, number: usize) -> Speaker {
-    Speaker {
+fn source(label: &str, number: usize) -> Source {
+    Source {
         label: label.to_owned(),
         number,
     }
@@ -50,12 +50,12 @@ fn speaker(label: &str, number: usize) -> Speaker {
 
 fn log(label: &str, number: usize, line: &str) -> Item {
     Item::Log {
-        speaker: speaker(label, number),
+        source: source(label, number),
         line: line.to_owned(),
     }
 }
 
-fn story() -> Vec<Item> {
+fn items() -> Vec<Item> {
     vec![
         Item::Note("images are ignored".to_owned()),
         Item::Phase {
@@ -66,7 +66,7 @@ fn story() -> Vec<Item> {
         log("worker-10", 1, "\u{1b}[2Jworld"),
         Item::Progress("step 1/2".to_owned()),
         Item::Trouble {
-            speaker: speaker("worker-0", 0),
+            source: source("worker-0", 0),
             message: "exit code 3".to_owned(),
         },
     ]
@@ -116,7 +116,7 @@ fn plain(paint: Paint, quiet: bool, end: &Summary) -> (String, String) {
         paint,
         quiet,
     );
-    show.items(&story()).unwrap();
+    show.items(&items()).unwrap();
     show.end(end).unwrap();
     (logs.text(), words.text())
 }
@@ -186,7 +186,7 @@ fn what_others_write_does_not_command_a_terminal() {
         log("worker-0", 0, evil),
         Item::Note(evil.to_owned()),
         Item::Trouble {
-            speaker: speaker("worker-0", 0),
+            source: source("worker-0", 0),
             message: evil.to_owned(),
         },
     ];
@@ -202,9 +202,9 @@ fn what_others_write_does_not_command_a_terminal() {
     let said = streams.0.text() + &streams.1.text();
     assert_eq!(said.matches("fire").count(), 6, "{said:?}");
     assert!(!said.chars().any(|c| c.is_control() && c != '\n'), "{said:?}");
-    let mut picture = picture();
-    picture.troubles = vec![(speaker("worker-0", 0), evil.to_owned())];
-    let lines = text::picture(&picture, paint, 80).concat();
+    let mut dashboard = dashboard();
+    dashboard.troubles = vec![(source("worker-0", 0), evil.to_owned())];
+    let lines = text::dashboard_lines(&dashboard, paint, 80).concat();
     assert!(!lines.chars().any(char::is_control), "{lines:?}");
     // The live view is on a terminal, whatever it is told.
     let terminal = InMemoryTerm::new(20, 100);
@@ -215,8 +215,8 @@ fn what_others_write_does_not_command_a_terminal() {
     assert_eq!(contents.matches("fire").count(), 6, "{contents}");
 }
 
-fn picture() -> Picture {
-    Picture {
+fn dashboard() -> Dashboard {
+    Dashboard {
         job: "mnist".to_owned(),
         phase: (JobPhase::Running, Duration::from_millis(2_300)),
         roles: vec![("worker".to_owned(), 3, 4)],
@@ -234,9 +234,9 @@ fn picture() -> Picture {
 fn a_terminal_has_logs_above_and_the_present_below() {
     let terminal = InMemoryTerm::new(20, 100);
     let mut show = Live::to_terminal(terminal.clone(), PALE);
-    show.picture(&picture()).unwrap();
-    show.items(&story()).unwrap();
-    show.picture(&picture()).unwrap();
+    show.draw(&dashboard()).unwrap();
+    show.items(&items()).unwrap();
+    show.draw(&dashboard()).unwrap();
     assert_eq!(
         terminal.contents(),
         "• note: images are ignored\n\
@@ -262,18 +262,18 @@ fn a_terminal_has_logs_above_and_the_present_below() {
 fn the_present_shrinks_and_grows() {
     let terminal = InMemoryTerm::new(20, 60);
     let mut show = Live::to_terminal(terminal.clone(), PALE);
-    let mut picture = picture();
-    picture.progress = None;
-    picture.troubles = (0..5)
+    let mut dashboard = dashboard();
+    dashboard.progress = None;
+    dashboard.troubles = (0..5)
         .map(|n| {
             (
-                speaker(&format!("worker-{n}"), n),
+                source(&format!("worker-{n}"), n),
                 "Unschedulable: no\nroom".to_owned(),
             )
         })
         .collect();
-    picture.stopping = Some((Stop::Interrupted, 4));
-    show.picture(&picture).unwrap();
+    dashboard.stopping = Some((Stop::Interrupted, 4));
+    show.draw(&dashboard).unwrap();
     assert_eq!(
         terminal.contents(),
         "mnist Running 2.3 s  worker 3/4\n\
@@ -283,10 +283,10 @@ fn the_present_shrinks_and_grows() {
          and 2 more\n\
          stopping: 4 pods left; Ctrl-C ends it at once"
     );
-    picture.troubles.clear();
-    picture.stopping = None;
-    show.picture(&picture).unwrap();
-    show.picture(&picture).unwrap();
+    dashboard.troubles.clear();
+    dashboard.stopping = None;
+    show.draw(&dashboard).unwrap();
+    show.draw(&dashboard).unwrap();
     assert_eq!(terminal.contents(), "mnist Running 2.3 s  worker 3/4");
     drop(show);
     assert_eq!(terminal.contents(), "");
@@ -294,30 +294,30 @@ fn the_present_shrinks_and_grows() {
 
 #[test]
 fn the_run_is_drawn_only_where_nothing_else_would_write() {
-    let terminal = Surroundings {
+    let terminal = OutputStreams {
         stdout: true,
         stderr: true,
         no_color: false,
         dumb: false,
     };
     assert!(terminal.is_live(false) && terminal.is_live(true));
-    let piped = Surroundings {
+    let piped = OutputStreams {
         stdout: false,
         ..terminal
     };
     assert!(!piped.is_live(false) && piped.is_live(true));
-    let logged = Surroundings {
+    let logged = OutputStreams {
         stderr: false,
         ..terminal
     };
     assert!(!logged.is_live(false) && !logged.is_live(true));
-    let dumb = Surroundings {
+    let dumb = OutputStreams {
         dumb: true,
         ..terminal
     };
     assert!(!dumb.is_live(false));
     assert!(terminal.paint(true).colours && !terminal.paint(false).colours);
-    let pale = Surroundings {
+    let pale = OutputStreams {
         no_color: true,
         ..terminal
     };

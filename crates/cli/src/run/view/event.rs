@@ -1,23 +1,19 @@
-//! What happens in a run, and what is to be printed of it.
+//! Events of a run, and the items that are printed for them.
 
 use std::time::Duration;
 
 use trainyard_api::{JobPhase, TrainingJob};
 
-use super::PodSeen;
+use super::ObservedPod;
 
-/// Something that happened.
 #[derive(Debug)]
 pub enum Event {
     /// Something that the user should know.
     Note(String),
-    /// The job, as it is now.
     Job(Box<TrainingJob>),
-    /// A pod, as it is now.
-    Pod(PodSeen),
-    /// A pod that is gone, by its uid.
+    Pod(ObservedPod),
+    /// The uid of a pod that is gone.
     PodGone(String),
-    /// A line of a container's log.
     Log {
         /// The pod's uid.
         uid: String,
@@ -32,14 +28,13 @@ pub enum Event {
         uid: String,
         /// The container's name.
         container: String,
-        /// Whether the container runs on after the job's end, and nobody ends it.
-        goes_on: bool,
+        /// Whether the container keeps running after the job's end.
+        is_running_on: bool,
     },
     /// A line that a program appended to its progress file.
     Progress {
         /// The pod's name.
         pod: String,
-        /// The line.
         line: String,
     },
     /// The job is being stopped before its end.
@@ -49,47 +44,37 @@ pub enum Event {
 /// Why a job is stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The user has interrupted it.
     Interrupted,
-    /// Its time is over.
     TimedOut,
 }
 
-/// Something to print once.
+/// Something to print.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// Something that the user should know.
     Note(String),
-    /// The job has come to a phase.
     Phase {
-        /// The phase.
         phase: JobPhase,
-        /// When, since the start.
+        /// Since the start.
         at: Duration,
     },
-    /// A line of a log.
     Log {
-        /// Who says it.
-        speaker: Speaker,
-        /// The line.
+        source: Source,
         line: String,
     },
-    /// A pod has failed, or does not get on.
+    /// A pod has failed, or can't start.
     Trouble {
-        /// Which pod.
-        speaker: Speaker,
-        /// What is wrong.
+        source: Source,
         message: String,
     },
-    /// How far the job is, now and then.
     Progress(String),
     /// The job is being stopped before its end.
     Stopping(Stop),
 }
 
-/// Who says something: a pod, or a container beside the one that trains.
+/// A pod, or a container beside its main container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Speaker {
+pub struct Source {
     /// The name without the job's, such as `worker-0` or `worker-0/sidecar`.
     pub label: String,
     /// Tells pods apart, for colours.

@@ -1,4 +1,4 @@
-//! What the view wants to know of a pod.
+//! A pod as the view sees it.
 
 use std::time::Duration;
 
@@ -6,79 +6,58 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus
 use trainyard_api::names;
 use trainyard_core::build::MAIN_CONTAINER;
 
-/// A pod as the view sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PodSeen {
-    /// Its name.
+pub struct ObservedPod {
     pub name: String,
-    /// Tells it from its successor of the same name.
     pub uid: String,
-    /// Its role and its index in it, by which pods are sorted and named.
     pub role: String,
-    /// Its index in its role.
     pub index: i32,
-    /// Its phase, as Kubernetes calls it.
     pub phase: Phase,
-    /// Whether it is being deleted.
-    pub deleting: bool,
-    /// How long it may take to end, if it is being deleted.
-    pub grace: Option<Duration>,
-    /// The name of the container that trains, which may not have been started yet.
-    pub trains: Option<String>,
-    /// Its containers that have been started at least once, or can't be.
-    pub containers: Vec<ContainerSeen>,
-    /// Why it does not get on.
+    pub is_deleting: bool,
+    /// None unless it is being deleted.
+    pub grace_period: Option<Duration>,
+    /// The main container may not have been started yet.
+    pub main_container: Option<String>,
+    /// Containers that have a log, or can't be started.
+    pub containers: Vec<ObservedContainer>,
+    /// Why it can't be scheduled or started.
     pub trouble: Option<String>,
 }
 
-/// The phase of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub enum Phase {
-    /// Not all of its containers have been started.
     #[default]
     Pending,
-    /// Its containers run.
     Running,
-    /// All of its containers ended well.
     Succeeded,
-    /// One of its containers did not.
     Failed,
-    /// Its node does not answer.
     Unknown,
 }
 
-/// A container as the view sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ContainerSeen {
-    /// Its name.
+pub struct ObservedContainer {
     pub name: String,
-    /// Whether it is the one that trains.
-    pub main: bool,
-    /// How often it was started again in place; a log begins anew each time.
+    pub is_main: bool,
+    /// How often it was restarted; each start has a log of its own.
     pub restarts: i32,
-    /// How it ended, if it has.
-    pub ended: Option<Ended>,
+    pub ended: Option<Termination>,
 }
 
-/// How a container ended.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ended {
-    /// Its exit code.
+pub struct Termination {
     pub exit_code: i32,
-    /// The word for it.
     pub reason: Option<String>,
 }
 
-impl ContainerSeen {
-    /// Whether its program was ever started; if not, there is no log to ask for.
+impl ObservedContainer {
+    /// Whether its program was ever started; if not, it has no log.
     pub fn has_run(&self) -> bool {
         let reason = self.ended.as_ref().and_then(|ended| ended.reason.as_deref());
         !matches!(reason, Some("StartError" | "ContainerCannotRun"))
     }
 }
 
-impl PodSeen {
-    /// Looks at a pod.
+impl ObservedPod {
     pub fn of(pod: &Pod) -> Self {
         let meta = &pod.metadata;
         let label = |key: &str| meta.labels.as_ref().and_then(|labels| labels.get(key)).cloned();
@@ -113,30 +92,28 @@ impl PodSeen {
                 Some("Unknown") => Phase::Unknown,
                 _ => Phase::Pending,
             },
-            deleting: meta.deletion_timestamp.is_some(),
-            grace: meta.deletion_timestamp.as_ref().map(|_| {
+            is_deleting: meta.deletion_timestamp.is_some(),
+            grace_period: meta.deletion_timestamp.as_ref().map(|_| {
                 let seconds = meta.deletion_grace_period_seconds.unwrap_or_default();
                 Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
             }),
-            trains: main.cloned(),
+            main_container: main.cloned(),
             containers: init.chain(own).flatten().collect(),
             trouble: trouble(&status),
         }
     }
 
-    /// The container that trains.
-    pub fn main(&self) -> Option<&ContainerSeen> {
-        self.containers.iter().find(|container| container.main)
+    pub fn main(&self) -> Option<&ObservedContainer> {
+        self.containers.iter().find(|container| container.is_main)
     }
 
-    /// Whether it has ended.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }
 }
 
-/// A container that has a log.
-fn seen(status: &ContainerStatus, main: bool) -> Option<ContainerSeen> {
+/// None if the container was never started.
+fn seen(status: &ContainerStatus, is_main: bool) -> Option<ObservedContainer> {
     let state = status.state.clone().unwrap_or_default();
     let last = status
         .last_state
@@ -145,23 +122,23 @@ fn seen(status: &ContainerStatus, main: bool) -> Option<ContainerSeen> {
     if state.running.is_none() && state.terminated.is_none() && last.is_none() {
         return None;
     }
-    Some(ContainerSeen {
+    Some(ObservedContainer {
         name: status.name.clone(),
-        main,
-        // One that waits for its next start has only the log of its last.
+        is_main,
+        // A container that waits for a restart has only the log of its last start.
         restarts: if state.waiting.is_some() {
             status.restart_count - 1
         } else {
             status.restart_count
         },
-        ended: state.terminated.map(|ended| Ended {
+        ended: state.terminated.map(|ended| Termination {
             exit_code: ended.exit_code,
             reason: ended.reason,
         }),
     })
 }
 
-/// What keeps a pod from getting on: it has no place, or a container can't be started.
+/// Why a pod can't be scheduled, or a container can't be started.
 fn trouble(status: &PodStatus) -> Option<String> {
     let sentence = |reason: Option<&str>, message: Option<&str>| match (reason, message) {
         (Some(reason), Some(message)) if !message.is_empty() => Some(format!("{reason}: {message}")),
@@ -189,7 +166,7 @@ fn trouble(status: &PodStatus) -> Option<String> {
         _ => None,
     });
     waiting
-        // These two are no trouble: they are the way every container starts.
+        // Every container starts with these two.
         .filter(|waiting| {
             !matches!(
                 waiting.reason.as_deref(),
@@ -205,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(status: &Value) -> PodSeen {
+    fn pod(status: &Value) -> ObservedPod {
         let pod = json!({
             "metadata": {
                 "name": "mnist-worker-1",
@@ -215,7 +192,7 @@ mod tests {
             },
             "status": status,
         });
-        PodSeen::of(&serde_json::from_value(pod).unwrap())
+        ObservedPod::of(&serde_json::from_value(pod).unwrap())
     }
 
     fn container(name: &str, restarts: i32, state: &Value) -> Value {
@@ -250,7 +227,7 @@ mod tests {
         assert_eq!(main.ended.as_ref().map(|ended| ended.exit_code), Some(3));
         assert_eq!(seen.containers[2].restarts, 2);
         assert!(seen.is_over());
-        assert!(seen.containers.iter().all(ContainerSeen::has_run));
+        assert!(seen.containers.iter().all(ObservedContainer::has_run));
     }
 
     #[test]
@@ -259,15 +236,15 @@ mod tests {
             "metadata": {"name": "a", "uid": "u1"},
             "spec": {"containers": [{"name": "train"}, {"name": "side"}], "initContainers": [{"name": "prep"}]},
         });
-        let seen = PodSeen::of(&serde_json::from_value(pod).unwrap());
-        assert_eq!(seen.trains.as_deref(), Some("train"));
+        let seen = ObservedPod::of(&serde_json::from_value(pod).unwrap());
+        assert_eq!(seen.main_container.as_deref(), Some("train"));
     }
 
     #[test]
     fn a_container_that_could_not_be_started_has_no_log() {
         let failed = json!({"terminated": {"exitCode": 128, "reason": "StartError"}});
         let seen = pod(&json!({"phase": "Failed", "containerStatuses": [container("train", 0, &failed)]}));
-        assert_eq!(seen.main().map(ContainerSeen::has_run), Some(false));
+        assert_eq!(seen.main().map(ObservedContainer::has_run), Some(false));
     }
 
     #[test]

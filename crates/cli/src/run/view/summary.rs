@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use trainyard_api::{ConditionType, JobPhase};
 
-use super::{PodPhase, View, words};
+use super::{PodPhase, View, humanize};
 use crate::run::outcome::Outcome;
 use crate::run::progress::Report;
 
@@ -15,13 +15,9 @@ use crate::run::progress::Report;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Summary {
-    /// The job's name.
     pub job: String,
-    /// The job's namespace.
     pub namespace: String,
-    /// The framework that trained.
     pub framework: String,
-    /// How it ended.
     pub outcome: Outcome,
     /// The exit code of `trainyard run`.
     pub exit_code: u8,
@@ -30,7 +26,6 @@ pub struct Summary {
     pub message: Option<String>,
     /// How long it took, from the start of trainyard.
     pub seconds: f64,
-    /// The phases the job went through.
     pub phases: Vec<PhaseSummary>,
     /// The latest pod of each name.
     pub pods: Vec<PodSummary>,
@@ -52,11 +47,9 @@ pub struct Summary {
     pub kept: Option<PathBuf>,
 }
 
-/// One phase of a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PhaseSummary {
-    /// Which.
     pub phase: JobPhase,
     /// When it began.
     pub after_seconds: f64,
@@ -64,17 +57,14 @@ pub struct PhaseSummary {
     pub seconds: f64,
 }
 
-/// One pod of a job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSummary {
-    /// Its name.
     pub name: String,
-    /// Its role.
     pub role: String,
     /// The phase in which it was last seen.
     pub phase: PodPhase,
-    /// The exit code of the container that trains.
+    /// The exit code of the main container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 }
@@ -85,13 +75,10 @@ pub struct PodSummary {
 pub struct Cause {
     /// The pod that failed first.
     pub pod: String,
-    /// Its container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// Its exit code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
-    /// The word for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The last lines it printed.
@@ -100,17 +87,16 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// How it ended, in words.
     pub fn ending(&self) -> String {
         match self.exit_code {
-            Some(code) => ending(code, self.reason.as_deref()),
+            Some(code) => describe_exit(code, self.reason.as_deref()),
             None => self.reason.clone().unwrap_or_else(|| "failed".to_owned()),
         }
     }
 }
 
-/// A message without what container runtimes put around the reason for which a command can't be executed.
-fn essence(message: &str) -> &str {
+/// Removes what container runtimes put around the reason why a command can't be executed.
+fn strip_runtime_prefix(message: &str) -> &str {
     let start = "unable to start container process: ";
     match message.split_once(start) {
         Some((_, reason)) => reason.strip_suffix(": unknown").unwrap_or(reason),
@@ -119,7 +105,6 @@ fn essence(message: &str) -> &str {
 }
 
 impl View {
-    /// The end of the run.
     pub fn summary(&self, now: Duration, outcome: Outcome, message: Option<String>) -> Summary {
         let failed = outcome == Outcome::Failed;
         let cause = self.cause().filter(|_| failed || outcome == Outcome::TimedOut);
@@ -150,7 +135,7 @@ impl View {
         }
     }
 
-    /// What the operator says about the failure.
+    /// The reason and message of the condition Failed.
     fn condition(&self) -> Option<String> {
         let conditions = self.status.conditions.iter();
         let mut failed = conditions.filter(|condition| {
@@ -163,18 +148,18 @@ impl View {
 
     fn cause(&self) -> Option<Cause> {
         let root = self.status.root_cause.as_ref()?;
-        // Of all pods of that name: the last that failed, and has said something.
+        // The last failed pod of that name that has printed something.
         let pods = self.pods().filter(|pod| pod.name == root.pod);
-        let failed = pods.filter(|pod| pod.phase == PodPhase::Failed || pod.deleting);
+        let failed = pods.filter(|pod| pod.phase == PodPhase::Failed || pod.is_deleting);
         let lines = failed
             .rev()
             .find_map(|pod| {
-                let container = root.container.as_ref().or(pod.trains.as_ref())?;
+                let container = root.container.as_ref().or(pod.main_container.as_ref())?;
                 self.tails.get(&(pod.uid.clone(), container.clone()))
             })
             .map(|tail| tail.iter().cloned().collect());
         let message = || {
-            let message = essence(root.message.as_deref().unwrap_or_default());
+            let message = strip_runtime_prefix(root.message.as_deref().unwrap_or_default());
             message.lines().map(ToOwned::to_owned).collect()
         };
         Some(Cause {
@@ -215,12 +200,11 @@ impl View {
     }
 }
 
-/// How a container ended, in words.
-pub fn ending(exit_code: i32, reason: Option<&str>) -> String {
+pub fn describe_exit(exit_code: i32, reason: Option<&str>) -> String {
     // "Error" and "Completed" say no more than the code does.
     let reason = reason.filter(|reason| !matches!(*reason, "Error" | "Completed"));
     let code = match exit_code {
-        // Shells and container runtimes report a signal so.
+        // Shells and container runtimes report a signal as 128 + its number.
         129..=159 => format!("ended by signal {}", exit_code - 128),
         code => format!("exit code {code}"),
     };
@@ -230,19 +214,18 @@ pub fn ending(exit_code: i32, reason: Option<&str>) -> String {
     }
 }
 
-/// With milliseconds: more is noise.
+/// Rounded to milliseconds.
 fn seconds(span: Duration) -> f64 {
     (span.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
 impl Summary {
-    /// The one line that says it all.
     pub fn headline(&self) -> String {
-        let after = words::span(Duration::from_secs_f64(self.seconds));
+        let after = humanize::span(Duration::from_secs_f64(self.seconds));
         let job = &self.job;
-        let mut facts = vec![words::count(self.pods.len(), "pod")];
+        let mut facts = vec![humanize::count(self.pods.len(), "pod")];
         if self.restarts > 0 {
-            facts.push(words::count(
+            facts.push(humanize::count(
                 usize::try_from(self.restarts).unwrap_or_default(),
                 "restart",
             ));

@@ -27,7 +27,7 @@ fn job(status: &Value) -> TrainingJob {
     .unwrap()
 }
 
-fn pod(index: i32, uid: &str, phase: &str, state: &Value) -> PodSeen {
+fn pod(index: i32, uid: &str, phase: &str, state: &Value) -> ObservedPod {
     let pod = json!({
         "metadata": {
             "name": format!("mnist-worker-{index}"),
@@ -39,7 +39,7 @@ fn pod(index: i32, uid: &str, phase: &str, state: &Value) -> PodSeen {
             {"name": "train", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state},
         ]},
     });
-    PodSeen::of(&serde_json::from_value(pod).unwrap())
+    ObservedPod::of(&serde_json::from_value(pod).unwrap())
 }
 
 impl Run {
@@ -85,13 +85,13 @@ impl Run {
         })
     }
 
-    fn picture(&self) -> Picture {
-        self.view.picture(self.now)
+    fn dashboard(&self) -> Dashboard {
+        self.view.dashboard(self.now)
     }
 }
 
-fn speaker(label: &str, number: usize) -> Speaker {
-    Speaker {
+fn source(label: &str, number: usize) -> Source {
+    Source {
         label: label.to_owned(),
         number,
     }
@@ -104,7 +104,7 @@ fn who_speaks_before_the_training_is_named_and_is_not_its_end() {
     run.then(Event::Pod(pod(0, "a", "Pending", &json!({"waiting": {}}))));
     let said = run.says("a", "prep", "loading");
     let expected = Item::Log {
-        speaker: speaker("worker-0/prep", 0),
+        source: source("worker-0/prep", 0),
         line: "loading".to_owned(),
     };
     assert_eq!(said, [expected]);
@@ -161,12 +161,12 @@ fn the_picture_counts_pods_by_role() {
     let mut run = Run::new();
     run.phase("Running");
     run.running(0, "a");
-    assert_eq!(run.picture().roles, [("worker".to_owned(), 1, 2)]);
+    assert_eq!(run.dashboard().roles, [("worker".to_owned(), 1, 2)]);
     run.ended(1, "b", 0);
-    assert_eq!(run.picture().roles, [("worker".to_owned(), 2, 2)]);
-    assert_eq!(run.picture().phase, (JobPhase::Running, Duration::from_secs(2)));
+    assert_eq!(run.dashboard().roles, [("worker".to_owned(), 2, 2)]);
+    assert_eq!(run.dashboard().phase, (JobPhase::Running, Duration::from_secs(2)));
     run.then(Event::PodGone("a".to_owned()));
-    assert_eq!(run.picture().roles, [("worker".to_owned(), 1, 2)]);
+    assert_eq!(run.dashboard().roles, [("worker".to_owned(), 1, 2)]);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn lines_carry_the_short_name_of_their_pod() {
     run.running(1, "b");
     let said = |label: &str, number, line: &str| {
         vec![Item::Log {
-            speaker: speaker(label, number),
+            source: source(label, number),
             line: line.to_owned(),
         }]
     };
@@ -198,7 +198,7 @@ fn a_failure_is_told_and_explained_at_the_end() {
     assert_eq!(
         told,
         [Item::Trouble {
-            speaker: speaker("worker-1", 1),
+            source: source("worker-1", 1),
             message: "exit code 3".to_owned()
         }]
     );
@@ -218,7 +218,7 @@ fn a_failure_is_told_and_explained_at_the_end() {
         (cause.pod.as_str(), cause.ending()),
         ("mnist-worker-1", "exit code 3".to_owned())
     );
-    assert_eq!(cause.last_lines.len(), TAIL);
+    assert_eq!(cause.last_lines.len(), MAX_TAIL_LINES);
     assert_eq!(cause.last_lines.last().map(String::as_str), Some("line 19"));
 }
 
@@ -251,7 +251,7 @@ fn a_replaced_pod_keeps_its_name_and_colour_and_counts_once() {
     assert_eq!(
         line,
         [Item::Log {
-            speaker: speaker("worker-0", 0),
+            source: source("worker-0", 0),
             line: "second life".to_owned()
         }]
     );
@@ -279,9 +279,9 @@ fn pods_that_are_told_to_end_are_no_failures() {
         run.then(Event::Stopping(Stop::Interrupted)),
         [Item::Stopping(Stop::Interrupted)]
     );
-    assert_eq!(run.picture().stopping, Some((Stop::Interrupted, 1)));
+    assert_eq!(run.dashboard().stopping, Some((Stop::Interrupted, 1)));
     assert_eq!(run.ended(0, "a", 143), []);
-    assert_eq!(run.picture().stopping, Some((Stop::Interrupted, 0)));
+    assert_eq!(run.dashboard().stopping, Some((Stop::Interrupted, 0)));
     let summary = run.view.summary(run.now, Outcome::Interrupted, None);
     assert_eq!((summary.exit_code, summary.root_cause), (130, None));
 }
@@ -296,9 +296,9 @@ fn trouble_is_told_when_it_changes() {
     assert_eq!(run.then(stuck("ContainerCreating")), []);
     assert_eq!(run.then(stuck("ErrImagePull")).len(), 1);
     assert_eq!(run.then(stuck("ErrImagePull")).len(), 0);
-    assert_eq!(run.picture().troubles[0].1, "ErrImagePull");
+    assert_eq!(run.dashboard().troubles[0].1, "ErrImagePull");
     run.running(0, "a");
-    assert_eq!(run.picture().troubles, []);
+    assert_eq!(run.dashboard().troubles, []);
 }
 
 #[test]
@@ -307,10 +307,13 @@ fn progress_is_that_of_the_first_pod_that_reports() {
     run.running(0, "a");
     run.running(1, "b");
     run.reports(1, "step=1 total=10 loss=9");
-    assert_eq!(run.picture().progress.unwrap().facts, ["step 1/10", "loss 9.000"]);
+    assert_eq!(
+        run.dashboard().progress.unwrap().facts,
+        ["step 1/10", "loss 9.000"]
+    );
     run.reports(0, r#"{"step": 2, "total": 10, "accuracy": 0.5, "loss": 2.5}"#);
     run.reports(1, "step=3 loss=8");
-    let bar = run.picture().progress.unwrap();
+    let bar = run.dashboard().progress.unwrap();
     assert_eq!(bar.facts, ["step 2/10", "loss 2.500", "accuracy 0.5000"]);
     assert_eq!(bar.fraction, Some(0.2));
     let summary = run.view.summary(run.now, Outcome::Succeeded, None);
@@ -326,7 +329,7 @@ fn progress_is_told_now_and_then() {
         .collect();
     assert_eq!(told, [1, 11, 21]);
     let Some(Item::Progress(text)) = run.reports(0, "step=26").pop().or_else(|| {
-        run.now += TELL_PROGRESS_EVERY;
+        run.now += PROGRESS_INTERVAL;
         run.reports(0, "step=27").pop()
     }) else {
         panic!("it is told again");
@@ -354,7 +357,7 @@ fn progress_that_the_operator_has_written_is_shown_as_if_it_were_heard() {
     let told = run.then(written("Running", &second));
     let expected = "step 160/1000  accuracy nan  ETA 14 min 0 s";
     assert_eq!(told, [Item::Progress(expected.to_owned())]);
-    let bar = run.picture().progress.unwrap();
+    let bar = run.dashboard().progress.unwrap();
     assert_eq!(
         (bar.fraction, bar.eta),
         (Some(0.16), Some(Duration::from_mins(14)))
@@ -369,7 +372,7 @@ fn progress_that_the_operator_has_written_is_shown_as_if_it_were_heard() {
     let progress = summary.progress.unwrap();
     assert_eq!((progress.step, progress.metrics.len()), (Some(1000), 0));
     run.then(written("Starting", &Value::Null));
-    assert_eq!(run.picture().progress, None, "it has begun anew");
+    assert_eq!(run.dashboard().progress, None, "it has begun anew");
 }
 
 #[test]
@@ -377,10 +380,10 @@ fn programs_that_are_heard_themselves_know_it_best() {
     let mut run = Run::new();
     run.running(0, "a");
     run.reports(0, "step=5 total=10");
-    run.now += TELL_PROGRESS_EVERY;
+    run.now += PROGRESS_INTERVAL;
     let status = json!({"phase": "Pending", "progress": {"step": 1, "total": 10}});
     assert_eq!(run.then(Event::Job(Box::new(job(&status)))), []);
-    assert_eq!(run.picture().progress.unwrap().facts, ["step 5/10"]);
+    assert_eq!(run.dashboard().progress.unwrap().facts, ["step 5/10"]);
 }
 
 #[test]
@@ -396,7 +399,7 @@ fn progress_that_cannot_be_read_is_told_once() {
         "{note}"
     );
     assert_eq!(run.reports(0, "epoch three"), []);
-    assert_eq!(run.picture().progress, None);
+    assert_eq!(run.dashboard().progress, None);
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! Numbers and times as people read them.
+//! Numbers and durations for people.
 
 use std::time::Duration;
 
-/// A span of time: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
+/// A duration: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`.
 pub fn span(span: Duration) -> String {
     let seconds = span.as_secs();
     match seconds {

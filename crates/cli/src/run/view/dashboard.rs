@@ -1,52 +1,47 @@
-//! The present of a run, for a terminal.
+//! What a terminal shows below the logs.
 
 use std::time::Duration;
 
 use trainyard_api::JobPhase;
 
-use super::{PodPhase, Progress, Speaker, Stop, View, words};
+use super::{PodPhase, Progress, Source, Stop, View, humanize};
 
-/// The present, for a terminal.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Picture {
-    /// The job's name.
+pub struct Dashboard {
     pub job: String,
-    /// The phase, and for how long.
+    /// The phase, and how long it has lasted.
     pub phase: (JobPhase, Duration),
-    /// For each role: pods that run or are done, and all.
+    /// For each role: how many pods run or have succeeded, and how many there are.
     pub roles: Vec<(String, usize, usize)>,
-    /// How far it is.
     pub progress: Option<Bar>,
-    /// Pods that do not get on, with the reason.
-    pub troubles: Vec<(Speaker, String)>,
-    /// Why it is being stopped, and how many pods are left.
+    /// Pods that can't start, with the reason.
+    pub troubles: Vec<(Source, String)>,
+    /// Why the job is being stopped, and how many pods are left.
     pub stopping: Option<(Stop, usize)>,
 }
 
-/// How far a training is.
+/// The progress of a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bar {
     /// The part that is done, from 0 to 1.
     pub fraction: Option<f64>,
-    /// The steps, the metrics.
+    /// The step and the metrics.
     pub facts: Vec<String>,
-    /// How long the rest will take.
     pub eta: Option<Duration>,
 }
 
 impl View {
-    /// The present.
-    pub fn picture(&self, now: Duration) -> Picture {
-        let here = || self.pods().filter(|pod| !pod.deleting);
+    pub fn dashboard(&self, now: Duration) -> Dashboard {
+        let here = || self.pods().filter(|pod| !pod.is_deleting);
         let roles = self.roles.iter().map(|(role, all)| {
             let up = here().filter(|pod| {
                 pod.role == *role && matches!(pod.phase, PodPhase::Running | PodPhase::Succeeded)
             });
             (role.clone(), up.count(), *all)
         });
-        let troubles = here().filter_map(|pod| Some((self.speaker(pod, None), pod.trouble.clone()?)));
+        let troubles = here().filter_map(|pod| Some((self.source(pod, None), pod.trouble.clone()?)));
         let (phase, since) = self.phases.last().copied().unwrap_or((JobPhase::Pending, now));
-        Picture {
+        Dashboard {
             job: self.job.clone(),
             phase: (phase, now.saturating_sub(since)),
             roles: roles.collect(),
@@ -60,7 +55,6 @@ impl View {
     }
 }
 
-/// How far it is, at a time.
 pub(super) fn bar(progress: &Progress, now: Duration) -> Bar {
     let report = &progress.report;
     let mut facts = Vec::new();
@@ -72,7 +66,7 @@ pub(super) fn bar(progress: &Progress, now: Duration) -> Bar {
     let loss = report.metrics.get_key_value("loss");
     let others = report.metrics.iter().filter(|(name, _)| *name != "loss");
     for (name, value) in loss.into_iter().chain(others) {
-        facts.push(format!("{name} {}", words::number(*value)));
+        facts.push(format!("{name} {}", humanize::number(*value)));
     }
     Bar {
         fraction: progress.fraction(),
@@ -82,10 +76,9 @@ pub(super) fn bar(progress: &Progress, now: Duration) -> Bar {
 }
 
 impl Bar {
-    /// In one line.
     pub fn text(&self) -> String {
         let eta = self.eta.filter(|eta| !eta.is_zero());
-        let eta = eta.map(|eta| format!("ETA {}", words::span(eta)));
+        let eta = eta.map(|eta| format!("ETA {}", humanize::span(eta)));
         self.facts
             .iter()
             .cloned()
