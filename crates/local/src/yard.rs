@@ -78,7 +78,7 @@ const AS_ASKED: &str = "as asked";
 
 /// What is asked of a yard.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted {
+pub struct YardOptions {
     /// The network of pods, where the machine allows it.
     pub network: Network,
     /// How pods are to be kept apart; without it, as well as the machine allows.
@@ -271,7 +271,7 @@ pub fn inside() -> Result<Option<Yard>, Error> {
 /// the worker at once.
 ///
 /// To be called before there is a second thread. `scratch` as for [`isolation`]; it must exist.
-pub fn enter(wanted: Wanted, scratch: &Path) -> Result<Entered, Error> {
+pub fn enter(wanted: YardOptions, scratch: &Path) -> Result<Entered, Error> {
     if let Some(yard) = inside()? {
         return Ok(Entered::Inside(yard));
     }

@@ -1,4 +1,4 @@
-//! Things that take minutes to build, kept outside the clone and built once.
+//! A cache outside of the clone for what takes minutes to build.
 
 use std::env;
 use std::fs::{self, File};
@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 
 use crate::hex::hex;
 
-/// The directory of everything that is built once: `TRAINYARD_CACHE`, or `trainyard` in the user's cache directory.
+/// The directory of everything that is built once: `TRAINYARD_CACHE`, or `trainyard` in the user's
+/// cache directory.
 pub fn root() -> Result<PathBuf> {
     let set = |name: &str| {
         env::var_os(name)
@@ -28,7 +29,7 @@ pub fn root() -> Result<PathBuf> {
     std::path::absolute(&path).with_context(|| format!("{} is no usable path", path.display()))
 }
 
-/// A short name for content: the same parts give the same name.
+/// A hash of the parts.
 pub fn key<'a, P: AsRef<[u8]> + ?Sized + 'a>(parts: impl IntoIterator<Item = &'a P>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -59,7 +60,7 @@ pub fn try_lock(path: &Path) -> Result<Option<File>> {
     Ok(locked.then_some(file))
 }
 
-/// Whoever had the lock before may have removed the file, and the next one would lock another.
+/// The previous holder may have removed the file; another process would then lock a new one.
 fn is_at(file: &File, path: &Path) -> bool {
     let identity = |meta: fs::Metadata| (meta.dev(), meta.ino());
     match (file.metadata(), fs::metadata(path)) {
@@ -81,8 +82,9 @@ fn open_lock(path: &Path) -> Result<File> {
         .with_context(|| format!("cannot open the lock {}", path.display()))
 }
 
-/// Makes the directory `target` by `build`, unless it is there. `build` works in another place, and what it made gets
-/// its name only when it is complete: an interrupted build is never taken for a finished one. Others wait meanwhile.
+/// Creates the directory `target` with `build`, unless it exists. `build` works in another
+/// directory, which is renamed when it is complete, so that an interrupted build is never taken for
+/// a finished one. Other processes wait meanwhile.
 pub fn publish(target: &Path, what: &str, build: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     if target.exists() {
         return Ok(());
@@ -92,7 +94,7 @@ pub fn publish(target: &Path, what: &str, build: impl FnOnce(&Path) -> Result<()
         return Ok(());
     }
     let unfinished = target.with_extension("unfinished");
-    // We hold the lock, so this is what somebody left who was interrupted.
+    // We hold the lock, so this was left by an interrupted build.
     if unfinished.exists() {
         fs::remove_dir_all(&unfinished)
             .with_context(|| format!("cannot remove the unfinished {}", unfinished.display()))?;

@@ -1,13 +1,14 @@
 //! A real Kubernetes on this machine: control plane, two nodes that run containers, DNS, Services.
 //!
-//! Tests find the cluster they run in by [`Cluster::from_env`]; `testcluster run -- command` makes one for them.
+//! Tests find the cluster they run in by [`Cluster::from_env`]; `testcluster run -- command` makes
+//! one for them.
 
 mod boot;
 mod cgroups;
+mod components;
 mod containers;
 mod control;
 mod control_plane;
-mod crew;
 mod lifecycle;
 mod network;
 mod node;
@@ -49,7 +50,7 @@ pub struct Cluster {
 impl Cluster {
     /// The cluster that `testcluster run` made for this process; none outside of it.
     ///
-    /// A cluster that is named but gone is none too, and is complained about.
+    /// Also None, with a warning, if the cluster is gone.
     pub fn from_env() -> Option<Self> {
         let dir = env::var_os(ENVIRONMENT).filter(|dir| !dir.is_empty())?;
         match Self::open(Path::new(&dir)) {
@@ -112,8 +113,8 @@ impl Cluster {
         command::run_with_input(&mut command, input.map(str::as_bytes))
     }
 
-    /// Does something for the cluster once, whichever of its processes comes first; others wait until it is done. What
-    /// failed is not done, and the next one tries again.
+    /// Does something once for the cluster: the first process does it, and others wait. After a
+    /// failure, the next process tries again.
     pub fn once(&self, name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
         let done = self.dir.join("done").join(name);
         let _lock = cache::lock(&done.with_extension("lock"))?;
@@ -145,7 +146,7 @@ impl Cluster {
         results.into_iter().collect()
     }
 
-    /// Kills the kubelet of a node: to the cluster the node is lost, its containers go on.
+    /// Kills the kubelet of a node: the node is lost, and its containers keep running.
     pub fn kill_kubelet(&self, node: &str) -> Result<()> {
         self.signal(&node::kubelet_name(node), Signal::Kill)
     }
@@ -155,7 +156,8 @@ impl Cluster {
         self.start(&node::kubelet_name(node))
     }
 
-    /// Switches the machine of a node off: its kubelet, its runtime and all containers end, and nobody is left who could tell how.
+    /// Switches off the machine of a node: its kubelet, its runtime and all containers are killed,
+    /// and nothing is left to report how they ended.
     pub fn switch_off(&self, node: &str) -> Result<()> {
         let known = self.state.nodes.iter().find(|known| known.name == node);
         let known = known.with_context(|| format!("there is no node {node}"))?;
@@ -180,12 +182,12 @@ impl Cluster {
         self.start(APISERVER)
     }
 
-    /// Makes the API server stand still: connections stay open and nothing answers.
+    /// Pauses the API server: connections stay open, and it does not answer.
     pub fn pause_apiserver(&self) -> Result<()> {
         self.signal(APISERVER, Signal::Stop)
     }
 
-    /// Lets a paused API server go on.
+    /// Resumes a paused API server.
     pub fn resume_apiserver(&self) -> Result<()> {
         self.signal(APISERVER, Signal::Continue)
     }
@@ -200,7 +202,7 @@ impl Cluster {
         self.ask(&Request::Signal(component.to_owned(), signal)).map(drop)
     }
 
-    /// How the cluster is.
+    /// The status of the cluster.
     pub fn status(&self) -> Result<Status> {
         self.ask(&Request::Status)
     }

@@ -1,6 +1,6 @@
-//! The programs that a cluster consists of: Kubernetes, etcd and `CoreDNS` built from Go modules; the container runtime
-//! from Debian packages that are unpacked beside them, not installed, so that no service starts and nothing of the
-//! machine changes.
+//! The programs that a cluster consists of: Kubernetes, etcd and `CoreDNS` built from Go modules;
+//! the container runtime from Debian packages that are unpacked beside them, not installed, so that
+//! no service starts and nothing of the machine changes.
 
 use std::env;
 use std::fs;
@@ -182,7 +182,8 @@ fn debian_programs() -> Result<PathBuf> {
     Ok(home)
 }
 
-/// Downloads Debian packages into a directory. The package lists are refreshed only when that is what is missing.
+/// Downloads Debian packages into a directory. The package lists are refreshed only when that is
+/// what is missing.
 pub(crate) fn download(into: &Path, packages: &[impl AsRef<str>]) -> Result<()> {
     let names: Vec<_> = packages.iter().map(AsRef::as_ref).collect();
     let mut apt = Command::new("apt-get");

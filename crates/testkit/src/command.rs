@@ -7,8 +7,8 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use trainyard_eventually::{LOOK_INTERVAL, Wait};
 
-/// Runs a program to its end and returns what it wrote to its output; an exit code other than 0 is an error that
-/// carries what it wrote to its error output.
+/// Runs a program to its end and returns what it wrote to its output; an exit code other than 0 is
+/// an error that carries what it wrote to its error output.
 pub fn run(command: &mut Command) -> Result<String> {
     run_with_input(command, None)
 }
@@ -56,7 +56,8 @@ pub fn words(line: &str) -> Command {
     command
 }
 
-/// Asks `done` until it says yes. An error of `done` ends the wait, and so does a yes that does not come.
+/// Asks `done` until it says yes. An error of `done` ends the wait, and so does a yes that does not
+/// come.
 pub fn wait_until(what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let mut wait = Wait::new(what);
     while !done()? {

@@ -1,5 +1,5 @@
-//! The embedded API and a real kube-apiserver, asked the same: seeded random operations, whose answers and watch
-//! streams must be alike but for the [known differences](known).
+//! The embedded API and a real kube-apiserver, asked the same: seeded random operations, whose
+//! answers and watch streams must be alike but for the [known differences](known).
 //!
 //! An [`Operation`] is symbolic: each [`Side`] fills in its own UIDs and versions.
 
@@ -14,7 +14,7 @@ mod stream;
 
 pub use normalise::Answer;
 pub use objects::Kind;
-pub use operation::{Operation, Plan};
+pub use operation::{Operation, RandomOperations};
 pub use side::Side;
 pub use stream::Stream;
 
@@ -25,10 +25,11 @@ pub fn kinds() -> &'static [Kind] {
     objects::KINDS
 }
 
-/// Compares two answers to the same question; a description if they differ in a way that is not known.
+/// Compares two answers to the same question; a description if they differ in a way that is not
+/// known.
 pub fn compare(step: usize, operation: &Operation, real: &Answer, embedded: &Answer) -> Option<String> {
     let (mut real, mut embedded) = (real.clone(), embedded.clone());
-    known::forgive(operation, &mut real, &mut embedded);
+    known::remove_known(operation, &mut real, &mut embedded);
     if real == embedded {
         return None;
     }

@@ -1,7 +1,9 @@
-//! Faults between an operator and the API server, and the test that ends the operator at every one of its writes.
+//! Faults between an operator and the API server, and a test that crashes the operator at every one
+//! of its writes.
 //!
-//! [`Faults`] is a tower layer; `trainyard_operator::client::build_with_layer` takes it. Its rules are met in their
-//! order; each has its effect on the requests it matches, from one number on and for a count of them.
+//! [`Faults`] is a tower layer; `trainyard_operator::client::build_with_layer` takes it. Its rules
+//! are met in their order; each has its effect on the requests it matches, from one number on and
+//! for a count of them.
 
 mod call;
 mod harness;
@@ -20,9 +22,10 @@ pub use harness::{Report, Running, Scenario, Start, crash_everywhere, run_operat
 pub use service::{Faulty, FaultyBody};
 pub use snapshot::snapshot;
 
-/// When the operator ends: before the server has the request, or before the operator has the answer.
+/// CrashPoint the operator ends: before the server has the request, or before the operator has the
+/// answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum CrashPoint {
     /// The request is not sent.
     Before,
     /// The request is carried out, and its answer is not delivered.
@@ -34,7 +37,7 @@ pub enum When {
 enum Effect {
     CrashBefore,
     CrashAfter,
-    /// The operator has crashed: nothing it does matters.
+    /// The operator has crashed: its requests are not sent.
     Dead,
     LoseAnswer,
     Answer {
@@ -83,7 +86,7 @@ pub struct Traffic {
     /// Writes: creates, updates, patches and deletes but for events and leases.
     pub writes: u64,
     /// Writes that wait for their answer.
-    pub under_way: u64,
+    pub in_flight: u64,
 }
 
 impl std::fmt::Debug for Faults {
@@ -98,11 +101,11 @@ impl Faults {
         Self::default()
     }
 
-    /// The operator ends at its n-th write, counted from 1; see [`Faults::crashed`].
-    pub fn crash_at(n: u64, when: When) -> Self {
+    /// The operator crashes at its n-th write, counted from 1; see [`Faults::crashed`].
+    pub fn crash_at(n: u64, when: CrashPoint) -> Self {
         let effect = match when {
-            When::Before => Effect::CrashBefore,
-            When::After => Effect::CrashAfter,
+            CrashPoint::Before => Effect::CrashBefore,
+            CrashPoint::After => Effect::CrashAfter,
         };
         Self::default().rule(Call::is_write, n.saturating_sub(1), 1, effect)
     }
@@ -129,7 +132,7 @@ impl Faults {
         self.answer(409, times, move |call| call.is_write() && matching(call))
     }
 
-    /// The first `times` requests that match are turned away for so many seconds.
+    /// The first `times` requests that match are answered with 429 and Retry-After.
     #[must_use]
     pub fn too_many(
         self,
@@ -164,13 +167,13 @@ impl Faults {
         self.rule(matching, 0, u64::MAX, Effect::SlowAnswer(time))
     }
 
-    /// From now on, or no longer: connections are refused. Those that are open, such as watches, stay.
+    /// Starts or stops refusing connections. Those that are open, such as watches, stay.
     pub fn refuse(&self, refusing: bool) {
         self.state.lock().refusing = refusing;
     }
 
-    /// Waits until of the writes that were refused ([`Faults::refuse`]) so many match.
-    pub async fn refused(&self, times: usize, matching: impl Fn(&Call) -> bool) {
+    /// Waits until [`Faults::refuse`] has refused so many matching writes.
+    pub async fn wait_until_refused(&self, times: usize, matching: impl Fn(&Call) -> bool) {
         let mut traffic = self.traffic();
         loop {
             traffic.mark_unchanged();
@@ -203,30 +206,30 @@ impl Faults {
         self
     }
 
-    /// Is cancelled when the operator has to end at once, by dropping all that it runs.
+    /// Cancelled when the operator crashes: drop all of its tasks.
     pub fn crashed(&self) -> &CancellationToken {
         &self.crash
     }
 
-    /// What has passed so far, and what will.
+    /// The traffic, now and as it changes.
     pub fn traffic(&self) -> watch::Receiver<Traffic> {
         self.traffic.subscribe()
     }
 
-    /// Waits until no write has been sent for a while and none is under way: the operator has nothing to do.
-    pub async fn quiet(&self, time: Duration) {
+    /// Waits until no write was sent for a while and none is in flight.
+    pub async fn wait_until_idle(&self, time: Duration) {
         let mut traffic = self.traffic();
         loop {
             let now = *traffic.borrow_and_update();
-            let moved = traffic.wait_for(|then| then.writes != now.writes || then.under_way != now.under_way);
-            if tokio::time::timeout(time, moved).await.is_err() && now.under_way == 0 {
+            let moved = traffic.wait_for(|then| then.writes != now.writes || then.in_flight != now.in_flight);
+            if tokio::time::timeout(time, moved).await.is_err() && now.in_flight == 0 {
                 return;
             }
         }
     }
 
-    /// Counts a request and finds what happens to it.
-    fn meet(&self, call: &Call) -> Option<Effect> {
+    /// Counts a request and returns its fault, if any.
+    fn apply_rules(&self, call: &Call) -> Option<Effect> {
         let mut state = self.state.lock();
         if state.crashed {
             return Some(Effect::Dead);
@@ -264,26 +267,26 @@ impl Faults {
         self.crash.cancel();
     }
 
-    fn under_way(&self, call: &Call) -> UnderWay {
+    fn in_flight(&self, call: &Call) -> InFlight {
         let counted = call.is_write();
         if counted {
-            self.traffic.send_modify(|traffic| traffic.under_way += 1);
+            self.traffic.send_modify(|traffic| traffic.in_flight += 1);
         }
-        UnderWay {
+        InFlight {
             traffic: counted.then(|| self.traffic.clone()),
         }
     }
 }
 
-/// Counts a write while it lives.
-struct UnderWay {
+/// Counts a write until it is dropped.
+struct InFlight {
     traffic: Option<Arc<watch::Sender<Traffic>>>,
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlight {
     fn drop(&mut self) {
         if let Some(traffic) = &self.traffic {
-            traffic.send_modify(|traffic| traffic.under_way -= 1);
+            traffic.send_modify(|traffic| traffic.in_flight -= 1);
         }
     }
 }

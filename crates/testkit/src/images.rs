@@ -35,7 +35,7 @@ pub const HOROVOD: &str = "example/horovod:1";
 /// Python with `PyTorch`.
 pub const TORCH: &str = "example/torch:1.13";
 
-/// The user that images run as unless the pod says otherwise: a number, as the restricted profile wants.
+/// The default user of images: numeric, as the restricted profile requires.
 const NOBODY: &str = "65532:65532";
 
 const PASSWD: &str = "root:x:0:0:root:/:/bin/sh\nnobody:x:65532:65532:nobody:/tmp:/bin/sh\n";
@@ -67,7 +67,7 @@ pub fn pause() -> Result<PathBuf> {
     })
 }
 
-/// The files of [`BUSYBOX`], for those who run it without an archive.
+/// The files of [`BUSYBOX`], to run it without an archive.
 pub fn busybox_root() -> Result<PathBuf> {
     let busybox = PathBuf::from(Programs::ensure(true)?.debian("bin/busybox"));
     let home = cache::root()?
@@ -121,7 +121,8 @@ fn busybox_tools(busybox: &Path) -> Result<Vec<String>> {
     Ok(tools.map(ToOwned::to_owned).collect())
 }
 
-/// The image of one static binary: `/trainyard`, run as nobody in particular, and whatever files it needs.
+/// The image of one static binary: `/trainyard`, run as nobody in particular, and whatever files it
+/// needs.
 pub fn binary(binary: &Path, files: &[(PathBuf, PathBuf)], reference: &str, output: &Path) -> Result<()> {
     let mut layer = Layer::new()
         .file("trainyard", binary, 0o755)
@@ -163,12 +164,11 @@ pub fn agent() -> Result<PathBuf> {
     Ok(archive)
 }
 
-/// The files of [`AGENT`], for those who run it without an archive.
+/// The files of [`AGENT`], to run it without an archive.
 pub fn agent_root() -> Result<PathBuf> {
     let program = agent_program()?;
     let bytes = fs::read(&program)?;
-    // One directory for each program: others may be running from theirs, and a file system below an overlay must not
-    // change.
+    // One directory for each build: another may be in use below an overlay, and must not change.
     let root = program.with_extension(format!("root-{}", key([&bytes])));
     publish(&root, "the files of the agent", |place| {
         fs::copy(&program, place.join("trainyard-agent"))?;

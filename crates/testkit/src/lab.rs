@@ -1,6 +1,6 @@
 //! A namespace in which one scenario works, on a real cluster or on the embedded one.
 //!
-//! Scenarios speak to it through the API alone, so that the same source runs on both: see [`backend`].
+//! Scenarios use the API alone, so that the same source runs on both: see [`backend`].
 
 #![allow(
     clippy::unwrap_used,
@@ -29,14 +29,14 @@ use crate::cluster::Cluster;
 use crate::operator::Operator;
 use backend::Backend;
 pub use backend::{Image, Scenarios, main};
-pub use follow::{Change, Follow};
+pub use follow::{Change, Follower};
 pub use manifest::{Role, job, over_ssh, own_tmp, template};
-use objects::{Wanted, kind_of, resource_of};
-pub use processes::{Stopped, uptime};
+use objects::{Query, kind_of, resource_of};
+pub use processes::{StoppedProcesses, uptime};
 
-/// After so many looks that saw the same, a wait also looks at the pods: who waits for a job to end sees nothing of it
+/// After so many checks without a change, a wait also checks the pods: a job shows no progress
 /// while its containers start one after the other.
-const LOOKS_BEFORE_PODS: u32 = 40;
+const CHECKS_BEFORE_PODS: u32 = 40;
 
 /// A namespace, which goes away with the test.
 pub struct Lab {
@@ -92,7 +92,8 @@ impl Lab {
         (lab, operator)
     }
 
-    /// The same, with an agent that the operator can put into pods: [`crate::images::AGENT`], and with `--allow-exec`.
+    /// The same, with an agent that the operator can put into pods: [`crate::images::AGENT`], and
+    /// with `--allow-exec`.
     pub fn with_agent(name: &str) -> (Self, Operator) {
         let lab = Self::new(name);
         let start = lab
@@ -102,8 +103,9 @@ impl Lab {
         (lab, operator)
     }
 
-    /// The same, with an operator that tells the agent about its job, and where pods find it: `hostAliases` for their
-    /// templates, because the operator is no pod and no Service leads to it. One at a time can have its port.
+    /// The same, with an operator that tells the agent about its job, and where pods find it:
+    /// `hostAliases` for their templates, because the operator is no pod and no Service leads to
+    /// it. One at a time can have its port.
     ///
     /// # Panics
     /// Without a cluster with nodes.
@@ -133,8 +135,8 @@ impl Lab {
         (operator, Value::Array(aliases))
     }
 
-    /// The same, with an operator that answers like AresOperator's observer, at port 8081, and has no agent; and the addresses
-    /// where pods may find it. One at a time can have its port.
+    /// The same, with an operator that answers like AresOperator's observer, at port 8081, and has
+    /// no agent; and the addresses where pods may find it. One at a time can have its port.
     pub fn with_ares_observer(name: &str) -> (Self, Operator, Vec<String>) {
         let lab = Self::new(name);
         let start = lab
@@ -145,7 +147,7 @@ impl Lab {
         (lab, operator, addresses)
     }
 
-    /// Gives the cluster a definition, as `kubectl create` does. Whether it had none of that name.
+    /// Creates a definition. Returns false if it exists.
     ///
     /// # Panics
     /// If it is refused.
@@ -218,7 +220,7 @@ impl Lab {
         })
     }
 
-    fn api(&self, wanted: &Wanted<'_>) -> Api<DynamicObject> {
+    fn api(&self, wanted: &Query<'_>) -> Api<DynamicObject> {
         let (resource, namespaced) = resource_of(wanted.kind);
         if namespaced {
             Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
@@ -229,7 +231,7 @@ impl Lab {
 
     /// An object (`pod NAME`), or all of a kind (`pods`, `pods -l SELECTOR`).
     pub fn try_get(&self, what: &str) -> Result<Value, String> {
-        let wanted = Wanted::parse(what);
+        let wanted = Query::parse(what);
         let api = self.api(&wanted);
         let found = self.runtime.block_on(async {
             Ok::<_, kube::Error>(if let Some(name) = wanted.name {
@@ -261,7 +263,7 @@ impl Lab {
     /// # Panics
     /// If that fails.
     pub fn delete(&self, what: &str) {
-        let wanted = Wanted::parse(what);
+        let wanted = Query::parse(what);
         let api = self.api(&wanted);
         self.runtime
             .block_on(api.delete(wanted.name.unwrap(), &DeleteParams::default()))
@@ -273,7 +275,7 @@ impl Lab {
     /// # Panics
     /// If that fails.
     pub fn merge(&self, what: &str, patch: &Value) {
-        let wanted = Wanted::parse(what);
+        let wanted = Query::parse(what);
         let api = self.api(&wanted);
         self.runtime
             .block_on(api.patch(
@@ -284,7 +286,7 @@ impl Lab {
             .unwrap_or_else(|error| panic!("patch {what}: {error}"));
     }
 
-    /// What a pod has printed so far.
+    /// The log of a pod.
     ///
     /// # Panics
     /// If it can't be read.
@@ -319,8 +321,8 @@ impl Lab {
         items.filter(about).map(line).collect()
     }
 
-    /// Waits until an event of a reason is told of an object: events are sent after what they tell of.
-    pub fn told(&self, name: &str, reason: &str) {
+    /// Waits for an event with this reason about an object.
+    pub fn wait_for_event(&self, name: &str, reason: &str) {
         self.until(&format!("an event {reason}"), || {
             let events = self.events(name);
             let told = events.lines().any(|line| line.starts_with(reason));
@@ -337,7 +339,7 @@ impl Lab {
             .collect()
     }
 
-    /// Waits until an attempt succeeds. An attempt that does not says what it saw instead.
+    /// Waits until an attempt succeeds. A failed attempt returns what it saw instead.
     ///
     /// # Panics
     /// When neither what it saw nor any pod of the namespace has changed for too long.
@@ -348,7 +350,7 @@ impl Lab {
                 Ok(value) => return value,
                 Err(seen) => wait.see(seen),
             }
-            if wait.unchanged_looks() % LOOKS_BEFORE_PODS == LOOKS_BEFORE_PODS - 1 {
+            if wait.unchanged_looks() % CHECKS_BEFORE_PODS == CHECKS_BEFORE_PODS - 1 {
                 wait.note_sign(self.pod_versions());
             }
             thread::sleep(LOOK_INTERVAL);
@@ -364,7 +366,7 @@ impl Lab {
     }
 
     /// Waits until a job is in a phase.
-    pub fn phase(&self, job: &str, wanted: &str) -> Value {
+    pub fn wait_for_phase(&self, job: &str, wanted: &str) -> Value {
         self.until(&format!("{job} becomes {wanted}"), || {
             let job = self.get(&format!("tj {job}"));
             let phase = job["status"]["phase"].as_str().unwrap_or_default();
@@ -379,8 +381,8 @@ impl Lab {
     /// Waits until a job has ended.
     ///
     /// # Panics
-    /// If it has ended otherwise than it should, with what its pods have said.
-    pub fn ends(&self, job: &str, wanted: &str) -> Value {
+    /// If it ends in another phase, with the logs of its pods.
+    pub fn wait_until_ended(&self, job: &str, wanted: &str) -> Value {
         let ended = self.until(&format!("{job} ends"), || {
             let job = self.get(&format!("tj {job}"));
             let phase = job["status"]["phase"].as_str().unwrap_or_default();
@@ -403,7 +405,7 @@ impl Lab {
     }
 
     /// Waits until there is nothing of a kind left.
-    pub fn none(&self, what: &str) {
+    pub fn wait_until_gone(&self, what: &str) {
         self.until(&format!("no {what}"), || {
             let found = self.get(what);
             let names = found["items"]
@@ -428,6 +430,6 @@ impl Drop for Lab {
         if let Err(error) = self.runtime.block_on(deletion) {
             eprintln!("{} was left: {error:#}", self.namespace);
         }
-        self.backend.forget(&self.namespace);
+        self.backend.remove_volumes(&self.namespace);
     }
 }

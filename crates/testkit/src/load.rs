@@ -1,8 +1,8 @@
-//! A player of kubelets: it sets the status of pods against a real API server, without a node, as a [`Script`] says.
+//! Simulated kubelets: a player sets the status of pods on a real API server, as a [`Script`] says.
 //!
-//! A pod is bound to a node if the script has nodes ([`nodes`] makes some that have nobody behind them), and one status
-//! write makes it run. One that was not bound is removed by the server at once when it is deleted. One player serves
-//! thousands of pods; it decodes only the few fields it needs.
+//! A pod is bound to a node if the script has nodes ([`nodes`] creates them), and one status write
+//! makes it run. One that was not bound is removed by the server at once when it is deleted. One
+//! player serves thousands of pods; it decodes only the few fields it needs.
 
 mod node;
 mod pod;
@@ -28,13 +28,13 @@ pub use script::Script;
 pub use watch::{Change, Target, follow};
 
 use pod::SlimPod;
-use status::Act;
+use status::PodTransition;
 
-/// How many requests a player has under way at most.
-const PARALLEL: usize = 32;
-/// A server that loses its client in the middle of a deletion marks the pod and does not remove it. A pod without a
-/// node that has been on its way out for so long is one of these.
-const ABANDONED: Duration = Duration::from_secs(1);
+/// Requests of a player in parallel.
+const MAX_PARALLEL: usize = 32;
+/// If its client disconnects during a deletion, the server may mark a pod and not remove it. A pod
+/// without a node that has been terminating for this long is one of these.
+const ABANDONED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Which pods are played.
 #[derive(Clone, Debug, Default)]
@@ -88,7 +88,7 @@ pub struct Counts {
 
 /// A pod as the player knows it.
 #[derive(Clone, Debug)]
-pub struct Played {
+pub struct PlayedPod {
     /// Its UID.
     pub uid: String,
     /// When this pod was first seen.
@@ -105,7 +105,7 @@ type Key = (String, String);
 struct State {
     client: Client,
     script: Script,
-    pods: Mutex<HashMap<Key, Played>>,
+    pods: Mutex<HashMap<Key, PlayedPod>>,
     counts: channel::Sender<Counts>,
     permits: Semaphore,
 }
@@ -130,7 +130,7 @@ impl Player {
             script,
             pods: Mutex::default(),
             counts: channel::Sender::new(Counts::default()),
-            permits: Semaphore::new(PARALLEL),
+            permits: Semaphore::new(MAX_PARALLEL),
         });
         let target = scope.target();
         let handler = state.clone();
@@ -146,7 +146,8 @@ impl Player {
         *self.state.counts.borrow()
     }
 
-    /// Waits until the counts are as asked for; an error names them when they have not changed for too long.
+    /// Waits until the counts are as asked for; an error names them when they have not changed for
+    /// too long.
     pub async fn until(&self, mut reached: impl FnMut(&Counts) -> bool) -> Result<Counts> {
         let mut receiver = self.state.counts.subscribe();
         let mut wait = Wait::new("the player's counts");
@@ -172,32 +173,32 @@ impl Player {
     }
 
     /// The latest pod of a name.
-    pub fn pod(&self, namespace: &str, name: &str) -> Option<Played> {
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<PlayedPod> {
         let key = (namespace.to_owned(), name.to_owned());
         self.state.pods.lock().get(&key).cloned()
     }
 
-    /// Makes a pod run now. The time at which the server had taken it.
+    /// Makes a pod run now. Returns when the server had accepted it.
     pub async fn start_pod(&self, namespace: &str, name: &str) -> Result<Instant> {
-        self.set(namespace, name, Act::Run).await
+        self.set(namespace, name, PodTransition::Run).await
     }
 
-    /// Makes a pod fail now. The time at which the server had taken it.
+    /// Makes a pod fail now. Returns when the server had accepted it.
     pub async fn fail(&self, namespace: &str, name: &str, code: i32) -> Result<Instant> {
-        self.set(namespace, name, Act::Fail(code)).await
+        self.set(namespace, name, PodTransition::Fail(code)).await
     }
 
-    /// Makes a pod end well now. The time at which the server had taken it.
+    /// Makes a pod end well now. Returns when the server had accepted it.
     pub async fn succeed(&self, namespace: &str, name: &str) -> Result<Instant> {
-        self.set(namespace, name, Act::Succeed).await
+        self.set(namespace, name, PodTransition::Succeed).await
     }
 
-    async fn set(&self, namespace: &str, name: &str, act: Act) -> Result<Instant> {
+    async fn set(&self, namespace: &str, name: &str, transition: PodTransition) -> Result<Instant> {
         let pod = self
             .pod(namespace, name)
             .with_context(|| format!("pod {name} was not seen"))?;
         let key = (namespace.to_owned(), name.to_owned());
-        if !self.state.write(&key, &pod, act).await? {
+        if !self.state.write(&key, &pod, transition).await? {
             bail!("pod {name} is gone, or another has its name");
         }
         Ok(Instant::now())
@@ -207,7 +208,7 @@ impl Player {
 impl State {
     fn handle(self: &Arc<Self>, change: Change<SlimPod>) {
         match change {
-            Change::All(pods) => {
+            Change::Listed(pods) => {
                 let listed: std::collections::HashSet<String> =
                     pods.iter().map(|pod| pod.metadata.uid.clone()).collect();
                 let gone: Vec<Key> = self
@@ -218,22 +219,22 @@ impl State {
                     .map(|(key, _)| key.clone())
                     .collect();
                 for key in gone {
-                    self.gone(&key, None);
+                    self.record_deleted(&key, None);
                 }
                 for pod in pods {
-                    self.seen(pod);
+                    self.record_applied(pod);
                 }
                 self.counts.send_modify(|counts| counts.lists += 1);
             }
-            Change::Is(pod) => self.seen(pod),
-            Change::Gone(pod) => {
+            Change::Applied(pod) => self.record_applied(pod),
+            Change::Deleted(pod) => {
                 let key = (pod.metadata.namespace, pod.metadata.name);
-                self.gone(&key, Some(&pod.metadata.uid));
+                self.record_deleted(&key, Some(&pod.metadata.uid));
             }
         }
     }
 
-    fn gone(&self, key: &Key, uid: Option<&str>) {
+    fn record_deleted(&self, key: &Key, uid: Option<&str>) {
         let known = match self.pods.lock().get_mut(key) {
             Some(pod) if !pod.removed && uid.is_none_or(|uid| uid == pod.uid) => {
                 pod.removed = true;
@@ -241,13 +242,13 @@ impl State {
             }
             _ => false,
         };
-        // Not while the pods are locked: who waits for counts may look at pods.
+        // Not while the pods are locked: a receiver of counts may read them.
         if known {
             self.counts.send_modify(|counts| counts.removed += 1);
         }
     }
 
-    fn seen(self: &Arc<Self>, pod: SlimPod) {
+    fn record_applied(self: &Arc<Self>, pod: SlimPod) {
         let SlimPod {
             metadata,
             spec,
@@ -259,13 +260,13 @@ impl State {
             let after = if spec.node_name.is_some() {
                 Duration::ZERO
             } else {
-                ABANDONED
+                ABANDONED_TIMEOUT
             };
             tokio::spawn(async move {
                 wait(after).await;
-                // The server may be too busy to answer, or lose this request too.
+                // Retried: this request may be lost, too.
                 while state.collect(&key, &uid).await {
-                    wait(ABANDONED).await;
+                    wait(ABANDONED_TIMEOUT).await;
                 }
             });
         }
@@ -275,7 +276,7 @@ impl State {
             return;
         }
         let number = pods.len();
-        let played = Played {
+        let played = PlayedPod {
             uid: metadata.uid,
             seen: Instant::now(),
             earlier: before.map_or(0, |before| before.earlier + 1),
@@ -295,8 +296,8 @@ impl State {
         }
     }
 
-    /// Removes a pod on its way out: as its kubelet does where it has a node, else as the controllers of a cluster do.
-    /// Whether it may still be there.
+    /// Removes a terminating pod, as its kubelet does if it has a node, else as the pod garbage
+    /// collector does. Returns whether it may still exist.
     async fn collect(&self, key: &Key, uid: &str) -> bool {
         let left = self
             .pods
@@ -316,13 +317,13 @@ impl State {
             return false;
         };
         match self.client.request_text(request).await {
-            // It may have gone by itself meanwhile.
+            // It may be gone.
             Err(kube::Error::Api(status)) => !matches!(status.code, 404 | 409),
             Ok(_) | Err(_) => true,
         }
     }
 
-    async fn play(&self, key: Key, pod: Played, number: usize) {
+    async fn play(&self, key: Key, pod: PlayedPod, number: usize) {
         let Some(start) = self.script.start() else { return };
         wait(start).await;
         if let Err(error) = self.play_to_end(&key, &pod, number).await {
@@ -330,24 +331,24 @@ impl State {
         }
     }
 
-    async fn play_to_end(&self, key: &Key, pod: &Played, number: usize) -> Result<()> {
+    async fn play_to_end(&self, key: &Key, pod: &PlayedPod, number: usize) -> Result<()> {
         if let Some(node) = self.script.node(number)
             && !self.bind(key, pod, node).await?
         {
             return Ok(());
         }
-        if !self.write(key, pod, Act::Run).await? {
+        if !self.write(key, pod, PodTransition::Run).await? {
             return Ok(());
         }
-        if let Some((after, act)) = self.script.end(&key.1, pod.earlier) {
+        if let Some((after, transition)) = self.script.end(&key.1, pod.earlier) {
             wait(after).await;
-            self.write(key, pod, act).await?;
+            self.write(key, pod, transition).await?;
         }
         Ok(())
     }
 
-    /// Binds a pod to a node. Whether the pod was still there.
-    async fn bind(&self, key: &Key, pod: &Played, node: &str) -> Result<bool> {
+    /// Binds a pod to a node. Returns whether the pod exists.
+    async fn bind(&self, key: &Key, pod: &PlayedPod, node: &str) -> Result<bool> {
         let binding = json!({
             "apiVersion": "v1",
             "kind": "Binding",
@@ -361,28 +362,32 @@ impl State {
             .context("bind")
     }
 
-    /// Whether the pod was still there.
-    async fn write(&self, key: &Key, pod: &Played, act: Act) -> Result<bool> {
+    /// Returns whether the pod exists.
+    async fn write(&self, key: &Key, pod: &PlayedPod, transition: PodTransition) -> Result<bool> {
         let patch = Patch::Merge(status::patch(
             &pod.uid,
             &pod.containers,
-            act,
+            transition,
             jiff::Timestamp::now(),
         ));
         let pods = Request::new(pods_path(Some(&key.0)));
         let request = pods.patch_subresource("status", &key.1, &PatchParams::default(), &patch)?;
-        if !self.send(request).await.with_context(|| format!("{act:?}"))? {
+        if !self
+            .send(request)
+            .await
+            .with_context(|| format!("{transition:?}"))?
+        {
             return Ok(false);
         }
-        self.counts.send_modify(|counts| match act {
-            Act::Run => counts.started += 1,
-            Act::Succeed => counts.succeeded += 1,
-            Act::Fail(_) => counts.failed += 1,
+        self.counts.send_modify(|counts| match transition {
+            PodTransition::Run => counts.started += 1,
+            PodTransition::Succeed => counts.succeeded += 1,
+            PodTransition::Fail(_) => counts.failed += 1,
         });
         Ok(true)
     }
 
-    /// Sends a request about a pod. Whether the pod was still there.
+    /// Sends a request about a pod. Returns whether the pod exists.
     async fn send(&self, request: http::Request<Vec<u8>>) -> Result<bool> {
         let _permit = self.permits.acquire().await?;
         match self.client.request_text(request).await {

@@ -57,7 +57,7 @@ pub fn in_process_with(more: &'static [&'static str]) -> Start {
     )
 }
 
-/// How to start an operator in this process with clients of somebody else's making.
+/// How to start an operator in this process with a given client.
 pub fn with_client(
     client: Arc<dyn Fn() -> kube::Client + Send + Sync>,
     more: &'static [&'static str],
@@ -73,14 +73,15 @@ pub fn with_client(
     })
 }
 
-/// Options of an operator that watches one namespace and has no replicas: the defaults but for that.
+/// Options of an operator that watches one namespace and has no replicas: the defaults but for
+/// that.
 fn options(namespace: &str, more: &[&str]) -> anyhow::Result<Options> {
     let command = Options::augment_args(clap::Command::new("operator"));
     let own = [
         "operator",
         "--watch-namespace",
         namespace,
-        // A port of its own: many run at once.
+        // Any port, because several run at once.
         "--http-address=127.0.0.1:0",
     ];
     let matches = command.try_get_matches_from(own.iter().chain(more))?;

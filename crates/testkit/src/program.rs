@@ -34,12 +34,12 @@ pub struct Operator {
 /// Requests by verb and kind.
 pub type Requests = BTreeMap<(String, String), u64>;
 
-/// What an operator tells of itself.
+/// The metrics of an operator.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told {
+pub struct OperatorMetrics {
     /// Requests by verb and kind.
     pub requests: Requests,
-    /// Requests that were not answered well, by verb, kind and code.
+    /// Failed requests, by verb, kind and code.
     pub failed: BTreeMap<(String, String, String), u64>,
     /// Reconciles that have ended.
     pub reconciles: u64,
@@ -49,7 +49,7 @@ pub struct Told {
     pub leader: bool,
 }
 
-impl Told {
+impl OperatorMetrics {
     /// Requests that match.
     pub fn count(&self, matching: impl Fn(&str, &str) -> bool) -> u64 {
         let matched = self
@@ -95,14 +95,14 @@ impl Program {
     /// The same, with further arguments.
     pub async fn start_with<S: AsRef<OsStr>>(&self, more: &[S]) -> Result<Operator> {
         let mut operator = self.spawn(more)?;
-        operator.until(true).await?;
+        operator.wait_ready(true).await?;
         Ok(operator)
     }
 
-    /// Starts an operator and waits until it is ready, as a Deployment does before it ends another: who leads, the lease says.
-    pub async fn start_beside<S: AsRef<OsStr>>(&self, more: &[S]) -> Result<Operator> {
+    /// Starts an operator and waits until it is ready, whether or not it leads.
+    pub async fn start_replica<S: AsRef<OsStr>>(&self, more: &[S]) -> Result<Operator> {
         let mut operator = self.spawn(more)?;
-        operator.until(false).await?;
+        operator.wait_ready(false).await?;
         Ok(operator)
     }
 
@@ -134,11 +134,11 @@ impl Operator {
     }
 
     /// Waits until it is ready, and leads if it is to.
-    async fn until(&mut self, leading: bool) -> Result<()> {
+    async fn wait_ready(&mut self, leading: bool) -> Result<()> {
         let mut wait = Wait::new("the operator is ready and leads; see its log");
         loop {
-            if let Ok(told) = self.told().await
-                && (told.leader || !leading)
+            if let Ok(metrics) = self.metrics().await
+                && (metrics.leader || !leading)
                 && self.get("/readyz").await.is_ok()
             {
                 return Ok(());
@@ -153,8 +153,8 @@ impl Operator {
         }
     }
 
-    /// What it tells of itself.
-    pub async fn told(&self) -> Result<Told> {
+    /// Its metrics.
+    pub async fn metrics(&self) -> Result<OperatorMetrics> {
         Ok(parse(&self.get("/metrics").await?))
     }
 
@@ -171,25 +171,25 @@ impl Operator {
         Ok(body.to_owned())
     }
 
-    /// Waits until it has made no request for a second and nothing waits in its queue.
-    pub async fn settled(&self, limit: Duration) -> Result<Told> {
+    /// Waits until it has made no request for a second and its queue is empty.
+    pub async fn wait_until_idle(&self, limit: Duration) -> Result<OperatorMetrics> {
         let begun = Instant::now();
-        let mut told = self.told().await?;
+        let mut metrics = self.metrics().await?;
         let mut since = Instant::now();
         loop {
-            if since.elapsed() > Duration::from_secs(1) && told.queue == 0 {
-                return Ok(told);
+            if since.elapsed() > Duration::from_secs(1) && metrics.queue == 0 {
+                return Ok(metrics);
             }
             if begun.elapsed() > limit {
-                bail!("the operator does not come to rest: {told:?}");
+                bail!("the operator does not come to rest: {metrics:?}");
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let now = self.told().await?;
-            let quiet = now.other_than_watches_and_leases() == told.other_than_watches_and_leases();
-            if !quiet || now.reconciles != told.reconciles {
+            let now = self.metrics().await?;
+            let quiet = now.other_than_watches_and_leases() == metrics.other_than_watches_and_leases();
+            if !quiet || now.reconciles != metrics.reconciles {
                 since = Instant::now();
             }
-            told = now;
+            metrics = now;
         }
     }
 
@@ -227,7 +227,7 @@ impl Operator {
     /// Asks it to end, and waits until it has.
     pub async fn stop(self) -> Result<()> {
         self.terminate()?;
-        self.ended().await
+        self.wait_exit().await
     }
 
     /// Asks it to end.
@@ -237,7 +237,7 @@ impl Operator {
     }
 
     /// Waits until it has ended, well, after it was asked to.
-    pub async fn ended(mut self) -> Result<()> {
+    pub async fn wait_exit(mut self) -> Result<()> {
         let mut wait = Wait::new("the operator ends when asked to; see its log");
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -271,8 +271,8 @@ impl Drop for Operator {
     }
 }
 
-fn parse(text: &str) -> Told {
-    let mut told = Told::default();
+fn parse(text: &str) -> OperatorMetrics {
+    let mut metrics = OperatorMetrics::default();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
         let Some((series, value)) = line.rsplit_once(' ') else {
             continue;
@@ -289,17 +289,20 @@ fn parse(text: &str) -> Told {
             "trainyard_api_requests_total" => {
                 let (verb, kind, code) = (label("verb"), label("kind"), label("code"));
                 if !code.starts_with('2') {
-                    *told.failed.entry((verb.clone(), kind.clone(), code)).or_default() += value;
+                    *metrics
+                        .failed
+                        .entry((verb.clone(), kind.clone(), code))
+                        .or_default() += value;
                 }
-                *told.requests.entry((verb, kind)).or_default() += value;
+                *metrics.requests.entry((verb, kind)).or_default() += value;
             }
-            "trainyard_reconciles_total" => told.reconciles += value,
-            "trainyard_queue_depth" => told.queue = value,
-            "trainyard_leader" => told.leader = value == 1,
+            "trainyard_reconciles_total" => metrics.reconciles += value,
+            "trainyard_queue_depth" => metrics.queue = value,
+            "trainyard_leader" => metrics.leader = value == 1,
             _ => {}
         }
     }
-    told
+    metrics
 }
 
 fn whole(text: &str) -> u64 {
@@ -315,7 +318,7 @@ mod tests {
 
     #[test]
     fn metrics_are_read() {
-        let told = parse(
+        let metrics = parse(
             "# TYPE trainyard_api_requests counter\n\
              trainyard_api_requests_total{verb=\"create\",kind=\"Pod\",code=\"201\"} 4\n\
              trainyard_api_requests_total{verb=\"create\",kind=\"Pod\",code=\"409\"} 1\n\
@@ -328,11 +331,15 @@ mod tests {
              trainyard_leader 1\n# EOF\n",
         );
         assert_eq!(
-            (told.writes(), told.events(), told.other_than_watches_and_leases()),
+            (
+                metrics.writes(),
+                metrics.events(),
+                metrics.other_than_watches_and_leases()
+            ),
             (5, 2, 7)
         );
-        assert_eq!((told.reconciles, told.queue, told.leader), (7, 2, true));
+        assert_eq!((metrics.reconciles, metrics.queue, metrics.leader), (7, 2, true));
         let conflict = ("create".to_owned(), "Pod".to_owned(), "409".to_owned());
-        assert_eq!(told.failed, BTreeMap::from([(conflict, 1)]));
+        assert_eq!(metrics.failed, BTreeMap::from([(conflict, 1)]));
     }
 }

@@ -1,5 +1,5 @@
-//! What runs of MPI have shown, and the table in the documentation that tells it: written from what was seen, and checked, so
-//! that it claims nothing else.
+//! Results of runs of MPI, and the table in the documentation that is written from them and checked
+//! against them.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -25,12 +25,12 @@ pub struct Run {
 }
 
 /// Where the results of a back end are.
-fn place(kept: &Path, backend: &str) -> PathBuf {
-    kept.join(format!("mpi-seen-{backend}.jsonl"))
+fn results_file(results_dir: &Path, backend: &str) -> PathBuf {
+    results_dir.join(format!("mpi-seen-{backend}.jsonl"))
 }
 
 /// Where cargo has tests keep files, seen from a program that was built beside them.
-fn kept() -> Result<PathBuf> {
+fn results_dir() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let target = program.parent().and_then(Path::parent);
     Ok(target
@@ -38,20 +38,20 @@ fn kept() -> Result<PathBuf> {
         .join("tmp"))
 }
 
-/// Forgets what runs on a back end, `real` or `embedded`, have shown: those of a suite begin. Runs themselves only add to it, as
-/// a test that is tried again is another program, and must not take away what the others have shown.
+/// Removes the results of a back end, `real` or `embedded`, when a suite begins. Runs only add
+/// results: a retried test is another process and must not remove those of others.
 pub fn begin(backend: &str) -> Result<()> {
-    begin_in(&kept()?, backend)
+    begin_in(&results_dir()?, backend)
 }
 
-fn begin_in(kept: &Path, backend: &str) -> Result<()> {
-    fs::create_dir_all(kept)?;
-    // It is there from now on, so that a suite whose runs have shown nothing does not count as one that did not run.
-    File::create(place(kept, backend)).context("there is no place for what is seen")?;
+fn begin_in(results_dir: &Path, backend: &str) -> Result<()> {
+    fs::create_dir_all(results_dir)?;
+    // The file tells a suite without results from one that did not run.
+    File::create(results_file(results_dir, backend)).context("there is no place for what is seen")?;
     Ok(())
 }
 
-/// Writes down, where cargo has tests keep files, that a run ended as it should.
+/// Records, in the temporary directory of tests, that a run ended as expected.
 ///
 /// # Panics
 /// If that is not possible.
@@ -59,9 +59,9 @@ fn begin_in(kept: &Path, backend: &str) -> Result<()> {
     clippy::expect_used,
     reason = "this is the vocabulary of tests, which fail by panicking"
 )]
-pub fn record(kept: &Path, implementation: &str, attach: &str, is_embedded: bool) {
+pub fn record(results_dir: &Path, implementation: &str, attach: &str, is_embedded: bool) {
     let backend = if is_embedded { "embedded" } else { "real" };
-    let file = place(kept, backend);
+    let file = results_file(results_dir, backend);
     let run = Run {
         implementation: implementation.to_owned(),
         attach: attach.to_owned(),
@@ -70,13 +70,13 @@ pub fn record(kept: &Path, implementation: &str, attach: &str, is_embedded: bool
     line.push('\n');
     let mut options = File::options();
     let mut file = options.create(true).append(true).open(file).expect("the results");
-    // In one piece, as others write, too.
+    // In one write, because other processes append, too.
     file.write_all(line.as_bytes()).expect("the results");
 }
 
-/// What the last run on a back end has shown; `None` if there was none.
-fn shown(kept: &Path, backend: &str) -> Result<Option<BTreeSet<Run>>> {
-    let Ok(text) = fs::read_to_string(place(kept, backend)) else {
+/// The results of the last suite on a back end; None if there was none.
+fn read_results(results_dir: &Path, backend: &str) -> Result<Option<BTreeSet<Run>>> {
+    let Ok(text) = fs::read_to_string(results_file(results_dir, backend)) else {
         return Ok(None);
     };
     let runs: Result<_, _> = text.lines().map(serde_json::from_str).collect();
@@ -105,7 +105,7 @@ fn rows(page: &str) -> Result<Vec<Row>> {
         .collect()
 }
 
-/// What the table claims for back ends that ran, and was not seen there.
+/// Claims of the table that the results do not support, for back ends that ran.
 fn unfounded(rows: &[Row], shown: &[Option<BTreeSet<Run>>; 2]) -> Vec<String> {
     let mut claims = Vec::new();
     for (run, cells) in rows {
@@ -118,8 +118,8 @@ fn unfounded(rows: &[Row], shown: &[Option<BTreeSet<Run>>; 2]) -> Vec<String> {
     claims
 }
 
-/// The page with a table of what was seen. Back ends that did not run keep what is said of them.
-fn written(page: &str, shown: &[Option<BTreeSet<Run>>; 2]) -> Result<String> {
+/// The page with a table of the results. Columns of back ends that did not run are kept.
+fn with_table(page: &str, shown: &[Option<BTreeSet<Run>>; 2]) -> Result<String> {
     let mut rows = rows(page)?;
     for run in shown.iter().flatten().flatten() {
         if rows.iter().all(|(known, _)| known != run) {
@@ -149,19 +149,23 @@ fn written(page: &str, shown: &[Option<BTreeSet<Run>>; 2]) -> Result<String> {
     Ok(format!("{before}{BEGIN}\n{table}{END}{after}"))
 }
 
-/// Writes the table of a page from what the last runs have shown, or fails if it claims what they have not. With `only`, runs on
-/// that back end: of another, the last may have been a few of its tests, or none to the end.
+/// Writes the table of a page from the results, or fails if it claims more. `only` restricts this
+/// to one back end, because the results of another may be incomplete.
 pub fn table(page: &Path, write: bool, only: Option<&str>) -> Result<()> {
-    let kept = kept()?;
+    let results_dir = results_dir()?;
     let shown = BACKENDS.map(|(_, backend)| {
         let counts = only.is_none_or(|only| only == backend);
-        if counts { shown(&kept, backend) } else { Ok(None) }
+        if counts {
+            read_results(&results_dir, backend)
+        } else {
+            Ok(None)
+        }
     });
     let [real, embedded] = shown;
     let shown = [real?, embedded?];
     let text = fs::read_to_string(page).with_context(|| format!("can't read {}", page.display()))?;
     if write {
-        return Ok(fs::write(page, written(&text, &shown)?)?);
+        return Ok(fs::write(page, with_table(&text, &shown)?)?);
     }
     let claims = unfounded(&rows(&text)?, &shown);
     if !claims.is_empty() {
@@ -200,23 +204,23 @@ mod tests {
 
     #[test]
     fn what_other_programs_of_the_suite_have_shown_stays() {
-        let kept = tempfile::tempdir().unwrap();
-        let shown = || shown(kept.path(), "real").unwrap();
+        let results_dir = tempfile::tempdir().unwrap();
+        let shown = || read_results(results_dir.path(), "real").unwrap();
         assert_eq!(shown(), None);
-        begin_in(kept.path(), "real").unwrap();
+        begin_in(results_dir.path(), "real").unwrap();
         assert_eq!(shown(), Some(BTreeSet::new()), "a suite that has shown nothing");
         // By another program: this one has not recorded anything yet.
         let line = serde_json::to_string(&run("A", "Agent")).unwrap();
-        fs::write(place(kept.path(), "real"), format!("{line}\n")).unwrap();
-        record(kept.path(), "B", "Exec", false);
-        record(kept.path(), "B", "Exec", true);
+        fs::write(results_file(results_dir.path(), "real"), format!("{line}\n")).unwrap();
+        record(results_dir.path(), "B", "Exec", false);
+        record(results_dir.path(), "B", "Exec", true);
         assert_eq!(
             shown(),
             Some(BTreeSet::from([run("A", "Agent"), run("B", "Exec")]))
         );
-        begin_in(kept.path(), "real").unwrap();
+        begin_in(results_dir.path(), "real").unwrap();
         assert_eq!(shown(), Some(BTreeSet::new()), "the next suite");
-        let other = super::shown(kept.path(), "embedded").unwrap();
+        let other = super::read_results(results_dir.path(), "embedded").unwrap();
         assert_eq!(other, Some(BTreeSet::from([run("B", "Exec")])));
     }
 
@@ -224,7 +228,7 @@ mod tests {
     fn the_table_is_what_was_seen() {
         let page = page("| A | `Agent` | yes | yes |\n");
         let shown = [Some(BTreeSet::from([run("B", "Ssh")])), None];
-        let written = written(&page, &shown).unwrap();
+        let written = with_table(&page, &shown).unwrap();
         assert!(
             written.contains(
                 "\n| A | `Agent` | no | yes |\n| B | `Ssh` | yes | no |\n<!-- seen: end -->\n\nmore\n"

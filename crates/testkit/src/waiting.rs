@@ -1,7 +1,8 @@
 //! Pods that wait for other roles, and the agents in them.
 //!
-//! Agents are processes as pods have them, started with what the operator has written into the pods and with tokens of these
-//! pods; only the pods themselves are played. They find the operators by a name that leads to them alone.
+//! Agents are processes as pods have them, started with what the operator has written into the pods
+//! and with tokens of these pods; only the pods themselves are simulated. They find the operators
+//! by a host name.
 
 mod agents;
 mod names;
@@ -22,25 +23,25 @@ use trainyard_operator::OBSERVER_PORT;
 use trainyard_operator::observer::OBSERVER_SERVICE;
 
 pub use agents::{Agent, Agents};
-pub use names::Names;
+pub use names::HostNames;
 
-/// How many tokens are asked for at once.
-const AT_ONCE: usize = 32;
+const MAX_PARALLEL: usize = 32;
 
 /// The name by which agents find the operators of a namespace.
 pub fn host(namespace: &str) -> String {
     format!("{OBSERVER_SERVICE}.{namespace}.svc")
 }
 
-/// Two addresses of this machine at which observers can be served. They have one port, so that those who run beside each other
-/// need different addresses: of so many, chance gives these.
+/// Two addresses of this machine at which observers can be served. The port is fixed, so that tests
+/// in parallel need different addresses, which are chosen at random.
 pub fn addresses() -> [Ipv4Addr; 2] {
     let [high, middle] = [(); 2].map(|()| fastrand::u8(1..255));
     let low = fastrand::u8(1..127);
     [low, low + 127].map(|low| Ipv4Addr::new(127, high, middle, low))
 }
 
-/// Arguments of an operator that is one of several in its namespace and serves the observer at an address.
+/// Arguments of an operator that is one of several in its namespace and serves the observer at an
+/// address.
 pub fn operator_arguments(namespace: &str, address: Ipv4Addr) -> Vec<String> {
     vec![
         "--leader-elect".to_owned(),
@@ -51,7 +52,8 @@ pub fn operator_arguments(namespace: &str, address: Ipv4Addr) -> Vec<String> {
     ]
 }
 
-/// A job of a server and clients. If it waits, the programs of the clients may start when the server runs.
+/// A job of a server and clients. If it waits, the programs of the clients may start when the
+/// server runs.
 pub fn job(name: &str, pods: usize, waits: bool) -> Value {
     let template = json!({"spec": {"containers": [{"name": "main", "image": "registry.example/train:1"}]}});
     let mut clients = json!({"name": "client", "replicas": pods.saturating_sub(1), "template": template});
@@ -90,7 +92,7 @@ pub struct Waiter {
     pub token: String,
 }
 
-/// Those who wait in jobs of so many pods, by job. The pods are there already.
+/// The waiting pods of jobs, by job. The pods must exist.
 pub async fn waiters(
     client: &Client,
     namespace: &str,
@@ -113,7 +115,7 @@ pub async fn waiters(
             let env = environment(pod)?;
             anyhow::Ok(Waiter { name, env, token })
         })
-        .buffered(AT_ONCE);
+        .buffered(MAX_PARALLEL);
     let mut by_job = Vec::new();
     for names in &all {
         let mut of_job = Vec::new();

@@ -30,10 +30,10 @@ use trainyard_core::remote_shell::PORT;
 use trainyard_eventually::{eventually_async, within};
 use trainyard_operator::identity;
 use trainyard_testkit::proc::memory_mib;
-use trainyard_testkit::waiting::{Names, addresses};
+use trainyard_testkit::waiting::{HostNames, addresses};
 
-const LARGEST_ON_DISK: u64 = 4 * 1024 * 1024;
-const LARGEST_MIB: f64 = 3.0;
+const MAX_BYTES_ON_DISK: u64 = 4 * 1024 * 1024;
+const MAX_MEMORY_MIB: f64 = 3.0;
 
 fn agent() -> PathBuf {
     let path = std::env::var("TRAINYARD_AGENT");
@@ -51,8 +51,8 @@ fn assert_small(process: &Child) {
     let resident = memory_mib(process.id().unwrap(), "VmRSS").unwrap();
     println!("{resident:.2} MiB resident");
     assert!(
-        resident < LARGEST_MIB,
-        "{resident:.2} MiB resident, and less than {LARGEST_MIB} are promised"
+        resident < MAX_MEMORY_MIB,
+        "{resident:.2} MiB resident, and less than {MAX_MEMORY_MIB} are promised"
     );
 }
 
@@ -61,8 +61,8 @@ fn is_small_on_disk() {
     let bytes = fs::metadata(agent()).unwrap().len();
     println!("{bytes} bytes on disk");
     assert!(
-        bytes < LARGEST_ON_DISK,
-        "{bytes} bytes on disk, and less than {LARGEST_ON_DISK} are promised: is it built with the profile `agent`?"
+        bytes < MAX_BYTES_ON_DISK,
+        "{bytes} bytes on disk, and less than {MAX_BYTES_ON_DISK} are promised: is it built with the profile `agent`?"
     );
 }
 
@@ -127,7 +127,7 @@ async fn is_small_while_it_waits_for_other_roles() {
     let SocketAddr::V4(address) = listener.local_addr().unwrap() else {
         panic!("no such address was asked for")
     };
-    let names = Names::new(CERTIFICATE_NAME, &[*address.ip()]).unwrap();
+    let names = HostNames::new(CERTIFICATE_NAME, &[*address.ip()]).unwrap();
     let mut process = names
         .command(&agent())
         .arg("wait")

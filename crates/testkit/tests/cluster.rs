@@ -243,7 +243,8 @@ fn processes_with(word: &str) -> Vec<String> {
 
 #[test]
 fn a_cluster_leaves_nothing_on_the_machine() {
-    // It is another one that is looked at, but where there is none to be had that one would not start either.
+    // It is another one that is looked at, but where there is none to be had that one would not
+    // start either.
     cluster();
     let place = tempfile::tempdir().unwrap();
     let dir = place.path().join("c");

@@ -13,14 +13,14 @@ use kube::api::PostParams;
 use serde_json::json;
 use trainyard_local::api::Api;
 use trainyard_local::env::Environment;
-use trainyard_testkit::differential::{Plan, Side, Stream, compare, known};
+use trainyard_testkit::differential::{RandomOperations, Side, Stream, compare, known};
 use trainyard_testkit::{cluster::Cluster, differential, namespace, operator};
 
 /// What every namespace has.
-const AUTHORITY: &str = "kube-root-ca.crt";
+const ROOT_CA_CONFIG_MAP: &str = "kube-root-ca.crt";
 
 /// How many differences are shown; the first usually explains the others.
-const SHOWN: usize = 12;
+const MAX_SHOWN: usize = 12;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
@@ -45,8 +45,8 @@ async fn sides(name: &str) -> (Side, Side) {
     }
     // The real server has no controllers, of which one would do this.
     let authority = json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": AUTHORITY},
-        "data": kube::Api::<ConfigMap>::namespaced(embedded.clone(), name).get(AUTHORITY).await.unwrap().data,
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ROOT_CA_CONFIG_MAP},
+        "data": kube::Api::<ConfigMap>::namespaced(embedded.clone(), name).get(ROOT_CA_CONFIG_MAP).await.unwrap().data,
     });
     kube::Api::<ConfigMap>::namespaced(real.clone(), name)
         .create(
@@ -71,7 +71,7 @@ async fn run(seed: u64, steps: usize) {
     };
     let streams = (follow(&real), follow(&embedded));
     let mut differences = Vec::new();
-    for (step, operation) in Plan::new(seed).take(steps).enumerate() {
+    for (step, operation) in RandomOperations::new(seed).take(steps).enumerate() {
         let answers = (
             real.perform(&operation).await.unwrap(),
             embedded.perform(&operation).await.unwrap(),
@@ -83,7 +83,7 @@ async fn run(seed: u64, steps: usize) {
     for ((kind, real), embedded) in differential::kinds().iter().zip(streams.0).zip(streams.1) {
         let (mut real, mut embedded) = (real.events().await.unwrap(), embedded.events().await.unwrap());
         for (_, object) in real.iter_mut().chain(&mut embedded) {
-            known::forgive_object(object);
+            known::remove_known_from_object(object);
         }
         let events = real.len().max(embedded.len());
         let differs = (0..events).find(|place| real.get(*place) != embedded.get(*place));
@@ -97,7 +97,7 @@ async fn run(seed: u64, steps: usize) {
         }));
     }
     let all = differences.len();
-    differences.truncate(SHOWN);
+    differences.truncate(MAX_SHOWN);
     assert!(
         differences.is_empty(),
         "seed {seed}: {all} differences in {steps} steps\n{}",

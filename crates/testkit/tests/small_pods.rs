@@ -1,9 +1,9 @@
-//! The same small pods, run by a real kubelet and by the embedded node: how they end and what they were on the way must
-//! be the same, but for the known differences.
+//! The same small pods, run by a real kubelet and by the embedded node: how they end and what they
+//! were on the way must be the same, but for the known differences.
 //!
-//! All pods are recorded at once, by the first test that asks. The record is kept with the cluster for the tests after
-//! it, each of which compares one pod. The embedded side runs in a process of its own, since from within a yard no real
-//! cluster can be reached.
+//! All pods are recorded at once, by the first test that asks. The record is kept with the cluster
+//! for the tests after it, each of which compares one pod. The embedded side runs in a process of
+//! its own, since from within a yard no real cluster can be reached.
 
 #![allow(
     clippy::unwrap_used,
@@ -54,21 +54,22 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-fn compare(pod: &pods::Small) -> Result<(), Failed> {
+fn compare(pod: &pods::SmallPod) -> Result<(), Failed> {
     let mut recorded = recorded()?;
     let (real, embedded) = (&mut recorded.real, &mut recorded.embedded);
     let real = real.get_mut(pod.name).ok_or("the real node did not run it")?;
     let embedded = embedded
         .get_mut(pod.name)
         .ok_or("the embedded node did not run it")?;
-    known::forgive_history(pod, real, embedded);
+    known::remove_known_from_history(pod, real, embedded);
     if real == embedded {
         return Ok(());
     }
     Err(real.difference(embedded).into())
 }
 
-/// What both sides have shown, or why they have not: that is kept, too, since to try again would take as long again.
+/// What both sides have shown, or why they have not: that is kept, too, since to try again would
+/// take as long again.
 fn recorded() -> Result<Recorded, Failed> {
     let cluster = Cluster::from_env().ok_or("this suite needs a test cluster: use `make test-cluster`")?;
     let file = cluster.dir().join("small-pods.json");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
-use trainyard_local::yard::{Isolation, Network, Wanted};
+use trainyard_local::yard::{Isolation, Network, YardOptions};
 
 use crate::output::Format;
 
@@ -138,8 +138,8 @@ pub struct Args {
 }
 
 impl Args {
-    pub fn yard(&self) -> Wanted {
-        Wanted {
+    pub fn yard(&self) -> YardOptions {
+        YardOptions {
             isolation: match self.isolation {
                 IsolationArg::Auto => None,
                 IsolationArg::Root => Some(Isolation::Root),

@@ -14,14 +14,14 @@ use trainyard_local::env::Environment;
 use trainyard_local::node::runtime::Runtime;
 use trainyard_local::node::runtime::state::StateDirectory;
 use trainyard_local::node::{Machine, Node, NodeOptions};
-use trainyard_local::yard::{self, Entered, Wanted};
+use trainyard_local::yard::{self, Entered, YardOptions};
 
 /// Names the directory in which state is kept.
 pub const STATE: &str = "TEST_STATE";
 
 pub fn main(name: &str) -> ExitCode {
     let state = PathBuf::from(std::env::var_os(STATE).unwrap());
-    let yard = match yard::enter(Wanted::default(), &state).unwrap() {
+    let yard = match yard::enter(YardOptions::default(), &state).unwrap() {
         Entered::Over(code) => return code,
         Entered::Inside(yard) => yard,
     };

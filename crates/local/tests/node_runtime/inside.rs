@@ -16,7 +16,7 @@ use trainyard_local::node::runtime::state::StateDirectory;
 use trainyard_local::node::runtime::{
     Container, ContainerSpec, Exit, Limits, Mount, Root, Runtime, Sandbox, SandboxSpec, User,
 };
-use trainyard_local::yard::{self, Entered, Isolation, Network, Wanted, Yard};
+use trainyard_local::yard::{self, Entered, Isolation, Network, Yard, YardOptions};
 
 /// Names the directory in which state is kept.
 pub const STATE: &str = "TEST_STATE";
@@ -32,7 +32,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
     }
     let state = PathBuf::from(std::env::var_os(STATE).unwrap());
     let has = |option: &str| arguments.iter().any(|argument| argument == option);
-    let wanted = Wanted {
+    let wanted = YardOptions {
         network: if has("--host") {
             Network::Host
         } else {

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
+use super::components::Components;
 use super::control_plane::{apiserver, controllers, etcd, make_identities, make_keys, scheduler};
-use super::crew::Crew;
 use super::plan::{Addresses, NODES, Plan};
 use super::{cgroups, network, node};
 use crate::command::{run, wait_until};
 
-/// Settings that a kubelet makes on a machine of its own. It is shown that they are made, so that it leaves ours alone.
+/// Kernel settings that a kubelet would change. It sees files with its values instead of those of
+/// this machine.
 const TUNABLES: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -25,8 +26,8 @@ const TUNABLES: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// Starts everything that the plan says and returns when it works.
-pub fn boot(plan: &Plan, crew: &Crew) -> Result<()> {
+/// Starts everything in the plan and returns when it is ready.
+pub fn boot(plan: &Plan, components: &Components) -> Result<()> {
     for name in ["logs", "home", "volume-plugins"] {
         fs::create_dir_all(plan.dir.join(name))?;
     }
@@ -38,66 +39,66 @@ pub fn boot(plan: &Plan, crew: &Crew) -> Result<()> {
         network::make_inside(addresses)?;
         network::write_cni(plan, addresses)?;
     }
-    crew.step("keys and network made");
-    crew.add(etcd(plan))?;
-    crew.add(apiserver(plan))?;
+    components.step("keys and network made");
+    components.add(etcd(plan))?;
+    components.add(apiserver(plan))?;
     match addresses {
         None => {
-            apiserver_ready(plan, crew)?;
+            apiserver_ready(plan, components)?;
             if plan.controllers {
-                crew.add(controllers(plan))?;
+                components.add(controllers(plan))?;
             }
             Ok(())
         }
-        Some(addresses) => boot_nodes(plan, crew, addresses),
+        Some(addresses) => boot_nodes(plan, components, addresses),
     }
 }
 
-fn boot_nodes(plan: &Plan, crew: &Crew, addresses: Addresses) -> Result<()> {
+fn boot_nodes(plan: &Plan, components: &Components, addresses: Addresses) -> Result<()> {
     for name in NODES {
         cgroups::make(addresses, name)?;
-        crew.add(node::containerd(plan, name)?)?;
+        components.add(node::containerd(plan, name)?)?;
     }
     thread::scope(|scope| {
-        // The API server takes some seconds to start, in which the nodes get their images.
+        // Images are loaded while the API server starts.
         let loading: Vec<_> = NODES
             .iter()
-            .map(|name| scope.spawn(|| runtime_ready(plan, crew, name)))
+            .map(|name| scope.spawn(|| runtime_ready(plan, components, name)))
             .collect();
-        apiserver_ready(plan, crew)?;
+        apiserver_ready(plan, components)?;
         for load in loading {
             load.join().map_err(|_| anyhow!("loading images ended early"))??;
         }
         anyhow::Ok(())
     })?;
-    crew.add(controllers(plan))?;
-    crew.add(scheduler(plan))?;
+    components.add(controllers(plan))?;
+    components.add(scheduler(plan))?;
     for (index, name) in NODES.iter().enumerate() {
-        crew.add(node::kubelet(plan, addresses, index, name)?)?;
+        components.add(node::kubelet(plan, addresses, index, name)?)?;
     }
-    crew.add(network::dns(plan, addresses)?)?;
-    crew.add(network::proxy(plan)?)?;
-    nodes_ready(plan, crew)?;
-    wait("DNS answers", crew, || network::dns_answers(addresses))?;
-    crew.step("DNS answers");
+    components.add(network::dns(plan, addresses)?)?;
+    components.add(network::proxy(plan)?)?;
+    nodes_ready(plan, components)?;
+    wait("DNS answers", components, || network::dns_answers(addresses))?;
+    components.step("DNS answers");
     let service = SocketAddr::from((addresses.kubernetes_service(), 443));
     let limit = Duration::from_millis(300);
-    wait("Services work", crew, || {
+    wait("Services work", components, || {
         Ok(TcpStream::connect_timeout(&service, limit).is_ok())
     })?;
-    crew.step("Services work");
-    // Pods can't be made before their namespace has this.
+    components.step("Services work");
+    // Pods can't be created before their namespace has a service account.
     let account = "get serviceaccount default -n default --ignore-not-found -o name";
-    wait("there is a service account", crew, || {
+    wait("there is a service account", components, || {
         Ok(kubectl(plan, account).is_ok_and(|name| !name.is_empty()))
     })
 }
 
-/// Hides from the machine what components write to fixed places, and from components what is the machine's.
+/// Gives the components directories of their own for what they read and write at fixed paths.
 fn isolate(dir: &Path) -> Result<()> {
-    // Without a note in /run, which is still the machine's.
+    // With -n, because /run is still that of the machine.
     let mount = |arguments: &[&str]| run(Command::new("mount").arg("-n").args(arguments)).map(drop);
-    // Volumes that are mounted after a container started are seen in it only if this is so.
+    // Volumes that are mounted after a container was started must propagate into it.
     mount(&["--make-rshared", "/"])?;
     mount(&["-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"])?;
     for place in ["var/lib", "var/log"] {
@@ -120,46 +121,46 @@ fn isolate(dir: &Path) -> Result<()> {
 }
 
 /// Waits until the runtime of a node answers. A kubelet that is started before ends at once.
-pub fn runtime_answers(plan: &Plan, crew: &Crew, name: &str) -> Result<()> {
+pub fn runtime_answers(plan: &Plan, components: &Components, name: &str) -> Result<()> {
     let socket = node::socket(&plan.dir, name);
-    wait("containerd answers", crew, || {
+    wait("containerd answers", components, || {
         Ok(socket.exists() && run(node::ctr(&plan.programs, &socket).arg("version")).is_ok())
     })
 }
 
-fn runtime_ready(plan: &Plan, crew: &Crew, name: &str) -> Result<()> {
+fn runtime_ready(plan: &Plan, components: &Components, name: &str) -> Result<()> {
     let socket = node::socket(&plan.dir, name);
-    runtime_answers(plan, crew, name)?;
+    runtime_answers(plan, components, name)?;
     for image in &plan.images {
         node::import(&plan.programs, &socket, image)?;
     }
-    crew.step(&format!("{name} has its images"));
+    components.step(&format!("{name} has its images"));
     Ok(())
 }
 
 /// Waits until the API server says that it is ready.
-pub fn apiserver_ready(plan: &Plan, crew: &Crew) -> Result<()> {
+pub fn apiserver_ready(plan: &Plan, components: &Components) -> Result<()> {
     let address = SocketAddr::from((plan.apiserver_address(), plan.ports.apiserver));
     let limit = Duration::from_millis(300);
-    // A connection costs nothing, kubectl a tenth of a second of processor.
-    wait("the API server listens", crew, || {
+    // A connection is much cheaper than kubectl.
+    wait("the API server listens", components, || {
         Ok(TcpStream::connect_timeout(&address, limit).is_ok())
     })?;
-    wait("the API server is ready", crew, || {
+    wait("the API server is ready", components, || {
         Ok(kubectl(plan, "get --raw /readyz").is_ok())
     })?;
-    crew.step("the API server is ready");
+    components.step("the API server is ready");
     Ok(())
 }
 
-fn nodes_ready(plan: &Plan, crew: &Crew) -> Result<()> {
+fn nodes_ready(plan: &Plan, components: &Components) -> Result<()> {
     let query = "get nodes -o jsonpath={.items[*].status.conditions[?(@.type=='Ready')].status}";
-    wait("all nodes are ready", crew, || {
+    wait("all nodes are ready", components, || {
         thread::sleep(Duration::from_millis(300));
         let states = kubectl(plan, query).unwrap_or_default();
         Ok(states.split_whitespace().filter(|state| *state == "True").count() == NODES.len())
     })?;
-    crew.step("all nodes are ready");
+    components.step("all nodes are ready");
     Ok(())
 }
 
@@ -172,9 +173,9 @@ fn kubectl(plan: &Plan, line: &str) -> Result<String> {
         .env("HOME", layout.path("home")))
 }
 
-fn wait(what: &str, crew: &Crew, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+fn wait(what: &str, components: &Components, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let result = wait_until(what, || {
-        crew.check()?;
+        components.check()?;
         done()
     });
     result.context("the cluster did not start")

@@ -11,7 +11,8 @@ use crate::command::wait_until;
 
 const MOUNT: &str = "/sys/fs/cgroup";
 
-/// All hierarchies: one per controller in version 1 (beside which a version 2 may exist), else just one.
+/// All hierarchies: one per controller in version 1 (beside which a version 2 may exist), else just
+/// one.
 fn hierarchies() -> Result<Vec<PathBuf>> {
     let mount = Path::new(MOUNT);
     if mount.join("cgroup.controllers").exists() {
@@ -37,7 +38,7 @@ pub fn make(addresses: Addresses, node: &str) -> Result<()> {
             group.push(part);
             fs::create_dir_all(&group)
                 .with_context(|| format!("cannot make the group {}", group.display()))?;
-            // A new cpuset has no processors, and nothing can run in it.
+            // A new cpuset has no processors.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 if hierarchy.ends_with("cpuset") {
                     fs::write(group.join(file), fs::read(parent.join(file))?)?;
@@ -45,7 +46,7 @@ pub fn make(addresses: Addresses, node: &str) -> Result<()> {
             }
             if let Ok(controllers) = fs::read_to_string(parent.join("cgroup.controllers")) {
                 for controller in controllers.split_whitespace() {
-                    // Some can't be delegated; the kubelet says what it misses.
+                    // Some controllers can't be delegated; the kubelet reports those it needs.
                     let _ = fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}"));
                 }
             }
@@ -54,7 +55,7 @@ pub fn make(addresses: Addresses, node: &str) -> Result<()> {
     Ok(())
 }
 
-/// Removes a cluster's groups. Its processes are dead, but the kernel may need a moment to notice.
+/// Removes a cluster's groups. The kernel may need a moment after the end of their processes.
 pub fn sweep(addresses: Addresses) -> Result<()> {
     for hierarchy in hierarchies().unwrap_or_default() {
         let group = hierarchy.join(addresses.cgroup());

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Kills all containers of the runtime that listens on `socket`, and the shims that would tell how they ended.
+/// Kills all containers of the runtime that listens on `socket`, and their shims.
 pub(super) fn kill(socket: &Path) -> Result<()> {
     let parents = parents();
     let socket = socket.display().to_string();
@@ -28,11 +28,11 @@ pub(super) fn kill(socket: &Path) -> Result<()> {
         let mut ancestors = std::iter::successors(Some(pid), |pid| parents.get(pid).copied());
         ancestors.any(|pid| shims.contains(&pid))
     };
-    // The shims first: they are not to tell of the others.
-    let mut doomed: Vec<i32> = parents.keys().copied().filter(|pid| of_shim(*pid)).collect();
-    doomed.sort_by_key(|pid| !shims.contains(pid));
-    for pid in doomed.into_iter().filter_map(Pid::from_raw) {
-        // It may have ended with another.
+    // The shims first, so that they report no exit codes.
+    let mut targets: Vec<i32> = parents.keys().copied().filter(|pid| of_shim(*pid)).collect();
+    targets.sort_by_key(|pid| !shims.contains(pid));
+    for pid in targets.into_iter().filter_map(Pid::from_raw) {
+        // It may have ended with its parent.
         let _ = kill_process(pid, Signal::KILL);
     }
     Ok(())
@@ -43,7 +43,7 @@ fn parents() -> HashMap<i32, i32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let parent = |pid: i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // Behind the name, which may have anything in it.
+        // The name before the parenthesis may contain anything.
         let (_, rest) = stat.rsplit_once(')')?;
         rest.split_whitespace().nth(1)?.parse().ok()
     };

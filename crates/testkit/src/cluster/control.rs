@@ -1,4 +1,4 @@
-//! How the outside talks to the process that runs a cluster: one line of JSON there, one back.
+//! The protocol of the supervisor: a request and an answer, each a line of JSON.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -14,11 +14,11 @@ use super::plan::Plan;
 pub enum Request {
     /// Start the cluster.
     Boot(Box<Plan>),
-    /// How is it?
+    /// Ask for the status.
     Status,
     /// Start a component that is not running.
     Start(String),
-    /// Send a component a signal; after `Kill` the answer comes when it is dead.
+    /// Send a signal to a component; `Kill` is answered when it has ended.
     Signal(String, Signal),
 }
 
@@ -27,13 +27,13 @@ pub enum Request {
 pub enum Signal {
     /// End at once.
     Kill,
-    /// Stand still.
+    /// Pause.
     Stop,
-    /// Go on.
+    /// Resume.
     Continue,
 }
 
-/// How far a cluster is.
+/// The phase of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
     /// Waits for its plan.
@@ -49,9 +49,9 @@ pub enum Phase {
 /// The answer to everything.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Status {
-    /// How far it is.
+    /// Its phase.
     pub phase: Phase,
-    /// What has been done so far.
+    /// The steps of its start so far.
     pub steps: Vec<String>,
     /// The components.
     pub components: Vec<ComponentStatus>,
@@ -72,7 +72,7 @@ pub struct ComponentStatus {
 pub fn ask(socket: &Path, request: &Request) -> Result<Status> {
     let stream = UnixStream::connect(socket)
         .with_context(|| format!("nothing answers on {}; is the cluster up?", socket.display()))?;
-    // Without a limit: a start waits until the component works, and gives up by itself.
+    // Without a timeout: a start returns when the component is ready, and has a timeout of its own.
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     (&stream).write_all(&line)?;

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::json;
 
-use super::crew::Component;
+use super::components::Component;
 use super::plan::{Layout, NODES, Plan};
 use crate::command::run;
 use crate::hex::hex;
@@ -34,7 +34,7 @@ pub fn make_keys(plan: &Plan) -> Result<()> {
         names.push(format!("DNS:{name}"));
     }
     names.push("DNS:kubernetes.default.svc.cluster.local".to_owned());
-    // Our own configuration: what a system's has in it differs.
+    // Not the configuration of the machine, which may differ.
     let configuration = format!(
         "[req]\ndistinguished_name = name\nprompt = no\n[name]\nCN = trainyard-test\n\
          [ca]\nbasicConstraints = critical,CA:TRUE\nkeyUsage = critical,digitalSignature,keyCertSign,cRLSign\n\
@@ -65,7 +65,8 @@ pub fn make_keys(plan: &Plan) -> Result<()> {
     openssl("ecparam -name prime256v1 -genkey -noout -out sa.key")
 }
 
-/// Gives every component a token and writes their kubeconfigs; the administrator's is in the cluster's directory.
+/// Gives every component a token and writes their kubeconfigs; the administrator's is in the
+/// cluster's directory.
 pub fn make_identities(plan: &Plan) -> Result<()> {
     let layout = plan.layout();
     let mut identities = vec![
@@ -179,7 +180,7 @@ pub fn apiserver(plan: &Plan) -> Component {
         "--enable-admission-plugins=NodeRestriction".to_owned(),
         "--allow-privileged=true".to_owned(),
         "--kubelet-preferred-address-types=InternalIP".to_owned(),
-        // The tests of lost nodes wait for these.
+        // Shorter than the default, for tests of lost nodes.
         "--default-not-ready-toleration-seconds=10".to_owned(),
         "--default-unreachable-toleration-seconds=10".to_owned(),
     ];
@@ -187,7 +188,7 @@ pub fn apiserver(plan: &Plan) -> Component {
         arguments.push(format!("--service-cluster-ip-range={}", addresses.services()));
     } else {
         arguments.push("--service-cluster-ip-range=10.96.0.0/16".to_owned());
-        // An endpoint on the loopback address is refused, every ten seconds.
+        // An endpoint on the loopback address would be refused every ten seconds.
         arguments.push("--endpoint-reconciler-type=none".to_owned());
     }
     if plan.gang {
@@ -219,10 +220,10 @@ pub fn controllers(plan: &Plan) -> Component {
         format!("--cluster-signing-key-file={}", layout.text("pki/ca.key")),
         "--leader-elect=false".to_owned(),
         "--secure-port=0".to_owned(),
-        // A lost node is to be seen soon; it still has four chances to renew its lease.
+        // A lost node is noticed soon; a node still has four chances to renew its lease.
         "--node-monitor-period=2s".to_owned(),
         "--node-monitor-grace-period=12s".to_owned(),
-        // The default directory is one of the machine's.
+        // The default is a directory of this machine.
         format!("--flex-volume-plugin-dir={}", layout.text("volume-plugins")),
         "--kube-api-qps=200".to_owned(),
         "--kube-api-burst=400".to_owned(),

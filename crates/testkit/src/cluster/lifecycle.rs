@@ -1,4 +1,4 @@
-//! Clusters from the outside: up, down, and a command that has one while it runs.
+//! Starting and stopping clusters.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -20,10 +20,10 @@ use crate::cluster_programs::Programs;
 use crate::command::{tail, wait_until};
 use crate::{cache, images};
 
-/// What kind of cluster is wanted.
+/// Options of a cluster.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where its files go; [`default_dir`] is a good place.
+    /// Its directory, such as [`default_dir`].
     pub dir: PathBuf,
     /// Two nodes that run pods; otherwise an API server alone.
     pub nodes: bool,
@@ -35,7 +35,7 @@ pub struct Options {
     pub images: Vec<PathBuf>,
 }
 
-/// The processes that a cluster hangs on, and what the kernel does not take back by itself.
+/// The processes of a cluster, and what the kernel does not clean up with them.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Owner {
     /// `unshare`, which waits for the first process.
@@ -43,7 +43,7 @@ struct Owner {
     /// The first process in the namespaces.
     init: Process,
     slot: Option<u8>,
-    /// It ends with the process that started it.
+    /// Whether it ends with the process that started it.
     tied: bool,
 }
 
@@ -58,12 +58,12 @@ impl Owner {
     }
 }
 
-/// Where clusters are that are given no directory.
+/// The default directory of a cluster.
 pub fn default_dir(name: &str) -> Result<PathBuf> {
     Ok(cache::root()?.join("clusters").join(name))
 }
 
-/// The cluster in `dir`, if it is up and may be used by others: one that ends with its starter may not.
+/// The cluster in `dir`, if it runs and is not tied to the process that started it.
 pub fn running(dir: &Path) -> Option<Cluster> {
     let owner = Owner::read(&Layout::new(dir))?;
     if owner.tied || !owner.init.is_alive() {
@@ -77,7 +77,7 @@ pub(super) fn first_process(dir: &Path) -> Option<Process> {
     Owner::read(&Layout::new(dir)).map(|owner| owner.init)
 }
 
-/// Starts a cluster that stays when we end.
+/// Starts a cluster that outlives this process.
 pub fn up(options: &Options) -> Result<Cluster> {
     start(options, false).map(|(cluster, _)| cluster)
 }
@@ -86,7 +86,7 @@ pub fn up(options: &Options) -> Result<Cluster> {
 #[derive(Debug)]
 pub struct TiedCluster {
     cluster: Cluster,
-    /// The supervisor reads from the other end and goes when this one closes.
+    /// The supervisor ends when this is closed.
     _tie: Option<ChildStdin>,
 }
 
@@ -114,7 +114,7 @@ impl Drop for TiedCluster {
 fn start(options: &Options, tied: bool) -> Result<(Cluster, Option<ChildStdin>)> {
     let dir = std::path::absolute(&options.dir)?;
     preflight::check_user(options.nodes)?;
-    check_place(&dir, options.nodes)?;
+    check_dir(&dir, options.nodes)?;
     let layout = Layout::new(&dir);
     let lock = lock(&layout)?;
     if Owner::read(&layout).is_some_and(|owner| owner.init.is_alive()) {
@@ -126,7 +126,7 @@ fn start(options: &Options, tied: bool) -> Result<(Cluster, Option<ChildStdin>)>
     sweep_abandoned(&dir);
     clear(&layout)?;
     fs::create_dir_all(&dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
-    fs::write(layout.path(MARK), "")?;
+    fs::write(layout.path(MARKER), "")?;
     preflight::check(options.nodes, &dir)?;
     let programs = Programs::ensure(options.nodes)?;
     let mut images = Vec::new();
@@ -151,7 +151,7 @@ fn start(options: &Options, tied: bool) -> Result<(Cluster, Option<ChildStdin>)>
             gang: options.gang,
             images,
         };
-        // What an earlier cluster in this slot left when it was killed.
+        // An earlier cluster in this slot may have been killed.
         plan.addresses().map_or(Ok(()), cgroups::sweep)?;
         State::new(&plan).write(&layout)?;
         boot(&layout, plan)?;
@@ -166,7 +166,7 @@ fn start(options: &Options, tied: bool) -> Result<(Cluster, Option<ChildStdin>)>
     result
 }
 
-/// The components' logs outlive a cluster that did not start.
+/// Keeps the logs of a cluster that did not start.
 fn keep_logs(layout: &Layout) -> PathBuf {
     let kept = layout.lock().with_extension("failed-logs");
     let _ = fs::remove_dir_all(&kept);
@@ -174,10 +174,11 @@ fn keep_logs(layout: &Layout) -> PathBuf {
     kept
 }
 
-const MARK: &str = "this-is-a-trainyard-test-cluster";
+const MARKER: &str = "this-is-a-trainyard-test-cluster";
 
-fn check_place(dir: &Path, nodes: bool) -> Result<()> {
-    // The longest socket below it is node-a/containerd.sock.ttrpc, and the kernel allows 107 characters.
+fn check_dir(dir: &Path, nodes: bool) -> Result<()> {
+    // The longest socket below it is node-a/containerd.sock.ttrpc, and the kernel allows 107
+    // characters.
     if dir.as_os_str().len() > 75 {
         bail!(
             "the path {} is too long for sockets below it; choose a shorter one with --dir",
@@ -223,14 +224,14 @@ fn launch(layout: &Layout, nodes: bool, tied: bool) -> Result<(Owner, Option<Chi
     let owner = match await_first_process(layout, &mut outer, tied) {
         Ok(owner) => owner,
         Err(error) => {
-            // The first process goes with it.
+            // The first process ends with it.
             let _ = outer.kill();
             let _ = outer.wait();
             return Err(error);
         }
     };
     let tie = outer.stdin.take();
-    // Somebody has to take note of its end, or it stays as a zombie while we run.
+    // Reaps it, so that it does not stay as a zombie.
     thread::spawn(move || outer.wait());
     Ok((owner, tie))
 }
@@ -261,7 +262,7 @@ fn await_first_process(layout: &Layout, outer: &mut Child, tied: bool) -> Result
 }
 
 fn free_ports() -> Result<Ports> {
-    // All at once, or the kernel may give the same one again.
+    // All are bound at the same time, so that they differ.
     let listeners: Vec<_> = (0..3)
         .map(|_| TcpListener::bind("127.0.0.1:0"))
         .collect::<Result<_, _>>()?;
@@ -276,7 +277,7 @@ fn free_ports() -> Result<Ports> {
     })
 }
 
-/// Has the supervisor start everything, and says how far it is.
+/// Has the supervisor start everything, and prints the steps.
 fn boot(layout: &Layout, plan: Plan) -> Result<()> {
     let mut said = 0;
     let mut status = ask(&layout.control(), &Request::Boot(Box::new(plan)))?;
@@ -296,7 +297,7 @@ fn boot(layout: &Layout, plan: Plan) -> Result<()> {
     }
 }
 
-/// Ends the cluster in `dir` and removes everything of it. Nothing to do is success.
+/// Stops the cluster in `dir`, if there is one, and removes everything of it.
 pub fn down(dir: &Path) -> Result<()> {
     let layout = Layout::new(&std::path::absolute(dir)?);
     let _lock = lock(&layout)?;
@@ -314,7 +315,7 @@ fn end(layout: &Layout) -> Result<()> {
             if was_alive {
                 network::release_slot(addresses)?;
             }
-            // The slot of a cluster that died long ago may be another's by now.
+            // Another cluster may have the slot of one that died long ago.
             if !network::is_taken(addresses) {
                 cgroups::sweep(addresses)?;
             }
@@ -327,7 +328,7 @@ fn end(layout: &Layout) -> Result<()> {
 fn clear(layout: &Layout) -> Result<()> {
     let dir = layout.path("");
     let empty = fs::read_dir(&dir).map_or(true, |mut items| items.next().is_none());
-    if !empty && !layout.path(MARK).exists() {
+    if !empty && !layout.path(MARKER).exists() {
         bail!(
             "{} has files that are not a test cluster's; choose another --dir",
             dir.display()
@@ -348,10 +349,10 @@ fn sweep_abandoned(dir: &Path) {
     };
     for path in items.flatten().map(|item| item.path()) {
         let layout = Layout::new(&path);
-        if path == dir || !layout.path(MARK).exists() {
+        if path == dir || !layout.path(MARKER).exists() {
             continue;
         }
-        // Whoever starts or ends it holds the lock.
+        // Locked: it is being started or stopped.
         let Ok(Some(_lock)) = cache::try_lock(&layout.lock()) else {
             continue;
         };

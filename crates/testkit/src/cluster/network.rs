@@ -1,4 +1,5 @@
-//! The cluster's network: a namespace of its own without a way out, whose only link ends at the host.
+//! The cluster's network: a namespace of its own without a way out, whose only link ends at the
+//! host.
 
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
@@ -10,15 +11,16 @@ use anyhow::{Context, Result, bail};
 use serde_json::json;
 use trainyard_eventually::LOOK_INTERVAL;
 
+use super::components::Component;
 use super::control_plane::component;
-use super::crew::Component;
 use super::plan::{Addresses, NODES, Plan, SLOTS};
 use crate::command::{run, words};
 
 /// The name of the host's link at the cluster's end.
 const UPLINK: &str = "host";
 
-/// Takes a free slot by making its link between the host and the network namespace of the process `pid`.
+/// Takes a free slot by making its link between the host and the network namespace of the process
+/// `pid`.
 pub fn take_slot(pid: u32) -> Result<Addresses> {
     let routes = run(&mut words("ip -4 route show"))?;
     let mut refused = String::new();
@@ -48,12 +50,12 @@ pub fn take_slot(pid: u32) -> Result<Addresses> {
     bail!("there is no free slot for another cluster; the last one is not free since {refused}");
 }
 
-/// So many looks are given to the kernel to take back a link, before it is deleted.
-const LOOKS_AT_LINK: u32 = 400;
+/// How often to check whether the kernel has removed a link, before it is deleted.
+const MAX_LINK_CHECKS: u32 = 400;
 
-/// Waits until the kernel has taken back the link of a cluster that ended.
+/// Waits until the kernel has removed the link of a cluster that ended.
 pub fn release_slot(addresses: Addresses) -> Result<()> {
-    for _ in 0..LOOKS_AT_LINK {
+    for _ in 0..MAX_LINK_CHECKS {
         if !is_taken(addresses) {
             return Ok(());
         }
@@ -67,17 +69,18 @@ pub fn is_taken(addresses: Addresses) -> bool {
     Path::new("/sys/class/net").join(addresses.link()).exists()
 }
 
-/// Sets up the inside. There is no default route, so nothing that happens in here can leave the machine.
+/// Sets up the inside. There is no default route, so nothing that happens in here can leave the
+/// machine.
 pub fn make_inside(addresses: Addresses) -> Result<()> {
     let mut commands = vec![
         "ip link set lo up".to_owned(),
-        // An address of its own, or the bridge's would change with every pod that comes or goes.
+        // With a fixed address: it would change with every pod otherwise.
         "ip link add pods address 02:74:79:00:00:01 type bridge".to_owned(),
         format!("ip address add {}/16 dev pods", addresses.gateway()),
         "ip link set pods up".to_owned(),
         format!("ip link set {UPLINK} master pods"),
         format!("ip link set {UPLINK} up"),
-        // Packets to a Service are rewritten after they have found a route, so there has to be one.
+        // Packets to a Service are rewritten after routing, so that they need a route.
         "ip link add services type bridge".to_owned(),
         "ip link set services up".to_owned(),
         format!("ip route add {} dev services", addresses.services()),
@@ -91,7 +94,8 @@ pub fn make_inside(addresses: Addresses) -> Result<()> {
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("forwarding between pods can't be turned on")
 }
 
-/// The container network configuration of all nodes: they share the bridge and the range of addresses.
+/// The container network configuration of all nodes: they share the bridge and the range of
+/// addresses.
 pub fn write_cni(plan: &Plan, addresses: Addresses) -> Result<()> {
     let dir = plan.layout().path("cni");
     fs::create_dir_all(&dir)?;
@@ -131,9 +135,9 @@ pub fn proxy(plan: &Plan) -> Result<Component> {
         "mode": "iptables",
         "hostnameOverride": NODES[0],
         "clientConnection": {"kubeconfig": layout.path("identities/proxy.kubeconfig")},
-        // Pods on one bridge would answer each other past the proxy.
+        // Otherwise pods on the same bridge would answer each other directly.
         "iptables": {"masqueradeAll": true, "minSyncPeriod": "100ms"},
-        // These belong to the machine and can't be set from a network namespace.
+        // These can't be set in a network namespace.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
         "healthzBindAddress": "127.0.0.1:10256",
         "metricsBindAddress": "127.0.0.1:10249",
@@ -149,7 +153,7 @@ pub fn proxy(plan: &Plan) -> Result<Component> {
     ))
 }
 
-/// Names of Services and pods.
+/// DNS names of Services and pods.
 pub fn dns(plan: &Plan, addresses: Addresses) -> Result<Component> {
     let layout = plan.layout();
     let configuration = format!(

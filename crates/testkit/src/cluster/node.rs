@@ -7,8 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use super::components::Component;
 use super::control_plane::component;
-use super::crew::Component;
 use super::plan::{Addresses, Plan};
 use crate::cluster_programs::Programs;
 use crate::command::run;
@@ -89,10 +89,10 @@ disabled_plugins = [
 pub fn kubelet(plan: &Plan, addresses: Addresses, index: usize, node: &str) -> Result<Component> {
     let layout = plan.layout();
     let dir = plan.dir.join(node);
-    // Names of the machine's network are none of the pods' business.
+    // Pods do not use the DNS of this machine.
     let resolver = layout.path("resolv.conf");
     fs::write(&resolver, "")?;
-    // "0%" turns a threshold off: how full the machine is must not decide a test.
+    // "0%" turns a threshold off: tests must not depend on how full the disk is.
     let never = json!({
         "memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
         "imagefs.available": "0%", "imagefs.inodesFree": "0%",

@@ -74,7 +74,8 @@ impl Plan {
     }
 }
 
-/// The addresses of a cluster with nodes. Clusters in other slots have others, so that the host can talk to several.
+/// The addresses of a cluster with nodes. Clusters in other slots have others, so that the host can
+/// talk to several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     slot: u8,
@@ -130,7 +131,8 @@ impl Addresses {
         Ipv4Addr::new(10, 96 + self.slot, 0, 1)
     }
 
-    /// The host's link to the cluster. The kernel lets nobody else have it, so it also marks the slot as taken.
+    /// The host's link to the cluster. The kernel lets nobody else have it, so it also marks the
+    /// slot as taken.
     pub fn link(self) -> String {
         format!("trainyard{}", self.slot)
     }

@@ -52,7 +52,8 @@ impl Process {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else {
             bail!("{} is no process number", self.pid)
         };
-        // From here on the handle means one process; whether it is ours is asked after it was opened.
+        // From here on the handle means one process; whether it is ours is asked after it was
+        // opened.
         let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else {
             return Ok(());
         };

@@ -1,8 +1,9 @@
-//! The processes inside a cluster's namespaces: the first one, which buries orphans, and the one that runs the crew.
+//! The processes inside a cluster's namespaces: the first one, which reaps orphans, and the one
+//! that runs the components.
 //!
-//! Everything of a cluster lives in namespaces that hang on the first process. When it ends, for whatever reason, the
-//! kernel ends the other processes and takes back mounts, links, routes and packet filters. So a cluster can't leave
-//! remains, even when all of this is killed.
+//! Everything of a cluster lives in namespaces of the first process. When it ends, for whatever
+//! reason, the kernel kills the other processes and removes mounts, links, routes and packet
+//! filters. So a cluster leaves nothing behind, even if all of this is killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,12 +17,12 @@ use anyhow::{Context, Result};
 use rustix::process::{WaitOptions, wait};
 
 use super::boot::{apiserver_ready, boot, runtime_answers};
+use super::components::Components;
 use super::control::{Request, Signal, Status};
-use super::crew::Crew;
 use super::node;
 use super::plan::{Layout, Plan};
 
-/// The first process: starts the supervisor, waits for everybody's end, and ends with the supervisor.
+/// The first process: starts the supervisor, reaps all processes, and ends with the supervisor.
 pub fn init(dir: &Path, tied: bool) -> Result<ExitCode> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("supervise").arg("--dir").arg(dir);
@@ -45,14 +46,14 @@ pub fn init(dir: &Path, tied: bool) -> Result<ExitCode> {
 }
 
 struct Supervisor {
-    crew: Crew,
+    components: Components,
     plan: OnceLock<Plan>,
 }
 
-/// Takes commands until the end; when `tied`, that is when the other end of our standard input goes away.
+/// Serves requests; when `tied`, until the standard input is closed.
 pub fn supervise(dir: &Path, tied: bool) -> Result<()> {
     let socket = Layout::new(dir).control();
-    // Listens under another name first: who sees the socket can connect.
+    // Renamed when it listens, so that a socket that exists can be connected to.
     let unnamed = socket.with_extension("new");
     let listener =
         UnixListener::bind(&unnamed).with_context(|| format!("cannot listen on {}", socket.display()))?;
@@ -64,7 +65,7 @@ pub fn supervise(dir: &Path, tied: bool) -> Result<()> {
         });
     }
     let supervisor = Arc::new(Supervisor {
-        crew: Crew::default(),
+        components: Components::default(),
         plan: OnceLock::new(),
     });
     for stream in listener.incoming() {
@@ -86,7 +87,7 @@ impl Supervisor {
         let request = serde_json::from_str(&line).context("a request that can't be understood")?;
         let answer: std::result::Result<Status, String> = self
             .answer(request)
-            .map(|()| self.crew.status())
+            .map(|()| self.components.status())
             .map_err(|error| format!("{error:#}"));
         let mut answer = serde_json::to_vec(&answer)?;
         answer.push(b'\n');
@@ -98,29 +99,29 @@ impl Supervisor {
         match request {
             Request::Status => Ok(()),
             Request::Boot(plan) => {
-                if self.crew.begin() {
+                if self.components.begin() {
                     let this = Arc::clone(self);
                     thread::spawn(move || {
                         let plan = this.plan.get_or_init(|| *plan);
-                        let result = boot(plan, &this.crew);
+                        let result = boot(plan, &this.components);
                         if let Err(error) = &result {
                             eprintln!("{error:#}");
                         }
-                        this.crew.finish(&result);
+                        this.components.finish(&result);
                     });
                 }
                 Ok(())
             }
             Request::Start(name) => {
-                self.crew.start(&name)?;
+                self.components.start(&name)?;
                 match (self.plan.get(), node::of_containerd(&name)) {
-                    (Some(plan), _) if name == "kube-apiserver" => apiserver_ready(plan, &self.crew),
-                    (Some(plan), Some(node)) => runtime_answers(plan, &self.crew, node),
+                    (Some(plan), _) if name == "kube-apiserver" => apiserver_ready(plan, &self.components),
+                    (Some(plan), Some(node)) => runtime_answers(plan, &self.components, node),
                     _ => Ok(()),
                 }
             }
             Request::Signal(name, signal) => {
-                self.crew.signal(&name, signal)?;
+                self.components.signal(&name, signal)?;
                 if signal == Signal::Kill {
                     println!("{name} killed");
                 }
@@ -130,8 +131,8 @@ impl Supervisor {
     }
 }
 
-/// The command that puts `program` as first process into new namespaces, which end when that command is killed.
-/// Nodes need a network of their own.
+/// The command that puts `program` as first process into new namespaces, which end when that
+/// command is killed. Nodes need a network of their own.
 pub fn in_namespaces(nodes: bool) -> Command {
     let mut command = Command::new("setsid");
     command.args([

@@ -1,4 +1,4 @@
-//! What a small pod was, from its creation to its end, without what differs from run to run.
+//! The statuses of a small pod from its creation to its end, without what differs between runs.
 
 #![allow(
     clippy::panic,
@@ -11,11 +11,11 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::pods::{Small, Until, small_pods, surroundings, volume};
+use super::pods::{SmallPod, Until, referenced_objects, small_pods, volume};
 use crate::lab::{Change, Lab};
 
-/// As many pods are on their way at once: with more, a small machine would be too busy to be on time for any of them.
-const AT_ONCE: usize = 16;
+/// With more pods at once, a small machine would be too busy for their probes.
+const MAX_PARALLEL: usize = 16;
 
 /// Something that changed, in the order in which it did.
 pub type Timeline = Vec<String>;
@@ -49,7 +49,7 @@ impl History {
         )
     }
 
-    fn see(&mut self, object: &Value) {
+    fn record_status(&mut self, object: &Value) {
         let status = &object["status"];
         note(&mut self.phases, text(&status["phase"]).to_owned());
         for condition in items(&status["conditions"]) {
@@ -101,23 +101,24 @@ fn described(state: &Value) -> String {
 /// What is being recorded.
 struct Recorder<'a> {
     lab: &'a Lab,
-    pods: BTreeMap<&'static str, Small>,
-    /// Those that were not made yet.
-    waiting: VecDeque<Small>,
+    pods: BTreeMap<&'static str, SmallPod>,
+    /// Not created yet.
+    waiting: VecDeque<SmallPod>,
     histories: BTreeMap<String, History>,
-    /// Those on their way, with what they were last.
+    /// Those that are being run, with their last status.
     open: BTreeMap<&'static str, Value>,
-    /// Those that have been told to go.
-    going: Vec<&'static str>,
+    /// Deletion was requested.
+    deleting: Vec<&'static str>,
 }
 
-/// Runs all small pods, and says what was seen of each. `place` is an empty directory, for volumes.
+/// Runs all small pods, and says what was seen of each. `directory` is an empty directory, for
+/// volumes.
 ///
 /// # Panics
 /// If one never comes to its end.
-pub fn record(lab: &Lab, place: &Path) -> BTreeMap<String, History> {
-    let volume = (!lab.is_embedded()).then(|| volume(&lab.namespace, place));
-    for object in surroundings().into_iter().chain(volume) {
+pub fn record(lab: &Lab, directory: &Path) -> BTreeMap<String, History> {
+    let volume = (!lab.is_embedded()).then(|| volume(&lab.namespace, directory));
+    for object in referenced_objects().into_iter().chain(volume) {
         lab.apply_one(object).unwrap_or_else(|error| panic!("{error}"));
     }
     let mut changes = lab.follow("pods");
@@ -131,14 +132,14 @@ pub fn record(lab: &Lab, place: &Path) -> BTreeMap<String, History> {
             return recorder.histories;
         }
         let change = changes.next(&recorder.describe_open());
-        recorder.take(&change);
+        recorder.apply(&change);
     }
 }
 
 impl<'a> Recorder<'a> {
     fn new(lab: &'a Lab) -> Self {
         let mut waiting = small_pods();
-        // What has to stay as it is gets the most time to become something else.
+        // Pods that must stay in a phase come first, so that they are observed longest.
         waiting.sort_by_key(|pod| !matches!(pod.until, Until::Stays(_)));
         Self {
             lab,
@@ -146,7 +147,7 @@ impl<'a> Recorder<'a> {
             waiting: waiting.into(),
             histories: BTreeMap::new(),
             open: BTreeMap::new(),
-            going: Vec::new(),
+            deleting: Vec::new(),
         }
     }
 
@@ -164,7 +165,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn make_more(&mut self) {
-        while self.open.keys().filter(|name| !self.stays(name)).count() < AT_ONCE {
+        while self.open.keys().filter(|name| !self.stays(name)).count() < MAX_PARALLEL {
             let Some(pod) = self.waiting.pop_front() else {
                 return;
             };
@@ -183,27 +184,30 @@ impl<'a> Recorder<'a> {
         self.waiting.is_empty() && self.open.iter().all(stays)
     }
 
-    fn take(&mut self, change: &Change) {
-        let (Change::Is(object) | Change::Gone(object)) = change;
+    fn apply(&mut self, change: &Change) {
+        let (Change::Applied(object) | Change::Deleted(object)) = change;
         let name = text(&object["metadata"]["name"]);
-        // What comes after is not looked at: a container that waits to be started again does not wait for ever.
+        // Later changes are ignored: a container in back-off is restarted at some time.
         let Some((&name, status)) = self.open.iter_mut().find(|(open, _)| **open == name) else {
             return;
         };
         *status = object["status"].clone();
-        self.histories.entry(name.to_owned()).or_default().see(object);
+        self.histories
+            .entry(name.to_owned())
+            .or_default()
+            .record_status(object);
         let until = self.pods[name].until;
         let is_over = match (until, change) {
-            (Until::Deleted(when), Change::Is(_)) => {
-                if !self.going.contains(&name) && has_come_to(*when, &object["status"]) {
-                    self.going.push(name);
+            (Until::Deleted(when), Change::Applied(_)) => {
+                if !self.deleting.contains(&name) && has_reached(*when, &object["status"]) {
+                    self.deleting.push(name);
                     self.lab.delete(&format!("pod {name}"));
                 }
                 false
             }
-            (Until::Deleted(_), Change::Gone(_)) => true,
-            (_, Change::Gone(_)) => panic!("{name} is gone: {object:#}"),
-            (until, Change::Is(_)) => has_come_to(until, &object["status"]),
+            (Until::Deleted(_), Change::Deleted(_)) => true,
+            (_, Change::Deleted(_)) => panic!("{name} is gone: {object:#}"),
+            (until, Change::Applied(_)) => has_reached(until, &object["status"]),
         };
         if is_over {
             self.open.remove(name);
@@ -211,7 +215,7 @@ impl<'a> Recorder<'a> {
     }
 }
 
-fn manifest(pod: &Small) -> Value {
+fn manifest(pod: &SmallPod) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
@@ -220,13 +224,14 @@ fn manifest(pod: &Small) -> Value {
     })
 }
 
-fn has_come_to(until: Until, status: &Value) -> bool {
+fn has_reached(until: Until, status: &Value) -> bool {
     let is = |kind: &str, value: &str| {
         items(&status["conditions"])
             .any(|condition| condition["type"] == kind && condition["status"] == value)
     };
     match until {
-        // A real kubelet takes the sandbox down after the containers, and says so after it has said that the pod is over.
+        // A real kubelet removes the sandbox, and its condition, after it has reported the end of
+        // the pod.
         Until::Ended => {
             let phase = text(&status["phase"]);
             matches!(phase, "Succeeded" | "Failed")

@@ -1,5 +1,5 @@
-//! The known differences between the embedded cluster and a real one, each with its reason: those of the API, and those of
-//! pods. Whatever else differs fails the tests.
+//! The known differences between the embedded cluster and a real one, each with its reason: those
+//! of the API, and those of pods. Whatever else differs fails the tests.
 
 use std::collections::BTreeMap;
 
@@ -8,31 +8,31 @@ use serde_json::Value;
 use super::history::{History, Timeline};
 use super::normalise::Answer;
 use super::operation::Operation;
-use super::pods::{Small, Until};
+use super::pods::{SmallPod, Until};
 
 /// One known difference.
-pub struct Known {
+pub struct KnownDifference {
     /// What differs, and why that is right or does not matter.
     pub reason: &'static str,
-    /// Takes it out of both answers.
-    forgive: fn(&Operation, &mut Answer, &mut Answer),
+    /// Removes it from both answers.
+    remove_known: fn(&Operation, &mut Answer, &mut Answer),
 }
 
 /// All known differences.
-pub const KNOWN: &[Known] = &[
-    Known {
+pub const KNOWN_DIFFERENCES: &[KnownDifference] = &[
+    KnownDifference {
         reason: "The real server of the tests is told to give pods other tolerations for lost nodes than servers do \
                  by themselves, so that tests of lost nodes need not wait for five minutes.",
-        forgive: |_, real, embedded| {
+        remove_known: |_, real, embedded| {
             without_default_tolerations(&mut real.object);
             without_default_tolerations(&mut embedded.object);
         },
     },
-    Known {
+    KnownDifference {
         reason: "A real server takes the status of a service that is not there for a service to be created, and then \
                  misses the addresses that it did not give it. Either is a refusal; that there is no such service \
                  is the more helpful one.",
-        forgive: |operation, real, embedded| {
+        remove_known: |operation, real, embedded| {
             let of_status = matches!(operation, Operation::Update { kind, status: true, .. } if kind.plural == "services");
             let misses_addresses = real.code == 422 && lacks(real, "spec.clusterIPs");
             if of_status && misses_addresses && embedded.code == 404 {
@@ -50,15 +50,15 @@ fn lacks(answer: &Answer, field: &str) -> bool {
         .is_some_and(|error| error.causes.contains(&required))
 }
 
-/// Takes the known differences out of two answers.
-pub fn forgive(operation: &Operation, real: &mut Answer, embedded: &mut Answer) {
-    for known in KNOWN {
-        (known.forgive)(operation, real, embedded);
+/// Removes the known differences from two answers.
+pub fn remove_known(operation: &Operation, real: &mut Answer, embedded: &mut Answer) {
+    for known in KNOWN_DIFFERENCES {
+        (known.remove_known)(operation, real, embedded);
     }
 }
 
-/// The same for what watches tell, which are objects alone.
-pub fn forgive_object(object: &mut Value) {
+/// The same for the object of a watch event.
+pub fn remove_known_from_object(object: &mut Value) {
     without_default_tolerations(object);
 }
 
@@ -84,35 +84,35 @@ fn without_default_tolerations(object: &mut Value) {
 }
 
 /// One known difference between how a real kubelet and the embedded node run the same pod.
-pub struct KnownOfPods {
+pub struct KnownPodDifference {
     /// What differs, and why that is right or does not matter.
     pub reason: &'static str,
-    /// Takes it out of both histories.
-    forgive: fn(&Small, &mut History, &mut History),
+    /// Removes it from both histories.
+    remove_known: fn(&SmallPod, &mut History, &mut History),
 }
 
 /// All known differences of pods.
-pub const KNOWN_OF_PODS: &[KnownOfPods] = &[
-    KnownOfPods {
+pub const KNOWN_POD_DIFFERENCES: &[KnownPodDifference] = &[
+    KnownPodDifference {
         reason: "A kubelet looks at containers about once a second and writes what they are then, so that what came and \
                  went in between is not told. The embedded node is told at once, and misses less.",
-        forgive: |pod, real, embedded| {
+        remove_known: |pod, real, embedded| {
             let pairs = |real: &mut BTreeMap<String, Timeline>, embedded: &mut BTreeMap<String, Timeline>| {
                 for (name, real) in real {
                     if let Some(embedded) = embedded.get_mut(name) {
-                        without_moments(pod.lasts, real, embedded);
+                        without_moments(pod.is_long, real, embedded);
                     }
                 }
             };
-            without_moments(pod.lasts, &mut real.phases, &mut embedded.phases);
+            without_moments(pod.is_long, &mut real.phases, &mut embedded.phases);
             pairs(&mut real.conditions, &mut embedded.conditions);
             pairs(&mut real.containers, &mut embedded.containers);
         },
     },
-    KnownOfPods {
+    KnownPodDifference {
         reason: "The embedded node does not change the resources of pods that run, nor mounts differently from what was \
                  asked for, and there is only one generation of a pod: it does not tell which of those it has come to.",
-        forgive: |_, real, embedded| {
+        remove_known: |_, real, embedded| {
             for history in [real, embedded] {
                 without(
                     &mut history.end,
@@ -126,11 +126,11 @@ pub const KNOWN_OF_PODS: &[KnownOfPods] = &[
             }
         },
     },
-    KnownOfPods {
+    KnownPodDifference {
         reason: "A busy kubelet may tell of the first wait before a restart so late that it is the second, and may start \
                  a container once more before it learns that its pod is to go.",
-        forgive: |pod, real, embedded| {
-            if let Until::Waits(RESTARTS) | Until::Deleted(Until::Waits(RESTARTS)) = pod.until {
+        remove_known: |pod, real, embedded| {
+            if let Until::Waits(CRASH_LOOP) | Until::Deleted(Until::Waits(CRASH_LOOP)) = pod.until {
                 for history in [real, embedded] {
                     without(&mut history.end, &["restartCount"]);
                     let (first, second) = ("back-off 10s", "back-off 20s");
@@ -139,10 +139,10 @@ pub const KNOWN_OF_PODS: &[KnownOfPods] = &[
             }
         },
     },
-    KnownOfPods {
+    KnownPodDifference {
         reason: "Images are not pulled, so that there is neither a registry in their names nor an identifier of what \
                  was pulled.",
-        forgive: |_, real, embedded| {
+        remove_known: |_, real, embedded| {
             for history in [real, embedded] {
                 without(&mut history.end, &["image", "imageID"]);
             }
@@ -150,14 +150,14 @@ pub const KNOWN_OF_PODS: &[KnownOfPods] = &[
     },
 ];
 
-/// Takes the known differences out of two histories of a pod.
-pub fn forgive_history(pod: &Small, real: &mut History, embedded: &mut History) {
-    for known in KNOWN_OF_PODS {
-        (known.forgive)(pod, real, embedded);
+/// Removes the known differences from two histories of a pod.
+pub fn remove_known_from_history(pod: &SmallPod, real: &mut History, embedded: &mut History) {
+    for known in KNOWN_POD_DIFFERENCES {
+        (known.remove_known)(pod, real, embedded);
     }
 }
 
-/// Takes out fields wherever they are.
+/// Removes fields at any depth.
 fn without(value: &mut Value, names: &[&str]) {
     match value {
         Value::Object(fields) => {
@@ -169,7 +169,7 @@ fn without(value: &mut Value, names: &[&str]) {
     }
 }
 
-/// Replaces words in texts, wherever they are.
+/// Replaces words in strings at any depth.
 fn replace(value: &mut Value, words: &str, instead: &str) {
     match value {
         Value::String(text) => *text = text.replace(words, instead),
@@ -187,18 +187,17 @@ fn replace(value: &mut Value, words: &str, instead: &str) {
     }
 }
 
-/// Why a container waits that is started again and again.
-const RESTARTS: &str = "CrashLoopBackOff";
+const CRASH_LOOP: &str = "CrashLoopBackOff";
 
-/// What a pod is before anything of it was made. Whoever is quick does not tell.
+/// The first states of a pod, which a fast node may skip.
 const BEGINNINGS: &[&str] = &[
     "False",
     "False ContainersNotReady",
     "False ContainersNotInitialized",
 ];
 
-/// Takes out what may have been too short for one of the two to see.
-fn without_moments(lasts: bool, real: &mut Timeline, embedded: &mut Timeline) {
+/// Removes states that may have been too short to be seen on one side.
+fn without_moments(is_long: bool, real: &mut Timeline, embedded: &mut Timeline) {
     if real == embedded {
         return;
     }
@@ -207,15 +206,15 @@ fn without_moments(lasts: bool, real: &mut Timeline, embedded: &mut Timeline) {
             own.remove(0);
         }
         let end = own.pop();
-        own.retain(|state| !may_be_missed(lasts, state));
+        own.retain(|state| !may_be_missed(is_long, state));
         own.extend(end);
         own.dedup();
     }
 }
 
-/// Whether a state may be too short to be seen: what a pod begins with always may, the rest if its containers do not run
-/// for long.
-fn may_be_missed(lasts: bool, state: &str) -> bool {
+/// Whether a state may be too short to be seen: the first states always, the others if the
+/// containers do not run for long.
+fn may_be_missed(is_long: bool, state: &str) -> bool {
     let first = ["waiting ContainerCreating", "waiting PodInitializing"];
     let between = [
         "Running",
@@ -226,17 +225,17 @@ fn may_be_missed(lasts: bool, state: &str) -> bool {
     ];
     let is_brief =
         || between.contains(&state) || BEGINNINGS.contains(&state) || state.starts_with("terminated");
-    first.contains(&state) || (!lasts && is_brief())
+    first.contains(&state) || (!is_long && is_brief())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn forgiven(lasts: bool, real: &[&str], embedded: &[&str]) -> bool {
+    fn forgiven(is_long: bool, real: &[&str], embedded: &[&str]) -> bool {
         let timeline = |states: &[&str]| states.iter().map(ToString::to_string).collect::<Timeline>();
         let (mut real, mut embedded) = (timeline(real), timeline(embedded));
-        without_moments(lasts, &mut real, &mut embedded);
+        without_moments(is_long, &mut real, &mut embedded);
         real == embedded
     }
 

@@ -1,4 +1,5 @@
-//! Answers without what is each server's own: identifiers, versions, times, addresses, and words for people.
+//! Removes what differs between servers from answers: identifiers, versions, times, addresses, and
+//! messages.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,15 +27,15 @@ pub struct Error {
     pub reason: String,
     /// The fields that are wrong, and how.
     pub causes: BTreeSet<(String, String)>,
-    /// The words, which are shown but not compared.
-    pub message: Words,
+    /// Shown, but not compared.
+    pub message: Message,
 }
 
-/// Words for people: any two are alike.
+/// A message for people. Any two are equal.
 #[derive(Clone, Debug, Eq)]
-pub struct Words(pub String);
+pub struct Message(pub String);
 
-impl PartialEq for Words {
+impl PartialEq for Message {
     fn eq(&self, _: &Self) -> bool {
         true
     }
@@ -57,7 +58,7 @@ impl Answer {
             causes: causes
                 .map(|cause| (word(&cause["field"]), word(&cause["reason"])))
                 .collect(),
-            message: Words(word(&body["message"])),
+            message: Message(word(&body["message"])),
         };
         Self {
             code,
@@ -80,7 +81,7 @@ impl fmt::Display for Answer {
     }
 }
 
-/// An object without what is the server's own.
+/// Removes from an object what differs between servers.
 pub fn object(mut value: Value) -> Value {
     tidy(&mut value);
     value

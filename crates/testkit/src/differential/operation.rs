@@ -111,11 +111,11 @@ pub enum Operation {
 }
 
 /// A sequence of operations that follows from a seed.
-pub struct Plan {
+pub struct RandomOperations {
     random: fastrand::Rng,
 }
 
-impl Plan {
+impl RandomOperations {
     /// The sequence of a seed.
     pub fn new(seed: u64) -> Self {
         Self {
@@ -133,7 +133,7 @@ impl Plan {
     }
 }
 
-impl Iterator for Plan {
+impl Iterator for RandomOperations {
     type Item = Operation;
 
     fn next(&mut self) -> Option<Operation> {
@@ -194,8 +194,8 @@ impl Iterator for Plan {
                     Precondition::WrongUid,
                     Precondition::WrongVersion,
                 ][self.below(5)],
-                // The long one is shorter than some pods' own and longer than others', and longer than any run: when
-                // it ends would depend on how fast a server answers.
+                // The long one is shorter than some pods' own and longer than others', and longer
+                // than any run: when it ends would depend on how fast a server answers.
                 grace: [None, None, Some(0), Some(1800)][self.below(4)],
             },
             92..97 => Operation::Bind { name },

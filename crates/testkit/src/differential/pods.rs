@@ -1,5 +1,5 @@
-//! Small pods, each about one thing that a kubelet does. What they find, they write into their termination message, so
-//! that it can be compared.
+//! Small pods, each about one feature of a kubelet. They write what they find into their termination
+//! message, which is compared.
 
 mod ends;
 mod environment;
@@ -18,49 +18,49 @@ use serde_json::{Value, json};
 /// When a pod is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// When nothing of it is left to run.
+    /// When it has ended.
     Ended,
     /// When it is ready.
     Ready,
     /// When a container waits, for this reason.
     Waits(&'static str),
-    /// When all others are over, as it stays in this phase for ever.
+    /// When all others have ended; it must stay in this phase.
     Stays(&'static str),
-    /// When it is gone. It is deleted when it has come to this.
+    /// When it is gone. It is deleted when it has reached this state.
     Deleted(&'static Until),
 }
 
 /// One small pod.
 #[derive(Clone, Debug)]
-pub struct Small {
+pub struct SmallPod {
     /// Its name.
     pub name: &'static str,
     /// When it is compared.
     pub until: Until,
     /// Its spec.
     pub spec: Value,
-    /// Whether its containers run for so long that nobody can miss it.
-    pub lasts: bool,
+    /// Whether its containers run long enough to be seen by every watch.
+    pub is_long: bool,
 }
 
-impl Small {
+impl SmallPod {
     fn until(mut self, until: Until) -> Self {
         self.until = until;
-        self.lasts |= matches!(until, Until::Ready | Until::Deleted(Until::Ready));
+        self.is_long |= matches!(until, Until::Ready | Until::Deleted(Until::Ready));
         self
     }
 
     fn lasting(mut self) -> Self {
-        self.lasts = true;
+        self.is_long = true;
         self
     }
 }
 
-/// Where a script says what it has found.
-const TELL: &str = "> /dev/termination-log";
+/// Redirects output to the termination message.
+const REPORT: &str = "> /dev/termination-log";
 
 /// A script that runs until it is asked to end.
-const LONG: &str = "trap 'exit 0' TERM; touch /tmp/trapped; sleep 1000 & wait";
+const LONG_RUNNING: &str = "trap 'exit 0' TERM; touch /tmp/trapped; sleep 1000 & wait";
 
 /// A script that does not end when it is asked to.
 const STUBBORN: &str = "trap '' TERM; sleep 1000; true";
@@ -79,12 +79,12 @@ fn with(mut container: Value, more: &Value) -> Value {
 }
 
 /// A pod of one container, which is not started again.
-fn pod(name: &'static str, container: Value) -> Small {
+fn pod(name: &'static str, container: Value) -> SmallPod {
     pod_with(name, container, &json!({}))
 }
 
 /// The same, with further fields of the spec.
-fn pod_with(name: &'static str, container: Value, more: &Value) -> Small {
+fn pod_with(name: &'static str, container: Value, more: &Value) -> SmallPod {
     let containers = vec![container];
     let mut spec = json!({
         "restartPolicy": "Never",
@@ -93,16 +93,16 @@ fn pod_with(name: &'static str, container: Value, more: &Value) -> Small {
         "containers": containers,
     });
     json_patch::merge(&mut spec, more);
-    Small {
+    SmallPod {
         name,
         until: Until::Ended,
         spec,
-        lasts: false,
+        is_long: false,
     }
 }
 
 /// The objects that the pods refer to.
-pub fn surroundings() -> Vec<Value> {
+pub fn referenced_objects() -> Vec<Value> {
     vec![
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "words"},
             "data": {"one": "1", "two": "zwei"}, "binaryData": {"raw": "AAEC"}}),
@@ -120,16 +120,16 @@ pub fn surroundings() -> Vec<Value> {
 }
 
 /// A volume for the claim, which only the embedded cluster makes by itself.
-pub fn volume(namespace: &str, place: &Path) -> Value {
+pub fn volume(namespace: &str, directory: &Path) -> Value {
     json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": namespace}, "spec": {
         "accessModes": ["ReadWriteMany"], "capacity": {"storage": "1Mi"},
         "claimRef": {"namespace": namespace, "name": "kept"},
-        "hostPath": {"path": place, "type": "Directory"},
+        "hostPath": {"path": directory, "type": "Directory"},
     }})
 }
 
 /// All of them.
-pub fn small_pods() -> Vec<Small> {
+pub fn small_pods() -> Vec<SmallPod> {
     let all = [
         ends::pods(),
         environment::pods(),

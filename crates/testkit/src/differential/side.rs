@@ -1,4 +1,4 @@
-//! One of the two servers, and what this test knows of its objects.
+//! One of the two servers.
 
 use anyhow::{Context, Result};
 use http::{Method, Request};
@@ -89,7 +89,7 @@ impl Side {
         Ok((code == 200).then_some(object))
     }
 
-    /// Does it, and says what came of it.
+    /// Performs the operation and returns the answer.
     pub async fn perform(&self, operation: &Operation) -> Result<Answer> {
         let (code, body) = self.request(operation).await?;
         Ok(Answer::of(code, body))

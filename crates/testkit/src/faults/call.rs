@@ -60,7 +60,8 @@ impl Call {
     }
 }
 
-/// `/api/<version>/...` or `/apis/<group>/<version>/...`, then `[namespaces/<ns>/]<resource>[/<name>[/<sub>]]`.
+/// `/api/<version>/...` or `/apis/<group>/<version>/...`, then
+/// `[namespaces/<ns>/]<resource>[/<name>[/<sub>]]`.
 fn target(path: &str) -> Option<(String, Option<String>)> {
     let mut parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let skipped = match *parts.first()? {

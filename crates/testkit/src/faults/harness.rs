@@ -1,4 +1,4 @@
-//! Crash at every write: a scenario is repeated until it passes without a crash, and must always end the same.
+//! Crashes the operator at every write of a scenario, which must always end the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,23 +14,24 @@ use tokio_util::sync::CancellationToken;
 use trainyard_eventually::{Wait, within};
 
 use super::snapshot::differences;
-use super::{Faults, When, snapshot};
+use super::{CrashPoint, Faults, snapshot};
 use crate::load::{Player, Scope, Script};
 use crate::namespace;
 
-/// How long the operator must not write for the state to be final.
-const QUIET: Duration = Duration::from_millis(300);
+/// The state is final when the operator has not written for this long.
+const IDLE_INTERVAL: Duration = Duration::from_millis(300);
 /// More writes than any scenario makes.
-const MOST_WRITES: u64 = 1000;
+const MAX_WRITES: u64 = 1000;
 
-/// Starts an operator for one namespace: it talks to the server through the faults, and ends when told to.
+/// Starts an operator for one namespace, which talks to the server through the faults.
 ///
-/// The future runs in a runtime of its own, which is dropped when the operator crashes. The operator must not wait for
-/// the lease of one that crashed: leave leader election out, or make the lease short.
+/// The future runs in a runtime of its own, which is dropped when the operator crashes. The
+/// operator must not wait for the lease of one that crashed: leave leader election out, or make the
+/// lease short.
 pub type Start =
     Arc<dyn Fn(String, Faults, CancellationToken) -> BoxFuture<'static, Result<()>> + Send + Sync>;
 
-/// What is played against an operator.
+/// What happens while an operator runs.
 pub trait Scenario: Sync {
     /// A short name; the namespaces are called after it.
     fn name(&self) -> &str;
@@ -40,8 +41,8 @@ pub trait Scenario: Sync {
         Script::run()
     }
 
-    /// Creates the jobs, plays the users, and returns when the end was reached. An operator runs meanwhile, and may
-    /// crash and come back at any time.
+    /// Creates and changes jobs, and returns when they have ended. The operator may crash and
+    /// restart at any time.
     fn play<'a>(
         &'a self,
         client: &'a Client,
@@ -92,13 +93,13 @@ pub fn run_operator(start: &Start, namespace: &str, faults: Faults) -> Result<Ru
 
 impl Running {
     /// Waits until the operator has ended by itself.
-    pub async fn over(&self) -> Result<()> {
+    pub async fn wait(&self) -> Result<()> {
         self.over.cancelled().await;
         let result = self.ended.lock().take();
         result.unwrap_or_else(|| bail!("the operator has panicked"))
     }
 
-    /// Ends it as `kill -9` would: nothing of it runs on.
+    /// Ends it like `kill -9`.
     pub async fn kill(mut self) -> Result<()> {
         if let Some(runtime) = self.runtime.take() {
             tokio::task::spawn_blocking(move || runtime.shutdown_timeout(Duration::from_secs(10))).await?;
@@ -109,7 +110,7 @@ impl Running {
     /// Asks it to end, and waits until it has.
     pub async fn stop(self) -> Result<()> {
         self.shutdown.cancel();
-        let result = within("the operator ends when told to", self.over()).await;
+        let result = within("the operator ends when told to", self.wait()).await;
         self.kill().await?;
         result
     }
@@ -123,7 +124,8 @@ impl Drop for Running {
     }
 }
 
-/// Plays a scenario once undisturbed, and then with a crash before, and after, every write, and compares the ends.
+/// Runs a scenario once without a crash, then with a crash before and after every write, and
+/// compares the final states.
 pub async fn crash_everywhere(client: &Client, start: &Start, scenario: &dyn Scenario) -> Result<Report> {
     let harness = Harness {
         client,
@@ -136,10 +138,10 @@ pub async fn crash_everywhere(client: &Client, start: &Start, scenario: &dyn Sce
         writes: faults.traffic().borrow().writes,
         crashes: 0,
     };
-    for when in [When::Before, When::After] {
+    for when in [CrashPoint::Before, CrashPoint::After] {
         for n in 1.. {
-            if n > MOST_WRITES {
-                bail!("{} makes more than {MOST_WRITES} writes", scenario.name());
+            if n > MAX_WRITES {
+                bail!("{} makes more than {MAX_WRITES} writes", scenario.name());
             }
             let tag = format!("{when:?}-{n}").to_lowercase();
             let faults = Faults::crash_at(n, when);
@@ -165,7 +167,7 @@ struct Harness<'a> {
 type Snapshot = BTreeMap<String, Value>;
 
 impl Harness<'_> {
-    /// One run; its end, and whether the operator crashed.
+    /// Runs once. Returns the final state, and whether the operator crashed.
     async fn once(
         &self,
         tag: &str,
@@ -187,7 +189,7 @@ impl Harness<'_> {
     ) -> Result<(Snapshot, bool)> {
         let calm = Faults::none();
         let first = run_operator(self.start, namespace, faults.clone())?;
-        // To the very end: pods whose deletion a crash cut off would stay without it.
+        // It runs to the end, to remove pods whose deletion was interrupted by a crash.
         let nodes = Player::start(
             self.client.clone(),
             &Scope::namespace(namespace),
@@ -201,7 +203,7 @@ impl Harness<'_> {
         let until_crash = tokio::select! {
             end = &mut played => Some(end?),
             () = faults.crashed().cancelled() => None,
-            result = first.over() => {
+            result = first.wait() => {
                 result?;
                 bail!("the operator has ended by itself")
             }
@@ -214,7 +216,7 @@ impl Harness<'_> {
         let second = run_operator(self.start, namespace, calm.clone())?;
         let end = tokio::select! {
             end = &mut played => end?,
-            result = second.over() => {
+            result = second.wait() => {
                 result?;
                 bail!("the second operator has ended by itself")
             }
@@ -238,7 +240,7 @@ impl Harness<'_> {
             } else {
                 faults
             };
-            current.quiet(QUIET).await;
+            current.wait_until_idle(IDLE_INTERVAL).await;
             let found = snapshot(self.client, namespace).await?;
             let wrong = expected
                 .map(|expected| differences(expected, &found))

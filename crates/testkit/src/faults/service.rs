@@ -1,4 +1,4 @@
-//! The layer that carries the faults out.
+//! The layer that injects the faults.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -53,13 +53,13 @@ where
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        // The clone that was ready is the one to use; another takes its place.
+        // The instance that was polled ready must be used; a clone replaces it.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
         let faults = self.faults.clone();
         let call = Call::parse(request.method(), request.uri());
         Box::pin(async move {
-            let effect = faults.meet(&call);
+            let effect = faults.apply_rules(&call);
             match effect {
                 Some(Effect::CrashBefore) => {
                     faults.crash();
@@ -72,9 +72,9 @@ where
                 Some(Effect::Dead) => return std::future::pending().await,
                 Some(Effect::CrashAfter | Effect::LoseAnswer | Effect::SlowAnswer(_)) | None => {}
             }
-            let under_way = faults.under_way(&call);
+            let in_flight = faults.in_flight(&call);
             let response = inner.call(request).await.map_err(Into::into);
-            drop(under_way);
+            drop(in_flight);
             match effect {
                 Some(Effect::CrashAfter) => {
                     faults.crash();

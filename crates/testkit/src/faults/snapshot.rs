@@ -13,8 +13,9 @@ const KINDS: [(&str, &str); 3] = [
     ("trainingjobs", "/apis/trainyard.dev/v1alpha1"),
 ];
 
-/// Fields that differ from run to run: identities, versions, times, addresses that the server gives.
-const VOLATILE: [&str; 17] = [
+/// Fields that differ from run to run: identities, versions, times, addresses that the server
+/// gives.
+const VOLATILE_FIELDS: [&str; 17] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -34,8 +35,8 @@ const VOLATILE: [&str; 17] = [
     "clusterIPs",
 ];
 
-/// Pods, Services and jobs of a namespace by kind and name, without identities and times and with the namespace's
-/// name replaced, so that two runs of a scenario can be compared.
+/// Pods, Services and jobs of a namespace by kind and name, without identities and times and with
+/// the namespace's name replaced, so that two runs of a scenario can be compared.
 pub async fn snapshot(client: &Client, namespace: &str) -> Result<BTreeMap<String, Value>> {
     let mut all = BTreeMap::new();
     for (kind, group) in KINDS {
@@ -56,7 +57,7 @@ pub async fn snapshot(client: &Client, namespace: &str) -> Result<BTreeMap<Strin
 fn normalise(value: &mut Value, namespace: &str) {
     match value {
         Value::Object(fields) => {
-            fields.retain(|name, _| !VOLATILE.contains(&name.as_str()));
+            fields.retain(|name, _| !VOLATILE_FIELDS.contains(&name.as_str()));
             // The volume with the service account's token has a random name.
             fields.remove("volumes");
             fields.remove("volumeMounts");

@@ -52,7 +52,7 @@ const PODS: &str = "/api/v1/namespaces/a/pods";
 #[tokio::test]
 async fn the_nth_write_is_not_sent_and_nothing_after_it() {
     let server = Server::default();
-    let faults = Faults::crash_at(2, When::Before);
+    let faults = Faults::crash_at(2, CrashPoint::Before);
     let service = faults.layer(server.clone());
     send(&service, "GET", PODS).await.unwrap();
     send(&service, "POST", "/api/v1/namespaces/a/events")
@@ -71,7 +71,7 @@ async fn the_nth_write_is_not_sent_and_nothing_after_it() {
 #[tokio::test]
 async fn the_nth_write_is_carried_out_and_its_answer_does_not_come() {
     let server = Server::default();
-    let faults = Faults::crash_at(1, When::After);
+    let faults = Faults::crash_at(1, CrashPoint::After);
     let service = faults.layer(server.clone());
     let first = tokio::spawn(service.clone().oneshot(request("POST", PODS)));
     faults.crashed().cancelled().await;
@@ -148,6 +148,6 @@ async fn quiet_is_when_no_write_has_passed_for_a_while() {
             send(&service, "POST", PODS).await.unwrap();
         }
     };
-    tokio::join!(writer, faults.quiet(Duration::from_secs(2)));
+    tokio::join!(writer, faults.wait_until_idle(Duration::from_secs(2)));
     assert_eq!(begun.elapsed(), Duration::from_secs(5));
 }

@@ -1,7 +1,7 @@
 //! Container images without a container engine: deterministic docker-archive tars.
 //!
-//! The same content gives the same bytes, whatever the order on disk, the clock or the user: entries are sorted,
-//! times are zero, owners are root. So an image's digest says what is in it.
+//! The same content gives the same bytes, whatever the order on disk, the clock or the user:
+//! entries are sorted, times are zero, owners are root. So an image's digest says what is in it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -84,8 +84,9 @@ impl Layer {
         self
     }
 
-    /// Adds everything below `root`. Device nodes, sockets and pipes are left out: no image of ours needs them.
-    /// Everything becomes readable by everybody, since a pod may run the image as any user.
+    /// Adds everything below `root`. Device nodes, sockets and pipes are left out: no image of ours
+    /// needs them. Everything becomes readable by everybody, since a pod may run the image as any
+    /// user.
     pub fn tree(mut self, root: &Path) -> Result<Self> {
         self.add_tree(root, Path::new(""))
             .with_context(|| format!("cannot read the root file system {}", root.display()))?;
@@ -190,7 +191,8 @@ impl<W: Write> Write for Hashing<W> {
     }
 }
 
-/// Writes the image `reference` to the docker-archive `output`, which appears only when it is complete.
+/// Writes the image `reference` to the docker-archive `output`, which appears only when it is
+/// complete.
 pub fn docker_archive(output: &Path, reference: &str, layer: &Layer, config: &ImageConfig) -> Result<()> {
     if !reference
         .rsplit('/')
@@ -207,7 +209,7 @@ pub fn docker_archive(output: &Path, reference: &str, layer: &Layer, config: &Im
     Ok(())
 }
 
-/// The two files that are written on the way, removed when the way ends early.
+/// Temporary files of an archive, removed on failure.
 struct Unfinished {
     layer: PathBuf,
     archive: PathBuf,

@@ -11,7 +11,7 @@ use super::{GROUP, PASSWD};
 use crate::cluster_programs::{Programs, download, unpack};
 use crate::command::run;
 
-/// What nobody reads in a container.
+/// Documentation, which is removed.
 const DOCUMENTS: [&str; 7] = [
     "usr/share/doc",
     "usr/share/man",
@@ -22,7 +22,8 @@ const DOCUMENTS: [&str; 7] = [
     "var",
 ];
 
-/// Unpacks packages and all that they need, but for those that are `unused`, with a shell and small tools.
+/// Unpacks packages and all that they need, but for those that are `unused`, with a shell and small
+/// tools.
 pub(super) fn make_root(root: &Path, debs: &Path, packages: &[&str], unused: &[&str]) -> Result<()> {
     make_whole_root(root, debs, packages, unused)?;
     for name in DOCUMENTS {
@@ -52,8 +53,8 @@ pub(super) fn make_whole_root(root: &Path, debs: &Path, packages: &[&str], unuse
     add_shell(root)
 }
 
-/// Runs a command in a root. Programs want random numbers and shared memory; a mount namespace takes the devices away
-/// again.
+/// Runs a command in a root. Programs want random numbers and shared memory; a mount namespace
+/// takes the devices away again.
 pub(super) fn inside(root: &Path, arguments: &[&str]) -> Result<String> {
     let script = r#"mount -n --rbind /dev "$0/dev"; mount -n -t proc proc "$0/proc"; exec chroot "$0" "$@""#;
     let mut command = Command::new("unshare");

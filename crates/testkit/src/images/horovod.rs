@@ -1,7 +1,8 @@
-//! An image with Horovod, over Open MPI and over Gloo, and `DeepSpeed`, both for Debian's `PyTorch`, and a training with each.
+//! An image with Horovod, over Open MPI and over Gloo, and `DeepSpeed`, both for Debian's
+//! `PyTorch`, and a training with each.
 //!
-//! Horovod is compiled, in a root of its own that has Debian's compiler: what comes out is kept apart from the image, since it
-//! takes minutes.
+//! Horovod is compiled, in a root of its own that has Debian's compiler: what comes out is kept
+//! apart from the image, since it takes minutes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -26,7 +27,8 @@ const DEEPSPEED_SOURCE: &str = "deepspeed==0.14.4";
 /// What `DeepSpeed` needs and Debian does not have.
 const HJSON: &str = "hjson==3.1.0";
 
-/// What both need when they run. The shell of busybox would take its own `hostname`, which does not know what is asked of it.
+/// What both need when they run. The shell of busybox would take its own `hostname`, which does not
+/// know what is asked of it.
 const RUN: [&str; 16] = [
     "dash",
     "hostname",
@@ -78,10 +80,10 @@ if __name__ == '__main__':
     run_commandline()
 ";
 
-/// There is no compiler in the image, by which `DeepSpeed` would make a shortcut for processes on one machine.
+/// Without a compiler in the image, `DeepSpeed` can't build its shared memory operator.
 const WITHOUT_SHORTCUT: &str = "\nbuild_shm_op = lambda: None\n";
 
-/// The recipe's number: another one makes another image.
+/// Change this number to build the image again.
 const RECIPE: &str = "1";
 
 /// The archive of [`HOROVOD`].
@@ -112,7 +114,7 @@ pub fn horovod() -> Result<PathBuf> {
     })
 }
 
-/// The files of [`HOROVOD`], for those who run it without an archive.
+/// The files of [`HOROVOD`], to run it without an archive.
 pub fn horovod_root() -> Result<PathBuf> {
     let archive = horovod()?;
     let name = archive.display().to_string();

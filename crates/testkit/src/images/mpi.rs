@@ -1,5 +1,7 @@
-//! An image with implementations of MPI and, for each, a small program: Open MPI 4 from Debian's packages, with
-//! Python too, Open MPI 5 and MPICH from the Python package index, and of Intel MPI what starts processes; and an SSH server, which any user can run. Debian's MPICH now and then hangs in `MPI_Finalize` over TCP.
+//! An image with implementations of MPI and, for each, a small program: Open MPI 4 from Debian's
+//! packages, with Python too, Open MPI 5 and MPICH from the Python package index, and of Intel MPI
+//! what starts processes; and an SSH server, which any user can run. Debian's MPICH now and then
+//! hangs in `MPI_Finalize` over TCP.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -16,7 +18,8 @@ use crate::command::run;
 /// What every rank does.
 const SOURCE: &str = include_str!("allreduce.c");
 
-/// What the packages want and programs on one machine's network do not use: fast networks, schedulers, displays.
+/// What the packages want and programs on one machine's network do not use: fast networks,
+/// schedulers, displays.
 const UNUSED: [&str; 5] = ["adduser", "passwd", "debconf", "libx11-data", "libicu72"];
 
 /// From the Python package index.
@@ -37,7 +40,7 @@ pub const SSH_KEYS: &str = "/ssh-keys";
 /// The port of the SSH server in the image.
 pub const SSH_PORT: u16 = 2222;
 
-/// The recipe's number: another one makes another image.
+/// Change this number to build the image again.
 const RECIPE: &str = "6";
 
 /// The archive of [`MPI`].
@@ -64,7 +67,7 @@ pub fn mpi() -> Result<PathBuf> {
     )
 }
 
-/// The files of [`MPI`], for those who run it without an archive.
+/// The files of [`MPI`], to run it without an archive.
 pub fn mpi_root() -> Result<PathBuf> {
     let archive = mpi()?;
     let name = archive.display().to_string();
@@ -89,7 +92,8 @@ fn make_root(place: &Path, root: &Path) -> Result<()> {
         ],
         &UNUSED,
     )?;
-    // Debian chooses one of several implementations when a package is configured, which is not done here.
+    // Debian chooses one of several implementations when a package is configured, which is not done
+    // here.
     symlink("/usr/bin/mpirun.openmpi", root.join("usr/local/bin/mpirun"))?;
     debian::inside(root, &["ldconfig"])?;
     add_ssh(root)?;
@@ -110,8 +114,8 @@ fn make_root(place: &Path, root: &Path) -> Result<()> {
     add_programs(place, root)
 }
 
-/// SSH as an image has it whose user is not root: with a port that everybody may listen on and one host key for all, and
-/// with the keys of a job in [`SSH_KEYS`].
+/// SSH as an image has it whose user is not root: with a port that everybody may listen on and one
+/// host key for all, and with the keys of a job in [`SSH_KEYS`].
 fn add_ssh(root: &Path) -> Result<()> {
     let place = root.join("etc/ssh");
     let host_key = "/etc/ssh/host_key";
@@ -121,8 +125,9 @@ fn add_ssh(root: &Path) -> Result<()> {
     )?;
     // It is no secret, and must be read by whoever runs the server.
     fs::set_permissions(place.join("host_key"), Permissions::from_mode(0o444))?;
-    // Each readiness probe that connects is a start for the server, and on a busy machine it is late to let go of them: at ten
-    // of them, which is the default, it would begin to reset connections, and those of mpirun among them.
+    // Each readiness probe is an unauthenticated connection, and a busy machine is late to close
+    // them. At ten of them, the default, the server would reset connections, those of mpirun among
+    // them.
     let server = format!(
         "Port {SSH_PORT}\nHostKey {host_key}\nAuthorizedKeysFile {SSH_KEYS}/authorized_keys\nStrictModes no\nUsePAM no\n\
          PidFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nMaxStartups 100\n"
@@ -148,7 +153,8 @@ fn add_package(place: &Path, python: &Path, package: &str, into: &Path) -> Resul
     Ok(fs::remove_dir_all(&wheel)?)
 }
 
-/// Compiled here, against what the image has: headers and linker's names come from packages that the image does not need.
+/// Compiled here, against what the image has: headers and linker's names come from packages that
+/// the image does not need.
 fn add_programs(place: &Path, root: &Path) -> Result<()> {
     let (debs, extra) = (place.join("debs"), place.join("extra"));
     fs::create_dir_all(&debs)?;

@@ -8,7 +8,8 @@ use anyhow::{Context, Result, bail};
 
 use super::{ImageConfig, Layer, NOBODY, TORCH, debian, docker_archive, image};
 
-/// What the packages want and training on processors does not use: display drivers, fonts, maps, compilers' tests.
+/// What the packages want and training on processors does not use: display drivers, fonts, maps,
+/// compilers' tests.
 pub(super) const UNUSED: [&str; 15] = [
     "adduser",
     "fonts-dejavu-core",
@@ -27,7 +28,7 @@ pub(super) const UNUSED: [&str; 15] = [
     "xkb-data",
 ];
 
-/// The recipe's number: another one makes another image.
+/// Change this number to build the image again.
 const RECIPE: &str = "4";
 
 /// The archive of [`TORCH`].
@@ -44,7 +45,8 @@ pub fn torch() -> Result<PathBuf> {
                 "PYTHONUNBUFFERED=1",
                 // Two small processors are shared by everything in a test.
                 "OMP_NUM_THREADS=1",
-                // Redirection of a worker's output does not work in this version on Python 3.11 otherwise.
+                // Redirection of a worker's output does not work in this version on Python 3.11
+                // otherwise.
                 "PET_REDIRECTS=9:1",
                 "PET_TEE=9:1",
             ]
@@ -99,7 +101,8 @@ pub(super) fn remove_tests(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Debian links one of several implementations when a package is configured, which is not done here.
+/// Debian links one of several implementations when a package is configured, which is not done
+/// here.
 pub(super) fn choose_algebra(root: &Path) -> Result<()> {
     let libraries = debian::libraries(root)?;
     for (name, places) in [

@@ -1,5 +1,5 @@
-//! What scenarios run on: the cluster of `KUBECONFIG`, or, with `TRAINYARD_LAB=embedded`, the embedded one in this
-//! process.
+//! What scenarios run on: the cluster of `KUBECONFIG`, or, with `TRAINYARD_LAB=embedded`, the
+//! embedded one in this process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use libtest_mimic::{Arguments, Trial};
 use parking_lot::Mutex;
 use tokio::runtime::Runtime;
 use trainyard_local::cluster as local;
-use trainyard_local::yard::{self, Entered, Wanted, Yard};
+use trainyard_local::yard::{self, Entered, Yard, YardOptions};
 
 use crate::cache;
 use crate::cluster::Cluster;
 use crate::faults::Start;
 use crate::{images, operator};
 
-/// Which back end is wanted; nothing means a real cluster.
-const CHOICE: &str = "TRAINYARD_LAB";
+/// Selects the back end; a real cluster if it is not set.
+const BACKEND_VARIABLE: &str = "TRAINYARD_LAB";
 
 /// As many as the real cluster of the tests has.
 const NODES: usize = 2;
@@ -32,7 +32,7 @@ static EMBEDDED: OnceLock<Embedded> = OnceLock::new();
 /// An image that scenarios want besides busybox.
 #[derive(Clone, Copy)]
 pub struct Image {
-    /// What pods call it.
+    /// Its name in manifests.
     pub name: &'static str,
     /// Makes its archive, for nodes.
     pub archive: fn() -> Result<PathBuf>,
@@ -64,7 +64,7 @@ impl Image {
 /// The embedded cluster that the scenarios of this process share.
 pub struct Embedded {
     cluster: local::Cluster,
-    // Keeps the cluster going.
+    // Runs the cluster.
     _runtime: Runtime,
 }
 
@@ -87,7 +87,8 @@ pub struct Scenarios {
     pub all: &'static [(&'static str, fn())],
 }
 
-/// Scenarios from functions: `scenarios!("order", &[Image::AGENT], [a_role_waits, another_role_waits])`.
+/// Scenarios from functions: `scenarios!("order", &[Image::AGENT], [a_role_waits,
+/// another_role_waits])`.
 #[macro_export]
 macro_rules! scenarios {
     ($about:literal, $images:expr, [$($scenario:ident),* $(,)?]) => {
@@ -104,14 +105,15 @@ pub fn main(groups: &'static [Scenarios]) -> ExitCode {
     let trials = groups.iter().flat_map(|group| {
         group.all.iter().map(move |(name, run)| {
             Trial::test(format!("{}::{name}", group.about), move || {
-                want(group.images);
+                require_images(group.images);
                 run();
                 Ok(())
             })
         })
     });
     let trials: Vec<Trial> = trials.collect();
-    // What those want that may be run: for the embedded cluster it must be there before any of them begins.
+    // The embedded cluster needs the images of all scenarios that may run before the first one
+    // starts.
     let words: Vec<String> = std::env::args().collect();
     let is_named = |group: &Scenarios| {
         let begin = format!("{}::", group.about);
@@ -120,14 +122,14 @@ pub fn main(groups: &'static [Scenarios]) -> ExitCode {
     let is_any_named = groups.iter().any(is_named);
     for group in groups {
         if is_named(group) || !is_any_named {
-            want(group.images);
+            require_images(group.images);
         }
     }
     within(|| libtest_mimic::run(&Arguments::from_args(), trials).exit_code())
 }
 
 /// Adds images to those that are wanted.
-fn want(images: &'static [Image]) {
+fn require_images(images: &'static [Image]) {
     let mut wanted = IMAGES.lock();
     for image in images {
         if wanted.iter().all(|known| known.name != image.name) {
@@ -136,17 +138,17 @@ fn want(images: &'static [Image]) {
     }
 }
 
-fn images_wanted() -> Vec<Image> {
+fn required_images() -> Vec<Image> {
     IMAGES.lock().clone()
 }
 
-/// Does something where the chosen back end can be reached: in a yard if it is the embedded one. To be called at the
-/// very start of a program.
+/// Runs `work` where the back end can be reached: in a yard if it is the embedded one. Must be
+/// called at the very start of a program.
 pub fn within<T: Termination>(work: impl FnOnce() -> T) -> ExitCode {
     if let Some(code) = trainyard_local::reenter(std::env::args_os()) {
         return code;
     }
-    // Whoever only asks for the names of tests needs no yard, nor the images that are made before it.
+    // A list of tests needs neither a yard nor images.
     let is_list = std::env::args_os().any(|argument| argument == "--list");
     if is_embedded() && !is_list {
         match enter() {
@@ -167,7 +169,7 @@ pub fn within<T: Termination>(work: impl FnOnce() -> T) -> ExitCode {
 const GATEWAY: &str = "10.88.0.1";
 
 fn is_embedded() -> bool {
-    std::env::var(CHOICE).is_ok_and(|choice| choice == "embedded")
+    std::env::var(BACKEND_VARIABLE).is_ok_and(|choice| choice == "embedded")
 }
 
 fn scratch() -> Result<PathBuf> {
@@ -177,12 +179,12 @@ fn scratch() -> Result<PathBuf> {
 }
 
 fn enter() -> Result<Entered> {
-    // What is not in the cache yet is downloaded, and there is no way out of a yard.
+    // Downloads what is not cached, because a yard has no network.
     images::busybox_root()?;
-    for image in images_wanted() {
+    for image in required_images() {
         (image.root)()?;
     }
-    Ok(yard::enter(Wanted::default(), &scratch()?)?)
+    Ok(yard::enter(YardOptions::default(), &scratch()?)?)
 }
 
 impl Backend {
@@ -204,7 +206,7 @@ impl Backend {
         let cluster =
             cluster.unwrap_or_else(|| panic!("this suite needs a test cluster: use `make test-cluster`"));
         operator::install_crds(&cluster);
-        for image in images_wanted() {
+        for image in required_images() {
             let load = || (image.archive)().and_then(|archive| cluster.load_image(&archive));
             let loaded = cluster.once(&image.name.replace('/', "-"), load);
             loaded.unwrap_or_else(|error| panic!("the image {}: {error:#}", image.name));
@@ -221,7 +223,7 @@ impl Backend {
     }
 
     /// Removes what a namespace leaves on the embedded cluster: claimed volumes stay there.
-    pub fn forget(&self, namespace: &str) {
+    pub fn remove_volumes(&self, namespace: &str) {
         if let (Self::Embedded(_), Ok(scratch)) = (self, scratch()) {
             // There are none if nothing was claimed.
             drop(std::fs::remove_dir_all(scratch.join("volumes").join(namespace)));
@@ -261,7 +263,7 @@ impl Embedded {
         let yard = YARD.get().context("scenarios need the `main` of `lab`")?;
         let runtime = Runtime::new()?;
         let mut images = BTreeMap::from([(images::BUSYBOX.to_owned(), images::busybox_root()?)]);
-        for image in images_wanted() {
+        for image in required_images() {
             images.insert(image.name.to_owned(), (image.root)()?);
         }
         let options = local::Options {

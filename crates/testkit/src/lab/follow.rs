@@ -1,4 +1,4 @@
-//! Seeing every change of the objects of a kind.
+//! A watch of the objects of a kind.
 
 #![allow(
     clippy::panic,
@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 use trainyard_eventually::within;
 
 use super::Lab;
-use super::objects::Wanted;
+use super::objects::Query;
 
 /// A change of an object.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// It is like this now.
-    Is(Value),
-    /// It is gone, and was like this.
-    Gone(Value),
+    /// It was created or changed.
+    Applied(Value),
+    /// It was deleted.
+    Deleted(Value),
 }
 
 /// All changes of the objects of a kind, from the moment at which this was made.
-pub struct Follow<'a> {
+pub struct Follower<'a> {
     lab: &'a Lab,
     api: Api<DynamicObject>,
     version: String,
@@ -35,11 +35,11 @@ impl Lab {
     ///
     /// # Panics
     /// If they can't be listed.
-    pub fn follow(&self, kind: &str) -> Follow<'_> {
-        let api = self.api(&Wanted::parse(kind));
+    pub fn follow(&self, kind: &str) -> Follower<'_> {
+        let api = self.api(&Query::parse(kind));
         let list = self.runtime.block_on(api.list(&ListParams::default().limit(1)));
         let list = list.unwrap_or_else(|error| panic!("list {kind}: {error}"));
-        Follow {
+        Follower {
             lab: self,
             api,
             version: list.metadata.resource_version.unwrap_or_default(),
@@ -48,8 +48,8 @@ impl Lab {
     }
 }
 
-impl Follow<'_> {
-    /// The next change, which must come: it is what somebody waits for, or on the way there.
+impl Follower<'_> {
+    /// The next change.
     ///
     /// # Panics
     /// If none comes, or if changes can't be seen.
@@ -66,7 +66,7 @@ impl Follow<'_> {
         lab.runtime.block_on(within(&what, next))
     }
 
-    /// Goes from change to change until one of them is what is looked for.
+    /// Reads changes until `look` returns something.
     ///
     /// # Panics
     /// If it never comes, with the last change that came.
@@ -91,18 +91,18 @@ impl Follow<'_> {
         };
         let event = events.try_next().await;
         let change = match event.unwrap_or_else(|error| panic!("watch: {error}")) {
-            // A server ends every watch at some time; the next one goes on from there.
+            // A server ends every watch at some time; the next one resumes from there.
             None => {
                 self.events = None;
                 return None;
             }
             Some(WatchEvent::Added(object) | WatchEvent::Modified(object)) => {
                 self.version = object.metadata.resource_version.clone().unwrap_or_default();
-                Change::Is(json!(object))
+                Change::Applied(json!(object))
             }
             Some(WatchEvent::Deleted(object)) => {
                 self.version = object.metadata.resource_version.clone().unwrap_or_default();
-                Change::Gone(json!(object))
+                Change::Deleted(json!(object))
             }
             Some(WatchEvent::Bookmark(bookmark)) => {
                 self.version = bookmark.metadata.resource_version;

@@ -9,7 +9,8 @@ use crate::operator::Operator;
 const SERVED: &str = "--compat=kubeflow-mpi,bdap-mpi";
 
 impl Lab {
-    /// A new namespace in a cluster that knows kinds of other operators, and an operator that serves them and has an agent.
+    /// A new namespace in a cluster that knows kinds of other operators, and an operator that
+    /// serves them and has an agent.
     pub fn with_kinds(name: &str) -> (Self, Operator) {
         let lab = Self::knowing_kinds(name);
         let start = lab
@@ -19,7 +20,8 @@ impl Lab {
         (lab, operator)
     }
 
-    /// The same, with an operator that tells the agent about its job, as [`Lab::with_observer`] has it.
+    /// The same, with an operator that tells the agent about its job, as [`Lab::with_observer`] has
+    /// it.
     pub fn with_kinds_and_observer(name: &str) -> (Self, Operator, Value) {
         let lab = Self::knowing_kinds(name);
         let (operator, aliases) = lab.start_observer(&[SERVED]);

@@ -32,7 +32,8 @@ impl<'a> Role<'a> {
     }
 }
 
-/// A pod template within the restricted profile, with one container of an image and these further fields.
+/// A pod template within the restricted profile, with one container of an image and these further
+/// fields.
 ///
 /// # Panics
 /// If the fields are no object.
@@ -53,8 +54,8 @@ pub fn template(image: &str, container: &Value) -> Value {
     template
 }
 
-/// Gives the main container of a template a `/tmp` of its own. On the embedded cluster it would be that of the machine, with what
-/// pods of other users have left there.
+/// Gives the main container of a template a `/tmp` of its own. On the embedded cluster it would be
+/// that of the machine, with what pods of other users have left there.
 ///
 /// # Panics
 /// If the template has no containers.
@@ -64,8 +65,9 @@ pub fn own_tmp(template: &mut Value) {
     pod["containers"][0]["volumeMounts"] = serde_json::json!([{"name": "tmp", "mountPath": "/tmp"}]);
 }
 
-/// Has the pods of a template of [`crate::images::MPI`] use the SSH of that image: they run as a user whom it knows, and those
-/// that are called (`serves`) are ready when its server listens. Their keys belong into [`crate::images::SSH_KEYS`].
+/// Has the pods of a template of [`crate::images::MPI`] use the SSH of that image: they run as a
+/// user whom it knows, and those that are called (`serves`) are ready when its server listens.
+/// Their keys belong into [`crate::images::SSH_KEYS`].
 ///
 /// # Panics
 /// If the template has no containers.
@@ -78,8 +80,8 @@ pub fn over_ssh(template: &mut Value, serves: bool) {
     }
 }
 
-/// A manifest of a job whose pods run shell scripts, within the restricted profile. `more` are further fields of the
-/// spec, as YAML in braces.
+/// A manifest of a job whose pods run shell scripts, within the restricted profile. `more` are
+/// further fields of the spec, as YAML in braces.
 ///
 /// # Panics
 /// If a field is not YAML.

@@ -16,7 +16,7 @@ use kube::core::Resource;
 use trainyard_api::TrainingJob;
 
 /// An object, or all of a kind.
-pub(super) struct Wanted<'a> {
+pub(super) struct Query<'a> {
     /// The kind, as users write it.
     pub kind: &'a str,
     /// The object's name.
@@ -25,7 +25,7 @@ pub(super) struct Wanted<'a> {
     pub selector: Option<&'a str>,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> Query<'a> {
     /// Parses `KIND`, `KIND NAME` and `KIND -l SELECTOR`.
     pub(super) fn parse(what: &'a str) -> Self {
         let words: Vec<&str> = what.split_whitespace().collect();

@@ -1,7 +1,8 @@
-//! What befalls a pod from outside, as no command in it could do it: its processes are killed or stopped, its network is cut.
+//! Faults of a pod from outside: its processes are killed or stopped, its network is disconnected.
 //!
-//! Both back ends run pods on this machine, each container in a process namespace of its own, and each pod with a network of its
-//! own. The number of a namespace is the same seen from inside and from here, so nobody else's can be meant.
+//! Both back ends run pods on this machine, each container in a process namespace of its own, and
+//! each pod with a network of its own. The number of a namespace is the same seen from inside and
+//! from here, so that it identifies the pod.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,13 +21,13 @@ use super::Lab;
 use crate::command::run;
 
 /// Processes that were stopped, until this is dropped.
-pub struct Stopped {
+pub struct StoppedProcesses {
     /// When, as [`uptime`] has it.
     pub at: Duration,
     processes: Vec<Process>,
 }
 
-impl Drop for Stopped {
+impl Drop for StoppedProcesses {
     fn drop(&mut self) {
         for process in &self.processes {
             process.signal(Signal::CONT);
@@ -34,7 +35,7 @@ impl Drop for Stopped {
     }
 }
 
-/// A process of a container. Its number is not given to another as long as this is.
+/// A process of a container. Its id is not reused while this exists.
 struct Process {
     pid: Pid,
     handle: OwnedFd,
@@ -70,14 +71,15 @@ impl Process {
             .collect()
     }
 
-    fn is_at_rest(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.status("State")
             .is_none_or(|state| state.starts_with(['T', 'Z', 'X']))
     }
 }
 
 impl Lab {
-    /// Kills the first process of a pod's container, and with it all others. Returns when that was, as [`uptime`] has it.
+    /// Kills the first process of a pod's container, and with it all others. Returns when that was,
+    /// as [`uptime`] has it.
     ///
     /// # Panics
     /// If there is none.
@@ -89,21 +91,21 @@ impl Lab {
         at
     }
 
-    /// Stops all processes of a pod's container: nothing is closed, and nothing is said any more.
-    pub fn stop(&self, pod: &str) -> Stopped {
+    /// Stops all processes of a pod's container; its connections stay open.
+    pub fn stop(&self, pod: &str) -> StoppedProcesses {
         let namespace = self.process_namespace(pod);
-        let mut stopped = Stopped {
+        let mut stopped = StoppedProcesses {
             at: uptime(),
             processes: Vec::new(),
         };
         self.until("all processes are stopped", || {
-            // Those that are stopped start no others.
+            // Stopped processes start no others.
             stopped.processes = processes_in(&namespace);
             stopped
                 .processes
                 .iter()
                 .for_each(|process| process.signal(Signal::STOP));
-            if !stopped.processes.is_empty() && stopped.processes.iter().all(Process::is_at_rest) {
+            if !stopped.processes.is_empty() && stopped.processes.iter().all(Process::is_stopped) {
                 Ok(())
             } else {
                 Err(format!("{} processes", stopped.processes.len()))
@@ -113,12 +115,12 @@ impl Lab {
         stopped
     }
 
-    /// Cuts a pod off from the network, for good: its processes go on, and nothing comes or goes any more, as when its node is
-    /// lost. Returns when that was, as [`uptime`] has it.
+    /// Cuts a pod off from the network, for good: its processes go on, and nothing comes or goes
+    /// any more, as when its node is lost. Returns when that was, as [`uptime`] has it.
     ///
     /// # Panics
     /// If the pod has no network of its own.
-    pub fn cut(&self, pod: &str) -> Duration {
+    pub fn disconnect(&self, pod: &str) -> Duration {
         let all = self.processes(pod);
         let first = all.iter().find(|process| process.is_first()).unwrap();
         let network = format!("/proc/{}/ns/net", first.pid.as_raw_pid());
@@ -126,7 +128,7 @@ impl Lab {
         assert_ne!(fs::read_link(&network).unwrap(), own, "{pod}");
         let interfaces = first.interfaces();
         assert!(!interfaces.is_empty(), "{pod} has no network");
-        // Before, as a shell may notice while this is still being said.
+        // Before the commands, because a shell may notice the first of them.
         let at = uptime();
         for interface in interfaces {
             let mut down = Command::new("nsenter");
@@ -175,7 +177,7 @@ fn processes_in(namespace: &str) -> Vec<Process> {
     };
     let hold = |pid: Pid| {
         let handle = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-        // Looked at again: before it was held, the number may have been given to another.
+        // Checked again, because the id may have been reused before the handle was opened.
         in_it(&pid).then_some(Process { pid, handle })
     };
     numbers.filter(in_it).filter_map(hold).collect()

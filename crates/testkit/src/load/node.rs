@@ -1,4 +1,4 @@
-//! Nodes that nobody is behind.
+//! Nodes without a kubelet.
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
@@ -6,7 +6,7 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use serde_json::json;
 
-/// Makes so many nodes that say they are ready, unless they are there; their names.
+/// Creates ready nodes, unless they exist. Returns their names.
 pub async fn nodes(client: &Client, count: usize) -> Result<Vec<String>> {
     let api: Api<Node> = Api::all(client.clone());
     let mut names = Vec::new();

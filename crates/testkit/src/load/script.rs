@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::status::Act;
+use super::status::PodTransition;
 
 /// What pods do, by their names.
 ///
@@ -19,13 +19,13 @@ pub struct Script {
 #[derive(Clone, Debug)]
 struct Rule {
     pattern: String,
-    act: Act,
+    transition: PodTransition,
     after: Duration,
     each: bool,
 }
 
 impl Script {
-    /// Every pod runs at once, and on and on.
+    /// Every pod is started at once and never ends.
     pub fn run() -> Self {
         Self::default()
     }
@@ -38,8 +38,8 @@ impl Script {
         }
     }
 
-    /// Pods are bound to these nodes, in turn, before they run; a pod that is then deleted goes when the player has let
-    /// it go, as with a kubelet.
+    /// Pods are bound to these nodes, in turn, before they run; a deleted pod is then
+    /// removed by the player, as by a kubelet.
     #[must_use]
     pub fn on_nodes(mut self, nodes: Vec<String>) -> Self {
         self.nodes = nodes;
@@ -60,28 +60,36 @@ impl Script {
         self
     }
 
-    /// The first pod of every matching name fails with this code as soon as it runs; its replacement does not.
+    /// The first pod of every matching name fails with this code as soon as it runs; its
+    /// replacement does not.
     #[must_use]
     pub fn fail(self, pattern: impl Into<String>, code: i32) -> Self {
-        self.rule(pattern, Act::Fail(code), Duration::ZERO, false)
+        self.rule(pattern, PodTransition::Fail(code), Duration::ZERO, false)
     }
 
     /// As [`Script::fail`], and so do its replacements.
     #[must_use]
     pub fn fail_each(self, pattern: impl Into<String>, code: i32) -> Self {
-        self.rule(pattern, Act::Fail(code), Duration::ZERO, true)
+        self.rule(pattern, PodTransition::Fail(code), Duration::ZERO, true)
     }
 
-    /// Pods of matching names end well when they have run for so long, whatever else the script says of all pods.
+    /// Pods of matching names end well when they have run for so long, whatever else the script
+    /// says of all pods.
     #[must_use]
     pub fn succeed(self, pattern: impl Into<String>, after: Duration) -> Self {
-        self.rule(pattern, Act::Succeed, after, true)
+        self.rule(pattern, PodTransition::Succeed, after, true)
     }
 
-    fn rule(mut self, pattern: impl Into<String>, act: Act, after: Duration, each: bool) -> Self {
+    fn rule(
+        mut self,
+        pattern: impl Into<String>,
+        transition: PodTransition,
+        after: Duration,
+        each: bool,
+    ) -> Self {
         self.rules.push(Rule {
             pattern: pattern.into(),
-            act,
+            transition,
             after,
             each,
         });
@@ -99,15 +107,20 @@ impl Script {
         self.nodes.get(position).map(String::as_str)
     }
 
-    /// How a pod that runs ends, and after how long. `earlier`: how many pods of this name there were before.
-    pub(super) fn end(&self, name: &str, earlier: u32) -> Option<(Duration, Act)> {
+    /// How a pod that runs ends, and after how long. `earlier`: how many pods of this name there
+    /// were before.
+    pub(super) fn end(&self, name: &str, earlier: u32) -> Option<(Duration, PodTransition)> {
         let applies = |rule: &&Rule| (rule.each || earlier == 0) && matches(&rule.pattern, name);
-        let rule = self.rules.iter().find(applies).map(|rule| (rule.after, rule.act));
-        rule.or_else(|| self.succeed_after.map(|after| (after, Act::Succeed)))
+        let rule = self
+            .rules
+            .iter()
+            .find(applies)
+            .map(|rule| (rule.after, rule.transition));
+        rule.or_else(|| self.succeed_after.map(|after| (after, PodTransition::Succeed)))
     }
 }
 
-/// Whether a name is as a pattern says.
+/// Whether a name matches a pattern.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return pattern == name;
@@ -156,10 +169,16 @@ mod tests {
             .fail("*-0", 3)
             .fail_each("*-1", 4)
             .succeed_after(Duration::from_secs(2));
-        let well = Some((Duration::from_secs(2), Act::Succeed));
-        assert_eq!(script.end("a-0", 0), Some((Duration::ZERO, Act::Fail(3))));
+        let well = Some((Duration::from_secs(2), PodTransition::Succeed));
+        assert_eq!(
+            script.end("a-0", 0),
+            Some((Duration::ZERO, PodTransition::Fail(3)))
+        );
         assert_eq!(script.end("a-0", 1), well);
-        assert_eq!(script.end("a-1", 5), Some((Duration::ZERO, Act::Fail(4))));
+        assert_eq!(
+            script.end("a-1", 5),
+            Some((Duration::ZERO, PodTransition::Fail(4)))
+        );
         assert_eq!(script.end("a-2", 0), well);
         assert_eq!(Script::run().end("a-2", 0), None);
         assert_eq!(Script::idle().start(), None);

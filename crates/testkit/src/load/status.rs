@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 /// What a pod is said to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum PodTransition {
     /// All containers run and are ready.
     Run,
     /// All containers ended with 0.
@@ -14,17 +14,22 @@ pub(super) enum Act {
 }
 
 /// The patch that makes a pod do it. The UID in it keeps a later pod of the same name untouched.
-pub(super) fn patch(uid: &str, containers: &[String], act: Act, now: jiff::Timestamp) -> Value {
+pub(super) fn patch(
+    uid: &str,
+    containers: &[String],
+    transition: PodTransition,
+    now: jiff::Timestamp,
+) -> Value {
     let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let (phase, ready) = match act {
-        Act::Run => ("Running", "True"),
-        Act::Succeed => ("Succeeded", "False"),
-        Act::Fail(_) => ("Failed", "False"),
+    let (phase, ready) = match transition {
+        PodTransition::Run => ("Running", "True"),
+        PodTransition::Succeed => ("Succeeded", "False"),
+        PodTransition::Fail(_) => ("Failed", "False"),
     };
-    let state = match act {
-        Act::Run => json!({"running": {"startedAt": time}}),
-        Act::Succeed => ended(0, "Completed", &time),
-        Act::Fail(code) => ended(code, "Error", &time),
+    let state = match transition {
+        PodTransition::Run => json!({"running": {"startedAt": time}}),
+        PodTransition::Succeed => ended(0, "Completed", &time),
+        PodTransition::Fail(code) => ended(code, "Error", &time),
     };
     let condition =
         |kind: &str, value: &str| json!({"type": kind, "status": value, "lastTransitionTime": time});
@@ -35,8 +40,8 @@ pub(super) fn patch(uid: &str, containers: &[String], act: Act, now: jiff::Times
                 "name": name,
                 "image": "none",
                 "imageID": "",
-                "ready": act == Act::Run,
-                "started": act == Act::Run,
+                "ready": transition == PodTransition::Run,
+                "started": transition == PodTransition::Run,
                 "restartCount": 0,
                 "state": state,
             })
@@ -52,7 +57,7 @@ pub(super) fn patch(uid: &str, containers: &[String], act: Act, now: jiff::Times
         ],
         "containerStatuses": containers,
     });
-    if act == Act::Run {
+    if transition == PodTransition::Run {
         status["startTime"] = json!(time);
     }
     json!({"metadata": {"uid": uid}, "status": status})

@@ -1,4 +1,4 @@
-//! A list and watch that hands over slim objects and starts anew when it has to.
+//! A list and watch of slim objects, which is restarted when it fails.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use serde::de::DeserializeOwned;
 /// What happened to an object.
 #[derive(Clone, Debug)]
 pub enum Change<T> {
-    /// These are all objects there are.
-    All(Vec<T>),
+    /// All objects.
+    Listed(Vec<T>),
     /// An object is new or has changed.
-    Is(T),
+    Applied(T),
     /// An object was removed.
-    Gone(T),
+    Deleted(T),
 }
 
 /// What is watched: a path of the API and a label selector.
@@ -41,7 +41,8 @@ struct ListMeta {
     resource_version: String,
 }
 
-/// Follows objects until the future is dropped; a watch that ends or fails is followed by a new list.
+/// Follows objects until the future is dropped; a watch that ends or fails is followed by a new
+/// list.
 pub async fn follow<T>(client: Client, target: Target, mut handle: impl FnMut(Change<T>))
 where
     T: DeserializeOwned + Clone + Send + 'static,
@@ -63,7 +64,7 @@ where
         .request(request.list(&ListParams::default().labels(&target.labels))?)
         .await
         .context("list")?;
-    handle(Change::All(list.items));
+    handle(Change::Listed(list.items));
     let parameters = WatchParams::default().labels(&target.labels);
     let events = client
         .request_events::<T>(request.watch(&parameters, &list.metadata.resource_version)?)
@@ -72,8 +73,8 @@ where
     pin_mut!(events);
     while let Some(event) = events.try_next().await? {
         match event {
-            WatchEvent::Added(object) | WatchEvent::Modified(object) => handle(Change::Is(object)),
-            WatchEvent::Deleted(object) => handle(Change::Gone(object)),
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => handle(Change::Applied(object)),
+            WatchEvent::Deleted(object) => handle(Change::Deleted(object)),
             WatchEvent::Bookmark(_) => {}
             WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
         }

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use trainyard_eventually::within;
 
-use super::{Names, Waiter};
+use super::{HostNames, Waiter};
 
 /// The agents of jobs, by job. They are ended when this is dropped.
 pub struct Agents {
@@ -23,8 +23,8 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// Starts an agent for each that waits, and returns when all of them have been told to wait.
-    pub async fn start(program: &Path, names: &Names, waiters: &[Vec<Waiter>]) -> Result<Self> {
+    /// Starts an agent for each waiting pod, and returns when all of them wait.
+    pub async fn start(program: &Path, names: &HostNames, waiters: &[Vec<Waiter>]) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let program = std::path::absolute(program)?;
         let (told, mut waits) = mpsc::unbounded_channel();
@@ -61,16 +61,16 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Waits until it has let the programs of its pod start: when it has ended.
-    pub async fn let_go(&self) -> Result<Instant> {
+    /// Waits until it has released the programs of its pod. Returns when it ended.
+    pub async fn wait_released(&self) -> Result<Instant> {
         let mut ended = self.ended.clone();
         let ended = within("an agent is let go", ended.wait_for(Option::is_some)).await;
         let ended = *ended.context("an agent has not ended well")?;
         ended.context("an agent has not ended")
     }
 
-    /// Waits until it has complained of something, in these words among others. Fails if it ends before.
-    pub async fn complains(&self, of: &str) -> Result<()> {
+    /// Waits until it logs a complaint with this text. Fails if it ends before.
+    pub async fn wait_for_complaint(&self, of: &str) -> Result<()> {
         let mut complaints = self.complaints.clone();
         let said = complaints.wait_for(|all| all.iter().any(|complaint| complaint.contains(of)));
         let said = within(&format!("an agent says `{of}`"), said).await;
@@ -80,8 +80,8 @@ impl Agent {
         })
     }
 
-    /// Whether it waits: it has ended neither well nor otherwise.
-    pub fn waits(&self) -> bool {
+    /// Whether it has not ended.
+    pub fn is_waiting(&self) -> bool {
         !self.task.is_finished()
     }
 }
@@ -94,7 +94,7 @@ impl Drop for Agent {
 
 fn start(
     program: &Path,
-    names: &Names,
+    names: &HostNames,
     waiter: &Waiter,
     directory: &Path,
     told: mpsc::UnboundedSender<()>,

@@ -1,4 +1,4 @@
-//! Names of hosts that lead where a test wants them to.
+//! Host names that resolve to addresses of a test.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
@@ -8,17 +8,17 @@ use std::process::{Child, Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use tempfile::NamedTempFile;
 
-/// Puts a file in the place of the list of hosts, and stays until its input ends, which is when the test does.
-const HOLD: &str = r#"mount --bind "$1" /etc/hosts && echo done && exec cat"#;
+/// Mounts a file over /etc/hosts and waits for the end of its input.
+const HOLD_SCRIPT: &str = r#"mount --bind "$1" /etc/hosts && echo done && exec cat"#;
 
-/// A mount namespace in which a name leads to some addresses. Nothing changes for those who are not started in it.
-pub struct Names {
+/// A mount namespace in which a host name resolves to some addresses.
+pub struct HostNames {
     holder: Child,
     _hosts: NamedTempFile,
 }
 
-impl Names {
-    /// Has a name lead to these addresses, which are tried in this order.
+impl HostNames {
+    /// The addresses are tried in this order.
     pub fn new(host: &str, addresses: &[Ipv4Addr]) -> Result<Self> {
         let mut hosts = NamedTempFile::new()?;
         writeln!(hosts, "127.0.0.1 localhost")?;
@@ -30,7 +30,7 @@ impl Names {
             command.args(["--user", "--map-root-user"]);
         }
         let mut holder = command
-            .args(["--mount", "--", "sh", "-c", HOLD, "sh"])
+            .args(["--mount", "--", "sh", "-c", HOLD_SCRIPT, "sh"])
             .arg(hosts.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -50,7 +50,7 @@ impl Names {
         Ok(names)
     }
 
-    /// Starts a program where the name leads to the addresses; its process is the one that is started.
+    /// A command in this namespace. Its process id is that of the program.
     pub fn command(&self, program: &Path) -> tokio::process::Command {
         let mut command = tokio::process::Command::new("nsenter");
         command.args(["--target", &self.holder.id().to_string(), "--mount"]);
@@ -62,7 +62,7 @@ impl Names {
     }
 }
 
-impl Drop for Names {
+impl Drop for HostNames {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();

@@ -17,11 +17,14 @@ use super::{client, create, jobs, manifest, phase, suspend};
 
 /// More than are under way at once by far.
 const PODS: u16 = 1000;
-/// So slow a server would take half a minute to create them all, which is time enough to change the job.
-const SLOW: Duration = Duration::from_secs(2);
+/// So slow a server would take half a minute to create them all, which is time enough to change the
+/// job.
+const WATCH_DELAY: Duration = Duration::from_secs(2);
 
 fn slow_creations() -> Faults {
-    Faults::none().delay(SLOW, |call| call.verb == Verb::Create && call.resource == "pods")
+    Faults::none().delay(WATCH_DELAY, |call| {
+        call.verb == Verb::Create && call.resource == "pods"
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +64,7 @@ async fn a_job_that_is_deleted_while_its_pods_are_created_gets_no_more_of_them()
     player.until(|counts| counts.seen >= 1).await.unwrap();
     let jobs = jobs(&client, &name);
     jobs.delete("j", &DeleteParams::default()).await.unwrap();
-    faults.quiet(2 * SLOW).await;
+    faults.wait_until_idle(2 * WATCH_DELAY).await;
     let counts = player.counts();
     println!("deleted after {} of {PODS} pods", counts.seen);
     assert!(counts.seen < usize::from(PODS), "{counts:?}");
@@ -76,7 +79,7 @@ async fn a_job_that_gets_more_time_while_it_is_deleted_stays() {
     namespace::create(&client, &name).await.unwrap();
     let deleting = Arc::new(Notify::new());
     let told = deleting.clone();
-    let faults = Faults::none().delay(3 * SLOW, move |call: &Call| {
+    let faults = Faults::none().delay(3 * WATCH_DELAY, move |call: &Call| {
         let deletes = call.verb == Verb::Delete && call.resource == "trainingjobs";
         if deletes {
             told.notify_one();
@@ -97,7 +100,7 @@ async fn a_job_that_gets_more_time_while_it_is_deleted_stays() {
         jobs.patch("j", &PatchParams::default(), &patch).await.unwrap()
     };
     set(1_000_000).await;
-    faults.quiet(4 * SLOW).await;
+    faults.wait_until_idle(4 * WATCH_DELAY).await;
     let left = jobs(&client, &name).get_opt("j").await.unwrap();
     assert!(left.is_some(), "it was deleted by what was decided before");
     // It goes when its time is over after all.

@@ -1,4 +1,5 @@
-//! The operator under faults: a real API server, played nodes, and an operator that crashes, is starved and is lied to.
+//! The operator under faults: a real API server, played nodes, and an operator that crashes, is
+//! starved and is lied to.
 //!
 //! Needs an API server only: `hack/suite apiserver`.
 
@@ -163,8 +164,8 @@ async fn a_crash_at_any_write_of_a_recovery_changes_nothing_in_the_end() {
         .await
         .unwrap();
     println!("{report:?}");
-    // Three pods, a Service, the failed pod's deletion, its replacement, and two statuses; how many more statuses there
-    // are depends on what happens to be seen together.
+    // Three pods, a Service, the failed pod's deletion, its replacement, and two statuses; how many
+    // more statuses there are depends on what happens to be seen together.
     assert!(report.writes >= 8, "{report:?}");
     assert!(report.crashes >= 16, "before and after each: {report:?}");
 }
@@ -190,7 +191,7 @@ async fn same_end_despite(tag: &str, faults: Faults) {
         let script = FailAndRecover.script();
         let player = Player::start(client.clone(), &Scope::namespace(&name), script);
         FailAndRecover.play(&client, &name, &player).await.unwrap();
-        faults.quiet(Duration::from_millis(500)).await;
+        faults.wait_until_idle(Duration::from_millis(500)).await;
         ends.push(snapshot(&client, &name).await.unwrap());
         operator.stop().await.unwrap();
         namespace::remove(&client, &name).await.unwrap();
@@ -242,7 +243,7 @@ async fn a_watch_that_lags_behind_makes_nothing_twice() {
 }
 
 /// How many times an operator must have tried in vain for an outage to be one.
-const TRIES: usize = 6;
+const MAX_ATTEMPTS: usize = 6;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_loses_and_duplicates_nothing() {
@@ -256,16 +257,25 @@ async fn an_outage_loses_and_duplicates_nothing() {
         .await
         .unwrap();
     phase(&client, &name, "before", JobPhase::Running).await.unwrap();
-    // The operator alone loses the server. Its watches stay, so that it has something to write all the time.
+    // The operator alone loses the server. Its watches stay, so that it has something to write all
+    // the time.
     faults.refuse(true);
     player.fail(&name, "before-worker-2", 137).await.unwrap();
     create(&client, &name, &manifest("during", 2, "", ""))
         .await
         .unwrap();
     let of_before = |call: &Call| call.name.as_deref() == Some("before");
-    within("the failure is to be counted", faults.refused(TRIES, of_before)).await;
+    within(
+        "the failure is to be counted",
+        faults.wait_until_refused(MAX_ATTEMPTS, of_before),
+    )
+    .await;
     let of_during = |call: &Call| call.name.as_deref() == Some("during");
-    within("the new job is to begin", faults.refused(TRIES, of_during)).await;
+    within(
+        "the new job is to begin",
+        faults.wait_until_refused(MAX_ATTEMPTS, of_during),
+    )
+    .await;
     // The server is asked, because the player learns of it a moment later.
     let pods: Api<Pod> = Api::namespaced(client.clone(), &name);
     let pods = pods.list_metadata(&ListParams::default()).await.unwrap();
@@ -308,7 +318,7 @@ async fn a_converged_job_costs_nothing_also_for_a_new_operator() {
             .await
             .unwrap();
     }
-    faults.quiet(Duration::from_secs(2)).await;
+    faults.wait_until_idle(Duration::from_secs(2)).await;
     let writes = faults.traffic().borrow().writes;
     // Two pods, a Service and two statuses each.
     assert!(writes <= 5 * (2 + 3), "{writes} writes");
@@ -321,7 +331,7 @@ async fn a_converged_job_costs_nothing_also_for_a_new_operator() {
         .await
         .unwrap();
     phase(&client, &name, "last", JobPhase::Running).await.unwrap();
-    again.quiet(Duration::from_secs(2)).await;
+    again.wait_until_idle(Duration::from_secs(2)).await;
     let writes = again.traffic().borrow().writes;
     assert!(
         writes <= 4,

@@ -12,7 +12,8 @@ use trainyard_testkit::operator::in_process;
 
 use super::{client, create, manifest, phase};
 
-/// The definition says of such a port that it is a number or a name, and not how large a number. The program has no room for it.
+/// The definition says of such a port that it is a number or a name, and not how large a number.
+/// The program has no room for it.
 const NO_PORT: i64 = 1 << 32;
 
 /// As after a change of the definition: the server takes it, and the program can't read it.

@@ -1,4 +1,5 @@
-//! Jobs whose pods wait while the operator goes: agents are processes as pods have them, pods are played.
+//! Jobs whose pods wait while the operator goes: agents are processes as pods have them, pods are
+//! played.
 
 use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
@@ -11,7 +12,7 @@ use trainyard_api::JobPhase;
 use trainyard_testkit::load::{Player, Scope, Script};
 use trainyard_testkit::namespace;
 use trainyard_testkit::program::{Operator, Program};
-use trainyard_testkit::waiting::{self, Agents, Names};
+use trainyard_testkit::waiting::{self, Agents, HostNames};
 
 use super::{client, create, phase, program};
 
@@ -45,7 +46,7 @@ impl Yard {
             binary: program(),
             log: PathBuf::from("/dev/null"),
         };
-        program.start_beside(&arguments).await.unwrap()
+        program.start_replica(&arguments).await.unwrap()
     }
 }
 
@@ -55,7 +56,7 @@ struct Waiting<'a> {
     player: Player,
     jobs: Vec<String>,
     agents: Agents,
-    _names: Names,
+    _names: HostNames,
     _directory: TempDir,
 }
 
@@ -77,7 +78,7 @@ impl<'a> Waiting<'a> {
         let directory = tempfile::tempdir().unwrap();
         let agent = directory.path().join("trainyard-agent");
         symlink(program(), &agent).unwrap();
-        let names = Names::new(&waiting::host(namespace), &yard.addresses).unwrap();
+        let names = HostNames::new(&waiting::host(namespace), &yard.addresses).unwrap();
         let agents = Agents::start(&agent, &names, &waiters).await.unwrap();
         Self {
             yard,
@@ -100,23 +101,24 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// All notice that nobody is there any more, and go on waiting: nobody has been let go, and nobody has given up.
+    /// All notice that nobody is there any more, and go on waiting: nobody has been let go, and
+    /// nobody has given up.
     async fn all_wait(&self) {
         // That the connection is closed is said before, so that they have tried again by then.
         for agent in self.agents.all() {
-            agent.complains("can't connect to ").await.unwrap();
+            agent.wait_for_complaint("can't connect to ").await.unwrap();
         }
         assert!(
-            self.agents.all().all(waiting::Agent::waits),
+            self.agents.all().all(waiting::Agent::is_waiting),
             "without an operator none is let go, and none gives up"
         );
     }
 
-    /// All are let go, and all jobs run. When the first was let go.
+    /// All are let go, and all jobs run. CrashPoint the first was let go.
     async fn all_start(self) -> Instant {
         let mut first = Instant::now();
         for agent in self.agents.all() {
-            first = first.min(agent.let_go().await.unwrap());
+            first = first.min(agent.wait_released().await.unwrap());
         }
         for job in &self.jobs {
             for pod in waiting::clients(job, PODS) {
@@ -164,7 +166,7 @@ async fn jobs_that_wait_start_while_and_after_their_operator_is_upgraded() {
     let _new = yard.operator(1).await;
     old.terminate().unwrap();
     waiting.go(0..JOBS / 2).await;
-    old.ended().await.unwrap();
+    old.wait_exit().await.unwrap();
     waiting.go(JOBS / 2..JOBS).await;
     waiting.all_start().await;
 }

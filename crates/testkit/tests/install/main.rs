@@ -1,4 +1,5 @@
-//! The operator as a platform engineer meets it: its own image, installed by kubectl, webhooks called by the API server.
+//! The operator as a platform engineer meets it: its own image, installed by kubectl, webhooks
+//! called by the API server.
 //!
 //! One installation serves all tests, in the order of their names, one at a time: run it by
 //! `make test-install`, which sets `TRAINYARD_BIN` and `TRAINYARD_IMAGE`.
@@ -20,7 +21,8 @@ use trainyard_eventually::Wait;
 use trainyard_testkit::cluster::Cluster;
 use trainyard_testkit::images;
 
-/// The pause between two looks: each is a process of kubectl, which takes a tenth of a second of a core.
+/// The pause between two looks: each is a process of kubectl, which takes a tenth of a second of a
+/// core.
 const KUBECTL_INTERVAL: Duration = Duration::from_millis(250);
 
 const IMAGE: &str = "registry.example/trainyard:dev";
@@ -183,7 +185,8 @@ fn t1_applies_by_client_and_by_server_twice_and_becomes_ready() {
 
 #[test]
 fn t2_explains_itself() {
-    // kubectl has looked at the server before the definitions were there; asking for jobs makes it look again.
+    // kubectl has looked at the server before the definitions were there; asking for jobs makes it
+    // look again.
     kubectl("get tj -A");
     let explain = ["explain", "tj.spec.roles"];
     let text = eventually("kubectl knows the kind", || {
@@ -290,7 +293,8 @@ fn t5_pytorch_trains_on_two_nodes() {
     kubectl("delete tj -n users pytorch-ddp");
 }
 
-/// A job of a launcher that waits, inside of its pod, until the workers are ready; these are when they are told so.
+/// A job of a launcher that waits, inside of its pod, until the workers are ready; these are when
+/// they are told so.
 fn waiting(name: &str) -> String {
     let role = |role: &str, replicas: u32, more: &str, command: &str, probe: &str| {
         format!(

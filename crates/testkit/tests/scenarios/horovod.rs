@@ -1,4 +1,5 @@
-//! Real trainings with Horovod and `DeepSpeed` between pods, on real nodes and on the embedded cluster.
+//! Real trainings with Horovod and `DeepSpeed` between pods, on real nodes and on the embedded
+//! cluster.
 
 use std::collections::BTreeSet;
 
@@ -55,8 +56,8 @@ fn launch(framework: &str, options: &Value, script: &str) -> Value {
     manifest
 }
 
-/// Where the processes that have learnt it have run, in the order of ranks. Each says so in one sentence, after whatever its
-/// launcher puts before it; mpirun may put what another says after it.
+/// Where the processes that have learnt it have run, in the order of ranks. Each says so in one
+/// sentence, after whatever its launcher puts before it; mpirun may put what another says after it.
 fn hosts(log: &str, of: usize, how: &str) -> Vec<String> {
     let said = |rank: usize| {
         let begin = format!("rank {rank} of {of} on ");
@@ -72,7 +73,7 @@ fn hosts(log: &str, of: usize, how: &str) -> Vec<String> {
 /// Runs the job to its end. Returns what the launcher has logged.
 fn run(lab: &Lab, manifest: &Value) -> String {
     lab.apply(&manifest.to_string()).unwrap();
-    let job = lab.ends("fit", "Succeeded");
+    let job = lab.wait_until_ended("fit", "Succeeded");
     let log = lab.logs("fit-launcher-0");
     let nodes: BTreeSet<String> = lab.get("pods")["items"]
         .as_array()

@@ -24,7 +24,8 @@ pub const SCENARIOS: Scenarios = scenarios!(
 
 fn roles_find_each_other_by_name_and_the_job_succeeds() {
     let (lab, _operator) = Lab::with_operator("names");
-    // Each worker asks the server for a word, until it gets one: a connection that ends before it does is lost.
+    // Each worker asks the server for a word, until it gets one: a connection that ends before it
+    // does is lost.
     let server = "while true; do echo ready-$MODULE-$INDEX | nc -l -p 7000; done";
     let client = "until nc $server 7000 </dev/null | grep ready-server-0; do sleep 1; done";
     let roles = [
@@ -38,7 +39,7 @@ fn roles_find_each_other_by_name_and_the_job_succeeds() {
     ];
     let rule = r#"{"completion": {"succeededWhen": [{"allOf": ["worker"]}]}}"#;
     lab.apply(&job("pair", "custom", &roles, rule)).unwrap();
-    let done = lab.phase("pair", "Succeeded");
+    let done = lab.wait_for_phase("pair", "Succeeded");
     assert_eq!(done["status"]["roles"][1]["succeeded"], 2);
     assert_eq!(done["status"]["roles"][0]["phase"], "Stopped");
     assert_eq!(
@@ -49,7 +50,7 @@ fn roles_find_each_other_by_name_and_the_job_succeeds() {
     let service = lab.get("service pair");
     assert_eq!(service["spec"]["clusterIP"], "None");
     assert_eq!(service["spec"]["publishNotReadyAddresses"], true);
-    lab.told("pair", "RolesSucceeded");
+    lab.wait_for_event("pair", "RolesSucceeded");
 }
 
 fn a_failure_is_replaced_until_the_budget_is_spent_and_its_last_words_are_kept() {
@@ -65,7 +66,7 @@ fn a_failure_is_replaced_until_the_budget_is_spent_and_its_last_words_are_kept()
         r#"{"runPolicy": {"backoffLimit": 1}}"#,
     ))
     .unwrap();
-    let status = lab.phase("doomed", "Failed")["status"].clone();
+    let status = lab.wait_for_phase("doomed", "Failed")["status"].clone();
     assert_eq!(status["restarts"]["failures"], 1, "{status:#}");
     assert_eq!(status["rootCause"]["pod"], "doomed-worker-1");
     assert_eq!(status["rootCause"]["exitCode"], 3);
@@ -127,15 +128,15 @@ fn exit_codes_decide_under_exit_code_policy() {
         r#"{"runPolicy": {"backoffLimit": 1}}"#,
     ))
     .unwrap();
-    let status = lab.phase("permanent", "Failed")["status"].clone();
+    let status = lab.wait_for_phase("permanent", "Failed")["status"].clone();
     assert!(
         status["restarts"]["failures"].as_i64().unwrap_or(0) == 0,
         "{status:#}"
     );
-    let status = lab.phase("killed", "Failed")["status"].clone();
+    let status = lab.wait_for_phase("killed", "Failed")["status"].clone();
     assert_eq!(status["restarts"]["failures"], 1, "{status:#}");
     assert_eq!(status["rootCause"]["exitCode"], 137, "{status:#}");
-    let status = lab.phase("late", "Failed")["status"].clone();
+    let status = lab.wait_for_phase("late", "Failed")["status"].clone();
     assert_eq!(status["rootCause"]["reason"], "DeadlineExceeded", "{status:#}");
 }
 
@@ -165,7 +166,7 @@ fn a_pod_that_is_deleted_before_its_program_began_is_made_again() {
     });
     lab.apply(r#"{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "later"}}"#)
         .unwrap();
-    let status = lab.phase("early", "Succeeded")["status"].clone();
+    let status = lab.wait_for_phase("early", "Succeeded")["status"].clone();
     let counts = json!({"failures": 0, "disruptions": 0});
     assert_eq!(status["restarts"], counts, "{status:#}");
 }
@@ -226,7 +227,7 @@ fn the_masters_address_survives_the_master() {
     let more = r#"{"framework": {"name": "pytorch", "pytorch": {"masterService": "ClusterIP"}},
         "completion": {"succeededWhen": [{"allOf": ["worker"]}]}}"#;
     lab.apply(&job("stable", "pytorch", &roles, more)).unwrap();
-    lab.phase("stable", "Running");
+    lab.wait_for_phase("stable", "Running");
     lab.until("the worker has met the master", || {
         let log = lab.logs("stable-worker-0");
         if log.contains("met master") {
@@ -247,7 +248,7 @@ fn the_masters_address_survives_the_master() {
             Err(pod["status"]["phase"].to_string())
         }
     });
-    let status = lab.phase("stable", "Succeeded")["status"].clone();
+    let status = lab.wait_for_phase("stable", "Succeeded")["status"].clone();
     assert_eq!(lab.get("service stable-master")["spec"]["clusterIP"], before);
     assert_eq!(status["restarts"]["disruptions"], 1, "{status:#}");
     assert_eq!(
@@ -270,19 +271,19 @@ fn suspending_removes_the_pods_and_resuming_starts_afresh() {
         r#"{"suspend": true}"#,
     ))
     .unwrap();
-    lab.phase("nap", "Suspended");
+    lab.wait_for_phase("nap", "Suspended");
     assert!(
         lab.pods("nap").is_empty(),
         "a job that is created suspended has no pods"
     );
     lab.merge("tj nap", &json!({"spec": {"suspend": false}}));
-    let first = lab.phase("nap", "Running")["status"]["startTime"].clone();
+    let first = lab.wait_for_phase("nap", "Running")["status"]["startTime"].clone();
     lab.merge("tj nap", &json!({"spec": {"suspend": true}}));
-    let status = lab.phase("nap", "Suspended")["status"].clone();
+    let status = lab.wait_for_phase("nap", "Suspended")["status"].clone();
     assert_eq!(status["startTime"], serde_json::Value::Null, "{status:#}");
     assert!(lab.pods("nap").is_empty(), "it is suspended when they are gone");
     lab.merge("tj nap", &json!({"spec": {"suspend": false}}));
-    let again = lab.phase("nap", "Running")["status"].clone();
+    let again = lab.wait_for_phase("nap", "Running")["status"].clone();
     assert_ne!(again["startTime"], first);
     assert_eq!(
         again["restarts"],
@@ -294,23 +295,24 @@ fn suspending_removes_the_pods_and_resuming_starts_afresh() {
 fn deadline_and_time_to_live_come_by_timer() {
     let (lab, _operator) = Lab::with_operator("timers");
     let run = r#"{"runPolicy": {"activeDeadlineSeconds": 3, "ttlSecondsAfterFinished": 2, "cleanPodPolicy": "None"}}"#;
-    // Every version is looked at: between its failure and its end there are two seconds, in which nobody need look.
+    // Every version is looked at: between its failure and its end there are two seconds, in which
+    // nobody need look.
     let mut jobs = lab.follow("tj");
     lab.apply(&job("late", "custom", &[Role::worker(1, "sleep 600")], run))
         .unwrap();
     let mut reason = None;
     jobs.until("the job has failed and is gone", |change| {
-        let (Change::Is(job) | Change::Gone(job)) = change;
+        let (Change::Applied(job) | Change::Deleted(job)) = change;
         let conditions = job["status"]["conditions"].as_array();
         let mut conditions = conditions.into_iter().flatten();
         let failed = conditions.find(|condition| condition["type"] == "Failed");
         if let Some(failed) = failed {
             reason = Some(failed["reason"].clone());
         }
-        matches!(change, Change::Gone(_)).then_some(())
+        matches!(change, Change::Deleted(_)).then_some(())
     });
     assert_eq!(reason, Some("DeadlineExceeded".into()));
-    lab.none("pods");
+    lab.wait_until_gone("pods");
 }
 
 fn commands_run_in_a_pod_and_its_events_tell_what_became_of_it() {
@@ -318,7 +320,7 @@ fn commands_run_in_a_pod_and_its_events_tell_what_became_of_it() {
     let script = "trap 'exit 0' TERM; while true; do sleep 0.1; done";
     lab.apply(&job("busy", "custom", &[Role::worker(1, script)], ""))
         .unwrap();
-    lab.phase("busy", "Running");
+    lab.wait_for_phase("busy", "Running");
     let pod = "busy-worker-0";
     let words = "read word; echo $word from $HOSTNAME, $INDEX, $(id -u); echo doubt >&2; exit 3";
     let outcome = lab.exec(pod, None, &["sh", "-c", words], "hello\n").unwrap();
@@ -359,7 +361,7 @@ fn commands_run_in_a_pod_and_its_events_tell_what_became_of_it() {
     // The end of the first process may overtake that of the one that told it to go.
     let killed = lab.exec(pod, None, &["kill", "1"], "").unwrap().code;
     assert!([0, 137].contains(&killed), "{killed}");
-    lab.phase("busy", "Succeeded");
+    lab.wait_for_phase("busy", "Succeeded");
     lab.until("the container is gone", || {
         match lab.exec(pod, None, &["true"], "") {
             Err(refusal) if refusal.contains("container not found (\"main\")") => Ok(()),

@@ -1,4 +1,5 @@
-//! Jobs of other operators' kinds, applied as their users write them, on real nodes and on the embedded cluster.
+//! Jobs of other operators' kinds, applied as their users write them, on real nodes and on the
+//! embedded cluster.
 
 mod edits;
 
@@ -121,7 +122,8 @@ fn names(list: &Value) -> Vec<&str> {
     names
 }
 
-/// Bugs of its operator: all workers were used, whatever was asked for, and stayed at the end. Workers here say themselves when they are ready.
+/// Bugs of its operator: all workers were used, whatever was asked for, and stayed at the end.
+/// Workers here say themselves when they are ready.
 fn np_is_honoured_and_a_finished_job_keeps_no_workers() {
     let (lab, _operator) = Lab::with_kinds("bdap");
     lab.apply_one(bdap("sum", 3)).unwrap();
@@ -154,7 +156,7 @@ fn np_is_honoured_and_a_finished_job_keeps_no_workers() {
 
     lab.delete(&what);
     for kind in ["pods", "tj", "services"] {
-        lab.none(kind);
+        lab.wait_until_gone(kind);
     }
     lab.until("no Secret of the job", || match lab.try_get("secret sum-mpi") {
         Err(error) if error.contains("not found") => Ok(()),
@@ -162,8 +164,8 @@ fn np_is_honoured_and_a_finished_job_keeps_no_workers() {
     });
 }
 
-/// Created suspended, resumed, done over the SSH of its image, and deleted when its time is over, with the words that its users
-/// know.
+/// Created suspended, resumed, done over the SSH of its image, and deleted when its time is over,
+/// with the words that its users know.
 fn a_kubeflow_job_runs_as_it_is() {
     let (lab, _operator) = Lab::with_kinds("kubeflow");
     lab.apply_one(kubeflow(
@@ -173,7 +175,7 @@ fn a_kubeflow_job_runs_as_it_is() {
     .unwrap();
     let what = format!("{KUBEFLOW} pi");
     condition(&lab, &what, "Suspended", "True");
-    lab.none("pods");
+    lab.wait_until_gone("pods");
     lab.merge(&what, &json!({"spec": {"runPolicy": {"suspend": false}}}));
     let labels = "pods -l training.kubeflow.org/job-name=pi,training.kubeflow.org/job-role=worker,\
                   training.kubeflow.org/replica-index=1,training.kubeflow.org/operator-name=mpi-operator";
@@ -228,7 +230,7 @@ fn a_kubeflow_job_runs_as_it_is() {
         "MPIJobSucceeded",
         "Differs",
     ] {
-        lab.told("pi", reason);
+        lab.wait_for_event("pi", reason);
     }
     let events = lab.events("pi");
     let mut differs = events.lines().filter(|line| line.starts_with("Differs "));
@@ -250,7 +252,7 @@ fn a_kubeflow_job_runs_as_it_is() {
         &json!({"spec": {"runPolicy": {"ttlSecondsAfterFinished": 0}}}),
     );
     for kind in [KUBEFLOW, "tj", "pods", "services"] {
-        lab.none(kind);
+        lab.wait_until_gone(kind);
     }
     lab.until("nothing of the job is left", || {
         let left = ["secret pi-ssh", "configmap pi-config"].map(|what| lab.try_get(what));
@@ -286,14 +288,14 @@ fn what_can_not_be_served_says_why() {
         "{said}"
     );
 
-    lab.told("bad", "Invalid");
+    lab.wait_for_event("bad", "Invalid");
 
     // Names of pods are host names.
     let long = "a".repeat(55);
     lab.apply_one(kubeflow(&long, &json!({}))).unwrap();
     let (_, said) = message(&condition(&lab, &format!("{KUBEFLOW} {long}"), "Refused", "True"));
     assert!(said.contains("metadata.name: the pod name"), "{said}");
-    lab.told(&long, "ValidationError");
+    lab.wait_for_event(&long, "ValidationError");
 
     // A job of somebody else is not touched.
     let theirs = lab::job(
@@ -303,7 +305,7 @@ fn what_can_not_be_served_says_why() {
         r#"{"suspend": true}"#,
     );
     lab.apply(&theirs).unwrap();
-    let before = lab.phase("taken", "Suspended");
+    let before = lab.wait_for_phase("taken", "Suspended");
     lab.apply_one(bdap("taken", 1)).unwrap();
     let (reason, _) = message(&condition(&lab, &format!("{BDAP} taken"), "Accepted", "False"));
     assert!(reason.contains("OwnershipConflict"), "{reason}");
@@ -319,7 +321,7 @@ fn what_can_not_be_served_says_why() {
     ))
     .unwrap();
     assert_eq!(names(&lab.get("tj")), ["taken"], "the bad ones have no jobs");
-    lab.none("pods");
+    lab.wait_until_gone("pods");
     assert!(lab.get(&format!("{KUBEFLOW} elsewhere"))["status"].is_null());
 
     // A definition that is there is not overwritten.

@@ -1,7 +1,8 @@
-//! What users do with jobs, on real nodes and, but for what only these have, on the embedded cluster.
+//! What users do with jobs, on real nodes and, but for what only these have, on the embedded
+//! cluster.
 //!
-//! Every scenario has its own namespace and its own operator, which watches that namespace only. All are in one program:
-//! each further one would take as long to build as all of these.
+//! Every scenario has its own namespace and its own operator, which watches that namespace only.
+//! All are in one program: each further one would take as long to build as all of these.
 
 #![allow(
     clippy::unwrap_used,

@@ -148,7 +148,7 @@ fn result(ranks: usize) -> String {
 }
 
 /// The ways in which mpirun reaches workers.
-const WAYS: [&str; 3] = ["Agent", "Exec", "Ssh"];
+const ATTACH_MODES: [&str; 3] = ["Agent", "Exec", "Ssh"];
 
 fn open_mpi_4() {
     over_every_way(&OPEN_MPI_4);
@@ -169,7 +169,7 @@ fn intel_mpi() {
 fn over_every_way(implementation: &Implementation) {
     let (lab, _operator) = Lab::with_agent(implementation.lab);
     let script = format!("{} -np 3 {}", implementation.mpirun, implementation.program);
-    for way in WAYS {
+    for way in ATTACH_MODES {
         let name = way.to_lowercase();
         let mut manifest = mpi_job(&name, implementation, 3, &script, &json!({"attach": way}));
         if way == "Ssh" {
@@ -182,9 +182,9 @@ fn over_every_way(implementation: &Implementation) {
     } else {
         "started".to_owned()
     };
-    for way in WAYS {
+    for way in ATTACH_MODES {
         let name = way.to_lowercase();
-        lab.ends(&name, "Succeeded");
+        lab.wait_until_ended(&name, "Succeeded");
         let log = lab.logs(&format!("{name}-launcher-0"));
         let expected: Vec<_> = (0..3)
             .map(|i| (format!("{name}-worker-{i}"), got.clone()))
@@ -227,7 +227,7 @@ fn slots_and_np_are_honoured() {
     }
     for implementation in all {
         let name = implementation.lab;
-        lab.ends(name, "Succeeded");
+        lab.wait_until_ended(name, "Succeeded");
         let log = lab.logs(&format!("{name}-launcher-0"));
         let mut hosts: Vec<_> = ranks(&log, 3).into_iter().map(|(host, _)| host).collect();
         assert_eq!(hosts.len(), 3, "{name}: {log}");
@@ -299,9 +299,9 @@ fn host_files_follow_the_workers_and_progress_is_told() {
         "sees 3: grow-worker-0 slots=1 grow-worker-1 slots=1 grow-worker-2 slots=1 and \
          grow-worker-0:1 grow-worker-1:1 grow-worker-2:1 ",
     );
-    lab.phase("grow", "Running");
+    lab.wait_for_phase("grow", "Running");
     resize(2);
-    let status = lab.ends("grow", "Succeeded")["status"].clone();
+    let status = lab.wait_until_ended("grow", "Succeeded")["status"].clone();
     lab.until("the last values are in the status", || {
         let progress = lab.get("tj grow")["status"]["progress"].clone();
         let is_last =
@@ -324,8 +324,8 @@ fn host_files_follow_the_workers_and_progress_is_told() {
     );
 }
 
-/// What the account of one job may not: other jobs, other pods, other verbs. Also when the launcher asks, and not only
-/// when somebody reads the rules.
+/// What the account of one job may not: other jobs, other pods, other verbs. Also when the launcher
+/// asks, and not only when somebody reads the rules.
 fn the_right_of_a_job_is_for_its_own_workers_alone() {
     let (lab, _operator) = Lab::with_agent("right");
     let shell = "/etc/mpi/kubexec.sh";
@@ -339,7 +339,7 @@ fn the_right_of_a_job_is_for_its_own_workers_alone() {
         let manifest = mpi_job(name, &OPEN_MPI_4, 2, script, &json!({"attach": "Exec"}));
         lab.apply(&manifest.to_string()).unwrap();
     }
-    lab.ends("mine", "Succeeded");
+    lab.wait_until_ended("mine", "Succeeded");
     let log = lab.logs("mine-launcher-0");
     assert!(log.contains("in mine-worker-1\ncode 7\n"), "{log}");
     assert!(!log.contains("in other-worker-0"), "{log}");

@@ -70,7 +70,8 @@ fn victim(lab: &Lab) -> String {
     nodes.last().unwrap().name.clone()
 }
 
-/// Has all pods of a job rather go to a node than elsewhere, so that their replacements may go elsewhere.
+/// Has all pods of a job rather go to a node than elsewhere, so that their replacements may go
+/// elsewhere.
 fn prefer(manifest: &mut Value, node: &str) {
     for role in manifest["spec"]["roles"].as_array_mut().unwrap() {
         role["template"]["spec"]["affinity"] = json!({"nodeAffinity": {
@@ -134,7 +135,7 @@ fn what_leaves_a_drained_node_in_good_order_has_not_done_its_work() {
             role["template"]["spec"]["terminationGracePeriodSeconds"] = 20.into();
         }
         lab.apply(&manifest.to_string()).unwrap();
-        lab.phase(name, "Running");
+        lab.wait_for_phase(name, "Running");
     }
     let there = |pod: &str| lab.get(&format!("pod {pod}"))["spec"]["nodeName"] == *node;
     assert!(there("mover-worker-0") && there("mover-worker-1") && there("once-worker-0"));
@@ -153,7 +154,7 @@ fn what_leaves_a_drained_node_in_good_order_has_not_done_its_work() {
     assert_eq!(status["restarts"]["failures"], 0, "{status:#}");
     assert_eq!(status["roles"][0]["succeededIndices"], Value::Null, "{status:#}");
     assert!(!there("mover-worker-0") && !there("mover-worker-1"));
-    let once = lab.phase("once", "Failed")["status"].clone();
+    let once = lab.wait_for_phase("once", "Failed")["status"].clone();
     assert_eq!(once["roles"][0]["succeeded"], 0, "{once:#}");
 }
 
@@ -187,7 +188,7 @@ fn what_ran_on_a_node_that_is_rebooted_did_not_fail() {
     let mut manifest: Value = serde_json::from_str(&text).unwrap();
     prefer(&mut manifest, &node);
     lab.apply(&manifest.to_string()).unwrap();
-    lab.phase("sturdy", "Running");
+    lab.wait_for_phase("sturdy", "Running");
     let before = lab.get("pod sturdy-worker-0");
     assert_eq!(before["spec"]["nodeName"], *node);
 
@@ -240,7 +241,7 @@ fn what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_
         role["template"]["spec"]["tolerations"] = json!([{"operator": "Exists", "effect": "NoExecute"}]);
     }
     lab.apply(&manifest.to_string()).unwrap();
-    lab.phase("exposed", "Running");
+    lab.wait_for_phase("exposed", "Running");
     let there = |pod: &Value| pod["spec"]["nodeName"] == node;
     let mover = running(&lab, "exposed-mover-0", there);
     let stayer = running(&lab, "exposed-stayer-0", there);
@@ -269,8 +270,9 @@ fn what_was_on_a_lost_node_is_replaced_once_it_is_known_to_have_ended_or_waited_
         let closed = taints.as_array().is_some_and(|taints| taints.iter().any(closed));
         closed.then_some(()).ok_or_else(|| taints.to_string())
     });
-    // The administrator says that they do not. `kubectl taint` writes the whole list of taints, as it read it: before the
-    // cluster has closed the node, that would open it again for a moment, and the replacement would go there.
+    // The administrator says that they do not. `kubectl taint` writes the whole list of taints, as
+    // it read it: before the cluster has closed the node, that would open it again for a moment,
+    // and the replacement would go there.
     lost.declare_out_of_service();
     let replacement = running(&lab, "exposed-mover-0", |pod| {
         pod["metadata"]["uid"] != mover["metadata"]["uid"]

@@ -1,7 +1,7 @@
 //! Roles that wait for each other, on real nodes and on the embedded cluster.
 
 use serde_json::{Value, json};
-use trainyard_testkit::lab::{Change, Follow, Image, Lab, Role, Scenarios, job};
+use trainyard_testkit::lab::{Change, Follower, Image, Lab, Role, Scenarios, job};
 use trainyard_testkit::scenarios;
 
 pub const SCENARIOS: Scenarios = scenarios!(
@@ -71,14 +71,15 @@ fn has_succeeded(pod: &Value) -> bool {
         .any(|container| container["name"] == "main" && container["state"]["terminated"]["exitCode"] == 0)
 }
 
-/// Goes from change to change until the program of a pod has started; the other, which it waits for, must have come so far
-/// before. Changes come in the order in which they were made, however late they are looked at.
-fn starts_after(pods: &mut Follow<'_>, pod: &str, other: &str, so_far: fn(&Value) -> bool) {
+/// Goes from change to change until the program of a pod has started; the other, which it waits
+/// for, must have come so far before. Changes come in the order in which they were made, however
+/// late they are looked at.
+fn starts_after(pods: &mut Follower<'_>, pod: &str, other: &str, so_far: fn(&Value) -> bool) {
     let mut has_come = false;
     pods.until(&format!("{pod} starts"), |change| {
         match change {
-            Change::Is(is) if is["metadata"]["name"] == other => has_come |= so_far(is),
-            Change::Is(is) if is["metadata"]["name"] == pod && has_started(is) => {
+            Change::Applied(is) if is["metadata"]["name"] == other => has_come |= so_far(is),
+            Change::Applied(is) if is["metadata"]["name"] == pod && has_started(is) => {
                 assert!(has_come, "{pod} has started before {other} was so far: {is:#}");
                 return Some(());
             }
@@ -136,7 +137,7 @@ fn a_role_waits_until_another_is_ready_and_then_starts() {
     waits(&lab, "pair", "client", "waits for the role server to be ready");
     assert_eq!(lab.get("tj pair")["status"]["phase"], "Starting");
     server_is_ready(&lab, "pair");
-    lab.phase("pair", "Succeeded");
+    lab.wait_for_phase("pair", "Succeeded");
     starts_after(&mut pods, "pair-client-0", "pair-server-0", is_ready);
     assert!(lab.logs("pair-client-0").contains("started"));
 }
@@ -150,7 +151,7 @@ fn what_can_never_come_fails_who_waits_and_names_who_failed_first() {
     ];
     let completion = r#"{"completion": {"failedWhen": [{"allOf": ["train"]}]}}"#;
     lab.apply(&job("vain", "custom", &roles, completion)).unwrap();
-    let status = lab.phase("vain", "Failed")["status"].clone();
+    let status = lab.wait_for_phase("vain", "Failed")["status"].clone();
     assert_eq!(status["rootCause"]["pod"], "vain-data-0", "{status:#}");
     assert_eq!(status["rootCause"]["exitCode"], 7);
     let train = role_status(&lab, "vain", "train");
@@ -170,7 +171,7 @@ fn the_order_is_kept_when_a_job_is_resumed() {
     let data = &mut manifest["spec"]["roles"][1]["template"]["spec"];
     data["volumes"] = json!([{"name": "signs", "emptyDir": {}}]);
     data["containers"][0]["volumeMounts"] = json!([{"name": "signs", "mountPath": "/signs"}]);
-    let run = |mut pods: Follow<'_>| {
+    let run = |mut pods: Follower<'_>| {
         waits(&lab, "again", "train", "waits for the role data to succeed");
         lab.until("the data can be told", || {
             match lab.exec("again-data-0", None, &["touch", "/signs/go"], "") {
@@ -178,15 +179,15 @@ fn the_order_is_kept_when_a_job_is_resumed() {
                 other => Err(format!("{other:?}")),
             }
         });
-        lab.phase("again", "Running");
+        lab.wait_for_phase("again", "Running");
         starts_after(&mut pods, "again-train-0", "again-data-0", has_succeeded);
     };
     let pods = lab.follow("pods");
     lab.apply(&manifest.to_string()).unwrap();
     run(pods);
     lab.merge("tj again", &json!({"spec": {"suspend": true}}));
-    lab.phase("again", "Suspended");
-    lab.none("pods");
+    lab.wait_for_phase("again", "Suspended");
+    lab.wait_until_gone("pods");
     let pods = lab.follow("pods");
     lab.merge("tj again", &json!({"spec": {"suspend": false}}));
     run(pods);
@@ -200,8 +201,8 @@ fn waits_inside(pod: &Value) -> bool {
         .any(|container| container["name"] == "trainyard-wait" && container["state"]["running"].is_object())
 }
 
-/// The deaf one is as under a network policy that denies by default. The operator tells it by an annotation, once it has waited in
-/// vain for some ten seconds.
+/// The deaf one is as under a network policy that denies by default. The operator tells it by an
+/// annotation, once it has waited in vain for some ten seconds.
 fn who_hears_the_observer_is_let_go_by_it_and_who_can_not_starts_all_the_same() {
     let (lab, _operator, aliases) = Lab::with_observer("hears");
     let mut pods = lab.follow("pods");
@@ -241,12 +242,12 @@ fn who_hears_the_observer_is_let_go_by_it_and_who_can_not_starts_all_the_same() 
         server_is_ready(&lab, name);
     }
     for name in ["hears", "deaf"] {
-        lab.ends(name, "Succeeded");
+        lab.wait_until_ended(name, "Succeeded");
         assert!(lab.logs(&format!("{name}-client-0")).contains("started"));
     }
     starts_after(&mut pods, "hears-client-0", "hears-server-0", is_ready);
-    // The agent's own words, and not the annotation: on a busy machine a pod that was let go in time may still get that, because
-    // it takes its programs more than ten seconds to start.
+    // The agent's own words, and not the annotation: on a busy machine a pod that was let go in
+    // time may still get that, because it takes its programs more than ten seconds to start.
     let by_annotation = "told to start now, by the annotation trainyard.dev/start";
     let said = agent_says("hears").unwrap();
     assert!(!said.contains(by_annotation), "{said}");
@@ -256,8 +257,9 @@ fn who_hears_the_observer_is_let_go_by_it_and_who_can_not_starts_all_the_same() 
     assert_eq!(told(&client), "now", "{client:#}");
 }
 
-/// As the init containers of AresOperator do: it asks until the role runs, and writes what it heard for the program. The input of `nc`
-/// ends late, because it tells the server of that, which takes it for the end of the connection.
+/// As the init containers of AresOperator do: it asks until the role runs, and writes what it heard
+/// for the program. The input of `nc` ends late, because it tells the server of that, which takes
+/// it for the end of the connection.
 const ASK: &str = r#"
 ask() { (printf 'GET /cache/%s HTTP/1.0\r\n\r\n' $1; sleep 1) | nc -w 5 $2 8081 | tail -n 1; }
 while true; do
@@ -292,7 +294,7 @@ fn an_init_container_that_asks_ares_observer_hears_all_addresses_at_once() {
     initializer["command"] = json!(["sh", "-c", script]);
     launcher["initContainers"] = json!([initializer]);
     lab.apply(&manifest.to_string()).unwrap();
-    lab.ends("asks", "Succeeded");
+    lab.wait_until_ended("asks", "Succeeded");
     let address = |pod: &str| lab.get(&format!("pod {pod}"))["status"]["podIP"].clone();
     let heard: Value = serde_json::from_str(&lab.logs("asks-launcher-0")).unwrap();
     assert_eq!(

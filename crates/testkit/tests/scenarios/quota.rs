@@ -32,7 +32,7 @@ fn a_quota_delays_a_job_says_why_and_fails_nothing() {
     assert_eq!(told.matches("exceeded quota").count(), 1, "said once: {told}");
     assert_eq!(lab.pods("greedy").len(), 1);
     lab.delete("resourcequota small");
-    let job = lab.phase("greedy", "Running");
+    let job = lab.wait_for_phase("greedy", "Running");
     assert_eq!(job["status"]["ready"], "2/2");
     assert_eq!(
         job["status"]["restarts"],

@@ -32,10 +32,10 @@ fn what_is_not_ours_is_not_touched() {
         if told { Ok(()) } else { Err(format!("{status:#}")) }
     });
     assert_eq!(lab.get("service taken"), before);
-    lab.told("taken", "OwnershipConflict");
+    lab.wait_for_event("taken", "OwnershipConflict");
     // The way out that the message names works.
     lab.delete("service taken");
-    lab.phase("taken", "Running");
+    lab.wait_for_phase("taken", "Running");
 }
 
 fn thirty_malformed_jobs_keep_nobody_from_running() {
@@ -126,7 +126,7 @@ fn a_change_that_admission_did_not_see_is_reported_and_healed() {
     let (lab, _operator) = Lab::with_operator("change");
     lab.apply(&job("edited", "custom", &[Role::worker(1, "sleep 600")], ""))
         .unwrap();
-    lab.phase("edited", "Running");
+    lab.wait_for_phase("edited", "Running");
     lab.apply(&job("edited", "custom", &[Role::worker(1, "sleep 700")], ""))
         .unwrap();
     let accepted = |wanted: &str| {

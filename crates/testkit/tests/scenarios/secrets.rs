@@ -33,8 +33,8 @@ fn uid(object: &Value) -> String {
     object["metadata"]["uid"].as_str().unwrap().to_owned()
 }
 
-/// Waits until both ranks of a launcher have said something, and mpirun has ended: every worker can be reached, and none is
-/// needed any more.
+/// Waits until both ranks of a launcher have said something, and mpirun has ended: every worker can
+/// be reached, and none is needed any more.
 fn reaches_all(lab: &Lab) {
     lab.until("the launcher reaches all workers", || {
         let log = lab.try_logs("lost-launcher-0").unwrap_or_default();
@@ -69,7 +69,7 @@ fn accepted(lab: &Lab, status: &str, reason: &str) -> String {
 fn a_secret_that_is_deleted_is_told_and_all_pods_start_anew() {
     let (lab, _operator) = Lab::with_agent("secrets");
     lab.apply_one(patient()).unwrap();
-    lab.phase("lost", "Running");
+    lab.wait_for_phase("lost", "Running");
     reaches_all(&lab);
     let first = uid(&lab.get("secret lost-mpi"));
     let (launcher, other) = (
@@ -83,14 +83,14 @@ fn a_secret_that_is_deleted_is_told_and_all_pods_start_anew() {
     let said = accepted(&lab, "False", "SecretMissing");
     assert!(said.starts_with("Secret \"lost-mpi\" is gone"), "{said}");
     assert!(said.contains("delete the pod lost-launcher-0"), "{said}");
-    lab.told("lost", "SecretMissing");
+    lab.wait_for_event("lost", "SecretMissing");
     assert_eq!(uid(&lab.get("pod lost-launcher-0")), launcher);
     assert_eq!(uid(&lab.get("pod lost-worker-1")), other);
 
     // The way out that the message names works.
     lab.delete("pod lost-launcher-0");
     accepted(&lab, "True", "Valid");
-    lab.phase("lost", "Running");
+    lab.wait_for_phase("lost", "Running");
     reaches_all(&lab);
     assert_ne!(uid(&lab.get("secret lost-mpi")), first);
     assert_ne!(uid(&lab.get("pod lost-worker-1")), other, "it had the first");

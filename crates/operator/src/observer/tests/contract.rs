@@ -120,7 +120,7 @@ async fn an_agent_of_version_1_reports_progress() {
     assert_understood(&answer, recorded!("progress.answer"));
     let (_, job) = served
         .world
-        .refused("/v1/jobs/ns/a", Some(&served.world.token("a-launcher-0")))
+        .response("/v1/jobs/ns/a", Some(&served.world.token("a-launcher-0")))
         .await;
     let job: Value = serde_json::from_str(&job).unwrap();
     let expected = json!({"step": 3, "total": 10, "metrics": {"loss": "0.25", "lr": "NaN"}});

@@ -1,4 +1,4 @@
-//! A network on which everything takes its time, between addresses of this machine: not every kernel can delay packets.
+//! Delays connections between addresses of this machine. Not every kernel can delay packets.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,36 +11,35 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep_until};
 
-/// What is read at once.
-const PIECE: usize = 16 * 1024;
+const BUFFER_BYTES: usize = 16 * 1024;
 
-/// Carries connections from one address to another, as long as it is held.
+/// Forwards connections from one address to another until it is dropped.
 pub struct Delayed(JoinHandle<()>);
 
 impl Delayed {
-    /// What is said there is heard here so much later, and the other way round.
+    /// Delays every byte, in both directions.
     pub async fn new(from: SocketAddr, to: SocketAddr, delay: Duration) -> Result<Self> {
         let listener = TcpListener::bind(from).await?;
-        let carry = async move {
+        let forward = async move {
             let mut connections = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
                 connections.spawn(async move {
-                    // Who can't be reached is not answered, which the client tells.
+                    // The client sees a closed connection.
                     let Ok(far) = TcpStream::connect(to).await else {
                         return;
                     };
-                    // Nothing waits here but for the time that it is to take.
+                    // The only delay should be ours.
                     if near.set_nodelay(true).and(far.set_nodelay(true)).is_err() {
                         return;
                     }
                     let (near_in, near_out) = near.into_split();
                     let (far_in, far_out) = far.into_split();
-                    tokio::join!(carry(near_in, far_out, delay), carry(far_in, near_out, delay));
+                    tokio::join!(forward(near_in, far_out, delay), forward(far_in, near_out, delay));
                 });
                 while connections.try_join_next().is_some() {}
             }
         };
-        Ok(Self(tokio::spawn(carry)))
+        Ok(Self(tokio::spawn(forward)))
     }
 }
 
@@ -50,18 +49,18 @@ impl Drop for Delayed {
     }
 }
 
-/// Carries bytes in one direction, and the end of them. What comes later does not wait for what came before.
-async fn carry(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
+/// Forwards bytes and their end in one direction. The delay does not limit the throughput.
+async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, delay: Duration) {
     let (sender, mut pieces) = unbounded_channel();
     let read = async move {
-        let mut buffer = vec![0; PIECE];
+        let mut buffer = vec![0; BUFFER_BYTES];
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
             let piece = buffer.get(..count).unwrap_or_default().to_vec();
             if sender.send((Instant::now() + delay, piece)).is_err() {
                 return;
             }
         }
-        // The end is under way as long as everything else is.
+        // The end is delayed like everything else.
         drop(sender.send((Instant::now() + delay, Vec::new())));
     };
     let write = async move {

@@ -1,5 +1,5 @@
-//! What the embedded cluster costs: the API and the operator in this process, and `trainyard run` as a user calls it.
-//! Nothing here needs the real API server.
+//! The cost of the embedded cluster: the API and the operator in this process, and `trainyard run`
+//! as a user calls it. Nothing here needs the real API server.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -23,12 +23,11 @@ use trainyard_testkit::namespace;
 
 use super::jobs::{Jobs, bare_pods, create_all, job, jobs_path, pods_path};
 use super::scenarios::Size;
-use super::session::{Session, as_f64, say};
+use super::session::{Session, as_f64, log};
 use super::stats::{median, spread};
 
-/// How long anything may take.
-const LIMIT: Duration = Duration::from_mins(5);
-/// What is printed by the job that does nothing else.
+const TIMEOUT: Duration = Duration::from_mins(5);
+/// The output of the job that prints one line.
 const LINE: &str = "worker-0 | hello";
 const NAMESPACE: &str = "bench";
 
@@ -43,7 +42,7 @@ impl Session {
         let mut each = Vec::new();
         for _ in 0..self.rounds {
             let seconds = creations(count).await?;
-            say(&format!("{count} pods created in process: {seconds:.2} s"));
+            log(&format!("{count} pods created in process: {seconds:.2} s"));
             each.push(seconds * 1e6 / as_f64(count as u64));
         }
         let rate = 1e6 / median(&each);
@@ -52,7 +51,7 @@ impl Session {
         let mut all = Vec::new();
         for _ in 0..self.rounds {
             let seconds = convergence(size).await?;
-            say(&format!(
+            log(&format!(
                 "{} x {} in process: {seconds:.2} s",
                 size.jobs, size.pods
             ));
@@ -69,9 +68,9 @@ impl Session {
         let runs = if self.smoke { 1 } else { RUNS };
         let waits = (0..runs).map(|_| one_line(&binary)).collect::<Result<Vec<_>>>()?;
         let of =
-            |value: fn(&Waited) -> f64| waits.iter().map(|waited| value(waited) * 1e3).collect::<Vec<_>>();
+            |value: fn(&RunTimes) -> f64| waits.iter().map(|waited| value(waited) * 1e3).collect::<Vec<_>>();
         let (first, over) = (of(|waited| waited.first_line), of(|waited| waited.over));
-        say(&format!(
+        log(&format!(
             "a job of one line: {:.0} ms, over after {:.0} ms",
             median(&first),
             median(&over)
@@ -93,7 +92,7 @@ impl Session {
             spread(&over),
         );
         let trained = quickstart(&binary)?;
-        say(&format!("the quickstart: {:.1} s", trained.over));
+        log(&format!("the quickstart: {:.1} s", trained.over));
         self.figure(
             name,
             "quickstart, over after",
@@ -110,7 +109,7 @@ impl Session {
     }
 }
 
-/// An API in this process that knows jobs, and a client of it.
+/// An API in this process with the definition of TrainingJob.
 async fn api() -> Result<(Api, Client)> {
     let api = Api::new(Environment::system());
     let client = api.client(NAMESPACE);
@@ -119,7 +118,7 @@ async fn api() -> Result<(Api, Client)> {
     Ok((api, client))
 }
 
-/// Seconds that it takes to create pods.
+/// Seconds to create pods.
 pub async fn creations(pods: usize) -> Result<f64> {
     let (_api, client) = api().await?;
     let jobs: Vec<Value> = (0..pods).map(|number| job(&format!("j{number}"), 1)).collect();
@@ -129,7 +128,8 @@ pub async fn creations(pods: usize) -> Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Seconds from the first job's creation until all run, with an operator and played kubelets in this process.
+/// Seconds from the first creation until all jobs run, with an operator and simulated kubelets in
+/// this process.
 pub async fn convergence(size: Size) -> Result<f64> {
     let (_api, client) = api().await?;
     let config = Config {
@@ -153,31 +153,29 @@ pub async fn convergence(size: Size) -> Result<f64> {
     let manifests = size.manifests("j");
     let begun = Instant::now();
     create_all(&client, &jobs_path(NAMESPACE), manifests).await?;
-    jobs.until("Running", size.jobs, LIMIT).await?;
+    jobs.until("Running", size.jobs, TIMEOUT).await?;
     let seconds = begun.elapsed().as_secs_f64();
     shutdown.cancel();
     operator.await?;
     Ok(seconds)
 }
 
-/// What a user waits for.
 #[derive(Clone, Copy, Debug)]
-pub struct Waited {
+pub struct RunTimes {
     /// Seconds until the job's first line is seen.
     pub first_line: f64,
     /// Seconds until all is over.
     pub over: f64,
 }
 
-impl Waited {
-    /// For the record.
+impl RunTimes {
     pub fn raw(self, scenario: &str) -> Value {
         json!({"scenario": scenario, "firstLineSeconds": self.first_line, "seconds": self.over})
     }
 }
 
 /// A job that prints one line.
-pub fn one_line(binary: &Path) -> Result<Waited> {
+pub fn one_line(binary: &Path) -> Result<RunTimes> {
     let mut command = Command::new(binary);
     command.args(["run", "--", "echo", "hello"]);
     let (waited, line) = wait_for(command)?;
@@ -186,7 +184,7 @@ pub fn one_line(binary: &Path) -> Result<Waited> {
 }
 
 /// The quickstart, to its end.
-pub fn quickstart(binary: &Path) -> Result<Waited> {
+pub fn quickstart(binary: &Path) -> Result<RunTimes> {
     // A copy, so that nothing is written into the source.
     let directory = std::env::temp_dir().join(format!("trainyard-bench-{}", std::process::id()));
     std::fs::create_dir_all(&directory)?;
@@ -201,7 +199,7 @@ pub fn quickstart(binary: &Path) -> Result<Waited> {
     Ok(waited?.0)
 }
 
-fn wait_for(mut command: Command) -> Result<(Waited, String)> {
+fn wait_for(mut command: Command) -> Result<(RunTimes, String)> {
     let begun = Instant::now();
     let mut child = command
         .stdin(Stdio::null())
@@ -222,5 +220,5 @@ fn wait_for(mut command: Command) -> Result<(Waited, String)> {
         end.status,
         String::from_utf8_lossy(&end.stderr)
     );
-    Ok((Waited { first_line, over }, line.trim_end().to_owned()))
+    Ok((RunTimes { first_line, over }, line.trim_end().to_owned()))
 }

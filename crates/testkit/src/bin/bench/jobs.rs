@@ -30,7 +30,6 @@ fn pod_spec() -> Value {
     }]})
 }
 
-/// A job of so many workers.
 pub fn job(name: &str, pods: usize) -> Value {
     json!({
         "apiVersion": "trainyard.dev/v1alpha1",
@@ -73,7 +72,7 @@ pub fn pods_path(namespace: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods")
 }
 
-/// Creates objects by 32 clients at once.
+/// Creates objects with [`CLIENTS`] clients in parallel.
 pub async fn create_all(client: &Client, path: &str, objects: Vec<Value>) -> Result<()> {
     let mut shares: Vec<Vec<Vec<u8>>> = vec![Vec::new(); CLIENTS];
     for (index, object) in objects.iter().enumerate() {
@@ -95,7 +94,7 @@ pub async fn create_all(client: &Client, path: &str, objects: Vec<Value>) -> Res
     Ok(())
 }
 
-/// A connection that was idle may be closed by the server just when it is used again: then once more.
+/// Retries once: the server may close an idle connection just when it is used again.
 async fn create(client: &Client, request: &Request, body: Vec<u8>) -> Result<()> {
     let send = || request.create(&PostParams::default(), body.clone());
     let again = match client.request_text(send()?).await {
@@ -126,7 +125,8 @@ struct SlimStatus {
     phase: String,
 }
 
-/// The phases of jobs, and how many jobs are in each: with thousands of jobs nobody can count at every change.
+/// The phases of jobs, with a count for each phase: counting thousands of jobs at every change
+/// would be slow.
 #[derive(Default)]
 struct Phases {
     of: HashMap<String, String>,
@@ -164,7 +164,6 @@ impl Drop for Jobs {
 }
 
 impl Jobs {
-    /// Begins to watch.
     pub fn watch(client: &Client, namespace: &str) -> Self {
         let phases = Arc::new(watch::Sender::new(Phases::default()));
         let target = Target {
@@ -174,14 +173,14 @@ impl Jobs {
         let sender = phases.clone();
         let handle = move |change: Change<SlimJob>| {
             sender.send_modify(|phases| match change {
-                Change::All(jobs) => {
+                Change::Listed(jobs) => {
                     *phases = Phases::default();
                     for job in jobs {
                         phases.put(job);
                     }
                 }
-                Change::Is(job) => phases.put(job),
-                Change::Gone(job) => phases.remove(&job.metadata.name),
+                Change::Applied(job) => phases.put(job),
+                Change::Deleted(job) => phases.remove(&job.metadata.name),
             });
         };
         let task = tokio::spawn(follow(client.clone(), target, handle)).abort_handle();

@@ -1,4 +1,4 @@
-//! What the figures were measured on.
+//! The machine of a benchmark.
 
 use std::fs;
 
@@ -8,25 +8,21 @@ use serde::Serialize;
 use trainyard_testkit::cluster::Cluster;
 use trainyard_testkit::proc::{cpu_seconds, field};
 
-/// The machine and the server, without anything that tells where they are.
+/// The machine and the server, without anything that identifies them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// Processor.
     pub processor: String,
     /// Cores that may be used.
     pub cores: usize,
-    /// Memory.
     pub memory_mib: u64,
-    /// Kernel.
     pub kernel: String,
     /// Version of the API server.
     pub kubernetes: String,
-    /// Load of the last minute before the benchmark: what else ran.
+    /// The load of the last minute before the benchmark.
     pub load_before: f64,
 }
 
 impl Machine {
-    /// Describes this machine.
     pub async fn describe(client: &Client) -> Result<Self> {
         let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -49,23 +45,23 @@ impl Machine {
     }
 }
 
-/// The processes of the server, and our own: what the work costs wherever it is done.
+/// The processes of the server and of the benchmark.
 #[derive(Clone, Debug, Default)]
-pub struct Others {
+pub struct ClusterProcesses {
     server: Vec<u32>,
 }
 
 /// Seconds of processor time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Spent {
+pub struct CpuTime {
     /// Of the API server and etcd.
     pub server: f64,
     /// Of the benchmark.
     pub bench: f64,
 }
 
-impl Others {
-    /// Those of the cluster around us; none where that is not a test cluster.
+impl ClusterProcesses {
+    /// Finds the processes of the test cluster; none if it is another cluster.
     pub fn find() -> Self {
         let cluster = Cluster::from_env();
         let pids = cluster
@@ -76,16 +72,15 @@ impl Others {
         }
     }
 
-    /// What they have spent so far.
-    pub fn spent(&self) -> Spent {
-        Spent {
+    pub fn spent(&self) -> CpuTime {
+        CpuTime {
             server: self.server.iter().filter_map(|pid| cpu_seconds(*pid).ok()).sum(),
             bench: cpu_seconds(std::process::id()).unwrap_or(0.0),
         }
     }
 }
 
-impl std::ops::Sub for Spent {
+impl std::ops::Sub for CpuTime {
     type Output = Self;
 
     fn sub(self, before: Self) -> Self {

@@ -1,4 +1,5 @@
-//! `bench`: what the operator costs against a real API server, and how fast it is; see bench/README.md.
+//! `bench`: what the operator costs against a real API server, and how fast it is; see
+//! bench/README.md.
 //!
 //! Run by `make bench`, under `testcluster run --no-nodes --`.
 
@@ -45,7 +46,8 @@ struct Cli {
     /// How often each ratio is measured.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only these scenarios: any of embedded, a, b, c, completion, recovery, steady, restart, memory, waiting, shell.
+    /// Only these scenarios: any of embedded, a, b, c, completion, recovery, steady, restart,
+    /// memory, waiting, shell.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only the floor: what bare pods cost, without an operator.
@@ -86,7 +88,8 @@ pub struct Sizes {
     memory: [Size; 2],
     /// Jobs of which all pods but one wait for that one.
     waiting: Size,
-    /// How many of these jobs are let go, one after the other. The others wait until the operator is killed.
+    /// How many of these jobs are let go, one after the other. The others wait until the operator
+    /// is killed.
     let_go: usize,
     /// Such jobs that wait while the operator is upgraded.
     upgraded: Size,

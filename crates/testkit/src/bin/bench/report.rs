@@ -10,16 +10,11 @@ use serde_json::Value;
 
 use super::machine::Machine;
 
-/// One figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
-    /// What was done.
     pub scenario: String,
-    /// What was measured.
     pub measure: String,
-    /// What came of it.
     pub value: f64,
-    /// The unit.
     pub unit: &'static str,
     /// What it should not exceed.
     pub target: Option<f64>,
@@ -47,16 +42,12 @@ impl Figure {
     }
 }
 
-/// All figures of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// When.
     pub date: String,
-    /// Where.
     pub machine: Machine,
     /// How often each ratio was measured.
     pub rounds: usize,
-    /// The figures.
     pub figures: Vec<Figure>,
     /// What they were computed from.
     pub raw: Vec<Value>,
@@ -84,7 +75,6 @@ fn with_unit(value: f64, unit: &str) -> String {
 }
 
 impl Report {
-    /// The table.
     pub fn table(&self) -> String {
         let rows: Vec<[String; 6]> = self.rows();
         let heads = HEADS.map(str::to_owned);
@@ -125,7 +115,6 @@ impl Report {
         self.figures.iter().map(row).collect()
     }
 
-    /// The same for a page.
     pub fn markdown(&self) -> String {
         let Machine {
             processor,

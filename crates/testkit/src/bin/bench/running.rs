@@ -7,8 +7,8 @@ use anyhow::Result;
 use serde_json::json;
 
 use super::Sizes;
-use super::scenarios::{Place, Size};
-use super::session::{Session, as_f64, requests_of, say};
+use super::scenarios::{Size, Testbed};
+use super::session::{Session, as_f64, log, requests_of};
 use super::stats::{median, p99, spread};
 
 impl Session {
@@ -24,14 +24,14 @@ impl Session {
             jobs: 1,
             pods: failing * 2,
         };
-        let (operator, place) = self.bench.all_in_place(&[size, many]).await?;
-        let place = Arc::new(place);
+        let (operator, testbed) = self.bench.start_all(&[size, many]).await?;
+        let testbed = Arc::new(testbed);
         let mut alone = Vec::new();
         for number in 0..singles {
             let pod = format!("s0-{}-worker-1", number % size.jobs);
-            alone.extend(self.bench.recover(&place, &[pod]).await?);
+            alone.extend(self.bench.recover(&testbed, &[pod]).await?);
         }
-        operator.settled(Duration::from_mins(1)).await?;
+        operator.wait_until_idle(Duration::from_mins(1)).await?;
         let detail = format!("{singles} pods, one after the other; {}", spread(&alone));
         self.figure(
             "(d) recovery",
@@ -46,10 +46,10 @@ impl Session {
             .collect();
         let together: Vec<String> = (0..failing).map(|n| format!("s1-0-worker-{n}")).collect();
         for (what, pods) in [("of as many jobs", spread_out), ("of one job", together)] {
-            let mut times = self.bench.recover(&place, &pods).await?;
+            let mut times = self.bench.recover(&testbed, &pods).await?;
             times.sort_by(f64::total_cmp);
-            operator.settled(Duration::from_mins(1)).await?;
-            say(&format!(
+            operator.wait_until_idle(Duration::from_mins(1)).await?;
+            log(&format!(
                 "(d) {} pods {what}: median {:.0} ms, p99 {:.0} ms",
                 pods.len(),
                 median(&times),
@@ -76,9 +76,9 @@ impl Session {
                 .raw
                 .push(json!({"scenario": name, "milliseconds": times}));
         }
-        let told = operator.told().await?;
+        let metrics = operator.metrics().await?;
         let replaced = singles + 2 * failing;
-        let created = told.count(|verb, kind| verb == "create" && kind == "Pod");
+        let created = metrics.count(|verb, kind| verb == "create" && kind == "Pod");
         let expected = size.total() + many.total() + replaced;
         let detail = format!("{replaced} replacements");
         self.count(
@@ -89,24 +89,24 @@ impl Session {
             detail,
         );
         operator.stop().await?;
-        self.clear(place).await
+        self.clear(testbed).await
     }
 
-    async fn clear(&self, place: Arc<Place>) -> Result<()> {
-        let namespace = place.namespace.clone();
-        drop(place);
+    async fn clear(&self, testbed: Arc<Testbed>) -> Result<()> {
+        let namespace = testbed.namespace.clone();
+        drop(testbed);
         trainyard_testkit::namespace::remove(&self.bench.client, &namespace).await
     }
 
     pub(super) async fn rest(&mut self, sizes: &[Size]) -> Result<()> {
-        let (operator, place) = self.bench.all_in_place(sizes).await?;
+        let (operator, testbed) = self.bench.start_all(sizes).await?;
         let jobs: usize = sizes.iter().map(|size| size.jobs).sum();
         let pods: usize = sizes.iter().map(|size| size.total()).sum();
         let what = format!("{jobs} jobs, {pods} pods");
-        say(&format!("steady state with {what}"));
-        let (before, cpu) = (operator.told().await?, operator.cpu_of_threads()?);
+        log(&format!("steady state with {what}"));
+        let (before, cpu) = (operator.metrics().await?, operator.cpu_of_threads()?);
         tokio::time::sleep(self.sizes.steady).await;
-        let (cpu, after) = (operator.cpu_of_threads()? - cpu, operator.told().await?);
+        let (cpu, after) = (operator.cpu_of_threads()? - cpu, operator.metrics().await?);
         let requests = after.other_than_watches_and_leases() - before.other_than_watches_and_leases();
         let name = format!("(e) steady {} s", self.sizes.steady.as_secs());
         self.count(
@@ -130,42 +130,42 @@ impl Session {
         let begun = Instant::now();
         let operator = self.bench.program.start().await?;
         let converged = |reconciles: u64| reconciles >= jobs as u64;
-        while !converged(operator.told().await?.reconciles) && begun.elapsed() < Duration::from_mins(1) {
+        while !converged(operator.metrics().await?.reconciles) && begun.elapsed() < Duration::from_mins(1) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let seconds = begun.elapsed().as_secs_f64();
-        let told = operator.settled(Duration::from_mins(1)).await?;
+        let metrics = operator.wait_until_idle(Duration::from_mins(1)).await?;
         let name = "(f) restart";
         self.count(
             name,
             "writes and events",
-            as_f64(told.writes() + told.events()),
+            as_f64(metrics.writes() + metrics.events()),
             0.0,
             what.clone(),
         );
         let detail = format!(
             "from the start of the process until {} reconciles",
-            told.reconciles
+            metrics.reconciles
         );
         self.figure(name, "converged", seconds, "s", None, detail);
         self.figure(name, "operator CPU", operator.cpu()?, "s", None, String::new());
         self.figure(name, "peak memory", operator.peak_memory()?, "MiB", None, what);
         self.report
             .raw
-            .push(json!({"scenario": name, "requests": requests_of(&told.requests)}));
+            .push(json!({"scenario": name, "requests": requests_of(&metrics.requests)}));
         operator.stop().await?;
-        self.clear(Arc::new(place)).await
+        self.clear(Arc::new(testbed)).await
     }
 
     pub(super) async fn memory(&mut self) -> Result<()> {
         let [first, second] = self.sizes.memory;
-        say(&format!("memory with {} pods", first.total() + second.total()));
-        let (operator, place) = self.bench.all_in_place(&[first]).await?;
+        log(&format!("memory with {} pods", first.total() + second.total()));
+        let (operator, testbed) = self.bench.start_all(&[first]).await?;
         let base = (operator.current_memory()?, operator.peak_memory()?);
         self.bench
-            .submit(&place, second, "more-", "Running", first.jobs + second.jobs)
+            .submit(&testbed, second, "more-", "Running", first.jobs + second.jobs)
             .await?;
-        operator.settled(Duration::from_mins(5)).await?;
+        operator.wait_until_idle(Duration::from_mins(5)).await?;
         let top = (operator.current_memory()?, operator.peak_memory()?);
         let pods = as_f64(second.total() as u64);
         let kib = |from: f64, to: f64| (to - from) * 1024.0 / pods;
@@ -191,7 +191,7 @@ impl Session {
         self.figure(&name, "operator CPU", operator.cpu()?, "s", None, String::new());
         operator.stop().await?;
         let operator = self.bench.program.start().await?;
-        operator.settled(Duration::from_mins(1)).await?;
+        operator.wait_until_idle(Duration::from_mins(1)).await?;
         let detail = format!("{:.1} MiB at rest", operator.current_memory()?);
         self.figure(
             &name,
@@ -202,6 +202,6 @@ impl Session {
             detail,
         );
         operator.stop().await?;
-        self.clear(Arc::new(place)).await
+        self.clear(Arc::new(testbed)).await
     }
 }

@@ -1,4 +1,4 @@
-//! What is measured.
+//! The scenarios of the benchmark.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,18 +10,15 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use trainyard_testkit::load::{Player, Scope, Script};
 use trainyard_testkit::namespace;
-use trainyard_testkit::program::{Operator, Program, Told};
+use trainyard_testkit::program::{Operator, OperatorMetrics, Program};
 
 use super::jobs::{Jobs, bare_pods, create_all, job, jobs_path, pods_path};
-use super::machine::{Others, Spent};
+use super::machine::{ClusterProcesses, CpuTime};
 
-/// How long anything may take.
-const LIMIT: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// So many jobs of so many pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Jobs.
     pub jobs: usize,
     /// Pods of each.
     pub pods: usize,
@@ -40,7 +37,7 @@ impl Size {
     }
 }
 
-/// What a run of jobs cost.
+/// The cost of a run of jobs.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Seconds from the first job's creation until all had reached the phase.
@@ -49,25 +46,24 @@ pub struct Run {
     pub creating: f64,
     /// Processor seconds of the operator since it was started.
     pub cpu: f64,
-    /// Processor seconds of the others meanwhile.
-    pub others: Spent,
+    /// Processor seconds of the server and the benchmark.
+    pub others: CpuTime,
     /// Peak memory of the operator.
     pub peak_mib: f64,
-    /// What it told, when it had come to rest.
-    pub told: Told,
+    /// The metrics of the operator when it was idle.
+    pub metrics: OperatorMetrics,
 }
 
 impl Run {
-    /// For the record.
     pub fn raw(&self, scenario: &str, floor: Floor) -> Value {
         let requests: serde_json::Map<String, Value> = self
-            .told
+            .metrics
             .requests
             .iter()
             .map(|((verb, kind), count)| (format!("{verb} {kind}"), json!(count)))
             .collect();
         let failed: serde_json::Map<String, Value> = self
-            .told
+            .metrics
             .failed
             .iter()
             .map(|((verb, kind, code), count)| (format!("{verb} {kind} {code}"), json!(count)))
@@ -83,18 +79,17 @@ impl Run {
             "peakMiB": self.peak_mib,
             "requests": requests,
             "failedRequests": failed,
-            "reconciles": self.told.reconciles,
+            "reconciles": self.metrics.reconciles,
         })
     }
 }
 
-/// What bare pods cost.
+/// The cost of bare pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Floor {
-    /// Seconds.
     pub seconds: f64,
     /// Processor seconds meanwhile.
-    pub others: Spent,
+    pub others: CpuTime,
 }
 
 impl Floor {
@@ -103,14 +98,12 @@ impl Floor {
     }
 }
 
-/// The bench's hands.
 pub struct Bench {
     /// For everything but the operator.
     pub client: Client,
-    /// The operator.
     pub program: Program,
     names: AtomicU32,
-    others: Others,
+    others: ClusterProcesses,
     /// The nodes that pods are bound to.
     pub nodes: Vec<String>,
 }
@@ -122,7 +115,7 @@ impl Bench {
             client,
             program,
             names: AtomicU32::new(0),
-            others: Others::find(),
+            others: ClusterProcesses::find(),
             nodes: Vec::new(),
         }
     }
@@ -134,7 +127,7 @@ impl Bench {
         Ok(name)
     }
 
-    /// What it takes to create the pods of jobs by 32 clients and to set them Running, without an operator.
+    /// Creates the pods of jobs with parallel clients and sets them Running, without an operator.
     pub async fn floor(&self, size: Size) -> Result<Floor> {
         let namespace = self.namespace().await?;
         let player = Player::start(self.client.clone(), &Scope::namespace(&namespace), self.script());
@@ -152,17 +145,16 @@ impl Bench {
         Ok(Floor { seconds, others })
     }
 
-    /// Pods run on and on.
     fn script(&self) -> Script {
         Script::run().on_nodes(self.nodes.clone())
     }
 
-    pub(super) async fn place(&self, script: Script) -> Result<Place> {
+    pub(super) async fn testbed(&self, script: Script) -> Result<Testbed> {
         let namespace = self.namespace().await?;
         let player = Player::start(self.client.clone(), &Scope::namespace(&namespace), script);
         let jobs = Jobs::watch(&self.client, &namespace);
         player.listed().await?;
-        Ok(Place {
+        Ok(Testbed {
             namespace,
             player,
             jobs,
@@ -173,31 +165,32 @@ impl Bench {
     pub async fn run(&self, size: Size, ending: Option<Duration>) -> Result<Run> {
         let operator = self.program.start().await?;
         let script = ending.map_or_else(|| self.script(), |after| self.script().succeed_after(after));
-        let place = self.place(script).await?;
+        let testbed = self.testbed(script).await?;
         let phase = if ending.is_some() { "Succeeded" } else { "Running" };
         let before = self.others.spent();
-        let (creating, seconds) = self.submit(&place, size, "j", phase, size.jobs).await?;
+        let (creating, seconds) = self.submit(&testbed, size, "j", phase, size.jobs).await?;
         let others = self.others.spent() - before;
-        let told = operator.settled(LIMIT).await?;
+        let metrics = operator.wait_until_idle(TIMEOUT).await?;
         let run = Run {
             seconds,
             creating,
             cpu: operator.cpu()?,
             others,
             peak_mib: operator.peak_memory()?,
-            told,
+            metrics,
         };
         operator.stop().await?;
-        let namespace = place.namespace.clone();
-        drop(place);
+        let namespace = testbed.namespace.clone();
+        drop(testbed);
         namespace::remove(&self.client, &namespace).await?;
         Ok(run)
     }
 
-    /// Creates jobs and waits until so many are in a phase. Seconds for the creations, and for all.
+    /// Creates jobs and waits until so many are in a phase. Returns the seconds for the creations,
+    /// and for all of it.
     pub async fn submit(
         &self,
-        place: &Place,
+        testbed: &Testbed,
         size: Size,
         prefix: &str,
         phase: &str,
@@ -205,32 +198,33 @@ impl Bench {
     ) -> Result<(f64, f64)> {
         let manifests = size.manifests(prefix);
         let begun = Instant::now();
-        create_all(&self.client, &jobs_path(&place.namespace), manifests).await?;
+        create_all(&self.client, &jobs_path(&testbed.namespace), manifests).await?;
         let creating = begun.elapsed().as_secs_f64();
-        place.jobs.until(phase, until, LIMIT).await?;
+        testbed.jobs.until(phase, until, TIMEOUT).await?;
         Ok((creating, begun.elapsed().as_secs_f64()))
     }
 
-    /// All jobs of several sizes in one namespace, Running, with an operator that has come to rest.
-    pub async fn all_in_place(&self, sizes: &[Size]) -> Result<(Operator, Place)> {
+    /// Starts jobs of several sizes in one namespace; returns when all are Running and the operator
+    /// is idle.
+    pub async fn start_all(&self, sizes: &[Size]) -> Result<(Operator, Testbed)> {
         let operator = self.program.start().await?;
-        let place = self.place(self.script()).await?;
+        let testbed = self.testbed(self.script()).await?;
         let mut jobs = 0;
         for (number, size) in sizes.iter().enumerate() {
             jobs += size.jobs;
             let prefix = format!("s{number}-");
-            self.submit(&place, *size, &prefix, "Running", jobs).await?;
+            self.submit(&testbed, *size, &prefix, "Running", jobs).await?;
         }
-        operator.settled(LIMIT).await?;
-        Ok((operator, place))
+        operator.wait_until_idle(TIMEOUT).await?;
+        Ok((operator, testbed))
     }
 
-    /// Fails pods at once; milliseconds until the replacement of each was seen.
-    pub async fn recover(&self, place: &Arc<Place>, pods: &[String]) -> Result<Vec<f64>> {
+    /// Fails pods in parallel. Returns the milliseconds until the replacement of each was seen.
+    pub async fn recover(&self, testbed: &Arc<Testbed>, pods: &[String]) -> Result<Vec<f64>> {
         let mut tasks = JoinSet::new();
         for pod in pods {
-            let (place, pod) = (place.clone(), pod.clone());
-            tasks.spawn(async move { place.recover(&pod).await });
+            let (testbed, pod) = (testbed.clone(), pod.clone());
+            tasks.spawn(async move { testbed.recover(&pod).await });
         }
         let mut times = Vec::new();
         while let Some(time) = tasks.join_next().await {
@@ -240,17 +234,14 @@ impl Bench {
     }
 }
 
-/// A namespace with those who play and watch in it.
-pub struct Place {
-    /// Its name.
+/// A namespace whose pods are simulated and whose jobs are watched.
+pub struct Testbed {
     pub namespace: String,
-    /// Plays its pods.
     pub player: Player,
-    /// Watches its jobs.
     pub jobs: Jobs,
 }
 
-impl Place {
+impl Testbed {
     async fn recover(&self, pod: &str) -> Result<f64> {
         let before = self.player.pod(&self.namespace, pod).context("no such pod")?;
         let failed = self.player.fail(&self.namespace, pod, 1).await?;

@@ -1,4 +1,4 @@
-//! One run of the benchmark: the scenarios in their order, and the figures they give.
+//! One run of the benchmark: all scenarios and their figures.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,6 @@ use super::report::{Figure, Report};
 use super::scenarios::{Bench, Floor, Run, Size};
 use super::stats::{median, spread};
 
-/// One run of the benchmark.
 pub struct Session {
     pub bench: Bench,
     pub sizes: Sizes,
@@ -24,7 +23,6 @@ pub struct Session {
     pub report: Report,
 }
 
-/// What a scenario of jobs is held to.
 struct Targets {
     ratio: f64,
     cpu: f64,
@@ -36,7 +34,7 @@ impl Session {
         self.only.is_empty() || self.only.iter().any(|only| only == scenario)
     }
 
-    /// Adds a figure. Times and sizes mean nothing with small sizes, and are left out then.
+    /// Adds a figure. With `--smoke`, times and sizes mean nothing and are left out.
     pub(super) fn figure(
         &mut self,
         scenario: &str,
@@ -80,7 +78,7 @@ impl Session {
         if self.only == ["embedded"] {
             return Ok(());
         }
-        say("warming up");
+        log("warming up");
         self.bench.floor(self.sizes.a).await?;
         self.bench.run(self.sizes.a, None).await?;
         let Sizes { a, b, c, .. } = self.sizes;
@@ -126,7 +124,7 @@ impl Session {
         if let Some(agent) = self.agent.clone() {
             self.agents(&agent).await
         } else {
-            say("no agent (TRAINYARD_AGENT): what it does is not measured");
+            log("no agent (TRAINYARD_AGENT): what it does is not measured");
             Ok(())
         }
     }
@@ -147,7 +145,7 @@ impl Session {
         for _ in 0..self.rounds {
             let floor = self.bench.floor(size).await?;
             let run = self.bench.run(size, None).await?;
-            say_run(&name, floor, &run);
+            log_run(&name, floor, &run);
             self.report.raw.push(run.raw(&name, floor));
             rounds.push((floor, run));
         }
@@ -198,28 +196,29 @@ impl Session {
         self.count(
             &name,
             "writes per job",
-            per_job(run.told.writes()),
+            per_job(run.metrics.writes()),
             as_f64(size.pods as u64 + 3),
             detail,
         );
         self.count(
             &name,
             "events per job",
-            per_job(run.told.events()),
+            per_job(run.metrics.events()),
             2.0,
             String::new(),
         );
         Ok(())
     }
 
-    /// The same where pods are not bound first: less work that is the same with and without an operator.
+    /// The same with pods that are not bound, which is less work that does not depend on the
+    /// operator.
     async fn unbound(&mut self, scenario: &str, size: Size) -> Result<()> {
         let name = format!("({scenario}) {} x {}", size.jobs, size.pods);
         let nodes = std::mem::take(&mut self.bench.nodes);
         let floor = self.bench.floor(size).await?;
         let run = self.bench.run(size, None).await?;
         self.bench.nodes = nodes;
-        say_run(&format!("{name}, pods not bound"), floor, &run);
+        log_run(&format!("{name}, pods not bound"), floor, &run);
         self.report
             .raw
             .push(run.raw(&format!("{name}, pods not bound"), floor));
@@ -244,7 +243,7 @@ impl Session {
         for _ in 0..self.rounds {
             let floor = self.bench.floor(size).await?;
             let run = self.bench.run(size, Some(after)).await?;
-            say(&format!(
+            log(&format!(
                 "{name}: floor {:.2} s, all Succeeded after {:.2} s, cpu {:.2} s",
                 floor.seconds, run.seconds, run.cpu
             ));
@@ -276,8 +275,8 @@ impl Session {
     }
 }
 
-fn say_run(name: &str, floor: Floor, run: &Run) {
-    say(&format!(
+fn log_run(name: &str, floor: Floor, run: &Run) {
+    log(&format!(
         "{name}: floor {:.2} s (cpu: server {:.2}, bench {:.2}), jobs {:.2} s (created in {:.2} s; \
          cpu: server {:.2}, bench {:.2}, operator {:.2}), peak {:.1} MiB",
         floor.seconds,
@@ -292,7 +291,7 @@ fn say_run(name: &str, floor: Floor, run: &Run) {
     ));
 }
 
-pub(super) fn say(text: &str) {
+pub(super) fn log(text: &str) {
     eprintln!("bench: {text}");
 }
 
@@ -303,9 +302,9 @@ pub(super) fn as_f64(count: u64) -> f64 {
 
 /// Requests per job by verb and kind, but for watches.
 fn by_verb(run: &Run, jobs: usize) -> String {
-    let mut text = per_job(&run.told.of_jobs(), jobs);
-    if !run.told.failed.is_empty() {
-        let failed: u64 = run.told.failed.values().sum();
+    let mut text = per_job(&run.metrics.of_jobs(), jobs);
+    if !run.metrics.failed.is_empty() {
+        let failed: u64 = run.metrics.failed.values().sum();
         let _ = write!(text, ", {failed} not answered well");
     }
     text

@@ -1,4 +1,4 @@
-//! The remote shell: what it takes to start many commands at once, and how large the agent is.
+//! The remote shell: the time to start many commands at once, and the size of the agent.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,22 +16,19 @@ use trainyard_operator::identity;
 use trainyard_testkit::proc::memory_mib;
 
 use super::delay::Delayed;
-use super::session::{Session, as_f64, say};
+use super::session::{Session, as_f64, log};
 use super::stats::{median, spread};
 
-/// How often one command is started.
-const ALONE: usize = 20;
-/// How often many are.
-const TOGETHER: usize = 5;
-/// How often both are where the network takes its time.
-const DELAYED: usize = 3;
-/// How long everything takes there, in one direction. Far more than the processors need for all commands, so that what is seen
-/// is who waits for whom.
+const SINGLE_RUNS: usize = 20;
+const PARALLEL_RUNS: usize = 5;
+const DELAYED_RUNS: usize = 3;
+/// The delay in one direction. It is far more than the processors need for all commands, so that
+/// the result shows how often a command waits for the network.
 const DELAY: Duration = Duration::from_millis(100);
 
-/// The addresses of servers, and those behind which they are where the network takes its time.
-const NEAR: u8 = 78;
-const FAR: u8 = 79;
+/// Servers have addresses in the near network, and delayed ones in the far network.
+const NEAR_NETWORK: u8 = 78;
+const FAR_NETWORK: u8 = 79;
 
 impl Session {
     pub(super) async fn shell(&mut self, agent: &Path) -> Result<()> {
@@ -63,21 +60,21 @@ impl Session {
         self.commands_far_away(&job).await
     }
 
-    /// Many commands at once, against one, and against no more than the processes that they are.
+    /// Compares many commands in parallel with one, and with the same processes without the agent.
     async fn commands(&mut self, job: &Job<'_>) -> Result<()> {
         let commands = self.sizes.commands;
         let mut alone = Vec::new();
-        for _ in 0..ALONE {
-            alone.push(job.start_all(NEAR, 1).await?);
+        for _ in 0..SINGLE_RUNS {
+            alone.push(job.start_all(NEAR_NETWORK, 1).await?);
         }
         let (mut together, mut floors) = (Vec::new(), Vec::new());
-        for _ in 0..TOGETHER {
+        for _ in 0..PARALLEL_RUNS {
             floors.push(start_bare(commands).await?);
-            together.push(job.start_all(NEAR, commands).await?);
+            together.push(job.start_all(NEAR_NETWORK, commands).await?);
         }
         let name = format!("{commands} remote commands");
         let (one, all, floor) = (median(&alone), median(&together), median(&floors));
-        say(&format!(
+        log(&format!(
             "{name}: {all:.1} ms, one {one:.1} ms, the bare processes {floor:.1} ms"
         ));
         let detail = format!("{all:.1} ms against {one:.1} ms; {} ms", spread(&together));
@@ -94,22 +91,29 @@ impl Session {
         Ok(())
     }
 
-    /// The same where nobody computes for long and everybody waits: that many take longer than one would be because they wait for
-    /// each other.
+    /// The same over a slow network: many commands take longer than one only if they wait for each
+    /// other.
     async fn commands_far_away(&mut self, job: &Job<'_>) -> Result<()> {
         let commands = self.sizes.commands;
         let mut network = Vec::new();
         for number in 1..=commands {
-            network.push(Delayed::new(address(FAR, number)?, address(NEAR, number)?, DELAY).await?);
+            network.push(
+                Delayed::new(
+                    address(FAR_NETWORK, number)?,
+                    address(NEAR_NETWORK, number)?,
+                    DELAY,
+                )
+                .await?,
+            );
         }
         let (mut alone, mut together) = (Vec::new(), Vec::new());
-        for _ in 0..DELAYED {
-            alone.push(job.start_all(FAR, 1).await?);
-            together.push(job.start_all(FAR, commands).await?);
+        for _ in 0..DELAYED_RUNS {
+            alone.push(job.start_all(FAR_NETWORK, 1).await?);
+            together.push(job.start_all(FAR_NETWORK, commands).await?);
         }
         let (one, all) = (median(&alone), median(&together));
         let name = format!("{commands} remote commands, {} ms away", DELAY.as_millis());
-        say(&format!("{name}: {all:.1} ms, one {one:.1} ms"));
+        log(&format!("{name}: {all:.1} ms, one {one:.1} ms"));
         let detail = format!("{all:.1} ms against {one:.1} ms; {} ms", spread(&together));
         self.figure(&name, "all ended, x one", all / one, "x", Some(2.0), detail);
         Ok(())
@@ -148,10 +152,10 @@ impl Job<'_> {
     async fn serve(&self, number: u8) -> Result<Child> {
         let server = self
             .command("serve")
-            .env("TRAINYARD_SHELL_ADDRESS", host(NEAR, number))
+            .env("TRAINYARD_SHELL_ADDRESS", host(NEAR_NETWORK, number))
             .spawn()?;
         let begun = Instant::now();
-        while TcpStream::connect(address(NEAR, number)?).await.is_err() {
+        while TcpStream::connect(address(NEAR_NETWORK, number)?).await.is_err() {
             ensure!(
                 begun.elapsed() < Duration::from_secs(30),
                 "a server that does not listen"
@@ -161,7 +165,7 @@ impl Job<'_> {
         Ok(server)
     }
 
-    /// Milliseconds until as many commands, each in another place, have been started at once and have ended.
+    /// Milliseconds until commands on so many hosts, started in parallel, have ended.
     async fn start_all(&self, network: u8, commands: u8) -> Result<f64> {
         all(commands, |number| async move {
             let mut client = self.command("rsh");
@@ -171,8 +175,8 @@ impl Job<'_> {
     }
 }
 
-/// Milliseconds for the processes that so many remote commands are, without an agent: each is one in place of the client, which
-/// starts the shell of the command, as a server would, beside all others.
+/// Milliseconds for the processes of so many remote commands without the agent: each is a process in
+/// place of the client, which starts the shell of the command in place of the server.
 async fn start_bare(commands: u8) -> Result<f64> {
     all(commands, |_| async {
         let mut client = Command::new("/bin/sh");
@@ -186,7 +190,7 @@ async fn start_bare(commands: u8) -> Result<f64> {
     .await
 }
 
-/// Milliseconds until all of them are done, which are begun at once.
+/// Milliseconds until all of them, started in parallel, are done.
 async fn all<F: Future<Output = Result<()>>>(commands: u8, work: impl Fn(u8) -> F) -> Result<f64> {
     let begun = Instant::now();
     try_join_all((1..=commands).map(work)).await?;

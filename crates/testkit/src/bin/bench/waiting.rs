@@ -1,5 +1,5 @@
-//! Roles that wait: how soon programs are let go, what many agents cost, and what becomes of them when the operator is killed
-//! or upgraded.
+//! Roles that wait: how soon programs are released, what many agents cost, and how long they wait
+//! when the operator is killed or upgraded.
 
 mod away;
 mod crowd;
@@ -14,15 +14,14 @@ use anyhow::Result;
 use trainyard_testkit::load::Script;
 use trainyard_testkit::namespace;
 use trainyard_testkit::program::Operator;
-use trainyard_testkit::waiting::{self, Agents, Names, Waiter};
+use trainyard_testkit::waiting::{self, Agents, HostNames, Waiter};
 
 use super::jobs::{create_all, jobs_path};
-use super::scenarios::{Bench, Place, Size};
-use super::session::{Session, say};
+use super::scenarios::{Bench, Size, Testbed};
+use super::session::{Session, log};
 use super::stats::{median, p99, spread};
 
-const LIMIT: Duration = Duration::from_mins(5);
-/// Where the operators are.
+const TIMEOUT: Duration = Duration::from_mins(5);
 const NAMESPACE: &str = "bench-observer";
 
 impl Session {
@@ -30,7 +29,7 @@ impl Session {
         let addresses = waiting::addresses();
         let setting = Setting {
             agent,
-            names: Names::new(&waiting::host(NAMESPACE), &addresses)?,
+            names: HostNames::new(&waiting::host(NAMESPACE), &addresses)?,
             addresses,
         };
         namespace::create(&self.bench.client, NAMESPACE).await?;
@@ -43,7 +42,7 @@ impl Session {
         namespace::remove(&self.bench.client, NAMESPACE).await
     }
 
-    /// How soon programs are let go while all others wait, one job after the other. The jobs after them wait on.
+    /// How soon programs are released, one job after the other, while the others keep waiting.
     async fn let_go(&mut self, setting: &Setting<'_>) -> Result<(Operator, Waiting)> {
         let size = self.sizes.waiting;
         let operator = setting.start(&self.bench).await?;
@@ -53,7 +52,14 @@ impl Session {
         for number in 0..self.sizes.let_go {
             let go = waiting.go(number).await?;
             for agent in &waiting.agents.by_job[number] {
-                times.push(agent.let_go().await?.saturating_duration_since(go).as_secs_f64() * 1e3);
+                times.push(
+                    agent
+                        .wait_released()
+                        .await?
+                        .saturating_duration_since(go)
+                        .as_secs_f64()
+                        * 1e3,
+                );
             }
         }
         let detail = format!(
@@ -78,64 +84,69 @@ impl Session {
 /// The agent, and how it finds operators.
 struct Setting<'a> {
     agent: &'a Path,
-    names: Names,
+    names: HostNames,
     addresses: [Ipv4Addr; 2],
 }
 
 impl Setting<'_> {
-    /// An operator that leads.
     async fn start(&self, bench: &Bench) -> Result<Operator> {
         let arguments = waiting::operator_arguments(NAMESPACE, self.addresses[0]);
         bench.program.start_with(&arguments).await
     }
 
-    /// An operator that is ready, in the first or the second place, whoever leads.
-    async fn start_beside(&self, bench: &Bench, place: usize) -> Result<Operator> {
-        let arguments = waiting::operator_arguments(NAMESPACE, self.addresses[place]);
-        bench.program.start_beside(&arguments).await
+    /// Starts an operator at the first or second address and waits until it is ready, whether or not
+    /// it leads.
+    async fn start_replica(&self, bench: &Bench, testbed: usize) -> Result<Operator> {
+        let arguments = waiting::operator_arguments(NAMESPACE, self.addresses[testbed]);
+        bench.program.start_replica(&arguments).await
     }
 
-    /// Creates jobs that wait, and starts an agent in each pod that does.
+    /// Creates jobs whose pods wait, with an agent for each pod.
     async fn waiting(&self, bench: &Bench, size: Size) -> Result<Waiting> {
-        let place = Arc::new(bench.place(Script::idle()).await?);
-        let jobs = create(bench, &place, size, "w", true).await?;
-        self.attended(bench, &place, &jobs, size).await
+        let testbed = Arc::new(bench.testbed(Script::idle()).await?);
+        let jobs = create(bench, &testbed, size, "w", true).await?;
+        self.start_agents(bench, &testbed, &jobs, size).await
     }
 
-    /// Starts an agent in each pod of jobs that waits.
-    async fn attended(
+    async fn start_agents(
         &self,
         bench: &Bench,
-        place: &Arc<Place>,
+        testbed: &Arc<Testbed>,
         jobs: &[String],
         size: Size,
     ) -> Result<Waiting> {
-        let waiters = waiting::waiters(&bench.client, &place.namespace, jobs, size.pods).await?;
+        let waiters = waiting::waiters(&bench.client, &testbed.namespace, jobs, size.pods).await?;
         let agents = Agents::start(self.agent, &self.names, &waiters).await?;
         let waiting = Waiting {
-            place: place.clone(),
+            testbed: testbed.clone(),
             jobs: jobs.to_vec(),
             waiters,
             agents,
         };
-        say(&format!("{} have an agent each", waiting.name()));
+        log(&format!("{} have an agent each", waiting.name()));
         Ok(waiting)
     }
 }
 
-/// Creates jobs and waits until their pods are there. Their names.
-async fn create(bench: &Bench, place: &Place, size: Size, prefix: &str, waits: bool) -> Result<Vec<String>> {
+/// Creates jobs and waits until their pods exist. Returns the names of the jobs.
+async fn create(
+    bench: &Bench,
+    testbed: &Testbed,
+    size: Size,
+    prefix: &str,
+    waits: bool,
+) -> Result<Vec<String>> {
     let jobs: Vec<String> = (0..size.jobs).map(|number| format!("{prefix}{number}")).collect();
     let manifests = jobs.iter().map(|job| waiting::job(job, size.pods, waits));
-    let all = place.player.counts().seen + size.total();
-    create_all(&bench.client, &jobs_path(&place.namespace), manifests.collect()).await?;
-    place.player.until(|counts| counts.seen == all).await?;
+    let all = testbed.player.counts().seen + size.total();
+    create_all(&bench.client, &jobs_path(&testbed.namespace), manifests.collect()).await?;
+    testbed.player.until(|counts| counts.seen == all).await?;
     Ok(jobs)
 }
 
 /// Jobs that wait.
 struct Waiting {
-    place: Arc<Place>,
+    testbed: Arc<Testbed>,
     jobs: Vec<String>,
     waiters: Vec<Vec<Waiter>>,
     agents: Agents,
@@ -146,15 +157,18 @@ impl Waiting {
         format!("{} waiting pods", self.agents.all().count())
     }
 
-    /// Has what a job waits for come. When the server had taken it.
+    /// Starts the pod that a job waits for. Returns when the server had accepted it.
     async fn go(&self, job: usize) -> Result<Instant> {
         let server = waiting::server(&self.jobs[job]);
-        self.place.player.start_pod(&self.place.namespace, &server).await
+        self.testbed
+            .player
+            .start_pod(&self.testbed.namespace, &server)
+            .await
     }
 
     /// Removes the jobs.
     async fn end(self, bench: &Bench) -> Result<()> {
-        let namespace = self.place.namespace.clone();
+        let namespace = self.testbed.namespace.clone();
         drop(self);
         namespace::remove(&bench.client, &namespace).await
     }

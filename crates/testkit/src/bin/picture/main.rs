@@ -1,8 +1,8 @@
-//! `picture`: runs a command on a terminal of its own and draws what was to be seen there, as a moving SVG.
+//! `picture`: runs a command on a terminal of its own and draws what it showed, as an animated SVG.
 //!
 //! `make picture` draws the README's with it.
 
-mod film;
+mod recording;
 mod svg;
 
 use std::fs::File;
@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use film::{Film, Piece, Size};
+use recording::{Output, Recording, Size};
 
 /// Draws a command as it was seen on a terminal.
 #[derive(Parser)]
@@ -44,17 +44,17 @@ fn main() -> Result<ExitCode> {
         columns: cli.columns,
         rows: cli.rows,
     };
-    let pieces = record(&cli.command, size)?;
+    let outputs = record(&cli.command, size)?;
     let typed = cli.typed.unwrap_or_else(|| cli.command.join(" "));
-    let film = Film::of(&typed, &pieces, size);
-    std::fs::write(&cli.file, svg::draw(&film, size))
+    let recording = Recording::of(&typed, &outputs, size);
+    std::fs::write(&cli.file, svg::draw(&recording, size))
         .with_context(|| format!("cannot write {}", cli.file.display()))?;
-    println!("{}: {} pictures", cli.file.display(), film.frames.len());
+    println!("{}: {} pictures", cli.file.display(), recording.frames.len());
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs a command to its end on a terminal of its own; what it wrote, and when.
-fn record(command: &[String], size: Size) -> Result<Vec<Piece>> {
+/// Runs a command on a terminal of its own. Returns its output with times.
+fn record(command: &[String], size: Size) -> Result<Vec<Output>> {
     let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).context("no terminal can be made")?;
     grantpt(&controller)?;
     unlockpt(&controller)?;
@@ -83,11 +83,11 @@ fn record(command: &[String], size: Size) -> Result<Vec<Piece>> {
         .spawn()
         .with_context(|| format!("cannot run {program}"))?;
     let mut output = File::from(controller);
-    let mut pieces = Vec::new();
+    let mut outputs = Vec::new();
     let mut buffer = [0; 16 * 1024];
-    // When nobody holds the terminal any more, reading from it fails.
+    // Reading fails when the last process has closed the terminal.
     while let Ok(count @ 1..) = output.read(&mut buffer) {
-        pieces.push(Piece {
+        outputs.push(Output {
             at: begun.elapsed(),
             bytes: buffer[..count].to_vec(),
         });
@@ -97,11 +97,11 @@ fn record(command: &[String], size: Size) -> Result<Vec<Piece>> {
         status.success(),
         "the command ended with {status}: {}",
         String::from_utf8_lossy(
-            &pieces
+            &outputs
                 .iter()
-                .flat_map(|piece| piece.bytes.clone())
+                .flat_map(|output| output.bytes.clone())
                 .collect::<Vec<_>>()
         )
     );
-    Ok(pieces)
+    Ok(outputs)
 }

@@ -1,32 +1,32 @@
-//! A film as SVG: every line once, every picture a stack of lines, and a strip of pictures that is moved along.
+//! A recording as SVG: every distinct line once, every frame a stack of lines, and an animation
+//! that moves along a strip of frames.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::film::{Film, Frame, Line, Look, Size};
+use super::recording::{CharStyle, Frame, Line, Recording, Size};
 
 /// The size of a character.
 const WIDTH: f64 = 8.4;
 const HEIGHT: f64 = 18.0;
 /// The space around the characters.
-const EDGE: f64 = 14.0;
-/// How long the last picture stays before all begins anew.
-const REST: Duration = Duration::from_secs(5);
+const MARGIN: f64 = 14.0;
+/// How long the last frame stays before the animation repeats.
+const LAST_FRAME_DURATION: Duration = Duration::from_secs(5);
 
 const COLOURS: [&str; 16] = [
     "#484f58", "#ff7b72", "#56d364", "#e3b341", "#79c0ff", "#d2a8ff", "#56d4dd", "#c9d1d9", "#6e7681",
     "#ffa198", "#7ee787", "#f2cc60", "#a5d6ff", "#e2c5ff", "#b3f0ff", "#ffffff",
 ];
 
-/// The film as a file.
-pub fn draw(film: &Film, size: Size) -> String {
-    let width = f64::from(size.columns) * WIDTH + 2.0 * EDGE;
+pub fn draw(recording: &Recording, size: Size) -> String {
+    let width = f64::from(size.columns) * WIDTH + 2.0 * MARGIN;
     let inner = f64::from(size.rows) * HEIGHT;
-    let height = inner + 2.0 * EDGE;
+    let height = inner + 2.0 * MARGIN;
     let mut numbers: HashMap<&Line, usize> = HashMap::new();
     let (mut defined, mut strip) = (String::new(), String::new());
-    for (index, frame) in film.frames.iter().enumerate() {
+    for (index, frame) in recording.frames.iter().enumerate() {
         for (row, line) in frame
             .lines
             .iter()
@@ -38,32 +38,32 @@ pub fn draw(film: &Film, size: Size) -> String {
                 define(&mut defined, next, line);
                 next
             });
-            let y = (place(index) * f64::from(size.rows) + place(row)) * HEIGHT;
-            put(&mut strip, format_args!("<use href=\"#l{number}\" y=\"{y}\"/>"));
+            let y = (offset(index) * f64::from(size.rows) + offset(row)) * HEIGHT;
+            append(&mut strip, format_args!("<use href=\"#l{number}\" y=\"{y}\"/>"));
         }
     }
-    let last = -place(film.frames.len().saturating_sub(1)) * inner;
-    let (seconds, keys) = keys(&film.frames, inner);
+    let last = -offset(recording.frames.len().saturating_sub(1)) * inner;
+    let (seconds, keys) = keys(&recording.frames, inner);
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" viewBox=\"0 0 {width:.0} \
          {height:.0}\" role=\"img\">\n<style>\ntext{{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;\
          fill:#c9d1d9;white-space:pre}}\n#strip{{transform:translateY({last}px);animation:film {seconds:.2}s infinite \
          steps(1,end)}}\n@keyframes film{{{keys}}}\n@media (prefers-reduced-motion:reduce){{#strip{{animation:none}}}}\n\
          </style>\n<defs>\n{defined}</defs>\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#0d1117\"/>\n<svg \
-         x=\"{EDGE}\" y=\"{EDGE}\" height=\"{inner}\" width=\"{:.0}\"><g id=\"strip\">\n{strip}</g></svg>\n</svg>\n",
+         x=\"{MARGIN}\" y=\"{MARGIN}\" height=\"{inner}\" width=\"{:.0}\"><g id=\"strip\">\n{strip}</g></svg>\n</svg>\n",
         f64::from(size.columns) * WIDTH
     )
 }
 
-/// How long the film is, and which picture is to be seen when.
+/// The duration of the animation, and its key frames.
 fn keys(frames: &[Frame], inner: f64) -> (f64, String) {
-    let end = frames.last().map(|frame| frame.at).unwrap_or_default() + REST;
+    let end = frames.last().map(|frame| frame.at).unwrap_or_default() + LAST_FRAME_DURATION;
     let seconds = end.as_secs_f64();
     let mut keys = String::new();
     for (index, frame) in frames.iter().enumerate() {
         let percent = frame.at.as_secs_f64() / seconds * 100.0;
-        let y = -place(index) * inner;
-        put(
+        let y = -offset(index) * inner;
+        append(
             &mut keys,
             format_args!("{percent:.3}%{{transform:translateY({y}px)}}"),
         );
@@ -72,7 +72,7 @@ fn keys(frames: &[Frame], inner: f64) -> (f64, String) {
 }
 
 fn define(defined: &mut String, number: usize, line: &Line) {
-    put(
+    append(
         defined,
         format_args!(
             "<text id=\"l{number}\" y=\"{:.1}\" xml:space=\"preserve\">",
@@ -80,24 +80,24 @@ fn define(defined: &mut String, number: usize, line: &Line) {
         ),
     );
     for run in line {
-        // Where each begins is said, so that no font can shift what follows.
+        // With explicit positions, a different font can't shift the text.
         let x = f64::from(run.column) * WIDTH;
-        let look = look(run.look);
+        let style = style(run.style);
         let text = escape(&run.text);
-        put(defined, format_args!("<tspan x=\"{x:.1}\"{look}>{text}</tspan>"));
+        append(defined, format_args!("<tspan x=\"{x:.1}\"{style}>{text}</tspan>"));
     }
     defined.push_str("</text>\n");
 }
 
-fn look(look: Look) -> String {
+fn style(style: CharStyle) -> String {
     let mut said = String::new();
-    if let Some(colour) = look.colour.and_then(|colour| COLOURS.get(usize::from(colour))) {
-        put(&mut said, format_args!(" fill=\"{colour}\""));
+    if let Some(colour) = style.colour.and_then(|colour| COLOURS.get(usize::from(colour))) {
+        append(&mut said, format_args!(" fill=\"{colour}\""));
     }
-    if look.bold {
+    if style.bold {
         said.push_str(" font-weight=\"600\"");
     }
-    if look.faint {
+    if style.faint {
         said.push_str(" opacity=\"0.6\"");
     }
     said
@@ -110,7 +110,7 @@ fn escape(text: &str) -> String {
 }
 
 /// Writing to a string does not fail.
-fn put(text: &mut String, more: std::fmt::Arguments<'_>) {
+fn append(text: &mut String, more: std::fmt::Arguments<'_>) {
     let _ = text.write_fmt(more);
 }
 
@@ -118,28 +118,28 @@ fn put(text: &mut String, more: std::fmt::Arguments<'_>) {
     clippy::cast_precision_loss,
     reason = "counts of pictures and lines are small"
 )]
-fn place(number: usize) -> f64 {
+fn offset(number: usize) -> f64 {
     number as f64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::film::Piece;
+    use crate::recording::Output;
 
     #[test]
     fn every_line_is_there_once_and_every_picture_has_its_time() {
         let size = Size { columns: 10, rows: 2 };
-        let piece = |milliseconds, text: &str| Piece {
+        let output = |milliseconds, text: &str| Output {
             at: Duration::from_millis(milliseconds),
             bytes: text.as_bytes().to_vec(),
         };
-        let film = Film::of(
+        let recording = Recording::of(
             "go",
-            &[piece(1000, "a<b"), piece(2000, "\r\u{1b}[31mc\u{1b}[0m")],
+            &[output(1000, "a<b"), output(2000, "\r\u{1b}[31mc\u{1b}[0m")],
             size,
         );
-        let svg = draw(&film, size);
+        let svg = draw(&recording, size);
         assert_eq!(svg.matches("<text id=").count(), 3, "{svg}");
         assert_eq!(svg.matches("href=\"#l0\"").count(), 3, "{svg}");
         assert!(svg.contains(">a&lt;b<"), "{svg}");

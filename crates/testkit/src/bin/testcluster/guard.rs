@@ -1,4 +1,4 @@
-//! A command that is run to its end, whatever happens to us meanwhile.
+//! Runs a command with a cluster, and forwards signals to it.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -11,21 +11,21 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use trainyard_testkit::cluster::Cluster;
 
-/// How long a command may take to end after it was asked to.
-const GRACE: Duration = Duration::from_secs(20);
+/// Between SIGTERM and SIGKILL.
+const GRACE_PERIOD: Duration = Duration::from_secs(20);
 
-/// The signals that ask us to end.
+/// Signals that end this process.
 pub struct Signals(Receiver<i32>);
 
 impl Signals {
-    /// From now on they are ours to handle.
+    /// Handles these signals from now on.
     pub fn take() -> Result<Self> {
         let mut signals = signal_hook::iterator::Signals::new([SIGHUP, SIGINT, SIGTERM])
             .context("signals can't be handled")?;
         let (sender, receiver) = channel();
         thread::spawn(move || {
             for signal in signals.forever() {
-                // Nobody listens any more when the command is done.
+                // Fails when the command has ended.
                 let _ = sender.send(signal);
             }
         });
@@ -33,7 +33,7 @@ impl Signals {
     }
 }
 
-/// Runs a command with a cluster; a signal to us goes to the command and everything it started.
+/// Runs a command with a cluster; a signal is forwarded to the command and everything it started.
 pub fn run(command: &[String], cluster: &Cluster, signals: Signals) -> Result<ExitCode> {
     let Signals(signals) = signals;
     if let Ok(signal) = signals.try_recv() {
@@ -43,7 +43,7 @@ pub fn run(command: &[String], cluster: &Cluster, signals: Signals) -> Result<Ex
     let mut child = Command::new(program)
         .args(arguments)
         .envs(cluster.environment())
-        // A group of its own, which can be signalled as a whole.
+        // Its own group, so that a signal reaches all of its processes.
         .process_group(0)
         .spawn()
         .with_context(|| format!("cannot start {program}"))?;
@@ -68,17 +68,17 @@ pub fn run(command: &[String], cluster: &Cluster, signals: Signals) -> Result<Ex
             }
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
         }
-        if asked.is_some_and(|since| since.elapsed() > GRACE) {
+        if asked.is_some_and(|since| since.elapsed() > GRACE_PERIOD) {
             eprintln!("the command did not end when asked; it is killed");
             let _ = kill_process_group(group, Signal::KILL);
         }
     };
-    // What it left behind would go on against a cluster that is gone.
+    // Processes that it left behind would use a cluster that is gone.
     let _ = kill_process_group(group, Signal::KILL);
     Ok(exit_code(status))
 }
 
-/// As a shell reports it.
+/// The exit code that a shell reports.
 fn exit_code(status: ExitStatus) -> ExitCode {
     code(
         status

@@ -11,8 +11,8 @@ use trainyard_testkit::images;
 
 mod guard;
 
-/// As in other test runners: the tests were skipped.
-const SKIPPED: u8 = 77;
+/// The exit code for skipped tests, as in other test runners.
+const EXIT_SKIPPED: u8 = 77;
 
 /// A real Kubernetes on this machine, for tests.
 #[derive(Parser)]
@@ -32,21 +32,21 @@ enum Action {
     /// Start a cluster that stays until `down`.
     Up {
         #[command(flatten)]
-        kind: Kind,
+        kind: ClusterArgs,
         #[command(flatten)]
-        place: NewPlace,
+        cluster_dir: NewClusterDir,
     },
     /// End a cluster and remove everything of it.
     Down {
         #[command(flatten)]
-        place: Place,
+        cluster_dir: ClusterDir,
     },
     /// Run a command with a cluster: one that is up, else one that lives as long as the command.
     Run {
         #[command(flatten)]
-        kind: Kind,
+        kind: ClusterArgs,
         #[command(flatten)]
-        place: NewPlace,
+        cluster_dir: NewClusterDir,
         /// The command and its arguments.
         #[arg(last = true, required = true)]
         command: Vec<String>,
@@ -54,14 +54,14 @@ enum Action {
     /// Say how a cluster is.
     Status {
         #[command(flatten)]
-        place: Place,
+        cluster_dir: ClusterDir,
     },
     /// Put a docker-archive on all nodes; the word `torch` means the image with `PyTorch`.
     LoadImage {
         /// The archive.
         archive: PathBuf,
         #[command(flatten)]
-        place: Place,
+        cluster_dir: ClusterDir,
     },
     /// Lose a node, or bring it back.
     Node {
@@ -70,14 +70,14 @@ enum Action {
         /// Which node.
         name: String,
         #[command(flatten)]
-        place: Place,
+        cluster_dir: ClusterDir,
     },
     /// Take the API server away, or bring it back.
     Apiserver {
         /// What to do.
         action: ApiserverAction,
         #[command(flatten)]
-        place: Place,
+        cluster_dir: ClusterDir,
     },
     /// Write the image of a static binary as a docker-archive.
     Image {
@@ -94,7 +94,8 @@ enum Action {
         #[arg(long = "file", value_parser = parse_file)]
         files: Vec<(PathBuf, PathBuf)>,
     },
-    /// Check the table of what was seen to work, in the documentation, against what the last runs have shown.
+    /// Check the table of what was seen to work, in the documentation, against what the last runs
+    /// have shown.
     Seen {
         /// Write it from that instead.
         #[arg(long)]
@@ -117,7 +118,7 @@ enum Action {
 
 #[derive(Args)]
 #[allow(clippy::struct_excessive_bools, reason = "flags of a command line")]
-struct Kind {
+struct ClusterArgs {
     /// Only etcd and an API server, on the loopback address.
     #[arg(long)]
     no_nodes: bool,
@@ -134,14 +135,14 @@ struct Kind {
 
 /// Where a new cluster goes. Not beside the one we may be in: that is somebody's already.
 #[derive(Args)]
-struct NewPlace {
+struct NewClusterDir {
     /// The cluster's directory.
     #[arg(long)]
     dir: Option<PathBuf>,
 }
 
 #[derive(Args)]
-struct Place {
+struct ClusterDir {
     /// The cluster's directory.
     #[arg(long, env = cluster::ENVIRONMENT)]
     dir: Option<PathBuf>,
@@ -176,7 +177,7 @@ fn parse_file(text: &str) -> Result<(PathBuf, PathBuf), String> {
     Ok((source.into(), target.into()))
 }
 
-impl Place {
+impl ClusterDir {
     fn dir(&self) -> Result<PathBuf> {
         self.dir
             .clone()
@@ -188,7 +189,7 @@ impl Place {
     }
 }
 
-impl Kind {
+impl ClusterArgs {
     fn options(&self, dir: PathBuf) -> Result<Options> {
         let images = if self.torch && !self.no_nodes {
             vec![images::torch()?]
@@ -213,7 +214,7 @@ fn main() -> ExitCode {
             let skip = error
                 .chain()
                 .any(<dyn std::error::Error + 'static>::is::<Unsupported>);
-            ExitCode::from(if skip { SKIPPED } else { 1 })
+            ExitCode::from(if skip { EXIT_SKIPPED } else { 1 })
         }
     }
 }
@@ -221,9 +222,9 @@ fn main() -> ExitCode {
 fn act(action: Action) -> Result<ExitCode> {
     match action {
         Action::Build { all_images } => build(all_images)?,
-        Action::Up { kind, place } => {
+        Action::Up { kind, cluster_dir } => {
             let name = if kind.no_nodes { "api" } else { "default" };
-            let dir = place.dir.map_or_else(|| cluster::default_dir(name), Ok)?;
+            let dir = cluster_dir.dir.map_or_else(|| cluster::default_dir(name), Ok)?;
             let cluster = match cluster::running(&dir) {
                 Some(cluster) => cluster,
                 None => cluster::up(&kind.options(dir)?)?,
@@ -232,26 +233,34 @@ fn act(action: Action) -> Result<ExitCode> {
             println!("export {}={}", cluster::ENVIRONMENT, cluster.dir().display());
             println!("export PATH={}:$PATH", cluster.state().programs.bin.display());
         }
-        Action::Down { place } => cluster::down(&place.dir()?)?,
-        Action::Run { kind, place, command } => return run(&kind, place, &command),
-        Action::Status { place } => {
-            let cluster = place.open()?;
+        Action::Down { cluster_dir } => cluster::down(&cluster_dir.dir()?)?,
+        Action::Run {
+            kind,
+            cluster_dir,
+            command,
+        } => return run(&kind, cluster_dir, &command),
+        Action::Status { cluster_dir } => {
+            let cluster = cluster_dir.open()?;
             println!("{}", serde_json::to_string_pretty(&cluster.status()?)?);
         }
-        Action::LoadImage { archive, place } => {
+        Action::LoadImage { archive, cluster_dir } => {
             let archive = if archive == Path::new("torch") {
                 images::torch()?
             } else {
                 archive
             };
-            place.open()?.load_image(&archive)?;
+            cluster_dir.open()?.load_image(&archive)?;
         }
-        Action::Node { action, name, place } => match action {
-            NodeAction::Kill => place.open()?.kill_kubelet(&name)?,
-            NodeAction::Start => place.open()?.start_kubelet(&name)?,
+        Action::Node {
+            action,
+            name,
+            cluster_dir,
+        } => match action {
+            NodeAction::Kill => cluster_dir.open()?.kill_kubelet(&name)?,
+            NodeAction::Start => cluster_dir.open()?.start_kubelet(&name)?,
         },
-        Action::Apiserver { action, place } => {
-            let cluster = place.open()?;
+        Action::Apiserver { action, cluster_dir } => {
+            let cluster = cluster_dir.open()?;
             match action {
                 ApiserverAction::Pause => cluster.pause_apiserver()?,
                 ApiserverAction::Resume => cluster.resume_apiserver()?,
@@ -292,29 +301,29 @@ fn build(all_images: bool) -> Result<()> {
     Ok(())
 }
 
-fn run(kind: &Kind, place: NewPlace, command: &[String]) -> Result<ExitCode> {
-    // From here on a signal ends the command and not us, so that the cluster is taken down.
+fn run(kind: &ClusterArgs, cluster_dir: NewClusterDir, command: &[String]) -> Result<ExitCode> {
+    // From here on a signal ends the command and not this process, which then stops the cluster.
     let signals = guard::Signals::take()?;
-    if let Some(cluster) = usable(kind, &place)? {
+    if let Some(cluster) = usable(kind, &cluster_dir)? {
         if kind.torch {
             cluster.load_image(&images::torch()?)?;
         }
         return guard::run(command, &cluster, signals);
     }
     let own = || cluster::default_dir(&format!("run-{}", std::process::id()));
-    let dir = place.dir.map_or_else(own, Ok)?;
+    let dir = cluster_dir.dir.map_or_else(own, Ok)?;
     let tied = TiedCluster::up(&kind.options(dir)?).context("the cluster did not start")?;
     guard::run(command, tied.cluster(), signals)
 }
 
-/// A cluster with nodes that is up: the one we are in, or one that stays. Those without nodes are for measurements,
-/// which want one to themselves.
-fn usable(kind: &Kind, place: &NewPlace) -> Result<Option<Cluster>> {
+/// A running cluster with nodes: that of the environment, or one that was started by `up`. A
+/// cluster without nodes is never shared, because it is for measurements.
+fn usable(kind: &ClusterArgs, cluster_dir: &NewClusterDir) -> Result<Option<Cluster>> {
     if kind.no_nodes {
         return Ok(None);
     }
     let around = Cluster::from_env().filter(|cluster| !cluster.state().nodes.is_empty());
-    match &place.dir {
+    match &cluster_dir.dir {
         Some(dir) => Ok(cluster::running(dir)),
         None if around.is_some() => Ok(around),
         None => Ok(cluster::running(&cluster::default_dir("default")?)),

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{STUBBORN, Small, TELL, main, named, pod, pod_with, with};
+use super::{REPORT, STUBBORN, SmallPod, main, named, pod, pod_with, with};
 
-pub(super) fn pods() -> Vec<Small> {
+pub(super) fn pods() -> Vec<SmallPod> {
     let from_log = json!({"terminationMessagePolicy": "FallbackToLogsOnError"});
     vec![
         pod("exit-0", main("exit 0")),
@@ -13,8 +13,8 @@ pub(super) fn pods() -> Vec<Small> {
         pod("killed", main("kill -9 $$")),
         pod("aborted", main("sh -c 'kill -ABRT $$'; exit $?")),
         pod("terminated", main("kill -TERM $$; sleep 1; exit 9")),
-        pod("message", main(&format!("echo hello {TELL}; exit 1"))),
-        pod("message-of-success", main(&format!("echo fine {TELL}"))),
+        pod("message", main(&format!("echo hello {REPORT}; exit 1"))),
+        pod("message-of-success", main(&format!("echo fine {REPORT}"))),
         pod(
             "message-elsewhere",
             with(
@@ -22,7 +22,7 @@ pub(super) fn pods() -> Vec<Small> {
                 &json!({"terminationMessagePath": "/tmp/said"}),
             ),
         ),
-        pod("message-too-long", main(&format!("seq 1 3000 {TELL}; exit 1"))),
+        pod("message-too-long", main(&format!("seq 1 3000 {REPORT}; exit 1"))),
         pod(
             "message-from-log",
             with(main("echo last words; exit 4"), &from_log),
@@ -37,7 +37,7 @@ pub(super) fn pods() -> Vec<Small> {
         ),
         pod(
             "message-before-log",
-            with(main(&format!("echo log; echo file {TELL}; exit 4")), &from_log),
+            with(main(&format!("echo log; echo file {REPORT}; exit 4")), &from_log),
         ),
         pod(
             "no-message-from-log-of-success",
@@ -59,10 +59,10 @@ pub(super) fn pods() -> Vec<Small> {
             "arguments",
             with(
                 main(""),
-                &json!({"command": ["sh", "-c", format!("echo $0 $1 {TELL}")], "args": ["a b", "c"]}),
+                &json!({"command": ["sh", "-c", format!("echo $0 $1 {REPORT}")], "args": ["a b", "c"]}),
             ),
         ),
-        pod("no-input", main(&format!("wc -c {TELL}"))),
+        pod("no-input", main(&format!("wc -c {REPORT}"))),
         pod_with("deadline", main(STUBBORN), &json!({"activeDeadlineSeconds": 20})).lasting(),
         pod_with(
             "deadline-in-init",

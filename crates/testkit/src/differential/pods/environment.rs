@@ -2,20 +2,20 @@
 
 use serde_json::{Value, json};
 
-use super::{Small, TELL, Until, main, pod, pod_with, with};
+use super::{REPORT, SmallPod, Until, main, pod, pod_with, with};
 
 const REFUSED: Until = Until::Waits("CreateContainerConfigError");
 
-/// A pod that says what a shell makes of a text, with variables.
-fn says(name: &'static str, text: &str, env: &Value) -> Small {
+/// A pod that reports what a shell expands a text to.
+fn says(name: &'static str, text: &str, env: &Value) -> SmallPod {
     takes(name, text, &json!([]), env)
 }
 
 /// The same, with variables from whole objects.
-fn takes(name: &'static str, text: &str, from: &Value, env: &Value) -> Small {
+fn takes(name: &'static str, text: &str, from: &Value, env: &Value) -> SmallPod {
     let more = json!({"envFrom": from, "env": env});
-    // Texts have brackets, which the shell must not take for patterns of files.
-    pod(name, with(main(&format!("set -f; echo {text} {TELL}")), &more))
+    // Without globbing: texts have brackets.
+    pod(name, with(main(&format!("set -f; echo {text} {REPORT}")), &more))
 }
 
 fn config(name: &str, map: &str, key: &str, optional: bool) -> Value {
@@ -26,7 +26,7 @@ fn secret(name: &str, secret: &str, key: &str) -> Value {
     json!({"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}})
 }
 
-pub(super) fn pods() -> Vec<Small> {
+pub(super) fn pods() -> Vec<SmallPod> {
     let mut pods = own();
     pods.extend(from_objects());
     pods.extend(from_whole_objects());
@@ -35,7 +35,7 @@ pub(super) fn pods() -> Vec<Small> {
 }
 
 /// Variables that say something of the pod itself.
-fn own() -> Vec<Small> {
+fn own() -> Vec<SmallPod> {
     let field =
         |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
     let resource = |name: &str, resource: &str, divisor: &str| json!({"name": name, "valueFrom": {"resourceFieldRef": {"resource": resource, "divisor": divisor}}});
@@ -78,7 +78,7 @@ fn own() -> Vec<Small> {
         pod(
             "env-resources",
             with(
-                main(&format!("echo $C $M $R $D {TELL}")),
+                main(&format!("echo $C $M $R $D {REPORT}")),
                 &json!({"env": resources, "resources": limits}),
             ),
         ),
@@ -87,7 +87,7 @@ fn own() -> Vec<Small> {
             with(
                 main(""),
                 &json!({
-                    "command": ["sh", "-c", format!("echo $0 $1 $(A) {TELL}"), "$(A)"], "args": ["$$(A)"],
+                    "command": ["sh", "-c", format!("echo $0 $1 $(A) {REPORT}"), "$(A)"], "args": ["$$(A)"],
                     "env": [{"name": "A", "value": "x"}],
                 }),
             ),
@@ -96,7 +96,7 @@ fn own() -> Vec<Small> {
 }
 
 /// Variables with values from ConfigMaps and Secrets.
-fn from_objects() -> Vec<Small> {
+fn from_objects() -> Vec<SmallPod> {
     vec![
         says(
             "env-from-objects",
@@ -127,7 +127,7 @@ fn from_objects() -> Vec<Small> {
 }
 
 /// All that a ConfigMap or Secret has, as variables.
-fn from_whole_objects() -> Vec<Small> {
+fn from_whole_objects() -> Vec<SmallPod> {
     vec![
         takes(
             "env-from",
@@ -158,9 +158,9 @@ fn from_whole_objects() -> Vec<Small> {
 }
 
 /// Variables that say where Services are.
-fn of_services() -> Vec<Small> {
+fn of_services() -> Vec<SmallPod> {
     let told =
-        format!(r#"env | grep -E "^(WEB|HEADLESS)_" | sed "s/$WEB_TOO_SERVICE_HOST/HOST/" | sort {TELL}"#);
+        format!(r#"env | grep -E "^(WEB|HEADLESS)_" | sed "s/$WEB_TOO_SERVICE_HOST/HOST/" | sort {REPORT}"#);
     vec![
         pod("env-services", main(&told)),
         pod_with(

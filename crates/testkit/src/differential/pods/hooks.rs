@@ -2,31 +2,31 @@
 
 use serde_json::{Value, json};
 
-use super::{LONG, STUBBORN, Small, TELL, Until, main, named, pod, pod_with, with};
+use super::{LONG_RUNNING, REPORT, STUBBORN, SmallPod, Until, main, named, pod, pod_with, with};
 
 fn hook(name: &str, script: &str) -> Value {
     json!({"lifecycle": {name: {"exec": {"command": ["sh", "-c", script]}}}})
 }
 
-/// Has a container with [`LONG`] be ready only when it will notice that it is asked to end. Before that nothing happens
-/// when it is asked, since it is the first process of its container.
+/// Makes a container with [`LONG_RUNNING`] ready when its trap is set. Before that it ignores
+/// SIGTERM, as the first process of its container.
 fn ready_when_trapped(container: Value) -> Value {
     let probe = json!({"exec": {"command": ["test", "-e", "/tmp/trapped"]}, "periodSeconds": 1});
     with(container, &json!({"readinessProbe": probe}))
 }
 
-pub(super) fn pods() -> Vec<Small> {
+pub(super) fn pods() -> Vec<SmallPod> {
     let deleted = Until::Deleted(&Until::Ready);
     let after = |script: &str, hooked: &str| with(main(script), &hook("postStart", hooked));
     let before = |script: &str, hooked: &str| with(main(script), &hook("preStop", hooked));
-    let long = || ready_when_trapped(main(LONG));
-    let long_before = |hooked: &str| ready_when_trapped(before(LONG, hooked));
+    let long = || ready_when_trapped(main(LONG_RUNNING));
+    let long_before = |hooked: &str| ready_when_trapped(before(LONG_RUNNING, hooked));
     vec![
-        pod("after-start", after(LONG, "true")).until(Until::Ready),
+        pod("after-start", after(LONG_RUNNING, "true")).until(Until::Ready),
         pod(
             "after-start-beside-it",
             after(
-                &format!("until test -e /tmp/f; do sleep 0.2; done; echo seen {TELL}"),
+                &format!("until test -e /tmp/f; do sleep 0.2; done; echo seen {REPORT}"),
                 "touch /tmp/f",
             ),
         ),
@@ -38,12 +38,12 @@ pub(super) fn pods() -> Vec<Small> {
             &json!({"restartPolicy": "Always"}),
         )
         .until(Until::Waits("CrashLoopBackOff")),
-        pod("before-stop", long_before(&format!("echo bye {TELL}"))).until(deleted),
+        pod("before-stop", long_before(&format!("echo bye {REPORT}"))).until(deleted),
         pod("before-stop-fails", long_before("exit 1")).until(deleted),
         pod("before-stop-is-too-slow", long_before("sleep 100")).until(deleted),
         pod(
             "before-stop-not-at-its-own-end",
-            before("sleep 1", &format!("echo bye {TELL}")),
+            before("sleep 1", &format!("echo bye {REPORT}")),
         ),
         pod(
             "before-stop-sleeps",
@@ -56,7 +56,7 @@ pub(super) fn pods() -> Vec<Small> {
         pod("deleted", long()).until(deleted),
         pod(
             "deleted-fails",
-            ready_when_trapped(main(&LONG.replace("exit 0", "exit 3"))),
+            ready_when_trapped(main(&LONG_RUNNING.replace("exit 0", "exit 3"))),
         )
         .until(deleted),
         pod("deleted-by-force", main(STUBBORN)).until(deleted),
@@ -70,7 +70,7 @@ pub(super) fn pods() -> Vec<Small> {
         pod_with(
             "deleted-with-sidecar",
             long(),
-            &json!({"initContainers": [with(named("side", LONG), &json!({"restartPolicy": "Always"}))]}),
+            &json!({"initContainers": [with(named("side", LONG_RUNNING), &json!({"restartPolicy": "Always"}))]}),
         )
         .until(deleted),
         pod(

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{LONG, STUBBORN, Small, TELL, Until, main, pod, pod_with, with};
+use super::{LONG_RUNNING, REPORT, STUBBORN, SmallPod, Until, main, pod, pod_with, with};
 
 /// Serves `/tmp` by HTTP, at the port `web`.
 const WEB: &str = "touch /tmp/there; trap 'exit 0' TERM; httpd -f -p 7070 -h /tmp & wait";
 
-/// A probe that is asked often, and never too impatiently for a busy machine.
+/// A probe with a short period, and a timeout that is long enough for a busy machine.
 fn probe(kind: &str, action: &Value, failures: i32) -> Value {
     let often = json!({"periodSeconds": 1, "timeoutSeconds": 20, "failureThreshold": failures});
     json!({kind: with(often, action)})
@@ -21,7 +21,7 @@ fn http(path: &str) -> Value {
     json!({"httpGet": {"path": path, "port": "web"}})
 }
 
-pub(super) fn pods() -> Vec<Small> {
+pub(super) fn pods() -> Vec<SmallPod> {
     let mut pods = ready();
     pods.extend(ended());
     pods
@@ -33,13 +33,13 @@ fn web(more: &Value) -> Value {
 }
 
 /// Pods that become ready, or never do.
-fn ready() -> Vec<Small> {
+fn ready() -> Vec<SmallPod> {
     let many = 100;
     let tcp = |port: i32| json!({"tcpSocket": {"port": port}});
-    let asked = |kind: &str, script: &str| with(main(LONG), &probe(kind, &exec(script), many));
+    let asked = |kind: &str, script: &str| with(main(LONG_RUNNING), &probe(kind, &exec(script), many));
     let slow = "sleep 3; touch /tmp/up; trap 'exit 0' TERM; sleep 1000 & wait";
     vec![
-        pod("ready-without-probe", main(LONG)).until(Until::Ready),
+        pod("ready-without-probe", main(LONG_RUNNING)).until(Until::Ready),
         pod("ready-by-command", asked("readinessProbe", "true")).until(Until::Ready),
         pod(
             "ready-by-connection",
@@ -86,17 +86,17 @@ fn ready() -> Vec<Small> {
 }
 
 /// Pods that are ended by their probes.
-fn ended() -> Vec<Small> {
+fn ended() -> Vec<SmallPod> {
     let dies = |script: &str| with(main(script), &probe("livenessProbe", &exec("false"), 1));
     let polite = "trap 'sleep 6; exit 5' TERM; sleep 1000 & wait; wait";
     vec![
         pod("not-alive", dies(STUBBORN)),
-        pod("not-alive-politely", dies(LONG)),
+        pod("not-alive-politely", dies(LONG_RUNNING)),
         pod(
             "not-alive-with-a-hook",
             with(
-                dies(LONG),
-                &json!({"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", format!("echo bye {TELL}")]}}}}),
+                dies(LONG_RUNNING),
+                &json!({"lifecycle": {"preStop": {"exec": {"command": ["sh", "-c", format!("echo bye {REPORT}")]}}}}),
             ),
         ),
         pod_with(
@@ -124,7 +124,11 @@ fn ended() -> Vec<Small> {
             "not-started",
             with(main(STUBBORN), &probe("startupProbe", &exec("false"), 2)),
         ),
-        pod_with("not-alive-again", dies(LONG), &json!({"restartPolicy": "Always"}))
-            .until(Until::Waits("CrashLoopBackOff")),
+        pod_with(
+            "not-alive-again",
+            dies(LONG_RUNNING),
+            &json!({"restartPolicy": "Always"}),
+        )
+        .until(Until::Waits("CrashLoopBackOff")),
     ]
 }

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{LONG, Small, TELL, Until, main, named, pod_with, with};
+use super::{LONG_RUNNING, REPORT, SmallPod, Until, main, named, pod_with, with};
 
-pub(super) fn pods() -> Vec<Small> {
+pub(super) fn pods() -> Vec<SmallPod> {
     let always = json!({"restartPolicy": "Always"});
     let on_failure = json!({"restartPolicy": "OnFailure"});
     let waits = Until::Waits("CrashLoopBackOff");
@@ -15,21 +15,21 @@ pub(super) fn pods() -> Vec<Small> {
         )
     };
     vec![
-        pod_with("crash-loop", main(&format!("echo why {TELL}; exit 1")), &always).until(waits),
+        pod_with("crash-loop", main(&format!("echo why {REPORT}; exit 1")), &always).until(waits),
         pod_with("crash-loop-of-successes", main("exit 0"), &always).until(waits),
         pod_with("crash-loop-on-failure", main("exit 6"), &on_failure).until(waits),
         pod_with("success-on-failure", main("exit 0"), &on_failure),
         pod_with(
             "second-attempt",
             remembers(&format!(
-                "test -e /s/f && echo second {TELL} && exit 0; touch /s/f; exit 1"
+                "test -e /s/f && echo second {REPORT} && exit 0; touch /s/f; exit 1"
             )),
             &json!({"restartPolicy": "OnFailure", "volumes": [{"name": "s", "emptyDir": {}}]}),
         ),
         pod_with(
             "one-restarts",
-            main(LONG),
-            &json!({"restartPolicy": "Always", "containers": [main(LONG), named("other", "exit 1")]}),
+            main(LONG_RUNNING),
+            &json!({"restartPolicy": "Always", "containers": [main(LONG_RUNNING), named("other", "exit 1")]}),
         )
         .until(waits),
         pod_with(

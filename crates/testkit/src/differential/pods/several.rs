@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{LONG, STUBBORN, Small, TELL, Until, main, named, pod_with, with};
+use super::{LONG_RUNNING, REPORT, STUBBORN, SmallPod, Until, main, named, pod_with, with};
 
-fn with_init(name: &'static str, container: Value, init: &Value) -> Small {
+fn with_init(name: &'static str, container: Value, init: &Value) -> SmallPod {
     pod_with(name, container, &json!({"initContainers": init}))
 }
 
@@ -12,7 +12,7 @@ fn side(script: &str) -> Value {
     with(named("side", script), &json!({"restartPolicy": "Always"}))
 }
 
-pub(super) fn pods() -> Vec<Small> {
+pub(super) fn pods() -> Vec<SmallPod> {
     let mut pods = sidecars();
     let shared = |name: &str, script: &str| {
         with(
@@ -21,10 +21,10 @@ pub(super) fn pods() -> Vec<Small> {
         )
     };
     let waits = Until::Waits("CrashLoopBackOff");
-    // In brackets, so that who looks for a mark does not find itself.
+    // In brackets, so that grep does not find its own command line.
     let finds_the_other = format!(
         "until p=$(grep -ls '[m]ark-of-the-other' /proc/[0-9]*/cmdline | head -n 1) && test -n \"$p\"; do sleep 0.1; done; \
-         cat /proc/1/comm {TELL}; test $$ -ne 1 && echo not first >> /dev/termination-log; \
+         cat /proc/1/comm {REPORT}; test $$ -ne 1 && echo not first >> /dev/termination-log; \
          kill -TERM $(echo $p | cut -d / -f 3); \
          while grep -qs '[m]ark-of-its-child' /proc/[0-9]*/cmdline; do sleep 0.1; done"
     );
@@ -38,7 +38,7 @@ pub(super) fn pods() -> Vec<Small> {
     pods.extend([
         pod_with(
             "init-in-order",
-            shared("main", &format!("cat /s/f {TELL}")),
+            shared("main", &format!("cat /s/f {REPORT}")),
             &json!({
                 "volumes": [{"name": "s", "emptyDir": {}}],
                 "initContainers": [shared("a", "echo a >> /s/f"), shared("b", "echo b >> /s/f")],
@@ -69,14 +69,14 @@ pub(super) fn pods() -> Vec<Small> {
         pod_with(
             "two-messages",
             main(""),
-            &json!({"containers": [main(&format!("echo one {TELL}")), named("other", &format!("echo two {TELL}"))]}),
+            &json!({"containers": [main(&format!("echo one {REPORT}")), named("other", &format!("echo two {REPORT}"))]}),
         ),
         pod_with(
             "shared-network",
             main(""),
             &json!({"containers": [
-                // Who hangs up before the answer has come gets none.
-                main(&format!("until sleep 1 | nc 127.0.0.1 7777 {TELL}; do sleep 0.2; done")),
+                // nc must not close the connection before the answer has come.
+                main(&format!("until sleep 1 | nc 127.0.0.1 7777 {REPORT}; do sleep 0.2; done")),
                 named("server", "echo found | nc -l -p 7777"),
             ]}),
         ),
@@ -84,7 +84,7 @@ pub(super) fn pods() -> Vec<Small> {
     pods
 }
 
-fn sidecars() -> Vec<Small> {
+fn sidecars() -> Vec<SmallPod> {
     let asked = |script: &str| {
         json!({"startupProbe": {
             "exec": {"command": ["sh", "-c", script]}, "periodSeconds": 1, "failureThreshold": 100, "timeoutSeconds": 20,
@@ -92,7 +92,12 @@ fn sidecars() -> Vec<Small> {
     };
     let share = json!({"volumeMounts": [{"name": "s", "mountPath": "/s"}]});
     vec![
-        with_init("sidecar-ends-with-its-pod", main("sleep 8"), &json!([side(LONG)])).lasting(),
+        with_init(
+            "sidecar-ends-with-its-pod",
+            main("sleep 8"),
+            &json!([side(LONG_RUNNING)]),
+        )
+        .lasting(),
         with_init("sidecar-is-killed", main("sleep 1"), &json!([side(STUBBORN)])),
         with_init(
             "sidecar-of-a-failure",
@@ -101,7 +106,7 @@ fn sidecars() -> Vec<Small> {
         ),
         pod_with(
             "sidecar-is-waited-for",
-            with(main(&format!("cat /s/up {TELL}")), &share),
+            with(main(&format!("cat /s/up {REPORT}")), &share),
             &json!({
                 "volumes": [{"name": "s", "emptyDir": {}}],
                 "initContainers": [with(
@@ -113,9 +118,13 @@ fn sidecars() -> Vec<Small> {
         with_init(
             "sidecar-before-a-failing-init",
             main("true"),
-            &json!([side(LONG), named("then", "exit 2")]),
+            &json!([side(LONG_RUNNING), named("then", "exit 2")]),
         ),
-        with_init("sidecar-keeps-failing", main(LONG), &json!([side("exit 1")]))
-            .until(Until::Waits("CrashLoopBackOff")),
+        with_init(
+            "sidecar-keeps-failing",
+            main(LONG_RUNNING),
+            &json!([side("exit 1")]),
+        )
+        .until(Until::Waits("CrashLoopBackOff")),
     ]
 }

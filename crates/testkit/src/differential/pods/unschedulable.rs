@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Small, Until, main, pod, pod_with, with};
+use super::{SmallPod, Until, main, pod, pod_with, with};
 
-pub(super) fn pods() -> Vec<Small> {
-    let stays = |pod: Small| pod.until(Until::Stays("Pending"));
+pub(super) fn pods() -> Vec<SmallPod> {
+    let stays = |pod: SmallPod| pod.until(Until::Stays("Pending"));
     let asks = |name: &'static str, resources: Value| {
         let wanted = json!({"resources": {"requests": resources, "limits": resources}});
         pod(name, with(main("true"), &wanted))

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Small, TELL, Until, main, pod, pod_with, with};
+use super::{REPORT, SmallPod, Until, main, pod, pod_with, with};
 
 const MORE: &str = ">> /dev/termination-log";
 
 /// A pod with one volume at `/v`.
-fn mounted(name: &'static str, script: &str, volume: &Value, mount: &Value) -> Small {
+fn mounted(name: &'static str, script: &str, volume: &Value, mount: &Value) -> SmallPod {
     let mount = with(json!({"name": "v", "mountPath": "/v"}), mount);
     let container = with(
         main(script),
@@ -23,7 +23,7 @@ fn mounted(name: &'static str, script: &str, volume: &Value, mount: &Value) -> S
     )
 }
 
-pub(super) fn pods() -> Vec<Small> {
+pub(super) fn pods() -> Vec<SmallPod> {
     let mut pods = files();
     pods.extend(automatic());
     pods.extend(places());
@@ -32,7 +32,7 @@ pub(super) fn pods() -> Vec<Small> {
 }
 
 /// Volumes that hold what the API has.
-fn files() -> Vec<Small> {
+fn files() -> Vec<SmallPod> {
     let none = json!({});
     let words = |more: &Value| json!({"configMap": with(json!({"name": "words"}), more)});
     let projected = |sources: Value| json!({"projected": {"sources": sources}});
@@ -40,25 +40,25 @@ fn files() -> Vec<Small> {
     vec![
         mounted(
             "config-map",
-            &format!("cat /v/one /v/two {TELL}"),
+            &format!("cat /v/one /v/two {REPORT}"),
             &words(&none),
             &none,
         ),
         mounted(
             "config-map-binary",
-            &format!("wc -c < /v/raw {TELL}"),
+            &format!("wc -c < /v/raw {REPORT}"),
             &words(&none),
             &none,
         ),
         mounted(
             "config-map-items",
-            &format!("ls /v {TELL}; stat -L -c %a /v/deep/er {MORE}"),
+            &format!("ls /v {REPORT}; stat -L -c %a /v/deep/er {MORE}"),
             &words(&json!({"items": [{"key": "one", "path": "deep/er", "mode": 0o400}]})),
             &none,
         ),
         mounted(
             "config-map-optional",
-            &format!("ls /v | wc -l {TELL}"),
+            &format!("ls /v | wc -l {REPORT}"),
             &json!({"configMap": {"name": "absent", "optional": true}}),
             &none,
         ),
@@ -78,7 +78,7 @@ fn files() -> Vec<Small> {
         .until(waits),
         mounted(
             "secret",
-            &format!("cat /v/key {TELL}; stat -L -c %a /v/key {MORE}"),
+            &format!("cat /v/key {REPORT}; stat -L -c %a /v/key {MORE}"),
             &json!({"secret": {"secretName": "secrets", "defaultMode": 0o444}}),
             &none,
         ),
@@ -91,13 +91,13 @@ fn files() -> Vec<Small> {
         .until(waits),
         mounted(
             "sub-path",
-            &format!("cat /v {TELL}"),
+            &format!("cat /v {REPORT}"),
             &words(&none),
             &json!({"subPath": "two"}),
         ),
         mounted(
             "downward",
-            &format!("cat /v/labels /v/name /v/memory {TELL}"),
+            &format!("cat /v/labels /v/name /v/memory {REPORT}"),
             &json!({"downwardAPI": {"items": [
                 {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
                 {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}},
@@ -108,7 +108,7 @@ fn files() -> Vec<Small> {
         ),
         mounted(
             "projected",
-            &format!("cat /v/one /v/key /v/name {TELL}"),
+            &format!("cat /v/one /v/key /v/name {REPORT}"),
             &projected(json!([
                 {"configMap": {"name": "words", "items": [{"key": "one", "path": "one"}]}},
                 {"secret": {"name": "secrets"}},
@@ -118,13 +118,13 @@ fn files() -> Vec<Small> {
         ),
         mounted(
             "token",
-            &format!("tr -cd . < /v/token | wc -c {TELL}"),
+            &format!("tr -cd . < /v/token | wc -c {REPORT}"),
             &projected(json!([{"serviceAccountToken": {"path": "token", "audience": "trainyard"}}])),
             &none,
         ),
         mounted(
             "files-are-read-only",
-            &format!("echo x > /v/one || echo refused {TELL}"),
+            &format!("echo x > /v/one || echo refused {REPORT}"),
             &words(&none),
             &none,
         ),
@@ -132,9 +132,9 @@ fn files() -> Vec<Small> {
 }
 
 /// The volume that every pod is given, unless it does not want it.
-fn automatic() -> Vec<Small> {
+fn automatic() -> Vec<SmallPod> {
     let place = "/var/run/secrets/kubernetes.io/serviceaccount";
-    let wanting = |mut pod: Small| {
+    let wanting = |mut pod: SmallPod| {
         json_patch::merge(&mut pod.spec, &json!({"automountServiceAccountToken": null}));
         pod
     };
@@ -142,49 +142,49 @@ fn automatic() -> Vec<Small> {
         wanting(pod(
             "service-account",
             main(&format!(
-                "cd {place} && ls {TELL}; stat -L -c %a token ca.crt namespace {MORE}; tr -cd . < token | wc -c {MORE}; \
+                "cd {place} && ls {REPORT}; stat -L -c %a token ca.crt namespace {MORE}; tr -cd . < token | wc -c {MORE}; \
                  head -n 1 ca.crt {MORE}; test $(wc -c < namespace) -gt 1 && tail -c 1 namespace | tr -d a-z0-9 | wc -c {MORE}; \
                  echo x > token || echo refused {MORE}"
             )),
         )),
         wanting(pod_with(
             "service-account-of-a-user",
-            main(&format!("stat -L -c '%a %u %g' {place}/token {TELL}")),
+            main(&format!("stat -L -c '%a %u %g' {place}/token {REPORT}")),
             &json!({"securityContext": {"runAsUser": 1234, "fsGroup": 2345}}),
         )),
         wanting(mounted(
             "service-account-elsewhere",
-            &format!("ls {place} | wc -l {TELL}"),
+            &format!("ls {place} | wc -l {REPORT}"),
             &json!({"emptyDir": {}}),
             &json!({"mountPath": place}),
         )),
         pod(
             "no-service-account",
-            main(&format!("test -e {place} || echo none {TELL}")),
+            main(&format!("test -e {place} || echo none {REPORT}")),
         ),
     ]
 }
 
 /// Volumes to write to.
-fn places() -> Vec<Small> {
+fn places() -> Vec<SmallPod> {
     let none = json!({});
     let empty = json!({"emptyDir": {}});
     let claim = |name: &str| json!({"persistentVolumeClaim": {"claimName": name}});
     // A directory of the machine belongs to root.
-    let as_root = |mut pod: Small| {
+    let as_root = |mut pod: SmallPod| {
         json_patch::merge(&mut pod.spec, &json!({"securityContext": {"runAsUser": 0}}));
         pod
     };
     vec![
         mounted(
             "empty-dir",
-            &format!("echo x > /v/f; cat /v/f {TELL}"),
+            &format!("echo x > /v/f; cat /v/f {REPORT}"),
             &empty,
             &none,
         ),
         mounted(
             "empty-dir-of-memory",
-            &format!("echo x > /v/f; cat /v/f {TELL}"),
+            &format!("echo x > /v/f; cat /v/f {REPORT}"),
             &json!({"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}),
             &none,
         ),
@@ -196,19 +196,19 @@ fn places() -> Vec<Small> {
         ),
         mounted(
             "sub-path-expression",
-            &format!("echo x > /v/f; cat /v/f {TELL}"),
+            &format!("echo x > /v/f; cat /v/f {REPORT}"),
             &empty,
             &json!({"subPathExpr": "$(NAME)"}),
         ),
         mounted(
             "host-path",
-            &format!("test -e /v/hosts && echo there {TELL}"),
+            &format!("test -e /v/hosts && echo there {REPORT}"),
             &json!({"hostPath": {"path": "/etc", "type": "Directory"}}),
             &json!({"readOnly": true}),
         ),
         as_root(mounted(
             "claim",
-            &format!("echo x > /v/f; cat /v/f {TELL}"),
+            &format!("echo x > /v/f; cat /v/f {REPORT}"),
             &claim("kept"),
             &none,
         )),
@@ -230,18 +230,18 @@ fn places() -> Vec<Small> {
 }
 
 /// Volumes that belong to a group.
-fn of_a_group() -> Vec<Small> {
+fn of_a_group() -> Vec<SmallPod> {
     let given = |name, script: &str, volume: Value| {
         let mut pod = mounted(name, script, &volume, &json!({}));
         let context = json!({"securityContext": {"runAsUser": 1234, "runAsGroup": 1234, "fsGroup": 2345}});
         json_patch::merge(&mut pod.spec, &context);
         pod
     };
-    let files = format!("stat -L -c '%a %g' /v/..data/ /v/* {TELL}");
+    let files = format!("stat -L -c '%a %g' /v/..data/ /v/* {REPORT}");
     vec![
         given(
             "group-of-empty-dir",
-            &format!("mkdir /v/d && touch /v/d/f && stat -c '%a %u %g' /v /v/d /v/d/f {TELL}"),
+            &format!("mkdir /v/d && touch /v/d/f && stat -c '%a %u %g' /v /v/d /v/d/f {REPORT}"),
             json!({"emptyDir": {}}),
         ),
         given(

@@ -5,9 +5,10 @@ use std::time::Duration;
 use serde_json::json;
 use trainyard_testkit::lab::Lab;
 
-use super::{OPEN_MPI_4, WAYS, mpi_job, ranks, with_ssh};
+use super::{ATTACH_MODES, OPEN_MPI_4, mpi_job, ranks, with_ssh};
 
-/// What the launcher calls to run a command in a worker: what mpirun calls. The options are there only with `Ssh`.
+/// What the launcher calls to run a command in a worker: what mpirun calls. The options are there
+/// only with `Ssh`.
 const SHELL: &str = "/etc/mpi/kubexec.sh $OMPI_MCA_plm_rsh_args";
 
 /// The name by which the launcher of a job finds a worker.
@@ -45,7 +46,8 @@ fn says(lab: &Lab, job: &str, what: impl Fn(&str) -> bool) -> String {
     })
 }
 
-/// With which code the watched shell ended, how long that was after a moment of this machine, and all that was said.
+/// With which code the watched shell ended, how long that was after a moment of this machine, and
+/// all that was said.
 ///
 /// The job may have failed for want of the worker before.
 fn ended(lab: &Lab, job: &str, since: Duration) -> (String, Duration, String) {
@@ -85,7 +87,7 @@ pub fn a_worker_that_fails_ends_the_run_and_is_the_root_cause() {
         let victim = format!("{way}-worker-1");
         let told = lab.exec(&victim, None, &["touch", "/tmp/fail"], "").unwrap();
         assert_eq!(told.code, 0, "{}", told.stderr);
-        let status = lab.ends(&way, "Failed")["status"].clone();
+        let status = lab.wait_until_ended(&way, "Failed")["status"].clone();
         let cause = &status["rootCause"];
         assert_eq!(cause["pod"], *victim, "{status:#}");
         assert_eq!(cause["exitCode"], 9, "{status:#}");
@@ -95,7 +97,7 @@ pub fn a_worker_that_fails_ends_the_run_and_is_the_root_cause() {
 /// As a machine that kills for want of memory does it: nobody in the worker can say goodbye.
 pub fn a_worker_that_is_killed_ends_its_shells_at_once_and_is_the_root_cause() {
     let (lab, _operator) = Lab::with_agent("killed");
-    start(&lab, &WAYS, |job| {
+    start(&lab, &ATTACH_MODES, |job| {
         format!(
             "({}) &\n{} -np 2 {} forever; code=$?; wait; exit $code",
             watched(&lab, job),
@@ -103,13 +105,13 @@ pub fn a_worker_that_is_killed_ends_its_shells_at_once_and_is_the_root_cause() {
             OPEN_MPI_4.program
         )
     });
-    for way in WAYS {
+    for way in ATTACH_MODES {
         let job = way.to_lowercase();
         let victim = format!("{job}-worker-1");
         let shell = format!("shell in {victim}");
         says(&lab, &job, |log| ranks(log, 2).len() == 2 && log.contains(&shell));
         let killed = lab.kill(&victim);
-        let status = lab.ends(&job, "Failed")["status"].clone();
+        let status = lab.wait_until_ended(&job, "Failed")["status"].clone();
         let (code, after, log) = ended(&lab, &job, killed);
         let cause = &status["rootCause"];
         assert_eq!(cause["pod"], *victim, "{status:#}\n{log}");
@@ -120,8 +122,8 @@ pub fn a_worker_that_is_killed_ends_its_shells_at_once_and_is_the_root_cause() {
     }
 }
 
-/// The watched shell has ended because its connection did, and not because nothing was heard for too long: that is at once,
-/// however long it takes on a busy machine.
+/// The watched shell has ended because its connection did, and not because nothing was heard for
+/// too long: that is at once, however long it takes on a busy machine.
 fn assert_closed(way: &str, host: &str, log: &str) {
     let words: &[&str] = match way {
         // These are the words of the image's client.
@@ -144,8 +146,8 @@ fn assert_closed(way: &str, host: &str, log: &str) {
     assert!(said.any(closed), "{way}: {log}");
 }
 
-/// Has each way lose its worker once a shell is in it. The shell must notice, and the status say what it said, though it is the
-/// launcher that failed.
+/// Has each way lose its worker once a shell is in it. The shell must notice, and the status say
+/// what it said, though it is the launcher that failed.
 fn given_up<Lost>(
     name: &str,
     ways: &[&str],
@@ -167,7 +169,7 @@ fn given_up<Lost>(
         .collect();
     for (way, lost) in ways.iter().zip(&lost) {
         let job = way.to_lowercase();
-        let status = lab.ends(&job, "Failed")["status"].clone();
+        let status = lab.wait_until_ended(&job, "Failed")["status"].clone();
         let (code, after, log) = ended(&lab, &job, at(lost));
         assert_eq!(code, "255", "{way}: {log}");
         eprintln!("{way}: the remote shell ended {after:?} after the worker was lost");
@@ -202,7 +204,7 @@ pub fn a_worker_that_falls_silent_is_given_up() {
 pub fn a_worker_that_is_cut_off_is_given_up() {
     // With Exec it is the API server that is connected to the worker's node, which is still there.
     let ways = ["Agent", "Ssh"];
-    let cut = |lab: &Lab, pod: &str| lab.cut(pod);
+    let cut = |lab: &Lab, pod: &str| lab.disconnect(pod);
     let said = |way: &str, host: &str| match way {
         // These are the words of the image's client, which does not name the host.
         "Ssh" => "client_loop: send disconnect: Broken pipe".to_owned(),

@@ -15,8 +15,9 @@ fn in_both(lab: &Lab, job: &str, command: &str) -> String {
     format!("for i in 0 1; do /etc/mpi/kubexec.sh {job}-worker-$i.{domain} '{command}' || exit; done")
 }
 
-/// All that the agent is in pods, where nothing can be written, nothing is mounted by the user and nobody knows who it runs as:
-/// `install` and `rsh` everywhere, and in the workers the server alone, a command beside it, or what the API server starts.
+/// All that the agent is in pods, where nothing can be written, nothing is mounted by the user and
+/// nobody knows who it runs as: `install` and `rsh` everywhere, and in the workers the server
+/// alone, a command beside it, or what the API server starts.
 pub fn the_agent_needs_neither_a_user_nor_a_place_to_write() {
     let (lab, _operator) = Lab::with_agent("modest");
     let jobs = [
@@ -44,14 +45,15 @@ pub fn the_agent_needs_neither_a_user_nor_a_place_to_write() {
         lab.apply(&manifest.to_string()).unwrap();
     }
     for (name, ..) in &jobs {
-        lab.ends(name, "Succeeded");
+        lab.wait_until_ended(name, "Succeeded");
         let log = lab.logs(&format!("{name}-launcher-0"));
         let expected = [0, 1].map(|i| format!("{name}-worker-{i} {SOMEBODY} ro"));
         assert_eq!(log.lines().collect::<Vec<_>>(), expected);
     }
 }
 
-/// As a machine that kills for want of memory does it, before there is a launcher that could need the worker.
+/// As a machine that kills for want of memory does it, before there is a launcher that could need
+/// the worker.
 pub fn a_worker_that_is_killed_during_the_start_is_replaced_and_waited_for() {
     let (lab, _operator) = Lab::with_agent("early");
     let script = in_both(&lab, "early", "echo in $(hostname)");
@@ -99,7 +101,7 @@ pub fn a_worker_that_is_killed_during_the_start_is_replaced_and_waited_for() {
         "it waits for all workers: {there:?}"
     );
     becomes_ready("early-worker-1");
-    let status = lab.ends("early", "Succeeded")["status"].clone();
+    let status = lab.wait_until_ended("early", "Succeeded")["status"].clone();
     assert_eq!(status["restarts"]["failures"], 1, "{status:#}");
     assert_eq!(status["rootCause"]["pod"], "early-worker-1", "{status:#}");
     let log = lab.logs("early-launcher-0");

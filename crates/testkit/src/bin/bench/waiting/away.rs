@@ -1,4 +1,4 @@
-//! The operator is killed, and upgraded, while jobs wait: how much longer they wait than there is no operator.
+//! The operator is killed, or upgraded, while jobs wait: how much longer they wait.
 
 use std::time::{Duration, Instant};
 
@@ -7,13 +7,13 @@ use trainyard_testkit::program::Operator;
 
 use super::{Session, Setting, Waiting};
 
-/// How long nobody takes the place of an operator that was killed.
-const AWAY: Duration = Duration::from_secs(5);
-/// How much longer than that one may wait.
-const BOUND: f64 = 2.0;
+/// How long there is no operator after one was killed.
+const DOWNTIME: Duration = Duration::from_secs(5);
+const MAX_EXTRA_WAIT_SECONDS: f64 = 2.0;
 
 impl Session {
-    /// The operator is killed, what jobs wait for comes, and then another operator. All agents come back to it at once.
+    /// Kills the operator, starts the pods that jobs wait for, then starts another operator, to
+    /// which all agents reconnect at once.
     pub(super) async fn killed(
         &mut self,
         setting: &Setting<'_>,
@@ -26,13 +26,13 @@ impl Session {
         for number in left.clone() {
             waiting.go(number).await?;
         }
-        tokio::time::sleep(AWAY).await;
-        // It does not lead: the lease is that of the one who was killed. Agents don't depend on that.
-        let operator = setting.start_beside(&self.bench, 0).await?;
+        tokio::time::sleep(DOWNTIME).await;
+        // It does not lead, because the killed operator has the lease. Agents don't depend on that.
+        let operator = setting.start_replica(&self.bench, 0).await?;
         let away = killed.elapsed().as_secs_f64();
         let (mut longest, mut agents) = (0.0_f64, 0);
         for agent in waiting.agents.by_job[left.clone()].iter().flatten() {
-            let waited = agent.let_go().await?.saturating_duration_since(killed);
+            let waited = agent.wait_released().await?.saturating_duration_since(killed);
             longest = longest.max(waited.as_secs_f64() - away);
             agents += 1;
         }
@@ -45,23 +45,23 @@ impl Session {
             "waited longer than there was no operator",
             longest,
             "s",
-            Some(BOUND),
+            Some(MAX_EXTRA_WAIT_SECONDS),
             detail,
         );
         operator.stop().await?;
         waiting.end(&self.bench).await
     }
 
-    /// Another operator is started beside the first, which is asked to end when the other is ready, as in a rolling update.
-    /// What jobs wait for comes meanwhile.
+    /// Starts a second operator and stops the first when the second is ready, as in a rolling
+    /// update. The pods that jobs wait for are started meanwhile.
     pub(super) async fn upgraded(&mut self, setting: &Setting<'_>) -> Result<()> {
         let old = setting.start(&self.bench).await?;
         let waiting = setting.waiting(&self.bench, self.sizes.upgraded).await?;
-        let new = setting.start_beside(&self.bench, 1).await?;
+        let new = setting.start_replica(&self.bench, 1).await?;
         let asked = Instant::now();
         old.terminate()?;
         let ended = async {
-            old.ended().await?;
+            old.wait_exit().await?;
             anyhow::Ok(asked.elapsed().as_secs_f64())
         };
         let all_go = async {
@@ -75,7 +75,7 @@ impl Session {
         let (mut longest, mut agents) = (0.0_f64, 0);
         for (go, of_job) in times.iter().zip(&waiting.agents.by_job) {
             for agent in of_job {
-                let waited = agent.let_go().await?.saturating_duration_since(*go);
+                let waited = agent.wait_released().await?.saturating_duration_since(*go);
                 longest = longest.max(waited.as_secs_f64());
                 agents += 1;
             }
@@ -89,7 +89,7 @@ impl Session {
             "waited longer than there was no operator",
             longest,
             "s",
-            Some(BOUND),
+            Some(MAX_EXTRA_WAIT_SECONDS),
             detail,
         );
         new.stop().await?;

@@ -1,4 +1,4 @@
-//! Many connections of which each waits, without the processes behind them.
+//! Many waiting connections to the observer, without the processes of agents.
 
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -18,14 +18,12 @@ use trainyard_testkit::waiting::{self, Waiter};
 
 use super::{NAMESPACE, Session, Setting};
 
-/// How often a connection is tried, and how long after the last try.
-const ATTEMPTS: u32 = 10;
-const PAUSE: Duration = Duration::from_millis(500);
-/// How many connections are opened at once.
-const AT_ONCE: usize = 32;
+const MAX_ATTEMPTS: u32 = 10;
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+const MAX_PARALLEL: usize = 32;
 
 impl Session {
-    /// What so many connections cost, of which those who are patient have some already.
+    /// The cost of so many connections; the agents that wait have some of them.
     pub(super) async fn crowd(
         &mut self,
         setting: &Setting<'_>,
@@ -35,7 +33,7 @@ impl Session {
         let patient: Vec<&Waiter> = patient.iter().flatten().collect();
         let first = patient.first().context("nobody waits")?;
         let authority = first.env.get(environment::AUTHORITY).context("no authority")?;
-        let door = Door {
+        let observer = Observer {
             address: setting.addresses[0],
             host: waiting::host(NAMESPACE),
             tls: TlsConnector::from(trainyard_agent::observer::authorities(authority)?),
@@ -44,8 +42,8 @@ impl Session {
         let alone = operator.current_memory()?;
         let begun = Instant::now();
         let connections: Vec<Result<TlsStream<TcpStream>>> = futures::stream::iter(0..more)
-            .map(|number| door.insist(patient[number % patient.len()]))
-            .buffer_unordered(AT_ONCE)
+            .map(|number| observer.connect_with_retries(patient[number % patient.len()]))
+            .buffer_unordered(MAX_PARALLEL)
             .collect()
             .await;
         let connections: Vec<_> = connections.into_iter().collect::<Result<_>>()?;
@@ -68,27 +66,27 @@ impl Session {
     }
 }
 
-/// The observer, as one finds it without a name.
-struct Door {
+/// The observer at an address.
+struct Observer {
     address: Ipv4Addr,
     host: String,
     tls: TlsConnector,
 }
 
-impl Door {
-    /// Asks until it is answered: an agent, too, comes again where a crowd pushes it out.
-    async fn insist(&self, waiter: &Waiter) -> Result<TlsStream<TcpStream>> {
+impl Observer {
+    /// Retries like an agent whose connection was refused because there are too many.
+    async fn connect_with_retries(&self, waiter: &Waiter) -> Result<TlsStream<TcpStream>> {
         let mut attempts = 0;
         loop {
             attempts += 1;
             match self.listen(waiter).await {
-                Err(_) if attempts < ATTEMPTS => tokio::time::sleep(PAUSE).await,
+                Err(_) if attempts < MAX_ATTEMPTS => tokio::time::sleep(RETRY_INTERVAL).await,
                 answered => return answered,
             }
         }
     }
 
-    /// Asks as an agent does, and returns when the first line has come.
+    /// Sends the request of an agent and returns after the first line of the answer.
     async fn listen(&self, waiter: &Waiter) -> Result<TlsStream<TcpStream>> {
         let stream = TcpStream::connect((self.address, OBSERVER_PORT)).await?;
         let name = ServerName::try_from(self.host.clone())?;

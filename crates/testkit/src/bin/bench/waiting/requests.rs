@@ -1,4 +1,4 @@
-//! What jobs whose pods wait cost the API server, against jobs of the same shape whose pods don't.
+//! Requests to the API server for jobs whose pods wait, compared with jobs whose pods don't.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use trainyard_testkit::load::Script;
 use trainyard_testkit::program::Requests;
 use trainyard_testkit::{namespace, waiting};
 
-use super::{LIMIT, Session, Setting, create};
-use crate::scenarios::{Place, Size};
+use super::{Session, Setting, TIMEOUT, create};
+use crate::scenarios::{Size, Testbed};
 use crate::session::{as_f64, per_job, requests_of};
 
-/// Jobs before those that are counted: what is read once for all is not what a job costs.
-const BEFORE: usize = 1;
+/// Jobs before those that are counted, so that requests that are made once do not count.
+const WARM_UP_JOBS: usize = 1;
 
 impl Session {
     /// Requests until all jobs run.
@@ -43,34 +43,41 @@ impl Session {
     async fn cost(&self, setting: &Setting<'_>, size: Size, waits: bool) -> Result<Requests> {
         let bench = &self.bench;
         let operator = setting.start(bench).await?;
-        let place = Arc::new(bench.place(Script::idle()).await?);
-        let begun = Size { jobs: BEFORE, ..size };
-        self.run_all(setting, &place, begun, "before", waits).await?;
-        place.jobs.until("Running", BEFORE, LIMIT).await?;
-        let before = operator.settled(LIMIT).await?.of_jobs();
-        self.run_all(setting, &place, size, "w", waits).await?;
-        place.jobs.until("Running", BEFORE + size.jobs, LIMIT).await?;
-        let after = operator.settled(LIMIT).await?.of_jobs();
+        let testbed = Arc::new(bench.testbed(Script::idle()).await?);
+        let begun = Size {
+            jobs: WARM_UP_JOBS,
+            ..size
+        };
+        self.run_all(setting, &testbed, begun, "before", waits).await?;
+        testbed.jobs.until("Running", WARM_UP_JOBS, TIMEOUT).await?;
+        let before = operator.wait_until_idle(TIMEOUT).await?.of_jobs();
+        self.run_all(setting, &testbed, size, "w", waits).await?;
+        testbed
+            .jobs
+            .until("Running", WARM_UP_JOBS + size.jobs, TIMEOUT)
+            .await?;
+        let after = operator.wait_until_idle(TIMEOUT).await?.of_jobs();
         operator.stop().await?;
-        let namespace = place.namespace.clone();
-        drop(place);
+        let namespace = testbed.namespace.clone();
+        drop(testbed);
         namespace::remove(&bench.client, &namespace).await?;
         Ok(more(&after, &before))
     }
 
-    /// Creates jobs and has their pods run, the server first; where they wait, when their agents let them. The same for both, as a
-    /// job that takes its time to start writes its status once more.
+    /// Creates jobs and starts their pods, the server first, the others when their agents release
+    /// them. The order is the same if they do not wait, because a slower start costs a status write
+    /// more.
     async fn run_all(
         &self,
         setting: &Setting<'_>,
-        place: &Arc<Place>,
+        testbed: &Arc<Testbed>,
         size: Size,
         prefix: &str,
         waits: bool,
     ) -> Result<()> {
-        let jobs = create(&self.bench, place, size, prefix, waits).await?;
+        let jobs = create(&self.bench, testbed, size, prefix, waits).await?;
         let agents = if waits {
-            let waiting = setting.attended(&self.bench, place, &jobs, size).await?;
+            let waiting = setting.start_agents(&self.bench, testbed, &jobs, size).await?;
             Some(waiting.agents)
         } else {
             None
@@ -78,10 +85,11 @@ impl Session {
         let runs = jobs.iter().enumerate().map(|(number, job)| {
             let agents = agents.as_ref().map(|agents| &agents.by_job[number]);
             async move {
-                let start = |pod: String| async move { place.player.start_pod(&place.namespace, &pod).await };
+                let start =
+                    |pod: String| async move { testbed.player.start_pod(&testbed.namespace, &pod).await };
                 start(waiting::server(job)).await?;
                 for agent in agents.into_iter().flatten() {
-                    agent.let_go().await?;
+                    agent.wait_released().await?;
                 }
                 try_join_all(waiting::clients(job, size.pods).map(start)).await
             }
@@ -90,7 +98,7 @@ impl Session {
     }
 }
 
-/// Requests that are in the first and not yet in the second.
+/// Requests of the first that are not in the second.
 fn more(after: &Requests, before: &Requests) -> Requests {
     let since = |(key, count): (&(String, String), &u64)| {
         let since = count.saturating_sub(before.get(key).copied().unwrap_or_default());

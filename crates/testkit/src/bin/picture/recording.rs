@@ -1,85 +1,70 @@
-//! What was to be seen on a terminal, one picture after the other.
+//! What a terminal showed, frame by frame.
 
 use std::time::Duration;
 
-/// Changes that are closer together are one.
-const FRAME: Duration = Duration::from_millis(150);
-/// What is before the command.
+/// Changes that are closer together are one frame.
+const MIN_FRAME_INTERVAL: Duration = Duration::from_millis(150);
 const PROMPT: &str = "$ ";
 
-/// The size of a terminal.
 #[derive(Clone, Copy, Debug)]
 pub struct Size {
-    /// Characters in a line.
     pub columns: u16,
-    /// Lines.
     pub rows: u16,
 }
 
-/// Something that was written.
+/// Output of the command.
 #[derive(Clone, Debug)]
-pub struct Piece {
-    /// When, from the beginning.
+pub struct Output {
+    /// Since the start.
     pub at: Duration,
-    /// What.
     pub bytes: Vec<u8>,
 }
 
-/// How characters look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Look {
+pub struct CharStyle {
     /// The number of a colour, of sixteen.
     pub colour: Option<u8>,
-    /// Bold.
     pub bold: bool,
-    /// Fainter than the rest.
     pub faint: bool,
 }
 
-/// Characters that look alike.
+/// Characters of the same style.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Run {
-    /// The column of the first.
+pub struct StyledText {
+    /// The column of the first character.
     pub column: u16,
-    /// The characters.
     pub text: String,
-    /// How they look.
-    pub look: Look,
+    pub style: CharStyle,
 }
 
-/// A line of a terminal.
-pub type Line = Vec<Run>;
+pub type Line = Vec<StyledText>;
 
-/// A terminal at one moment.
+/// A state of the terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Since when it looked like this.
+    /// When it began.
     pub at: Duration,
-    /// Its lines.
     pub lines: Vec<Line>,
 }
 
-/// All that was to be seen.
 #[derive(Clone, Debug)]
-pub struct Film {
-    /// In the order of time.
+pub struct Recording {
     pub frames: Vec<Frame>,
 }
 
-impl Film {
-    /// What was to be seen when a command wrote this.
-    pub fn of(command: &str, pieces: &[Piece], size: Size) -> Self {
+impl Recording {
+    pub fn of(command: &str, outputs: &[Output], size: Size) -> Self {
         let mut terminal = vt100::Parser::new(size.rows, size.columns, 0);
         terminal.process(format!("{PROMPT}{command}\r\n").as_bytes());
         let mut frames = vec![Frame {
             at: Duration::ZERO,
             lines: lines(terminal.screen()),
         }];
-        let mut pieces = pieces.iter().peekable();
-        while let Some(first) = pieces.next() {
+        let mut outputs = outputs.iter().peekable();
+        while let Some(first) = outputs.next() {
             terminal.process(&first.bytes);
-            let end = first.at + FRAME;
-            while let Some(next) = pieces.next_if(|piece| piece.at < end) {
+            let end = first.at + MIN_FRAME_INTERVAL;
+            while let Some(next) = outputs.next_if(|output| output.at < end) {
                 terminal.process(&next.bytes);
             }
             let frame = Frame {
@@ -108,7 +93,7 @@ fn line(screen: &vt100::Screen, row: u16, columns: u16) -> Line {
         else {
             continue;
         };
-        let look = Look {
+        let style = CharStyle {
             colour: match cell.fgcolor() {
                 vt100::Color::Idx(number) if number < 16 => Some(number),
                 _ => None,
@@ -118,11 +103,11 @@ fn line(screen: &vt100::Screen, row: u16, columns: u16) -> Line {
         };
         let text = if cell.has_contents() { cell.contents() } else { " " };
         match runs.last_mut() {
-            Some(run) if run.look == look => run.text.push_str(text),
-            _ => runs.push(Run {
+            Some(run) if run.style == style => run.text.push_str(text),
+            _ => runs.push(StyledText {
                 column,
                 text: text.to_owned(),
-                look,
+                style,
             }),
         }
     }
@@ -139,8 +124,8 @@ mod tests {
 
     const SIZE: Size = Size { columns: 20, rows: 3 };
 
-    fn piece(milliseconds: u64, text: &str) -> Piece {
-        Piece {
+    fn output(milliseconds: u64, text: &str) -> Output {
+        Output {
             at: Duration::from_millis(milliseconds),
             bytes: text.as_bytes().to_vec(),
         }
@@ -153,29 +138,34 @@ mod tests {
 
     #[test]
     fn what_comes_together_is_one_picture() {
-        let pieces = [piece(10, "a"), piece(20, "b"), piece(400, "\rc"), piece(900, "")];
-        let film = Film::of("go", &pieces, SIZE);
-        let seen: Vec<_> = film.frames.iter().map(texts).collect();
+        let outputs = [
+            output(10, "a"),
+            output(20, "b"),
+            output(400, "\rc"),
+            output(900, ""),
+        ];
+        let recording = Recording::of("go", &outputs, SIZE);
+        let seen: Vec<_> = recording.frames.iter().map(texts).collect();
         assert_eq!(seen, [["$ go", "", ""], ["$ go", "ab", ""], ["$ go", "cb", ""]]);
-        assert_eq!(film.frames[2].at, Duration::from_millis(400));
+        assert_eq!(recording.frames[2].at, Duration::from_millis(400));
     }
 
     #[test]
     fn lines_scroll_and_colours_stay() {
-        let pieces = [piece(
+        let outputs = [output(
             0,
             "one\r\n\u{1b}[1;32mtwo\u{1b}[0m and \u{1b}[2mthree\u{1b}[0m\r\n",
         )];
-        let film = Film::of("go", &pieces, SIZE);
-        let lines = &film.frames[1].lines;
-        assert_eq!(texts(&film.frames[1]), ["one", "two and three", ""]);
-        let green = Look {
+        let recording = Recording::of("go", &outputs, SIZE);
+        let lines = &recording.frames[1].lines;
+        assert_eq!(texts(&recording.frames[1]), ["one", "two and three", ""]);
+        let green = CharStyle {
             colour: Some(2),
             bold: true,
             faint: false,
         };
-        assert_eq!(lines[1][0].look, green);
-        assert!(lines[1].last().unwrap().look.faint);
+        assert_eq!(lines[1][0].style, green);
+        assert!(lines[1].last().unwrap().style.faint);
         assert_eq!(lines[1].last().unwrap().column, 8);
     }
 }

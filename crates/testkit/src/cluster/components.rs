@@ -20,34 +20,34 @@ pub struct Component {
     pub name: String,
     /// The program and its arguments.
     pub argv: Vec<String>,
-    /// What it finds in its environment besides what we have.
+    /// Variables besides those of this process.
     pub environment: Vec<(String, String)>,
     /// Where its output goes.
     pub log: PathBuf,
 }
 
-struct Member {
+struct RunningComponent {
     component: Component,
     child: Option<Child>,
     ended: Option<String>,
-    /// Somebody asked for its end.
-    dismissed: bool,
+    /// Its end is expected.
+    is_stop_requested: bool,
 }
 
 struct Inner {
     phase: Phase,
     steps: Vec<String>,
-    members: BTreeMap<String, Member>,
+    members: BTreeMap<String, RunningComponent>,
 }
 
-/// All components. We are their parent, so a process number is theirs until we asked how they ended: a signal can't
-/// reach another process.
-pub struct Crew {
+/// All components. They are child processes, so that a process id is not reused before its exit
+/// code was read: a signal can't reach another process.
+pub struct Components {
     start: Instant,
     inner: Mutex<Inner>,
 }
 
-impl Default for Crew {
+impl Default for Components {
     fn default() -> Self {
         let inner = Inner {
             phase: Phase::Waiting,
@@ -61,15 +61,15 @@ impl Default for Crew {
     }
 }
 
-impl Crew {
-    /// Notes that something has been done.
+impl Components {
+    /// Records a step of the start.
     pub fn step(&self, what: &str) {
         let line = format!("{:5.1} s  {what}", self.start.elapsed().as_secs_f64());
         println!("{line}");
         self.inner.lock().steps.push(line);
     }
 
-    /// Notes how far the cluster is. A cluster is given its plan once: `false` says that it had one.
+    /// Records that the start has begun. Returns false if it had begun before.
     pub fn begin(&self) -> bool {
         let mut inner = self.inner.lock();
         let first = inner.phase == Phase::Waiting;
@@ -79,7 +79,7 @@ impl Crew {
         first
     }
 
-    /// Notes how the start ended.
+    /// Records how the start ended.
     pub fn finish(&self, result: &Result<()>) {
         self.inner.lock().phase = match result {
             Ok(()) => Phase::Ready,
@@ -90,21 +90,21 @@ impl Crew {
     /// Starts a component that is new.
     pub fn add(&self, component: Component) -> Result<()> {
         let name = component.name.clone();
-        let member = Member {
+        let member = RunningComponent {
             component,
             child: None,
             ended: None,
-            dismissed: false,
+            is_stop_requested: false,
         };
         self.inner.lock().members.insert(name.clone(), member);
         self.start(&name)
     }
 
-    /// Starts a component that is known and does not run.
+    /// Starts a component again that does not run.
     pub fn start(&self, name: &str) -> Result<()> {
         let mut inner = self.inner.lock();
         let member = member(&mut inner, name)?;
-        member.look();
+        member.update();
         if member.child.is_some() {
             bail!("{name} is running already");
         }
@@ -128,7 +128,7 @@ impl Crew {
             .with_context(|| format!("cannot start {program}"))?;
         member.child = Some(child);
         member.ended = None;
-        member.dismissed = false;
+        member.is_stop_requested = false;
         Ok(())
     }
 
@@ -136,12 +136,12 @@ impl Crew {
     pub fn signal(&self, name: &str, signal: Signal) -> Result<()> {
         let mut inner = self.inner.lock();
         let member = member(&mut inner, name)?;
-        member.look();
+        member.update();
         let Some(child) = &mut member.child else {
             bail!("{name} is not running")
         };
         if signal == Signal::Kill {
-            member.dismissed = true;
+            member.is_stop_requested = true;
             child.kill()?;
             let status = child.wait()?;
             member.child = None;
@@ -159,12 +159,12 @@ impl Crew {
         kill_process(pid, number).with_context(|| format!("cannot signal {name}"))
     }
 
-    /// An error as soon as a component ended that nobody asked to end.
+    /// An error if a component has ended unexpectedly.
     pub fn check(&self) -> Result<()> {
         let mut inner = self.inner.lock();
         for (name, member) in &mut inner.members {
-            member.look();
-            if let Some(ended) = member.ended.as_ref().filter(|_| !member.dismissed) {
+            member.update();
+            if let Some(ended) = member.ended.as_ref().filter(|_| !member.is_stop_requested) {
                 let log = fs::read(&member.component.log).unwrap_or_default();
                 let log = tail(&String::from_utf8_lossy(&log), 15);
                 bail!(
@@ -176,11 +176,11 @@ impl Crew {
         Ok(())
     }
 
-    /// How everything is.
+    /// The status of all components.
     pub fn status(&self) -> Status {
         let mut inner = self.inner.lock();
         let components = inner.members.iter_mut().map(|(name, member)| {
-            member.look();
+            member.update();
             ComponentStatus {
                 name: name.clone(),
                 pid: member.child.as_ref().map(Child::id),
@@ -196,14 +196,14 @@ impl Crew {
     }
 }
 
-fn member<'a>(inner: &'a mut Inner, name: &str) -> Result<&'a mut Member> {
+fn member<'a>(inner: &'a mut Inner, name: &str) -> Result<&'a mut RunningComponent> {
     let known: Vec<_> = inner.members.keys().cloned().collect();
     let unknown = || anyhow!("there is no component {name}; there are {}", known.join(", "));
     inner.members.get_mut(name).ok_or_else(unknown)
 }
 
-impl Member {
-    fn look(&mut self) {
+impl RunningComponent {
+    fn update(&mut self) {
         let Some(child) = &mut self.child else { return };
         if let Ok(Some(status)) = child.try_wait() {
             self.ended = Some(status.to_string());
@@ -228,17 +228,18 @@ mod tests {
     #[test]
     fn a_killed_component_is_no_fault_and_starts_again() {
         let dir = tempfile::tempdir().unwrap();
-        let crew = Crew::default();
-        crew.add(component(dir.path(), "sleep 60")).unwrap();
-        assert!(crew.start("part").is_err(), "it runs already");
-        crew.signal("part", Signal::Kill).unwrap();
-        crew.check().unwrap();
-        assert_eq!(crew.status().components[0].pid, None);
-        crew.start("part").unwrap();
-        assert!(crew.status().components[0].pid.is_some());
-        crew.signal("part", Signal::Kill).unwrap();
+        let components = Components::default();
+        components.add(component(dir.path(), "sleep 60")).unwrap();
+        assert!(components.start("part").is_err(), "it runs already");
+        components.signal("part", Signal::Kill).unwrap();
+        components.check().unwrap();
+        assert_eq!(components.status().components[0].pid, None);
+        components.start("part").unwrap();
+        assert!(components.status().components[0].pid.is_some());
+        components.signal("part", Signal::Kill).unwrap();
         assert!(
-            crew.signal("other", Signal::Kill)
+            components
+                .signal("other", Signal::Kill)
                 .unwrap_err()
                 .to_string()
                 .contains("there are part")
@@ -248,11 +249,12 @@ mod tests {
     #[test]
     fn a_component_that_ends_by_itself_is_reported_with_its_log() {
         let dir = tempfile::tempdir().unwrap();
-        let crew = Crew::default();
-        crew.add(component(dir.path(), "echo no such flag; exit 1"))
+        let components = Components::default();
+        components
+            .add(component(dir.path(), "echo no such flag; exit 1"))
             .unwrap();
         let error = loop {
-            if let Err(error) = crew.check() {
+            if let Err(error) = components.check() {
                 break error.to_string();
             }
         };
