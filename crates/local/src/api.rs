@@ -41,7 +41,7 @@ use semantics::service::Addresses;
 use store::{Store, TableId};
 use tokens::Signer;
 
-/// How many events of each kind are remembered for watches that begin in the past.
+/// Events of each kind that are kept for watches from an older version.
 const MAX_REMEMBERED_EVENTS: usize = 4096;
 
 /// The API server.
@@ -51,7 +51,6 @@ pub struct Api {
     nodes: Arc<RwLock<HashMap<String, Arc<dyn NodeAccess>>>>,
 }
 
-/// What requests work on.
 pub(crate) struct Shared {
     store: Store,
     kinds: Kinds,
@@ -61,12 +60,12 @@ pub(crate) struct Shared {
     signer: Signer,
     authority: Authority,
     expiry: Expiry,
-    /// The tables of kinds that were ever defined, by the name of the definition.
+    /// Tables of custom kinds, deleted ones included, by the name of the definition.
     tables: Mutex<HashMap<String, TableId>>,
 }
 
 impl Api {
-    /// A new cluster's API: a few namespaces, and nothing in them.
+    /// The API of a new cluster: a few namespaces with nothing in them.
     pub fn new(environment: Environment) -> Self {
         let shared = Shared {
             store: Store::new(MAX_REMEMBERED_EVENTS),
@@ -87,7 +86,7 @@ impl Api {
         }
     }
 
-    /// Also asks somebody before anything is stored, from now on.
+    /// Adds an admission plug-in.
     #[must_use]
     pub fn with_admission(self, admission: Arc<dyn Admission>) -> Self {
         let mut all = self.shared.admission.write();
@@ -101,14 +100,14 @@ impl Api {
         kube::Client::new(self.clone(), namespace)
     }
 
-    /// Has what only a node can do for its pods be done by that node.
+    /// Serves logs and exec of the pods of a node through `access`.
     pub fn attach_node(&self, node: &str, access: Arc<dyn NodeAccess>) {
         let mut nodes = self.nodes.write();
         nodes.insert(node.to_owned(), access);
     }
 
-    /// Forgets what has happened, so that watches from a version of the past are told to begin
-    /// anew, as every server does from time to time.
+    /// Drops all events, so that watches from an older version get 410 Gone, as every server does
+    /// from time to time.
     pub fn compact(&self) {
         self.shared.store.compact();
     }
@@ -126,7 +125,8 @@ impl std::fmt::Debug for Api {
 }
 
 impl Shared {
-    /// The table of a kind that somebody described, the same each time it is described.
+    /// The table of a custom kind. It stays the same if the definition is deleted and created
+    /// again.
     fn table_of(&self, definition: &str) -> TableId {
         let mut tables = self.tables.lock();
         *tables
@@ -134,13 +134,12 @@ impl Shared {
             .or_insert_with(|| self.store.add_table())
     }
 
-    /// Whether somebody described the kind.
     fn is_custom(&self, kind: &kinds::Kind) -> bool {
         let tables = self.tables.lock();
         tables.values().any(|table| *table == kind.table)
     }
 
-    /// The definitions that wait for the objects of their kinds to go.
+    /// Definitions that are terminating until their objects are gone.
     fn ending_definitions(&self) -> Vec<Box<str>> {
         let Some(kind) = self.kinds.get(crd::API_VERSION, crd::PLURAL) else {
             return Vec::new();

@@ -25,41 +25,40 @@ use crate::node::{Machine, Node, NodeOptions};
 use crate::rules::JobRules;
 use crate::yard::{Isolation, Yard};
 
-/// The namespace in which things are where nobody says otherwise.
+/// The default namespace of [`Cluster::client`].
 pub const NAMESPACE: &str = "default";
 
 /// The port of the API, as pods see it.
 const API_PORT: u16 = 443;
 
-/// What a cluster is told.
+/// Options of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many nodes it seems to have.
+    /// How many nodes are simulated.
     pub nodes: usize,
     /// Directories with the files of images, or Python virtual environments, by the names of the
     /// images.
     pub images: BTreeMap<String, PathBuf>,
-    /// Where containers start, and what they may write to.
+    /// The working directory of containers, which they may write to.
     pub working_directory: PathBuf,
-    /// A directory of this user's, below which each cluster has one of its own while it runs.
-    /// Claimed volumes stay there.
+    /// A directory of this user. Each cluster has one of its own below it while it runs; claimed
+    /// volumes stay there.
     pub base_directory: PathBuf,
-    /// Who hears how far the programs in pods are: each line that one of them appends to the file
-    /// which `TRAINYARD_PROGRESS` names, with the name of its pod. If nobody does, the variable is
-    /// not set.
+    /// Receives each line that a program appends to the file of `TRAINYARD_PROGRESS`, with the name
+    /// of its pod. Without it, the variable is not set.
     pub progress: Option<Listener>,
-    /// Where the logs and volumes of pods go when they are not needed any more, instead of being
-    /// removed. On the same file system as the base directory.
+    /// Where the logs and volumes of deleted pods are moved to, instead of being removed. It must
+    /// be on the file system of the base directory.
     pub keep: Option<PathBuf>,
-    /// Whether jobs are defaulted and checked when they are written. Else only the operator does
-    /// so, as in a cluster without webhooks.
+    /// Whether jobs are defaulted and validated when they are written. Otherwise only the operator
+    /// does so, as in a cluster without webhooks.
     pub rules: bool,
 }
 
 /// Why a cluster could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no place for its files.
+    /// Its directory can't be created.
     #[error(
         "nothing can be kept in {}: {source}; make room there, or set TRAINYARD_CACHE to another directory",
         path.display()
@@ -73,7 +72,7 @@ pub enum Error {
     /// Pods can't be run.
     #[error(transparent)]
     Runtime(#[from] runtime::Error),
-    /// The API refused what every cluster has.
+    /// The API refused an object that every cluster has.
     #[error("the embedded API refuses what it should take: {0}")]
     Api(#[from] kube::Error),
     /// The definition of jobs is not what it should be.
@@ -89,7 +88,7 @@ pub struct Cluster {
     /// Serves the API to pods; empty where other users of the machine could reach it.
     pod_listener: JoinSet<()>,
     notes: Vec<String>,
-    // Last, so that what is in it is no longer used when it is removed.
+    // Dropped last, when its files are not used any more.
     _state: StateDirectory,
 }
 
@@ -162,7 +161,7 @@ impl Cluster {
         &self.notes
     }
 
-    /// Ends all pods at once, and the cluster.
+    /// Kills all pods and stops the cluster.
     pub async fn stop(mut self) {
         self.pod_listener.shutdown().await;
         self.node.stop().await;
@@ -248,7 +247,7 @@ fn directory(path: PathBuf) -> Result<PathBuf, Error> {
 async fn define_jobs(client: &kube::Client) -> Result<(), Error> {
     let definitions = CustomResourceDefinition::url_path(&(), None);
     let definition = trainyard_api::crd::TRAINING_JOB.as_bytes().to_vec();
-    // As text: to read it and write it again would take a noticeable part of a short run.
+    // As text: decoding and encoding it would take a noticeable part of a short run.
     let request = Request::new(definitions)
         .create(&PostParams::default(), definition)
         .map_err(|error| Error::Definition(error.to_string()))?;
@@ -256,8 +255,8 @@ async fn define_jobs(client: &kube::Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes what clusters left that were killed. From within a yard not all of that can be seen, so
-/// that this is to be called before one is entered.
+/// Removes what killed clusters left behind. Must be called before a yard is entered, because not
+/// all of it can be seen from within.
 pub fn sweep(base_directory: &Path) {
     state::sweep(&runs(base_directory));
 }
@@ -271,7 +270,7 @@ pub fn user() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// Where a user's clusters keep what they need, below a directory for caches.
+/// The base directory of a user's clusters, below a cache directory.
 pub fn base_directory(cache: &Path) -> PathBuf {
     cache.join("local")
 }

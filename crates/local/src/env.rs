@@ -1,7 +1,7 @@
-//! The clock and the randomness, which are handed in.
+//! The clock and the source of randomness.
 //!
-//! Nothing in the embedded cluster asks the machine for the time or for a random number by itself,
-//! so that a simulator can give both and every run can be repeated.
+//! The embedded cluster takes time and random numbers from here only, so that a test can provide
+//! both and repeat a run.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Clock for SystemClock {
 /// Where random numbers come from.
 pub type Random = Arc<Mutex<dyn FnMut() -> u64 + Send>>;
 
-/// What the embedded cluster takes from its surroundings.
+/// The clock and the randomness of a cluster.
 #[derive(Clone)]
 pub struct Environment {
     /// The clock.
@@ -37,7 +37,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// The machine's clock and a seed that nobody can guess.
+    /// The machine's clock and a random seed.
     pub fn system() -> Self {
         Self::with_generator(fastrand::Rng::new())
     }
@@ -54,7 +54,7 @@ impl Environment {
         }
     }
 
-    /// As it is, with another clock.
+    /// Replaces the clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;

@@ -1,7 +1,6 @@
-//! What this machine offers to run pods with, and what it forbids: control groups, layers of files,
-//! mounts.
+//! What this machine offers to run pods: control groups, overlays, mounts.
 //!
-//! Both the [`yard`](crate::yard), which tries what works, and the container runtime build on it.
+//! Used by the [`yard`](crate::yard), which tries what works, and by the container runtime.
 
 pub(crate) mod cgroup;
 #[cfg(target_os = "linux")]

@@ -3,11 +3,11 @@
 //! They talk to the API through a client only, as real ones do. Several nodes may be simulated on
 //! one machine: they have names, labels, taints and capacities of their own, and one kubelet.
 
-pub mod events;
-pub mod kubelet;
-pub mod names;
+pub(crate) mod events;
+pub(crate) mod kubelet;
+pub(crate) mod names;
 pub mod runtime;
-pub mod scheduler;
+pub(crate) mod scheduler;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -29,7 +29,7 @@ use events::Recorder;
 use kubelet::Kubelet;
 use runtime::Runtime;
 
-/// Where pods find the yard itself.
+/// The address of the yard for pods.
 pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
 
 /// One simulated node.
@@ -41,33 +41,33 @@ pub struct Machine {
     pub labels: BTreeMap<String, String>,
     /// Its taints.
     pub taints: Vec<Taint>,
-    /// What it has, besides or instead of what this machine has.
+    /// Its capacity, besides or instead of that of this machine.
     pub capacity: BTreeMap<String, Quantity>,
 }
 
-/// What nodes are told.
+/// Options of nodes.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
     /// The nodes.
     pub machines: Vec<Machine>,
-    /// A directory for what is kept while they run.
+    /// A directory for their state while they run.
     pub state_directory: PathBuf,
     /// A directory for claimed volumes, which stay.
     pub claims_directory: PathBuf,
-    /// Where containers start, and what they may write to.
+    /// The working directory of containers, which they may write to.
     pub working_directory: PathBuf,
     /// Directories with the files of images, or Python virtual environments, by the names of the
     /// images.
     pub images: BTreeMap<String, PathBuf>,
-    /// Who hears how far the programs in pods are.
+    /// Receives the lines of progress files.
     pub progress: Option<kubelet::progress::Listener>,
-    /// Where the files of pods go when they are not needed any more, instead of being removed.
+    /// Where the files of deleted pods are moved to, instead of being removed.
     pub keep: Option<PathBuf>,
     /// The clock and the randomness.
     pub environment: Environment,
 }
 
-/// Nodes that run.
+/// Running nodes.
 #[derive(Debug)]
 pub struct Node {
     kubelet: Kubelet,
@@ -76,7 +76,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Registers the nodes and runs what is bound to them.
+    /// Registers the nodes and runs the pods that are bound to them.
     pub async fn start(client: Client, runtime: Runtime, options: NodeOptions) -> Result<Self, kube::Error> {
         let api = Api::<NodeObject>::all(client.clone());
         let names: Vec<_> = options
@@ -130,18 +130,18 @@ impl Node {
         &self.names
     }
 
-    /// The bridge that pods are on.
+    /// The bridge of pods.
     #[cfg(target_os = "linux")]
     pub(crate) fn bridge(&self) -> Option<crate::yard::link::Bridge> {
         self.kubelet.bridge()
     }
 
-    /// What the API asks nodes for.
+    /// Logs and exec, for the API.
     pub fn access(&self) -> Arc<dyn NodeAccess> {
         Arc::new(self.kubelet.clone())
     }
 
-    /// Runs no more pods, and ends those that run.
+    /// Kills all pods and starts no more.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
         self.kubelet.kill_all().await;
@@ -241,7 +241,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// How much memory this machine has; where that is not known, as much as a small one.
+/// The memory of this machine; that of a small one if unknown.
 fn memory_kib() -> u64 {
     let known = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

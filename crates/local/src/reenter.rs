@@ -1,4 +1,4 @@
-//! The processes that this crate starts from the program that it is part of.
+//! Stages: processes for which this program executes itself again.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

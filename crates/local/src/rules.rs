@@ -1,4 +1,4 @@
-//! The rules of jobs at admission: what the webhooks do in a real cluster, called in process.
+//! The admission of TrainingJobs, in place of the webhooks of a real cluster.
 
 use serde_json::{Map, Value};
 use trainyard_api::TrainingJob;
@@ -6,7 +6,7 @@ use trainyard_core::admission;
 
 use crate::api::{Admission, FieldError, Operation, Rejection, Review};
 
-/// Defaults and checks TrainingJobs, and lets everything else pass.
+/// Defaults and validates TrainingJobs, and admits everything else.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JobRules;
 
@@ -18,8 +18,7 @@ impl Admission for JobRules {
         if review.operation == Operation::Delete {
             return Ok(());
         }
-        // What can't be read was let through by the schema; the operator reports it on the job
-        // itself.
+        // The operator reports a job that the schema allows and that can't be read.
         let Some(mut job) = read(object) else {
             return Ok(());
         };

@@ -42,19 +42,18 @@ pub use ignored::is_ignored;
 /// The first argument of a process that [`reenter`](crate::reenter()) takes.
 pub(crate) const STAGE: &str = "trainyard-stage";
 
-/// This program, however it was found and even if its file has been replaced since.
+/// The file of this program, even if it has been replaced since.
 #[cfg(target_os = "linux")]
 pub(crate) fn this_program() -> std::path::PathBuf {
     "/proc/self/exe".into()
 }
 
-/// This program.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn this_program() -> std::path::PathBuf {
     std::env::current_exe().unwrap_or_default()
 }
 
-/// The variable that describes the yard to the worker. Pods never see it.
+/// The variable that describes the yard to the worker. Pods do not get it.
 const YARD_VARIABLE: &str = "TRAINYARD_YARD";
 
 /// Whether this process is in a yard.
@@ -73,32 +72,31 @@ pub enum Network {
     Host,
 }
 
-/// Why something is not as good as it could be, where somebody wants it so.
 const AS_ASKED: &str = "as asked";
 
-/// What is asked of a yard.
+/// Options of a yard.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct YardOptions {
-    /// The network of pods, where the machine allows it.
+    /// The network of pods, if the machine allows it.
     pub network: Network,
-    /// How pods are to be kept apart; without it, as well as the machine allows.
+    /// How to isolate pods; None: as well as the machine allows.
     pub isolation: Option<Isolation>,
 }
 
-/// Where this process is.
+/// The yard of this process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Yard {
-    /// How pods can be kept apart here.
+    /// How pods are isolated.
     pub isolation: Isolation,
-    /// The network that pods get.
+    /// The network of pods.
     pub network: Network,
     /// What this machine allows.
     pub report: Report,
-    /// The directory that copy-on-write layers are kept in, as the process that the user started
-    /// knows it: inside of the yard that user may go by another number.
+    /// The directory of overlays. It is found by the outer process, because the user may have
+    /// another id inside of the yard.
     pub scratch: PathBuf,
-    /// The file of this program, as that process knows it: here it may have no name. Pods that see
-    /// the files of this machine find it there.
+    /// The path of this program, found by the outer process. Pods that see the files of this
+    /// machine find it there.
     pub program: Option<PathBuf>,
 }
 
@@ -152,25 +150,25 @@ impl Yard {
     }
 }
 
-/// What [`enter`] came to.
+/// The result of [`enter`].
 #[derive(Debug)]
 pub enum Entered {
-    /// This is the worker, or there is no yard: go on here.
+    /// This is the worker, or there is no yard: continue here.
     Inside(Yard),
-    /// This was the outer process, and the worker has ended: exit with this.
+    /// This is the outer process, and the worker has ended: exit with this code.
     Over(ExitCode),
 }
 
 /// Why there is no yard.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was asked for is not possible.
+    /// The requested isolation is not possible.
     #[error(
         "this machine does not allow {isolation}: {reason}; `--isolation auto` takes what it allows, and `trainyard \
          doctor` says what that is"
     )]
     Isolation {
-        /// What was asked for.
+        /// The requested isolation.
         isolation: Isolation,
         /// Why not.
         reason: String,
@@ -214,13 +212,12 @@ impl Error {
     }
 }
 
-/// Exit code of a stage that could not do its work; what went wrong is on standard error.
+/// The exit code of a stage that failed; its error is on the standard error.
 pub(crate) const STAGE_FAILED: u8 = 4;
 
-/// What this machine allows, and why not more. Tries it in a process of its own, which leaves
-/// nothing behind.
+/// What this machine allows, and why not more. Tries it in a process that leaves nothing behind.
 ///
-/// `scratch` is a directory that copy-on-write layers would be kept in.
+/// `scratch` is the directory for overlays.
 pub fn isolation(scratch: &Path) -> Report {
     ask(None, scratch)
 }
@@ -231,7 +228,7 @@ fn ask(wanted: Option<Isolation>, scratch: &Path) -> Report {
     } else {
         try_namespaces(wanted, scratch)
     };
-    // Limits need no namespaces.
+    // Control groups need no namespaces.
     if report.isolation == Isolation::Plain {
         report.cgroups = crate::host::cgroup::ability();
     }
@@ -248,15 +245,14 @@ fn try_namespaces(_: Option<Isolation>, _: &Path) -> Report {
     Report::plain("only Linux has namespaces")
 }
 
-/// The yard that this process is in, if it is a worker. To be asked before there is a second
-/// thread.
+/// The yard of this process, if it is a worker. Must be called before there is a second thread.
 pub fn inside() -> Result<Option<Yard>, Error> {
     let Some(place) = std::env::var_os(YARD_VARIABLE) else {
         return Ok(None);
     };
     let place = place.to_str().ok_or(Error::InvalidVariable)?;
     let yard = serde_json::from_str(place).map_err(|_| Error::InvalidVariable)?;
-    // Those who passed it on had blocked signals to wait for them, and that is inherited.
+    // The parents have blocked signals to wait for them, which is inherited.
     #[cfg(target_os = "linux")]
     [supervise::WRITES]
         .into_iter()
@@ -267,10 +263,10 @@ pub fn inside() -> Result<Option<Yard>, Error> {
     Ok(Some(yard))
 }
 
-/// Enters the yard: in the process that the user started this returns when everything is over, in
-/// the worker at once.
+/// Enters the yard: returns in the outer process when the worker has ended, and in the worker at
+/// once.
 ///
-/// To be called before there is a second thread. `scratch` as for [`isolation`]; it must exist.
+/// Must be called before there is a second thread. `scratch`, as for [`isolation`], must exist.
 pub fn enter(wanted: YardOptions, scratch: &Path) -> Result<Entered, Error> {
     if let Some(yard) = inside()? {
         return Ok(Entered::Inside(yard));

@@ -23,9 +23,9 @@ pub struct PodRef<'a> {
 /// Which part of a log is wanted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogOptions {
-    /// Whether to go on as the container writes.
+    /// Whether to follow the log.
     pub follow: bool,
-    /// The log of the container's last run but one.
+    /// The log of the container's previous run.
     pub previous: bool,
     /// Whether each line begins with the time at which it was written.
     pub timestamps: bool,
@@ -42,15 +42,15 @@ pub type LogStream = BoxStream<'static, io::Result<Bytes>>;
 
 /// A command that was started in a container.
 pub struct Process {
-    /// Its input; dropped, it has ended.
+    /// Its input; dropping it closes it.
     pub stdin: Pin<Box<dyn AsyncWrite + Send>>,
     /// Its output.
     pub stdout: Pin<Box<dyn AsyncRead + Send>>,
     /// Its errors.
     pub stderr: Pin<Box<dyn AsyncRead + Send>>,
-    /// How the size of its terminal is changed, if it has one.
+    /// Resizes its terminal; None without one.
     pub resize: Option<Resize>,
-    /// Its exit code. Whoever drops this before its end ends it.
+    /// Its exit code. Dropping this kills the command.
     pub exit: BoxFuture<'static, i32>,
 }
 
@@ -60,19 +60,18 @@ impl std::fmt::Debug for Process {
     }
 }
 
-/// Says how large a terminal is: its columns, and its rows.
+/// Sets the size of a terminal: columns, then rows.
 pub type Resize = Box<dyn Fn(u16, u16) + Send + Sync>;
 
-/// A command on its way to be started. Fails with a sentence that says why it can't be.
+/// A command that is being started. The error says why it can't be.
 pub type Start = BoxFuture<'static, Result<Process, String>>;
 
 /// What the API server asks of a node.
 pub trait NodeAccess: Send + Sync {
-    /// The log of a container. Fails with a sentence that says why there is none.
+    /// The log of a container. The error says why there is none.
     fn logs(&self, pod: PodRef<'_>, container: &str, options: LogOptions) -> Result<LogStream, String>;
 
-    /// Runs a command in a container, on a terminal if it wants one. None if the container does not
-    /// run.
+    /// Runs a command in a container. None if the container does not run.
     fn exec(
         &self,
         pod: PodRef<'_>,

@@ -1,4 +1,4 @@
-//! Admission: who else may look at an object before it is stored, and change or refuse it. In this
+//! Admission: plug-ins that may change or reject an object before it is stored. They run in this
 //! process, in place of the webhooks of a real cluster.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::kinds::Kind;
 use super::meta;
 use super::status;
 
-/// What is about to happen to an object.
+/// What a request does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// It is created.
@@ -22,7 +22,7 @@ pub enum Operation {
     Delete,
 }
 
-/// Something that is about to happen.
+/// A request under review.
 #[derive(Debug)]
 pub struct Review<'a> {
     /// What.
@@ -33,35 +33,33 @@ pub struct Review<'a> {
     pub version: &'a str,
     /// The object's kind.
     pub kind: &'a str,
-    /// The object as it will be, which may be changed; none if it is removed.
+    /// The new object, which may be changed; None for a deletion.
     pub object: Option<&'a mut Map<String, Value>>,
-    /// The object as it is; none if it is created.
+    /// The stored object; None for a creation.
     pub old: Option<&'a Map<String, Value>>,
 }
 
-/// A refusal.
+/// Why a request is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     /// Why, for people.
     pub message: String,
-    /// The fields that are wrong, if it is about fields; the answer is then 422 rather than 403.
+    /// Invalid fields; with any, the answer is 422 rather than 403.
     pub causes: Vec<FieldError>,
 }
 
-/// Looks at objects before they are stored.
+/// Reviews objects before they are stored.
 pub trait Admission: Send + Sync {
-    /// Lets an object pass, changed or not, or refuses it. Asked about every kind: let pass what is
-    /// not yours.
+    /// Admits an object, changed or not, or rejects it. It is called for objects of every kind.
     fn admit(&self, review: Review<'_>) -> Result<(), Rejection>;
 }
 
 impl Shared {
-    /// A copy, so that whoever is asked may ask the API in turn.
+    /// A copy, so that plug-ins may call the API.
     fn admissions(&self) -> Vec<Arc<dyn Admission>> {
         self.admission.read().clone()
     }
 
-    /// Asks everybody about an object that is to be stored.
     pub(super) fn admit(
         &self,
         kind: &Kind,
@@ -85,7 +83,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Asks everybody about an object that is to be removed.
     pub(super) fn admit_removal(&self, kind: &Kind, object: &Map<String, Value>) -> Result<(), StatusError> {
         for admission in self.admissions() {
             let review = Review {

@@ -1,4 +1,4 @@
-//! The authority that pods are told to trust.
+//! The certificate authority of the cluster.
 
 use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
@@ -8,8 +8,7 @@ use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::PrivateKeyDer;
 
-/// The authority of one cluster. It signs one certificate, that of the pod listener, and ends with
-/// the process.
+/// It signs one certificate, that of the pod listener, and ends with the process.
 #[derive(Default)]
 pub(crate) struct Authority(OnceLock<Option<SigningKey>>);
 
@@ -43,12 +42,12 @@ impl Authority {
         signing_key.as_ref()
     }
 
-    /// Its certificate; none if none can be made here.
+    /// Its certificate; None if it could not be made.
     pub(crate) fn certificate(&self) -> Option<&str> {
         self.signing_key().map(|signing_key| &*signing_key.certificate)
     }
 
-    /// What a server at this address, which it has signed for, says.
+    /// The TLS configuration of a server at this address.
     pub(crate) fn server(&self, address: Ipv4Addr) -> Result<Arc<ServerConfig>, NoServer> {
         let signing_key = self.signing_key().ok_or(NoServer::Authority)?;
         let key = KeyPair::generate()?;

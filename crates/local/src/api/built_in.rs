@@ -1,4 +1,4 @@
-//! The kinds that Kubernetes has built in, as far as they are served here.
+//! The built-in kinds of Kubernetes that are served here.
 
 use std::sync::Arc;
 
@@ -102,7 +102,6 @@ const ROLE: KindTraits = KindTraits {
     ..CREATES_ON_UPDATE
 };
 
-/// Serves what Kubernetes has built in, as far as it is served here.
 pub(super) fn serve(kinds: &Kinds, store: &Store) {
     for row in table() {
         let table = match row.shares_table_with {

@@ -1,4 +1,4 @@
-//! CustomResourceDefinitions: kinds that are served because somebody described them.
+//! CustomResourceDefinitions, and the kinds that they define.
 
 mod cel;
 mod path;
@@ -22,10 +22,10 @@ use schema::Schema;
 pub(crate) const GROUP: &str = "apiextensions.k8s.io";
 pub(crate) const API_VERSION: &str = "apiextensions.k8s.io/v1";
 pub(crate) const PLURAL: &str = "customresourcedefinitions";
-/// A definition goes only once all objects of its kind are gone.
+/// The finalizer that keeps a definition until all objects of its kind are gone.
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Without this nobody describes a kind in a group of Kubernetes' own.
+/// The annotation that a definition in a group of Kubernetes needs.
 const APPROVED: &str = "api-approved.kubernetes.io";
 
 /// The rules of definitions.
@@ -76,7 +76,7 @@ impl Rules for DefinitionRules {
     }
 
     fn change(&self, new: &mut Object, old: &Object, _: &Shared) -> Result<(), StatusError> {
-        // Whoever writes the definition anew does not mean to leave its objects behind.
+        // An update must not remove the finalizer that deletes the objects of the kind.
         let waits = |object: &Object| meta::finalizers(object).contains(&CLEANUP);
         if waits(old) && !waits(new) && !meta::is_terminating(old) {
             let mut finalizers: Vec<String> =
@@ -185,7 +185,7 @@ fn check(object: &Object) -> Vec<FieldError> {
     errors
 }
 
-/// A group is somebody's domain, and Kubernetes' own are not for everybody.
+/// A group is a DNS name; those of Kubernetes need an annotation.
 fn check_group(object: &Object, group: &str, errors: &mut Vec<FieldError>) {
     if !group.contains('.') {
         errors.push(FieldError::invalid(
@@ -212,7 +212,6 @@ fn check_group(object: &Object, group: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Serves the kind that a definition describes.
 fn serve(definition: &Object, shared: &Shared) {
     let spec = definition.get("spec").cloned().unwrap_or_default();
     let text = |path: &str| text(&spec, path);
@@ -234,7 +233,7 @@ fn serve(definition: &Object, shared: &Shared) {
     let mut kinds = Vec::new();
     for version in versions(&spec).filter(|version| flag(version, "served")) {
         let schema = version.pointer("/schema/openAPIV3Schema").map(Schema::read);
-        // It was read when the definition was checked.
+        // The schema was read when the definition was checked.
         let Some(Ok(schema)) = schema else { continue };
         let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
         let status = version.pointer("/subresources/status").is_some();
@@ -273,10 +272,10 @@ fn serve(definition: &Object, shared: &Shared) {
     shared.kinds.replace(group, plural, kinds);
 }
 
-/// The rules of a kind that somebody described.
+/// The rules of a custom kind.
 struct CustomRules {
     schema: Schema,
-    /// Whether the status has a place of its own.
+    /// Whether the status is a subresource.
     status: bool,
 }
 

@@ -1,10 +1,10 @@
-//! What is wrong with a request, or with a field of an object. [`status`](super::status) makes the
-//! first of the second.
+//! Errors of requests and of fields. [`status`](super::status) makes a [`StatusError`] of field
+//! errors.
 
 use kube::core::Status;
 use serde_json::Value;
 
-/// Why a request is refused, as the client will read it.
+/// The Status that a refused request is answered with.
 pub(crate) type StatusError = Box<Status>;
 
 /// A rule that a field breaks.
@@ -63,12 +63,12 @@ impl FieldError {
         Self::new(field, "FieldValueDuplicate", format!("Duplicate value: {value}"))
     }
 
-    /// A value refers to what is not there.
+    /// A value refers to something that does not exist.
     pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
         Self::new(field, "FieldValueNotFound", format!("Not found: {value}"))
     }
 
-    /// A value is not one of those that are possible.
+    /// A value is not one of the supported ones.
     pub fn unsupported<'a>(
         field: impl Into<String>,
         value: &Value,

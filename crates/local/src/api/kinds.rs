@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use super::rules::Rules;
 use super::store::TableId;
 
-/// A kind that is served, in one of its versions.
+/// A version of a kind.
 #[allow(
     clippy::struct_field_names,
     reason = "the kind of a kind is what Kubernetes calls it"
@@ -17,7 +17,7 @@ use super::store::TableId;
 pub(crate) struct Kind {
     pub(crate) group: Box<str>,
     pub(crate) version: Box<str>,
-    /// Group and version, as objects name them.
+    /// `group/version`, as in objects.
     pub(crate) api_version: Box<str>,
     /// The version in which objects are stored.
     pub(crate) stored_as: Box<str>,
@@ -32,14 +32,14 @@ pub(crate) struct Kind {
     pub(crate) rules: Arc<dyn Rules>,
 }
 
-/// The subresources that every kind may have. Those of pods are pods' alone.
+/// Subresources that any kind may have. Those of pods are apart.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subresources {
     pub(crate) status: bool,
     pub(crate) scale: Option<Scale>,
 }
 
-/// Where an object keeps its size.
+/// The paths of the scale subresource.
 #[derive(Clone, Debug)]
 pub(crate) struct Scale {
     pub(crate) spec_replicas: Vec<String>,
@@ -47,30 +47,29 @@ pub(crate) struct Scale {
     pub(crate) selector: Option<Vec<String>>,
 }
 
-/// By group and version, and by the plural of their names.
+/// By `group/version`, then by plural.
 type ByPath = HashMap<Box<str>, HashMap<Box<str>, Arc<Kind>>>;
 
-/// How a server treats the objects of a kind, where kinds differ for historical reasons only.
+/// How the server treats objects of a kind, where kinds differ for historical reasons only.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a trait of its own")]
 pub(crate) struct KindTraits {
     pub(crate) name_format: NameFormat,
-    /// Whether an update may leave out the version.
+    /// Whether an update needs no resourceVersion.
     pub(crate) unconditional_update: bool,
-    /// Whether an update of what is not there creates it.
+    /// Whether an update of an object that does not exist creates it.
     pub(crate) create_on_update: bool,
     /// Whether the answer to a delete is the object rather than a Status.
     pub(crate) returns_deleted: bool,
-    /// Whether changes are counted.
+    /// Whether metadata.generation counts changes of the spec.
     pub(crate) counts_generations: bool,
 }
 
-/// What names look like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameFormat {
     Subdomain,
     Label,
-    /// Anything that can be a part of a path.
+    /// Any path segment.
     Segment,
 }
 
@@ -91,7 +90,7 @@ pub(crate) const CUSTOM_TRAITS: KindTraits = KindTraits {
 };
 
 impl Kind {
-    /// The resource's name with its group.
+    /// `plural.group`.
     pub(crate) fn qualified(&self) -> String {
         match &*self.group {
             "" => self.plural.to_string(),
@@ -99,30 +98,26 @@ impl Kind {
         }
     }
 
-    /// Whether it is this kind, in any version.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         *self.group == *group && *self.plural == *plural
     }
 
-    /// Whether it is the kind of pods.
     pub(crate) fn is_pod(&self) -> bool {
         self.is("", "pods")
     }
 
-    /// Whether it is the kind of service accounts.
     pub(crate) fn is_service_account(&self) -> bool {
         self.is("", "serviceaccounts")
     }
 }
 
-/// All kinds that are served at the moment.
+/// All kinds that are served.
 #[derive(Default)]
 pub(crate) struct Kinds {
     by_path: RwLock<ByPath>,
 }
 
 impl Kinds {
-    /// The kind behind a path.
     pub(crate) fn get(&self, api_version: &str, plural: &str) -> Option<Arc<Kind>> {
         let kinds = self.by_path.read();
         kinds.get(api_version)?.get(plural).cloned()
@@ -144,7 +139,7 @@ impl Kinds {
         all
     }
 
-    /// Serves a resource in these versions and in no others, from one moment to the next.
+    /// Atomically replaces the served versions of a resource.
     pub(crate) fn replace(&self, group: &str, plural: &str, versions: Vec<Kind>) {
         let mut kinds = self.by_path.write();
         for of_version in kinds.values_mut() {
@@ -156,7 +151,6 @@ impl Kinds {
         kinds.retain(|_, of_version| !of_version.is_empty());
     }
 
-    /// Serves one more kind.
     pub(crate) fn add(&self, kind: Kind) {
         let mut kinds = self.by_path.write();
         insert(&mut kinds, kind);

@@ -1,4 +1,4 @@
-//! The metadata that all objects have.
+//! Object metadata.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -7,11 +7,10 @@ use super::error::FieldError;
 use super::kinds::{Kind, NameFormat};
 use super::store::Object;
 
-/// How long a name that is made up may be before something random is put behind it.
+/// The longest generateName prefix that is kept.
 const MAX_GENERATED_BASE: usize = 58;
-/// No vowels, and nothing that looks like another sign, so that no words come of it.
+/// Characters of random suffixes: no vowels, so that no words come out, and no look-alikes.
 const SIGNS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-/// The metadata that only the server writes.
 const SERVERS_OWN: &[&str] = &[
     "uid",
     "creationTimestamp",
@@ -23,12 +22,11 @@ const SERVERS_OWN: &[&str] = &[
     "managedFields",
 ];
 
-/// The metadata of an object, to be changed.
 pub(crate) fn metadata(object: &mut Object) -> &mut Map<String, Value> {
     member(object, "metadata")
 }
 
-/// A member that is an object, made if it is not there.
+/// A member that is an object, created if it does not exist.
 pub(crate) fn member<'a>(object: &'a mut Object, name: &str) -> &'a mut Map<String, Value> {
     let slot = object.entry(name).or_insert(Value::Null);
     if !slot.is_object() {
@@ -36,12 +34,12 @@ pub(crate) fn member<'a>(object: &'a mut Object, name: &str) -> &'a mut Map<Stri
     }
     match slot {
         Value::Object(member) => member,
-        // It was just made one.
+        // It was just made an object.
         _ => unreachable!(),
     }
 }
 
-/// A text of an object's metadata, empty if it is not there.
+/// A string of the metadata; empty if it does not exist.
 pub(crate) fn text<'a>(object: &'a Object, name: &str) -> &'a str {
     let metadata = object.get("metadata");
     metadata
@@ -49,12 +47,10 @@ pub(crate) fn text<'a>(object: &'a Object, name: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// A number of an object's metadata.
 pub(crate) fn number(object: &Object, name: &str) -> Option<i64> {
     object.get("metadata")?.get(name)?.as_i64()
 }
 
-/// The finalizers of an object.
 pub(crate) fn finalizers(object: &Object) -> Vec<&str> {
     let metadata = object.get("metadata");
     let finalizers = metadata.and_then(|metadata| metadata.get("finalizers")?.as_array());
@@ -65,7 +61,7 @@ pub(crate) fn finalizers(object: &Object) -> Vec<&str> {
         .collect()
 }
 
-/// Writes finalizers; none at all is the same as no list.
+/// Removes the field if the list is empty.
 pub(crate) fn set_finalizers(object: &mut Object, finalizers: Vec<String>) {
     let metadata = metadata(object);
     if finalizers.is_empty() {
@@ -75,7 +71,6 @@ pub(crate) fn set_finalizers(object: &mut Object, finalizers: Vec<String>) {
     }
 }
 
-/// Whether an object has been asked to go.
 pub(crate) fn is_terminating(object: &Object) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
@@ -85,7 +80,7 @@ pub(crate) fn time(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-/// Takes out what only the server writes.
+/// Removes the fields that only the server writes.
 pub(crate) fn clear_servers_own(object: &mut Object) {
     let metadata = metadata(object);
     for name in SERVERS_OWN {
@@ -93,7 +88,7 @@ pub(crate) fn clear_servers_own(object: &mut Object) {
     }
 }
 
-/// Puts back what only the server writes.
+/// Restores the fields that only the server writes.
 pub(crate) fn restore_servers_own(new: &mut Object, old: &Object) {
     clear_servers_own(new);
     let metadata = metadata(new);
@@ -105,13 +100,12 @@ pub(crate) fn restore_servers_own(new: &mut Object, old: &Object) {
     }
 }
 
-/// Counts a change.
 pub(crate) fn bump_generation(object: &mut Object) {
     let next = number(object, "generation").unwrap_or(0) + 1;
     metadata(object).insert("generation".into(), next.into());
 }
 
-/// A name that begins as wanted and is likely to be new.
+/// A random name with a prefix.
 pub(crate) fn generated(base: &str, random: u64) -> String {
     let mut end = base.len().min(MAX_GENERATED_BASE);
     while !base.is_char_boundary(end) {
@@ -128,7 +122,6 @@ pub(crate) fn generated(base: &str, random: u64) -> String {
     name
 }
 
-/// What is wrong with an object's metadata.
 pub(crate) fn check(kind: &Kind, object: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let name = text(object, "name");
@@ -164,7 +157,7 @@ pub(crate) fn check(kind: &Kind, object: &Object) -> Vec<FieldError> {
     check_owners(object, &mut errors);
     for finalizer in finalizers(object) {
         let known = ["orphan", "foregroundDeletion", "kubernetes"].contains(&finalizer);
-        // Only kinds of the core want a finalizer to say whose it is.
+        // Only core kinds require a finalizer to have a prefix.
         let prefixed = finalizer.contains('/') || !kind.group.is_empty();
         if !known && (!is_qualified(finalizer) || !prefixed) {
             errors.push(FieldError::invalid(
@@ -233,7 +226,6 @@ fn wrong_name(format: NameFormat, name: &str) -> Option<&'static str> {
     }
 }
 
-/// Whether a text is a DNS label.
 pub(crate) fn is_label(text: &str) -> bool {
     let edge =
         |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
@@ -246,9 +238,8 @@ pub(crate) fn is_label(text: &str) -> bool {
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-')
 }
 
-/// Whether a text is a DNS name.
 pub(crate) fn is_subdomain(text: &str) -> bool {
-    // The parts of a name of an object may be longer than those of a name in the DNS.
+    // Labels of an object's name may be longer than those of a DNS name.
     let part = |part: &str| {
         let bytes = part.as_bytes();
         let fits = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();

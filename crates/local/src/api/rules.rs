@@ -1,5 +1,4 @@
-//! What differs from kind to kind: every kind implements [`Rules`], most of them by leaving nearly
-//! all as it is.
+//! The rules of kinds: every kind implements [`Rules`], most of them with its defaults.
 
 use std::marker::PhantomData;
 
@@ -13,91 +12,89 @@ use super::store::Object;
 
 /// The rules of a kind.
 pub(crate) trait Rules: Send + Sync {
-    /// Brings what a client sent into the shape of the kind: checks types, and leaves out what the
-    /// kind does not know. Fails with a sentence that says what can't be read.
+    /// Decodes what a client sent: checks types and removes unknown fields. The error says what
+    /// can't be read.
     fn shape(&self, source: Source<'_>) -> Result<Object, String>;
 
-    /// Fills in what was left open. Applied to everything that a client sends.
+    /// Applies defaults to everything that a client sends.
     fn default(&self, _object: &mut Object) {}
 
-    /// Makes an object ready to be created: what only the server sets, and what depends on the rest
-    /// of the cluster.
+    /// Prepares an object for its creation: fields that the server sets, and defaults that depend
+    /// on other objects.
     fn prepare(&self, _object: &mut Object, _shared: &Shared) -> Result<(), StatusError> {
         Ok(())
     }
 
-    /// What is wrong with an object.
+    /// The errors of an object.
     fn check(&self, _object: &Object) -> Vec<FieldError> {
         Vec::new()
     }
 
-    /// Makes an object ready to replace another: restores what may not change without a word.
+    /// Prepares an update: restores fields whose changes are ignored.
     fn change(&self, _new: &mut Object, _old: &Object, _shared: &Shared) -> Result<(), StatusError> {
         Ok(())
     }
 
-    /// What is wrong with replacing an object by another.
+    /// The errors of an update.
     fn check_change(&self, _new: &Object, _old: &Object) -> Vec<FieldError> {
         Vec::new()
     }
 
-    /// All that is wrong with an object that replaces another.
+    /// All errors of an updated object.
     fn check_update(&self, new: &Object, old: &Object) -> Vec<FieldError> {
         let mut errors = self.check(new);
         errors.extend(self.check_change(new, old));
         errors
     }
 
-    /// Makes an object whose status alone is written ready to replace another.
+    /// Prepares an update of the status.
     fn change_status(&self, new: &mut Object, old: &Object) {
         restore_all_but(new, old, &["metadata", "status"]);
     }
 
-    /// What is wrong with a new status.
+    /// The errors of a new status.
     fn check_status(&self, _new: &Object, _old: &Object) -> Vec<FieldError> {
         Vec::new()
     }
 
-    /// How long an object may take to go, if the kind knows such a time.
+    /// The grace period of a deletion; None if the kind has none.
     fn grace(&self, _object: &Object, _wanted: Option<i64>) -> Option<i64> {
         None
     }
 
-    /// Why an object may not be removed, if so.
+    /// Refuses a deletion.
     fn may_go(&self, _object: &Object) -> Result<(), &'static str> {
         Ok(())
     }
 
-    /// An object has been asked to go and waits for something.
+    /// Called when an object becomes terminating and is not removed yet.
     fn goes(&self, _object: &mut Object) {}
 
-    /// Whether an object of the kind, though deleted and without finalizers, is not removed at
-    /// once.
+    /// Whether a deleted object without finalizers is kept for now.
     fn lingers(&self, _object: &Object) -> bool {
         false
     }
 
-    /// Something has been created, changed or removed.
+    /// Called after a creation, an update or a deletion.
     fn after(&self, _now: Option<&Object>, _shared: &Shared) {}
 
-    /// An object that was made ready is not created after all: what was taken for it is free.
+    /// Called if a prepared object is not created: frees what [`Self::prepare`] took.
     fn abandon(&self, _object: &Object, _shared: &Shared) {}
 
-    /// An object was removed: what it held is free.
+    /// Called when an object was removed: frees what it held.
     fn release(&self, _object: &Object, _shared: &Shared) {}
 
-    /// The names of the fields that can be selected by.
+    /// Fields for field selectors.
     fn selectable(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// From the form in which the kind is served to the one in which it is stored.
+    /// Converts from the served to the stored version.
     fn inward(&self, object: Object) -> Object {
         object
     }
 
-    /// From the form in which the kind is stored to the one in which it is served; none where they
-    /// are the same.
+    /// Converts from the stored to the served version; None where they are the same.
     fn outward(&self) -> Option<fn(Object) -> Object> {
         None
     }
@@ -111,7 +108,7 @@ pub(crate) fn selectable(rules: &dyn Rules, object: &Object) -> Vec<(&'static st
         match parts.fold(first, |value, part| value?.get(part)) {
             Some(Value::String(text)) => text.as_str().into(),
             Some(Value::Bool(value)) => value.to_string().into(),
-            // An absent flag is one that is not set.
+            // Absent means false.
             None if path == "spec.unschedulable" => "false".into(),
             _ => "".into(),
         }
@@ -130,7 +127,6 @@ pub(crate) enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// It as a JSON value.
     pub(crate) fn value(self) -> Result<Value, String> {
         match self {
             Source::Text(text) => serde_json::from_slice(text).map_err(|error| error.to_string()),
@@ -148,7 +144,8 @@ impl Source<'_> {
     }
 }
 
-/// Where and why something can't be read: the path is only looked for once it is needed.
+/// Says where and why something can't be read. It is decoded again with the path, which would be
+/// slow for valid objects.
 fn why_not<T: DeserializeOwned>(text: &[u8]) -> String {
     let mut reader = serde_json::Deserializer::from_slice(text);
     match serde_path_to_error::deserialize::<_, T>(&mut reader) {
@@ -157,7 +154,7 @@ fn why_not<T: DeserializeOwned>(text: &[u8]) -> String {
     }
 }
 
-/// Reads an object as a type and writes it again: whatever the type does not know is gone.
+/// Decodes an object as a type and encodes it again, which drops unknown fields.
 pub(crate) fn typed<T: DeserializeOwned + Serialize>(source: Source<'_>) -> Result<Object, String> {
     let typed: T = source.read()?;
     match serde_json::to_value(&typed) {
@@ -167,14 +164,14 @@ pub(crate) fn typed<T: DeserializeOwned + Serialize>(source: Source<'_>) -> Resu
     }
 }
 
-/// As [`typed`], and without lists and maps that are empty.
+/// Like [`typed`], and drops empty lists and maps.
 pub(crate) fn through<T: DeserializeOwned + Serialize>(source: Source<'_>) -> Result<Object, String> {
     let mut object = typed::<T>(source)?;
     object.values_mut().for_each(drop_empty);
     Ok(object)
 }
 
-/// Maps whose being empty is the same as their not being there.
+/// Maps that are dropped when they are empty.
 const MAPS: &[&str] = &[
     "labels",
     "annotations",
@@ -187,7 +184,7 @@ const MAPS: &[&str] = &[
     "stringData",
 ];
 
-/// Lists and maps that are empty are not written, as by Kubernetes itself.
+/// Drops empty lists and maps, as Kubernetes does.
 pub(crate) fn drop_empty(value: &mut Value) {
     match value {
         Value::Object(object) => {
@@ -206,7 +203,7 @@ pub(crate) fn drop_empty(value: &mut Value) {
     }
 }
 
-/// Makes everything but some members what it was.
+/// Restores everything but some members.
 pub(crate) fn restore_all_but(new: &mut Object, old: &Object, members: &[&str]) {
     let free = |name: &str| members.contains(&name);
     new.retain(|name, _| free(name) || old.contains_key(name));
@@ -217,7 +214,7 @@ pub(crate) fn restore_all_but(new: &mut Object, old: &Object, members: &[&str]) 
     }
 }
 
-/// Makes a member what it was.
+/// Restores a member.
 pub(crate) fn restore(new: &mut Object, old: &Object, member: &str) {
     match old.get(member) {
         Some(value) => new.insert(member.to_owned(), value.clone()),
@@ -225,7 +222,7 @@ pub(crate) fn restore(new: &mut Object, old: &Object, member: &str) {
     };
 }
 
-/// The rules of a kind that has none but its shape.
+/// The rules of a kind that only has a type.
 pub(crate) struct Plain<T> {
     selectable: &'static [&'static str],
     shape: PhantomData<fn() -> T>,

@@ -1,4 +1,4 @@
-//! Selectors: which objects a list or a watch is about.
+//! Label and field selectors.
 
 use serde_json::Value;
 
@@ -6,7 +6,6 @@ use super::error::StatusError;
 use super::status;
 use super::store::Head;
 
-/// Labels and fields that an object must have.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selector {
     labels: Vec<Requirement>,
@@ -28,7 +27,7 @@ enum Test {
 }
 
 impl Selector {
-    /// Reads both selectors of a request. `known` tells which fields the kind can be selected by.
+    /// Parses both selectors of a request. `known` are the selectable fields of the kind.
     pub(crate) fn parse(
         labels: Option<&str>,
         fields: Option<&str>,
@@ -43,7 +42,7 @@ impl Selector {
         Ok(Self { labels, fields })
     }
 
-    /// What a label selector says that is a part of an object.
+    /// Parses a LabelSelector of an object.
     pub(crate) fn of_labels(selector: &Value) -> Self {
         let of_labels = selector
             .get("matchLabels")
@@ -84,12 +83,10 @@ impl Selector {
         }
     }
 
-    /// Whether it selects everything.
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
-    /// Whether an object is selected.
     pub(crate) fn selects(&self, head: &Head) -> bool {
         let labelled = self.labels.iter().all(|requirement| {
             let value = head.label(&requirement.label);
@@ -107,15 +104,14 @@ impl Selector {
     }
 }
 
-/// The name that a selector of fields asks for, if it asks for one.
+/// The name that a field selector requires, if any.
 pub(crate) fn name_in(fields: &str) -> Result<Option<String>, StatusError> {
     let mut fields = parse_fields(fields)?.into_iter();
     let named = fields.find(|(field, equal, _)| field == "metadata.name" && *equal);
     Ok(named.map(|(_, _, name)| name))
 }
 
-/// `name=value`, `name==value`, `name!=value`, with commas between them; a backslash takes a sign
-/// as it is.
+/// `name=value`, `name==value`, `name!=value`, separated by commas; a backslash escapes.
 fn parse_fields(text: &str) -> Result<Vec<(String, bool, String)>, StatusError> {
     let mut terms = vec![String::new()];
     let mut signs = text.chars();

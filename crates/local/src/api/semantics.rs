@@ -1,6 +1,6 @@
-//! What the verbs mean: creation, change, removal and what follows from them, the same for all
-//! kinds; what differs from kind to kind is in [`rules`](super::rules) and in one file for each
-//! kind that has rules of its own.
+//! The verbs: creation, update, deletion and what follows from them, the same for all kinds. What
+//! differs between kinds is in [`rules`](super::rules) and in one file for each kind with rules of
+//! its own.
 
 pub(crate) mod claim;
 pub(crate) mod config;
@@ -34,7 +34,7 @@ use super::status;
 use super::store::{Draft, Head, Object, Stored};
 use garbage::Garbage;
 
-/// What a request is about: a kind, and a namespace that is empty where the kind has none.
+/// The kind of a request, and its namespace, which is empty for cluster-scoped kinds.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) shared: &'a Shared,
@@ -42,25 +42,21 @@ pub(crate) struct Target<'a> {
     pub(crate) namespace: &'a str,
 }
 
-/// How a write is meant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WriteOptions {
-    /// Everything but the writing.
     pub(crate) dry_run: bool,
-    /// Whether a field that the kind does not know is an error rather than left out.
+    /// Whether an unknown field is an error rather than dropped.
     pub(crate) strict: bool,
 }
 
 impl Target<'_> {
-    /// An object, as it is stored.
     pub(crate) fn stored(&self, name: &str) -> Result<Arc<Stored>, StatusError> {
         let key = super::store::key(self.namespace, name);
         let found = self.shared.store.get(self.kind.table, &key);
         found.ok_or_else(|| status::not_found(self.kind, name))
     }
 
-    /// What a client sent, in the shape of the kind and filled in, in the form in which it is
-    /// stored.
+    /// Decodes, defaults and converts what a client sent to the stored version.
     fn shaped(&self, source: Source<'_>, options: WriteOptions) -> Result<Object, StatusError> {
         let unreadable = |why: String| {
             let Kind { kind, version, .. } = &**self.kind;
@@ -91,7 +87,7 @@ impl Target<'_> {
         Ok(rules.inward(object))
     }
 
-    /// Deletes what a write made superfluous.
+    /// Runs the garbage collector after a write.
     fn collect(&self, garbage: Garbage) {
         garbage_collector::collect(garbage, self.shared);
     }
@@ -120,7 +116,6 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Writes an object as it will be stored.
     fn draft(&self, object: &Object) -> Draft {
         let fields = rules::selectable(&*self.kind.rules, object);
         Draft::new(
@@ -132,7 +127,7 @@ impl Target<'_> {
     }
 }
 
-/// The fields that were sent and are not there any more.
+/// Collects the fields that were sent and dropped.
 fn lost(path: &str, sent: &Object, kept: &Object, unknown: &mut Vec<String>) {
     for (name, value) in sent {
         let at = if path.is_empty() {
@@ -140,7 +135,7 @@ fn lost(path: &str, sent: &Object, kept: &Object, unknown: &mut Vec<String>) {
         } else {
             format!("{path}.{name}")
         };
-        // What is empty may be left out without being unknown.
+        // Empty values may be dropped without being unknown.
         let empty = match value {
             Value::Null => true,
             Value::Array(items) => items.is_empty(),

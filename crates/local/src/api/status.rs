@@ -39,24 +39,20 @@ fn with(mut failure: StatusError, details: StatusDetails) -> StatusError {
     failure
 }
 
-/// The request makes no sense.
 pub(crate) fn bad_request(message: impl Into<String>) -> StatusError {
     failure(400, "BadRequest", message)
 }
 
-/// There is no such object.
 pub(crate) fn not_found(kind: &Kind, name: &str) -> StatusError {
     let message = format!("{} {name:?} not found", kind.qualified());
     with(failure(404, "NotFound", message), about(kind, name))
 }
 
-/// There is no such namespace.
 pub(crate) fn namespace_not_found(name: &str) -> StatusError {
     let message = format!("namespaces {name:?} not found");
     with(failure(404, "NotFound", message), details("", "namespaces", name))
 }
 
-/// Nothing is served under that path.
 pub(crate) fn unknown_path() -> StatusError {
     failure(
         404,
@@ -65,13 +61,11 @@ pub(crate) fn unknown_path() -> StatusError {
     )
 }
 
-/// An object of that name is there already.
 pub(crate) fn already_exists(kind: &Kind, name: &str) -> StatusError {
     let message = format!("{} {name:?} already exists", kind.qualified());
     with(failure(409, "AlreadyExists", message), about(kind, name))
 }
 
-/// The object is not as the request takes it to be.
 pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> StatusError {
     let message = format!(
         "Operation cannot be fulfilled on {} {name:?}: {why}",
@@ -80,7 +74,7 @@ pub(crate) fn conflict(kind: &Kind, name: &str, why: &str) -> StatusError {
     with(failure(409, "Conflict", message), about(kind, name))
 }
 
-/// As [`conflict`], said of something that goes by another name.
+/// Like [`conflict`], with another name for the kind.
 pub(crate) fn conflict_named(group: &str, word: &str, name: &str, why: &str) -> StatusError {
     let qualified = match group {
         "" => word.to_owned(),
@@ -90,7 +84,7 @@ pub(crate) fn conflict_named(group: &str, word: &str, name: &str, why: &str) -> 
     with(failure(409, "Conflict", message), details(group, word, name))
 }
 
-/// A client wrote what only the server writes.
+/// resourceVersion was set on a creation.
 pub(crate) fn version_given() -> StatusError {
     failure(
         500,
@@ -99,7 +93,6 @@ pub(crate) fn version_given() -> StatusError {
     )
 }
 
-/// The object was changed since the client read it.
 pub(crate) fn modified(kind: &Kind, name: &str) -> StatusError {
     conflict(
         kind,
@@ -108,13 +101,12 @@ pub(crate) fn modified(kind: &Kind, name: &str) -> StatusError {
     )
 }
 
-/// Something forbids it.
 pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> StatusError {
     let message = format!("{} {name:?} is forbidden: {why}", kind.qualified());
     with(failure(403, "Forbidden", message), about(kind, name))
 }
 
-/// The same, of an object or of all of a kind.
+/// For an object, or all objects of a kind.
 pub(crate) fn forbidden_to(kind: &Kind, name: Option<&str>, why: &str) -> StatusError {
     let Some(name) = name else {
         let message = format!("{} is forbidden: {why}", kind.qualified());
@@ -123,12 +115,10 @@ pub(crate) fn forbidden_to(kind: &Kind, name: Option<&str>, why: &str) -> Status
     forbidden(kind, name, why)
 }
 
-/// It is not known who asks.
 pub(crate) fn unauthorized() -> StatusError {
     failure(401, "Unauthorized", "Unauthorized")
 }
 
-/// The namespace is on its way out and takes nothing new.
 pub(crate) fn namespace_terminates(kind: &Kind, name: &str, namespace: &str) -> StatusError {
     let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
     let mut failure = forbidden(kind, name, &why);
@@ -142,7 +132,6 @@ pub(crate) fn namespace_terminates(kind: &Kind, name: &str, namespace: &str) -> 
     failure
 }
 
-/// The object breaks rules.
 pub(crate) fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> StatusError {
     let qualified = match &*kind.group {
         "" => kind.kind.to_string(),
@@ -151,7 +140,7 @@ pub(crate) fn invalid(kind: &Kind, name: &str, errors: &[FieldError]) -> StatusE
     invalid_named(&qualified, &kind.group, &kind.kind, name, errors)
 }
 
-/// Something that is no stored object breaks rules, such as options.
+/// For what is not a stored object, such as options.
 pub(crate) fn invalid_named(
     qualified: &str,
     group: &str,
@@ -183,32 +172,27 @@ pub(crate) fn invalid_named(
     )
 }
 
-/// A JSON patch does not fit.
 pub(crate) fn unfit_patch(message: impl Into<String>) -> StatusError {
     failure(422, "Invalid", message)
 }
 
-/// The verb is not served for the resource.
 pub(crate) fn method_not_allowed(message: impl Into<String>) -> StatusError {
     failure(405, "MethodNotAllowed", message)
 }
 
-/// The body is in a format that is not taken.
 pub(crate) fn unsupported_media_type(message: impl Into<String>) -> StatusError {
     failure(415, "UnsupportedMediaType", message)
 }
 
-/// Not served, and perhaps never will be.
 pub(crate) fn not_implemented(message: impl Into<String>) -> StatusError {
     failure(501, "NotImplemented", message)
 }
 
-/// The version that a watch or a list wants is not known any more.
+/// The requested version is too old.
 pub(crate) fn expired(message: impl Into<String>) -> StatusError {
     failure(410, "Expired", message)
 }
 
-/// The client asks for a version that is not there yet.
 pub(crate) fn version_too_large(wanted: u64, current: u64) -> StatusError {
     let message = format!("Too large resource version: {wanted}, current: {current}");
     let mut details = details("", "", "");
@@ -221,7 +205,6 @@ pub(crate) fn version_too_large(wanted: u64, current: u64) -> StatusError {
     with(failure(504, "Timeout", message), details)
 }
 
-/// A disruption budget has nothing left.
 pub(crate) fn no_disruption_allowed(budget: &str, healthy: i64, needed: i64) -> StatusError {
     let mut details = details("", "", "");
     details.causes.push(StatusCause {
@@ -235,12 +218,11 @@ pub(crate) fn no_disruption_allowed(budget: &str, healthy: i64, needed: i64) -> 
     with(failure(429, "TooManyRequests", message), details)
 }
 
-/// The server is at fault, or the client sent what no client should.
 pub(crate) fn internal(message: impl Into<String>) -> StatusError {
     failure(500, "InternalError", message)
 }
 
-/// The answer to something that was done and has no object to show.
+/// The answer to a success without an object.
 pub(crate) fn success(code: u16, about: Option<StatusDetails>) -> Box<Status> {
     Box::new(Status {
         status: Some(StatusSummary::Success),
@@ -250,14 +232,12 @@ pub(crate) fn success(code: u16, about: Option<StatusDetails>) -> Box<Status> {
     })
 }
 
-/// The details of an object that is gone.
 pub(crate) fn gone(kind: &Kind, name: &str, uid: &str) -> StatusDetails {
     let mut details = about(kind, name);
     uid.clone_into(&mut details.uid);
     details
 }
 
-/// A Status as clients read it.
 pub(crate) fn to_json(status: &Status) -> Value {
     let mut value = serde_json::to_value(status).unwrap_or_default();
     if let Some(object) = value.as_object_mut() {

@@ -1,9 +1,9 @@
-//! Versions, objects, and the log that watches read. Nothing here knows what an object means; only
-//! that each has a version, a UID, and owners that are other objects' UIDs.
+//! Versions, objects, and the log that watches read. The store knows of an object only its key, its
+//! version, its UID and the UIDs of its owners.
 //!
-//! One lock guards everything and is held for a look-up or an insertion, never while an object is
-//! read or written as JSON. A write names the version that it was computed from, and is refused if
-//! that is no longer the latest.
+//! One lock guards everything. It is held for a lookup or an insertion, never while JSON is encoded
+//! or decoded. A write names the version that it is based on, and is refused if that is not the
+//! latest.
 
 mod log;
 mod object;
@@ -17,27 +17,23 @@ pub(crate) use log::{Compacted, Event, Happening, Reader};
 pub(crate) use object::{Draft, Head, Object, Stored, key};
 use parking_lot::Mutex;
 
-/// A kind's place in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TableId(usize);
 
 /// The table of an object, and its key in that table.
 pub(crate) type ObjectKey = (TableId, Arc<str>);
 
-/// Why an object was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteError {
-    /// There is an object of that name already.
     Exists,
-    /// The object is not there, or not in the version that the write was computed from.
+    /// The object does not exist, or has another version.
     Changed,
 }
 
-/// The store.
 #[derive(Debug)]
 pub(crate) struct Store {
     inner: Mutex<Inner>,
-    /// How many events each table remembers for watches that come later.
+    /// How many events each table keeps.
     memory: usize,
 }
 
@@ -45,9 +41,8 @@ pub(crate) struct Store {
 struct Inner {
     version: u64,
     tables: Vec<Table>,
-    /// Every object by its UID.
     uids: HashMap<Box<str>, ObjectKey>,
-    /// By the UID of an owner, whether or not there is one, those that name it.
+    /// Dependents by the UID of an owner, which need not exist.
     dependents: HashMap<Box<str>, BTreeSet<ObjectKey>>,
 }
 
@@ -57,7 +52,7 @@ struct Table {
     log: Log,
 }
 
-/// A part of a table, and the version that it was in.
+/// A part of a table at a version.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) objects: Vec<Arc<Stored>>,
@@ -65,39 +60,35 @@ pub(crate) struct Page {
 }
 
 impl Store {
-    /// An empty store whose tables remember so many events.
     pub(crate) fn new(memory: usize) -> Self {
         let inner = Mutex::new(Inner {
-            // Clients take 0 for "any version".
+            // Version 0 means any version to clients.
             version: 1,
             ..Inner::default()
         });
         Self { inner, memory }
     }
 
-    /// Adds a table.
     pub(crate) fn add_table(&self) -> TableId {
         let mut inner = self.inner.lock();
         inner.tables.push(Table::default());
         TableId(inner.tables.len() - 1)
     }
 
-    /// The latest version of anything.
+    /// The latest version.
     pub(crate) fn version(&self) -> u64 {
         self.inner.lock().version
     }
 
-    /// An object in its latest version.
     pub(crate) fn get(&self, table: TableId, key: &str) -> Option<Arc<Stored>> {
         self.inner.lock().tables.get(table.0)?.objects.get(key).cloned()
     }
 
-    /// Whether there is an object of that UID, and where.
+    /// The object with a UID.
     pub(crate) fn find(&self, uid: &str) -> Option<ObjectKey> {
         self.inner.lock().uids.get(uid).cloned()
     }
 
-    /// The objects that name a UID as their owner's.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<ObjectKey> {
         self.inner
             .lock()
@@ -109,8 +100,7 @@ impl Store {
             .collect()
     }
 
-    /// Whether any of the owners that an object names is not there, or not where an owner can be:
-    /// in the same namespace, or in none.
+    /// Whether an owner of an object does not exist, or is in another namespace.
     pub(crate) fn lacks_an_owner(&self, head: &Head) -> bool {
         let inner = self.inner.lock();
         head.owners.iter().any(|owner| {
@@ -122,7 +112,6 @@ impl Store {
         })
     }
 
-    /// All tables that hold something of a namespace.
     pub(crate) fn tables_of(&self, namespace: &str) -> Vec<TableId> {
         let inner = self.inner.lock();
         let tables = inner.tables.iter().enumerate();
@@ -130,7 +119,6 @@ impl Store {
         holding.map(|(at, _)| TableId(at)).collect()
     }
 
-    /// Stores a new object.
     pub(crate) fn insert(&self, table: TableId, draft: &Draft) -> Result<Arc<Stored>, WriteError> {
         let key = draft.head.key();
         let mut inner = self.inner.lock();
@@ -146,8 +134,7 @@ impl Store {
         Ok(stored)
     }
 
-    /// Stores an object in place of its version `expected`. Where nothing changes, nothing is
-    /// written.
+    /// Replaces the version `expected` of an object, unless nothing changes.
     pub(crate) fn replace(
         &self,
         table: TableId,
@@ -169,7 +156,7 @@ impl Store {
         Ok(stored)
     }
 
-    /// Removes the version `expected` of an object. What is left of it carries the version of its
+    /// Removes the version `expected` of an object. The returned object has the version of the
     /// removal.
     pub(crate) fn remove(&self, table: TableId, expected: &Stored) -> Result<Arc<Stored>, WriteError> {
         let key = expected.head.key();
@@ -187,8 +174,8 @@ impl Store {
         Ok(last)
     }
 
-    /// The objects of a namespace (of all, if it is empty) after a key, in order. At a version, if
-    /// one is given, which must not be forgotten yet.
+    /// The objects of a namespace (of all, if it is empty) after a key, in order; at a version if
+    /// one is given, which must not be compacted.
     pub(crate) fn list(
         &self,
         table: TableId,
@@ -212,7 +199,7 @@ impl Store {
             return Ok(Page { objects, version });
         }
         let since = table.log.since(version)?;
-        // What each object was before the first change that came after the version.
+        // Each object before its first change after the version.
         let mut then: BTreeMap<Arc<str>, Option<Arc<Stored>>> = BTreeMap::new();
         for event in since {
             then.entry(event.key.clone())
@@ -222,13 +209,13 @@ impl Store {
             now.filter(|(key, _)| !then.contains_key(key)).collect();
         let others = then.into_iter().filter_map(|(key, object)| Some((key, object?)));
         objects.extend(others.filter(|(key, _)| belongs(key, namespace, after)));
-        // Two runs, each in order: this is cheap.
+        // Cheap, because both parts are sorted.
         objects.sort_by(|(one, _), (other, _)| one.cmp(other));
         let objects = objects.into_iter().map(|(_, object)| object).collect();
         Ok(Page { objects, version })
     }
 
-    /// Follows a table: all that is there now, and a reader of what happens from now on.
+    /// The objects of a table, and a reader of all later events.
     pub(crate) fn follow(&self, table: TableId, namespace: &str) -> (Page, Reader) {
         let mut inner = self.inner.lock();
         let version = inner.version;
@@ -249,7 +236,7 @@ impl Store {
         (Page { objects, version }, table.log.reader(version))
     }
 
-    /// Follows a table from a version on.
+    /// A reader of all events after a version.
     pub(crate) fn follow_since(&self, table: TableId, version: u64) -> Result<Reader, Compacted> {
         let mut inner = self.inner.lock();
         match inner.table(table) {
@@ -261,8 +248,7 @@ impl Store {
         }
     }
 
-    /// What has happened since a reader last read, at most so many events, and how far it has read
-    /// then.
+    /// The next events of a reader, up to a limit.
     pub(crate) fn read(
         &self,
         table: TableId,
@@ -276,13 +262,13 @@ impl Store {
         let events: Vec<Event> = table.log.since(reader.version())?.take(most).cloned().collect();
         match events.last() {
             Some(last) => reader.reached(last.version),
-            // A reader may wait for a version that is not there yet.
+            // A reader may be ahead of the store.
             None => reader.reached(inner.version.max(reader.version())),
         }
         Ok(events)
     }
 
-    /// Forgets all events: watches from a version of the past must then begin anew.
+    /// Drops all events: watches from older versions have to list again.
     pub(crate) fn compact(&self) {
         let mut inner = self.inner.lock();
         let version = inner.version;

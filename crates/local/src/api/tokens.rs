@@ -1,4 +1,4 @@
-//! Tokens of service accounts: who somebody is, signed by this cluster.
+//! Tokens of service accounts, signed by this cluster.
 
 use std::sync::OnceLock;
 
@@ -12,22 +12,20 @@ use ring::signature::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Who signs, and for whom tokens are where nobody says otherwise.
+/// The issuer of tokens, and their default audience.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// Where the keys are published.
 pub(crate) const KEYS_PATH: &str = "/openid/v1/jwks";
 
-/// Why nothing is signed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error(
     "no key for tokens could be made, or it could not sign: does this machine have a source of randomness?"
 )]
 pub(crate) struct Unsigned;
 
-/// The key of one cluster, made when it is first needed.
+/// The key of one cluster, generated when it is first needed.
 ///
-/// It does not come from the randomness that is handed in: who knows that could sign.
+/// It does not come from the [`Environment`](crate::env::Environment), whose seed may be known.
 #[derive(Default)]
 pub(crate) struct Signer(OnceLock<Option<Key>>);
 
@@ -53,7 +51,6 @@ impl Signer {
         self.0.get_or_init(Key::make).as_ref().ok_or(Unsigned)
     }
 
-    /// A token that makes claims.
     pub(crate) fn sign(&self, claims: &impl Serialize) -> Result<String, Unsigned> {
         let key = self.key()?;
         let head = json!({"alg": "ES256", "kid": key.id});
@@ -70,7 +67,7 @@ impl Signer {
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// What a token says, if this cluster has signed it.
+    /// The claims of a token, if its signature is valid.
     pub(crate) fn verify(&self, token: &str) -> Option<Vec<u8>> {
         let key = self.key().ok()?;
         let (signed, signature) = token.rsplit_once('.')?;
@@ -82,10 +79,10 @@ impl Signer {
         URL_SAFE_NO_PAD.decode(claims).ok()
     }
 
-    /// The key with which tokens can be checked, as a JSON Web Key Set.
+    /// The public key as a JSON Web Key Set.
     pub(crate) fn published(&self) -> Result<Value, Unsigned> {
         let key = self.key()?;
-        // A byte that says that both coordinates follow, and these.
+        // A byte for the format, then both coordinates.
         let point = key.pair.public_key().as_ref().get(1..).unwrap_or_default();
         let (x, y) = point.split_at(point.len() / 2);
         Ok(json!({"keys": [{

@@ -1,4 +1,4 @@
-//! Requests and answers: paths and methods become verbs, objects become bodies.
+//! HTTP: decodes requests and encodes answers.
 
 mod container_location;
 mod discovery;
@@ -38,7 +38,7 @@ use encode::Form;
 use query::Query;
 use route::Route;
 
-/// The body of an answer: all at once, or as it comes.
+/// The body of an answer: complete, or a stream.
 pub type ResponseBody = Either<Full<Bytes>, UnsyncBoxBody<Bytes, BoxError>>;
 
 type Answer = Response<ResponseBody>;
@@ -54,7 +54,7 @@ impl Service<Request<Body>> for Api {
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let api = self.clone();
-        // All is done by whoever waits for the answer, so that several do it at once.
+        // The caller's task does the work, so that requests run in parallel.
         Box::pin(async move {
             let (parts, body) = request.into_parts();
             let answer = match body.collect().await {
@@ -111,7 +111,7 @@ fn text_header<'a>(parts: &'a http::request::Parts, name: &header::HeaderName) -
         .unwrap_or_default()
 }
 
-/// A request, taken apart.
+/// A decoded request.
 struct Call<'a> {
     api: &'a Api,
     target: Target<'a>,

@@ -1,9 +1,8 @@
-//! Limits of processors and memory: control groups, one for each container that has limits, below
-//! one of the run's own.
+//! Limits of CPU and memory: a control group for each container with limits, below one for the run.
 //!
-//! Unlike all else of a run, groups are made where the kernel does not take them away with it. So
-//! the group of a run is written down in the run's directory before it is made, and whoever removes
-//! that directory removes the group first.
+//! Unlike everything else of a run, control groups do not go away with its namespaces. So the group
+//! of a run is recorded in the run's directory before it is created, and is removed before that
+//! directory.
 
 mod find;
 mod settings;
@@ -25,17 +24,14 @@ use super::Ability;
 
 /// The file in the directory of a run that names its groups.
 const RECORD: &str = "groups";
-/// How the groups of runs are named.
 const PREFIX: &str = "trainyard-";
-/// The file of a group that its processes are in.
+/// The file with the processes of a group.
 const MEMBERS: &str = "cgroup.procs";
-/// What failed when a process could not join a group.
 const JOIN: &str = "put a command under the limits of its container";
-/// How often to try to remove a group whose last processes are still ending.
+/// Attempts to remove a group whose last processes are still ending.
 const MAX_REMOVE_ATTEMPTS: u32 = 2000;
 const REMOVE_RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Why a container can't be limited.
 #[derive(Debug, thiserror::Error)]
 #[error("could not {what}: {source}")]
 pub struct Error {
@@ -58,14 +54,13 @@ impl Error {
 pub struct Limits {
     /// Thousandths of a processor.
     pub millicpus: Option<u64>,
-    /// Thousandths of a processor by which the kernel weighs it against others when there is not
-    /// enough for all.
+    /// Thousandths of a processor: its share when there is not enough for all.
     pub requested_millicpus: Option<u64>,
     /// Bytes of memory.
     pub memory: Option<u64>,
 }
 
-/// Whether limits can be set here. Tries it, and leaves nothing.
+/// Whether limits can be set here. Tries it and cleans up.
 pub fn ability() -> Ability {
     let made = Trees::make(&format!("{PREFIX}probe-{}", std::process::id()), |_| Ok(()));
     for tree in &made.trees {
@@ -74,8 +69,7 @@ pub fn ability() -> Ability {
     made.ability()
 }
 
-/// Removes the groups that are written down in the directory of a run, with all that is in them.
-/// Whether they are gone.
+/// Removes the recorded groups of a run and kills their processes. Returns whether they are gone.
 pub fn remove_recorded(run: &Path) -> bool {
     let record = fs::read_to_string(run.join(RECORD)).unwrap_or_default();
     let name = name(run);
@@ -87,7 +81,6 @@ pub fn remove_recorded(run: &Path) -> bool {
     left == 0
 }
 
-/// The name of a run's groups.
 fn name(run: &Path) -> String {
     format!(
         "{PREFIX}{}",
@@ -95,7 +88,7 @@ fn name(run: &Path) -> String {
     )
 }
 
-/// The group of one run, in which those of its containers are. It is made for the first container
+/// The group of a run, with those of its containers below it. It is created for the first container
 /// with limits.
 #[derive(Debug)]
 pub struct RunGroup {
@@ -104,7 +97,6 @@ pub struct RunGroup {
 }
 
 impl RunGroup {
-    /// For the run that has this directory.
     pub fn new(run: &Path) -> Self {
         Self {
             run: run.to_owned(),
@@ -112,7 +104,7 @@ impl RunGroup {
         }
     }
 
-    /// Makes the group of a container, with those of its limits that this machine can enforce.
+    /// Creates the group of a container, with those limits that this machine can enforce.
     pub fn group(&self, id: &str, limits: Limits) -> Result<Group, Error> {
         let mut group = Group::default();
         if limits == Limits::default() {
@@ -128,7 +120,7 @@ impl RunGroup {
     }
 }
 
-/// Writes down that a group is about to be made.
+/// Records a group before it is created.
 fn note(run: &Path, group: &Path) -> io::Result<()> {
     let mut record = OpenOptions::new()
         .create(true)
@@ -137,7 +129,7 @@ fn note(run: &Path, group: &Path) -> io::Result<()> {
     writeln!(record, "{}", group.display())
 }
 
-/// The group of a run in each tree in which it could be made.
+/// The group of a run in each hierarchy in which it could be created.
 #[derive(Debug, Default)]
 struct Trees {
     trees: Vec<Tree>,
@@ -181,7 +173,7 @@ impl Trees {
     }
 }
 
-/// The group of a run in one tree.
+/// The group of a run in one hierarchy.
 #[derive(Debug)]
 struct Tree {
     version: Version,
@@ -233,9 +225,9 @@ impl Tree {
     }
 }
 
-/// Has a group of the second form give controllers to the groups below it. Those that it gives.
+/// Enables controllers of cgroup v2 for the groups below. Returns those that are enabled.
 fn delegate(directory: &Path, wanted: &[Controller]) -> io::Result<Vec<Controller>> {
-    // A process comes into a group below only with the right to write here.
+    // Moving a process into a group below needs the right to write here.
     OpenOptions::new().write(true).open(directory.join(MEMBERS))?;
     let listed = |file: &str| -> io::Result<Vec<Controller>> {
         let names = fs::read_to_string(directory.join(file))?;
@@ -256,7 +248,6 @@ fn delegate(directory: &Path, wanted: &[Controller]) -> io::Result<Vec<Controlle
     Ok(available)
 }
 
-/// How many processes the machine may have.
 fn most_processes() -> Option<u64> {
     let read = |name: &str| -> Option<u64> {
         let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).ok()?;
@@ -265,7 +256,7 @@ fn most_processes() -> Option<u64> {
     [read("pid_max"), read("threads-max")].into_iter().flatten().min()
 }
 
-/// Writes to a file that is there; to one that is not the kernel would say that it is forbidden.
+/// Writes to an existing file. Creating one here would fail with a misleading error.
 fn put(file: &Path, value: &str) -> io::Result<()> {
     OpenOptions::new()
         .write(true)
@@ -280,8 +271,8 @@ fn write(directory: &Path, setting: &settings::Setting) -> io::Result<()> {
     }
 }
 
-/// What one container is counted in. It is removed when dropped, to be done when its processes have
-/// ended.
+/// The group of a container. It is removed when dropped, which must be after the end of its
+/// processes.
 #[derive(Debug, Default)]
 pub struct Group {
     own: Vec<PathBuf>,
@@ -289,12 +280,12 @@ pub struct Group {
     oom_kills: Option<File>,
 }
 
-/// How many processes of a container the kernel ended for want of memory.
+/// Counts processes that the kernel killed because of the memory limit.
 #[derive(Debug, Default)]
 pub struct OomCounter(Option<File>);
 
 impl OomCounter {
-    /// Whether the kernel ended a process of the group for want of memory.
+    /// Whether the kernel killed a process of the group because of its memory limit.
     pub fn out_of_memory(self) -> bool {
         let content = self.0.and_then(|file| io::read_to_string(file).ok());
         content.is_some_and(|content| settings::oom_kills(&content) > 0)
@@ -308,8 +299,7 @@ impl Group {
             .flat_map(|controller| settings::of_container(tree.version, *controller, limits))
             .collect();
         if settings.is_empty() {
-            // The limits of the run hold for it all the same. In the second form only groups at the
-            // end have processes.
+            // The limits of the run apply anyway. In cgroup v2 only leaf groups have processes.
             if tree.version == Version::One {
                 self.members.push(tree.directory.join(MEMBERS));
             }
@@ -338,19 +328,14 @@ impl Group {
         Ok(())
     }
 
-    /// Files to which a process writes 0 to be in the group.
+    /// Files to which a process writes 0 to join the group.
     pub fn members(&self) -> &[PathBuf] {
         &self.members
     }
 
-    /// What is to be asked at the end, also by a thread that does not see these files any more.
+    /// The counter to read at the end. It is open, because the thread may see other files by then.
     pub fn take_oom_counter(&mut self) -> OomCounter {
         OomCounter(self.oom_kills.take())
-    }
-
-    /// Whether the container has no group of its own, so that there is nothing to remove.
-    pub fn is_empty(&self) -> bool {
-        self.own.is_empty()
     }
 }
 
@@ -362,24 +347,23 @@ impl Drop for Group {
     }
 }
 
-/// Puts a process into a group that it was started outside of.
+/// Moves a process into a group after it was started.
 #[derive(Debug)]
 pub struct Joiner(Vec<File>);
 
 impl Joiner {
-    /// Opens what [`Group::members`] names.
     pub fn open(members: &[PathBuf]) -> Result<Self, Error> {
         let open = |file: &PathBuf| OpenOptions::new().write(true).open(file);
         let files: io::Result<Vec<File>> = members.iter().map(open).collect();
         files.map(Self).map_err(Error::new(JOIN))
     }
 
-    /// Puts a process into the group, or kills it. Until this returns the process is not limited.
+    /// Moves a process into the group, or kills it. Until this returns the process is not limited.
     pub fn join(self, mut child: Child) -> Result<Child, Error> {
         let pid = child.id().to_string();
         for mut file in self.0 {
             match file.write_all(pid.as_bytes()) {
-                // It was quick, and has ended.
+                // It has ended.
                 Err(error) if error.raw_os_error() == Some(Errno::ESRCH as i32) => {}
                 Err(error) => {
                     drop(child.kill());
@@ -393,7 +377,7 @@ impl Joiner {
     }
 }
 
-/// Removes a group and those below it, and ends what is still in them. Whether they are gone.
+/// Removes a group and those below it, and kills their processes. Returns whether they are gone.
 fn remove(directory: &Path) -> bool {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -414,7 +398,7 @@ fn remove(directory: &Path) -> bool {
 
 fn end_members(directory: &Path) {
     let members = fs::read_to_string(directory.join(MEMBERS)).unwrap_or_default();
-    // Processes that this one can't see are shown as 0, which would be this one.
+    // Processes of other namespaces are shown as 0, which would mean this process.
     let members = members
         .lines()
         .filter_map(|pid| pid.parse().ok())

@@ -12,11 +12,9 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::Isolation;
 
-/// How often and after which pause something that is busy is tried again.
 const MAX_BUSY_ATTEMPTS: u32 = 400;
 const BUSY_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What a view came to be.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Layer {
     /// Copy-on-write.
@@ -25,7 +23,7 @@ pub enum Layer {
     ReadOnly(String),
 }
 
-/// Makes views, and keeps what is written to them in one place.
+/// Creates views, whose upper layers are in one directory.
 #[derive(Debug)]
 pub struct Layering {
     place: PathBuf,
@@ -34,7 +32,8 @@ pub struct Layering {
 }
 
 impl Layering {
-    /// `place` gets what is written. It is made when needed and removed by nobody here.
+    /// `place` is the directory of the upper layers. It is created when needed, and removed by the
+    /// caller.
     pub fn new(place: PathBuf, isolation: Isolation) -> Self {
         Self {
             place,
@@ -43,7 +42,7 @@ impl Layering {
         }
     }
 
-    /// Puts a view of the directory `lower` at `target`.
+    /// Mounts a view of the directory `lower` at `target`.
     pub fn put(&mut self, lower: &Path, target: &Path) -> io::Result<Layer> {
         match self.overlay(lower, target) {
             Ok(()) => Ok(Layer::Overlay),
@@ -60,7 +59,7 @@ impl Layering {
         let (upper, work) = (place.join("upper"), place.join("work"));
         fs::create_dir_all(&upper)?;
         fs::create_dir(&work)?;
-        // The view's own attributes are those of its upper layer.
+        // The attributes of the view are those of its upper layer.
         let seen = fs::metadata(lower)?;
         if self.isolation == Isolation::Root {
             chown(&upper, Some(seen.uid()), Some(seen.gid()))?;
@@ -75,8 +74,8 @@ impl Layering {
         if self.isolation == Isolation::User {
             options.push_str(",userxattr");
         }
-        // Nobody needs these layers after a crash: without `volatile` unmounting would wait for the
-        // disk.
+        // These layers are not needed after a crash: with `volatile`, unmounting does not wait for
+        // the disk.
         let volatile = format!("{options},volatile");
         let flags = restrictions(lower)?;
         match mount_overlay(target, flags, &volatile) {
@@ -90,8 +89,8 @@ fn mount_overlay(target: &Path, flags: MsFlags, options: &str) -> nix::Result<()
     mount(Some("overlay"), target, Some("overlay"), flags, Some(options))
 }
 
-/// An overlay knows nothing of how that was mounted which it shows. Devices and programs with
-/// rights of their own are for no container, wherever they are.
+/// An overlay does not inherit the mount flags of its lower layer. Devices and setuid programs are
+/// not for containers.
 fn restrictions(lower: &Path) -> nix::Result<MsFlags> {
     let mut flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID;
     if statvfs(lower)?.flags().contains(FsFlags::ST_NOEXEC) {
@@ -100,7 +99,7 @@ fn restrictions(lower: &Path) -> nix::Result<MsFlags> {
     Ok(flags)
 }
 
-/// Makes a path a value of a mount option.
+/// Escapes a path for a mount option.
 fn escape(path: &Path, colon_separates: bool) -> String {
     let mut escaped = String::new();
     for c in path.to_string_lossy().chars() {
@@ -112,19 +111,18 @@ fn escape(path: &Path, colon_separates: bool) -> String {
     escaped
 }
 
-/// Shows `source` also at `target`, with all that is mounted below it.
+/// Binds `source` to `target`, with all mounts below it.
 pub fn bind(source: &Path, target: &Path, read_only: bool) -> io::Result<()> {
     let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
     mount(Some(source), target, None::<&str>, flags, None::<&str>)?;
     if read_only { make_read_only(target) } else { Ok(()) }
 }
 
-/// Makes a mount read-only, and leaves the rest of how it is mounted.
+/// Makes a mount read-only and keeps its other flags.
 pub fn make_read_only(target: &Path) -> io::Result<()> {
     let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
     let now = statvfs(target)?.flags();
-    // In a user namespace these can't be taken away, and leaving them out would be taking them
-    // away.
+    // In a user namespace these flags can't be removed, so they have to be repeated.
     for (has, keeps) in [
         (FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
         (FsFlags::ST_NODEV, MsFlags::MS_NODEV),
@@ -136,8 +134,7 @@ pub fn make_read_only(target: &Path) -> io::Result<()> {
             flags |= keeps;
         }
     }
-    // A child of another thread holds what this one had open for as long as it has not executed its
-    // program.
+    // A child of another thread may hold open files of this one until it executes its program.
     for _ in 0..MAX_BUSY_ATTEMPTS {
         match mount(None::<&str>, target, None::<&str>, flags, None::<&str>) {
             Err(Errno::EBUSY) => std::thread::sleep(BUSY_RETRY_INTERVAL),

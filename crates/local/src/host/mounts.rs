@@ -1,11 +1,11 @@
-//! What is mounted where, of those mounts that a container is to see.
+//! The mounts of this machine that a container should see.
 
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// File systems that containers have their own of, or that must not be looked into.
+/// File systems that containers have their own of, or must not see.
 const NOT_FILES: [&str; 22] = [
     "autofs",
     "binfmt_misc",
@@ -34,7 +34,7 @@ const NOT_FILES: [&str; 22] = [
 /// Directories that a container has its own of.
 pub const OWN: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// Where this machine has file systems other than the one of `/`, outermost first, each place once.
+/// The mount points below `/`, outermost first, each once.
 pub fn below_root(except: &Path) -> io::Result<Vec<PathBuf>> {
     let mut places = parse(&table()?);
     places.retain(|place| {
@@ -45,18 +45,18 @@ pub fn below_root(except: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(places)
 }
 
-/// Where this thread sees something mounted.
+/// The mount points that this thread sees.
 pub fn places() -> io::Result<impl Iterator<Item = PathBuf>> {
     let places: Vec<PathBuf> = rows(&table()?).map(|(place, _)| place).collect();
     Ok(places.into_iter())
 }
 
-/// Of the thread, not of the process: only the thread is in the mount namespace of the container.
+/// That of the thread, which may be in the mount namespace of a container.
 fn table() -> io::Result<Vec<u8>> {
     fs::read("/proc/thread-self/mountinfo")
 }
 
-/// Each mount's place and kind.
+/// The mount point and file system type of each mount.
 fn rows(table: &[u8]) -> impl Iterator<Item = (PathBuf, &[u8])> {
     table.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ');
@@ -80,7 +80,7 @@ fn parse(table: &[u8]) -> Vec<PathBuf> {
     places
 }
 
-/// The kernel writes characters that would break its table as `\` and three octal digits.
+/// The kernel escapes some characters as `\` and three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;

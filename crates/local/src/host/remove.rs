@@ -1,14 +1,14 @@
-//! Removes what is not needed any more, and nothing else.
+//! Removal of directories.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Removes a directory and what is in it, also where parts of it forbid that to everyone.
+/// Removes a directory, also where the modes of its parts forbid that.
 ///
-/// Where something is mounted in it, nothing is removed: below a mount are files of the user's,
-/// such as the working directory of a container that could not be started.
+/// If something is mounted below it, nothing is removed: a mount may show files of the user, such
+/// as the working directory of a container that could not be started.
 pub(crate) fn remove_tree(path: &Path) {
     match something_is_mounted_below(path) {
         Ok(false) => {}
@@ -42,7 +42,7 @@ fn something_is_mounted_below(path: &Path) -> io::Result<bool> {
     Ok(places.any(|place| place.starts_with(&path)))
 }
 
-/// Nothing is ever mounted by us there.
+/// Nothing is mounted on this platform.
 #[cfg(not(target_os = "linux"))]
 #[expect(clippy::unnecessary_wraps, reason = "as on Linux")]
 fn something_is_mounted_below(_: &Path) -> io::Result<bool> {

@@ -28,9 +28,9 @@ impl fmt::Display for Isolation {
 /// Whether something is possible here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ability {
-    /// It was tried and worked.
+    /// It works.
     Yes,
-    /// It was tried and did not.
+    /// It does not work.
     No {
         /// Why, and what to do about it.
         reason: String,
@@ -60,7 +60,7 @@ impl Ability {
     }
 }
 
-/// What a machine allows, and why not more.
+/// What this machine allows, and why not more.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The best that works.

@@ -1,7 +1,7 @@
-//! Events: what the scheduler and the kubelet have to say about pods, for whoever asks why.
+//! Events of the scheduler and the kubelet about pods.
 //!
-//! They are written beside everything else: nothing waits for them, and one that can't be written
-//! is left out. What is said again is counted, and what is said too often is not written.
+//! They are written in the background: nothing waits for them, and one that can't be written is
+//! dropped. Repeated events are counted, and too many are not written.
 
 mod correlate;
 
@@ -18,7 +18,7 @@ use correlate::{Correlator, Occurrences};
 
 const SCHEDULER: &str = "default-scheduler";
 
-/// Who says something.
+/// The component that reports an event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The kubelet of a node.
@@ -26,38 +26,38 @@ pub enum Source {
         /// The node.
         node: String,
     },
-    /// The scheduler, while it does something.
+    /// The scheduler.
     Scheduler {
-        /// What it does, in one word.
+        /// Its action, in one word.
         action: &'static str,
     },
 }
 
-/// Whether it is as it should be.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// It is.
+    /// Expected.
     Normal,
-    /// It is not.
+    /// Unexpected.
     Warning,
 }
 
-/// Something that is said about a pod.
+/// An event about a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodEvent {
-    /// Who says it.
+    /// The component that reports it.
     pub source: Source,
-    /// About which pod, or which part of it.
+    /// The pod, or a part of it.
     pub regarding: ObjectReference,
-    /// Whether that is as it should be.
+    /// Its type.
     pub kind: EventType,
-    /// In one word.
+    /// Its reason, in one word.
     pub reason: &'static str,
-    /// In a sentence.
+    /// Its message.
     pub message: String,
 }
 
-/// A pod, or a part of it, as events name it.
+/// A reference to a pod, or to a part of it.
 pub fn reference(pod: &Pod, part: Option<String>) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),
@@ -70,12 +70,12 @@ pub fn reference(pod: &Pod, part: Option<String>) -> ObjectReference {
     }
 }
 
-/// Takes the events that are to be written.
+/// Queues events.
 #[derive(Clone, Debug)]
 pub struct Recorder(UnboundedSender<PodEvent>);
 
 impl Recorder {
-    /// A recorder, and what it leaves for the [`Writer`].
+    /// A recorder and its writer.
     pub fn new(client: Client, environment: Environment) -> (Self, Writer) {
         let (send, pod_event) = unbounded_channel();
         let writer = Writer {
@@ -87,9 +87,9 @@ impl Recorder {
         (Self(send), writer)
     }
 
-    /// Has something written some time.
+    /// Queues an event.
     pub fn record(&self, pod_event: PodEvent) {
-        // Without a writer the node has ended, and nobody listens.
+        // Fails when the node has ended.
         drop(self.0.send(pod_event));
     }
 }
@@ -103,7 +103,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes for as long as it is polled.
+    /// Runs until it is dropped.
     pub async fn run(mut self) {
         while let Some(pod_event) = self.pod_event.recv().await {
             let now = self.environment.now();
@@ -130,7 +130,7 @@ impl Writer {
                 .patch(&occurrences.name, &PatchParams::default(), &patch)
                 .await
             {
-                // Events do not last for ever.
+                // The event has expired.
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 patched => return patched.map(drop),
             }
@@ -166,7 +166,7 @@ fn event(pod_event: &PodEvent, occurrences: &Occurrences, now: Timestamp) -> Eve
             event.last_timestamp = Some(Time(now));
             event.count = Some(occurrences.count);
         }
-        // The scheduler speaks as events are meant to be now, the kubelet as they were.
+        // The scheduler uses the fields of events.k8s.io, the kubelet those of the core group.
         Source::Scheduler { action } => {
             event.action = Some((*action).to_owned());
             event.event_time = Some(MicroTime(occurrences.first));
@@ -181,7 +181,7 @@ fn event(pod_event: &PodEvent, occurrences: &Occurrences, now: Timestamp) -> Eve
     event
 }
 
-/// What changes when something is said again.
+/// The patch for a repeated event.
 fn again(pod_event: &PodEvent, occurrences: &Occurrences, now: Timestamp) -> Value {
     match &pod_event.source {
         Source::Kubelet { .. } => {

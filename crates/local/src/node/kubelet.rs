@@ -1,4 +1,4 @@
-//! The kubelet: runs the pods that are bound to its nodes, and says how they are.
+//! The kubelet: runs the pods that are bound to its nodes, and reports their status.
 
 mod access;
 mod addresses;
@@ -49,24 +49,24 @@ use worker::{PodWorker, Update};
 
 pub(crate) use fields::milli;
 
-/// What a kubelet is told.
+/// Options of a kubelet.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The nodes that it is.
+    /// The names of its nodes.
     pub nodes: Vec<String>,
     /// The address of those nodes.
     pub address: Ipv4Addr,
-    /// A directory for what it keeps while it runs.
+    /// A directory for its state while it runs.
     pub state_directory: PathBuf,
     /// A directory for claimed volumes, which stay.
     pub claims_directory: PathBuf,
-    /// Where containers start, and what they may write to.
+    /// The working directory of containers, which they may write to.
     pub working_directory: PathBuf,
     /// Directories with the files of images, by the names of the images.
     pub images: BTreeMap<String, PathBuf>,
-    /// Who hears how far the programs in pods are.
+    /// Receives the lines of progress files.
     pub progress: Option<progress::Listener>,
-    /// Where the files of pods go when they are not needed any more, instead of being removed.
+    /// Where the files of deleted pods are moved to, instead of being removed.
     pub keep: Option<PathBuf>,
 }
 
@@ -77,7 +77,7 @@ struct Shared {
     environment: Environment,
     recorder: Recorder,
     options: Options,
-    /// Something has changed in a pod.
+    /// Notified when a pod has changed.
     moved: Notify,
 }
 
@@ -90,7 +90,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Whether there is a server that knows the names of pods.
+    /// Whether there is a DNS server for pods.
     #[cfg(target_os = "linux")]
     fn has_names(&self) -> bool {
         self.runtime.bridge().is_some()
@@ -124,7 +124,7 @@ impl std::fmt::Debug for Kubelet {
 }
 
 impl Kubelet {
-    /// A kubelet that does nothing yet.
+    /// A kubelet; see [`Self::run`].
     pub fn new(
         client: Client,
         runtime: Runtime,
@@ -145,13 +145,13 @@ impl Kubelet {
         }
     }
 
-    /// The bridge that pods are on.
+    /// The bridge of pods.
     #[cfg(target_os = "linux")]
     pub(crate) fn bridge(&self) -> Option<crate::yard::link::Bridge> {
         self.shared.runtime.bridge().cloned()
     }
 
-    /// Runs pods for as long as it is polled.
+    /// Runs pods until it is dropped.
     pub async fn run(&self) {
         let pods = Api::<Pod>::all(self.shared.client.clone());
         let mut events = std::pin::pin!(watcher(pods, watcher::Config::default()));
@@ -163,7 +163,7 @@ impl Kubelet {
                     listed.extend(pod.metadata.uid.clone());
                     self.apply(pod, false);
                 }
-                // What is not in a list any more was deleted while nobody watched.
+                // Pods that are not in the list were deleted while there was no watch.
                 Ok(Some(Event::InitDone)) => self.keep_only(&listed),
                 Ok(Some(Event::Apply(pod))) => self.apply(pod, false),
                 Ok(Some(Event::Delete(pod))) => self.apply(pod, true),
@@ -225,7 +225,7 @@ impl Kubelet {
         });
     }
 
-    /// Ends every process of every pod, and waits until they have ended. Says nothing to the API.
+    /// Kills all pods and waits for the end of their processes. The API is not told.
     pub async fn kill_all(&self) {
         let workers: Vec<_> = {
             let pods = self.pods.lock();
@@ -240,7 +240,7 @@ impl Kubelet {
         }
     }
 
-    /// The log of a container's last run, or of the one before.
+    /// The log of a container's current or previous run.
     pub fn log(&self, uid: &str, container: &str, previous: bool) -> Option<Log> {
         let pods = self.pods.lock();
         let logs = pods.get(uid)?.worker.logs(container);
@@ -251,7 +251,7 @@ impl Kubelet {
         }
     }
 
-    /// Why a container waits to be started, in one word.
+    /// The reason why a container waits.
     pub(super) fn waiting_reason(&self, uid: &str, container: &str) -> Option<String> {
         let pods = self.pods.lock();
         pods.get(uid)?.worker.waiting_reason(container)

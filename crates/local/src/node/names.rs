@@ -1,4 +1,4 @@
-//! Names: what a pod is called, and how pods find each other.
+//! Host names and DNS of pods.
 
 mod directory;
 #[cfg(target_os = "linux")]
@@ -12,17 +12,17 @@ use k8s_openapi::api::core::v1::Pod;
 /// The domain of the cluster.
 pub const DOMAIN: &str = "cluster.local";
 
-/// What `hostname` says in a pod.
+/// The host name of a pod.
 pub fn hostname(pod: &Pod) -> String {
     let given = pod.spec.as_ref().and_then(|spec| spec.hostname.clone());
     let name = given.or(pod.metadata.name.clone()).unwrap_or_default();
-    // As long as the kernel lets it be.
+    // The limit of the kernel.
     let mut name: String = name.chars().take(63).collect();
     name.truncate(name.trim_end_matches(['-', '.']).len());
     name
 }
 
-/// What other pods call a pod, if it has a name that they know.
+/// The DNS name of a pod, if it has one.
 pub fn full_name(pod: &Pod) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let (hostname, subdomain) = (spec.hostname.as_ref()?, spec.subdomain.as_ref()?);
@@ -30,7 +30,7 @@ pub fn full_name(pod: &Pod) -> Option<String> {
     Some(format!("{hostname}.{subdomain}.{namespace}.svc.{DOMAIN}"))
 }
 
-/// The files in `/etc` that are a pod's own.
+/// The files in `/etc` of a pod.
 pub fn files(pod: &Pod, address: Ipv4Addr, has_server: bool) -> Vec<(&'static str, String)> {
     let hostname = hostname(pod);
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -59,7 +59,7 @@ pub fn files(pod: &Pod, address: Ipv4Addr, has_server: bool) -> Vec<(&'static st
             "resolv.conf",
             format!("search {search}\nnameserver {server}\noptions ndots:5 timeout:2\n"),
         ));
-        // Machines ask their own services for names, and those are not in the yard.
+        // The machine's name services are not reachable in the yard.
         if let Ok(switch) = fs::read_to_string("/etc/nsswitch.conf") {
             let lines = switch.lines().filter(|line| !line.starts_with("hosts:"));
             let mut switch: String = lines.flat_map(|line| [line, "\n"]).collect();

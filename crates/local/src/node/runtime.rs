@@ -1,21 +1,21 @@
-//! How pods become processes.
+//! The container runtime: runs pods as processes.
 //!
 //! A [`Sandbox`] is what the containers of a pod share: network, host name, shared memory. A
-//! [`Container`] is one process tree in it. There are two implementations: [`isolated`] in
-//! namespaces, inside of a yard, and [`unisolated`]. Nothing here knows the Kubernetes API.
+//! [`Container`] is one process tree in it. There are two implementations: `isolated` in
+//! namespaces, inside of a yard, and `unisolated`. Nothing here knows the Kubernetes API.
 
 #[cfg(target_os = "linux")]
 mod capabilities;
 mod container_init;
 mod exec_spawn;
 #[cfg(target_os = "linux")]
-pub mod isolated;
+pub(crate) mod isolated;
 pub mod log;
 mod loopback;
 mod running;
 pub mod state;
 mod terminal;
-pub mod unisolated;
+pub(crate) mod unisolated;
 #[cfg(target_os = "linux")]
 pub(crate) mod user_ns_entry;
 
@@ -42,10 +42,10 @@ pub use terminal::Terminal;
 /// Why something could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command of a container cannot be executed; worded as container runtimes word it.
+    /// The command of a container can't be executed; in the words of container runtimes.
     #[error("{0}")]
     Command(String),
-    /// Something around the container could not be made.
+    /// A system call failed.
     #[error("could not {what}: {source}")]
     System {
         /// What was tried.
@@ -53,7 +53,7 @@ pub enum Error {
         /// Why it failed.
         source: io::Error,
     },
-    /// The first process of a container could not do its work; worded by it.
+    /// The first process of a container failed, with its message.
     #[error("{0}")]
     Prepare(String),
     /// The network of a pod could not be made.
@@ -85,15 +85,15 @@ impl From<cgroup::Error> for Error {
 /// What the containers of a pod share.
 #[derive(Clone, Debug)]
 pub struct SandboxSpec {
-    /// A name for files, unique on this node: the pod's UID.
+    /// Unique on this node: the pod's UID.
     pub id: String,
-    /// What `hostname` says in the pod.
+    /// The host name of the pod.
     pub hostname: String,
-    /// What others call it, if they call it by a name.
+    /// Its DNS name, if it has one.
     pub name: Option<String>,
-    /// The pod uses the network of the yard itself.
+    /// Whether the pod uses the network of the yard itself.
     pub host_network: bool,
-    /// The containers of the pod see each other's processes.
+    /// Whether the containers of the pod share a process namespace.
     pub share_processes: bool,
 }
 
@@ -107,35 +107,35 @@ pub enum Root {
     Directory(PathBuf),
 }
 
-/// Something that is put into a container's file system.
+/// A mount in a container.
 #[derive(Clone, Debug, Default)]
 pub struct Mount {
-    /// What, on this machine.
+    /// The path on this machine.
     pub source: PathBuf,
-    /// Where, in the container.
+    /// The path in the container.
     pub target: PathBuf,
     /// Whether the container may not write to it.
     pub read_only: bool,
-    /// Whether the container starts without it where there is no place for it.
+    /// Whether the container starts without it if it can't be mounted.
     pub optional: bool,
 }
 
-/// Who the processes of a container are.
+/// The user of a container.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct User {
     /// The user, if not the default one.
     pub uid: Option<u32>,
     /// The group, if not the default one.
     pub gid: Option<u32>,
-    /// More groups.
+    /// Supplementary groups.
     pub groups: Vec<u32>,
-    /// Rights of containers that it does without, by the names of capabilities, or `ALL`.
+    /// Capabilities that it drops, or `ALL`.
     pub dropped: Vec<String>,
 }
 
 #[cfg(target_os = "linux")]
 impl User {
-    /// Whether it is anyone in particular.
+    /// Whether a user or group is set.
     pub(crate) fn is_asked_for(&self) -> bool {
         self.uid.is_some() || self.gid.is_some() || !self.groups.is_empty()
     }
@@ -144,41 +144,40 @@ impl User {
 /// A container to be started.
 #[derive(Clone, Debug)]
 pub struct ContainerSpec {
-    /// A name for files, unique in its pod.
+    /// Unique in its pod.
     pub id: String,
     /// Its files.
     pub root: Root,
-    /// What is put into them.
+    /// Its mounts.
     pub mounts: Vec<Mount>,
-    /// Whether everything but the mounts is read-only.
+    /// Whether its root file system is read-only.
     pub read_only_root: bool,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// Its whole environment.
     pub env: Vec<(String, String)>,
-    /// Where it starts; made if it is not there.
+    /// Its working directory; created if it does not exist.
     pub working_directory: PathBuf,
-    /// Who it runs as.
+    /// Its user.
     pub user: User,
-    /// What it may use.
+    /// Its limits.
     pub limits: Limits,
-    /// The file that gets its output.
+    /// The file for its output.
     pub log: PathBuf,
 }
 
 /// How a container ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
-    /// Its exit code; of a signal, 128 and the signal's number, as shells say it.
+    /// Its exit code; 128 plus the number of a signal, as in shells.
     pub code: i32,
-    /// The signal that ended it.
+    /// The signal that killed it.
     pub signal: Option<i32>,
-    /// Whether the kernel ended it because it used more memory than it may.
+    /// Whether the kernel killed it because of its memory limit.
     pub out_of_memory: bool,
 }
 
 impl Exit {
-    /// Ended by force.
     pub(crate) const KILLED: Self = Self {
         code: 137,
         signal: Some(9),
@@ -209,8 +208,8 @@ enum Kind {
 }
 
 impl Runtime {
-    /// The runtime of the yard that this process is in. `state` is a directory of its own, in that
-    /// of the run.
+    /// The runtime of the yard that this process is in. `state` is its directory, below that of the
+    /// run.
     pub async fn new(yard: &Yard, state: &Path) -> Result<Self, Error> {
         let groups = Arc::new(cgroup::RunGroup::new(state.parent().unwrap_or(state)));
         let kind = match yard.isolation {
@@ -223,7 +222,7 @@ impl Runtime {
         Ok(Self(Arc::new(kind)))
     }
 
-    /// Makes the sandbox of a pod.
+    /// Creates the sandbox of a pod.
     pub async fn sandbox(&self, spec: SandboxSpec) -> Result<Sandbox, Error> {
         Ok(Sandbox(match &*self.0 {
             #[cfg(target_os = "linux")]
@@ -232,7 +231,7 @@ impl Runtime {
         }))
     }
 
-    /// The bridge of the yard, where pods have a network of their own.
+    /// The bridge of the yard; None if pods use the network of the machine.
     #[cfg(target_os = "linux")]
     pub fn bridge(&self) -> Option<&crate::yard::link::Bridge> {
         match &*self.0 {
@@ -241,8 +240,8 @@ impl Runtime {
         }
     }
 
-    /// The address of the pod of a name, also before there is one, where pods are on the network of
-    /// the machine.
+    /// The address of the pod of a name, which need not exist yet; None if pods have a network of
+    /// their own.
     pub fn loopback_address(&self, name: &str) -> Option<Ipv4Addr> {
         let loopback = match &*self.0 {
             #[cfg(target_os = "linux")]
@@ -252,7 +251,7 @@ impl Runtime {
         loopback.address(name).ok()
     }
 
-    /// Whether containers have a file system of their own, with volumes at their paths.
+    /// Whether containers have a file system of their own.
     pub fn has_own_files(&self) -> bool {
         !matches!(&*self.0, Kind::Unisolated(_))
     }
@@ -279,7 +278,7 @@ impl Sandbox {
         }
     }
 
-    /// Starts a container. Returns when its command has been executed, or could not be.
+    /// Starts a container. Returns when its command is executed, or can't be.
     pub async fn start(&self, spec: ContainerSpec) -> Result<Container, Error> {
         match &self.0 {
             #[cfg(target_os = "linux")]
@@ -297,7 +296,7 @@ pub struct Container {
     pub(crate) log: Log,
     pub(crate) spec: Arc<ContainerSpec>,
     pub(crate) pid_guard: PidGuard,
-    /// Files to which processes are written to be under its limits.
+    /// The `cgroup.procs` files of its control groups.
     pub(crate) groups: Vec<PathBuf>,
     pub(crate) isolated: bool,
 }
@@ -308,7 +307,7 @@ impl Container {
         let mut exit = self.exit.clone();
         let ended = exit.wait_for(Option::is_some).await.ok().and_then(|exit| *exit);
         self.log.finished().await;
-        // Without an answer the thread that waited for it is gone, which is as good as killed.
+        // Without a result, the thread that waited for it is gone.
         ended.unwrap_or(Exit::KILLED)
     }
 
@@ -332,10 +331,10 @@ impl Container {
         self.pid_guard.signal(self.pid, signal);
     }
 
-    /// Ends all of its processes.
+    /// Kills all of its processes.
     pub fn kill(&self) {
         if self.isolated {
-            // With the first process of a process namespace the kernel ends all others.
+            // The kernel kills all processes of a namespace with the first one.
             self.signal(Signal::SIGKILL);
         } else {
             unisolated::kill_tree(self);
@@ -351,7 +350,7 @@ impl Container {
         .await
     }
 
-    /// Starts a command in it, on a terminal if it wants one.
+    /// Starts a command in it, perhaps on a terminal.
     pub async fn start(&self, exec: Exec) -> Result<Running, Error> {
         #[cfg(target_os = "linux")]
         if self.isolated {

@@ -1,4 +1,4 @@
-//! The scheduler: binds each pod to a node on which it fits, or says why there is none.
+//! The scheduler: binds each pod to a node on which it fits, or reports why there is none.
 
 mod fit;
 
@@ -17,16 +17,14 @@ use crate::env::Environment;
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the scheduler knows.
 #[derive(Default)]
 struct ClusterState {
     pods: HashMap<String, Pod>,
     nodes: HashMap<String, Node>,
-    /// Namespaces and names of claims.
     claims: HashSet<(String, String)>,
 }
 
-/// Binds pods for as long as it is polled.
+/// Runs until it is dropped.
 pub async fn run(client: Client, environment: Environment, recorder: Recorder) {
     let pods = watcher(Api::<Pod>::all(client.clone()), watcher::Config::default());
     let nodes = watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
@@ -63,7 +61,7 @@ impl ClusterState {
         match event {
             Either::Pod(Event::Apply(pod) | Event::InitApply(pod)) => {
                 let uid = pod.metadata.uid.clone().unwrap_or_default();
-                // A binding that this scheduler made may not be in what the watch says yet.
+                // The watch may not show a binding of this scheduler yet.
                 let assumed = self
                     .pods
                     .get(&uid)
@@ -217,7 +215,7 @@ fn pod_event(
     }
 }
 
-/// Why a pod is not bound, as it was written last.
+/// The condition PodScheduled=False of a pod.
 fn unscheduled(pod: &Pod) -> Option<&PodCondition> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     conditions
@@ -225,12 +223,10 @@ fn unscheduled(pod: &Pod) -> Option<&PodCondition> {
         .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
 }
 
-/// Whether it is not written yet that a pod is not bound for this reason.
 fn is_new_reason(pod: &Pod, message: &str) -> bool {
     unscheduled(pod).is_none_or(|state| state.message.as_deref() != Some(message))
 }
 
-/// Writes why a pod is not bound.
 async fn write_unschedulable(client: &Client, environment: &Environment, pod: &Pod, message: String) {
     let status = pod.status.clone().unwrap_or_default();
     let mut conditions = status.conditions.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Files that whoever started this program had open: none of them is for pods.
+//! Inherited file descriptors, which pods must not get.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,15 +8,14 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::close;
 
-/// Those before are the input and the outputs.
+/// After the standard streams.
 const FIRST: RawFd = 3;
 
-/// Keeps what was inherited from the programs that this process will start, and leaves it to this
-/// process by its name in `/dev/fd`, as which a shell may have passed a manifest. To be called
-/// before there is a second thread.
+/// Marks inherited descriptors as close-on-exec. They stay in `/dev/fd`, because a shell may have
+/// passed a manifest there. Must be called before there is a second thread.
 pub(crate) fn keep_to_ourselves() -> io::Result<()> {
     for number in inherited()? {
-        // What has no safe way to be marked is replaced by something that is marked from the start.
+        // There is no safe way to set the flag, so the descriptor is replaced by a new one.
         let again = open_again(number);
         close(number)?;
         if let Some(again) = again {
@@ -26,8 +25,7 @@ pub(crate) fn keep_to_ourselves() -> io::Result<()> {
     Ok(())
 }
 
-/// Closes what was inherited. To be called before anything is opened by those who do not care
-/// whether it is inherited.
+/// Closes inherited descriptors. Must be called before libraries open files that may be inherited.
 pub(crate) fn close_inherited() -> io::Result<()> {
     for number in inherited()? {
         close(number)?;
@@ -35,21 +33,21 @@ pub(crate) fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
-/// Only what can be opened without any effect.
+/// Only files that can be opened without an effect.
 fn open_again(number: RawFd) -> Option<File> {
     let path = format!("/proc/self/fd/{number}");
     let kind = fs::metadata(&path).ok()?.file_type();
     if !kind.is_file() && !kind.is_fifo() {
         return None;
     }
-    // A pipe must not make us wait for who writes to it.
+    // Opening a pipe must not block.
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(flags.bits());
     options.open(path).ok()
 }
 
-/// What a program that is executed by this one would have open.
+/// Descriptors without close-on-exec.
 fn inherited() -> io::Result<Vec<RawFd>> {
     let entries = fs::read_dir("/proc/self/fd")?.flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -1,11 +1,10 @@
-//! Signals that are not for us.
+//! Ignored signals.
 
-/// Whether who started this process wants it to ignore a signal, as `nohup` does. Only until
-/// somebody listens for it.
+/// Whether this process was started with a signal ignored, as by `nohup`. Must be called before a
+/// handler is installed.
 #[must_use]
 pub fn is_ignored(signal: i32) -> bool {
-    // Asking the kernel itself needs code that is not safe. Elsewhere than on Linux there is no
-    // such file.
+    // The system call would need unsafe code. Other systems do not have this file.
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores(&status, signal))
 }
 

@@ -9,20 +9,19 @@ use rtnetlink::{Handle, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, Ro
 
 use super::Error;
 
-/// The bridge's address: where the yard itself is found by pods.
+/// The address of the bridge: that of the yard for pods.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 1);
-/// How many bits of a pod's address name the network.
+/// The prefix length of pods' addresses.
 pub const POD_PREFIX: u8 = 16;
-/// The network that cluster addresses of Services are from.
+/// The network of cluster IPs.
 pub const SERVICES: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 96, 0, 0), 16);
 
-/// A bridge that is given none has the least of its ports', which changes when pods come and go,
-/// while other pods go on sending to the one before. This is [`GATEWAY`] as an address that is
-/// administered locally.
+/// A fixed MAC address: by default it is the lowest of the ports, and changes when pods come and
+/// go. This is [`GATEWAY`] as a locally administered address.
 const BRIDGE_ADDRESS: [u8; 6] = [0x02, 0, 10, 88, 0, 1];
 
-// Numbers are chosen, so that a link needs not be looked up after it was made. Kernels may put
-// links of their own into a new namespace; those have low numbers.
+// Fixed indices, so that links need not be looked up. Kernels may create links with low indices in
+// a new namespace.
 const LOOPBACK: u32 = 1;
 const BRIDGE: u32 = 100;
 const POD: u32 = 100;
@@ -35,7 +34,7 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Makes the bridge in the network namespace of this thread, which is to be the yard's.
+    /// Creates the bridge in the network namespace of this thread.
     pub async fn make() -> Result<Self, Error> {
         let handle = connect()?;
         set_up(&handle, LOOPBACK).await?;
@@ -50,8 +49,8 @@ impl Bridge {
         Ok(Self { handle })
     }
 
-    /// Makes the links of a pod: `eth0` in its namespace, and a port of the bridge, which goes with
-    /// it.
+    /// Creates the links of a pod: `eth0` in its namespace, and a port of the bridge, which is
+    /// removed with it.
     pub async fn attach(&self, number: u32, namespace: &File) -> Result<(), Error> {
         let inside = LinkMessageBuilder::<LinkUnspec>::new()
             .name("eth0")
@@ -67,7 +66,7 @@ impl Bridge {
         self.handle.link().add(port).execute().await.map_err(network)
     }
 
-    /// Gives the yard one more address, which pods reach through the bridge.
+    /// Adds an address of the yard, which pods reach through the bridge.
     pub async fn add_address(&self, address: Ipv4Addr) -> Result<(), Error> {
         let request = self.handle.address().add(LOOPBACK, address.into(), 32);
         request.replace().execute().await.map_err(network)
@@ -81,8 +80,7 @@ pub async fn configure_pod(address: Ipv4Addr) -> Result<(), Error> {
     let request = handle.address().add(POD, address.into(), POD_PREFIX);
     request.execute().await.map_err(network)?;
     set_up(&handle, POD).await?;
-    // No default route: what is not in the yard is unreachable at once, instead of after a long
-    // wait.
+    // No default route: addresses outside of the yard fail at once, not after a timeout.
     let services = RouteMessageBuilder::<Ipv4Addr>::new()
         .destination_prefix(SERVICES.0, SERVICES.1)
         .gateway(GATEWAY)

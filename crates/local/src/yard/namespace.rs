@@ -1,4 +1,4 @@
-//! Namespaces, and how to get into them.
+//! Namespaces of the yard.
 
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,7 @@ use nix::unistd::{getegid, geteuid};
 
 use super::{Error, Isolation};
 
-/// Makes this process leave namespaces of the machine for new ones. Its children are in the new
-/// process namespace.
+/// Moves this process into new namespaces. Its children are in the new process namespace.
 pub(crate) fn leave(isolation: Isolation, flags: CloneFlags) -> Result<(), Error> {
     let (uid, gid) = (geteuid(), getegid());
     if isolation == Isolation::User {
@@ -33,7 +32,7 @@ pub(crate) fn leave(isolation: Isolation, flags: CloneFlags) -> Result<(), Error
     Ok(())
 }
 
-/// Mounts that are made from now on are seen in this mount namespace only.
+/// Later mounts are seen in this mount namespace only.
 pub(crate) fn make_private() -> Result<(), Error> {
     mount(
         None::<&str>,
@@ -45,17 +44,17 @@ pub(crate) fn make_private() -> Result<(), Error> {
     .map_err(Error::system("make mounts private"))
 }
 
-/// Makes `/proc` show the processes of the process namespace that this process is in.
+/// Mounts the `/proc` of this process namespace.
 pub(crate) fn mount_proc(target: &Path) -> Result<(), Error> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("proc"), target, Some("proc"), flags, None::<&str>).map_err(Error::system("mount /proc"))
 }
 
-/// Has the kernel end this process when its parent ends. `parent` is its id as `/proc` shows it.
+/// Has the kernel kill this process when its parent ends. `parent` is its id in `/proc`.
 pub(crate) fn die_with(parent: u32) -> Result<(), Error> {
     prctl::set_pdeathsig(Signal::SIGKILL).map_err(Error::system("tie this process to its parent"))?;
-    // The parent may have ended before; the process namespace hides that from getppid, but /proc
-    // does not.
+    // The parent may have ended before. getppid does not show that across namespaces, but /proc
+    // does.
     let status = fs::read_to_string("/proc/self/status").map_err(Error::io("read /proc/self/status"))?;
     let now = status.lines().find_map(|line| line.strip_prefix("PPid:"));
     if now.and_then(|id| id.trim().parse().ok()) == Some(parent) {

@@ -1,4 +1,4 @@
-//! Finding out what a machine allows, by trying it in a process that ends afterwards.
+//! Finds out what a machine allows by trying it in a short-lived process.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -13,11 +13,11 @@ use super::{Ability, Error, Isolation, Network, Report, link, namespace};
 use crate::host::layer::{Layer, Layering};
 use crate::host::{cgroup, remove_tree};
 
-/// Starts a process that tries everything, and returns what it says.
+/// Starts a process that tries everything, and returns its report.
 pub(super) fn ask(wanted: Option<Isolation>, scratch: &Path) -> Report {
     let candidates: &[Isolation] = match &wanted {
         Some(wanted) => std::slice::from_ref(wanted),
-        // Root may lack the rights, as in most containers, and still be allowed what every user is.
+        // Root in a container may lack capabilities, but be allowed what every user is.
         None if geteuid().is_root() && has_every_user() => &[Isolation::Root, Isolation::User],
         None => &[Isolation::User],
     };
@@ -31,7 +31,7 @@ pub(super) fn ask(wanted: Option<Isolation>, scratch: &Path) -> Report {
     report
 }
 
-/// Whether this is not in a user namespace, in which root is root of a part of the users only.
+/// Whether this is not a user namespace with a part of the users only.
 fn has_every_user() -> bool {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])
@@ -55,7 +55,7 @@ fn attempt(isolation: Isolation, scratch: &Path) -> Report {
     }
 }
 
-/// The stage: fails if there can be no namespaces, else prints what else there is.
+/// The stage: fails without namespaces, else prints its report.
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Error> {
     let [name, scratch] = arguments else {
         return Err(Error::InvalidVariable);
@@ -65,7 +65,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Error> {
     } else {
         Isolation::User
     };
-    // Before this process is in namespaces in which the groups may not be seen.
+    // Before this process enters namespaces in which control groups may not be visible.
     let cgroups = cgroup::ability();
     namespace::leave(
         isolation,
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Error> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `/proc` can only be mounted from within the process namespace that it is to show.
+/// `/proc` can only be mounted from within its process namespace.
 fn mount_proc_in_child() -> Result<(), Error> {
     let mut child: Command = stage("probe-proc", &[]);
     let status = child.status().map_err(|source| Error::Start {
@@ -98,7 +98,7 @@ fn mount_proc_in_child() -> Result<(), Error> {
     if status.success() {
         Ok(())
     } else {
-        // It has said why.
+        // It has printed the error.
         std::process::exit(i32::from(super::STAGE_FAILED))
     }
 }
@@ -126,7 +126,7 @@ fn try_overlay(isolation: Isolation, scratch: &Path) -> Result<(), String> {
                 Layer::ReadOnly(reason) => Err(reason),
             }
         });
-    // The mount ends with this process; what it was made from must not stay.
+    // Unmounted, so that its directories can be removed.
     let _ = nix::mount::umount(&target);
     remove_tree(&place);
     result

@@ -1,9 +1,8 @@
-//! This program, as nobody in a yard can change it.
+//! Protects the file of this program from pods.
 //!
-//! A process that executes this program shows its file in `/proc`, past all that separates a pod
-//! from the machine: who is root in a pod could change the file's mode, or wait until nobody
-//! executes it and change its content. So all of a yard is executed from a read-only mount of the
-//! file, which is nowhere to be found by a path.
+//! `/proc/PID/exe` of a process that executes this program leads to its file outside of the pod:
+//! root in a pod could change its mode, or its content when no process executes it. So the
+//! processes of a yard execute it from a read-only mount without a path.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -17,17 +16,15 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use super::{Error, this_program};
 use crate::host::layer::{bind, make_read_only};
 
-/// Where something can be mounted for a moment: it is there in every yard, and no program is below
-/// it.
+/// A temporary mount point: it exists in every yard, and has no programs below it.
 const FOR_A_MOMENT: &str = "/proc";
 
-/// Something that can be executed as long as this is there.
 #[derive(Debug)]
 pub(super) struct Program(File);
 
 impl Program {
-    /// To be called by a process that has a mount namespace of its own, and no threads. Who
-    /// executes the result is [`this_program`] from the same mount.
+    /// Must be called by a process with a mount namespace of its own and without threads. The
+    /// result executes [`this_program`] from the same mount.
     pub(super) fn unchangeable() -> Result<Self, Error> {
         make()
             .map(Self)
@@ -45,10 +42,9 @@ fn make() -> io::Result<File> {
     let is_there =
         fs::metadata(&path).is_ok_and(|found| (found.dev(), found.ino()) == (own.dev(), own.ino()));
     if is_there {
-        // By its path, as what this process executes is in the mount namespace that it has left.
+        // By its path, because the executed file is in the old mount namespace.
         return mounted(&path, |place| bind(&path, place, true), &path);
     }
-    // Its file has been replaced or removed.
     let mut source = File::open(this_program())?;
     let copy = |place: &Path| {
         mount(
@@ -67,8 +63,7 @@ fn make() -> io::Result<File> {
     mounted(place, copy, &place.join("trainyard"))
 }
 
-/// Opens a file that is there only while something is mounted. What is open stays as it was
-/// mounted.
+/// Opens a file of a temporary mount. The open file keeps the flags of the mount.
 fn mounted(place: &Path, put: impl FnOnce(&Path) -> io::Result<()>, path: &Path) -> io::Result<File> {
     put(place)?;
     let file = OpenOptions::new()

@@ -12,19 +12,19 @@ use super::program::Program;
 use super::supervise::{Part, supervise};
 use super::{Error, Isolation, Network, STAGE, YARD_VARIABLE, Yard, namespace, this_program};
 
-/// Starts the door with what this process was started with, and waits for the end.
+/// Starts the door with the arguments of this process, and waits for its end.
 pub(super) fn outer(yard: &Yard) -> Result<ExitCode, Error> {
     let place = serde_json::to_string(yard).map_err(|_| Error::InvalidVariable)?;
     let mut door = stage("door", &[std::process::id().to_string().as_ref()]);
     door.args(env::args_os())
         .env(YARD_VARIABLE, place)
-        // A terminal sends its signals to a whole process group: only the outer process is to get
-        // them, and passes each on once.
+        // A terminal signals a whole process group: only the outer process should get the signal,
+        // and forwards it once.
         .process_group(0);
     supervise(Part::Outer, "the door", &mut door)
 }
 
-/// Makes the namespaces, and the first process in them.
+/// Creates the namespaces and their first process.
 pub(crate) fn door(arguments: &[OsString]) -> Result<ExitCode, Error> {
     let (parent, command) = parse(arguments)?;
     namespace::die_with(parent)?;
@@ -66,7 +66,7 @@ pub(super) fn flags(isolation: Isolation, network: Network) -> CloneFlags {
     flags
 }
 
-/// A command that [`reenter`](crate::reenter()) takes.
+/// A command that executes a stage of [`reenter`](crate::reenter()).
 pub(super) fn stage(name: &str, arguments: &[&OsStr]) -> Command {
     staged(&this_program(), name, arguments)
 }

@@ -1,5 +1,4 @@
-//! A process that has one child to look after: passes signals on, reaps, and ends as the child
-//! ends.
+//! Supervises a child: forwards signals, reaps processes, and exits like the child.
 
 use std::process::{Command, ExitCode};
 
@@ -11,7 +10,7 @@ use nix::unistd::Pid;
 
 use super::{Error, is_ignored};
 
-/// Signals that people and terminals send and that the worker may want to know of.
+/// Signals that are forwarded to the worker.
 const PASSED_ON: [Signal; 9] = [
     Signal::SIGINT,
     Signal::SIGTERM,
@@ -24,29 +23,26 @@ const PASSED_ON: [Signal; 9] = [
     Signal::SIGCONT,
 ];
 
-/// What a terminal sends to those who write to it from the background, as all in the yard does. Who
-/// blocks it may write.
+/// Sent to background processes that write to a terminal, which all of a yard are. It is blocked to
+/// allow that.
 pub(super) const WRITES: Signal = Signal::SIGTTOU;
 
-/// What a process is to the yard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// The user's own: it stops when they want it to, and all of the yard with it.
+    /// The user's own process. When it is stopped, the whole yard stops.
     Outer,
-    /// On the way in.
     Door,
-    /// Process 1 of the yard, which can stop all others there.
+    /// Process 1 of the yard, which can stop all others.
     Init,
 }
 
-/// Runs a command as [`PASSED_ON`] says, until it ends. Children that are not ours but were left to
-/// us are reaped.
+/// Runs a command and forwards signals until it ends. Orphans are reaped.
 pub(super) fn supervise(part: Part, what: &'static str, command: &mut Command) -> Result<ExitCode, Error> {
     let quiet: SigSet = [WRITES].into_iter().collect();
     quiet.thread_block().map_err(Error::system("block signals"))?;
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGCHLD);
-    // One that is blocked arrives even if it is ignored.
+    // A blocked signal arrives even if it is ignored.
     for signal in PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal as i32)) {
         mask.add(signal);
     }
@@ -74,7 +70,7 @@ pub(super) fn supervise(part: Part, what: &'static str, command: &mut Command) -
     }
 }
 
-/// Whom it is for may have ended a moment ago; then the next signal says so.
+/// The child may have ended; SIGCHLD follows then.
 fn pass_on(part: Part, child: Pid, signal: Signal) -> Result<(), Error> {
     let everyone = Pid::from_raw(-1);
     match (part, signal) {
@@ -83,7 +79,7 @@ fn pass_on(part: Part, child: Pid, signal: Signal) -> Result<(), Error> {
         (Part::Outer, Signal::SIGTSTP) => {
             let _ = kill(child, signal);
             stop()?;
-            // Somebody wants it to go on, or there is nobody who could.
+            // It was continued, or can't be stopped.
             let _ = kill(child, Signal::SIGCONT);
         }
         _ => drop(kill(child, signal)),
@@ -91,8 +87,8 @@ fn pass_on(part: Part, child: Pid, signal: Signal) -> Result<(), Error> {
     Ok(())
 }
 
-/// Stops this process as if it had not waited for the signal: the kernel knows whether there is a
-/// shell that can have it go on, and does not stop it if there is none.
+/// Stops this process by the default action of the signal: the kernel does not stop it if there is
+/// no shell to continue it.
 fn stop() -> Result<(), Error> {
     let failed = Error::system("stop");
     let stop: SigSet = [Signal::SIGTSTP].into_iter().collect();
@@ -101,7 +97,7 @@ fn stop() -> Result<(), Error> {
     stop.thread_block().map_err(&failed)
 }
 
-/// Collects every child that has ended. How the one of interest ended, if it did.
+/// Reaps all children that have ended. Returns the exit code of `child` if it is among them.
 fn reap(child: Pid) -> Option<ExitCode> {
     let mut code = None;
     loop {

@@ -1,4 +1,4 @@
-//! The expressions of a schema (`x-kubernetes-validations`), compiled once and asked of every
+//! The CEL rules of a schema (`x-kubernetes-validations`), compiled once and evaluated for every
 //! object.
 
 use std::cell::OnceCell;
@@ -11,8 +11,7 @@ use crate::api::error::FieldError;
 const RULES: &str = "x-kubernetes-validations";
 
 thread_local! {
-    /// All functions that expressions may call. It is costly to make and can't be shared between
-    /// threads.
+    /// The functions of CEL. They are costly to create and can't be shared between threads.
     static VALIDATOR: OnceCell<Validator> = const { OnceCell::new() };
 }
 
@@ -20,13 +19,12 @@ thread_local! {
 #[derive(Debug)]
 pub(super) struct Expressions {
     compiled: CompiledSchema,
-    /// Rules that name a field of theirs, and the field.
+    /// Rules with a fieldPath, and that path.
     fields: Vec<(String, String)>,
 }
 
 impl Expressions {
-    /// Compiles what a part of a schema says of itself; none if that is nothing. What is said of
-    /// its parts is theirs.
+    /// Compiles the rules of one level of a schema; None if it has none.
     pub(super) fn read(schema: &Value) -> Result<Option<Self>, String> {
         let Some(rules) = schema
             .get(RULES)
@@ -49,7 +47,7 @@ impl Expressions {
         Ok(Some(Self { compiled, fields }))
     }
 
-    /// Asks every expression about a value.
+    /// Evaluates every rule for a value.
     pub(super) fn validate(
         &self,
         value: &Value,
@@ -79,7 +77,7 @@ fn failure(field: String, value: &Value, detail: &str, reason: Option<&str>) -> 
         Some("FieldValueRequired") => FieldError::required(field, detail),
         Some("FieldValueForbidden") => FieldError::forbidden(field, detail),
         Some("FieldValueDuplicate") => FieldError::duplicate(field, value),
-        // Whole objects are too long to be repeated.
+        // Whole objects are too long for a message.
         _ if value.is_object() || value.is_array() => FieldError {
             field,
             reason: "FieldValueInvalid",
@@ -89,9 +87,8 @@ fn failure(field: String, value: &Value, detail: &str, reason: Option<&str>) -> 
     }
 }
 
-/// As much of a schema as it takes to read values for expressions: formats that are more than text,
-/// maps whose keys are data. None if that is nothing, which is most of it, and is then not walked
-/// for every object.
+/// The part of a schema that matters for converting values to CEL: formats that are not plain text,
+/// and maps whose keys are data. None if there is nothing, so that most objects need no walk.
 fn slimmed(schema: &Value) -> Option<Map<String, Value>> {
     let mut slim = Map::new();
     let format = schema.get("format").and_then(Value::as_str);

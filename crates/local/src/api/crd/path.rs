@@ -1,16 +1,12 @@
-//! Where a value is within an object. Most values are as they should be, so that a path is put into
-//! words only where something is wrong.
+//! The path of a value within an object. It is formatted only for errors, because most values are
+//! valid.
 
 use std::fmt;
 
-/// The path of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Path<'a> {
-    /// The object itself.
     Root,
-    /// A member of what is at a path.
     Member(&'a Path<'a>, &'a str),
-    /// An item of the list that is at a path.
     Item(&'a Path<'a>, usize),
 }
 

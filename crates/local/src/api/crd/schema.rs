@@ -1,4 +1,4 @@
-//! A structural schema, read once so that objects can be compared with it quickly.
+//! A structural schema, parsed once so that objects are validated quickly.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use serde_json::Value;
 
 use super::cel::Expressions;
 
-/// A schema, of a whole object or of a part.
 #[derive(Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a word of the schema")]
 pub(crate) struct Schema {
@@ -16,9 +15,9 @@ pub(crate) struct Schema {
     pub(super) properties: BTreeMap<String, Schema>,
     pub(super) additional: Option<Box<Schema>>,
     pub(super) items: Option<Box<Schema>>,
-    /// Whether what the schema does not know is kept.
+    /// Whether unknown fields are kept.
     pub(super) preserve: bool,
-    /// Whether the part is an object with metadata of its own.
+    /// Whether it is an embedded resource, with metadata of its own.
     pub(super) embedded: bool,
     pub(super) default: Option<Value>,
     pub(super) required: Vec<String>,
@@ -30,11 +29,10 @@ pub(crate) struct Schema {
     pub(super) one_of: Vec<Schema>,
     pub(super) not: Option<Box<Schema>>,
     pub(super) expressions: Option<Expressions>,
-    /// Whether there are expressions here or anywhere below.
+    /// Whether there are CEL rules here or below.
     pub(super) asks: bool,
 }
 
-/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Object,
@@ -46,7 +44,6 @@ pub(super) enum Type {
     IntOrString,
 }
 
-/// Limits of a value.
 #[derive(Debug, Default)]
 pub(super) struct Bounds {
     pub(super) minimum: Option<(f64, bool)>,
@@ -62,7 +59,7 @@ pub(super) struct Bounds {
     pub(super) max_properties: Option<u64>,
 }
 
-/// The formats of values that are looked at; all others say nothing.
+/// The formats that are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     DateTime,
@@ -71,7 +68,7 @@ pub(super) enum Format {
     Int64,
 }
 
-/// How the items of a list are told apart.
+/// The list type, `x-kubernetes-list-type`.
 #[derive(Debug, Default)]
 pub(super) enum List {
     #[default]
@@ -95,13 +92,13 @@ impl Type {
 }
 
 impl Schema {
-    /// Whether it says nothing of an object as a whole but what its members are.
+    /// Whether it restricts only the members of an object.
     pub(super) fn is_plain(&self) -> bool {
         let branches = [&self.all_of, &self.any_of, &self.one_of];
         self.possible.is_empty() && branches.iter().all(|branch| branch.is_empty()) && self.not.is_none()
     }
 
-    /// Reads a schema. Fails with a sentence that says what is wrong with it.
+    /// Reads a schema. The error says what is wrong with it.
     pub(crate) fn read(schema: &Value) -> Result<Self, String> {
         let flag = |name: &str| schema.get(name).and_then(Value::as_bool) == Some(true);
         let kind = match schema.get("type").and_then(Value::as_str) {

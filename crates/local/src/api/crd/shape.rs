@@ -1,5 +1,4 @@
-//! Pruning and defaulting: what a schema does not know is left out, what an object leaves open is
-//! filled in.
+//! Pruning of unknown fields, and defaulting.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -8,7 +7,7 @@ use super::schema::Schema;
 use crate::api::rules::{Source, drop_empty, typed};
 use crate::api::store::Object;
 
-/// Brings an object into the shape of a schema.
+/// Removes unknown fields.
 pub(super) fn prune(schema: &Schema, object: &mut Object) -> Result<(), String> {
     prune_object(schema, object, true)
 }
@@ -56,9 +55,8 @@ fn prune_value(schema: &Schema, value: &mut Value) -> Result<(), String> {
     }
 }
 
-/// Fills in what an object leaves open.
 pub(super) fn default(schema: &Schema, object: &mut Object) {
-    // Null is nothing, unless the schema says that it is a value.
+    // Null is dropped, unless the schema allows it.
     object.retain(|name, value| {
         !value.is_null()
             || schema

@@ -1,4 +1,4 @@
-//! Comparing an object with its schema.
+//! Validates an object against its schema.
 
 use serde_json::{Map, Value};
 
@@ -7,8 +7,7 @@ use super::schema::{Format, List, Schema, Type};
 use crate::api::error::FieldError;
 use crate::api::store::Object;
 
-/// What is wrong with an object, according to its schema. `old` is what it was before, if it was
-/// there.
+/// The errors of an object. `old` is its stored version, if there is one.
 pub(super) fn validate(schema: &Schema, new: &Object, old: Option<&Object>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if schema.is_plain() {
@@ -27,7 +26,7 @@ pub(super) fn validate(schema: &Schema, new: &Object, old: Option<&Object>) -> V
     errors
 }
 
-/// Asks the expressions about an object as a whole.
+/// Evaluates the CEL rules of a whole object.
 fn ask_whole(schema: &Schema, new: &Object, old: Option<&Object>, errors: &mut Vec<FieldError>) {
     if let Some(expressions) = &schema.expressions {
         let (new, old) = (
@@ -38,7 +37,7 @@ fn ask_whole(schema: &Schema, new: &Object, old: Option<&Object>, errors: &mut V
     }
 }
 
-/// Whether expressions could not make sense of something: it has the wrong shape or is too large.
+/// Whether the errors keep CEL rules from being evaluated: a wrong shape, or too many items.
 fn block(errors: &[FieldError]) -> bool {
     let blocking = [
         "FieldValueRequired",
@@ -60,7 +59,7 @@ fn not_asked() -> FieldError {
     }
 }
 
-/// What is wrong with the status of an object; everything else is what it was, and was right.
+/// The errors of a new status. The rest of the object is stored and valid.
 pub(super) fn validate_status(schema: &Schema, new: &Object, old: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let path = Path::Member(&Path::Root, "status");
@@ -79,7 +78,7 @@ pub(super) fn validate_status(schema: &Schema, new: &Object, old: &Object) -> Ve
     errors
 }
 
-/// Asks all expressions of a schema about a value.
+/// Evaluates all CEL rules of a schema.
 fn ask(schema: &Schema, value: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     if !schema.asks || value.is_null() {
         return;
@@ -117,7 +116,7 @@ fn ask_members(
     }
 }
 
-/// What an item of a list was, which can be said only where items have keys.
+/// The stored version of an item of a list, if items have keys.
 fn former<'a>(schema: &Schema, item: &Value, old: Option<&'a Value>) -> Option<&'a Value> {
     let List::Map(keys) = &schema.list else {
         return None;
@@ -351,7 +350,7 @@ fn fits(kind: Type, value: &Value) -> bool {
     }
 }
 
-/// A whole number, also one that is written with a point.
+/// Whether a number is whole, such as `1` or `1.0`.
 fn is_whole(value: &Value) -> bool {
     value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|float| float.fract() == 0.0)
 }

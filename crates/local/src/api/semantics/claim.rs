@@ -60,7 +60,7 @@ impl Rules for Claims {
     }
 
     fn check_change(&self, new: &Object, old: &Object) -> Vec<FieldError> {
-        // The volume that was found may be noted, and the size may grow; nothing else.
+        // Only the volume may be set, and the size may grow.
         let rest = |object: &Object| {
             let mut spec = object.get("spec").cloned().unwrap_or_default();
             if let Some(spec) = spec.as_object_mut() {

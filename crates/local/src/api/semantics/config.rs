@@ -9,7 +9,6 @@ use crate::api::meta::member;
 use crate::api::rules::{Rules, Source, through};
 use crate::api::store::Object;
 
-/// The largest that either may be.
 const MAX_BYTES: usize = 1 << 20;
 
 /// The rules of ConfigMaps.

@@ -11,11 +11,9 @@ use crate::api::rules::Source;
 use crate::api::status;
 use crate::api::store::{Object, Stored};
 
-/// How often a name is made up before giving up.
 const MAX_NAME_ATTEMPTS: u32 = 8;
 
 impl Target<'_> {
-    /// Creates an object from what a client sent.
     pub(crate) fn create(
         &self,
         source: Source<'_>,
@@ -25,7 +23,7 @@ impl Target<'_> {
         self.create_shaped(object, options)
     }
 
-    /// Creates an object that is in the shape of its kind.
+    /// Creates an object that is already decoded.
     pub(crate) fn create_shaped(
         &self,
         mut object: Object,
@@ -108,7 +106,7 @@ impl Target<'_> {
         meta::metadata(object).insert("name".into(), name.into());
     }
 
-    /// An object is in the namespace of the path, whether it says so or not.
+    /// Sets the namespace of the path; an object with another one is refused.
     pub(super) fn settle_namespace(&self, object: &mut Object) -> Result<(), StatusError> {
         let given = meta::text(object, "namespace");
         if !self.kind.namespaced {

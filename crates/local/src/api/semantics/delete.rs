@@ -1,4 +1,4 @@
-//! Removal: at once, after a time of grace, or once all finalizers are gone.
+//! Deletion: at once, after a grace period, or when all finalizers are gone.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::api::store::{Object, Stored};
 pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// What becomes of those that the object owns.
+/// What happens to dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     Background,
@@ -23,7 +23,6 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
-/// How something is to be removed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Removal {
     pub(crate) grace: Option<i64>,
@@ -33,16 +32,14 @@ pub(crate) struct Removal {
     pub(crate) dry_run: bool,
 }
 
-/// What came of it.
 pub(crate) enum Removed {
-    /// It is gone; this was its last state.
+    /// It was removed; this was its last state.
     Gone(Arc<Stored>),
-    /// It will be.
+    /// It is terminating.
     Going(Arc<Stored>),
 }
 
 impl Removal {
-    /// What a client's options mean.
     pub(crate) fn new(options: DeleteOptions) -> Result<Self, StatusError> {
         let propagation = match (options.propagation_policy.as_deref(), options.orphan_dependents) {
             (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
@@ -64,7 +61,7 @@ impl Removal {
         };
         let preconditions = options.preconditions.unwrap_or_default();
         Ok(Self {
-            // Less than no time is taken for the shortest there is.
+            // A negative grace period counts as 1 s, as in Kubernetes.
             grace: options
                 .grace_period_seconds
                 .map(|seconds| if seconds < 0 { 1 } else { seconds }),
@@ -75,7 +72,7 @@ impl Removal {
         })
     }
 
-    /// Removal of one very object, in the background.
+    /// Deletion of the object with this UID, in the background.
     pub(crate) fn of(uid: &str, propagation: Propagation) -> Self {
         Self {
             uid: Some(uid.to_owned()),
@@ -85,19 +82,19 @@ impl Removal {
     }
 }
 
-/// How far a removal has got.
+/// What a deletion has to write.
 enum Step {
-    /// The object is on its way already; there is nothing to write.
+    /// Nothing: the object is already terminating.
     Pending,
-    /// It has to be written that the object goes, and it stays for a while.
+    /// The object becomes terminating.
     Mark,
-    /// It has to be written that the object goes, and then it does.
+    /// The object becomes terminating and is then removed.
     MarkAndRemove,
     Remove,
 }
 
 impl Target<'_> {
-    /// Removes an object, and what it owns with it.
+    /// Deletes an object, and its dependents.
     pub(crate) fn delete(&self, name: &str, removal: &Removal) -> Result<Removed, StatusError> {
         let mut garbage = Garbage::default();
         let removed = self.delete_into(name, removal, &mut garbage);
@@ -105,7 +102,7 @@ impl Target<'_> {
         removed
     }
 
-    /// Removes an object, and notes what follows from that.
+    /// Deletes an object, and adds what follows from that to `garbage`.
     pub(super) fn delete_into(
         &self,
         name: &str,
@@ -147,7 +144,7 @@ impl Target<'_> {
             if let Some(last) = self.remove(&marked, garbage) {
                 return Ok(Removed::Gone(last));
             }
-            // A kubelet that saw the mark may have been faster: then it is gone, as was asked.
+            // A kubelet may have removed it meanwhile.
             let is_there = self.stored(name).is_ok_and(|now| now.head.uid == marked.head.uid);
             if !matches!(step, Step::Remove) && !is_there {
                 return Ok(Removed::Gone(marked));
@@ -220,7 +217,7 @@ impl Target<'_> {
         }
     }
 
-    /// Removes a version of an object. None if it is not the latest any more.
+    /// Removes a version of an object. None if it is not the latest.
     pub(super) fn remove(&self, old: &Arc<Stored>, garbage: &mut Garbage) -> Option<Arc<Stored>> {
         let last = self.shared.store.remove(self.kind.table, old).ok()?;
         self.kind.rules.release(&old.object(), self.shared);
@@ -245,7 +242,7 @@ fn write_mark(object: &mut Object, at: Timestamp, seconds: i64) {
     metadata.insert("deletionGracePeriodSeconds".into(), seconds.into());
 }
 
-/// Brings the end nearer, but not into the past.
+/// Shortens a grace period, but not into the past.
 fn shorten(object: &mut Object, left: i64, wanted: i64, now: Timestamp) -> i64 {
     let end: Timestamp = meta::text(object, "deletionTimestamp").parse().unwrap_or(now);
     let sooner = end
@@ -254,14 +251,14 @@ fn shorten(object: &mut Object, left: i64, wanted: i64, now: Timestamp) -> i64 {
     let (end, seconds) = match (sooner < now, wanted) {
         (false, _) => (sooner, wanted),
         (true, 0) => (now, 0),
-        // Somebody still has to be told, and to say that it is over.
+        // The kubelet still has to see it and confirm the deletion.
         (true, _) => (now, 1),
     };
     write_mark(object, end, seconds);
     seconds
 }
 
-/// Says by finalizers what becomes of those that the object owns. Whether that changed anything.
+/// Sets the finalizers of a propagation policy. Returns whether they changed.
 fn settle_finalizers(object: &mut Object, propagation: Option<Propagation>) -> bool {
     let Some(propagation) = propagation else {
         return false;

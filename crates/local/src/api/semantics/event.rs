@@ -1,4 +1,4 @@
-//! Events: one kind of object that is served in two groups, with other names for the same fields.
+//! Events: one kind that is served in two groups, with different names for the same fields.
 
 use k8s_openapi::api::core::v1::Event as CoreEvent;
 use k8s_openapi::api::events::v1::Event as NewEvent;
@@ -10,7 +10,7 @@ use crate::api::meta;
 use crate::api::rules::{Rules, Source, through};
 use crate::api::store::Object;
 
-/// The names of a field in the core group, where events are stored, and in the new one.
+/// The names of a field in the core group, where events are stored, and in `events.k8s.io`.
 const NAMES: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -126,7 +126,7 @@ impl Rules for NewEvents {
     }
 }
 
-/// What is always written, whether there is something to say or not.
+/// Adds the fields that are always written.
 fn complete(event: &mut Object) {
     for name in ["involvedObject", "source"] {
         event.entry(name).or_insert_with(|| serde_json::json!({}));
@@ -139,7 +139,7 @@ fn complete(event: &mut Object) {
     }
 }
 
-/// An event is in the namespace of what it is about.
+/// An event must be in the namespace of its object.
 fn check(object: &Object) -> Vec<FieldError> {
     let about = object
         .get("involvedObject")

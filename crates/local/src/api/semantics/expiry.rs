@@ -1,7 +1,6 @@
-//! Events go when nobody has written them for an hour, as on every server, so that they do not pile
-//! up.
+//! Events expire an hour after their last write, as on every server.
 //!
-//! Nobody looks at the clock for that: whoever writes an event takes those away whose time is over.
+//! There is no timer: every write of an event removes those that have expired.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,7 +12,6 @@ use crate::api::Shared;
 use crate::api::meta;
 use crate::api::store::{Object, key};
 
-/// How long an event stays.
 const EVENT_LIFETIME: SignedDuration = SignedDuration::from_hours(1);
 
 /// The writes of events, the oldest first.
@@ -33,14 +31,14 @@ impl Expiry {
         writes.push_back(write);
     }
 
-    /// The next write whose time is over.
+    /// The next expired write.
     fn take(&self, now: Timestamp) -> Option<Write> {
         let mut writes = self.0.lock();
         writes.pop_front_if(|write| now.duration_since(write.at) >= EVENT_LIFETIME)
     }
 }
 
-/// Notes that an event was written, and takes those away that were not for too long.
+/// Records the write of an event, and removes expired ones.
 pub(super) fn written(event: &Object, shared: &Shared) {
     let Some(kind) = shared.kinds.get("v1", "events") else {
         return;
@@ -49,7 +47,7 @@ pub(super) fn written(event: &Object, shared: &Shared) {
     while let Some(write) = shared.expiry.take(now) {
         let latest = shared.store.get(kind.table, &write.key);
         if let Some(latest) = latest.filter(|latest| latest.version == write.version) {
-            // Somebody who writes it at this moment has saved it.
+            // Fails if the event was written just now.
             drop(shared.store.remove(kind.table, &latest));
         }
     }

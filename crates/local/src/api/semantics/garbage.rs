@@ -1,4 +1,4 @@
-//! What writes leave for the [garbage collector](super::garbage_collector).
+//! The tasks of the [garbage collector](super::garbage_collector).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::Target;
 use crate::api::crd;
 use crate::api::store::{Head, ObjectKey, Stored, TableId};
 
-/// What the garbage collector still has to do, in order.
+/// Tasks, in order.
 #[derive(Debug, Default)]
 pub(crate) struct Garbage {
     tasks: VecDeque<Task>,
@@ -15,13 +15,13 @@ pub(crate) struct Garbage {
 
 #[derive(Debug)]
 pub(super) enum Task {
-    /// Look whether an object still has an owner.
+    /// Check whether an object still has an owner.
     ExamineDependent(ObjectKey),
-    /// Look whether a terminating object still waits for those it owns.
+    /// Check whether a terminating object still waits for dependents.
     ExamineOwner(ObjectKey),
-    /// The object with this UID is gone: look at those it owned.
+    /// The object with this UID is gone: check its dependents.
     OwnerRemoved(Box<str>),
-    /// The object with this UID may own one object less.
+    /// The object with this UID may have one dependent less.
     DependentLost(Box<str>),
     /// Remove what is in a namespace, and then the namespace.
     EmptyNamespace(Box<str>),

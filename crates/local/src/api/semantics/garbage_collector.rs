@@ -1,9 +1,8 @@
-//! The garbage collector: dependents go with their owners, the content of a namespace with the
-//! namespace, the objects of a kind with its definition.
+//! The garbage collector: removes dependents with their owners, the content of a namespace with the
+//! namespace, and the objects of a kind with its definition.
 //!
 //! In a real cluster controllers do this a moment later. Here it is done before the request that
-//! caused it is answered, one step after the other, so that it is always done and always in the
-//! same order.
+//! caused it is answered, so that it is deterministic.
 
 use std::sync::Arc;
 
@@ -18,16 +17,15 @@ use crate::api::kinds::Kind;
 use crate::api::meta;
 use crate::api::store::{Object, ObjectKey, Stored, TableId};
 
-/// What an owner is to its dependent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Bond {
     Solid,
-    /// The owner goes, and waits for the dependent to go first.
+    /// The owner is terminating and waits for the dependent.
     Waiting,
     Absent,
 }
 
-/// Does all that is to be done, and what follows from that.
+/// Runs all tasks, and those that follow from them.
 pub(super) fn collect(garbage: Garbage, shared: &Shared) {
     GarbageCollector { shared, garbage }.run();
 }
@@ -87,7 +85,7 @@ impl GarbageCollector<'_> {
         };
         if !meta::is_terminating(&object) {
             let removal = Removal::of(&stored.head.uid, propagation);
-            // Where it is gone already, or has come back as another, there is nothing to do.
+            // It may be gone, or replaced by another object.
             let _ = target.delete_into(&stored.head.name, &removal, &mut self.garbage);
         }
     }
@@ -146,12 +144,12 @@ impl GarbageCollector<'_> {
             }
             Ok(())
         };
-        // It may be gone, which is as good.
+        // It may be gone.
         let _ = target.amend(&stored.head.name, change, WriteOptions::default());
         self.garbage.owners_changed(&stored.head);
     }
 
-    /// Takes a finalizer away, and the object with it if that was the last thing it waited for.
+    /// Removes a finalizer, and the object if that was the last one.
     fn drop_finalizer(&mut self, target: &Target<'_>, name: &str, finalizer: &str) {
         while let Ok(stored) = target.stored(name) {
             let mut object = stored.object();
@@ -270,7 +268,7 @@ impl GarbageCollector<'_> {
             .filter(|stored| !stored.head.terminating)
         {
             let removal = Removal::of(&stored.head.uid, Propagation::Background);
-            // Gone already is as good.
+            // It may be gone.
             let _ = target(shared, &kind, stored).delete_into(&stored.head.name, &removal, &mut self.garbage);
         }
     }
@@ -314,7 +312,7 @@ fn bond(shared: &Shared, dependent: &Stored, owner: &Value) -> Bond {
         return Bond::Absent;
     };
     let namespace = &*owner_stored.head.namespace;
-    // What is in another namespace can't be an owner.
+    // An owner can't be in another namespace.
     if !namespace.is_empty() && *namespace != *dependent.head.namespace {
         return Bond::Absent;
     }

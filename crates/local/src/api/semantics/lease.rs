@@ -1,4 +1,4 @@
-//! Leases: who leads, and for how long.
+//! Leases.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Namespaces: what is in them goes with them, and nothing is created in one that goes.
+//! Namespaces: their content is deleted with them, and nothing is created in a terminating one.
 
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
@@ -11,10 +11,10 @@ use crate::api::rules::{Rules, Source, restore, through};
 use crate::api::status;
 use crate::api::store::Object;
 
-/// The namespaces that are always there.
+/// Namespaces that can't be deleted.
 pub(crate) const PERMANENT: &[&str] = &["default", "kube-system", "kube-public"];
 
-/// The ConfigMap that says in every namespace whom to trust.
+/// The ConfigMap with the certificate of the cluster, in every namespace.
 pub(super) const AUTHORITY: &str = "kube-root-ca.crt";
 
 /// The rules of namespaces.
@@ -69,7 +69,7 @@ impl Rules for Namespaces {
         else {
             return;
         };
-        // Pods name an account and trust an authority, and every namespace has both.
+        // Every namespace has a default service account and the certificate of the cluster.
         let account = json!({"metadata": {"name": "default"}});
         provide(shared, name, "serviceaccounts", account);
         if let Some(certificate) = shared.authority.certificate() {
@@ -83,7 +83,7 @@ impl Rules for Namespaces {
     }
 }
 
-/// Puts something into a namespace, unless it is there.
+/// Creates an object, unless it exists.
 fn provide(shared: &Shared, namespace: &str, plural: &str, object: Value) {
     let Some(kind) = shared.kinds.get("v1", plural) else {
         return;
@@ -98,7 +98,7 @@ fn provide(shared: &Shared, namespace: &str, plural: &str, object: Value) {
     debug_assert!(refused.is_none(), "{refused:?}");
 }
 
-/// Refuses what would be created where there is no namespace, or one that goes.
+/// Refuses a creation if the namespace does not exist or is terminating.
 pub(super) fn must_take_more(target: &Target<'_>, name: &str) -> Result<(), StatusError> {
     if !target.kind.namespaced {
         return Ok(());
@@ -114,7 +114,7 @@ pub(super) fn must_take_more(target: &Target<'_>, name: &str) -> Result<(), Stat
     }
 }
 
-/// The namespaces and classes that a new cluster has.
+/// Creates the namespaces and priority classes of a new cluster.
 pub(crate) fn furnish(shared: &Shared) {
     let objects = PERMANENT
         .iter()

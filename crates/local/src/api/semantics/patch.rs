@@ -1,4 +1,4 @@
-//! Patches: what is to be different about an object.
+//! JSON patches and merge patches.
 
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
 use serde_json::Value;
@@ -6,7 +6,6 @@ use serde_json::Value;
 use crate::api::error::StatusError;
 use crate::api::status;
 
-/// A patch, in one of the forms that are served.
 #[derive(Debug)]
 pub(crate) enum Patch {
     Json(json_patch::Patch),
@@ -14,7 +13,7 @@ pub(crate) enum Patch {
 }
 
 impl Patch {
-    /// Reads a patch by the type that the client says it is of.
+    /// Parses a patch by its content type.
     pub(crate) fn read(content_type: &str, body: &[u8]) -> Result<Self, StatusError> {
         let kind = content_type.split(';').next().unwrap_or_default().trim();
         let unreadable =
@@ -45,7 +44,6 @@ impl Patch {
         }
     }
 
-    /// Applies the patch.
     pub(crate) fn apply(&self, mut object: Value) -> Result<Value, StatusError> {
         match self {
             Self::Json(patch) => {
@@ -63,7 +61,7 @@ impl Patch {
         Ok(object)
     }
 
-    /// Whether the patch reads or writes a member of the object, or anything in it.
+    /// Whether the patch reads or writes a member of the object, or anything below it.
     pub(crate) fn mentions(&self, member: &str) -> bool {
         let within = |path: &json_patch::jsonptr::Pointer| {
             let first = path.first();
@@ -82,7 +80,7 @@ impl Patch {
         }
     }
 
-    /// Whether the patch is meant for one version of the object only.
+    /// Whether the patch has a resourceVersion as its precondition.
     pub(crate) fn names_version(&self) -> bool {
         match self {
             Self::Merge(patch) => patch
@@ -96,7 +94,7 @@ impl Patch {
     }
 }
 
-/// Servers let a member be replaced that is not there, though the standard does not.
+/// Servers allow to replace a member that does not exist, though the standard does not.
 fn lenient(operation: &PatchOperation, object: &Value) -> PatchOperation {
     if let PatchOperation::Replace(ReplaceOperation { path, value }) = operation
         && let Some((parent, _)) = path.split_back()

@@ -1,4 +1,4 @@
-//! Pods: what the server fills in, what may be written, and how long one may take to go.
+//! Pods: defaults, immutable fields, and grace periods.
 
 mod account;
 mod change;
@@ -26,7 +26,7 @@ impl Rules for Pods {
             .get_mut("status")
             .and_then(|status| status.get_mut("conditions")?.as_array_mut());
         for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
-            // Always written, also where nobody knows.
+            // Always written, as null.
             for name in ["lastProbeTime", "lastTransitionTime"] {
                 condition.entry(name).or_insert(Value::Null);
             }
@@ -125,7 +125,7 @@ fn gated(object: &Object) -> bool {
     gates.is_some_and(|gates| !gates.is_empty())
 }
 
-/// A pod has the priority of its class.
+/// Sets the priority of the pod's class.
 fn admit_priority(object: &mut Object, shared: &Shared) -> Result<(), StatusError> {
     let pod = meta::text(object, "name").to_owned();
     let spec = meta::member(object, "spec");

@@ -11,7 +11,7 @@ use crate::api::meta;
 use crate::api::rules::{Rules, Source, through};
 use crate::api::store::Object;
 
-/// The rules of RoleBindings. They bind pods only: clients in this process may do everything.
+/// The rules of RoleBindings. They apply to pods only: clients in this process may do everything.
 pub(crate) struct RoleBindings;
 
 impl Rules for RoleBindings {
@@ -28,7 +28,6 @@ impl Rules for RoleBindings {
     }
 }
 
-/// The largest value that is not the system's own.
 const MAX_USER_PRIORITY: i64 = 1_000_000_000;
 
 /// The rules of PriorityClasses.
@@ -113,7 +112,7 @@ impl Rules for Budgets {
     }
 }
 
-/// Why a value is no number of pods, nor a part of them.
+/// Why a value is neither a number of pods nor a percentage.
 fn wrong_amount(value: &Value) -> Option<&'static str> {
     let Some(text) = value.as_str() else {
         return (value.as_i64()? < 0).then_some("must be greater than or equal to 0");

@@ -1,4 +1,4 @@
-//! The size of an object, as autoscalers read and write it.
+//! The scale subresource.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +11,6 @@ use crate::api::meta;
 use crate::api::status;
 use crate::api::store::{Object, Stored};
 
-/// The size of an object as a Scale.
 pub(crate) fn read(scale: &Scale, stored: &Stored) -> Result<Value, StatusError> {
     let object = stored.object();
     let number = |path: &[String]| at(&object, path).and_then(Value::as_i64);
@@ -43,7 +42,6 @@ pub(crate) fn read(scale: &Scale, stored: &Stored) -> Result<Value, StatusError>
 }
 
 impl Target<'_> {
-    /// Writes the size of an object.
     pub(crate) fn set_scale(
         &self,
         name: &str,
@@ -73,7 +71,7 @@ impl Target<'_> {
             ));
         }
         let mut patch = json!({});
-        // A Scale that names a version is meant for that one.
+        // A resourceVersion in a Scale is a precondition.
         if let (Change::Put(_), Some(version)) = (change, wanted.pointer("/metadata/resourceVersion")) {
             patch["metadata"] = json!({"resourceVersion": version});
         }

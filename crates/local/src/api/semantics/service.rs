@@ -1,4 +1,4 @@
-//! Services: addresses of their own, unless they are headless.
+//! Services and their cluster IPs.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -14,19 +14,18 @@ use crate::api::rules::{Rules, Source, through};
 use crate::api::status;
 use crate::api::store::Object;
 
-/// The addresses that services get: 10.96.0.0/16, as in most clusters.
+/// Cluster IPs are in 10.96.0.0/16.
 const NETWORK: [u8; 2] = [10, 96];
-/// The first are left to what a cluster has under a well-known address.
+/// The first addresses are reserved for well-known Services.
 const FIRST_HOST: u16 = 100;
 
-/// The addresses that are taken.
 #[derive(Debug, Default)]
 pub(crate) struct Addresses {
     taken: Mutex<BTreeSet<u16>>,
 }
 
 impl Addresses {
-    /// Takes an address that is free, beginning the search somewhere.
+    /// Takes a free address, starting the search at a random one.
     fn take_any(&self, random: u64) -> Option<Ipv4Addr> {
         let count = u16::MAX - FIRST_HOST;
         let begin = u16::try_from(random % u64::from(count)).unwrap_or(0);
@@ -39,7 +38,7 @@ impl Addresses {
         Some(address(free))
     }
 
-    /// Takes one very address. False if it is taken.
+    /// Takes this address. False if it is taken.
     fn take(&self, address: Ipv4Addr) -> bool {
         let mut taken = self.taken.lock();
         number(address).is_none_or(|number| taken.insert(number))
@@ -185,10 +184,10 @@ fn assign(object: &mut Object, shared: &Shared) -> Result<(), StatusError> {
             free.to_string()
         }
         given => {
-            // What is no address is found later, with all else that is wrong.
+            // An invalid address is reported later, with all other errors.
             let parsed: Option<Ipv4Addr> = given.parse().ok();
             if parsed.is_some_and(|address| !shared.addresses.take(address)) {
-                // It is somebody else's, and must not be released with this one.
+                // It belongs to another Service and must not be released with this one.
                 spec.remove("clusterIP");
                 let why = format!("failed to allocate IP {given}: provided IP is already allocated");
                 let error = FieldError::invalid("spec.clusterIPs", &json!([given]), &why);
@@ -274,7 +273,7 @@ fn check(object: &Object) -> Vec<FieldError> {
     errors
 }
 
-/// Why something is neither the number nor the name of a container's port.
+/// Why a value is neither the number nor the name of a port.
 fn wrong_target(target: &Value) -> Option<&'static str> {
     let Some(name) = target.as_str() else {
         let fits = target

@@ -13,7 +13,7 @@ pub(crate) struct Slices;
 impl Rules for Slices {
     fn shape(&self, source: Source<'_>) -> Result<Object, String> {
         let mut slice = through::<EndpointSlice>(source)?;
-        // Always written, as null where there are none.
+        // Always written, also as null.
         slice.entry("endpoints").or_insert(Value::Null);
         slice.entry("ports").or_insert(Value::Null);
         let endpoints = slice.get_mut("endpoints").and_then(Value::as_array_mut);

@@ -1,4 +1,4 @@
-//! Requests for tokens of service accounts.
+//! TokenRequests of service accounts.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestStatus};
@@ -15,7 +15,6 @@ const DEFAULT_LIFETIME_SECONDS: i64 = 3600;
 const MIN_LIFETIME_SECONDS: i64 = 600;
 const MAX_LIFETIME_SECONDS: i64 = 1 << 32;
 
-/// Answers a request for a token of an account.
 pub(crate) fn issue(target: &Target<'_>, name: &str, body: &[u8]) -> Result<Value, StatusError> {
     let mut request: TokenRequest = serde_json::from_slice(body)
         .map_err(|error| status::bad_request(format!("the body is no TokenRequest: {error}")))?;
@@ -82,7 +81,7 @@ fn invalid(name: &str, error: FieldError) -> StatusError {
     status::invalid_named(&format!("{kind}.{group}"), group, kind, name, &[error])
 }
 
-/// Says in a token what it lives and dies with.
+/// Binds a token to an object.
 fn bind(
     target: &Target<'_>,
     account: &str,

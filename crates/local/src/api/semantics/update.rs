@@ -1,4 +1,4 @@
-//! Changes: whole objects, their status, and patches of either.
+//! Updates and patches of objects and their status.
 
 use std::sync::Arc;
 
@@ -14,31 +14,25 @@ use crate::api::rules::{Source, restore};
 use crate::api::status;
 use crate::api::store::{Object, Stored};
 
-/// How a change is described.
 pub(crate) enum Change<'a> {
-    /// By what the object is to be.
+    /// The new object.
     Put(&'a [u8]),
-    /// By what is to be different.
     Patch(&'a Patch),
 }
 
-/// Which part of an object is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// All but the status, where that has a place of its own.
+    /// All but the status, if that is a subresource.
     Whole,
     Status,
 }
 
-/// What came of a change.
 pub(crate) struct Changed {
     pub(crate) stored: Arc<Stored>,
-    /// Whether it was not there before.
     pub(crate) created: bool,
 }
 
 impl Target<'_> {
-    /// Changes an object.
     pub(crate) fn update(
         &self,
         name: &str,
@@ -78,7 +72,6 @@ impl Target<'_> {
         }
     }
 
-    /// What a patch makes of an object.
     fn patched(
         &self,
         before: &Object,
@@ -91,8 +84,7 @@ impl Target<'_> {
             let patched = patch.apply(Value::Object(outward(before.clone())))?;
             return self.shaped(Source::Value(patched), options);
         }
-        // Most writes are of a status, and most of an object is its spec: it is right already, and
-        // is not looked at again.
+        // Most patches are of the status. The spec is stored and valid, so it is not decoded again.
         let spec = before
             .get("spec")
             .filter(|_| part == Part::Status && !patch.mentions("spec"));
@@ -120,8 +112,7 @@ impl Target<'_> {
             );
             return Err(status::conflict(self.kind, name, &why));
         }
-        // A version that was given is not looked at: there is nothing that it could be the version
-        // of.
+        // A resourceVersion is ignored, because there is no stored object.
         meta::metadata(&mut object).remove("resourceVersion");
         let stored = self.create_shaped(object, options)?;
         Ok(Changed {
@@ -130,7 +121,7 @@ impl Target<'_> {
         })
     }
 
-    /// Changes an object in a way of the server's own, without asking whether that is allowed.
+    /// Changes an object on behalf of the server, without validation.
     pub(crate) fn amend(
         &self,
         name: &str,
@@ -179,7 +170,7 @@ impl Target<'_> {
                 &0.into(),
                 "must be specified for an update",
             );
-            // Servers name the resource here, and not the kind as everywhere else.
+            // Servers name the resource here instead of the kind.
             let kind = self.kind;
             return Err(status::invalid_named(
                 &kind.qualified(),
@@ -195,7 +186,7 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// None if somebody else was faster.
+    /// None if the object was changed meanwhile.
     fn write_change(
         &self,
         before: &Object,
@@ -266,7 +257,7 @@ fn name_differs(given: &str, name: &str) -> StatusError {
     status::bad_request(why)
 }
 
-/// Whether anything differs that is counted as a change.
+/// Whether the generation has to be increased.
 fn differs(new: &Object, old: &Object) -> bool {
     let counted = |(name, _): &(&String, &Value)| !matches!(name.as_str(), "metadata" | "status");
     !new.iter().filter(counted).eq(old.iter().filter(counted))

@@ -1,4 +1,4 @@
-//! What has happened to the objects of a table, for those who watch it.
+//! The events of a table, for watches.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,10 +8,9 @@ use tokio::sync::watch;
 
 use super::Stored;
 
-/// How much longer than asked for the log may become for the sake of watches that are slow.
+/// How many times its size the log may grow for slow watches.
 const MAX_GROWTH: usize = 16;
 
-/// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Happening {
     Added,
@@ -19,31 +18,28 @@ pub(crate) enum Happening {
     Deleted,
 }
 
-/// Something that happened.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) version: u64,
     pub(crate) happening: Happening,
     pub(super) key: Arc<str>,
-    /// The object since then, or its last state.
+    /// The new object, or its last state.
     pub(crate) object: Arc<Stored>,
-    /// The object before.
     pub(crate) previous: Option<Arc<Stored>>,
 }
 
-/// What was asked for has been forgotten.
+/// The requested version is too old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compacted {
-    /// The version that was asked for.
     pub(crate) wanted: u64,
-    /// The oldest version from which on everything is known.
+    /// The oldest version whose later events are all kept.
     pub(crate) oldest: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct Log {
     events: VecDeque<Event>,
-    /// What happened up to this version is not known any more.
+    /// Events up to this version were dropped.
     forgotten: u64,
     changed: watch::Sender<()>,
     readers: Vec<Weak<AtomicU64>>,
@@ -60,7 +56,6 @@ impl Default for Log {
     }
 }
 
-/// Somebody who follows a log.
 #[derive(Debug)]
 pub(crate) struct Reader {
     version: Arc<AtomicU64>,
@@ -68,7 +63,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// How far it has read.
+    /// The version up to which it has read.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
@@ -77,10 +72,10 @@ impl Reader {
         self.version.store(version, Ordering::Relaxed);
     }
 
-    /// Waits until something has happened since the last time.
+    /// Waits for the next event.
     pub(crate) async fn changed(&mut self) {
         if self.changed.changed().await.is_err() {
-            // The store is gone: nothing will happen.
+            // The store is gone.
             std::future::pending::<()>().await;
         }
     }
@@ -127,7 +122,6 @@ impl Log {
         }
     }
 
-    /// Whether all that happened after a version is known.
     pub(super) fn knows(&self, version: u64) -> Result<(), Compacted> {
         if version < self.forgotten {
             return Err(Compacted {
@@ -138,7 +132,6 @@ impl Log {
         Ok(())
     }
 
-    /// Everything that happened after a version.
     pub(super) fn since(&self, version: u64) -> Result<impl Iterator<Item = &Event>, Compacted> {
         self.knows(version)?;
         let first = self.events.partition_point(|event| event.version <= version);

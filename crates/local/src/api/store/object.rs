@@ -1,27 +1,24 @@
-//! One version of one object: its JSON, written once, and the few things that are asked of it
-//! without reading that.
+//! One version of an object: its JSON, encoded once, and what is needed without decoding it.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
 
-/// An object that is being made or changed.
 pub(crate) type Object = Map<String, Value>;
 
-/// What is asked of an object often: by selectors, by the garbage collector, by watches.
+/// What selectors, the garbage collector and watches need of an object.
 #[derive(Debug, Default)]
 pub(crate) struct Head {
-    /// Empty for what has no namespace.
+    /// Empty for cluster-scoped objects.
     pub(crate) namespace: Box<str>,
     pub(crate) name: Box<str>,
     pub(crate) uid: Box<str>,
     pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
-    /// The UIDs of its owners.
+    /// UIDs.
     pub(crate) owners: Box<[Box<str>]>,
-    /// The fields that can be selected by, besides name and namespace.
+    /// Selectable fields besides name and namespace.
     pub(crate) fields: Box<[(&'static str, Box<str>)]>,
-    /// Whether it has been asked to go.
     pub(crate) terminating: bool,
 }
 
@@ -53,7 +50,6 @@ impl Head {
         }
     }
 
-    /// The value of a label.
     pub(crate) fn label(&self, name: &str) -> Option<&str> {
         let at = self
             .labels
@@ -62,7 +58,6 @@ impl Head {
         self.labels.get(at).map(|(_, value)| &**value)
     }
 
-    /// The value of a field that can be selected by.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         match name {
             "metadata.name" => Some(&self.name),
@@ -75,13 +70,12 @@ impl Head {
         }
     }
 
-    /// The key of the object within its table, in the order in which lists are.
+    /// Its key in its table. Lists are in the order of keys.
     pub(crate) fn key(&self) -> Arc<str> {
         key(&self.namespace, &self.name)
     }
 }
 
-/// The key of an object within its table.
 pub(crate) fn key(namespace: &str, name: &str) -> Arc<str> {
     if namespace.is_empty() {
         return name.into();
@@ -93,7 +87,7 @@ pub(crate) fn key(namespace: &str, name: &str) -> Arc<str> {
     key.into()
 }
 
-/// An object that is ready to be stored: all of its JSON but the version.
+/// An encoded object without its version.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) head: Arc<Head>,
@@ -101,19 +95,19 @@ pub(crate) struct Draft {
     offsets: Offsets,
 }
 
-/// Where things are within the JSON of an object.
+/// Positions in the JSON of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Offsets {
     metadata: usize,
-    /// Where the version begins.
+    /// The start of the version.
     version: usize,
-    /// Where the metadata ends, counted from the end of the version.
+    /// The end of the metadata, from the end of the version.
     metadata_left: usize,
 }
 
 impl Draft {
-    /// Writes an object. The version is put into place when it is stored: what is costly is done
-    /// before the lock.
+    /// Encodes an object. The version is inserted when it is stored, so that the lock is not held
+    /// while encoding.
     pub(crate) fn new(api_version: &str, kind: &str, object: &Object, head: Head) -> Self {
         let mut json = Vec::with_capacity(2048);
         json.extend_from_slice(b"{\"kind\":");
@@ -151,7 +145,6 @@ impl Draft {
         }
     }
 
-    /// As it will be once stored in a version.
     pub(crate) fn stored(&self, version: u64) -> Stored {
         let digits = version.to_string();
         let (before, after) = self.json.split_at(self.offsets.version);
@@ -164,13 +157,13 @@ impl Draft {
         }
     }
 
-    /// Whether it says what a stored object says already.
+    /// Whether it equals a stored object, the version aside.
     pub(crate) fn says_the_same_as(&self, stored: &Stored) -> bool {
         let (before, after) = self.json.split_at(self.offsets.version);
         self.offsets == stored.offsets && *before == *stored.before() && *after == *stored.after()
     }
 
-    /// Its JSON without a version, for answers to what was only tried.
+    /// Its JSON without a version, for dry runs.
     pub(crate) fn unversioned(&self) -> Stored {
         let mut stored = self.stored(0);
         let member = stored.offsets.version - b"\"resourceVersion\":\"".len();
@@ -193,12 +186,11 @@ fn member(json: &mut Vec<u8>, name: &str, value: &Value) {
 }
 
 fn write(json: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
-    // Neither a string nor a JSON value can fail to be written into memory.
+    // Writing a JSON value to memory can't fail.
     let written = serde_json::to_writer(&mut *json, value);
     debug_assert!(written.is_ok());
 }
 
-/// One version of an object.
 #[derive(Debug)]
 pub(crate) struct Stored {
     pub(crate) version: u64,
@@ -209,12 +201,10 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// The object as JSON.
     pub(crate) fn json(&self) -> &Bytes {
         &self.json
     }
 
-    /// Its metadata as JSON.
     pub(crate) fn metadata(&self) -> Bytes {
         let end = self.offsets.version + self.digits + self.offsets.metadata_left;
         self.json.slice(self.offsets.metadata..end)
@@ -225,14 +215,13 @@ impl Stored {
         &self.json[self.offsets.metadata - b"\"metadata\":".len()..]
     }
 
-    /// A copy that can be changed.
     pub(crate) fn object(&self) -> Object {
         let object = serde_json::from_slice(&self.json);
         debug_assert!(object.is_ok(), "what was written can be read");
         object.unwrap_or_default()
     }
 
-    /// The same object under another version: what a watch is told when an object is gone.
+    /// The object with another version, for the event of its deletion.
     pub(crate) fn at(&self, version: u64) -> Self {
         let digits = version.to_string();
         Self {

@@ -1,4 +1,4 @@
-//! Where a container runs: what only its node can do is asked of that node.
+//! The node of a container, for logs and exec.
 
 use std::sync::Arc;
 
@@ -9,7 +9,6 @@ use crate::api::semantics::Target;
 use crate::api::status;
 use crate::api::store::{Object, Stored};
 
-/// A container, and the node that its pod is bound to.
 pub(super) struct ContainerLocation {
     stored: Arc<Stored>,
     pub(super) container: String,
@@ -17,7 +16,6 @@ pub(super) struct ContainerLocation {
 }
 
 impl ContainerLocation {
-    /// Finds the container that a request means.
     pub(super) fn find(
         api: &Api,
         target: &Target<'_>,
@@ -48,7 +46,6 @@ impl ContainerLocation {
         })
     }
 
-    /// The pod, as its node knows it.
     pub(super) fn pod(&self) -> PodRef<'_> {
         let head = &self.stored.head;
         PodRef {
@@ -59,8 +56,7 @@ impl ContainerLocation {
     }
 }
 
-/// The container that is named, or the only one. Init containers have to be named, and do not
-/// count.
+/// The named container, or the only one, init containers aside.
 fn container(name: &str, pod: &Object, wanted: Option<&str>) -> Result<String, StatusError> {
     let named = |list: &str| -> Vec<String> {
         let containers = pod

@@ -1,4 +1,4 @@
-//! What is served, for clients that ask.
+//! Discovery of groups and resources.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -13,7 +13,7 @@ use crate::api::tokens::{ISSUER, KEYS_PATH};
 
 const VERBS: &[&str] = &["create", "delete", "get", "list", "patch", "update", "watch"];
 
-/// The answer to a question about the server; none if the path is about objects.
+/// The answer to a discovery request; None if the path is that of objects.
 pub(super) fn answer(shared: &Shared, path: &str) -> Option<Answer> {
     let kinds = &shared.kinds;
     let path = path.trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! How answers are written.
+//! Encodes answers.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
@@ -11,7 +11,7 @@ use crate::api::kinds::Kind;
 use crate::api::status;
 use crate::api::store::{Object, Stored};
 
-/// How much of an object is wanted.
+/// Whether a client wants whole objects or metadata only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Whole,
@@ -19,7 +19,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    /// What the client accepts first of what is served.
+    /// The first supported type in the Accept header.
     pub(super) fn wanted(headers: &HeaderMap) -> Self {
         let accepted = headers
             .get(header::ACCEPT)
@@ -41,7 +41,6 @@ impl Form {
     }
 }
 
-/// Writes an object as the kind is served.
 pub(super) fn write(out: &mut Vec<u8>, kind: &Kind, stored: &Stored, form: Form) {
     match form {
         Form::Metadata => {
@@ -58,7 +57,7 @@ pub(super) fn write(out: &mut Vec<u8>, kind: &Kind, stored: &Stored, form: Form)
     }
 }
 
-/// An object in the version in which it is served; none if that is how it is stored.
+/// The object in its served version; None if it is stored in that version.
 fn converted(kind: &Kind, stored: &Stored) -> Option<Vec<u8>> {
     if let Some(outward) = kind.rules.outward() {
         let object: Object = outward(stored.object());
@@ -74,8 +73,7 @@ fn converted(kind: &Kind, stored: &Stored) -> Option<Vec<u8>> {
     Some([head.as_bytes(), stored.rest()].concat())
 }
 
-/// Writes an object as a member of a list: where all members are of one built-in kind, none says
-/// so.
+/// Writes an item of a list. Items of built-in kinds have no apiVersion and kind.
 pub(super) fn write_item(out: &mut Vec<u8>, kind: &Kind, stored: &Stored, form: Form, custom: bool) {
     if form == Form::Whole && !custom && kind.rules.outward().is_none() {
         out.push(b'{');
@@ -85,7 +83,6 @@ pub(super) fn write_item(out: &mut Vec<u8>, kind: &Kind, stored: &Stored, form: 
     }
 }
 
-/// An answer that is an object.
 pub(super) fn object(code: StatusCode, kind: &Kind, stored: &Stored, form: Form) -> Answer {
     if form == Form::Whole && kind.rules.outward().is_none() && kind.stored_as == kind.api_version {
         return json(code, stored.json().clone());
@@ -95,12 +92,10 @@ pub(super) fn object(code: StatusCode, kind: &Kind, stored: &Stored, form: Form)
     json(code, out)
 }
 
-/// An answer that is a Status.
 pub(super) fn status(code: StatusCode, status: &Status) -> Answer {
     json(code, status::to_json(status).to_string())
 }
 
-/// The answer to what is refused.
 pub(super) fn refusal(refusal: &StatusError) -> Answer {
     let code = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut answer = status(code, refusal);
@@ -114,12 +109,10 @@ pub(super) fn refusal(refusal: &StatusError) -> Answer {
     answer
 }
 
-/// An answer that is JSON.
 pub(super) fn json(code: StatusCode, body: impl Into<Bytes>) -> Answer {
     with(code, "application/json", Either::Left(Full::new(body.into())))
 }
 
-/// Any answer.
 pub(super) fn with(code: StatusCode, kind: &'static str, body: ResponseBody) -> Answer {
     let mut response = Response::new(body);
     *response.status_mut() = code;

@@ -1,4 +1,4 @@
-//! Commands in containers, over a WebSocket.
+//! `exec`, over a WebSocket.
 
 mod streams;
 
@@ -21,11 +21,9 @@ use crate::api::semantics::Target;
 use crate::api::status;
 use streams::StreamOptions;
 
-/// What can be spoken, the best first. The first can say that an input has ended while outputs go
-/// on.
+/// Supported protocols, best first, and whether they can close a single stream.
 const PROTOCOLS: [(&str, bool); 2] = [("v5.channel.k8s.io", true), ("v4.channel.k8s.io", false)];
 
-/// Starts a command in a container, and answers with a connection to it.
 pub(super) fn exec(
     api: &Api,
     target: &Target<'_>,
@@ -73,8 +71,7 @@ pub(super) fn exec(
     Ok(answer)
 }
 
-/// The answer that lets a client go on with a WebSocket, and whether streams can be ended one by
-/// one on it.
+/// The answer that switches to a WebSocket, and whether a single stream can be closed on it.
 fn accepted(head: &http::request::Parts) -> Result<(Answer, bool), StatusError> {
     let upgrade = head.headers.get(header::UPGRADE);
     let Some(upgrade) = upgrade.and_then(|upgrade| upgrade.to_str().ok()) else {

@@ -1,4 +1,4 @@
-//! Lists: selected, in pages, all pages of one version.
+//! Lists, with selectors and pages. All pages are of one version.
 
 use http::StatusCode;
 
@@ -11,7 +11,6 @@ use crate::api::selector::Selector;
 use crate::api::semantics::Target;
 use crate::api::status;
 
-/// Which objects of a kind a request is about.
 pub(super) fn selector(kind: &Kind, query: &Query) -> Result<Selector, StatusError> {
     let known = |name: &str| {
         matches!(name, "metadata.name" | "metadata.namespace") || kind.rules.selectable().contains(&name)
@@ -23,7 +22,6 @@ pub(super) fn selector(kind: &Kind, query: &Query) -> Result<Selector, StatusErr
     )
 }
 
-/// A page of a list.
 pub(super) fn list(target: &Target<'_>, query: &Query, form: Form) -> Result<Answer, StatusError> {
     let (kind, store) = (target.kind, &target.shared.store);
     let selector = selector(kind, query)?;
@@ -67,7 +65,7 @@ pub(super) fn list(target: &Target<'_>, query: &Query, form: Form) -> Result<Ans
     let more = match (selected.peek(), latest) {
         (Some(_), Some(last)) => {
             let token = serde_json::Value::from(format!("{}/{}", page.version, last.head.key()));
-            // With a selector nobody knows how many are left without looking at all of them.
+            // With a selector, the number of remaining items is unknown.
             let left = if selector.is_empty() {
                 format!(",\"remainingItemCount\":{}", selected.count())
             } else {
@@ -75,7 +73,7 @@ pub(super) fn list(target: &Target<'_>, query: &Query, form: Form) -> Result<Ans
             };
             format!(",\"continue\":{token}{left}")
         }
-        // Of kinds that somebody described, servers say so also if there is no more.
+        // For custom kinds, servers always write this field.
         _ if custom && form == Form::Whole => ",\"continue\":\"\"".to_owned(),
         _ => String::new(),
     };
@@ -91,7 +89,7 @@ pub(super) fn list(target: &Target<'_>, query: &Query, form: Form) -> Result<Ans
     Ok(encode::json(StatusCode::OK, body))
 }
 
-/// A token for the rest of a list says of which version it is, and where to go on.
+/// A continue token has the version of the list and the next key.
 fn read_token(token: &str) -> Result<(u64, &str), StatusError> {
     let parts = token.split_once('/');
     let parts = parts.and_then(|(version, key)| Some((version.parse().ok()?, key)));

@@ -1,4 +1,4 @@
-//! Logs: what a node has of them.
+//! Logs of containers.
 
 use futures::StreamExt;
 use http::StatusCode;
@@ -16,7 +16,6 @@ use crate::api::error::StatusError;
 use crate::api::semantics::Target;
 use crate::api::status;
 
-/// Answers with the log of a container.
 pub(super) fn log(api: &Api, target: &Target<'_>, name: &str, query: &Query) -> Result<Answer, StatusError> {
     let location = ContainerLocation::find(api, target, name, query.container.as_deref())?;
     let since = match (&query.since_time, query.since_seconds) {

@@ -74,9 +74,9 @@ impl Api {
         let (mut head, body) = request.into_parts();
         let caller = authenticate(&self.shared, &head.headers).ok_or_else(status::unauthorized)?;
         authenticated.set();
-        // Nobody needs it any more.
+        // It is not needed any more.
         head.headers.remove(header::AUTHORIZATION);
-        // Whoever is authenticated may read what is served, as on every cluster.
+        // Everyone who is authenticated may use discovery, as on every cluster.
         if head.method == Method::GET
             && let Some(answer) = discovery::answer(&self.shared, head.uri.path())
         {
@@ -102,13 +102,13 @@ impl Api {
             None => route.kind.plural.to_string(),
         };
         let verb = verb(&head.method, route.name.is_some(), query.watch);
-        // Who selects one object by its name asks for that one alone.
+        // A field selector for a name limits the request to that object.
         let selected = match (verb, &query.field_selector) {
             ("list" | "watch", Some(fields)) => selector::name_in(fields)?,
             _ => None,
         };
         let name = route.name.or(selected.as_deref());
-        // To run a command is to create, also with GET.
+        // exec is also allowed by `create`, whatever the method.
         let also = (&*resource == "pods/exec").then_some("create");
         for verb in [verb].into_iter().chain(also) {
             let request = RequestAttributes {
@@ -135,7 +135,6 @@ impl Api {
     }
 }
 
-/// All of a body, unless it is longer than any should be.
 async fn read(mut body: Incoming) -> Result<Vec<u8>, StatusError> {
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -150,7 +149,7 @@ async fn read(mut body: Incoming) -> Result<Vec<u8>, StatusError> {
 
 fn verb(method: &Method, is_named: bool, is_watch: bool) -> &'static str {
     match (method.as_str(), is_named) {
-        // To follow one object is more than to look at it once.
+        // A watch of one object is a watch, not a get.
         ("GET" | "HEAD", _) if is_watch => "watch",
         ("GET" | "HEAD", true) => "get",
         ("GET" | "HEAD", false) => "list",
@@ -159,7 +158,6 @@ fn verb(method: &Method, is_named: bool, is_watch: bool) -> &'static str {
         ("PATCH", _) => "patch",
         ("DELETE", true) => "delete",
         ("DELETE", false) => "deletecollection",
-        // No role has it.
         _ => "",
     }
 }
@@ -170,7 +168,6 @@ async fn serve(api: Api, acceptor: TlsAcceptor, tcp: TcpStream, authenticated: A
     }
 }
 
-/// Answers what comes over a connection, until it is closed.
 fn answer(api: Api, stream: TlsStream<TcpStream>, authenticated: Authenticated) -> BoxFuture<'static, ()> {
     let answer = service_fn(move |request| {
         let (api, authenticated) = (api.clone(), authenticated.clone());

@@ -1,9 +1,8 @@
-//! The options of a request that are in its URL.
+//! Query parameters.
 
 use crate::api::error::StatusError;
 use crate::api::status;
 
-/// The options that are looked at.
 #[derive(Debug, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(super) struct Query {
@@ -86,7 +85,7 @@ impl Query {
         Ok(())
     }
 
-    /// The version that is asked for; none for the latest.
+    /// The requested version; None for the latest.
     pub(super) fn version(&self) -> Result<Option<u64>, StatusError> {
         match self.resource_version.as_str() {
             "" | "0" => Ok(None),

@@ -1,5 +1,3 @@
-//! What a path is about.
-
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -9,16 +7,15 @@ use crate::api::error::StatusError;
 use crate::api::kinds::{Kind, Kinds};
 use crate::api::status;
 
-/// What a path is about.
 pub(super) struct Route<'a> {
     pub(super) kind: Arc<Kind>,
-    /// Empty where the path names none.
+    /// Empty if the path has none.
     pub(super) namespace: &'a str,
     pub(super) name: Option<&'a str>,
     pub(super) subresource: Option<&'a str>,
 }
 
-/// A path as it was before it was written for a URL.
+/// The percent-decoded path.
 pub(super) fn decoded(path: &str) -> Cow<'_, str> {
     percent_decode_str(path).decode_utf8_lossy()
 }
@@ -37,7 +34,7 @@ impl<'a> Route<'a> {
         if parts.next().is_some() {
             return None;
         }
-        // Under `namespaces/<name>` are that namespace's own subresources too.
+        // `namespaces/<name>/status` is a subresource of the namespace.
         let scoped = first == Some("namespaces") && !matches!(third, None | Some("status" | "finalize"));
         let (namespace, plural, name, subresource) = if scoped {
             (second?, third?, fourth, fifth)
@@ -47,7 +44,8 @@ impl<'a> Route<'a> {
             ("", first?, second, third)
         };
         let kind = kinds.get(api_version, plural)?;
-        // A namespace where none belongs, or none where one object is meant, leads nowhere.
+        // The path of a cluster-scoped kind has no namespace, that of a namespaced object must have
+        // one.
         if kind.namespaced == namespace.is_empty() && (name.is_some() || !namespace.is_empty()) {
             return None;
         }
@@ -60,7 +58,6 @@ impl<'a> Route<'a> {
     }
 }
 
-/// The group and version of a path, and what follows.
 fn split(path: &str) -> Option<(&str, &str)> {
     if let Some(rest) = path.strip_prefix("/api/") {
         let end = rest.find('/')?;

@@ -1,8 +1,7 @@
-//! Connections that go on as something else than HTTP.
+//! Upgrades of connections.
 //!
-//! Only hyper can hand such a connection over, to a client as to a server. So a request that wants
-//! one and came without a connection goes through hyper, over a connection in memory; what is
-//! served is the same as on a socket.
+//! Only hyper can upgrade a connection. So an upgrade request of a client in this process goes
+//! through hyper over a connection in memory, and is served as on a socket.
 
 use bytes::Bytes;
 use http::{Request, Version, header};
@@ -17,20 +16,17 @@ use tower::BoxError;
 use super::{Answer, encode};
 use crate::api::Api;
 
-/// How much is on its way in memory.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Whether a request wants another protocol and has no connection that could change to it.
+/// Whether a request wants an upgrade and has no connection.
 ///
-/// A wish in HTTP/1.0 does not count, as the standard says: no connection of that version can
-/// change.
+/// HTTP/1.0 has no upgrades.
 pub(super) fn needs_connection(request: &http::request::Parts) -> bool {
     request.version == Version::HTTP_11
         && request.headers.contains_key(header::UPGRADE)
         && request.extensions.get::<OnUpgrade>().is_none()
 }
 
-/// Has a request answered over a connection in memory.
 pub(super) async fn over_memory(api: Api, request: Request<Bytes>) -> Result<Answer, hyper::Error> {
     let (near, far) = tokio::io::duplex(BUFFER_BYTES);
     let answer = service_fn(move |request: Request<Incoming>| {
@@ -38,7 +34,7 @@ pub(super) async fn over_memory(api: Api, request: Request<Bytes>) -> Result<Ans
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
-            // Whatever hyper made of it, it does not get another connection.
+            // It must not be sent over another connection.
             let answer = api.answer(&head, &body);
             Ok::<_, hyper::Error>(answer.unwrap_or_else(|refusal| encode::refusal(&refusal)))
         }

@@ -1,4 +1,4 @@
-//! Watches: what is there, if that is wanted, and then all that happens.
+//! Watches: the existing objects, if wanted, then all events.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,14 +25,10 @@ use crate::api::status;
 use crate::api::store::{Compacted, Event, Happening, Reader, Stored};
 use crate::api::{Api, Shared};
 
-/// How often a client is told how far it is, if it wants to be.
 const BOOKMARK_INTERVAL: Duration = Duration::from_mins(1);
-/// How long a watch lasts if the client does not say.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(45);
-/// How many events are written at once.
 const MAX_BATCH: usize = 128;
 
-/// Answers with a stream of events.
 pub(super) fn watch(
     api: &Api,
     target: &Target<'_>,
@@ -77,7 +73,6 @@ pub(super) fn watch(
     Ok(encode::with(StatusCode::OK, "application/json", body))
 }
 
-/// A watch that is under way.
 struct Watching {
     shared: Arc<Shared>,
     kind: Arc<Kind>,
@@ -85,9 +80,9 @@ struct Watching {
     name: Option<String>,
     selector: Selector,
     form: Form,
-    /// What was there at the beginning and has not been told yet.
+    /// Existing objects that have not been sent yet.
     initial: VecDeque<Arc<Stored>>,
-    /// Whether the client wants to know when it has been told all that was there.
+    /// Whether to send a bookmark after the existing objects.
     announce_end: bool,
     reader: Result<Reader, Compacted>,
     bookmarks: bool,
@@ -97,7 +92,6 @@ struct Watching {
 }
 
 impl Watching {
-    /// The next piece of the stream; none at its end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if self.ended {
@@ -111,7 +105,7 @@ impl Watching {
             if !out.is_empty() {
                 return Some(out.into());
             }
-            // All is told up to now, which is what a bookmark says.
+            // Everything up to now was sent, so a bookmark is correct.
             let now = Instant::now();
             if now >= self.end {
                 self.ended = true;
@@ -151,7 +145,7 @@ impl Watching {
             out.extend_from_slice(&bookmark);
         }
         let reader = self.reader.as_mut().map_err(|compacted| *compacted)?;
-        // Read again until there is something to tell, or nothing more to read.
+        // Events of other objects are skipped.
         loop {
             let events = self.shared.store.read(self.kind.table, reader, MAX_BATCH)?;
             let Some(_) = events.first() else { return Ok(()) };
@@ -199,7 +193,6 @@ impl Watching {
     }
 }
 
-/// What a client wants to be told.
 struct Watch<'a> {
     kind: &'a Kind,
     namespace: &'a str,
@@ -220,7 +213,7 @@ impl Watch<'_> {
             .previous
             .as_ref()
             .filter(|previous| self.selector.selects(&previous.head));
-        // To a client that selects, an object comes and goes as it is selected or not.
+        // With a selector, an object is added or deleted when it starts or stops to match.
         match (before, now) {
             (None, true) => write_event(out, "ADDED", self.kind, &event.object, self.form),
             (Some(_), true) => write_event(out, "MODIFIED", self.kind, &event.object, self.form),

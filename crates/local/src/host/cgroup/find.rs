@@ -1,22 +1,17 @@
-//! Where this process is among the control groups of the machine. Pure.
+//! Finds the control groups of this process. Pure.
 
 use std::path::{Path, PathBuf};
 
-/// What a group can limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
-    /// Time of processors.
     Cpu,
-    /// Memory.
     Memory,
-    /// Processes and threads.
     Pids,
 }
 
 impl Controller {
     pub const ALL: [Self; 3] = [Self::Cpu, Self::Memory, Self::Pids];
 
-    /// Its name, as the kernel spells it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cpu => "cpu",
@@ -26,32 +21,28 @@ impl Controller {
     }
 }
 
-/// The two forms in which kernels have groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// A tree for each controller.
+    /// A hierarchy for each controller.
     One,
-    /// One tree for all.
+    /// One hierarchy for all.
     Two,
 }
 
-/// A directory in which a group with some controllers may be made.
+/// A directory in which groups may be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// Its form.
     pub version: Version,
-    /// What it may limit. In the second form it has the last word itself.
+    /// Its controllers. In cgroup v2 they still have to be enabled.
     pub controllers: Vec<Controller>,
-    /// Where it is.
+    /// Its path.
     pub directory: PathBuf,
 }
 
-/// Where groups for a run of this process belong, given `/proc/self/mountinfo` and
-/// `/proc/self/cgroup`.
+/// The parents of the groups of a run, from `/proc/self/mountinfo` and `/proc/self/cgroup`.
 ///
-/// In the first form that is below its own group, so that what limits this process limits the run.
-/// In the second, where a group with processes can't have limited groups below it, it is beside its
-/// own.
+/// In cgroup v1 that is the group of this process, so that its limits apply to the run. In v2,
+/// where a group with processes can't have limited groups below it, it is the parent of that group.
 pub fn parents(mounts: &str, memberships: &str) -> Vec<Parent> {
     let mut found: Vec<Parent> = Vec::new();
     let mut left = Controller::ALL.to_vec();
@@ -106,14 +97,14 @@ impl<'a> Mount<'a> {
         })
     }
 
-    /// Where a group is, if it is in what is mounted.
+    /// The directory of a group, if it is in this mount.
     fn directory(&self, group: &Path) -> Option<PathBuf> {
         let inside = group.strip_prefix(self.root).ok()?;
         Some(self.place.components().chain(inside.components()).collect())
     }
 }
 
-/// The group of this process in the tree of a controller, or in the one tree of the second form.
+/// The group of this process in the hierarchy of a controller, or in that of cgroup v2.
 fn membership(memberships: &str, controller: Option<Controller>) -> Option<&Path> {
     memberships.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');

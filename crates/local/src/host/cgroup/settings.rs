@@ -1,22 +1,20 @@
-//! What is written to the files of a group. Pure.
+//! The settings of control groups. Pure.
 
 use super::Limits;
 use super::find::{Controller, Version};
 
-/// The span of time in which a group may use what it is given, in microseconds.
+/// The period of the CPU quota, in microseconds.
 const PERIOD: u64 = 100_000;
-/// The kernel takes no less.
+/// The least that the kernel accepts.
 const MIN_QUOTA: u64 = 1_000;
 const SHARES: std::ops::RangeInclusive<u64> = 2..=262_144;
 
-/// A file of a group, and what is written to it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Setting {
     /// The name of the file.
     pub file: &'static str,
-    /// What is written.
     pub value: String,
-    /// Whether it may be missing: not every kernel counts swap.
+    /// Whether the file may be missing: not every kernel counts swap.
     pub may_be_missing: bool,
 }
 
@@ -37,14 +35,14 @@ impl Setting {
     }
 }
 
-/// The settings of a container's group, in their order.
+/// The settings of a container's group, in the order in which they are written.
 pub fn of_container(version: Version, controller: Controller, limits: Limits) -> Vec<Setting> {
     match controller {
         Controller::Cpu => processors(version, limits),
         Controller::Memory => limits
             .memory
             .map_or_else(Vec::new, |bytes| memory(version, bytes)),
-        // Kubernetes has no limit of them for containers.
+        // Kubernetes does not limit the processes of a container.
         Controller::Pids => Vec::new(),
     }
 }
@@ -62,7 +60,7 @@ fn processors(version: Version, limits: Limits) -> Vec<Setting> {
     });
     let shares = shares.map(|shares| match version {
         Version::One => Setting::new("cpu.shares", shares.to_string()),
-        // The smallest and the largest of one form are those of the other, as Kubernetes has it.
+        // Maps the range of v1 shares to that of v2 weights, as Kubernetes does.
         Version::Two => Setting::new(
             "cpu.weight",
             (1 + (shares - SHARES.start()) * 9_999 / (SHARES.end() - SHARES.start())).to_string(),
@@ -71,7 +69,7 @@ fn processors(version: Version, limits: Limits) -> Vec<Setting> {
     quota.into_iter().chain(shares).collect()
 }
 
-/// Memory without swap, as on a node: training that swaps is worse than training that fails.
+/// Memory without swap, as on a node.
 fn memory(version: Version, bytes: u64) -> Vec<Setting> {
     match version {
         Version::One => vec![
@@ -86,13 +84,13 @@ fn memory(version: Version, bytes: u64) -> Vec<Setting> {
     }
 }
 
-/// How many processes all containers of a run may have, given how many the machine may have: a
-/// program that starts others without end must leave some for who wants to end it.
+/// The limit of processes for all containers of a run, from that of the machine: a fork bomb must
+/// leave some for the user to stop it.
 pub fn most_processes(of_machine: u64) -> Setting {
     Setting::new("pids.max", (of_machine / 2).max(1).to_string())
 }
 
-/// The file in which the kernel counts what it ended for want of memory.
+/// The file that counts OOM kills.
 pub fn oom_kills_file(version: Version) -> &'static str {
     match version {
         Version::One => "memory.oom_control",
@@ -100,7 +98,7 @@ pub fn oom_kills_file(version: Version) -> &'static str {
     }
 }
 
-/// How many processes the kernel ended for want of memory.
+/// The number of OOM kills.
 pub fn oom_kills(content: &str) -> u64 {
     let count = content.lines().find_map(|line| line.strip_prefix("oom_kill "));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)

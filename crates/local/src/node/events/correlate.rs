@@ -1,4 +1,4 @@
-//! Which events are the same, and which are too many. Pure: the time is handed in.
+//! Aggregates and limits events. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -7,27 +7,25 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{EventType, PodEvent, Source};
 
-/// So many sentences may be said for one reason before they are taken for the same.
+/// Different messages for one reason beyond which events are aggregated.
 const MAX_SIMILAR: usize = 10;
-/// After so long without one, the next is not taken for similar.
+/// Aggregation ends after so long without an event.
 const SIMILAR_INTERVAL: SignedDuration = SignedDuration::from_mins(10);
-/// So much may be said about an object at once.
+/// Events about an object at once.
 const BURST: i64 = 25;
-/// Then once in so long a time.
+/// Then one event per interval.
 const REFILL_INTERVAL: SignedDuration = SignedDuration::from_mins(5);
-/// How much is remembered.
 const MAX_REMEMBERED: usize = 4096;
 
-/// What there is of an event already.
+/// An event with its count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Occurrences {
     pub(super) name: String,
-    /// How often it was said, this time included.
+    /// How often it occurred, this time included.
     pub(super) count: i32,
     pub(super) first: Timestamp,
 }
 
-/// What an event is about, and in what sense.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EventKey {
     source: Source,
@@ -49,7 +47,6 @@ struct Allowance {
     since: Timestamp,
 }
 
-/// Remembers what was said.
 #[derive(Debug, Default)]
 pub(super) struct Correlator {
     occurrences: HashMap<(EventKey, String), (Occurrences, Timestamp)>,
@@ -59,7 +56,7 @@ pub(super) struct Correlator {
 }
 
 impl Correlator {
-    /// What to write of something that is said now; none if that was said often enough.
+    /// What to write for an event; None if there were too many.
     pub(super) fn take(
         &mut self,
         mut pod_event: PodEvent,
@@ -77,7 +74,7 @@ impl Correlator {
         }
         let key = if self.is_one_of_many(&event_key, &pod_event.message, now) {
             pod_event.message = format!("(combined from similar events): {}", pod_event.message);
-            // Whatever it says, it is the same event.
+            // Aggregated: the message does not matter.
             (event_key, String::new())
         } else {
             (event_key, pod_event.message.clone())
@@ -132,14 +129,13 @@ impl Correlator {
         if similar.messages.len() < MAX_SIMILAR {
             return false;
         }
-        // One more than enough is as good as all.
+        // No more messages are needed to know that there are too many.
         if similar.messages.len() > MAX_SIMILAR {
             similar.messages.pop_first();
         }
         true
     }
 
-    /// A name that no other event of the object has.
     fn name(&mut self, pod_event: &PodEvent, now: Timestamp) -> String {
         self.last_name = now.as_nanosecond().max(self.last_name + 1);
         let object = pod_event.regarding.name.as_deref().unwrap_or_default();
@@ -147,12 +143,11 @@ impl Correlator {
     }
 }
 
-/// Makes room for one more.
 fn forget_oldest<K: Eq + Hash, V>(map: &mut HashMap<K, V>, last: impl Fn(&V) -> Timestamp) {
     if map.len() < MAX_REMEMBERED {
         return;
     }
-    // A half at a time, so that this is seldom.
+    // Half of the entries, so that this is rare.
     let mut times: Vec<_> = map.values().map(&last).collect();
     let middle = times.len() / 2;
     let (_, middle, _) = times.select_nth_unstable(middle);

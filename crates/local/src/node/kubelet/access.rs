@@ -1,4 +1,4 @@
-//! What the API asks of the kubelet: logs, and commands in containers.
+//! Logs and exec, for the API.
 
 use std::pin::Pin;
 
@@ -11,7 +11,7 @@ use crate::api::{LogOptions, LogStream, NodeAccess, PodRef, Process, Start};
 use crate::node::runtime::log::LogRange;
 use crate::node::runtime::{Error, Exec, Running};
 
-/// What container runtimes put before the reason for which a command can't be executed.
+/// The prefix of container runtimes for the reason why a command can't be executed.
 const NOT_EXECUTED: &str = "failed to exec in container: OCI runtime exec failed: exec failed: unable to start \
                             container process: ";
 

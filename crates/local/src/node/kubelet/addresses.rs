@@ -1,8 +1,7 @@
-//! Addresses instead of names, where there is nobody to ask for names: on the network of the
-//! machine.
+//! Replaces names by addresses where there is no DNS: on the network of the machine.
 //!
-//! What containers are told, in variables and arguments, is searched for whole names of pods and
-//! Services of the cluster, and has their addresses in place of them.
+//! Variables and arguments of containers are searched for full names of pods and Services, which
+//! are replaced by their addresses.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -16,15 +15,13 @@ use super::env::expand;
 use super::worker::PodWorker;
 use crate::node::names;
 
-/// How long a Service or a pod behind it may come later than the pod that names it.
+/// How long a pod waits for a Service or pod that it names.
 const NAME_TIMEOUT: SignedDuration = SignedDuration::from_secs(5);
 
-/// Addresses by names.
 #[derive(Debug, Default)]
 struct Addresses(HashMap<String, Ipv4Addr>);
 
 impl Addresses {
-    /// A text with addresses for the names in it.
     fn replace(&self, text: &str) -> String {
         let mut made = String::with_capacity(text.len());
         let mut rest = text;
@@ -44,7 +41,7 @@ impl Addresses {
     }
 }
 
-/// Also what is in no name of a host, so that a part of another word is not taken for one.
+/// More characters than host names have, so that a part of a word is not taken for a name.
 fn may_be_in_a_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '-' | '.' | '_')
 }
@@ -53,7 +50,6 @@ fn normal(word: &str) -> String {
     word.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// What a name of the cluster names.
 #[derive(Debug, PartialEq, Eq)]
 enum ClusterName {
     Pod,
@@ -76,7 +72,6 @@ fn named(word: &str) -> Option<ClusterName> {
     }
 }
 
-/// The names of the cluster that are in some texts, each once.
 fn names_in<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<String> {
     let words = texts.flat_map(|text| text.split(|c| !may_be_in_a_name(c)));
     let mut names: Vec<String> = words.map(normal).filter(|word| named(word).is_some()).collect();
@@ -86,8 +81,8 @@ fn names_in<'a>(texts: impl Iterator<Item = &'a String>) -> Vec<String> {
 }
 
 impl PodWorker {
-    /// The variables and the command line of a container, with addresses in place of names where it
-    /// can't ask for them.
+    /// The variables and the command line of a container, with names replaced where there is no
+    /// DNS.
     pub(super) async fn resolve_names(
         &self,
         spec: &Container,
@@ -107,8 +102,8 @@ impl PodWorker {
         Ok((env, line))
     }
 
-    /// The addresses of names; none where pods can ask for them themselves. Fails for names that
-    /// are not known yet, and may soon be.
+    /// The addresses of names; empty if pods have DNS. An error means that a name may be known
+    /// soon.
     async fn addresses(&self, names: Vec<String>) -> Result<Addresses, String> {
         let mut known = Addresses::default();
         if self.shared.has_names() {
@@ -126,7 +121,7 @@ impl PodWorker {
         Ok(known)
     }
 
-    /// The name of the first pod behind a Service, if there is such a Service.
+    /// The name of the first pod of a Service, if the Service exists.
     async fn behind(&self, name: &str, namespace: &str) -> Result<Option<String>, String> {
         let client = &self.shared.client;
         let age = self

@@ -1,4 +1,4 @@
-//! How long a container that keeps ending waits before it is started again.
+//! The back-off of containers that are restarted.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
 const MAX_BACK_OFF: Duration = Duration::from_mins(5);
-/// A container that ran for so long is not one that keeps ending.
+/// The back-off is reset after a run of this length.
 const RESET_AFTER: Duration = Duration::from_mins(10);
 
 /// The back-off of one container: none before the first restart, then 10 s, doubling up to 5 min.
@@ -16,7 +16,7 @@ pub struct BackOff {
 }
 
 impl BackOff {
-    /// How long to wait after an end of a run that began at `started` and ended at `finished`.
+    /// How long to wait after a run.
     pub fn after(&mut self, started: Timestamp, finished: Timestamp) -> Duration {
         let ran = Duration::try_from(finished.duration_since(started)).unwrap_or_default();
         if ran > RESET_AFTER {

@@ -1,4 +1,4 @@
-//! The runs of one container.
+//! The runs of a container.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,19 +17,14 @@ use super::{env, limits, mounts as volume_mounts, user, workdir};
 use crate::node::events::EventType;
 use crate::node::runtime::{ContainerSpec, Error, Mount, Root};
 
-/// When a container is started again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartPolicy {
-    /// Whenever it ends.
     Always,
-    /// When it fails.
     OnFailure,
-    /// Never.
     Never,
 }
 
 impl RestartPolicy {
-    /// By its name.
     pub fn named(name: Option<&str>) -> Self {
         match name {
             Some("Never") => Self::Never,
@@ -47,20 +42,19 @@ impl RestartPolicy {
     }
 }
 
-/// What container runtimes put before the reason for which a command can't be executed.
+/// The prefix of container runtimes for the reason why a command can't be executed.
 const NOT_STARTED: &str = "failed to create containerd task: failed to create shim task: OCI runtime create failed: \
                            runc create failed: unable to start container process: ";
 
-/// Why a container does not run.
 enum StartError {
-    /// It may be possible later.
+    /// It is retried.
     Later { reason: &'static str, message: String },
     /// This attempt has failed.
     Failed { message: String },
 }
 
 impl PodWorker {
-    /// Runs a container as often as its policy says. Its last exit code.
+    /// Runs a container as its policy says. Returns its last exit code.
     pub(super) async fn supervise(self: Arc<Self>, spec: Spec, policy: RestartPolicy) -> i32 {
         let mut back_off = BackOff::default();
         let mut attempt = 0;
@@ -105,8 +99,7 @@ impl PodWorker {
             } else {
                 end.started
             };
-            // A kubelet that has killed a container starts it again before it sees it ended, so
-            // that the first such end does not count.
+            // A kubelet restarts a container that it has killed without a back-off the first time.
             let wait = if is_killed && attempt == 0 {
                 Duration::ZERO
             } else {
@@ -138,9 +131,9 @@ impl PodWorker {
         }
     }
 
-    /// From the start of a run to its end, and whether its probes brought that about. They may give
-    /// it less time than its pod does, if it `may_hurry`: where nothing is started again it is the
-    /// pod that ends.
+    /// Runs a container once. Returns how it ended, and whether its probes killed it. A probe's own
+    /// grace period counts only if it `may_hurry`: without a restart, the pod ends, with its grace
+    /// period.
     async fn run_once(
         &self,
         running: RunningContainer,
@@ -179,7 +172,7 @@ impl PodWorker {
             }
         };
         let is_started = failed.is_none();
-        // Not sooner: a container whose hook has not ended is still being made.
+        // Not before: a container is not running before its postStart hook has ended.
         if is_started {
             self.container_running(&spec.name, id, since, spec.startup_probe.is_none());
         }
@@ -289,7 +282,7 @@ impl PodWorker {
         }
     }
 
-    /// Says how far the start of a container has come.
+    /// Records the events of a start.
     fn record_start(&self, spec: &Spec, outcome: Result<(), &StartError>) {
         let normal =
             |reason, message: &str| self.record_container_event(spec, EventType::Normal, reason, message);
@@ -297,7 +290,7 @@ impl PodWorker {
             self.record_container_event(spec, EventType::Warning, "Failed", format!("Error: {message}"));
         };
         match outcome {
-            // Volumes come before images, and belong to the pod as a whole.
+            // Volumes are mounted before images are pulled, and belong to the pod.
             Err(StartError::Later {
                 reason: "ContainerCreating",
                 message,
@@ -323,7 +316,7 @@ impl PodWorker {
         }
     }
 
-    /// What has become of a container's image, which is never pulled.
+    /// The message about a container's image, which is never pulled.
     fn image(&self, spec: &Spec) -> String {
         let image = spec.image.as_deref().unwrap_or_default();
         match self.shared.options.images.get(image) {
@@ -335,7 +328,7 @@ impl PodWorker {
     }
 }
 
-/// A duration as Go writes it.
+/// Formats a duration like Go.
 fn short(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (seconds / 60, seconds % 60) {

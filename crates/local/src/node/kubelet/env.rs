@@ -7,19 +7,15 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, Pod, Secret};
 use super::fields;
 use super::tokens::Tokens;
 
-/// The ConfigMaps, Secrets and tokens that a pod names, as they are now.
+/// The ConfigMaps, Secrets and tokens of a pod.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
-    /// ConfigMaps by name.
     pub config_maps: BTreeMap<String, ConfigMap>,
-    /// Secrets by name.
     pub secrets: BTreeMap<String, Secret>,
-    /// Tokens of its service account.
     pub tokens: Tokens,
 }
 
 impl Configuration {
-    /// A value of a ConfigMap.
     fn config(&self, name: &str, key: &str) -> Result<String, Missing> {
         let map = self.config_maps.get(name);
         let map = map.ok_or_else(|| Missing(format!("configmap \"{name}\" not found")))?;
@@ -32,7 +28,6 @@ impl Configuration {
         })
     }
 
-    /// A value of a Secret.
     fn secret(&self, name: &str, key: &str) -> Result<String, Missing> {
         let secret = self.secrets.get(name);
         let secret = secret.ok_or_else(|| Missing(format!("secret \"{name}\" not found")))?;
@@ -51,7 +46,7 @@ fn path(namespace: Option<&str>, name: &str) -> String {
     format!("{}/{name}", namespace.unwrap_or_default())
 }
 
-/// Something that the environment is made of is not there; worded as the kubelet words it.
+/// A missing source of the environment, in the words of the kubelet.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Missing(pub String);

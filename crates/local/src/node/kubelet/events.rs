@@ -1,4 +1,4 @@
-//! What the kubelet has to say about its pods.
+//! Events about pods.
 
 use k8s_openapi::api::core::v1::Container as Spec;
 
@@ -6,12 +6,10 @@ use super::worker::PodWorker;
 use crate::node::events::{EventType, PodEvent, Source, reference};
 
 impl PodWorker {
-    /// Says something about the pod.
     pub(super) fn record_event(&self, kind: EventType, reason: &'static str, message: impl Into<String>) {
         self.record(None, kind, reason, message.into());
     }
 
-    /// Says something about a container.
     pub(super) fn record_container_event(
         &self,
         spec: &Spec,

@@ -1,10 +1,10 @@
-//! Fields of a pod that its containers may ask for.
+//! The downward API.
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use trainyard_api::quantity::Amount;
 
-/// The value of a field, by the path that `fieldRef` names.
+/// The value of a `fieldRef`.
 pub fn of_pod(pod: &Pod, path: &str) -> Option<String> {
     let metadata = &pod.metadata;
     let spec = pod.spec.as_ref();
@@ -51,7 +51,7 @@ pub fn of_pod(pod: &Pod, path: &str) -> Option<String> {
     })
 }
 
-/// The value of a request or limit, divided as asked and rounded up.
+/// The value of a `resourceFieldRef`, divided and rounded up.
 pub fn of_resources(pod: &Pod, own: &Container, field: &ResourceFieldSelector) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let container = match field.container_name.as_deref().filter(|name| !name.is_empty()) {
@@ -63,7 +63,7 @@ pub fn of_resources(pod: &Pod, own: &Container, field: &ResourceFieldSelector) -
     let limits = resources.and_then(|resources| resources.limits.as_ref());
     let requests = resources.and_then(|resources| resources.requests.as_ref());
     let found = match kind {
-        // Without a limit a container may use what the node has.
+        // The default limit is the capacity of the node.
         "limits" => limits.and_then(|map| map.get(name)),
         "requests" => requests.and_then(|map| map.get(name)),
         _ => return None,
@@ -86,7 +86,6 @@ pub fn of_resources(pod: &Pod, own: &Container, field: &ResourceFieldSelector) -
     Some((value + divisor - 1).div_euclid(divisor).to_string())
 }
 
-/// A quantity in thousandths.
 pub fn milli(quantity: &Quantity) -> Option<i128> {
     Amount::parse(quantity.0.trim()).map(Amount::thousandths)
 }

@@ -1,4 +1,4 @@
-//! Volumes that consist of files, which are replaced together.
+//! Volumes of files that are replaced atomically.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,11 +10,11 @@ use super::ownership::{self, Use};
 use super::sub_path::inside;
 use super::tokens::Access;
 
-/// The files of a volume: their content, and who may read it.
+/// The files of a volume, with their content and access.
 pub type Files = BTreeMap<PathBuf, (Vec<u8>, Access)>;
 
-/// Writes files so that readers see all of the old ones or all of the new ones: behind a link that
-/// is replaced at once. They belong to a group, if there is one.
+/// Writes files so that readers see all of the old ones or all of the new ones, through a symbolic
+/// link that is replaced. They belong to a group, if there is one.
 pub fn write(path: &Path, files: &Files, group: Option<u32>) -> io::Result<()> {
     const DATA: &str = "..data";
     fs::create_dir_all(path)?;
@@ -69,7 +69,6 @@ pub fn write(path: &Path, files: &Files, group: Option<u32>) -> io::Result<()> {
     Ok(())
 }
 
-/// How many files there are below a directory.
 fn count(directory: &Path) -> io::Result<usize> {
     let mut found = 0;
     for entry in fs::read_dir(directory)? {

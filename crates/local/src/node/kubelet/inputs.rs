@@ -1,4 +1,4 @@
-//! What the kubelet gives to the containers of a pod: files, variables, volumes.
+//! The files, variables and volumes of containers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,14 +18,12 @@ use super::worker::PodWorker;
 use crate::node::names;
 use crate::node::runtime::Mount;
 
-/// How often the files of volumes are brought up to date.
 const VOLUME_REFRESH_INTERVAL: Duration = Duration::from_millis(500);
-/// The same for the volume that every pod has: only its token changes, and a token lasts for an
-/// hour.
+/// For the automatic volume: only its token changes, which lasts for an hour.
 const TOKEN_REFRESH_INTERVAL: Duration = Duration::from_mins(1);
 
 impl PodWorker {
-    /// Keeps files of volumes current while the pod runs.
+    /// Refreshes the volumes while the pod runs.
     pub(super) async fn refresh_volumes(&self) {
         let pod = self.pod();
         let changes = |volume: &Volume| {
@@ -56,12 +54,12 @@ impl PodWorker {
         }
     }
 
-    /// The volumes of the pod that a container has, up to date.
+    /// The directories of the mounted volumes, refreshed.
     pub(super) async fn volumes(&self) -> Result<BTreeMap<String, PathBuf>, volumes::Error> {
         self.volumes_from(self.configuration().await).await
     }
 
-    /// The same, with ConfigMaps and Secrets that have just been read.
+    /// The same, from this configuration.
     pub(super) async fn volumes_from(
         &self,
         mut configuration: Configuration,
@@ -85,7 +83,6 @@ impl PodWorker {
         made.collect()
     }
 
-    /// The tokens that the pod's volumes ask for.
     async fn tokens(&self) -> Tokens {
         let pod = self.pod();
         let mut issued_tokens = Tokens::new();
@@ -100,7 +97,7 @@ impl PodWorker {
                         self.tokens.lock().insert(wanted.clone(), issued);
                         Ok(token)
                     }
-                    // The one that there is still works for a while.
+                    // The current token is still valid for a while.
                     Err(error) => kept
                         .filter(|kept| now < kept.until)
                         .map(|kept| kept.token)
@@ -112,7 +109,7 @@ impl PodWorker {
         issued_tokens
     }
 
-    /// The ConfigMaps and Secrets that the pod names, of those that are there.
+    /// The existing ConfigMaps and Secrets that the pod refers to.
     pub(super) async fn configuration(&self) -> Configuration {
         let pod = self.pod();
         let wanted = super::references::of(&pod);
@@ -134,7 +131,6 @@ impl PodWorker {
         configuration
     }
 
-    /// Files that every container of the pod has.
     pub(super) fn system_files(&self) -> Vec<Mount> {
         let Some(sandbox) = self.sandbox() else {
             return Vec::new();
@@ -156,7 +152,7 @@ impl PodWorker {
         written.chain(progress).collect()
     }
 
-    /// Variables that a container has before its own.
+    /// Variables before those of the container.
     pub(super) fn base_environment(&self, image: Option<&PathBuf>) -> Vec<(String, String)> {
         let mut path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
         let home = std::env::var("HOME").unwrap_or_else(|_| "/root".to_owned());
@@ -179,7 +175,7 @@ impl PodWorker {
     }
 }
 
-/// Whether a container has the volume. What none has need not be there.
+/// Whether a container mounts the volume.
 fn is_mounted(pod: &Pod, volume: &str) -> bool {
     let spec = pod.spec.as_ref();
     let containers = spec

@@ -1,10 +1,10 @@
-//! Starts containers so that none is left running when nobody waits for its start any more.
+//! Starts containers so that none is left when the start is cancelled.
 
 use std::sync::Arc;
 
 use crate::node::runtime::{Container, ContainerSpec, Error, Sandbox};
 
-/// Kills its container when dropped, unless somebody takes the container over.
+/// Kills its container when dropped.
 #[derive(Debug)]
 pub struct KillOnDrop {
     container: Container,
@@ -12,7 +12,7 @@ pub struct KillOnDrop {
 }
 
 impl KillOnDrop {
-    /// Takes the container over. It is not killed.
+    /// Returns the container, which is not killed then.
     pub fn disarm(mut self) -> Container {
         self.is_disarmed = true;
         self.container.clone()
@@ -27,8 +27,8 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Starts a container, which can't be interrupted. If this future is dropped meanwhile, the
-/// container is killed as soon as it has started.
+/// Starts a container. If this future is dropped meanwhile, the container is killed as soon as it
+/// has started.
 pub async fn start_guarded(sandbox: Arc<Sandbox>, spec: ContainerSpec) -> Result<KillOnDrop, Error> {
     let starting = tokio::spawn(async move {
         let started = sandbox.start(spec).await;

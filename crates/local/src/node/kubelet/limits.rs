@@ -1,4 +1,4 @@
-//! What a container may use. Pure.
+//! Limits of containers. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::fields;
 use crate::node::runtime::Limits;
 
-/// The limits of a container; a limit of nothing is none, as in Kubernetes.
+/// The limits of a container; 0 means no limit, as in Kubernetes.
 pub fn of(container: &Container) -> Limits {
     let resources = container.resources.as_ref();
     let limits = resources.and_then(|resources| resources.limits.as_ref());

@@ -1,4 +1,4 @@
-//! Where a container has its volumes.
+//! Mounts of containers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use super::sub_path::{self, SubPathError};
 use super::volumes::Error;
 use crate::node::runtime::Mount;
 
-/// How the names of volumes begin that the API adds by itself.
+/// The prefix of volumes that the API adds.
 pub(super) const AUTOMATIC: &str = "kube-api-access-";
 
-/// The mounts of a container, given where volumes are.
+/// The mounts of a container, given the directories of its volumes.
 pub fn of(
     pod: &Pod,
     container: &Container,
@@ -20,7 +20,7 @@ pub fn of(
     env: &[(String, String)],
 ) -> Result<Vec<Mount>, Error> {
     let mut made = Vec::new();
-    // What the kubelet keeps current is not the container's to change.
+    // Volumes that the kubelet refreshes are read-only.
     let is_kept = |name: &str| {
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         volumes.filter(|volume| volume.name == name).any(|volume| {
@@ -57,8 +57,8 @@ pub fn of(
             source,
             target: PathBuf::from(&mount.mount_path),
             read_only: mount.read_only == Some(true) || is_kept(&mount.name),
-            // Nobody asked for it: it must not keep a container from starting where a user may not
-            // make its place.
+            // It is automatic: a container starts without it where the user may not create the
+            // mount point.
             optional: mount.name.starts_with(AUTOMATIC),
         });
     }

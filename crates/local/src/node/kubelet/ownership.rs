@@ -1,4 +1,4 @@
-//! Volumes that belong to the group of their pod, which `fsGroup` names.
+//! The group of volumes, `fsGroup`.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
@@ -13,54 +13,47 @@ use nix::fcntl::{AtFlags, OFlag, openat};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, fchown, fchownat};
 
-/// The mode of a directory that gives what is made in it to its own group.
+/// The setgid bit: new files get the group of the directory.
 const NEW_FILES_TOO: u32 = 0o2000;
-/// Follows no link, and waits for nobody.
+/// Follows no link and does not block.
 const OPEN: OFlag = OFlag::O_NOFOLLOW
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_NOCTTY)
     .union(OFlag::O_CLOEXEC);
 
-/// What the group may do with a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Read it.
     Read,
-    /// Read and write it.
     Write,
 }
 
-/// The group to which the volumes of a pod belong, if it names one.
 pub fn group(pod: &Pod) -> Option<u32> {
     let context = pod.spec.as_ref()?.security_context.as_ref()?;
     context.fs_group.and_then(|group| u32::try_from(group).ok())
 }
 
-/// Gives a volume and all that is in it to a group, and so what will be made in it. Who may not do
-/// that has no groups to give it to: all of the pod is run by the one who owns the volume.
+/// Gives a volume and all that is in it to a group, and so what will be created in it.
 pub fn share(path: &Path, group: u32, wanted: Use) -> io::Result<()> {
-    match File::open(path).and_then(|volume| give(&volume, group, wanted)) {
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput
-            ) =>
-        {
-            Ok(())
-        }
-        given => given,
-    }
+    unless_denied(File::open(path).and_then(|volume| give(&volume, group, wanted)))
 }
 
-/// Whether a volume has been given to a group so that it may write. What is made in it is the
-/// group's from then on.
+/// Ignores that this user may not give files to others: without root, the whole pod runs as the
+/// owner of its files.
+pub(super) fn unless_denied(given: io::Result<()>) -> io::Result<()> {
+    given.or_else(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput => Ok(()),
+        _ => Err(error),
+    })
+}
+
+/// Whether [`share`] has given a volume to a group for writing.
 pub fn is_shared(path: &Path, group: u32) -> bool {
     const GIVEN: u32 = NEW_FILES_TOO | 0o070;
     fs::metadata(path).is_ok_and(|found| found.gid() == group && found.mode() & GIVEN == GIVEN)
 }
 
-/// Works on what is open, not on paths: others may be using the volume, and put links where files
-/// were.
+/// Works on open files, not on paths: containers may be using the volume and replace files by
+/// links.
 fn give(file: &File, group: u32, wanted: Use) -> io::Result<()> {
     const ENTER: u32 = 0o110;
     let found = file.metadata()?;
@@ -90,7 +83,7 @@ fn give(file: &File, group: u32, wanted: Use) -> io::Result<()> {
 fn give_entry(directory: &File, name: &CStr, group: u32, wanted: Use) -> io::Result<()> {
     match openat(directory, name, OPEN, Mode::empty()) {
         Ok(entry) => give(&File::from(entry), group, wanted),
-        // What a link leads to has a mode of its own, and a socket can't be opened.
+        // A link has no mode of its own, and a socket can't be opened.
         Err(Errno::ELOOP | Errno::ENXIO | Errno::EOPNOTSUPP) => {
             let group = Some(Gid::from_raw(group));
             Ok(fchownat(
@@ -101,7 +94,7 @@ fn give_entry(directory: &File, name: &CStr, group: u32, wanted: Use) -> io::Res
                 AtFlags::AT_SYMLINK_NOFOLLOW,
             )?)
         }
-        // Somebody else has removed it.
+        // It was removed meanwhile.
         Err(Errno::ENOENT) => Ok(()),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,4 @@
-//! One pod, from the moment at which it is bound to a node until it is gone.
+//! The lifecycle of a pod on its node.
 
 mod stop;
 
@@ -16,17 +16,16 @@ use crate::node::events::EventType;
 use crate::node::names;
 use crate::node::runtime::SandboxSpec;
 
-/// The tasks that keep a pod going.
 #[derive(Default)]
 struct PodTasks {
     containers: JoinSet<i32>,
     sidecars: JoinSet<i32>,
-    /// What goes on while there are containers: volumes are kept current, progress is read.
+    /// Refreshes volumes and reads progress while there are containers.
     beside: JoinSet<()>,
 }
 
 impl PodWorker {
-    /// Runs the pod to its end, and until it is deleted.
+    /// Runs the pod until it has ended and is deleted.
     async fn run(self: Arc<Self>) {
         let mut writing = JoinSet::new();
         writing.spawn(self.clone().write_statuses());
@@ -46,10 +45,10 @@ impl PodWorker {
             }
             () = self.deletion_requested() => {}
         }
-        // Whatever would start something has to be gone before what was started is ended.
+        // These tasks start containers, so they stop before the containers are killed.
         tasks.containers.shutdown().await;
         tasks.sidecars.shutdown().await;
-        // Of a pod that is being ended nothing is told before it has.
+        // No status is written while a pod terminates.
         writing.shutdown().await;
         self.write_status().await;
         self.terminate().await;
@@ -65,7 +64,7 @@ impl PodWorker {
         self.remove_files();
     }
 
-    /// All that happens while nobody wants the pod to end.
+    /// The pod up to its end, unless it is deleted.
     async fn lifecycle(self: Arc<Self>, tasks: &mut PodTasks) {
         let pod = self.pod();
         let spec = pod.spec.clone().unwrap_or_default();
@@ -87,7 +86,7 @@ impl PodWorker {
                     .await;
                 continue;
             }
-            // An init container that has succeeded is not started again, whatever the policy of the
+            // An init container that has succeeded is not restarted, whatever the policy of the
             // pod.
             let policy = if policy == RestartPolicy::Never {
                 RestartPolicy::Never
@@ -105,7 +104,7 @@ impl PodWorker {
         while tasks.containers.join_next().await.is_some() {}
     }
 
-    /// Waits until the pod has been there for too long.
+    /// Waits for activeDeadlineSeconds.
     async fn deadline_exceeded(&self) {
         let pod = self.pod();
         let deadline = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
@@ -115,7 +114,7 @@ impl PodWorker {
         }
     }
 
-    /// Nothing of a pod is made before its volumes are.
+    /// The sandbox is created after the volumes.
     async fn wait_for_volumes(&self) {
         while let Err(error) = self.volumes().await {
             self.record_event(EventType::Warning, "FailedMount", error.to_string());
@@ -153,7 +152,6 @@ impl PodWorker {
         }
     }
 
-    /// Waits until the pod is to be deleted.
     async fn deletion_requested(&self) {
         let mut updates = self.updates.clone();
         let wanted =

@@ -1,5 +1,4 @@
-//! Questions over HTTP and HTTPS. Who answers need not prove who it is, as for a kubelet: it is
-//! asked whether it lives.
+//! HTTP and HTTPS probes. Certificates are not verified, as by a kubelet.
 
 use std::sync::Arc;
 
@@ -18,7 +17,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// The status code of the answer.
 pub async fn get(action: &HTTPGetAction, host: &str, port: u16) -> Result<u16, String> {
     let stream = TcpStream::connect((host, port)).await.map_err(words)?;
     let path = action.path.as_deref().unwrap_or_default().trim_start_matches('/');
@@ -57,8 +55,7 @@ where
     let mut answer = std::pin::pin!(sender.send_request(request));
     let answer = tokio::select! {
         answer = &mut answer => answer,
-        // A server may close the connection with its answer; why it ended otherwise is told to
-        // whoever waits for one.
+        // A server may close the connection with its answer; other errors are in the answer.
         _ = connection => answer.await,
     };
     Ok(answer.map_err(words)?.status().as_u16())
@@ -83,7 +80,7 @@ fn trusting() -> Result<ClientConfig, rustls::Error> {
     Ok(config.with_no_client_auth())
 }
 
-/// Takes everyone for whom they say they are.
+/// Accepts any certificate.
 #[derive(Debug)]
 struct Anyone(WebPkiSupportedAlgorithms);
 

@@ -13,39 +13,31 @@ use tokio::time::{sleep, timeout};
 use super::probe_http;
 use crate::node::runtime::Container;
 
-/// A container that runs, and can be probed.
 #[derive(Clone, Debug)]
 pub struct RunningContainer {
-    /// How it was specified.
     pub spec: ContainerSpec,
-    /// How it runs.
     pub container: Container,
-    /// Where its pod is.
     pub address: Ipv4Addr,
 }
 
-/// What probes have to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeEvent {
-    /// It has started.
     Started,
-    /// It is ready, or not any more.
     Ready(bool),
-    /// A probe has failed, which need not mean anything yet.
+    /// A probe has failed, perhaps below its threshold.
     Unhealthy(String),
 }
 
-/// Why a container has to be ended.
+/// Why a container is killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KillReason {
-    /// Why, in a sentence.
     pub reason: String,
-    /// The time it has for that, if that is not the one of its pod.
+    /// The grace period of the probe, if it has its own.
     pub grace: Option<Duration>,
 }
 
 impl RunningContainer {
-    /// Asks until the container has to be ended. Says why.
+    /// Probes the container until it has to be killed.
     pub async fn watch(&self, report: impl Fn(ProbeEvent)) -> KillReason {
         if let Some(probe) = &self.spec.startup_probe
             && !self.answers_in_time(probe, &report).await
@@ -160,7 +152,6 @@ impl RunningContainer {
             .unwrap_or_else(|_| Err(format!("timed out after {limit:?}")))
     }
 
-    /// Runs a hook of the container's life.
     pub async fn hook(&self, hook: &LifecycleHandler) -> Result<(), String> {
         if let Some(action) = &hook.exec {
             self.exec(action).await

@@ -1,6 +1,5 @@
-//! How far the programs of a pod are, as they say themselves: lines that they append to the file
-//! which `TRAINYARD_PROGRESS` names. What the lines mean is for whoever listens; see
-//! docs/progress.md.
+//! Reads the progress files of pods, which `TRAINYARD_PROGRESS` names. The listener parses the
+//! lines; see docs/progress.md.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,31 +14,28 @@ use trainyard_contract::environment::PROGRESS;
 
 use crate::node::runtime::Mount;
 
-/// Who hears the lines, each with the name of its pod.
+/// Receives the lines, each with the name of its pod.
 pub type Listener = UnboundedSender<(String, String)>;
 
-/// Where the file is in a container: beside that of the termination message, where every container
-/// may write.
+/// The path of the file in a container: in a directory where every container may write.
 const MOUNT_PATH: &str = "/dev/trainyard-progress";
-/// How often it is read.
 const READ_INTERVAL: Duration = Duration::from_millis(100);
-/// As much is read at a time: of a program that writes faster, only the latest is of interest.
+/// Of a program that writes more per interval, only the latest is read.
 const MAX_READ: u64 = 64 * 1024;
 
-/// Reads what is appended to a file.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     offset: u64,
-    /// The beginning of a line whose end is not written yet.
+    /// The beginning of an incomplete line.
     begun: Vec<u8>,
 }
 
 impl Reader {
-    /// The lines that have been completed since the last time.
+    /// The lines that were completed since the last call.
     fn read(&mut self, path: &Path) -> io::Result<Vec<String>> {
         let size = fs::metadata(path)?.size();
         if size < self.offset {
-            // Somebody has begun it anew.
+            // The file was truncated.
             *self = Self::default();
         }
         if size == self.offset {
@@ -63,23 +59,20 @@ impl Reader {
         let complete = std::mem::replace(&mut self.begun, rest);
         let lines = String::from_utf8_lossy(&complete);
         let lines = lines.lines().map(str::to_owned);
-        // Where something was passed over, the first line lacks its beginning.
+        // If something was skipped, the first line is incomplete.
         Ok(lines.skip(usize::from(skips)).collect())
     }
 }
 
-/// The file that the programs of one pod write to, and who hears of it.
 #[derive(Debug)]
 pub(super) struct Progress {
     file: PathBuf,
-    /// The name of the pod.
     pod: String,
     listener: Listener,
     reader: Mutex<Reader>,
 }
 
 impl Progress {
-    /// The file is in the pod's own directory.
     pub fn new(directory: &Path, pod: String, listener: Listener) -> Self {
         Self {
             file: directory.join("progress"),
@@ -89,8 +82,8 @@ impl Progress {
         }
     }
 
-    /// The variable by which a program finds the file. A container without files of its own finds
-    /// it where it is on this machine.
+    /// The variable with the path of the file: that in the container, or on this machine if the
+    /// container has no file system of its own.
     pub fn variable(&self, has_own_files: bool) -> (String, String) {
         let path = if has_own_files {
             MOUNT_PATH.to_owned()
@@ -100,13 +93,13 @@ impl Progress {
         (PROGRESS.to_owned(), path)
     }
 
-    /// The file itself, the same for all containers of the pod. None if it can't be written.
+    /// The mount of the file, for all containers of the pod. None if it can't be written.
     pub fn mount(&self) -> Option<Mount> {
         let source = self.file.clone();
         if !source.exists() {
             drop(fs::create_dir_all(source.parent()?));
             fs::write(&source, "").ok()?;
-            // Whoever the container runs as may write it.
+            // Any user of a container may write it.
             drop(fs::set_permissions(&source, fs::Permissions::from_mode(0o666)));
         }
         Some(Mount {
@@ -116,7 +109,7 @@ impl Progress {
         })
     }
 
-    /// Passes on what the pod's programs write, for as long as it is polled.
+    /// Passes lines on until it is dropped.
     pub async fn follow(&self) {
         let mut ticks = interval(READ_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -126,12 +119,12 @@ impl Progress {
         }
     }
 
-    /// Passes on what the pod's programs have written up to now.
+    /// Passes all new lines on.
     pub fn pass_on(&self) {
         let mut reader = self.reader.lock();
-        // Without a file no container has started yet.
+        // Without the file, no container has started yet.
         for line in reader.read(&self.file).unwrap_or_default() {
-            // Nobody listens any more: the run is at its end.
+            // Fails at the end of the run.
             let _ = self.listener.send((self.pod.clone(), line));
         }
     }

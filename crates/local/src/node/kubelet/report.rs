@@ -1,4 +1,4 @@
-//! Telling the API how a pod is.
+//! Reports the status of a pod to the API.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::worker::{PodWorker, RETRY_INTERVAL};
 
 impl PodWorker {
-    /// Tells the API that nothing of the pod is left.
+    /// Removes the pod from the API after its termination.
     pub(super) async fn confirm_deletion(&self) {
         let pod = self.pod();
         let parameters = DeleteParams {
@@ -44,7 +44,7 @@ impl PodWorker {
         }
     }
 
-    /// Writes the status, if it is not what the API has.
+    /// Writes the status if it has changed.
     pub(super) async fn write_status(&self) {
         loop {
             let pod = self.pod();
@@ -83,7 +83,7 @@ impl PodWorker {
     }
 }
 
-/// Whether a status says what the API has. Only what the kubelet writes is compared.
+/// Whether the API has this status, as far as the kubelet writes it.
 fn same(known: Option<&PodStatus>, status: &PodStatus) -> bool {
     let Some(known) = known else { return false };
     let mut merged = known.clone();
@@ -113,7 +113,7 @@ fn same(known: Option<&PodStatus>, status: &PodStatus) -> bool {
     merged == *known
 }
 
-/// A status as a merge patch: what is not said any more is taken away.
+/// A status as a merge patch, which removes fields that are not set any more.
 fn cleared(status: &PodStatus, known: Option<&PodStatus>) -> serde_json::Value {
     let mut patch = serde_json::to_value(status).unwrap_or_default();
     if let (Some(patch), Some(known)) = (patch.as_object_mut(), known) {

@@ -1,5 +1,4 @@
-//! The logs and volumes of pods that are gone: removed, or moved to where the user wants to look at
-//! them.
+//! The logs and volumes of deleted pods: removed, or kept for the user.
 
 use std::fs;
 use std::io;
@@ -8,13 +7,12 @@ use std::path::{Path, PathBuf};
 use super::worker::PodWorker;
 use crate::host::remove_tree;
 
-/// What of a pod's directory is kept.
 const KEPT: [&str; 3] = ["logs", "volumes", "progress"];
 /// How many pods of one name can be kept.
 const MAX_PODS_OF_A_NAME: u32 = 10_000;
 
 impl PodWorker {
-    /// Removes the pod's files, after those to be kept are moved away.
+    /// Removes the pod's files, or moves them to where they are kept.
     pub(super) fn remove_files(&self) {
         if let Some(place) = &self.shared.options.keep {
             let name = self.pod().metadata.name.clone().unwrap_or_default();
@@ -26,7 +24,7 @@ impl PodWorker {
     }
 }
 
-/// Moves a pod's files to a directory of its name; that of its successor has a number.
+/// Moves a pod's files to a directory of its name, with a number if that exists.
 fn keep(directory: &Path, place: &Path, name: &str) -> io::Result<()> {
     let target = free(place, name)?;
     for part in KEPT {

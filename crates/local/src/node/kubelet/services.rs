@@ -1,4 +1,4 @@
-//! Variables that tell containers where Services are, as links between containers once did.
+//! Environment variables of Services.
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Api;
@@ -6,12 +6,11 @@ use kube::api::ListParams;
 
 use super::worker::PodWorker;
 
-/// The Service of the API itself, of which every container is told.
+/// The Service of the API, whose variables every container gets.
 const OF_THE_API: (&str, &str) = ("default", "kubernetes");
 
 impl PodWorker {
-    /// The variables of all Services that a pod is told of; none where their addresses lead
-    /// nowhere.
+    /// The variables of the Services of a pod; empty if cluster IPs do not work here.
     pub(super) async fn service_variables(&self, pod: &Pod) -> Result<Vec<(String, String)>, kube::Error> {
         if !self.shared.has_names() {
             return Ok(Vec::new());
@@ -27,7 +26,7 @@ impl PodWorker {
         if links == Some(false) || namespace != OF_THE_API.0 {
             let api = Api::<Service>::namespaced(client.clone(), OF_THE_API.0);
             let found = api.get_opt(OF_THE_API.1).await?;
-            // It takes the place of one that has its name.
+            // It replaces a Service of the same name.
             if found.as_ref().is_some_and(|found| address(found).is_some()) {
                 services.retain(|service| service.metadata.name.as_deref() != Some(OF_THE_API.1));
             }
@@ -37,7 +36,7 @@ impl PodWorker {
     }
 }
 
-/// The address of a Service, unless it has none of its own.
+/// The cluster IP of a Service; None if it is headless.
 fn address(service: &Service) -> Option<&str> {
     let address = service.spec.as_ref()?.cluster_ip.as_deref()?;
     (!address.is_empty() && address != "None").then_some(address)
@@ -79,7 +78,7 @@ fn variables(service: &Service) -> Vec<(String, String)> {
     made
 }
 
-/// A name as it is in names of variables.
+/// A name as part of a variable's name.
 fn in_variables(name: &str) -> String {
     name.replace('-', "_").to_ascii_uppercase()
 }

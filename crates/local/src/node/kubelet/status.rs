@@ -1,4 +1,4 @@
-//! What is known of a pod's containers, and the status that follows from it. Pure.
+//! The state of a pod's containers, and its status. Pure.
 
 mod entry;
 #[cfg(test)]
@@ -12,32 +12,25 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 pub use entry::{Entry, State, Terminated};
 
-/// Whether a condition holds, why in one word, and why in a sentence.
+/// The status, reason and message of a condition.
 type ConditionState = (bool, Option<&'static str>, Option<String>);
 
-/// All that is known of a pod.
 #[derive(Clone, Debug)]
 pub struct PodState {
-    /// When the kubelet first saw it.
     pub seen: Timestamp,
-    /// Its address, while it has one.
     pub address: Option<Ipv4Addr>,
-    /// Whether its containers can be started.
+    /// Whether its sandbox exists.
     pub sandboxed: bool,
-    /// Init containers.
     pub init: Vec<Entry>,
-    /// Containers.
     pub main: Vec<Entry>,
-    /// Why the whole pod failed, if not because of its containers.
+    /// The reason and message of a failure that is not that of a container.
     pub failure: Option<(String, String)>,
-    /// Whether all is over.
     pub over: bool,
-    /// Whether it was over before all of its containers had run.
+    /// Whether it ended before all of its containers had run.
     pub cut_short: bool,
 }
 
 impl PodState {
-    /// Before anything was started.
     pub fn new(pod: &Pod, now: Timestamp) -> Self {
         let spec = pod.spec.clone().unwrap_or_default();
         let init = spec.init_containers.unwrap_or_default();
@@ -71,7 +64,6 @@ impl PodState {
         }
     }
 
-    /// A container by its name.
     pub fn entry(&mut self, name: &str) -> Option<&mut Entry> {
         self.init
             .iter_mut()
@@ -79,7 +71,7 @@ impl PodState {
             .find(|entry| entry.name == name)
     }
 
-    /// Notes that all is over. What did not run when it should have counts as failed.
+    /// Marks the pod as ended. Containers that should have run count as failed.
     pub fn close(&mut self) {
         let was_initialized = self.initialized();
         self.cut_short = !self.main.iter().all(Entry::has_run);
@@ -93,11 +85,11 @@ impl PodState {
     }
 
     fn initialized(&self) -> bool {
-        // A sidecar that is started again later does not take the pod back.
+        // A restart of a sidecar does not undo the initialization.
         self.main.iter().any(Entry::has_run) || self.init.iter().all(Entry::is_initialized)
     }
 
-    /// The phase that the pod is in, or will be in when none of its containers runs any more.
+    /// The phase when no container runs any more.
     fn coming_phase(&self, policy: &str) -> &'static str {
         if self.failure.is_some() {
             return "Failed";
@@ -129,7 +121,6 @@ impl PodState {
         self.init.iter().any(failed)
     }
 
-    /// The phase of a pod that has not ended.
     fn current_phase(&self) -> &'static str {
         if self.initialized() && self.main.iter().all(Entry::has_run) {
             "Running"
@@ -138,7 +129,6 @@ impl PodState {
         }
     }
 
-    /// The status of the pod, given the one it has.
     pub fn status(&self, pod: &Pod, host: Ipv4Addr, now: Timestamp) -> PodStatus {
         let spec = pod.spec.as_ref();
         let policy = spec
@@ -149,13 +139,13 @@ impl PodState {
         let mut everyone = self.init.iter().chain(&self.main);
         let is_held = !self.over && everyone.any(Entry::runs);
         let has_ended = matches!(coming, "Succeeded" | "Failed");
-        // Nobody may take a pod for ended whose containers still run.
+        // A pod must not be reported as ended while containers run.
         let (phase, failure) = if has_ended && is_held {
             (self.current_phase(), None)
         } else {
             (coming, self.failure.as_ref())
         };
-        // Conditions say what is missing, if the pod has ended because of that.
+        // The conditions show what was missing when the pod ended early.
         let seen = if self.cut_short && self.failure.is_none() && !self.has_failed_init() {
             self.current_phase()
         } else {

@@ -1,4 +1,5 @@
-//! Parts of volumes, which whoever writes to the volume must not be able to move out of it.
+//! subPaths of volumes. A container that writes to the volume must not be able to make them lead
+//! out of it.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,12 +10,9 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::{Mode, mkdirat};
 
-/// Why there is no such part.
 #[derive(Debug)]
 pub enum SubPathError {
-    /// A link leads out of the volume, or nowhere.
     Outside,
-    /// It could not be made.
     Io(io::Error),
 }
 
@@ -30,7 +28,7 @@ impl From<io::Error> for SubPathError {
     }
 }
 
-/// Where a part of a volume is. Directories that are missing are made, below what is in the volume.
+/// The path of a subPath. Missing directories are created.
 pub fn find(volume: &Path, sub: &Path) -> Result<PathBuf, SubPathError> {
     let root = volume.canonicalize()?;
     let sub = inside(sub);
@@ -38,7 +36,7 @@ pub fn find(volume: &Path, sub: &Path) -> Result<PathBuf, SubPathError> {
         .ancestors()
         .find(|part| fs::symlink_metadata(root.join(part)).is_ok())
         .unwrap_or(Path::new(""));
-    // Links within a volume are followed, as the files of ConfigMaps are such.
+    // Links within the volume are followed: the files of ConfigMaps are links.
     let real = root
         .join(there)
         .canonicalize()
@@ -46,19 +44,19 @@ pub fn find(volume: &Path, sub: &Path) -> Result<PathBuf, SubPathError> {
     let real = real.strip_prefix(&root).map_err(|_| SubPathError::Outside)?;
     let missing = sub.strip_prefix(there).unwrap_or(Path::new(""));
     make(&root, real, missing)?;
-    // Not by `join`: a file with a slash at its end is none.
+    // `join` would add a slash, with which a file can't be opened.
     Ok(root.iter().chain(real).chain(missing).collect())
 }
 
-/// A path without anything that leads out of where it is put.
+/// A path without `..` and leading slashes.
 pub(super) fn inside(path: &Path) -> PathBuf {
     path.components()
         .filter(|component| matches!(component, Component::Normal(_)))
         .collect()
 }
 
-/// Makes directories one by one, from one that is held to the next, so that nothing that becomes a
-/// link meanwhile is followed.
+/// Creates directories one by one from an open parent, so that no link is followed that was created
+/// meanwhile.
 fn make(root: &Path, real: &Path, missing: &Path) -> Result<(), SubPathError> {
     if missing.iter().next().is_none() {
         return Ok(());

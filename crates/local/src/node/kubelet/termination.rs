@@ -1,4 +1,4 @@
-//! Ends containers, and reports how they ended.
+//! Stops containers, and reports how they ended.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,14 +16,13 @@ use super::worker::PodWorker;
 use crate::node::events::EventType;
 use crate::node::runtime::{Exit, Mount};
 
-/// Of a longer message the end is kept.
+/// The end of a longer message is kept.
 const MAX_MESSAGE_BYTES: usize = 4096;
-/// As much of the end of a log becomes a message.
+/// The end of a log that becomes a termination message.
 const MAX_LOG_LINES: usize = 80;
 const MAX_LOG_BYTES: usize = 2048;
 
 impl PodWorker {
-    /// The end of a run, as it is reported.
     pub(super) fn finish(
         &self,
         running: &RunningContainer,
@@ -56,7 +55,7 @@ impl PodWorker {
         }
     }
 
-    /// Asks a container to end, and ends it after the time it has for that.
+    /// Runs the preStop hook, sends SIGTERM, and kills the container after its grace period.
     pub(super) async fn stop(&self, running: &RunningContainer, grace: Duration) -> Exit {
         let before = tokio::time::Instant::now();
         let lifecycle = running.spec.lifecycle.as_ref();
@@ -79,7 +78,7 @@ impl PodWorker {
                     .and_then(|name| name.parse().ok())
                     .unwrap_or(Signal::SIGTERM),
             );
-            // After a hook that took all of the time there are two seconds left, as everywhere.
+            // At least two seconds remain after the hook, as with a kubelet.
             let left = left.max(Duration::from_secs(2).min(grace));
             if let Ok(exit) = timeout(left, running.container.wait()).await {
                 return exit;
@@ -89,8 +88,7 @@ impl PodWorker {
         running.container.wait().await
     }
 
-    /// Makes the file for the termination message of a run, which whoever the container runs as may
-    /// write.
+    /// Creates the file for the termination message, which any user of the container may write.
     pub(super) fn termination_mount(&self, spec: &Spec, attempt: u32) -> Mount {
         let source = self.termination_file(&spec.name, attempt);
         if let Some(parent) = source.parent() {
@@ -106,7 +104,6 @@ impl PodWorker {
         }
     }
 
-    /// The file for the termination message of a run.
     fn termination_file(&self, name: &str, attempt: u32) -> PathBuf {
         self.directory
             .join("termination")
@@ -114,7 +111,6 @@ impl PodWorker {
     }
 }
 
-/// The last bytes of a text.
 fn last(text: &[u8], bytes: usize) -> String {
     let from = text.len().saturating_sub(bytes);
     String::from_utf8_lossy(&text[from..]).into_owned()

@@ -1,4 +1,4 @@
-//! Tokens of service accounts in volumes: asked for, kept, and replaced before they end.
+//! Tokens of service accounts in volumes: requested, cached, and replaced before they expire.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1::{Pod, ServiceAccount, ServiceAccountTokenProject
 use kube::api::PostParams;
 use kube::{Api, Client};
 
-/// How long a token lasts where the volume does not say.
+use super::ownership::unless_denied;
+
 const DEFAULT_LIFETIME_SECONDS: i64 = 3600;
-/// No token is used for longer, however long it lasts.
+/// Tokens are replaced after this time, however long they are valid.
 const MAX_USE: SignedDuration = SignedDuration::from_hours(24);
 
-/// A token as a volume asks for it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenSpec {
     audience: Option<String>,
@@ -24,7 +24,6 @@ pub struct TokenSpec {
 }
 
 impl TokenSpec {
-    /// What a part of a volume asks for.
     pub fn of(projection: &ServiceAccountTokenProjection) -> Self {
         Self {
             audience: projection
@@ -36,7 +35,6 @@ impl TokenSpec {
     }
 }
 
-/// All tokens that the volumes of a pod ask for.
 pub fn of(pod: &Pod) -> BTreeSet<TokenSpec> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let sources = volumes
@@ -47,7 +45,6 @@ pub fn of(pod: &Pod) -> BTreeSet<TokenSpec> {
         .collect()
 }
 
-/// A token that there is.
 #[derive(Clone, Debug)]
 pub struct IssuedToken {
     pub token: String,
@@ -56,8 +53,8 @@ pub struct IssuedToken {
 }
 
 impl IssuedToken {
-    /// Whether it is time for another one: a fifth of its time is left, so that whoever reads it
-    /// late can still use it.
+    /// Whether to replace it: when a fifth of its lifetime is left, so that a late reader can still
+    /// use it.
     pub fn is_due(&self, now: Timestamp) -> bool {
         let life = self.until.duration_since(self.since);
         let used = now.duration_since(self.since);
@@ -65,19 +62,15 @@ impl IssuedToken {
     }
 }
 
-/// Who may read a file of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// The file's mode.
     pub mode: u32,
-    /// The file's owner, if not the one who writes it.
+    /// The owner, if not the user of this process.
     pub user: Option<u32>,
-    /// The file's group.
     pub group: Option<u32>,
 }
 
 impl Access {
-    /// Those whom a mode lets.
     pub fn all(mode: u32) -> Self {
         Self {
             mode,
@@ -86,29 +79,16 @@ impl Access {
         }
     }
 
-    /// Gives a file to its owner and group.
     pub fn give(self, file: &Path) -> io::Result<()> {
         if self.user.is_none() && self.group.is_none() {
             return Ok(());
         }
-        match chown(file, self.user, self.group) {
-            // Who is not root has no other users: all of the pod is run by the one who writes the
-            // file.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput
-                ) =>
-            {
-                Ok(())
-            }
-            given => given,
-        }
+        unless_denied(chown(file, self.user, self.group))
     }
 }
 
-/// Who may read the tokens of a pod: everyone as the volume says, unless it is known who needs
-/// them.
+/// Who may read the tokens of a pod: its fsGroup, or the one user of all containers, if it has one;
+/// else everyone whom the mode allows.
 pub fn access(pod: &Pod, mode: u32) -> Access {
     let number = |id: i64| u32::try_from(id).ok();
     let spec = pod.spec.as_ref();
@@ -136,10 +116,10 @@ pub fn access(pod: &Pod, mode: u32) -> Access {
     Access { mode, user, group }
 }
 
-/// Tokens, or why there are none, by what was asked for.
+/// Tokens, or errors, by their spec.
 pub type Tokens = BTreeMap<TokenSpec, Result<String, String>>;
 
-/// Asks the API for a token that is bound to the pod.
+/// Requests a token that is bound to the pod.
 pub async fn request(
     client: Client,
     pod: &Pod,
@@ -153,7 +133,7 @@ pub async fn request(
         spec: Some(TokenRequestSpec {
             audiences: Some(wanted.audience.clone().into_iter().collect()),
             expiration_seconds: Some(wanted.seconds),
-            // A token of a pod that is gone is nobody's.
+            // A token is invalid when its pod is gone.
             bound_object_ref: Some(BoundObjectReference {
                 api_version: Some("v1".to_owned()),
                 kind: Some("Pod".to_owned()),

@@ -1,4 +1,4 @@
-//! Who a container is run as.
+//! The user of a container.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext};
 
@@ -8,7 +8,6 @@ fn of_pod(pod: &Pod) -> Option<&PodSecurityContext> {
     pod.spec.as_ref()?.security_context.as_ref()
 }
 
-/// Whom a container asks for.
 pub fn of(pod: &Pod, spec: &Container) -> User {
     let of_pod = of_pod(pod);
     let own = spec.security_context.as_ref();
@@ -34,7 +33,7 @@ pub fn of(pod: &Pod, spec: &Container) -> User {
     }
 }
 
-/// Why a container must not be run as whom it would be run as, in the words of a kubelet.
+/// Why runAsNonRoot forbids a container, in the words of a kubelet.
 pub fn forbidden(pod: &Pod, spec: &Container) -> Option<&'static str> {
     forbidden_to(machine_user(), pod, spec)
 }
@@ -54,8 +53,7 @@ fn forbidden_to(default: u32, pod: &Pod, spec: &Container) -> Option<&'static st
     }
 }
 
-/// Who this process is on the machine. One who is root only in a user namespace of their own is not
-/// root.
+/// The user of this process outside of its user namespace.
 fn machine_user() -> u32 {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let fields: Vec<u32> = map

@@ -1,4 +1,4 @@
-//! The volumes of a pod: directories that hold what the pod asks for, kept current.
+//! The volumes of a pod, as directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,39 +17,28 @@ use super::files::{self, Files};
 use super::ownership::{self, Use};
 use super::tokens::{self, Access, TokenSpec};
 
-/// Why a volume is not there.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something that it is made of does not exist (yet).
+    /// One of its sources does not exist (yet).
     #[error("MountVolume.SetUp failed for volume \"{volume}\" : {missing}")]
     Missing {
-        /// Which volume.
         volume: String,
         /// What.
         missing: Missing,
     },
-    /// It could not be written.
     #[error("could not make volume \"{volume}\" at {path}: {source}")]
     Io {
-        /// Which volume.
         volume: String,
         /// Where.
         path: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// A part of it is asked for that is not in it.
     #[error(
         "subPath \"{sub_path}\" of volume \"{volume}\" leads out of the volume through a symbolic link; remove the link, \
          or mount what it leads to as a volume of its own"
     )]
-    Outside {
-        /// Which volume.
-        volume: String,
-        /// Which part.
-        sub_path: String,
-    },
-    /// Volumes of this kind are unknown here.
+    Outside { volume: String, sub_path: String },
     #[error(
         "volume \"{0}\" is of a kind that the embedded cluster does not have; it has emptyDir, configMap, secret, \
          downwardAPI, projected, hostPath and persistentVolumeClaim"
@@ -57,16 +46,13 @@ pub enum Error {
     Unknown(String),
 }
 
-/// Where the files of volumes are.
 #[derive(Clone, Debug)]
 pub struct VolumeDirectories {
-    /// The pod's own.
     pub pod: PathBuf,
-    /// Claims of all pods.
     pub claims: PathBuf,
 }
 
-/// Makes a volume, or brings it up to date. Where it is.
+/// Creates or refreshes a volume. Returns its directory.
 pub fn make(
     volume: &Volume,
     pod: &Pod,
@@ -91,7 +77,7 @@ pub fn make(
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let path = directories.claims.join(namespace).join(&claim.claim_name);
         fs::create_dir_all(&path).map_err(io)?;
-        // It may hold much, and this may be asked for often: once is enough.
+        // Once is enough: the volume may be large, and this is called often.
         let group =
             group.filter(|group| claim.read_only != Some(true) && !ownership::is_shared(&path, *group));
         if let Some(group) = group {
@@ -131,8 +117,7 @@ fn is_nothing(volume: &Volume) -> bool {
     *volume == bare
 }
 
-/// Every kind of volume that consists of files, as what a projected volume would be made of, with
-/// the default mode.
+/// Every type of volume with files, as projections with their default mode.
 fn projections(volume: &Volume) -> Option<Vec<(VolumeProjection, u32)>> {
     const DEFAULT: i32 = 0o644;
     let mode = |mode: Option<i32>| u32::try_from(mode.unwrap_or(DEFAULT)).unwrap_or(0o644);
@@ -234,11 +219,11 @@ fn bytes(data: Option<&BTreeMap<String, ByteString>>) -> impl Iterator<Item = (S
         .map(|(key, value)| (key.clone(), value.0.clone()))
 }
 
-/// Files made from an object that has contents by key.
+/// The files of a ConfigMap or Secret.
 struct Keyed<'a> {
     kind: &'static str,
     name: &'a str,
-    /// `None`: there is no such object.
+    /// None: the object does not exist.
     data: Option<BTreeMap<String, Vec<u8>>>,
     items: Option<&'a [KeyToPath]>,
     optional: bool,

@@ -1,16 +1,16 @@
-//! Which working directories containers can share with this machine.
+//! Working directories that containers can share with this machine.
 
 use std::path::Path;
 
-/// Where containers have files of their own, by which those of the machine must not be replaced.
+/// Directories that containers have their own of.
 const SYSTEM: [&str; 3] = ["/proc", "/sys", "/dev"];
-/// Below a system directory, and yet for the files of everybody.
+/// Below a system directory, but for everybody's files.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Whether containers may write to a working directory. One that has system directories in it, or
-/// is in one, would bring all of the machine's files, devices and settings with it.
+/// Whether containers may write to a working directory: not if it is in a system directory, or
+/// contains one.
 pub fn can_be_shared(directory: &Path) -> bool {
-    // However it is called, it is mounted as what it is.
+    // The real path counts.
     let real = directory.canonicalize();
     let real = real.as_deref().unwrap_or(directory);
     let is_in_memory = real.starts_with(SHARED_MEMORY) && real != Path::new(SHARED_MEMORY);
@@ -18,7 +18,7 @@ pub fn can_be_shared(directory: &Path) -> bool {
     is_in_memory || !SYSTEM.iter().any(|system| concerns(system))
 }
 
-/// What the user is told of a working directory.
+/// The note about a working directory that can't be shared.
 pub fn note(directory: &Path) -> Option<String> {
     (!can_be_shared(directory)).then(|| {
         format!(

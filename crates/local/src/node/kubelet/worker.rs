@@ -19,18 +19,15 @@ use super::status::{Entry, PodState, State, Terminated};
 use super::tokens::{IssuedToken, TokenSpec};
 use crate::node::runtime::{Container, Sandbox, log::Log};
 
-/// What the API says of a pod.
 #[derive(Clone, Debug)]
 pub(super) struct Update {
     pub pod: Arc<Pod>,
-    /// It is not there any more: nothing that it has to say is of interest.
+    /// The pod is deleted; its status is not needed any more.
     pub gone: bool,
 }
 
-/// How long to wait before what failed is tried again.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A container that was started, as far as its pod remembers it.
 #[derive(Clone, Debug)]
 pub(super) struct StartedContainer {
     pub running: RunningContainer,
@@ -44,7 +41,6 @@ impl StartedContainer {
     }
 }
 
-/// What runs one pod.
 #[derive(Debug)]
 pub(super) struct PodWorker {
     pub shared: Arc<Shared>,
@@ -83,7 +79,7 @@ impl PodWorker {
         })
     }
 
-    /// Notes that a container was started, so that it can be read and ended.
+    /// Records that a container was started.
     pub fn container_started(&self, name: &str, running: RunningContainer, id: &str, since: Timestamp) {
         self.logs
             .lock()
@@ -98,7 +94,7 @@ impl PodWorker {
         self.started.lock().insert(name.to_owned(), started);
     }
 
-    /// Notes that a container runs.
+    /// Records that a container runs.
     pub fn container_running(&self, name: &str, id: &str, since: Timestamp, has_started: bool) {
         self.update_container(name, |entry| {
             entry.state = State::Running { since };
@@ -111,9 +107,9 @@ impl PodWorker {
         });
     }
 
-    /// Notes that a container has ended.
+    /// Records that a container has ended.
     pub fn container_ended(&self, name: &str, end: Terminated) {
-        // Before the end is known: whoever waits for that has then heard everything.
+        // Before the end is reported, so that a listener has all lines by then.
         if let Some(progress) = &self.progress {
             progress.pass_on();
         }
@@ -141,17 +137,15 @@ impl PodWorker {
         }
     }
 
-    /// The logs of a container's runs, the oldest first.
     pub fn logs(&self, container: &str) -> Vec<Log> {
         self.logs.lock().get(container).cloned().unwrap_or_default()
     }
 
-    /// A container that runs.
     pub fn container(&self, name: &str) -> Option<Container> {
         self.started.lock().get(name).map(|one| one.container().clone())
     }
 
-    /// Why a container waits to be started, in one word.
+    /// The reason why a container waits.
     pub fn waiting_reason(&self, name: &str) -> Option<String> {
         match &self.state.lock().entry(name)?.state {
             State::Waiting { reason, .. } => Some(reason.clone()),
@@ -159,7 +153,6 @@ impl PodWorker {
         }
     }
 
-    /// What its containers share, while there is something.
     pub fn sandbox(&self) -> Option<Arc<Sandbox>> {
         self.sandbox.lock().clone()
     }
@@ -168,7 +161,7 @@ impl PodWorker {
         self.updates.borrow().pod.clone()
     }
 
-    /// The pod, with the addresses that the API may not have yet.
+    /// The pod with its addresses, which the API may not have yet.
     pub fn pod_with_addresses(&self) -> Pod {
         let mut pod = Pod::clone(&self.pod());
         let status = pod.status.get_or_insert_default();
@@ -178,7 +171,7 @@ impl PodWorker {
     }
 
     pub fn now(&self) -> Timestamp {
-        // Kubernetes has whole seconds.
+        // Kubernetes' times are whole seconds.
         let now = self.shared.environment.now();
         Timestamp::from_second(now.as_second()).unwrap_or(now)
     }
@@ -193,7 +186,6 @@ impl PodWorker {
         Duration::from_secs(given.and_then(|given| u64::try_from(given).ok()).unwrap_or(30))
     }
 
-    /// The pod, as messages name it.
     pub fn description(&self) -> String {
         let metadata = &self.pod().metadata;
         let part = |part: &Option<String>| part.clone().unwrap_or_default();

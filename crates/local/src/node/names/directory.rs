@@ -1,4 +1,4 @@
-//! Who is called what: services and the pods behind them. Pure.
+//! Resolves names of services and pods. Pure.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -11,23 +11,18 @@ use super::DOMAIN;
 /// All pods and services of the cluster.
 #[derive(Debug, Default)]
 pub struct Directory {
-    /// Pods by UID.
     pub pods: HashMap<String, Pod>,
-    /// Services by namespace and name.
     pub services: HashMap<(String, String), Service>,
 }
 
-/// What is known of a name.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It is one of the cluster's, with these addresses; there may be none.
+    /// A name of the cluster, with its addresses, if any.
     Known(Vec<Ipv4Addr>),
-    /// There is no such name.
     Unknown,
 }
 
 impl Directory {
-    /// The addresses of a name.
     pub fn resolve(&self, name: &str) -> Answer {
         let name = name.trim_end_matches('.').to_ascii_lowercase();
         let Some(inner) = name.strip_suffix(&format!(".svc.{DOMAIN}")) else {
@@ -57,7 +52,7 @@ impl Directory {
         Answer::Known(addresses)
     }
 
-    /// The pods that a service leads to.
+    /// The pods that a service selects and that are ready, unless it publishes all.
     fn behind(&self, service: &Service) -> impl Iterator<Item = &Pod> {
         let spec = service.spec.clone().unwrap_or_default();
         let selector = spec.selector.filter(|selector| !selector.is_empty());
@@ -75,7 +70,6 @@ impl Directory {
         })
     }
 
-    /// Where connections to a port of a service go.
     pub fn targets(&self, namespace: &str, name: &str, port: u16) -> Vec<(Ipv4Addr, u16)> {
         let Some(service) = self.services.get(&(namespace.to_owned(), name.to_owned())) else {
             return Vec::new();
@@ -98,7 +92,7 @@ impl Directory {
     }
 }
 
-/// The address of a service of its own.
+/// The cluster IP of a service.
 pub fn cluster_address(service: &Service) -> Option<Ipv4Addr> {
     service.spec.as_ref()?.cluster_ip.as_ref()?.parse().ok()
 }

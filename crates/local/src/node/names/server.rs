@@ -1,7 +1,7 @@
-//! A server for names, on the address of the yard's bridge, and forwarders for the addresses of
-//! services.
+//! A DNS server on the address of the yard's bridge, and forwarders for cluster IPs.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -21,17 +21,16 @@ use tokio::task::JoinSet;
 use super::directory::{Answer, Directory, cluster_address};
 use crate::yard::link::Bridge;
 
-/// Pods come and go.
 const TTL_SECONDS: u32 = 1;
 const PORT: u16 = 53;
-/// As much as every resolver takes without asking for more.
+/// The limit without EDNS.
 const MAX_DATAGRAM_BYTES: usize = 512;
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
 type Shared = Arc<RwLock<Directory>>;
 type Forwarders = HashMap<(Ipv4Addr, u16), JoinSet<()>>;
 
-/// Answers and forwards for as long as it is polled.
+/// Serves until it is dropped.
 pub async fn run(client: Client, bridge: Bridge, address: Ipv4Addr) -> io::Result<()> {
     let datagrams = UdpSocket::bind((address, PORT)).await?;
     let streams = TcpListener::bind((address, PORT)).await?;
@@ -57,9 +56,13 @@ async fn watch(client: Client, bridge: Bridge, directory: Shared) {
     let mut forwarders = Forwarders::new();
     while let Some(change) = changes.next().await {
         match change {
-            Ok(Change::Pod(event)) => take_pod(&directory, *event),
+            Ok(Change::Pod(event)) => {
+                apply(&mut directory.write().pods, *event, |pod| {
+                    pod.metadata.uid.clone().unwrap_or_default()
+                });
+            }
             Ok(Change::Service(event)) => {
-                take_service(&directory, *event);
+                apply(&mut directory.write().services, *event, service_key);
                 forward(&directory, &bridge, &mut forwarders).await;
             }
             Err(error) => {
@@ -70,47 +73,32 @@ async fn watch(client: Client, bridge: Bridge, directory: Shared) {
     }
 }
 
-fn take_pod(directory: &Shared, event: Event<Pod>) {
-    let mut directory = directory.write();
-    let uid = |pod: &Pod| pod.metadata.uid.clone().unwrap_or_default();
+fn apply<K: Eq + Hash, T>(objects: &mut HashMap<K, T>, event: Event<T>, key: impl Fn(&T) -> K) {
     match event {
-        Event::Apply(pod) | Event::InitApply(pod) => {
-            directory.pods.insert(uid(&pod), pod);
+        Event::Apply(object) | Event::InitApply(object) => {
+            objects.insert(key(&object), object);
         }
-        Event::Delete(pod) => {
-            directory.pods.remove(&uid(&pod));
+        Event::Delete(object) => {
+            objects.remove(&key(&object));
         }
-        Event::Init => directory.pods.clear(),
+        Event::Init => objects.clear(),
         Event::InitDone => {}
     }
 }
 
-fn take_service(directory: &Shared, event: Event<Service>) {
-    let mut directory = directory.write();
-    let key = |service: &Service| {
-        let part = |part: &Option<String>| part.clone().unwrap_or_default();
-        (part(&service.metadata.namespace), part(&service.metadata.name))
-    };
-    match event {
-        Event::Apply(service) | Event::InitApply(service) => {
-            directory.services.insert(key(&service), service);
-        }
-        Event::Delete(service) => {
-            directory.services.remove(&key(&service));
-        }
-        Event::Init => directory.services.clear(),
-        Event::InitDone => {}
-    }
+fn service_key(service: &Service) -> (String, String) {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    (part(&service.metadata.namespace), part(&service.metadata.name))
 }
 
-/// Has a forwarder for every port of every service that has an address, and no other.
+/// Runs a forwarder for every port of every service with a cluster IP.
 async fn forward(directory: &Shared, bridge: &Bridge, forwarders: &mut Forwarders) {
     let mut wanted = HashMap::new();
     for ((namespace, name), service) in &directory.read().services {
         let Some(address) = cluster_address(service) else {
             continue;
         };
-        // Behind one that selects nobody there is nobody, or somebody who listens there.
+        // A service without a selector has no pods; that of the API has a listener of its own.
         if service.spec.as_ref().is_none_or(|spec| spec.selector.is_none()) {
             continue;
         }
@@ -155,7 +143,7 @@ async fn forward_port(
         };
         while connections.try_join_next().is_some() {}
         let targets = directory.read().targets(&namespace, &name, port);
-        // Without anyone behind it the connection is closed.
+        // Without a pod, the connection is closed.
         let Some(target) = targets.get(turn % targets.len().max(1)).copied() else {
             continue;
         };
@@ -172,7 +160,6 @@ async fn answer_datagrams(socket: &UdpSocket, directory: &Shared) -> io::Result<
     loop {
         let (length, from) = socket.recv_from(&mut buffer).await?;
         if let Some(answer) = answer(&buffer[..length], directory, Some(MAX_DATAGRAM_BYTES)) {
-            // Who asked may be gone.
             drop(socket.send_to(&answer, from).await);
         }
     }
@@ -200,7 +187,7 @@ async fn answer_streams(listener: &TcpListener, directory: &Shared) -> io::Resul
     }
 }
 
-/// The answer to a question, cut where there is a limit to its size.
+/// The answer to a query, truncated to a limit.
 fn answer(query: &[u8], directory: &Shared, limit: Option<usize>) -> Option<Vec<u8>> {
     let query = Packet::parse(query).ok()?;
     let question = query.questions.first()?.clone();
@@ -214,7 +201,7 @@ fn answer(query: &[u8], directory: &Shared, limit: Option<usize>) -> Option<Vec<
     match found {
         Answer::Unknown => *reply.rcode_mut() = RCODE::NameError,
         Answer::Known(addresses) => {
-            // Other types of a name that is known have no records, which is an answer too.
+            // Known names have no records of other types.
             if matches!(question.qtype, QTYPE::TYPE(TYPE::A) | QTYPE::ANY) {
                 reply.answers.extend(addresses.into_iter().map(|address| {
                     let data = RData::A(A::from(address));

@@ -1,4 +1,4 @@
-//! What the processes of a container may do: no more than in any other container.
+//! The capabilities of containers.
 
 use std::collections::HashSet;
 
@@ -7,8 +7,7 @@ use nix::sys::prctl;
 
 use super::Error;
 
-/// What containers may do by default. Devices can't be made: there is no other guard against them
-/// here.
+/// The default capabilities of container runtimes, without MKNOD: there is no device cgroup here.
 const KEPT: [Capability; 13] = [
     Capability::CAP_AUDIT_WRITE,
     Capability::CAP_CHOWN,
@@ -25,8 +24,8 @@ const KEPT: [Capability; 13] = [
     Capability::CAP_SYS_CHROOT,
 ];
 
-/// Limits this thread, and whatever it executes, to the capabilities of containers without those in
-/// `dropped`. Unknown names are ignored: they are of capabilities that no container has.
+/// Limits this thread, and what it executes, to the capabilities of containers without those in
+/// `dropped`. Unknown names are ignored.
 pub fn drop_capabilities(dropped: &[String]) -> Result<(), Error> {
     let failed = |e: caps::errors::CapsError| Error::System {
         what: "give up rights".to_owned(),

@@ -1,4 +1,4 @@
-//! The first process of a container, up to the moment at which it becomes the container's command.
+//! The first process of a container, until it executes the container's command.
 //!
 //! It is this program, executed again. Its standard input is a socket: it reads its [`InitSpec`]
 //! from the socket and writes an [`InitError`] to it. When the socket is closed without one, the
@@ -20,22 +20,20 @@ use serde::{Deserialize, Serialize};
 use super::{ContainerSpec, Error, User};
 use crate::yard::{Isolation, STAGE, this_program};
 
-/// What the process is to become.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct InitSpec {
-    /// Where the container's files are.
+    /// The root file system.
     pub root: PathBuf,
     /// The program and its arguments.
     pub command: Vec<String>,
     /// Its whole environment.
     pub env: Vec<(String, String)>,
-    /// Where it starts.
+    /// Its working directory.
     pub working_directory: PathBuf,
-    /// Who it runs as.
+    /// Its user.
     pub user: User,
-    /// How this machine lets us isolate.
     pub isolation: Isolation,
-    /// Files to which a process writes 0 to be under a limit.
+    /// The `cgroup.procs` files, to which the process writes 0.
     pub groups: Vec<PathBuf>,
 }
 
@@ -58,16 +56,14 @@ impl InitSpec {
     }
 }
 
-/// What the process answers if it does not become the command.
+/// Why the process could not execute the command.
 #[derive(Debug, Serialize, Deserialize)]
 enum InitError {
-    /// The command can't be executed.
     Command(String),
-    /// Something before that failed.
     System(String),
 }
 
-/// Starts the process and waits until it has become the command.
+/// Starts the process and waits until it executes the command.
 pub(crate) fn start(
     stage: &str,
     init_spec: &InitSpec,
@@ -103,8 +99,7 @@ pub(crate) fn start(
     Err(refused)
 }
 
-/// The process itself. `prepare` brings it to where the command is to be, and says where the
-/// program is.
+/// Runs in the process itself. `prepare` sets it up and returns the path of the program.
 pub(crate) fn run(
     prepare: impl FnOnce(&InitSpec) -> Result<PathBuf, Error>,
 ) -> Result<ExitCode, crate::yard::Error> {
@@ -142,7 +137,7 @@ pub(crate) fn run(
     Ok(ExitCode::from(128))
 }
 
-/// Puts this process under the limits of its container, and so all that it becomes and starts.
+/// Moves this process into the control groups of its container.
 fn limit(init_spec: &InitSpec) -> Result<(), Error> {
     for group in &init_spec.groups {
         fs::write(group, "0").map_err(Error::system(format!(
@@ -159,14 +154,13 @@ fn close_on_exec(descriptor: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Where the program of a command is.
 pub(crate) fn program(command: &[String], env: &[(String, String)]) -> Result<PathBuf, Error> {
     let name = command.first().map_or("", String::as_str);
     let path = env.iter().rev().find(|(name, _)| name == "PATH");
     find(name, path.map_or("", |(_, path)| path.as_str()))
 }
 
-/// Finds a program as container runtimes do, and says as they do why it can't be run.
+/// Finds a program like container runtimes, with their error messages.
 fn find(name: &str, path: &str) -> Result<PathBuf, Error> {
     if name.contains('/') {
         let found = fs::metadata(name)
@@ -189,7 +183,7 @@ fn find(name: &str, path: &str) -> Result<PathBuf, Error> {
         .ok_or_else(|| Error::Command(format!("exec: {name:?}: executable file not found in $PATH")))
 }
 
-/// A system error in the words of the C library, without Rust's number behind it.
+/// A system error in the words of the C library, without its number.
 fn describe(error: &io::Error) -> String {
     error.raw_os_error().map_or_else(
         || error.to_string(),

@@ -1,4 +1,4 @@
-//! Starts the commands of `kubectl exec` and of probes in a container that runs already.
+//! Starts the commands of exec and of probes in a running container.
 
 use std::ffi::OsString;
 use std::io;
@@ -18,16 +18,16 @@ use crate::yard::this_program;
 /// The terminal's type, as container runtimes set it.
 const TERM: (&str, &str) = ("TERM", "xterm");
 
-/// A command that is to be started.
+/// A command to start.
 #[derive(Clone, Debug)]
 pub struct Exec {
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Whether it has a terminal rather than an input and two outputs.
+    /// Whether it runs on a terminal.
     pub on_terminal: bool,
 }
 
-/// There are no user namespaces here.
+/// There are no user namespaces on this platform.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug)]
 pub(super) enum UserNsEntry {}
@@ -98,7 +98,7 @@ pub(super) fn spawn(
         .env(TERM.0, TERM.1)
         .current_dir(&spec.working_directory);
     if let Some(uid) = uid {
-        // Who has it may open it again.
+        // A user must own a terminal to open it again.
         fchown(&theirs, Some(Uid::from_raw(uid)), None).map_err(Error::system("give away a terminal"))?;
         command = command.uid(uid);
     }

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::loopback::{HeldAddress, Loopback};
+use super::running::STACK_BYTES;
 use super::{Container, ContainerSpec, Error, SandboxSpec};
 use crate::host::cgroup::RunGroup;
 use crate::host::remove_tree;
@@ -39,9 +40,6 @@ use pause::Pause;
 pub(crate) use pause::run as pause_stage;
 pub(crate) use stage::run as container_stage;
 
-/// Enough for what these threads do.
-const STACK_BYTES: usize = 512 * 1024;
-
 /// The runtime.
 #[derive(Debug)]
 pub struct Isolated {
@@ -52,16 +50,13 @@ pub struct Isolated {
     numbers: Arc<Mutex<PodNumbers>>,
 }
 
-/// Where pods are.
 #[derive(Debug)]
 enum PodNetwork {
-    /// On the bridge of the yard.
     Bridge(Bridge),
-    /// On the network of the machine.
     Loopback(Loopback),
 }
 
-/// Which pods there are, for addresses and names of links.
+/// Numbers of pods, for addresses and names of links.
 #[derive(Debug, Default)]
 struct PodNumbers {
     used: HashSet<u16>,
@@ -69,11 +64,11 @@ struct PodNumbers {
 }
 
 impl PodNumbers {
-    /// One that has not been used for as long as possible: others may still know its last owner.
+    /// The number that was unused for longest: others may still know the address of its last pod.
     fn take(&mut self) -> Option<u16> {
         for _ in 0..u16::MAX {
             self.last = self.last.checked_add(1).unwrap_or(1);
-            // The address of the gateway, of the network, and of everyone.
+            // Reserved for the network, the gateway and broadcast.
             if !matches!(self.last, 0 | 1 | u16::MAX) && self.used.insert(self.last) {
                 return Some(self.last);
             }
@@ -83,7 +78,7 @@ impl PodNumbers {
 }
 
 impl Isolated {
-    /// In a yard with a network of its own this makes the bridge.
+    /// Creates the bridge, in a yard with a network of its own.
     pub async fn new(yard: &Yard, state: &Path, groups: Arc<RunGroup>) -> Result<Self, Error> {
         let network = match yard.network {
             Network::Pod => PodNetwork::Bridge(Bridge::make().await?),
@@ -99,7 +94,7 @@ impl Isolated {
         })
     }
 
-    /// The bridge that pods are on.
+    /// The bridge of pods.
     pub fn bridge(&self) -> Option<&Bridge> {
         match &self.network {
             PodNetwork::Bridge(bridge) => Some(bridge),
@@ -107,7 +102,6 @@ impl Isolated {
         }
     }
 
-    /// The addresses that pods have without a bridge.
     pub(crate) fn loopback(&self) -> Option<&Loopback> {
         match &self.network {
             PodNetwork::Bridge(_) => None,
@@ -115,10 +109,10 @@ impl Isolated {
         }
     }
 
-    /// Makes the namespaces of a pod, and its place in the network.
+    /// Creates the namespaces and the network of a pod.
     pub async fn sandbox(&self, spec: SandboxSpec) -> Result<Sandbox, Error> {
         let number = self.numbers.lock().take().ok_or(Error::NoAddress)?;
-        // The last pod of the same name may still be being removed.
+        // The number keeps it apart from a predecessor that is still being removed.
         let scratch = self.state.join(format!("{}-{number}", spec.id));
         fs::create_dir_all(&scratch).map_err(Error::system(format!("make {}", scratch.display())))?;
         let number = PodNumber {
@@ -176,13 +170,13 @@ impl Drop for PodNumber {
     }
 }
 
-/// Namespaces that live as long as these files are open or a process is in them.
+/// Namespaces, which exist while these files are open or a process is in them.
 #[derive(Debug)]
 struct Namespaces {
     network: Option<File>,
     names: File,
     shared_memory: File,
-    /// Only if containers share it.
+    /// Only if containers share a process namespace.
     processes: Option<Pause>,
 }
 
@@ -222,8 +216,8 @@ fn make_namespaces(
     })
 }
 
-/// Runs something in a thread that ends with it: a thread that has changed its namespaces must not
-/// be used again.
+/// Runs something in a thread of its own: a thread that has changed its namespaces must not be
+/// reused.
 async fn in_thread<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
@@ -244,7 +238,7 @@ async fn in_thread<T: Send + 'static>(
 #[derive(Debug)]
 pub struct Sandbox {
     isolation: Isolation,
-    /// What the run keeps of all pods.
+    /// The directory of the run, with the files of all pods.
     own: PathBuf,
     scratch: PathBuf,
     address: Ipv4Addr,
@@ -269,7 +263,7 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         let scratch = std::mem::take(&mut self.scratch);
-        // It may hold much; whoever drops this must not wait for it.
+        // In a thread, because it may take long.
         drop(
             thread::Builder::new()
                 .stack_size(STACK_BYTES)

@@ -1,6 +1,5 @@
-//! The output of containers, in files with a line for each line, as container runtimes keep them:
-//! `2026-01-31T12:00:00.000000000Z stdout F text`, with `P` where a line is too long and goes on in
-//! the next.
+//! Logs of containers, in the format of container runtimes: `2026-01-31T12:00:00.000000000Z stdout
+//! F text`, with `P` for a part of a line.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -17,13 +16,13 @@ use tokio::sync::watch;
 
 use super::Error;
 
-/// Longer lines are written in pieces.
+/// Longer lines are split.
 const MAX_PIECE_BYTES: usize = 16 * 1024;
-/// How long to wait for the end of the output when a container has ended: processes that it left
+/// How long to wait for the end of the output after the end of a container: processes that it left
 /// may hold it open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The ends of a container's output: those for [`Log::collect`], and those for the container.
+/// The pipes of a container: the ends for [`Log::collect`], then those for the container.
 pub(crate) fn pipes() -> io::Result<((pipe::Receiver, pipe::Receiver), io::PipeWriter, io::PipeWriter)> {
     let (read_stdout, stdout) = io::pipe()?;
     let (read_stderr, stderr) = io::pipe()?;
@@ -31,12 +30,11 @@ pub(crate) fn pipes() -> io::Result<((pipe::Receiver, pipe::Receiver), io::PipeW
     Ok(((receiver(read_stdout)?, receiver(read_stderr)?), stdout, stderr))
 }
 
-/// How far a log has been written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
     bytes: u64,
     ended: bool,
-    /// Why not all of it is there.
+    /// Why output was lost.
     lost: Option<io::ErrorKind>,
 }
 
@@ -47,18 +45,18 @@ pub struct Log {
     progress: watch::Receiver<Progress>,
 }
 
-/// Which part of a log, and how.
+/// Options for reading a log.
 #[derive(Clone, Debug, Default)]
 pub struct LogRange {
-    /// Only that many of the last lines.
+    /// Only so many of the last lines.
     pub tail_lines: Option<usize>,
     /// Only lines from then on.
     pub since: Option<Timestamp>,
-    /// Each line with its time.
+    /// Whether lines have times.
     pub timestamps: bool,
     /// No more bytes than this.
     pub limit_bytes: Option<usize>,
-    /// Go on until the container ends.
+    /// Whether to follow until the container ends.
     pub follow: bool,
 }
 
@@ -70,7 +68,7 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 impl Log {
-    /// Writes what comes from both streams to a file, until both end.
+    /// Writes both streams to a file until they end.
     pub(crate) fn collect(
         path: &Path,
         (stdout, stderr): (pipe::Receiver, pipe::Receiver),
@@ -89,13 +87,13 @@ impl Log {
         })
     }
 
-    /// Waits until all is written, to be called after the container's end.
+    /// Waits until all is written, after the container's end.
     pub async fn finished(&self) {
         let mut progress = self.progress.clone();
         drop(tokio::time::timeout(OUTPUT_TIMEOUT, progress.wait_for(|progress| progress.ended)).await);
     }
 
-    /// The end of the output: no more than that many lines and bytes.
+    /// The end of the log, up to so many lines and bytes.
     pub fn tail(&self, lines: usize, bytes: usize) -> String {
         let part = LogRange {
             tail_lines: Some(lines),
@@ -126,7 +124,7 @@ impl Log {
 
 struct Following {
     log: Log,
-    /// Held open: who reads slowly may be behind when the pod is gone, and its files with it.
+    /// Kept open, because a slow reader may be behind when the files are removed.
     file: Option<File>,
     part: LogRange,
     at: u64,
@@ -144,7 +142,7 @@ impl Following {
                 none => none.insert(File::open(&self.log.path)?),
             };
             let mut text = read(file, &self.part, &mut self.at)?;
-            // Only what there was at the beginning is cut at its front.
+            // tail_lines applies to the first read only.
             self.part.tail_lines = None;
             if let Some(limit) = self.part.limit_bytes {
                 text.truncate(limit.saturating_sub(self.sent));
@@ -169,7 +167,7 @@ impl Following {
     }
 }
 
-/// A finished log, by its file.
+/// Reads a complete log.
 pub fn read_file(path: &Path, part: &LogRange) -> io::Result<Vec<u8>> {
     let mut text = read(&mut File::open(path)?, part, &mut 0)?;
     if let Some(limit) = part.limit_bytes {
@@ -178,7 +176,7 @@ pub fn read_file(path: &Path, part: &LogRange) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Reads whole lines from a place on, and moves it behind them.
+/// Reads whole lines from a position, and advances it.
 fn read(file: &mut File, part: &LogRange, at: &mut u64) -> io::Result<Vec<u8>> {
     file.seek(SeekFrom::Start(*at))?;
     let mut reader = BufReader::new(file);
@@ -200,7 +198,7 @@ fn read(file: &mut File, part: &LogRange, at: &mut u64) -> io::Result<Vec<u8>> {
             .iter()
             .rposition(|text| text.last() == Some(&b'\n'))
             .map_or(0, |_| lines);
-        // Pieces without an end of line belong to the line after them.
+        // Partial lines belong to the next line.
         let mut from = kept.len();
         while from > 0 {
             if kept[from - 1].last() == Some(&b'\n') {
@@ -216,7 +214,6 @@ fn read(file: &mut File, part: &LogRange, at: &mut u64) -> io::Result<Vec<u8>> {
     Ok(kept.concat())
 }
 
-/// A line of the file as it is shown.
 fn shown(line: &[u8], part: &LogRange) -> Option<Vec<u8>> {
     let mut fields = line.splitn(4, |byte| *byte == b' ');
     let (time, _, whole, text) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
@@ -264,7 +261,7 @@ async fn copy(mut from: impl AsyncRead + Unpin, name: &str, writer: &Writer) {
     }
 }
 
-/// Writes lines; what has no end of line is a piece, also at the very end.
+/// Writes lines; one without an end of line is partial.
 fn write(text: &[u8], name: &str, writer: &Writer) {
     if text.is_empty() {
         return;
@@ -284,7 +281,7 @@ fn write(text: &[u8], name: &str, writer: &Writer) {
     let written = writer.0.write_all(&lines);
     writer.1.send_modify(|progress| match written {
         Ok(()) => progress.bytes += lines.len() as u64,
-        // A full disk loses output, not the container.
+        // If the disk is full, output is lost and the container keeps running.
         Err(error) => progress.lost = Some(error.kind()),
     });
 }

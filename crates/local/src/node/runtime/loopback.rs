@@ -1,8 +1,7 @@
-//! Addresses of pods that are on the network of the machine: one of 127.0.0.0/8 for each name.
+//! Addresses of pods on the network of the machine: one of 127.0.0.0/8 for each name.
 //!
-//! There is nobody to ask for names on that network. So an address belongs to a name, from the
-//! first time that anyone asks for it: it can be told before the pod of that name exists, and a pod
-//! that replaces another is where that was.
+//! That network has no DNS. So an address belongs to a name from its first use: it is known before
+//! the pod exists, and a replacement has the same address.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,14 +13,12 @@ use tokio::net::TcpSocket;
 
 use super::Error;
 
-/// Bound, and never listened on, to say that a part of the network is taken. No system gives it to
-/// those who ask for any port.
+/// Bound, but not listened on, to mark a part of the network as taken. It is not an ephemeral port.
 const CLAIM_PORT: u16 = 65_535;
-/// How many parts there are: the second byte of the address, without those that others use by
-/// habit.
+/// The number of parts: values of the second byte, without those that other programs use.
 const PARTS: u32 = 250;
 const FIRST_PART: u32 = 2;
-/// The first number belongs to the claim.
+/// The first address is that of the claim.
 const FIRST_NUMBER: u16 = 2;
 const LAST_NUMBER: u16 = u16::MAX - 1;
 
@@ -30,7 +27,7 @@ const LAST_NUMBER: u16 = u16::MAX - 1;
 pub struct Loopback {
     part: u8,
     table: Arc<Mutex<Table>>,
-    // The kernel gives it back however this process ends.
+    // The kernel releases it however this process ends.
     _claim: Option<Arc<TcpSocket>>,
 }
 
@@ -47,7 +44,7 @@ struct Entry {
 }
 
 impl Loopback {
-    /// Takes a part that no other run on this machine has.
+    /// Claims a part that no other run on this machine has.
     pub fn claim() -> Self {
         let first = std::process::id() % PARTS;
         let part = |offset: u32| u8::try_from((first + offset) % PARTS + FIRST_PART).unwrap_or(u8::MAX);
@@ -55,7 +52,7 @@ impl Loopback {
             match bind(part(offset)) {
                 Ok(claim) => return Self::new(part(offset), Some(claim)),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                // Systems that have no such addresses until somebody configures them.
+                // Some systems only have 127.0.0.1.
                 Err(_) => break,
             }
         }
@@ -70,13 +67,12 @@ impl Loopback {
         }
     }
 
-    /// The address of a name.
     pub fn address(&self, name: &str) -> Result<Ipv4Addr, Error> {
         let number = self.table.lock().entry(name).ok_or(Error::NoAddress)?.number;
         Ok(self.of(number))
     }
 
-    /// The address of a pod, which keeps it while it is held.
+    /// The address of a pod, reserved until it is dropped.
     pub fn hold(&self, name: &str) -> Result<HeldAddress, Error> {
         let mut table = self.table.lock();
         let entry = table.entry(name).ok_or(Error::NoAddress)?;
@@ -109,7 +105,7 @@ impl Table {
         self.names.get_mut(name)
     }
 
-    /// A number that nobody was told, or if there is none, one of a name that has no pod.
+    /// An unused number; if there is none, that of a name without a pod.
     fn free(&mut self) -> Option<u16> {
         if self.last < LAST_NUMBER {
             self.last = (self.last + 1).max(FIRST_NUMBER);
@@ -121,7 +117,6 @@ impl Table {
     }
 }
 
-/// An address that a pod has.
 #[derive(Debug)]
 pub struct HeldAddress {
     address: Ipv4Addr,

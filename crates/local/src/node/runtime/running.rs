@@ -1,7 +1,9 @@
-//! Processes that run, and waiting for their end.
+//! Starting containers and waiting for their end.
 
+use std::io;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use std::sync::Arc;
+use std::thread;
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -12,60 +14,98 @@ use pty_process::blocking::Pty;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
 
-use super::{Error, Exit, Terminal};
+use super::log::{self, Log};
+use super::{Container, ContainerSpec, Error, Exit, Terminal};
 use crate::host::cgroup::Group;
 
-/// The number of a container's first process, as the thread that starts it tells it.
-pub(super) async fn first_process(started: oneshot::Receiver<Result<u32, Error>>) -> Result<u32, Error> {
-    started.await.map_err(|_| Error::System {
+/// Enough for the threads of containers.
+pub(super) const STACK_BYTES: usize = 512 * 1024;
+
+/// Starts a container in a thread that then waits for its end.
+///
+/// `launch` starts the first process and returns what is to be done when it has ended. `clean_up`
+/// runs after that, or if nothing was started, in another thread: that of the container may see other
+/// files by then.
+pub(super) async fn start_container<E: FnOnce()>(
+    spec: Arc<ContainerSpec>,
+    mut group: Group,
+    isolated: bool,
+    launch: impl FnOnce(io::PipeWriter, io::PipeWriter) -> Result<(Child, E), Error> + Send + 'static,
+    clean_up: impl FnOnce() + Send + 'static,
+) -> Result<Container, Error> {
+    let (output, stdout, stderr) =
+        log::pipes().map_err(Error::system("connect the output of a container"))?;
+    let groups = group.members().to_vec();
+    let oom_counter = group.take_oom_counter();
+    let (started, is_started) = oneshot::channel();
+    let (ended, exit) = watch::channel(None);
+    when_ended(exit.clone(), move || {
+        drop(group);
+        clean_up();
+    });
+    let pid_guard = PidGuard::default();
+    let guard = pid_guard.clone();
+    // The child ends with the thread that started it, so that thread has to stay.
+    thread::Builder::new()
+        .name("container".to_owned())
+        .stack_size(STACK_BYTES)
+        .spawn(move || match launch(stdout, stderr) {
+            Err(error) => drop(started.send(Err(error))),
+            Ok((child, on_end)) => {
+                drop(started.send(Ok(child.id())));
+                let exit = guard.outlive(child, || oom_counter.out_of_memory());
+                on_end();
+                ended.send_replace(exit);
+            }
+        })
+        .map_err(Error::system("start a thread"))?;
+    let pid = is_started.await.map_err(|_| Error::System {
         what: "start a container".to_owned(),
-        source: std::io::ErrorKind::Interrupted.into(),
-    })?
+        source: io::ErrorKind::Interrupted.into(),
+    })??;
+    let log = Log::collect(&spec.log, output)?;
+    Ok(Container {
+        pid,
+        exit,
+        log,
+        spec,
+        pid_guard,
+        groups,
+        isolated,
+    })
 }
 
-/// Clears away, in a thread that may wait, what a container needed, when it has ended or was never
-/// started.
-pub(super) fn when_ended(mut exit: watch::Receiver<Option<Exit>>, clear: impl FnOnce() + Send + 'static) {
+/// Runs `work` in a thread that may block, when a container has ended or was never started.
+fn when_ended(mut exit: watch::Receiver<Option<Exit>>, work: impl FnOnce() + Send + 'static) {
     tokio::spawn(async move {
-        // That nobody is left to say it means that it was never started.
+        // An error means that it was never started.
         drop(exit.wait_for(Option::is_some).await);
-        drop(tokio::task::spawn_blocking(clear));
+        drop(tokio::task::spawn_blocking(work));
     });
 }
 
-/// Removes a container's control group when the container has ended. The thread that waits for the
-/// container can't do it: that thread sees other files by then.
-pub(super) fn remove_when_ended(exit: watch::Receiver<Option<Exit>>, group: Group) {
-    if !group.is_empty() {
-        when_ended(exit, move || drop(group));
-    }
-}
-
-/// Sends signals to a process only until it is reaped: its number may be another process'
-/// afterwards.
+/// Sends signals to a process only until it is reaped: its id may be reused afterwards.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PidGuard(Arc<Mutex<Ended>>);
-
-#[derive(Debug, Default)]
-struct Ended(bool);
+pub(crate) struct PidGuard {
+    has_ended: Arc<Mutex<bool>>,
+}
 
 impl PidGuard {
     /// Sends a signal, unless the process has ended.
     pub(crate) fn signal(&self, pid: u32, signal: Signal) {
-        let ended = self.0.lock();
-        if !ended.0 {
+        let has_ended = self.has_ended.lock();
+        if !*has_ended {
             let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
         }
     }
 
-    /// Waits for the end. `out_of_memory` is asked then.
+    /// Waits for the end, then calls `out_of_memory`.
     pub(crate) fn outlive(&self, mut child: Child, out_of_memory: impl FnOnce() -> bool) -> Option<Exit> {
         let pid = Pid::from_raw(child.id().cast_signed());
-        // The number stays the child's own until it is reaped, which nobody may send a signal to
-        // after that.
+        // The process id is not reused before the child is reaped.
         let wait = || waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
         while wait() == Err(Errno::EINTR) {}
-        self.0.lock().0 = true;
+        *self.has_ended.lock() = true;
         let out_of_memory = out_of_memory();
         child.wait().ok().map(|status| Exit::of(status, out_of_memory))
     }
@@ -83,14 +123,14 @@ pub struct Running {
     pub stdout: Option<tokio::process::ChildStdout>,
     /// Its errors.
     pub stderr: Option<tokio::process::ChildStderr>,
-    /// Its terminal, in place of all of these.
+    /// Its terminal, instead of these.
     pub terminal: Option<Terminal>,
     pid: u32,
     exit: watch::Receiver<Option<Exit>>,
     pid_guard: PidGuard,
 }
 
-/// What a command came to.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecOutput {
     /// How it ended.
@@ -144,7 +184,7 @@ impl Running {
         ended.unwrap_or(Exit::KILLED)
     }
 
-    /// Its end, apart from its streams. It is ended when this is dropped.
+    /// Waits for its end. It is killed when this is dropped.
     pub fn end(mut self) -> impl Future<Output = Exit> + Send + use<> {
         let guard = KillOnDrop(self.pid_guard.clone(), self.pid);
         async move {
@@ -154,13 +194,12 @@ impl Running {
         }
     }
 
-    /// Gives it an input and waits for its end. It is ended when this is dropped.
+    /// Writes its input and waits for its end. It is killed when this is dropped.
     pub async fn output(mut self, input: &[u8]) -> Result<ExecOutput, Error> {
         let guard = KillOnDrop(self.pid_guard.clone(), self.pid);
         let (stdin, stdout, stderr) = (self.stdin.take(), self.stdout.take(), self.stderr.take());
         let write = async {
             if let Some(mut stdin) = stdin {
-                // A command need not read its input.
                 drop(stdin.write_all(input).await);
             }
         };

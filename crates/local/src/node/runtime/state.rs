@@ -1,4 +1,4 @@
-//! A directory for what one run keeps, and the removal of what earlier runs left.
+//! The directory of a run, and the removal of those that earlier runs left.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,17 +7,15 @@ use std::path::{Path, PathBuf};
 use super::unisolated;
 use crate::host::{cgroup, remove_tree};
 
-/// The file whose lock says that a run is still there. The kernel drops the lock however the run
-/// ends.
+/// The file that a run locks. The kernel releases the lock however the run ends.
 const LOCK: &str = "lock";
 
-/// How the directories of runs are named.
 const RUN: &str = "run-";
 
-/// As much as the smallest run needs.
+/// The least that a run needs.
 const NEEDED_BYTES: usize = 64 * 1024;
 
-/// A directory of this run's own; removed when dropped, and by the next run if this one is killed.
+/// The directory of this run; removed when dropped, or by the next run if this one is killed.
 #[derive(Debug)]
 pub struct StateDirectory {
     path: PathBuf,
@@ -25,11 +23,11 @@ pub struct StateDirectory {
 }
 
 impl StateDirectory {
-    /// Makes a directory below `base`, and removes what runs that have ended left there, processes
+    /// Creates a directory below `base`, and removes what ended runs left there, their processes
     /// included.
     pub fn claim(base: &Path) -> io::Result<Self> {
         fs::create_dir_all(base)?;
-        // Under another name until it is locked, so that nobody takes it for one that was left.
+        // Renamed when it is locked, so that it is not taken for a leftover.
         let made = tempfile::Builder::new().prefix(".").tempdir_in(base)?;
         let lock = File::create(made.path().join(LOCK))?;
         lock.lock()?;
@@ -47,14 +45,14 @@ impl StateDirectory {
         Ok(claimed)
     }
 
-    /// A full disk is better found now than by each pod.
+    /// Fails now if the disk is full, and not in each pod.
     fn has_room(&self) -> io::Result<()> {
         let file = self.path.join("room");
         fs::write(&file, vec![0; NEEDED_BYTES])?;
         fs::remove_file(file)
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -66,8 +64,7 @@ impl Drop for StateDirectory {
     }
 }
 
-/// Removes what runs that have ended left below `base`, as far as it can be seen from here. Runs
-/// that go on are left alone.
+/// Removes what ended runs left below `base`, as far as it can be seen from here.
 pub fn sweep(base: &Path) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
@@ -88,8 +85,8 @@ pub fn sweep(base: &Path) {
     }
 }
 
-/// Removes the directory of a run and what it names. What can't be removed now is left, with its
-/// name, to the next run.
+/// Removes the directory of a run and its control groups. If these can't be removed, the directory
+/// is left for the next run.
 fn remove(run: &Path) {
     if cgroup::remove_recorded(run) {
         remove_tree(run);

@@ -1,4 +1,4 @@
-//! Terminals, for commands that want one.
+//! Terminals of commands.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -18,7 +18,7 @@ pub struct Terminal {
     pub input: pipe::Sender,
     /// What is shown.
     pub output: Output,
-    /// How large it is.
+    /// Sets its size.
     pub size: Size,
 }
 
@@ -28,7 +28,7 @@ impl Terminal {
         let flags = OFlag::from_bits_retain(fcntl(end.as_fd(), FcntlArg::F_GETFL)?);
         fcntl(end.as_fd(), FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
         let again = || end.as_fd().try_clone_to_owned();
-        // It is no pipe; but like one it can be waited for, read and written.
+        // It is no pipe, but can be polled, read and written like one.
         Ok(Self {
             input: pipe::Sender::from_owned_fd_unchecked(again()?)?,
             output: Output(pipe::Receiver::from_owned_fd_unchecked(again()?)?),
@@ -37,7 +37,6 @@ impl Terminal {
     }
 }
 
-/// What is shown on a terminal.
 #[derive(Debug)]
 pub struct Output(pipe::Receiver);
 
@@ -48,14 +47,13 @@ impl AsyncRead for Output {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match Pin::new(&mut self.0).poll_read(context, buffer) {
-            // Nobody is left who has it open: this is its end.
+            // EIO means that the last process has closed it.
             Poll::Ready(Err(error)) if error.raw_os_error() == Some(Errno::EIO as i32) => Poll::Ready(Ok(())),
             other => other,
         }
     }
 }
 
-/// How large a terminal is.
 pub struct Size(Pty);
 
 impl std::fmt::Debug for Size {
@@ -65,9 +63,8 @@ impl std::fmt::Debug for Size {
 }
 
 impl Size {
-    /// Says how large it is, in characters.
     pub fn set(&self, columns: u16, rows: u16) {
-        // Only a terminal that is gone has no size.
+        // Fails if the terminal is closed.
         let _ = self.0.resize(pty_process::Size::new(rows, columns));
     }
 }

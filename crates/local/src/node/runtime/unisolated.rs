@@ -1,8 +1,8 @@
 //! Pods without namespaces, as plain processes.
 //!
 //! Each pod has a loopback address of its own and shares everything else with the machine. Every
-//! process of a pod carries a mark in its environment, by which all of them are found in the end,
-//! also those that left their parents, and also by the next run if this one was killed.
+//! process of a pod has a mark in its environment, by which all of them, orphans included, are
+//! found at the end, or by the next run if this one was killed.
 
 use std::fs;
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::geteuid;
 use nix::unistd::{Pid, setsid};
 use pty_process::blocking::Pty;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 #[cfg(target_os = "linux")]
 use super::capabilities::drop_capabilities;
@@ -26,23 +26,21 @@ use super::container_init::{self, InitSpec};
 use super::exec_spawn::{self, Exec};
 #[cfg(target_os = "linux")]
 use super::isolated::become_user;
-use super::log::{self, Log};
 use super::loopback::{HeldAddress, Loopback};
-use super::running::{PidGuard, Running, first_process, remove_when_ended};
+use super::running::{PidGuard, Running, start_container};
 use super::{Container, ContainerSpec, Error, SandboxSpec, User};
 use crate::host::cgroup::{Joiner, RunGroup};
 use crate::host::{Isolation, remove_tree};
 
-/// Names the sandbox that a process belongs to.
+/// The variable with the sandbox of a process.
 const MARK: &str = "TRAINYARD_SANDBOX";
 
-/// The file in the directory of a run that says that its pods are plain processes.
+/// The file in the directory of a run whose pods are plain processes.
 const RUN_MARK: &str = "plain";
 
-/// As much of an environment as is looked at; programs rarely have a hundredth of it.
+/// The part of an environment that is searched.
 const MAX_ENVIRONMENT_BYTES: usize = 256 * 1024;
 
-/// How often processes that have to end are looked for.
 const MAX_KILL_ROUNDS: u32 = 1000;
 
 /// The runtime.
@@ -68,7 +66,6 @@ impl Unisolated {
         })
     }
 
-    /// Gives a pod an address.
     pub fn sandbox(&self, spec: &SandboxSpec) -> Result<Sandbox, Error> {
         let scratch = self.state.join(&spec.id);
         fs::create_dir_all(&scratch).map_err(Error::system(format!("make {}", scratch.display())))?;
@@ -81,13 +78,11 @@ impl Unisolated {
         })
     }
 
-    /// The addresses that pods have.
     pub(crate) fn loopback(&self) -> &Loopback {
         &self.loopback
     }
 }
 
-/// The place of one pod.
 #[derive(Debug)]
 pub struct Sandbox {
     address: HeldAddress,
@@ -102,50 +97,19 @@ impl Sandbox {
         self.address.address()
     }
 
-    /// Starts a container.
     pub async fn start(&self, mut spec: ContainerSpec) -> Result<Container, Error> {
-        let (output, stdout, stderr) =
-            log::pipes().map_err(Error::system("connect the output of a container"))?;
         let place = self.scratch.join(&spec.id);
         spec.env.push((MARK.to_owned(), place.display().to_string()));
         let number = self.starts.fetch_add(1, Ordering::Relaxed);
-        let mut group = self.groups.group(&format!("{}-{number}", spec.id), spec.limits)?;
+        let group = self.groups.group(&format!("{}-{number}", spec.id), spec.limits)?;
         let groups = group.members().to_vec();
-        let oom_counter = group.take_oom_counter();
-        let init_spec = InitSpec::new(&spec, Isolation::Plain, PathBuf::from("/"), groups.clone());
-        let spec = Arc::new(spec);
-        let (started, is_started) = oneshot::channel();
-        let (ended, exit) = watch::channel(None);
-        remove_when_ended(exit.clone(), group);
-        let pid_guard = PidGuard::default();
-        let shared = pid_guard.clone();
-        // The child ends with the thread that started it, so that thread has to stay.
-        thread::Builder::new()
-            .name("container".to_owned())
-            .spawn(
-                move || match container_init::start("plain", &init_spec, stdout, stderr) {
-                    Err(error) => drop(started.send(Err(error))),
-                    Ok(child) => {
-                        drop(started.send(Ok(child.id())));
-                        let exit = shared.outlive(child, || oom_counter.out_of_memory());
-                        // As in a container, nothing outlives the first process.
-                        end_marked(&place);
-                        ended.send_replace(exit);
-                    }
-                },
-            )
-            .map_err(Error::system("start a thread"))?;
-        let pid = first_process(is_started).await?;
-        let log = Log::collect(&spec.log, output)?;
-        Ok(Container {
-            pid,
-            exit,
-            log,
-            spec,
-            pid_guard,
-            groups,
-            isolated: false,
-        })
+        let init_spec = InitSpec::new(&spec, Isolation::Plain, PathBuf::from("/"), groups);
+        let launch = move |stdout, stderr| {
+            let child = container_init::start("plain", &init_spec, stdout, stderr)?;
+            // As in a container, nothing outlives the first process.
+            Ok((child, move || end_marked(&place)))
+        };
+        start_container(Arc::new(spec), group, false, launch, || ()).await
     }
 }
 
@@ -156,7 +120,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// The first process, until it becomes the command.
+/// The first process, until it executes the command.
 pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
     container_init::run(|init_spec| {
         setsid().map_err(Error::system("make a session"))?;
@@ -171,13 +135,13 @@ pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
         {
             if geteuid().is_root() {
                 drop_capabilities(&init_spec.user.dropped)?;
-                // A root that may not even choose its groups still runs what does not ask for
-                // others.
+                // A root without the right to change groups can still run containers without
+                // runAsUser.
                 if init_spec.user.is_asked_for() {
                     become_user(&init_spec.user)?;
                 }
             }
-            // Last: to become another user undoes it.
+            // Last, because changing the user resets it.
             nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)
                 .map_err(Error::system("tie a process to its parent"))?;
         }
@@ -185,7 +149,6 @@ pub(crate) fn stage() -> Result<ExitCode, crate::yard::Error> {
     })
 }
 
-/// Runs a command beside a container's.
 pub(crate) fn exec(container: &Container, exec: &Exec) -> Result<Running, Error> {
     let joiner = Joiner::open(&container.groups)?;
     let (child, terminal) = spawn(container, exec)?;
@@ -204,11 +167,11 @@ pub(crate) fn exec(container: &Container, exec: &Exec) -> Result<Running, Error>
     Running::new(pid, streams, terminal, exit, pid_guard)
 }
 
-/// Only root can be somebody else, and has rights to give up.
+/// Only root can change its user and has capabilities to drop.
 fn spawn(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Error> {
     #[cfg(target_os = "linux")]
     if geteuid().is_root() {
-        // What a thread gives up it does not get back.
+        // In a thread, because dropped capabilities can't be regained.
         let limited = || {
             drop_capabilities(&container.spec.user.dropped)?;
             exec_spawn::spawn(&container.spec, &container.spec.user, exec, None)
@@ -224,7 +187,7 @@ fn spawn(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Err
     exec_spawn::spawn(&container.spec, &User::default(), exec, None)
 }
 
-/// Ends a container's first process and its session; the rest is ended when it is reaped.
+/// Kills a container's first process and its session; the rest is killed when it is reaped.
 pub(crate) fn kill_tree(container: &Container) {
     container.pid_guard.signal(container.pid, Signal::SIGKILL);
     if container.exit().is_none() {
@@ -232,25 +195,24 @@ pub(crate) fn kill_tree(container: &Container) {
     }
 }
 
-/// Marks a run as one whose processes only those find who see all processes of the machine.
+/// Marks a run as one with processes outside of a yard.
 fn mark_run(run: &Path) -> io::Result<()> {
     fs::File::create(run.join(RUN_MARK)).map(drop)
 }
 
-/// Whether a run has processes that can't be seen from within a yard.
 pub(super) fn is_marked_run(run: &Path) -> bool {
     run.join(RUN_MARK).exists()
 }
 
-/// Ends what a run that was killed left, by its directory.
+/// Kills what is left of a run.
 pub(crate) fn end_remains(state: &Path) {
     end_marked(state);
 }
 
-/// Ends every process that is marked with a place in a directory.
+/// Kills every process that is marked with a path below a directory.
 fn end_marked(directory: &Path) {
-    // One that is being ended may just have started another, behind the place that is looked at;
-    // but one that the kernel can't end must not hold us up.
+    // A process may fork while it is being killed, so several rounds must find none. Their number
+    // is limited, because some processes can't be killed.
     let mut seen_none = 0;
     for _ in 0..MAX_KILL_ROUNDS {
         match marked(directory) {
@@ -270,8 +232,8 @@ fn end_marked(directory: &Path) {
     }
 }
 
-/// Processes with a mark, of those whose environment this user may read; none if that can't be told
-/// yet. Those that have ended have no mark.
+/// The marked processes, of those whose environment this user may read; None if a process is just
+/// executing a program.
 fn marked(directory: &Path) -> Option<Vec<Pid>> {
     let own = std::process::id();
     let mut marked = Vec::new();
@@ -294,9 +256,8 @@ fn marked(directory: &Path) -> Option<Vec<Pid>> {
     (all_told || !marked.is_empty()).then_some(marked)
 }
 
-/// The environment of a process, read at once: if it becomes another program between two reads, the
-/// second finds nothing more of the old one. Of one that is too long for that the beginning is
-/// enough: who adds to it keeps what was there.
+/// The environment of a process, in one read: between two reads it could execute another program.
+/// The beginning of a long one is enough.
 fn environment(pid: u32, buffer: &mut [u8]) -> io::Result<&[u8]> {
     let length = fs::File::open(format!("/proc/{pid}/environ"))?.read(buffer)?;
     Ok(buffer.get(..length).unwrap_or_default())
@@ -313,24 +274,24 @@ fn is_marked(environment: &[u8], directory: &Path) -> bool {
     })
 }
 
-/// Whether a process whose environment was empty had just given up one program and not yet got the
-/// environment of the next, so that nobody could tell whose it is. One that has merely cleared its
-/// environment has a place for it, of no length.
+/// Whether a process with an empty environment is just executing another program, so that its mark
+/// can't be read. A process that has cleared its environment still has an address range for it, of
+/// length 0.
 fn is_between_programs(pid: u32) -> bool {
-    /// Of the flags of a process: it is a thread of the kernel.
+    /// PF_KTHREAD.
     const KERNEL_THREAD: u64 = 0x0020_0000;
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
     };
-    // The second field is a name in parentheses, which may hold anything.
+    // The name in parentheses may contain anything.
     let Some((_, fields)) = stat.rsplit_once(')') else {
         return false;
     };
     let field = |number: usize| fields.split_ascii_whitespace().nth(number - 3);
     let is_alive = field(3).is_some_and(|state| !matches!(state, "Z" | "X"));
     let flags = field(9).and_then(|flags| flags.parse::<u64>().ok());
-    // The kernel says last of all where the code of the new program begins. And the process may
-    // have got its environment since that was read.
+    // The kernel sets the start of the code last. The process may also have got its environment
+    // since it was read.
     let is_settled = field(26).is_some_and(|code| code != "0") && field(50) == field(51);
     is_alive && flags.is_some_and(|flags| flags & KERNEL_THREAD == 0) && !is_settled
 }

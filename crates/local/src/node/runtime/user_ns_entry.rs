@@ -1,4 +1,4 @@
-//! The way into a container's user namespace, which is closed to threads.
+//! Enters a container's user namespace, which a thread can't join.
 //!
 //! A thread that has joined all other namespaces of a container executes this program again. That
 //! process joins the user namespace and becomes the command.
@@ -16,11 +16,9 @@ use super::capabilities::drop_capabilities;
 use super::{Error, User};
 use crate::yard::{self, STAGE};
 
-/// The name of the stage.
 const NAME: &str = "beside";
 
-/// The arguments of this program that make it join the user namespace, to be put before the
-/// command.
+/// The arguments for this program to join the user namespace, before the command.
 #[derive(Debug)]
 pub(super) struct UserNsEntry(Vec<OsString>);
 
@@ -33,7 +31,7 @@ impl UserNsEntry {
         if number(&process)? == number(Path::new("/proc/thread-self"))? {
             return Ok(None);
         }
-        // As it is called in the innermost process namespace, from where it will be looked for.
+        // Its id in the innermost process namespace, from where it is looked up.
         let status = fs::read_to_string(process.join("status"))?;
         let inside = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
         let inside = inside.and_then(|ids| ids.split_whitespace().last());
@@ -44,7 +42,7 @@ impl UserNsEntry {
         )))
     }
 
-    /// The arguments that execute `program` with `command`, whose first word is its name.
+    /// The arguments to execute `program` with `command`, whose first word is its argv[0].
     pub(super) fn arguments(&self, program: &Path, command: &[String]) -> Vec<OsString> {
         let mut all = self.0.clone();
         all.push(program.into());

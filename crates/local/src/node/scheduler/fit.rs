@@ -6,13 +6,13 @@ mod tests;
 
 use std::collections::{BTreeMap, HashSet};
 
-use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
+use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration, WeightedPodAffinityTerm};
 
 use crate::node::kubelet::milli;
 use affinity::{is_first, matches_term, meets, same_place, selects};
 
-/// The node with the most room of those that the pod fits on, or why there is none, as the
-/// scheduler of Kubernetes words it.
+/// The node that the pod fits on with the most room; the error is in the words of Kubernetes'
+/// scheduler.
 pub fn choose(
     pod: &Pod,
     nodes: &[&Node],
@@ -33,7 +33,6 @@ pub fn choose(
         match refusals(pod, node, nodes, pods) {
             refusals if refusals.is_empty() => {
                 let load = pods.iter().filter(|other| is_on(other, &name)).count();
-                // Preferences count before room.
                 let score = (-preference(pod, node, nodes, pods), load);
                 let better = match &best {
                     None => true,
@@ -75,7 +74,7 @@ pub fn choose(
     ))
 }
 
-/// A claim that a pod has volumes of and that does not exist.
+/// A claim of the pod that does not exist.
 fn absent_claim(pod: &Pod, claims: &HashSet<(String, String)>) -> Option<String> {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
@@ -84,8 +83,8 @@ fn absent_claim(pod: &Pod, claims: &HashSet<(String, String)>) -> Option<String>
         .find(|name| !claims.contains(&(namespace.clone(), name.clone())))
 }
 
-/// Why a pod can't be on a node, and whether that is because of other pods. Only the first kind of
-/// reasons that holds is named, except for resources, of which all are.
+/// Why a pod does not fit on a node, and whether that is because of other pods. Only the first
+/// reason is returned, but all missing resources.
 fn refusals(pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> Vec<(String, bool)> {
     let spec = pod.spec.clone().unwrap_or_default();
     let node_spec = node.spec.clone().unwrap_or_default();
@@ -165,7 +164,7 @@ fn refusals(pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> Vec<(Stri
     Vec::new()
 }
 
-/// Resources that a node has too little of, and whether that is because of other pods.
+/// Missing resources of a node, and whether that is because of other pods.
 fn lacking(pod: &Pod, node: &Node, pods: &[&Pod]) -> Vec<(String, bool)> {
     let name = node.metadata.name.clone().unwrap_or_default();
     let status = node.status.clone().unwrap_or_default();
@@ -190,8 +189,8 @@ fn lacking(pod: &Pod, node: &Node, pods: &[&Pod]) -> Vec<(String, bool)> {
     lacking
 }
 
-/// What a pod asks for: its containers together, or one of its init containers with the sidecars
-/// before it, whichever is more.
+/// The requests of a pod: those of its containers, or of an init container with the sidecars before
+/// it, whichever is more.
 fn requests(pod: &Pod) -> BTreeMap<String, i128> {
     let spec = pod.spec.clone().unwrap_or_default();
     let of = |container: &k8s_openapi::api::core::v1::Container| -> BTreeMap<String, i128> {
@@ -231,45 +230,33 @@ fn requests(pod: &Pod) -> BTreeMap<String, i128> {
     sum
 }
 
-/// How much a pod would like to be on a node.
+/// The weight of a pod's preferences for a node.
 fn preference(pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> i64 {
     let affinity = pod
         .spec
         .as_ref()
         .and_then(|spec| spec.affinity.clone())
         .unwrap_or_default();
-    let mut sum = 0;
+    let weight = |terms: Option<Vec<WeightedPodAffinityTerm>>| -> i64 {
+        let met = terms
+            .into_iter()
+            .flatten()
+            .filter(|term| meets(&term.pod_affinity_term, pod, node, nodes, pods));
+        met.map(|term| i64::from(term.weight)).sum()
+    };
     let terms = affinity
         .node_affinity
         .and_then(|a| a.preferred_during_scheduling_ignored_during_execution);
-    for term in terms
-        .iter()
-        .flatten()
-        .filter(|term| matches_term(&term.preference, node))
-    {
-        sum += i64::from(term.weight);
-    }
-    let terms = affinity
+    let terms = terms.into_iter().flatten();
+    let on_node = terms.filter(|term| matches_term(&term.preference, node));
+    let on_node: i64 = on_node.map(|term| i64::from(term.weight)).sum();
+    let near = affinity
         .pod_affinity
         .and_then(|a| a.preferred_during_scheduling_ignored_during_execution);
-    for term in terms
-        .iter()
-        .flatten()
-        .filter(|term| meets(&term.pod_affinity_term, pod, node, nodes, pods))
-    {
-        sum += i64::from(term.weight);
-    }
-    let terms = affinity
+    let away = affinity
         .pod_anti_affinity
         .and_then(|a| a.preferred_during_scheduling_ignored_during_execution);
-    for term in terms
-        .iter()
-        .flatten()
-        .filter(|term| meets(&term.pod_affinity_term, pod, node, nodes, pods))
-    {
-        sum -= i64::from(term.weight);
-    }
-    sum
+    on_node + weight(near) - weight(away)
 }
 
 fn is_active(pod: &Pod) -> bool {

@@ -1,4 +1,4 @@
-//! Pods run under a service account, and find its token.
+//! The service account of a pod, and its token.
 
 use serde_json::{Map, Value, json};
 
@@ -8,14 +8,12 @@ use crate::api::meta;
 use crate::api::status;
 use crate::api::store::{Object, key};
 
-/// Where programs look for who they are.
 const MOUNT_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const VOLUME: &str = "kube-api-access-";
-/// An hour and a bit, by which a token that nobody asked for can be told from one that somebody
-/// did.
+/// An hour and 7 seconds, by which an automatic token is recognized.
 const TOKEN_SECONDS: i64 = 3607;
 
-/// A pod runs under an account that is there.
+/// Sets the service account, which must exist.
 pub(super) fn admit(object: &mut Object, shared: &Shared) -> Result<(), StatusError> {
     let namespace = meta::text(object, "namespace").to_owned();
     let pod = meta::text(object, "name").to_owned();
@@ -63,7 +61,7 @@ pub(super) fn admit(object: &mut Object, shared: &Shared) -> Result<(), StatusEr
     Ok(())
 }
 
-/// Gives each container the token, unless it has something else in its place.
+/// Mounts the token into each container, unless something else is mounted there.
 fn mount_token(spec: &mut Map<String, Value>, new: &str) {
     let volumes = spec
         .get("volumes")

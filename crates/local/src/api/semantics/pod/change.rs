@@ -1,11 +1,10 @@
-//! What may be changed about a pod: hardly anything.
+//! Which fields of a pod may be changed: hardly any.
 
 use serde_json::{Map, Value};
 
 use crate::api::error::FieldError;
 use crate::api::store::Object;
 
-/// What is wrong with a change of a pod.
 pub(super) fn check(new: &Object, old: &Object) -> Vec<FieldError> {
     let empty = Map::new();
     let spec_of = |object: &Object| {
@@ -20,7 +19,7 @@ pub(super) fn check(new: &Object, old: &Object) -> Vec<FieldError> {
     check_deadline(&after, &before, &mut errors);
     check_tolerations(&after, &before, &mut errors);
     check_gates(&after, &before, &mut errors);
-    // What may be changed is made what it was; whatever then still differs may not.
+    // Restores the mutable fields; any remaining difference is an error.
     for name in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
         put_back(&mut after, &before, name);
     }
@@ -88,7 +87,7 @@ fn list<'a>(spec: &'a Map<String, Value>, name: &str) -> &'a [Value] {
 }
 
 fn check_tolerations(after: &Map<String, Value>, before: &Map<String, Value>, errors: &mut Vec<FieldError>) {
-    // Only the time of a toleration may differ.
+    // Only tolerationSeconds may differ.
     let same = |a: &Value, b: &Value| {
         ["key", "operator", "value", "effect"]
             .iter()
@@ -116,7 +115,7 @@ fn check_gates(after: &Map<String, Value>, before: &Map<String, Value>, errors: 
     }
 }
 
-/// What is wrong with a new status: a container that has ended for good does not come back.
+/// A container that has terminated for good must not run again.
 pub(super) fn check_status(new: &Object, old: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let policy = old

@@ -1,4 +1,4 @@
-//! What can be wrong with a pod.
+//! Validation of pods.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,6 @@ use crate::api::store::Object;
 
 type Members = Map<String, Value>;
 
-/// What is wrong with a pod's spec.
 pub(super) fn spec(object: &Object) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let empty = Map::new();

@@ -1,4 +1,4 @@
-//! What the server fills in where a pod leaves it open.
+//! Defaults of pods.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use crate::api::store::Object;
 
 type Members = Map<String, Value>;
 
-/// Fills in everything that does not depend on the rest of the cluster.
+/// Sets the defaults that do not depend on other objects.
 pub(super) fn fill(object: &mut Object) {
     let spec = member(object, "spec");
     for (name, value) in [
@@ -20,7 +20,7 @@ pub(super) fn fill(object: &mut Object) {
     ] {
         spec.entry(name).or_insert(value);
     }
-    // False is what they are where they are not given, and is not written then.
+    // False is the default and is not written.
     for name in ["hostNetwork", "hostPID", "hostIPC"] {
         drop_if(spec, name, &Value::Bool(false));
     }
@@ -117,7 +117,7 @@ fn fill_http(handler: &mut Members) {
     });
 }
 
-/// A limit without a request is also what is requested.
+/// A request defaults to the limit.
 fn fill_resources(resources: &mut Members) {
     let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else {
         return;
@@ -129,7 +129,7 @@ fn fill_resources(resources: &mut Members) {
 }
 
 fn fill_volume(volume: &mut Members) {
-    // A volume that does not say what it is, is an empty directory.
+    // A volume without a source is an emptyDir.
     if volume.keys().all(|name| name == "name") {
         volume.insert("emptyDir".into(), json!({}));
     }
@@ -153,7 +153,7 @@ fn fill_volume(volume: &mut Members) {
     within(volume, "hostPath", |path| set(path, "type", ""));
 }
 
-/// Whether an image has no tag, or the one that moves.
+/// Whether an image has no tag, or `latest`.
 fn is_latest(image: &str) -> bool {
     if image.contains('@') {
         return false;
@@ -162,7 +162,7 @@ fn is_latest(image: &str) -> bool {
     name.split_once(':').is_none_or(|(_, tag)| tag == "latest")
 }
 
-/// Every pod stays for five minutes on a node that is not ready.
+/// Adds the default tolerations: five minutes on a node that is not ready.
 pub(super) fn tolerate(object: &mut Object) {
     let spec = member(object, "spec");
     let tolerations = spec.entry("tolerations").or_insert_with(|| json!([]));
@@ -182,7 +182,7 @@ pub(super) fn tolerate(object: &mut Object) {
     }
 }
 
-/// The class of service that a pod gets when a node runs out of memory.
+/// The QoS class.
 pub(super) fn quality(object: &Object) -> &'static str {
     let spec = object.get("spec");
     let list = |name: &str| {

@@ -1,4 +1,4 @@
-//! What only pods have: being bound to a node, and being evicted.
+//! The binding and eviction subresources of pods.
 
 use k8s_openapi::api::core::v1::Binding;
 use k8s_openapi::api::policy::v1::Eviction;
@@ -12,7 +12,7 @@ use crate::api::semantics::{Target, WriteOptions};
 use crate::api::status;
 use crate::api::store::Object;
 
-/// Binds a pod to a node: once, and for all.
+/// Binds a pod to a node, once.
 pub(crate) fn bind(
     target: &Target<'_>,
     name: &str,
@@ -81,8 +81,8 @@ pub(crate) fn bind(
     Ok(())
 }
 
-/// Writes a condition in the place of the one of its type, or as the last. Its time stays where its
-/// status does.
+/// Replaces the condition of a type, or appends it. lastTransitionTime is kept if the status does
+/// not change.
 fn set_condition(pod: &mut Object, mut condition: Value, now: &str) {
     let status = meta::member(pod, "status");
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
@@ -105,7 +105,7 @@ fn set_condition(pod: &mut Object, mut condition: Value, now: &str) {
     }
 }
 
-/// Removes a pod, unless a disruption budget forbids that.
+/// Deletes a pod, unless a disruption budget forbids it.
 pub(crate) fn evict(target: &Target<'_>, name: &str, body: &[u8]) -> Result<(), StatusError> {
     let eviction: Eviction = serde_json::from_slice(body)
         .map_err(|error| status::bad_request(format!("the body is no Eviction: {error}")))?;
@@ -125,7 +125,7 @@ pub(crate) fn evict(target: &Target<'_>, name: &str, body: &[u8]) -> Result<(), 
     let phase = object
         .get("status")
         .and_then(|status| status.get("phase")?.as_str());
-    // Nobody misses a pod that has ended, never started, or goes anyway.
+    // A pod that is not running, or is terminating, needs no budget.
     let missed = !meta::is_terminating(&object) && !matches!(phase, Some("Succeeded" | "Failed" | "Pending"));
     if missed {
         spend_budget(target, &pod.head, removal.dry_run)?;
@@ -138,7 +138,7 @@ pub(crate) fn evict(target: &Target<'_>, name: &str, body: &[u8]) -> Result<(), 
     }
 }
 
-/// Whoever sees the pod go can see why.
+/// Sets the condition DisruptionTarget.
 fn tell_of_eviction(target: &Target<'_>, name: &str, removal: &mut Removal) -> Result<(), StatusError> {
     let condition = json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
@@ -151,7 +151,7 @@ fn tell_of_eviction(target: &Target<'_>, name: &str, removal: &mut Removal) -> R
     };
     target.check_preconditions(&*target.stored(name)?, removal)?;
     let told = target.amend(name, change, WriteOptions::default())?;
-    // A version that was demanded is the one before.
+    // The condition has changed the version of the precondition.
     if removal.version.is_some() {
         removal.version = Some(told.version.to_string());
     }

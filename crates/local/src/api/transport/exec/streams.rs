@@ -1,5 +1,4 @@
-//! The streams of a command: each message of the WebSocket begins with the number of the stream
-//! that it belongs to.
+//! The streams of a command: each message of the WebSocket begins with the number of its stream.
 
 use futures::stream::{SplitSink, SplitStream};
 use futures::{SinkExt, StreamExt};
@@ -17,17 +16,14 @@ use crate::api::status;
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
-/// How the command ended, once, as a Status.
+/// A Status at the end of the command.
 const END: u8 = 3;
-/// The size of the terminal.
 const RESIZE: u8 = 4;
-/// The stream whose number follows has ended.
+/// The stream whose number follows is closed.
 const CLOSE: u8 = 255;
 
-/// How much of an output is sent at once.
 const MAX_MESSAGE_BYTES: usize = 32 * 1024;
 
-/// The size of a terminal, as clients say it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Size {
@@ -35,21 +31,20 @@ struct Size {
     height: u16,
 }
 
-/// What a client wants of a command.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub(super) struct StreamOptions {
     pub(super) stdin: bool,
     pub(super) stdout: bool,
     pub(super) stderr: bool,
-    /// On a terminal there is one output only.
+    /// A terminal has one output only.
     pub(super) terminal: bool,
-    /// Whether [`CLOSE`] is understood.
+    /// Whether the client supports [`CLOSE`].
     pub(super) ends_streams: bool,
 }
 
-/// Starts a command and connects it with a client, until one of the two ends. A client that goes
-/// ends the command.
+/// Starts a command and connects it with a client until one of them ends. The command is killed if
+/// the client disconnects.
 pub(super) async fn serve<S>(socket: WebSocketStream<S>, wanted: StreamOptions, start: Start)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -85,13 +80,13 @@ where
         send.send(Message::binary(message)).await?;
         send.close().await
     };
-    // A connection that is dropped with something unread in it may take back what was just sent.
+    // Reads to the end: closing a socket with unread data may discard what was sent.
     if told.await.is_ok() {
         while let Some(Ok(_)) = receive.next().await {}
     }
 }
 
-/// Hands on what the client sends, until it goes.
+/// Forwards the input of the client until it disconnects.
 async fn input<S>(
     receive: &mut SplitStream<WebSocketStream<S>>,
     wanted: StreamOptions,
@@ -111,7 +106,6 @@ async fn input<S>(
                     open.write_all(bytes).await?;
                     open.flush().await
                 };
-                // A command need not read all of its input.
                 if written.await.is_err() {
                     stdin = None;
                 }
@@ -127,7 +121,7 @@ async fn input<S>(
     }
 }
 
-/// Sends what the command writes, until it writes no more.
+/// Forwards the output of the command.
 async fn output<S>(
     send: &mut SplitSink<WebSocketStream<S>, Message>,
     wanted: StreamOptions,
@@ -147,7 +141,7 @@ where
         } else {
             wanted.stderr
         };
-        // What nobody wants is read all the same, so that the command does not wait for a reader.
+        // Unwanted output is read, too, so that the command does not block.
         if let (true, Ok(bytes)) = (is_wanted, piece) {
             send.send(Message::binary([&[stream], &*bytes].concat())).await?;
         }

@@ -73,7 +73,7 @@ pub(super) fn authenticate(shared: &Shared, headers: &HeaderMap) -> Option<Calle
         pod,
         secret,
     } = claims.holder;
-    // A token ends with what it is bound to.
+    // A token is invalid when the object that it is bound to is gone.
     let exists = |plural: &str, named: &Named| {
         let kind = shared.kinds.get("v1", plural);
         let found = kind.and_then(|kind| shared.store.get(kind.table, &key(&namespace, &named.name)));

@@ -52,7 +52,7 @@ fn binds(binding: &RoleBinding, caller: &Caller, namespace: &str) -> bool {
             let of = subject.namespace.as_deref().filter(|of| !of.is_empty());
             subject.name == caller.account && of.unwrap_or(namespace) == caller.namespace
         }
-        // These belong to no namespace, whatever is written.
+        // These have no namespace.
         "User" => subject.name == caller.to_string(),
         "Group" => caller.is_in(&subject.name),
         _ => false,
@@ -69,7 +69,7 @@ fn role(shared: &Shared, binding: &RoleBinding, namespace: &str) -> Option<Role>
 fn permits(rule: &PolicyRule, request: &RequestAttributes<'_>) -> bool {
     let has = |list: &[String], wanted: &str| list.iter().any(|item| item == wanted || item == ANY);
     let listed = |list: &Option<Vec<String>>, wanted: &str| has(list.as_deref().unwrap_or_default(), wanted);
-    // Rules may be for one subresource of whatever has it.
+    // `*/status` allows that subresource of every resource.
     let part = request
         .resource
         .split_once('/')

@@ -1,4 +1,4 @@
-//! How a pod that is to end is ended.
+//! The termination of pods.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use crate::node::kubelet::status::{Entry, State};
 use crate::node::kubelet::worker::{PodWorker, StartedContainer, Update};
 
 impl PodWorker {
-    /// Ends what still runs: containers first, then sidecars, the last first.
+    /// Stops what runs: containers first, then sidecars in reverse order.
     pub(super) async fn terminate(&self) {
         let running: Vec<StartedContainer> = self.started.lock().values().cloned().collect();
-        // One whose end nobody has noted counts as well.
+        // Also those whose end was not recorded yet.
         let running = running.into_iter().filter(|one| {
             let name = &one.running.spec.name;
             let runs = |entry: &mut Entry| matches!(entry.state, State::Running { .. });
@@ -36,7 +36,7 @@ impl PodWorker {
             "Killing",
             format!("Stopping container {name}"),
         );
-        // A pod that is to go at once while it is being ended slowly goes at once.
+        // The grace period may be shortened meanwhile.
         let exit = tokio::select! {
             exit = self.stop(&one.running, grace) => exit,
             () = self.grace_period_shortened(grace) => self.stop(&one.running, Duration::ZERO).await,
@@ -58,14 +58,12 @@ impl PodWorker {
         }
     }
 
-    /// Makes this worker do nothing more.
     pub fn give_up(&self) {
         if let Some(task) = self.task.lock().take() {
             task.abort();
         }
     }
 
-    /// Ends every process of the pod.
     pub async fn kill(&self) {
         let running: Vec<StartedContainer> = self.started.lock().values().cloned().collect();
         for one in &running {

@@ -1,4 +1,4 @@
-//! One container of a pod.
+//! The state of a container.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -6,7 +6,6 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// One container, over all of its runs.
 #[derive(Clone, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -15,67 +14,42 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 pub struct Entry {
     /// Its name.
     pub name: String,
-    /// Its image, as the pod names it.
     pub image: String,
-    /// An init container that goes on beside the others.
+    /// A restartable init container.
     pub sidecar: bool,
-    /// What it does.
     pub state: State,
-    /// How its last run ended.
     pub last: Option<Terminated>,
-    /// How the run before that ended.
     pub before_last: Option<Terminated>,
-    /// How often it was started again.
     pub restarts: i32,
-    /// Whether it is ready, as its probe says.
     pub ready: bool,
-    /// Whether it has started, as its probe says.
     pub started: bool,
-    /// Whether it has ever started: others wait for that, and may look only when it has ended
-    /// again.
+    /// Whether it has ever started. Other containers wait for that, and may check after it has
+    /// ended.
     pub came_up: bool,
-    /// The identifier of its run.
     pub id: Option<String>,
 }
 
-/// What a container does.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State {
-    /// It does not run yet, or not again yet.
-    Waiting {
-        /// Why, in one word.
-        reason: String,
-        /// Why, in a sentence.
-        message: Option<String>,
-    },
-    /// It runs.
-    Running {
-        /// Since when.
-        since: Timestamp,
-    },
-    /// It has ended.
+    Waiting { reason: String, message: Option<String> },
+    Running { since: Timestamp },
     Terminated(Terminated),
 }
 
-/// The end of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Terminated {
     /// Its exit code.
     pub code: i32,
     /// `Completed`, `Error`, `OOMKilled`, ...
     pub reason: String,
-    /// What it left as its last word.
+    /// The termination message.
     pub message: Option<String>,
-    /// When it began.
     pub started: Timestamp,
-    /// When it ended.
     pub finished: Timestamp,
-    /// The identifier of the run.
     pub id: Option<String>,
 }
 
 impl State {
-    /// Waiting, without more to say.
     pub fn waiting(reason: &str) -> Self {
         Self::Waiting {
             reason: reason.to_owned(),
@@ -104,7 +78,7 @@ impl State {
 }
 
 impl Terminated {
-    /// The end of a run that never was.
+    /// The state of a container that never ran.
     fn unknown() -> Self {
         Self {
             code: 137,
@@ -123,7 +97,7 @@ impl Terminated {
             exit_code: self.code,
             reason: Some(self.reason.clone()),
             message: self.message.clone(),
-            // No signal: container runtimes put it into the exit code.
+            // Container runtimes report a signal in the exit code.
             signal: None,
             started_at: time(self.started),
             finished_at: time(self.finished),
@@ -136,25 +110,22 @@ impl Entry {
         matches!(self.state, State::Running { .. })
     }
 
-    /// Whether it runs or ever ran.
     pub(super) fn has_run(&self) -> bool {
         self.runs() || self.code().is_some() || self.last.is_some()
     }
 
-    /// Notes the end of a run that is not the last one.
+    /// Records the end of a run that is followed by a restart.
     pub fn remember(&mut self, end: &Terminated) {
         if self.last.as_ref() != Some(end) {
             self.before_last = self.last.replace(end.clone());
         }
     }
 
-    /// Notes that it has started.
     pub fn comes_up(&mut self) {
         self.started = true;
         self.came_up = true;
     }
 
-    /// Notes that it has ended.
     pub fn ends(&mut self, end: Terminated) {
         self.id.clone_from(&end.id);
         self.state = State::Terminated(end);

@@ -1,4 +1,4 @@
-//! Running a command in a container that runs already.
+//! exec in a container.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -21,9 +21,9 @@ use crate::node::runtime::{Container, Error, User};
 
 const ENTER: &str = "enter the container; it may have ended";
 
-/// Joins the container's namespaces in a thread and starts the command from there. Nothing of ours
-/// runs in the container, unless it has a user namespace of its own, into which only a process by
-/// itself can go.
+/// Joins the container's namespaces in a thread and starts the command from there. If the container
+/// has a user namespace of its own, which a thread can't join, this program is executed there
+/// first.
 pub async fn start(container: &Container, exec: Exec) -> Result<Running, Error> {
     let container = container.clone();
     let (started, is_started) = oneshot::channel();
@@ -51,9 +51,9 @@ pub async fn start(container: &Container, exec: Exec) -> Result<Running, Error> 
 }
 
 fn perform(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), Error> {
-    // Before this thread sees other files.
+    // Before this thread changes its mount namespace.
     let joiner = cgroup::Joiner::open(&container.groups)?;
-    // Signals that concern us alone are blocked here, and that is inherited.
+    // Blocked signals are inherited.
     SigSet::empty()
         .thread_set_mask()
         .map_err(Error::system("unblock signals"))?;
@@ -61,7 +61,7 @@ fn perform(container: &Container, exec: &Exec) -> Result<(Child, Option<Pty>), E
     let entry = UserNsEntry::of(container.pid, user).map_err(Error::system(ENTER))?;
     join(container.pid)?;
     drop_capabilities(&user.dropped)?;
-    // Also a terminal is one of the container's own.
+    // A terminal is opened in the container, too.
     let (child, terminal) = match entry {
         Some(entry) => exec_spawn::spawn(&container.spec, &User::default(), exec, Some(&entry))?,
         None => exec_spawn::spawn(&container.spec, user, exec, None)?,
@@ -73,14 +73,13 @@ fn join(pid: u32) -> Result<(), Error> {
     let what = ENTER;
     let place = Path::new("/proc").join(pid.to_string()).join("ns");
     let open = |name: &str| File::open(place.join(name)).map_err(Error::system(what));
-    // Entering the machine's own network is allowed to nobody but root, even for those who are
-    // there.
+    // Only root may join the network namespace of the machine, even if it is the current one.
     let own_network = fs::metadata("/proc/thread-self/ns/net").map_err(Error::system(what))?;
     let network = open("net")?;
     let is_own = network
         .metadata()
         .is_ok_and(|found| found.ino() == own_network.ino());
-    // All are opened first: afterwards this thread sees other files.
+    // All are opened first, because joining changes the files that this thread sees.
     let namespaces = [
         (Some(network).filter(|_| !is_own), CloneFlags::CLONE_NEWNET),
         (Some(open("uts")?), CloneFlags::CLONE_NEWUTS),
@@ -88,8 +87,7 @@ fn join(pid: u32) -> Result<(), Error> {
         (Some(open("pid")?), CloneFlags::CLONE_NEWPID),
         (Some(open("mnt")?), CloneFlags::CLONE_NEWNS),
     ];
-    // The mount namespace can be changed only by a thread that shares its directories with no
-    // other.
+    // setns needs a thread that does not share its working directory.
     unshare(CloneFlags::CLONE_FS).map_err(Error::system(what))?;
     for (namespace, kind) in &namespaces {
         if let Some(namespace) = namespace {

@@ -1,9 +1,8 @@
-//! Who the processes of a container are, and who they seem to be.
+//! Users of containers.
 //!
-//! An ordinary user can map one user and one group into a user namespace: themselves. A container
-//! that asks for another gets a user namespace of its own, in which they go by the numbers that it
-//! asks for. So programs see the user that they expect, and the files that they make belong to the
-//! one who runs them.
+//! An ordinary user can map one user and one group into a user namespace: their own. A container
+//! with runAsUser gets a user namespace in which they are mapped to the ids that it asks for. So
+//! programs see the expected ids, and their files belong to the user.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +12,7 @@ use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 
 use crate::node::runtime::{Error, User};
 
-/// As root: becomes a user of the machine.
+/// Changes to a user of the machine, as root.
 pub fn become_user(user: &User) -> Result<(), Error> {
     let groups: Vec<_> = user.groups.iter().map(|group| Gid::from_raw(*group)).collect();
     setgroups(&groups).map_err(Error::system("set groups"))?;
@@ -26,8 +25,8 @@ pub fn become_user(user: &User) -> Result<(), Error> {
     Ok(())
 }
 
-/// As an ordinary user: seems to be another. Gives this process all rights in the new namespace, so
-/// that they have to be cut afterwards. More groups than one are not possible.
+/// Changes to a user namespace with the ids of `user`, as an ordinary user. The process has all
+/// capabilities in it, which have to be dropped afterwards. Supplementary groups are not possible.
 pub(super) fn seem(user: &User) -> Result<(), Error> {
     let (uid, gid) = (user.uid.unwrap_or(0), user.gid.unwrap_or(0));
     if (uid, gid) == (0, 0) {

@@ -1,4 +1,4 @@
-//! Processes that a container leaves behind in a process namespace that is not its own.
+//! Processes that a container leaves in a shared process namespace.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,10 +12,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::Pid;
 
-/// How often processes that have to end are looked for.
 const MAX_KILL_ROUNDS: u32 = 1000;
 
-/// How the processes of one container are found: by the files that they see.
+/// Finds the processes of a container by their mount namespace.
 #[derive(Debug)]
 pub(super) struct Leftovers {
     processes: File,
@@ -23,8 +22,8 @@ pub(super) struct Leftovers {
 }
 
 impl Leftovers {
-    /// Those of the container whose mount namespace this thread is in. To be called before the
-    /// container's files are the root: then other processes are seen.
+    /// For the container whose mount namespace this thread is in. Must be called before its root is
+    /// changed, because /proc is needed.
     pub(super) fn here() -> io::Result<Self> {
         Ok(Self {
             processes: File::open("/proc")?,
@@ -32,10 +31,10 @@ impl Leftovers {
         })
     }
 
-    /// Ends them all.
+    /// Kills them all.
     pub(super) fn end(&self) {
-        // One that is being ended may just have started another; but one that the kernel can't end
-        // must not hold us up.
+        // A process may fork while it is being killed. The number of rounds is limited, because
+        // some processes can't be killed.
         for _ in 0..MAX_KILL_ROUNDS {
             let found = self.find().unwrap_or_default();
             if found.is_empty() {

@@ -6,11 +6,11 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// As many as the kernel follows.
+/// The limit of the kernel.
 const MAX_LINKS: usize = 40;
 
-/// Where `path` of the file system below `root` is for this process: links are followed as if
-/// `root` were `/`, so that none leads out of it. The end of the path need not exist.
+/// Resolves `path` below `root`: links are followed as if `root` were `/`, so that none leads out
+/// of it. The end of the path need not exist.
 pub fn within(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let mut rest: VecDeque<OsString> = names(path).collect();
     let mut inside = PathBuf::new();
@@ -34,7 +34,7 @@ pub fn within(root: &Path, path: &Path) -> io::Result<PathBuf> {
                     rest.push_front(name);
                 }
             }
-            // Not a link, or not there yet.
+            // Not a link, or it does not exist.
             Err(_) => inside.push(name),
         }
     }

@@ -1,5 +1,4 @@
-//! Process 1 of a process namespace that the containers of a pod share. It lasts as long as the pod
-//! does, and all that it does is to bury processes whose parents have ended.
+//! Process 1 of a shared process namespace. It runs as long as the pod and reaps orphans.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -19,7 +18,6 @@ use super::{STACK_BYTES, stage};
 use crate::node::runtime::Error;
 use crate::yard::{self, STAGE, namespace, this_program};
 
-/// The process, and the namespace that ends with it.
 #[derive(Debug)]
 pub(super) struct Pause {
     process: Option<Child>,
@@ -27,8 +25,8 @@ pub(super) struct Pause {
 }
 
 impl Pause {
-    /// Starts it. The children of this thread are in its namespace from now on. `place` is where it
-    /// has its files, of which there are none.
+    /// Starts it. Later children of this thread are in its namespace. `place` is its empty root
+    /// directory.
     pub(super) fn start(place: &Path) -> Result<Self, Error> {
         let what = "make a process namespace for a pod";
         std::fs::create_dir_all(place).map_err(Error::system(what))?;
@@ -52,13 +50,13 @@ impl Pause {
 }
 
 impl Drop for Pause {
-    /// All processes of the namespace end with it.
+    /// The kernel kills all processes of the namespace.
     fn drop(&mut self) {
         let Some(mut process) = self.process.take() else {
             return;
         };
         drop(process.kill());
-        // It ends when the last of them has been buried, for which others may be responsible.
+        // Waits in a thread: it ends only when all other processes were reaped.
         drop(
             thread::Builder::new()
                 .stack_size(STACK_BYTES)
@@ -67,7 +65,7 @@ impl Drop for Pause {
     }
 }
 
-/// The process itself.
+/// Runs in the process itself.
 pub(crate) fn run() -> Result<ExitCode, yard::Error> {
     let failed = |error: Errno| yard::Error::System {
         what: "hold the processes of a pod",
@@ -78,7 +76,7 @@ pub(crate) fn run() -> Result<ExitCode, yard::Error> {
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_CLOEXEC).map_err(failed)?;
     prctl::set_name(c"pause").map_err(failed)?;
     let place = std::env::current_dir().map_err(yard::Error::io("find the place of a pod"))?;
-    // Those in the containers may look into it, and are to find nothing.
+    // Containers can see its root through /proc, so it is empty.
     unshare(CloneFlags::CLONE_NEWNS).map_err(failed)?;
     namespace::make_private()?;
     let options = Some("mode=755,size=4096");

@@ -1,4 +1,4 @@
-//! The file system of a container, put together in a mount namespace of its own.
+//! The file system of a container, in a mount namespace of its own.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,11 +16,11 @@ use crate::node::runtime::{ContainerSpec, Error, Mount, Root};
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Devices that training needs, where the machine has them.
 const ACCELERATORS: [&str; 5] = ["nvidia", "dri", "kfd", "infiniband", "accel"];
-/// As container runtimes have it; a volume in memory at this path replaces it.
+/// The default of container runtimes; a volume at this path replaces it.
 const SHARED_MEMORY: &str = "mode=1777,size=65536k";
 
-/// Puts everything below `target`, which is then a mount of its own. What the container writes goes
-/// to `scratch`. `own` is what the run keeps of all pods.
+/// Mounts everything below `target`. Writes of the container go to `scratch`. `own` is the
+/// directory of the run, which is hidden.
 pub fn assemble(
     spec: &ContainerSpec,
     isolation: Isolation,
@@ -56,7 +56,7 @@ pub fn assemble(
         }
     }
     hide(own, scratch, target).map_err(Error::system("hide the files of other containers"))?;
-    // Last, since places for mounts may have to be made first. What is mounted stays as it is.
+    // Last, because mount points may have to be created. Mounts are not affected.
     if spec.read_only_root {
         make_read_only(target).map_err(Error::system("make the files of the container read-only"))?;
         let covered: Vec<PathBuf> = spec
@@ -66,7 +66,7 @@ pub fn assemble(
             .collect();
         let is_covered = |layer: &PathBuf| covered.iter().any(|place| layer.starts_with(place));
         for layer in layers.iter().filter(|layer| !is_covered(layer)) {
-            // One that can't be seen any more can't be written to either.
+            // A mount that is hidden by another can't be written to.
             if let Err(error) = make_read_only(layer) {
                 tracing::debug!(%error, path = %layer.display(), "a layer stays as it is");
             }
@@ -75,20 +75,18 @@ pub fn assemble(
     Ok(())
 }
 
-/// What is mounted below the root of a container: where it is put together from parts, most of its
-/// files.
+/// The mounts below the root of a container.
 fn layers(target: &Path) -> io::Result<Vec<PathBuf>> {
     let below = |place: &PathBuf| place.starts_with(target) && place != target;
     Ok(mounts::places()?.filter(below).collect())
 }
 
-/// As root: a view of `/`, and one of each file system that is mounted below it.
+/// A view of `/` and of each file system below it, as root.
 fn whole_machine(layering: &mut Layering, scratch: &Path, target: &Path) -> io::Result<()> {
     layering.put(Path::new("/"), target)?;
     for place in mounts::below_root(scratch)? {
         let inside = target.join(place.strip_prefix("/").unwrap_or(&place));
-        // A place that can't be seen, because it is another user's or has been mounted over, is not
-        // seen.
+        // A mount point may be hidden by another mount, or closed to this user.
         if place.is_dir() {
             drop(layering.put(&place, &inside));
         } else {
@@ -98,8 +96,8 @@ fn whole_machine(layering: &mut Layering, scratch: &Path, target: &Path) -> io::
     Ok(())
 }
 
-/// In a user namespace, where a directory with mounts of the machine below it can't be viewed as a
-/// whole: directories of our own down to those that can.
+/// For a user namespace, where a directory with mounts below it can't be an overlay: creates
+/// directories down to those that can.
 fn part_by_part(layering: &mut Layering, scratch: &Path, target: &Path) -> io::Result<()> {
     mount_tmpfs(target, MsFlags::empty(), "mode=755")?;
     let places = mounts::below_root(scratch)?;
@@ -120,7 +118,7 @@ fn directory(layering: &mut Layering, places: &[PathBuf], lower: &Path, target: 
             let has_mounts_below = places
                 .iter()
                 .any(|place| *place != from && place.starts_with(&from));
-            // What this user may not look into stays an empty directory.
+            // A directory that this user may not read stays empty.
             if has_mounts_below {
                 drop(directory(layering, places, &from, &to));
             } else {
@@ -158,7 +156,7 @@ fn devices(dev: &Path, isolation: Isolation) -> io::Result<()> {
     for name in ["pts", "shm", "mqueue"] {
         fs::create_dir(dev.join(name))?;
     }
-    // The group that owns terminals exists only where groups are those of the machine.
+    // The group `tty` exists only outside of a user namespace.
     let group = if isolation == Isolation::Root {
         ",gid=5"
     } else {
@@ -174,7 +172,7 @@ fn devices(dev: &Path, isolation: Isolation) -> io::Result<()> {
         Some(options.as_str()),
     )?;
     mount_tmpfs(&dev.join("shm"), flags | MsFlags::MS_NODEV, SHARED_MEMORY)?;
-    // Few kernels lack it, and fewer programs want it.
+    // Not every kernel has it, and few programs need it.
     let _ = mount(
         Some("mqueue"),
         &dev.join("mqueue"),
@@ -198,7 +196,7 @@ fn device(from: &Path, dev: &Path) -> io::Result<()> {
     bind(from, &to, false)
 }
 
-/// Read-only, and where possible that of the pod's own network.
+/// Read-only; with the pod's own network if possible.
 fn system_information(sys: &Path) -> io::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RDONLY;
     if mount(Some("sysfs"), sys, Some("sysfs"), flags, None::<&str>).is_ok() {
@@ -207,7 +205,7 @@ fn system_information(sys: &Path) -> io::Result<()> {
     bind(Path::new("/sys"), sys, true)
 }
 
-/// Puts a file or directory to its place, which is made if it is not there.
+/// Mounts a file or directory; creates the mount point if needed.
 fn put(mount: &Mount, root: &Path) -> io::Result<()> {
     let target = paths::within(root, &mount.target)?;
     if fs::metadata(&mount.source)?.is_dir() {
@@ -221,8 +219,7 @@ fn put(mount: &Mount, root: &Path) -> io::Result<()> {
     bind(&mount.source, &target, mount.read_only)
 }
 
-/// What the run keeps of other pods, their secrets among it, is not for this one, even if the
-/// working directory is above it.
+/// Hides the files of other pods, even if the working directory is above them.
 fn hide(own: &Path, scratch: &Path, target: &Path) -> io::Result<()> {
     let place = paths::within(target, own)?;
     if !place.is_dir() {

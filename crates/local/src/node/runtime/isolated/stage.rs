@@ -1,4 +1,4 @@
-//! What the first process of a container does before it becomes the container's command.
+//! Sets up the first process of a container in its namespaces.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::node::runtime::capabilities::drop_capabilities;
 use crate::node::runtime::container_init::{self, InitSpec};
 use crate::yard::namespace;
 
-/// Parts of `/proc` that tell more than a container's processes should know.
+/// Parts of `/proc` that containers must not read.
 const HIDDEN: [&str; 7] = [
     "acpi",
     "kcore",
@@ -26,15 +26,14 @@ const HIDDEN: [&str; 7] = [
     "scsi",
     "timer_list",
 ];
-/// Parts of `/proc` that change the machine.
+/// Parts of `/proc` that containers must not write.
 const UNCHANGEABLE: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
-/// The stage.
 pub fn run() -> Result<ExitCode, crate::yard::Error> {
     container_init::run(prepare)
 }
 
-/// Moves into the container and becomes its user.
+/// Enters the container's root and changes to its user.
 fn prepare(init_spec: &InitSpec) -> Result<PathBuf, Error> {
     proc(&init_spec.root.join("proc"))?;
     enter(&init_spec.root).map_err(Error::system("make the container's files the root"))?;
@@ -86,7 +85,7 @@ fn proc(target: &Path) -> Result<(), Error> {
 
 pub(super) fn enter(root: &Path) -> nix::Result<()> {
     chdir(root)?;
-    // The old root is put where the new one is, under it, and from there taken away.
+    // Stacks the new root on the old one and unmounts the old one.
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     chdir("/")

@@ -1,4 +1,4 @@
-//! Which nodes and pods the terms of affinities mean.
+//! Terms of affinities.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::is_active;
 
-/// Whether a node is one that a term means. A term that says nothing means none.
+/// Whether a node matches a term. An empty term matches none.
 pub(super) fn matches_term(term: &NodeSelectorTerm, node: &Node) -> bool {
     let labels = node.metadata.labels.clone().unwrap_or_default();
     let name = node.metadata.name.clone().unwrap_or_default();
@@ -47,7 +47,7 @@ fn holds(operator: &str, value: Option<&String>, values: &[String]) -> bool {
     }
 }
 
-/// Whether a pod that the term speaks of is in the same place as the node.
+/// Whether a matching pod is in the topology domain of the node.
 pub(super) fn meets(term: &PodAffinityTerm, pod: &Pod, node: &Node, nodes: &[&Node], pods: &[&Pod]) -> bool {
     pods.iter().any(|other| {
         other.metadata.uid != pod.metadata.uid
@@ -57,7 +57,7 @@ pub(super) fn meets(term: &PodAffinityTerm, pod: &Pod, node: &Node, nodes: &[&No
     })
 }
 
-/// The first of a group that wants to be together has nobody to be with.
+/// Whether the pod matches its own term and no other pod does: the first of a group fits anywhere.
 pub(super) fn is_first(term: &PodAffinityTerm, pod: &Pod, pods: &[&Pod]) -> bool {
     let others = pods.iter().any(|other| {
         other.metadata.uid != pod.metadata.uid
@@ -67,7 +67,7 @@ pub(super) fn is_first(term: &PodAffinityTerm, pod: &Pod, pods: &[&Pod]) -> bool
     !others && selects(term, pod, pod)
 }
 
-/// Whether a term of one pod means another.
+/// Whether a term of `owner` selects another pod.
 pub(super) fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
     let named = term
         .namespaces
@@ -102,7 +102,7 @@ fn matches_labels(selector: &LabelSelector, labels: &BTreeMap<String, String>) -
     equal && expressions
 }
 
-/// Whether a pod is where a node is, as far as the term tells places apart.
+/// Whether a pod is in the topology domain of a node.
 pub(super) fn same_place(term: &PodAffinityTerm, other: &Pod, node: &Node, nodes: &[&Node]) -> bool {
     let label = |node: &Node| {
         node.metadata
