@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 const MIN_PAUSE: Duration = Duration::from_millis(50);
-/// However high the limit of a caller is.
+/// An upper bound for the limits of callers.
 const MAX_PAUSE: Duration = Duration::from_mins(1);
 
 /// Pauses that double from one failure to the next.
@@ -19,13 +19,12 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The next pause begins small again.
     pub fn reset(&mut self) {
         *self = Self::default();
     }
 
     /// The pause after one more failure, at most `limit`. `random`, from 0 to 1, takes up to a half
-    /// off: pods that failed together do not come back together.
+    /// off, so that pods that failed together do not retry together.
     pub fn pause(&mut self, limit: Duration, random: f64) -> Duration {
         let whole = self.next.min(limit);
         self.next = (self.next * 2).min(MAX_PAUSE);

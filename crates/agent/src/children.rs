@@ -1,9 +1,8 @@
 //! Processes that this one has started, and those that were left to it.
 //!
-//! The first process of a container inherits every process there whose parent has ended, and must
-//! take note of its end, or it stays as a zombie. Whoever waits for any child may get one that
-//! somebody else waits for. So all waiting is done at one place, which tells those who have started
-//! a process how it ended.
+//! The first process of a container inherits all orphans and must reap them, or they stay as
+//! zombies. A wait for any child may reap one that another thread waits for. So all children are
+//! reaped in one place, which passes on the exit codes.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -22,7 +21,6 @@ use crate::signals::SIGNAL_EXIT_BASE;
 /// Enough for some thousands of commands at once.
 const MAX_OPEN_FILES: u64 = 16 * 1024;
 
-/// All processes that this one has to wait for.
 #[derive(Debug)]
 pub struct Children {
     awaited: Mutex<HashMap<Pid, UnixStream>>,
@@ -33,23 +31,22 @@ pub struct Children {
 /// A process that was started.
 #[derive(Debug)]
 pub struct Started {
-    /// Its number, by which it is known until its end was told.
+    /// Its id, which is not reused before its end was read.
     pub pid: Pid,
-    /// Its pipes. It must not be waited for: [`Self::end`] tells how it ended.
+    /// Its pipes. Use [`Self::end`] to wait for it.
     pub child: Child,
-    /// How it will have ended.
+    /// Its exit code, when it has ended.
     pub end: End,
 }
 
-/// How a process will have ended. It can be polled.
+/// The future exit code of a process. It can be polled.
 #[derive(Debug)]
 pub struct End(UnixStream);
 
 impl Children {
-    /// From now on, what others leave is inherited by this process.
+    /// Makes this process inherit orphans.
     pub fn new() -> io::Result<Self> {
-        // The first process of a container is that to all processes there; another one has to ask
-        // for it.
+        // The first process of a container inherits orphans anyway; another one has to ask for it.
         set_child_subreaper(Some(getpid()))?;
         Ok(Self {
             awaited: Mutex::default(),
@@ -69,7 +66,7 @@ impl Children {
                 current: Some(most),
                 ..self.open_files
             };
-            // Where that is not possible, fewer commands run at once.
+            // If that fails, fewer commands run at once.
             let _ = setrlimit(Resource::Nofile, raised);
         }
     }
@@ -78,14 +75,14 @@ impl Children {
     pub fn start(&self, command: &mut Command) -> io::Result<Started> {
         let (told, end) = UnixStream::pair()?;
         end.set_nonblocking(true)?;
-        // Held until the process is known: its end may be there before this function's. It also
-        // keeps the one who reaps from a process that failed to become the program, for which the
-        // standard library waits by itself.
+        // Held until the process is registered: it may end before this function. It also keeps
+        // `reap` from a child that could not execute the program, which the standard library reaps
+        // itself.
         let mut awaited = self.awaited.lock();
         let child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        // Programs that count with few files are slow with a limit of many. There is no way to do
-        // it in the new process itself, and if that has ended by now, it does not matter.
+        // Some programs are slow with a high limit. It can't be set in the child itself; a child
+        // that has ended does not matter.
         let _ = prlimit(Some(pid), Resource::Nofile, self.open_files);
         awaited.insert(pid, told);
         Ok(Started {
@@ -95,12 +92,12 @@ impl Children {
         })
     }
 
-    /// Takes note of all that have ended. To be called whenever SIGCHLD has come.
+    /// Reaps all children that have ended. Must be called after each SIGCHLD.
     pub fn reap(&self) {
         let mut awaited = self.awaited.lock();
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             if let Some(mut told) = awaited.remove(&pid) {
-                // Whoever has started it may not want to know any more.
+                // The receiver may be gone.
                 let _ = told.write_all(&[code(status)]);
             }
         }
@@ -108,7 +105,7 @@ impl Children {
 }
 
 impl End {
-    /// The exit code, as a shell would tell it, once the process has ended. It is told once.
+    /// The exit code, as in a shell, once the process has ended. It is returned once.
     pub fn code(&mut self) -> Option<u8> {
         let mut code = [0];
         match self.0.read(&mut code) {

@@ -1,28 +1,27 @@
-//! The processes below this one, whoever has started them.
+//! Descendants of this process.
 
 use std::collections::HashSet;
 use std::fs;
 
 use rustix::process::{Pid, getpid};
 
-/// A process that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// Its id.
     pub pid: Pid,
-    /// The number of its group.
+    /// The id of its process group.
     pub group: Pid,
     parent: Option<Pid>,
 }
 
-/// All that run below this process. Those that have ended and were not taken note of do not count.
+/// All running descendants of this process, without zombies.
 ///
-/// Where the system does not tell, there are none.
+/// Empty if /proc can't be read.
 pub fn descendants() -> Vec<Process> {
     below(getpid(), all())
 }
 
-/// All that run where this process sees them, but for itself.
+/// All running processes that this one sees, but for itself.
 pub fn others() -> Vec<Process> {
     let myself = getpid();
     let mut others = all();
@@ -35,7 +34,7 @@ fn all() -> Vec<Process> {
         return Vec::new();
     };
     let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    // Processes come and go meanwhile.
+    // Processes may end meanwhile.
     let all = numbers.filter_map(|number| parse(&fs::read_to_string(format!("/proc/{number}/stat")).ok()?));
     all.collect()
 }

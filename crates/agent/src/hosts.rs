@@ -1,8 +1,8 @@
 //! `trainyard-agent hosts`: keeps lists of hosts current while the number of pods of a role
 //! changes.
 //!
-//! Beside the programs that read them. When the operator is away, or says nothing of use, the lists
-//! stay as they are.
+//! It runs beside the programs that read them. While the observer does not answer, the lists stay
+//! as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -23,8 +23,7 @@ use crate::observer::{Failure, Observer};
 use crate::settings::{self, Environment};
 use crate::signals::exit_with_success_on_signal;
 
-/// The line of this mode in the table of modes.
-pub const MODE: Mode = Mode {
+pub(crate) const MODE: Mode = Mode {
     name: modes::HOSTS,
     summary: "Keep lists of hosts current while pods come and go",
     help: HELP,
@@ -72,8 +71,7 @@ impl Lists {
         }
     }
 
-    /// Takes in what the observer says; the hosts that are listed from now on, and those that can
-    /// be used.
+    /// Updates the lists. Returns the hosts that are listed, and those that can be used.
     fn update(&mut self, roles: &[RoleHosts]) -> (Vec<Host>, Vec<Host>) {
         let (mut all, mut usable) = (Vec::new(), Vec::new());
         for hosts in &self.plan.hosts {
@@ -97,10 +95,10 @@ impl Lists {
         (all, usable)
     }
 
-    /// Writes what the observer says. What is the same is not written again.
+    /// Writes the lists that have changed.
     pub fn follow(&mut self, roles: &[RoleHosts]) -> Result<(), PlaceError> {
         if roles.is_empty() {
-            // The job is not accepted, and has no pods that anybody could count.
+            // The job is not accepted and has no pods.
             return Ok(());
         }
         let (all, usable) = self.update(roles);
@@ -121,7 +119,7 @@ impl Lists {
 
 /// Why listening on one connection ends.
 enum ListenError {
-    /// The observer can't be heard. It is asked again.
+    /// The observer failed. It is asked again.
     Observer(Failure),
     /// A list can't be written.
     List(PlaceError),
@@ -178,7 +176,7 @@ fn run(observer: &Observer, path: &str, mut lists: Lists, err: &mut dyn Write) -
     }
 }
 
-/// Where to ask, what for, and what to write.
+/// Reads the settings: the observer, the path and the lists.
 fn read(environment: Environment<'_>) -> Result<(Observer, String, Lists), String> {
     let text = |error: settings::SettingError| error.to_string();
     let observer = settings::observer(environment).map_err(text)?;

@@ -15,8 +15,7 @@ use crate::descendants::others;
 use crate::mode::{Mode, PROGRAM, report_misuse};
 use crate::signals;
 
-/// The line of this mode in the table of modes.
-pub const MODE: Mode = Mode {
+pub(crate) const MODE: Mode = Mode {
     name: modes::STAY,
     summary: "Do nothing but what the first process of a container has to, until told to end",
     help: HELP,
@@ -65,7 +64,7 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     if Pid::this().as_raw() == 1 {
         end_others(&children);
     }
-    // Not 0: nobody would replace a pod that has succeeded.
+    // Not 0, because a pod that has succeeded is not replaced.
     received
         .and_then(|signal| u8::try_from(signals::SIGNAL_EXIT_BASE + signal).ok())
         .unwrap_or(FAILED)
@@ -74,7 +73,7 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
 /// Ends all other processes of this container gracefully. When its first process has ended, the
 /// kernel kills the others at once. This process did not start them, and finds them in /proc.
 fn end_others(children: &Children) {
-    // There may be nobody else.
+    // There may be no other process.
     let _ = kill(Pid::from_raw(-1), Signal::SIGTERM);
     let deadline = Instant::now() + GRACE_PERIOD;
     while !others().is_empty() && Instant::now() < deadline {

@@ -1,8 +1,8 @@
 //! `trainyard-agent install`: puts this program and lists of hosts into a volume that the
 //! containers of the pod share.
 //!
-//! A container that fails is started again, so everything may be there already, whole or in part:
-//! each file is made under another name and then takes its place.
+//! A container that fails is restarted, so files may exist already, perhaps incomplete: each file
+//! is written under another name and then renamed.
 
 pub(crate) mod place;
 mod plan;
@@ -17,10 +17,9 @@ use crate::settings;
 use crate::signals::exit_on_signal;
 
 pub use place::{PlaceError, place};
-pub use plan::{File, Plan, PlanError};
+pub use plan::Plan;
 
-/// The line of this mode in the table of modes.
-pub const MODE: Mode = Mode {
+pub(crate) const MODE: Mode = Mode {
     name: modes::INSTALL,
     summary: "Put this program and lists of hosts where the other containers of this pod find them",
     help: HELP,

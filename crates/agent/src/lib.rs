@@ -5,28 +5,28 @@
 //! it stays small: it runs in every pod that waits. It takes no decision about a job; the operator
 //! says what may happen, and this program carries it out where the operator has no hands.
 //!
-//! Start with [`main`], which is the program, and [`modes`], the table of all modes. [`wait`] waits
-//! for other roles, [`observer`] asks the operator, [`install`] puts this program where other
-//! containers find it, [`hosts`] keeps lists of hosts current, [`progress`] reports how far a
-//! training is, [`shell`] is the remote shell, both sides, [`pdsh`] the same on many hosts at once,
-//! and [`run`] runs the command of a container. [`children`] has the duties of the first process of
-//! a container, and [`idle_init`] is a mode that does nothing else.
+//! Start with [`main`], which is the program, and `modes`, the table of all modes. [`wait`] waits
+//! for other roles, [`observer`] asks the operator, `install` puts this program where other
+//! containers find it, `hosts` keeps lists of hosts current, [`progress`] reports how far a
+//! training is, [`shell`] is the remote shell, both sides, `pdsh` the same on many hosts at once,
+//! and `run` runs the command of a container. `children` has the duties of the first process of
+//! a container, and `idle_init` is a mode that does nothing else.
 
 mod alias;
-pub mod annotations;
-pub mod backoff;
-pub mod children;
+mod annotations;
+mod backoff;
+mod children;
 mod descendants;
-pub mod hosts;
-pub mod idle_init;
-pub mod install;
-pub mod mode;
-pub mod modes;
+mod hosts;
+mod idle_init;
+mod install;
+mod mode;
+mod modes;
 pub mod observer;
-pub mod pdsh;
+mod pdsh;
 pub mod progress;
-pub mod run;
-pub mod settings;
+mod run;
+mod settings;
 pub mod shell;
 mod signals;
 mod text;

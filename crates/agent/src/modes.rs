@@ -54,7 +54,7 @@ pub fn dispatch(args: &[OsString], out: &mut dyn Write, err: &mut dyn Write) -> 
     }
 }
 
-/// A reader that has gone is no reason to fail.
+/// A closed output is no error.
 fn say(out: &mut dyn Write, text: &str) -> u8 {
     let _ = out.write_all(text.as_bytes());
     0

@@ -56,8 +56,7 @@ pub struct Observer {
     pub timeouts: Timeouts,
 }
 
-/// Why the observer could not be asked, or has not answered to the end. The same problem has the
-/// same words each time.
+/// Why a request to the observer failed. The same problem has the same words each time.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// There is no token.
@@ -113,8 +112,8 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// The longest pause before the next attempt. A server that knows who asks and says no is not
-    /// asked so often: it has to look at the token each time.
+    /// The longest pause before the next attempt. It is longer after a refusal, because the server
+    /// has to check the token each time.
     pub fn max_pause(&self) -> Duration {
         match self {
             Self::Answer {
@@ -140,8 +139,8 @@ pub struct Answer<'a> {
 impl Observer {
     /// Asks for a path, which must need no escapes. The answer is lines.
     ///
-    /// It asks for an upgrade to nothing but lines, which spares the observer the buffers of a
-    /// connection that may last for hours, of which it has thousands.
+    /// It asks for an upgrade to plain lines, which saves the observer the HTTP buffers of
+    /// thousands of connections that last for hours.
     pub fn ask(&self, path: &str) -> Result<Answer<'_>, Failure> {
         let line = format!("GET {path} HTTP/1.1");
         self.send(&line, &format!("Connection: Upgrade\r\nUpgrade: {LINES}\r\n"), "")

@@ -1,7 +1,7 @@
 //! `trainyard-agent pdsh`, also called `pdsh`: runs a command in many pods of the same job at once.
 //!
-//! Each host has a process of its own, which is this program as the client of the remote shell:
-//! what goes wrong with one has nothing to do with the others.
+//! Each host has a process of its own, which is this program as the client of the remote shell, so
+//! that failures are independent.
 
 mod arguments;
 mod label;
@@ -15,10 +15,9 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::mode::{Mode, PROGRAM, report_misuse};
 use crate::signals::ExitSignals;
 
-pub use arguments::{ArgumentError, Call};
+pub use arguments::Call;
 
-/// The line of this mode in the table of modes.
-pub const MODE: Mode = Mode {
+pub(crate) const MODE: Mode = Mode {
     name: "pdsh",
     summary: "Run a command in many pods of the same job at once",
     help: HELP,

@@ -1,7 +1,7 @@
 //! `trainyard-agent progress`: reports what the program beside it says of its progress.
 //!
-//! The program appends lines to a file; what they add up to is sent to the operator from time to
-//! time, and once more when the program has ended, which is when this one is told to end.
+//! The program appends lines to a file. Their latest values are sent to the operator from time to
+//! time, and once more at SIGTERM, when the program has ended.
 
 mod reader;
 pub mod report;
@@ -26,8 +26,7 @@ use crate::settings::{self, Environment, SettingError};
 use reader::Reader;
 use report::Report;
 
-/// The line of this mode in the table of modes.
-pub const MODE: Mode = Mode {
+pub(crate) const MODE: Mode = Mode {
     name: modes::PROGRESS,
     summary: "Report what the programs of this pod say of their progress",
     help: HELP,
@@ -60,8 +59,8 @@ const RESEND_INTERVAL: Duration = Duration::from_mins(1);
 /// How long the agent tries to send the last values. The grace period of a pod is 30 s by default.
 const FINAL_SEND_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// What is sent. What the observer would refuse is not in it: one such value would hold up all
-/// others, for as long as it is the latest.
+/// The body to send, without values that the observer would refuse: one of them would block all
+/// others.
 fn body(report: &Report) -> String {
     let step = |step: Option<u64>| step.and_then(|step| i64::try_from(step).ok());
     let metrics = report.metrics.iter();
@@ -75,7 +74,7 @@ fn body(report: &Report) -> String {
     .write()
 }
 
-/// Whether another replica is to be asked, which another connection leads to.
+/// Whether the replica was the wrong one; another connection may lead to another.
 fn is_elsewhere(failure: &Failure) -> bool {
     let misdirected = |problem: &AnswerError| {
         matches!(
@@ -92,7 +91,7 @@ fn is_elsewhere(failure: &Failure) -> bool {
 /// When to send what.
 struct Sender<S> {
     send: S,
-    /// As it was sent: numbers that are none would never be equal.
+    /// As text, because NaN is never equal to itself.
     sent: Option<(String, Instant)>,
     backoff: Backoff,
     not_before: Option<Instant>,
@@ -174,7 +173,7 @@ fn read(environment: Environment<'_>) -> Result<Config, SettingError> {
     })
 }
 
-/// Reports until it is told to end, and then what was last said.
+/// Reports until SIGTERM, then the last values.
 fn run(config: &Config, ends: &AtomicBool, err: &mut dyn Write) {
     let mut reader = Reader::default();
     let mut report = Report::default();
@@ -183,7 +182,7 @@ fn run(config: &Config, ends: &AtomicBool, err: &mut dyn Write) {
     let mut end: Option<Instant> = None;
     loop {
         let last = ends.load(Ordering::SeqCst);
-        // A program that has said nothing yet has no file; one that can't be read now may be later.
+        // The file may not exist yet.
         for line in reader.read(&config.file, last).unwrap_or_default() {
             match report::parse(&line) {
                 Ok(said) => report.merge(said.unwrap_or_default()),

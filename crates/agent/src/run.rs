@@ -1,9 +1,7 @@
 //! `trainyard-agent run`: runs the command of a container as its first process has to.
 //!
-//! Whoever looks from outside or inside should see no difference to a container whose first process
-//! is the command, but for what the first process of a container can't do right without knowing
-//! that it is that: end by a signal it has no handler for, and take note of the end of processes
-//! that others have left.
+//! It behaves like a container whose first process is the command, but for what a program does
+//! wrong as process 1: it ends by signals without a handler, and reaps orphans.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -22,8 +20,7 @@ use crate::mode::{Mode, PROGRAM, report_misuse};
 use crate::shell::server::{Config, Server};
 use crate::signals;
 
-/// The line of this mode in the table of modes.
-pub const MODE: Mode = Mode {
+pub(crate) const MODE: Mode = Mode {
     name: modes::RUN,
     summary: "Run the command of a container, and do what the first process of a container has to",
     help: HELP,
@@ -119,8 +116,7 @@ fn forward_signals(signals: &mut Signals, children: &Children, mut started: Star
                 return code;
             }
         } else if let Some(signal) = Signal::from_named_raw(signal) {
-            // As the first process it would have got the signal alone; who else is to have it is
-            // its own business.
+            // To the command alone, which would have got it as the first process.
             let _ = kill_process(started.pid, signal);
         }
     }
@@ -132,7 +128,7 @@ fn hand_over_terminal(group: Pid) {
     let input = io::stdin();
     let is_ours = input.is_terminal() && tcgetpgrp(&input).is_ok_and(|owner| owner == getpgrp());
     if is_ours && tcsetpgrp(&input, group).is_ok() {
-        // It may have tried to read before it was allowed to, and been stopped for it.
+        // It may have been stopped because it read before.
         let _ = kill_process_group(group, Signal::CONT);
     }
 }

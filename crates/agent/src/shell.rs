@@ -1,11 +1,10 @@
 //! The remote shell: runs commands in another pod of the same job, as `ssh` would, without an
 //! account or a key of a person.
 //!
-//! Both sides have the identity of the job, a certificate that an authority has signed which was
-//! made for this job alone, and take nobody else. Or the Kubernetes API carries what they say, and
-//! knows who may. Either way they speak in frames. Whoever sends data may send no more than the
-//! other side has room for, stream by stream, so that both sides can always read: a heartbeat or a
-//! signal never waits behind an output that nobody takes.
+//! Both sides have a certificate of an authority that was made for this job alone, and accept no
+//! other. Or the Kubernetes API connects and authorizes them. Either way they exchange frames. Each
+//! stream has a window, so that both sides can always read: a heartbeat or a signal never waits
+//! behind an output that is not read.
 
 pub mod client;
 mod error;

@@ -29,8 +29,7 @@ use follow::{Event, follow, listen};
 use log::WaitLog;
 pub use verdict::parse;
 
-/// The line of this mode in the table of modes.
-pub const MODE: Mode = Mode {
+pub(crate) const MODE: Mode = Mode {
     name: modes::WAIT,
     summary: "Wait until the operator lets the programs of this pod start",
     help: HELP,

@@ -47,7 +47,6 @@ pub struct Host {
     pub slots: u32,
 }
 
-/// What stands for the number in a pattern.
 const NUMBER: &str = "{}";
 
 impl Hosts {

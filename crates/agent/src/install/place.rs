@@ -12,7 +12,7 @@ use trainyard_contract::installation::UNFINISHED;
 
 use super::plan::Plan;
 
-/// The program that runs, also where its path is that of another file by now.
+/// The running program, even if its path has another file by now.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
 const PROGRAM_MODE: u32 = 0o755;
@@ -28,7 +28,7 @@ pub struct PlaceError {
     source: io::Error,
 }
 
-/// Makes all that is planned. Whatever is in its place already is replaced.
+/// Creates all files of the plan. Existing ones are replaced.
 pub fn place(plan: &Plan) -> Result<(), PlaceError> {
     let directory = &plan.directory;
     let program = directory.join(PROGRAM);
@@ -70,10 +70,11 @@ pub(crate) fn write(directory: &Path, path: &Path, text: &str) -> Result<(), Pla
     })
 }
 
-/// Makes a directory, if it is not there. A link is none: it may lead out of where we may write.
+/// Creates a directory if it does not exist. A link is refused, because it may lead out of the
+/// volume.
 fn enter(directory: &Path) -> Result<(), PlaceError> {
     match fs::create_dir(directory) {
-        // Whoever reads the list may be another user.
+        // The list may be read by another user.
         Ok(()) => mode(directory, DIRECTORY_MODE),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let found = fs::symlink_metadata(directory).map_err(tell("look at", directory))?;
@@ -88,7 +89,7 @@ fn enter(directory: &Path) -> Result<(), PlaceError> {
     }
 }
 
-/// Makes a file beside the one that it replaces, so that nobody ever sees half of it.
+/// Writes a file beside the one that it replaces, so that no reader sees a part of it.
 fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), PlaceError>) -> Result<(), PlaceError> {
     let new = beside(path);
     match fs::remove_file(&new) {
@@ -99,7 +100,7 @@ fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), PlaceError>) -> R
     fs::rename(&new, path).map_err(tell("put in place", path))
 }
 
-/// A name that is always the same, so that what an attempt that was broken off has left is found.
+/// Always the same name, so that the file of an interrupted attempt is overwritten.
 fn beside(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or(OsStr::new("file")));
@@ -107,7 +108,7 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// The mask of the process takes rights away from what it makes.
+/// Sets the mode in spite of the umask.
 fn mode(path: &Path, mode: u32) -> Result<(), PlaceError> {
     fs::set_permissions(path, Permissions::from_mode(mode)).map_err(tell("set the mode of", path))
 }

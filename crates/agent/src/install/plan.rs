@@ -1,4 +1,4 @@
-//! What is to be installed, as the operator says it.
+//! What is to be installed, from the operator.
 
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub enum PlanError {
     },
 }
 
-/// What to make. All paths are known to be in the directory.
+/// What to install. All paths are in the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Where the program goes. Nothing is made outside of it.

@@ -101,7 +101,7 @@ impl FromStr for Address {
 }
 
 fn parse_port(text: &str) -> Result<u16, AddressError> {
-    // A number as Rust reads it may have a sign.
+    // Rust would accept a sign.
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     let port = if is_number { text.parse().ok() } else { None };
     port.filter(|port| *port > 0).ok_or(AddressError::Port)

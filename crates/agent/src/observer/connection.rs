@@ -80,8 +80,8 @@ fn connect(address: &Address, timeout: Duration) -> Result<TcpStream, Failure> {
     Err(failure)
 }
 
-/// Why a handshake failed. The same problem has the same words at every attempt: the library's own
-/// would tell by how many seconds a certificate has expired.
+/// Why a handshake failed, with the same words at every attempt: those of the library would contain
+/// the seconds since a certificate expired.
 fn explain_handshake(error: &io::Error, timeout: Duration) -> String {
     use CertificateError as Problem;
     match error.kind() {
@@ -110,8 +110,8 @@ fn explain_handshake(error: &io::Error, timeout: Duration) -> String {
     }
 }
 
-/// A socket on which everything must be done by a point in time. A limit for each read alone would
-/// let a peer that sends a byte now and then go on for ever.
+/// A socket with a deadline. A timeout for each read would let a peer that sends a byte now and
+/// then go on for ever.
 #[derive(Debug)]
 struct Socket {
     tcp: TcpStream,
@@ -142,7 +142,7 @@ impl Write for Socket {
         self.tcp.write(buffer).map_err(timed_out)
     }
 
-    /// One call for several records: a last word such as an alert is sent only if it fits into one.
+    /// Several records in one call, because a final alert is sent only if one call is enough.
     fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         self.tcp.set_write_timeout(self.remaining()?)?;
         self.tcp.write_vectored(buffers).map_err(timed_out)
@@ -153,7 +153,7 @@ impl Write for Socket {
     }
 }
 
-/// The system says that it would block when it has blocked for long enough.
+/// The system reports a timeout as WouldBlock.
 fn timed_out(error: io::Error) -> io::Error {
     if error.kind() == ErrorKind::WouldBlock {
         ErrorKind::TimedOut.into()

@@ -49,7 +49,7 @@ pub enum AnswerError {
 impl From<io::Error> for AnswerError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // Some say that they close the connection and some just do it.
+            // Not every server sends a close_notify.
             ErrorKind::UnexpectedEof => Self::Ended,
             ErrorKind::TimedOut => Self::Silent,
             _ => Self::Broken(error),
@@ -124,7 +124,7 @@ impl<R: Read> Lines<R> {
 
     fn refusal(mut self, head: Head) -> AnswerError {
         let wanted = head.length.unwrap_or(MAX_REFUSAL).min(MAX_REFUSAL);
-        // However it ends: what has come so far is better than nothing.
+        // An incomplete message is better than none.
         while self.buffer.len() < wanted && self.fill().is_ok() {}
         self.buffer.truncate(wanted);
         let said = one_line(&String::from_utf8_lossy(&self.buffer));

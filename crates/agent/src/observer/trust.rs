@@ -48,8 +48,7 @@ pub fn authorities(pem: &str) -> Result<Arc<ClientConfig>, TrustError> {
         .map_err(TrustError::Protocol)?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    // Sessions would be kept in memory for a server that, when it is connected to again, is most
-    // likely another one.
+    // Sessions would take memory, and the next connection most likely leads to another replica.
     config.resumption = Resumption::disabled();
     Ok(Arc::new(config))
 }

@@ -14,8 +14,8 @@ pub fn label(host: &str) -> String {
     format!("{name}: ")
 }
 
-/// Writes each line with a label before it, in one piece, until there are no more. Whoever can't
-/// write reads on: the other side must not be stopped by it.
+/// Writes each line with its label in one write. If writing fails, the input is still read, so that
+/// the other side does not block.
 pub fn copy(from: impl Read, label: &str, mut to: impl Write) -> io::Result<()> {
     let mut from = BufReader::new(from);
     let mut can_write = true;

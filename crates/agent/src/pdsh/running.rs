@@ -27,12 +27,11 @@ const THIS_PROGRAM: &str = "/proc/self/exe";
 /// How long commands may take to exit after SIGTERM.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What all threads know.
 struct Run {
     call: Call,
     /// The next host.
     next: AtomicUsize,
-    /// Processes that have not ended, or whose end nobody has taken note of.
+    /// Processes that have not been reaped.
     alive: Mutex<HashSet<Pid>>,
     /// Whether no more are to be started.
     is_over: AtomicBool,
@@ -58,7 +57,7 @@ pub fn run(call: Call, mut signals: Signals) -> io::Result<u8> {
         let work = move || {
             while let Some((number, host)) = run.next() {
                 run.run_on(number, host);
-                // Nobody listens any more when all is over.
+                // The receiver may be gone at the end.
                 let _ = ended.send(());
             }
         };
@@ -79,7 +78,7 @@ pub fn run(call: Call, mut signals: Signals) -> io::Result<u8> {
             break;
         }
     }
-    // Those that were left have still something to say.
+    // Processes that were signalled may still write.
     while ends.recv_timeout(EXIT_TIMEOUT).is_ok() {}
     let is_told = run.call.tells_code || run.is_lost.load(Ordering::SeqCst);
     Ok(if is_told {
@@ -143,7 +142,7 @@ impl Run {
             .arg0(SHELL)
             .args(["-n", host])
             .arg(OsString::from_vec(self.call.line(number, host)))
-            // A signal for the group of this process would come to it twice.
+            // Its own group, so that it does not get a signal of the terminal twice.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -160,7 +159,7 @@ impl Run {
     /// The exit code of a process, once it has ended.
     fn end(&self, mut child: Child) -> io::Result<u8> {
         let pid = Pid::from_child(&child);
-        // Its number is that of nobody else as long as nobody has taken note of its end.
+        // Its id is not reused before it is reaped.
         waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
         let mut alive = self.alive.lock();
         alive.remove(&pid);
@@ -171,7 +170,7 @@ impl Run {
     }
 
     fn pass(&self, signal: c_int) {
-        // Hosts on which nothing was started yet stay so.
+        // Nothing is started on the remaining hosts.
         self.next.store(self.call.hosts.len(), Ordering::SeqCst);
         if let Some(signal) = Signal::from_named_raw(signal) {
             self.signal(signal);

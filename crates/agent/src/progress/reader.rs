@@ -4,26 +4,24 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-/// What is read at most at one look: of a program that writes faster, only the latest is of
-/// interest.
+/// The most that is read per interval. Of a program that writes more, only the latest is read.
 const MAX_READ: u64 = 64 * 1024;
 
 /// Reads what is appended to a file.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     offset: u64,
-    /// The beginning of a line whose end is not written yet.
+    /// The beginning of an incomplete line.
     begun: Vec<u8>,
 }
 
 impl Reader {
-    /// The lines that have been completed since the last time; where nothing more will come, also
-    /// one without an end.
+    /// The lines that were completed since the last call; with `last`, also an incomplete one.
     pub(super) fn read(&mut self, path: &Path, last: bool) -> io::Result<Vec<String>> {
         let mut file = File::open(path)?;
         let size = file.metadata()?.len();
         if size < self.offset {
-            // Somebody has begun it anew.
+            // The file was truncated.
             *self = Self::default();
         }
         let skips = size - self.offset > MAX_READ;
@@ -48,7 +46,7 @@ impl Reader {
         let rest = self.begun.split_off(end);
         let complete = std::mem::replace(&mut self.begun, rest);
         let lines = String::from_utf8_lossy(&complete);
-        // Where something was passed over, the first line lacks its beginning.
+        // If something was skipped, the first line is incomplete.
         Ok(lines
             .lines()
             .skip(usize::from(skips))

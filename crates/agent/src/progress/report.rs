@@ -57,7 +57,7 @@ fn from_json(line: &str) -> Result<Report, String> {
     let mut report = Report::default();
     for (name, value) in value.as_object().into_iter().flatten() {
         let no_number = || value.as_str()?.strip_prefix(MARK)?.parse().ok();
-        // Text and the like may be meant for somebody else who reads the same file.
+        // Other values may be meant for other readers of the file.
         if let Some(number) = value.as_f64().or_else(no_number) {
             report.put(name, number)?;
         }

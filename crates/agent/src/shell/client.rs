@@ -23,8 +23,7 @@ pub use arguments::{ArgumentError, Call};
 use connect::{Transport, connect};
 use dial::Timeouts;
 
-/// The line of this mode in the table of modes.
-pub const MODE: Mode = Mode {
+pub(crate) const MODE: Mode = Mode {
     name: "rsh",
     summary: "Run a command in another pod of the same job: the client of the remote shell",
     help: HELP,

@@ -27,8 +27,7 @@ use crate::signals;
 use super::identity::{Identity, IdentityError};
 use commands::Commands;
 
-/// The line of this mode in the table of modes.
-pub const MODE: Mode = Mode {
+pub(crate) const MODE: Mode = Mode {
     name: modes::SERVE,
     summary: "Run commands for other pods of the same job: the server of the remote shell",
     help: HELP,
@@ -186,7 +185,7 @@ fn main(args: &[OsString], _out: &mut dyn Write, err: &mut dyn Write) -> u8 {
         matches!(*signal, SIGTERM | SIGINT)
     });
     server.end();
-    // Not 0: nobody would replace a pod that has succeeded.
+    // Not 0, because a pod that has succeeded is not replaced.
     received
         .and_then(|signal| u8::try_from(signals::SIGNAL_EXIT_BASE + signal).ok())
         .unwrap_or(FAILED)

@@ -60,7 +60,7 @@ impl Api {
             ConnectError::Link(LinkError::Refused(why))
         })?;
         let refused = |why: String| LinkError::Refused(why);
-        // Both are replaced from time to time.
+        // The kubelet replaces both files from time to time.
         let file = |name: &str| self.directory.join(name);
         let unreadable = |name: &str, error: &dyn std::fmt::Display| {
             refused(format!("{} can't be used: {error}", file(name).display()))

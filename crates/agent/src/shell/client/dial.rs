@@ -65,8 +65,8 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// Whether another attempt may succeed. A stranger may give way: a name can still lead to the
-    /// pod that had its address or its name before. What is wrong with this side does not change.
+    /// Whether another attempt may succeed. A wrong certificate is transient, because a name may
+    /// still lead to the pod that had the address before. Errors of this side are not.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Link(LinkError::Tls(error)) => is_of_another_job(error),

@@ -75,11 +75,11 @@ struct Session {
 
 struct Output {
     stream: Stream,
-    /// Who writes, once there is something to write. Most commands of launchers say nothing.
+    /// The writer, started with the first output. Most commands of launchers have none.
     writer: Option<Sender<Vec<u8>>>,
-    /// What is yet to be written.
+    /// Bytes that are not written yet.
     waiting: usize,
-    /// What was written, and was not told.
+    /// Bytes that were written and not acknowledged yet.
     taken: usize,
 }
 
@@ -200,7 +200,7 @@ impl Session {
                 }
             }
             let time = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            // Whoever is told twice does not wait.
+            // A second signal ends the wait.
             if left == 0 || time.is_some_and(|time| time.is_zero()) || signals.take().is_some() {
                 return Ok(());
             }
@@ -214,7 +214,7 @@ impl Output {
         if self.writer.is_none() {
             self.writer = Some(write_output(self.stream, mailbox.clone())?);
         }
-        // A writer that has failed has said so.
+        // A failed writer has reported its error.
         drop(self.writer.as_ref().map(|writer| writer.send(data)));
         Ok(())
     }

@@ -1,10 +1,9 @@
 //! The SSH of the image, where a job wants it: it is called as it would have been called, and finds
 //! a connection that this program has opened for it.
 //!
-//! SSH by itself tries to connect and no more: a server that turns somebody away because too many
-//! have just come, as it does when a machine is busy, ends a run. And it notices within minutes, or
-//! never, that a host is lost without a word. Both are a matter of the connection, so that is what
-//! is opened here, and handed over once the server has spoken.
+//! SSH does not retry: a server that refuses a connection because of too many others, as on a busy
+//! machine, would fail the run. And SSH notices a lost host after minutes or never. So this program
+//! opens the connection, with retries and a timeout, and hands it over after the server's greeting.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, Write};
@@ -31,8 +30,7 @@ use super::connect::retry;
 use super::dial::{ConnectError, Timeouts, dial};
 use super::{FAILED, timeouts};
 
-/// The line of this mode in the table of modes.
-pub const MODE: Mode = Mode {
+pub(crate) const MODE: Mode = Mode {
     name: "connect",
     summary: "Open a connection for the SSH client of the image",
     help: HELP,
@@ -73,7 +71,7 @@ pub fn client(environment: Environment<'_>) -> Option<OsString> {
     environment(SSH).filter(|client| !client.is_empty())
 }
 
-/// Becomes the SSH client, with these words. Returns only if that is not possible: why.
+/// Executes the SSH client. Returns only on failure.
 pub fn become_client(client: &OsString, args: &[OsString]) -> String {
     let own = match std::env::current_exe() {
         Ok(own) => own,
@@ -87,7 +85,7 @@ pub fn become_client(client: &OsString, args: &[OsString]) -> String {
             &proxy_command(&without_alias(own)),
         ])
         .args(args)
-        // Whatever is called in its turn must not become SSH again, and so on.
+        // A program that SSH calls must not execute SSH again.
         .env_remove(SSH)
         .exec();
     let client = client.to_string_lossy();

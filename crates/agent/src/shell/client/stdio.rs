@@ -121,14 +121,14 @@ impl Default for Room {
 }
 
 impl Room {
-    /// There is more room.
+    /// Adds room.
     pub fn give(&self, count: usize) {
         let mut left = self.left.lock();
         *left = left.saturating_add(count);
         self.more.notify_one();
     }
 
-    /// Waits until there is room. Takes at most so much of it.
+    /// Waits until there is room, and takes at most `most` of it.
     fn take(&self, most: usize) -> usize {
         let mut left = self.left.lock();
         self.more.wait_while(&mut left, |left| *left == 0);

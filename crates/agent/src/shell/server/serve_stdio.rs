@@ -17,8 +17,7 @@ use crate::signals;
 use super::commands::Commands;
 use super::{FAILED, STACK_SIZE, idle_timeout, log, session};
 
-/// The line of this mode in the table of modes.
-pub const MODE: Mode = Mode {
+pub(crate) const MODE: Mode = Mode {
     name: modes::ATTEND,
     summary: "Run one command for who speaks on the standard input and output",
     help: HELP,
