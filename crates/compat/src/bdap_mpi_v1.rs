@@ -1,4 +1,5 @@
-//! `batch.test.bdap.com/v1` MPIJob, of MPI-Operator: a launcher, and workers that it reaches through the exec API.
+//! `batch.test.bdap.com/v1` MPIJob, of MPI-Operator: a launcher, and workers that it reaches
+//! through the exec API.
 
 mod definition;
 mod status;
@@ -142,7 +143,8 @@ fn given(spec: Spec) -> Result<(i32, PodTemplateSpec, PodTemplateSpec), Vec<Fiel
     }
 }
 
-/// Its pods are plain pods, so that what the template says is for the kubelet. Here it is the role's to say.
+/// Its pods are plain pods, so that what the template says is for the kubelet. Here it is the
+/// role's to say.
 fn restart_policy(
     template: &mut PodTemplateSpec,
     at: &str,

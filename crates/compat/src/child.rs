@@ -1,4 +1,4 @@
-//! What makes a TrainingJob the child of an object, and says which spec of that it follows.
+//! Ownership of the TrainingJob of an object, and the generation of the object that it follows.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use trainyard_api::TrainingJob;
@@ -6,7 +6,7 @@ use trainyard_api::names::ANNOTATION_GENERATION;
 
 use crate::Kind;
 
-/// The object, as the owner of others.
+/// The owner reference to an object.
 pub fn owner(kind: &Kind, object: &ObjectMeta) -> OwnerReference {
     OwnerReference {
         api_version: format!("{}/{}", kind.group, kind.version),
@@ -14,19 +14,17 @@ pub fn owner(kind: &Kind, object: &ObjectMeta) -> OwnerReference {
         name: object.name.clone().unwrap_or_default(),
         uid: object.uid.clone().unwrap_or_default(),
         controller: Some(true),
-        // Who deletes the object in the foreground waits until its pods are gone.
+        // A deletion in the foreground waits until the pods are gone.
         block_owner_deletion: Some(true),
     }
 }
 
-/// The child, as one that belongs to an object.
 pub fn adopted(kind: &Kind, mut job: TrainingJob, object: &ObjectMeta) -> TrainingJob {
     job.metadata.owner_references = Some(vec![owner(kind, object)]);
     note_generation(&mut job, object.generation);
     job
 }
 
-/// Has a child follow a generation of the object.
 pub fn note_generation(job: &mut TrainingJob, generation: Option<i64>) {
     let annotations = job.metadata.annotations.get_or_insert_default();
     let generation = generation.unwrap_or_default().to_string();

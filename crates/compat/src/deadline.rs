@@ -1,8 +1,8 @@
 //! Deadlines that begin when the launcher is created, and not when the job is.
 //!
-//! The deadline of a TrainingJob begins with the job. So the child of such an object has none until its launcher is there, and
-//! gets one then that ends when the object's does. When the launcher was created is kept on the child: the object may get
-//! another deadline.
+//! The deadline of a TrainingJob begins with the job. So the child of such an object has none until
+//! its launcher is there, and gets one then that ends when the object's does. When the launcher was
+//! created is kept on the child: the object may get another deadline.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::Kind;
 use crate::mpi::LAUNCHER;
 
 impl Kind {
-    /// Takes the deadline out of a new child whose launcher is created later than the rest.
+    /// Removes the deadline of a new child whose launcher is created after its workers.
     pub(crate) fn postpone_deadline(&self, child: &mut TrainingJob) {
         if self.launcher_deadline.is_some()
             && is_launched_late(child)
@@ -23,14 +23,14 @@ impl Kind {
         }
     }
 
-    /// The child with a deadline, if it is to get one now.
+    /// The child with a deadline, if it should get one now.
     pub(crate) fn with_deadline(
         &self,
         object: &Value,
         child: &TrainingJob,
         now: Timestamp,
     ) -> Option<TrainingJob> {
-        // What a former version has begun with goes on.
+        // A deadline of a former version is kept.
         let has_one = launched_at(child).is_some() || deadline(child).is_some();
         if has_one || self.deadline_of(object).is_none() || !is_launched_late(child) || !is_launched(child) {
             return None;
@@ -55,13 +55,13 @@ impl Kind {
         let waited = match (start, launched_at(job)) {
             (Some(start), Some(launched)) if goes_on => {
                 let waited = launched.duration_since(start.0);
-                // Rather a moment too late than one too early.
+                // Rounded up: too late is better than too early.
                 waited.as_secs().max(0) + i64::from(waited.subsec_nanos() > 0)
             }
             // Of a former version, whose deadlines began with the job.
             (_, None) if goes_on && deadline(before).is_some() => 0,
             _ => {
-                // What is resumed has another launcher.
+                // A resumed job has another launcher.
                 if let Some(annotations) = &mut job.metadata.annotations {
                     annotations.remove(ANNOTATION_LAUNCHED);
                 }

@@ -1,5 +1,5 @@
-//! Definitions of kinds of other operators, for clusters that have none. The words are ours; the fields are those that these
-//! operators' users write.
+//! Definitions of kinds of other operators, for clusters that have none. The words are ours; the
+//! fields are those that these operators' users write.
 
 use serde_json::{Value, json};
 
@@ -52,7 +52,8 @@ pub fn of(kind: &Kind, spec: &Value, status: &Value, columns: &[Value]) -> Value
     })
 }
 
-/// A pod template as a TrainingJob has it, with its metadata: what the server forgets here nobody would find again.
+/// A pod template as a TrainingJob has it, with its metadata: what the server forgets here nobody
+/// would find again.
 pub fn template(description: &str) -> Value {
     let definition: Value = serde_json::from_str(trainyard_api::crd::TRAINING_JOB).unwrap_or_default();
     let mut template = definition.pointer(TEMPLATE).cloned().unwrap_or_default();

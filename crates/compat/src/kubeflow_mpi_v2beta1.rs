@@ -1,8 +1,9 @@
 //! `kubeflow.org/v2beta1` MPIJob, of mpi-operator.
 //!
-//! Its launcher is a Kubernetes Job, its workers are pods with an SSH server. Where it is served, they have it here, too, with
-//! the key where its users look for it. A job that is converted is for images of any kind: there processes are started through
-//! the agent, and what images have of SSH stays unused.
+//! Its launcher is a Kubernetes Job, its workers are pods with an SSH server. Where it is served,
+//! they have it here, too, with the key where its users look for it. A job that is converted is for
+//! images of any kind: there processes are started through the agent, and what images have of SSH
+//! stays unused.
 
 mod definition;
 mod status;
@@ -168,7 +169,8 @@ fn config(job: &Job<'_>, settings: &Settings) -> Option<ConfigMap> {
     })
 }
 
-/// How processes are started: over SSH where users have images that are made for it, and through the agent elsewhere.
+/// How processes are started: over SSH where users have images that are made for it, and through
+/// the agent elsewhere.
 fn options(spec: Spec, purpose: Purpose, notes: &mut Vec<String>) -> LauncherOptions {
     // To their operator, an empty path is none.
     let path = spec.ssh_auth_mount_path.filter(|path| !path.is_empty());

@@ -1,12 +1,12 @@
 //! Kinds of other operators, as TrainingJobs.
 //!
-//! Who comes from another operator has manifests that work. [`convert`] reads one of them and says which TrainingJob
-//! does the same, and what is different then. It is a pure function: no client, no clock, no file. What has no
-//! counterpart is never dropped silently: each [`Converted`] has notes, and what can't be converted is a [`Refusal`]
+//! [`convert`] reads a manifest of another operator and returns the TrainingJob that does the same,
+//! with notes on what differs. It is a pure function: no client, no clock, no file. Nothing is
+//! dropped silently: each [`Converted`] has notes, and what can't be converted is a [`Refusal`]
 //! with the paths of the fields as the user wrote them.
 //!
-//! The operator serves these kinds in a cluster too: each is a [`ForeignKind`], see [`served`]. An object then owns a TrainingJob,
-//! and gets a status of its own kind.
+//! The operator serves these kinds in a cluster too: each is a [`ForeignKind`], see [`served`]. An
+//! object then owns a TrainingJob, and gets a status of its own kind.
 //!
 //! One file for each kind, and one line in the table `KINDS`.
 
@@ -28,7 +28,7 @@ use trainyard_core::foreign::ForeignKind;
 use trainyard_core::job::Job;
 use trainyard_core::view::Settings;
 
-use notes::{Said, Tone};
+use notes::{Condition, Tone};
 use report::Report;
 
 /// A kind of another operator.
@@ -49,19 +49,21 @@ struct Kind {
     config: Option<fn(&Job<'_>, &Settings) -> Option<ConfigMap>>,
     /// What suspends an object.
     suspend: Option<&'static str>,
-    /// Where its objects have a deadline that begins when the launcher is created, as a JSON pointer.
+    /// Where its objects have a deadline that begins when the launcher is created, as a JSON
+    /// pointer.
     launcher_deadline: Option<&'static str>,
     /// The status of an object.
     status: fn(&Report<'_>) -> Value,
     /// How what a condition says is told as an event, if it is, and by which reason.
-    tell: for<'a> fn(&Said<'a>) -> Option<(Tone, &'a str)>,
+    tell: for<'a> fn(&Condition<'a>) -> Option<(Tone, &'a str)>,
     /// Its definition, for clusters that have none.
     definition: fn(&Kind) -> Value,
     convert: fn(Value, Purpose) -> Result<Converted, Vec<FieldError>>,
     /// Leaves of a child, the first, what former versions translated otherwise and can't be changed
     /// while it has pods. What is different then is noted.
     keep: Option<fn(&TrainingJob, &mut TrainingJob, &mut Vec<String>)>,
-    /// Where users wrote what is somewhere else in a TrainingJob: ours, and theirs. The first that fits counts.
+    /// Where users wrote what is somewhere else in a TrainingJob: ours, and theirs. The first that
+    /// fits counts.
     paths: &'static [(&'static str, &'static str)],
 }
 
@@ -78,11 +80,11 @@ impl Kind {
 /// What an object is translated for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
-    /// To stand in the object's place, wherever that may be: a laptop has no SSH server. What is different then is noted, also
-    /// where it is so for every object of the kind.
+    /// To stand in the object's place, wherever that may be: a laptop has no SSH server. What is
+    /// different then is noted, also where it is so for every object of the kind.
     Replace,
-    /// To be the child of the object, which stays, in a cluster whose users know the other operator. What is so for every object of
-    /// the kind is not noted: docs/compat.md says it.
+    /// To be the child of the object, which stays, in a cluster whose users know the other
+    /// operator. What is so for every object of the kind is not noted: docs/compat.md says it.
     Serve,
 }
 
@@ -114,7 +116,8 @@ pub enum Refusal {
         /// Its `apiVersion`.
         api_version: String,
     },
-    /// It can't be read, or no TrainingJob does the same. All that is wrong, with the paths of their fields.
+    /// It can't be read, or no TrainingJob does the same. All that is wrong, with the paths of
+    /// their fields.
     #[error("{}", lines(.0))]
     Invalid(Vec<FieldError>),
 }

@@ -65,7 +65,7 @@ pub fn worker(template: &mut PodTemplateSpec, at: &str, otherwise: Otherwise, no
             return;
         }
     }
-    // They ask for what does not run any more, and the launcher would wait for ever.
+    // They probe a program that does not run here, so the launcher would wait for ever.
     let probes = [
         ("livenessProbe", main.liveness_probe.take()),
         ("readinessProbe", main.readiness_probe.take()),

@@ -1,5 +1,4 @@
-//! What users of an object are told as events: the changes of its conditions that are worth it, and what is different from what
-//! the other operator would do.
+//! Events of an object: changes of its conditions, and what differs from the other operator.
 
 use serde_json::Value;
 use trainyard_api::TrainingJob;
@@ -15,7 +14,7 @@ const KEPT: usize = 16_384;
 
 /// What a condition says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Said<'a> {
+pub struct Condition<'a> {
     pub kind: &'a str,
     pub holds: bool,
     pub reason: &'a str,
@@ -29,25 +28,27 @@ pub enum Tone {
     Normal,
     /// Something has gone wrong.
     Warning,
-    /// The object, or a change of it, can't be carried out: told again whenever there is something else to say, and also where
-    /// nobody knows what was told before.
+    /// The object, or a change of it, can't be carried out: told again whenever there is something
+    /// else to say, and also where nobody knows what was told before.
     Refusal,
 }
 
-/// What is told of a change of status. `tell` says of a condition how it is told, if it is, and by which reason.
+/// What is told of a change of status. `tell` says of a condition how it is told, if it is, and by
+/// which reason.
 pub fn notes(
     before: Option<&Value>,
     after: &Value,
-    tell: for<'a> fn(&Said<'a>) -> Option<(Tone, &'a str)>,
+    tell: for<'a> fn(&Condition<'a>) -> Option<(Tone, &'a str)>,
 ) -> Vec<ForeignNote> {
-    let news = said(after).filter_map(|now| {
+    let news = conditions(after).filter_map(|now| {
         let (tone, reason) = tell(&now)?;
-        let earlier = before.and_then(|before| said(before).find(|earlier| earlier.kind == now.kind));
+        let earlier = before.and_then(|before| conditions(before).find(|earlier| earlier.kind == now.kind));
         let is_new = match tone {
             Tone::Refusal => earlier != Some(now),
             Tone::Normal | Tone::Warning => {
-                // The same in other words is no news.
-                let same = |earlier: Said<'_>| (earlier.holds, earlier.reason) == (now.holds, now.reason);
+                // Another message for the same reason is no event.
+                let same =
+                    |earlier: Condition<'_>| (earlier.holds, earlier.reason) == (now.holds, now.reason);
                 before.is_some() && !earlier.is_some_and(same)
             }
         };
@@ -60,11 +61,11 @@ pub fn notes(
     news.collect()
 }
 
-fn said(status: &Value) -> impl Iterator<Item = Said<'_>> {
+fn conditions(status: &Value) -> impl Iterator<Item = Condition<'_>> {
     let conditions = status.get("conditions").and_then(Value::as_array);
     conditions.into_iter().flatten().map(|condition| {
         let text = |member: &str| condition.get(member).and_then(Value::as_str).unwrap_or_default();
-        Said {
+        Condition {
             kind: text("type"),
             holds: text("status") == "True",
             reason: text("reason"),
@@ -73,7 +74,8 @@ fn said(status: &Value) -> impl Iterator<Item = Said<'_>> {
     })
 }
 
-/// Keeps on the child of an object what is different there, and tells it, unless the child has the same already.
+/// Keeps on the child of an object what is different there, and tells it, unless the child has the
+/// same already.
 pub fn differences(child: &mut TrainingJob, notes: &[String]) -> Vec<ForeignNote> {
     let annotations = child.metadata.annotations.get_or_insert_default();
     if notes.is_empty() {

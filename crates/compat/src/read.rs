@@ -1,4 +1,4 @@
-//! Reads objects of other operators, and tells what it could not make use of.
+//! Reads objects of other operators, and notes what it could not use.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::de::DeserializeOwned;
@@ -62,7 +62,8 @@ pub fn object<S: DeserializeOwned + Serialize>(
     })
 }
 
-/// What makes an object that one and no other. What of it can't be read is as if it were not there: the server wrote it.
+/// What makes an object that one and no other. What of it can't be read is as if it were not there:
+/// the server wrote it.
 pub fn identity(object: &Value) -> ObjectMeta {
     #[derive(Default, Deserialize)]
     #[serde(default, rename_all = "camelCase")]

@@ -1,4 +1,4 @@
-//! What is told on an object of another operator: its status, made of that of its child.
+//! The status of an object of another operator, from that of its child.
 
 use jiff::{Timestamp, Unit};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};

@@ -1,9 +1,10 @@
-//! What is done about an object of another operator that is served in the cluster: which TrainingJob it owns, how changes of
-//! it become changes of that, and when it is deleted. Pure.
+//! What is done about an object of another operator that is served in the cluster: which
+//! TrainingJob it owns, how changes of it become changes of that, and when it is deleted. Pure.
 //!
-//! The child is made once and then follows the object's spec by its generation, so that a newer version of this crate, which
-//! might translate in another way, leaves jobs alone that run. It has no time to live of its own: it would be made anew.
-//! The object is deleted when its time is over, and everything goes with it.
+//! The child is made once and then follows the object's spec by its generation, so that a newer
+//! version of this crate, which might translate in another way, leaves jobs alone that run. It has
+//! no time to live of its own: it would be made anew. The object is deleted when its time is over,
+//! and everything goes with it.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -309,8 +310,8 @@ impl Kind {
         }
     }
 
-    /// The ConfigMap of an object, for its child. It is for users to look at, and no pod needs it: what the server would not
-    /// take is left out, and told.
+    /// The ConfigMap of an object, for its child. It is for users to look at, and no pod needs it:
+    /// what the server would not take is left out, and told.
     fn config(
         &self,
         desired: &mut Desired,

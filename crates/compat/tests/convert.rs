@@ -383,7 +383,8 @@ fn what_is_left_out_means_what_it_meant() {
     );
 }
 
-/// A launcher that is a Job is tried again with either policy, and a worker that is gone is made anew.
+/// A launcher that is a Job is tried again with either policy, and a worker that is gone is made
+/// anew.
 #[rstest]
 #[case("Never")]
 #[case("OnFailure")]

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use trainyard_api::{ConditionType, Reason, RestartCause};
 
 use crate::mpi::WORKER;
-use crate::notes::{Said, Tone};
+use crate::notes::{Condition, Tone};
 use crate::report::Report;
 
 const ACCEPTED: &str = ConditionType::Accepted.as_str();
@@ -57,17 +57,17 @@ pub fn status(report: &Report<'_>) -> Value {
 }
 
 /// What is told as an event, by the reasons that its TrainingJob has.
-pub fn tell<'a>(said: &Said<'a>) -> Option<(Tone, &'a str)> {
+pub fn tell<'a>(condition: &Condition<'a>) -> Option<(Tone, &'a str)> {
     let kinds = [ConditionType::Accepted].into_iter().chain(TOLD);
-    let kind = kinds.into_iter().find(|kind| kind.as_str() == said.kind)?;
-    let tone = match (kind, said.holds) {
+    let kind = kinds.into_iter().find(|kind| kind.as_str() == condition.kind)?;
+    let tone = match (kind, condition.holds) {
         (ConditionType::Accepted, false) => Tone::Refusal,
         (ConditionType::Failed, true) => Tone::Warning,
-        (ConditionType::Running, false) if said.reason == Reason::Restarting.as_str() => Tone::Warning,
+        (ConditionType::Running, false) if condition.reason == Reason::Restarting.as_str() => Tone::Warning,
         (_, true) => Tone::Normal,
         (_, false) => return None,
     };
-    Some((tone, said.reason))
+    Some((tone, condition.reason))
 }
 
 /// What there is to say in one sentence.

@@ -5,7 +5,7 @@ use trainyard_api::{ConditionType, JobPhase, Reason};
 
 use crate::deadline::launched_at;
 use crate::mpi::{LAUNCHER, WORKER};
-use crate::notes::{Said, Tone};
+use crate::notes::{Condition, Tone};
 use crate::report::Report;
 
 const CREATED: &str = "Created";
@@ -14,7 +14,8 @@ const RESTARTING: &str = "Restarting";
 const SUSPENDED: &str = "Suspended";
 const SUCCEEDED: &str = "Succeeded";
 const FAILED: &str = "Failed";
-/// The job, or a change of it, can't be carried out. The others know nothing like it: they leave such jobs without a word.
+/// The job, or a change of it, can't be carried out. The others know nothing like it: they leave
+/// such jobs without a word.
 const REFUSED: &str = "Refused";
 
 /// What programs that watch these jobs match on.
@@ -39,8 +40,8 @@ const REFUSALS: [(Reason, &str); 2] = [
 /// The status of an object. What holds now comes last: many read only that.
 pub fn status(report: &Report<'_>) -> Value {
     let refused = report.refusal().map(|refusal| {
-        let said = report.condition(REFUSED, true, &refusal.reason, &refusal.message);
-        updated(report, said)
+        let condition = report.condition(REFUSED, true, &refusal.reason, &refusal.message);
+        updated(report, condition)
     });
     // A job that goes on as it was although a change of it was refused is what it was.
     let conditions: Vec<Value> = past(report).chain(refused).chain(present(report)).collect();
@@ -70,15 +71,17 @@ pub fn status(report: &Report<'_>) -> Value {
 }
 
 /// What is told as an event: what comes to hold, and that a job is resumed.
-pub fn tell<'a>(said: &Said<'a>) -> Option<(Tone, &'a str)> {
-    let tone = match (said.kind, said.holds) {
+pub fn tell<'a>(condition: &Condition<'a>) -> Option<(Tone, &'a str)> {
+    let tone = match (condition.kind, condition.holds) {
         (CREATED | RUNNING | SUSPENDED | SUCCEEDED, true) | (SUSPENDED, false) => Tone::Normal,
         (RESTARTING | FAILED, true) => Tone::Warning,
         (REFUSED, true) => Tone::Refusal,
         _ => return None,
     };
-    let known = REFUSALS.iter().find(|(ours, _)| ours.as_str() == said.reason);
-    Some((tone, known.map_or(said.reason, |(_, theirs)| theirs)))
+    let known = REFUSALS
+        .iter()
+        .find(|(ours, _)| ours.as_str() == condition.reason);
+    Some((tone, known.map_or(condition.reason, |(_, theirs)| theirs)))
 }
 
 /// What has been, and what held before and does not any more.
@@ -175,7 +178,8 @@ fn current(phase: JobPhase) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// The condition with the time at which anything of it was last changed, which these have besides the other.
+/// The condition with the time at which anything of it was last changed, which these have besides
+/// the other.
 fn updated(report: &Report<'_>, mut condition: Map<String, Value>) -> Value {
     let before = report.before(condition["type"].as_str().unwrap_or_default());
     let same = before.filter(|before| {

@@ -151,7 +151,8 @@ fn an_object_is_deleted_when_its_time_is_over_and_not_before() {
         );
         assert!(plan_at(&ended, child, "2026-02-03T04:14:01Z").delete);
     }
-    // What it has come to is told first. A server that does not keep it may show it like this for ever.
+    // What it has come to is told first. A server that does not keep it may show it like this for
+    // ever.
     let late = plan_at(&object, Child::Job(&child), "2026-02-03T05:00:00Z");
     assert!(late.delete && late.status.is_some());
     assert_eq!(late.wake_at, None);

@@ -1,4 +1,5 @@
-//! Objects of other operators' kinds in a cluster: the TrainingJob that each owns, and the status that it gets.
+//! Objects of other operators' kinds in a cluster: the TrainingJob that each owns, and the status
+//! that it gets.
 //!
 //! Snapshots are under `snapshots/`; `cargo insta review` shows what changed.
 
@@ -442,7 +443,8 @@ fn metadata_of_templates_is_kept() {
     assert_eq!(labels["course"], "ml");
 }
 
-/// What a user gave a template must be there when the server has stored it: one of the other operator's definitions forgot it.
+/// What a user gave a template must be there when the server has stored it: one of the other
+/// operator's definitions forgot it.
 #[rstest]
 #[case(
     "kubeflow-mpi",

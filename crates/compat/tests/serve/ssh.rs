@@ -91,7 +91,8 @@ fn a_place_that_is_taken_is_refused_with_its_path() {
     );
 }
 
-/// Its users look for the hosts in a ConfigMap. It is the object's, as there, and says what the launcher's file says.
+/// Its users look for the hosts in a ConfigMap. It is the object's, as there, and says what the
+/// launcher's file says.
 #[rstest]
 #[case("OpenMPI", false, "dice-worker-0.NAME slots=2\ndice-worker-1.NAME slots=2\n")]
 #[case(
