@@ -1,12 +1,14 @@
 //! Waiting in tests: until something holds, or until nothing changes any more.
 //!
-//! A test does not know how fast its machine is or who else uses it, so it never waits for a number of seconds. It looks
-//! again and again, and gives up when it has seen the same for [`PATIENCE`]. That is time in which the test could have
-//! got a core: where five processes want to run on each core, a second counts for a fifth. Where something still
-//! changes, a wait goes on. A test that changes for ever is ended by the test runner.
+//! A test does not know how fast its machine is or who else uses it, so it never waits for a number
+//! of seconds. It looks again and again, and gives up when it has seen the same for
+//! [`NO_PROGRESS_TIMEOUT`]. That is time in which the test could have got a core: where five
+//! processes want to run on each core, a second counts for a fifth. Where something still changes,
+//! a wait goes on. A test that changes for ever is ended by the test runner.
 //!
-//! [`eventually`] and [`eventually_async`] poll, [`within`] and [`receive`] await a single event, and [`Wait`] is for
-//! loops of another shape. This crate may know nothing of Trainyard: all crates use it in their tests.
+//! [`eventually`] and [`eventually_async`] poll, [`within`] and [`receive`] await a single event,
+//! and [`Wait`] is for loops of another shape. This crate may know nothing of Trainyard: all crates
+//! use it in their tests.
 
 #![allow(
     clippy::panic,
@@ -22,17 +24,19 @@ use std::time::{Duration, Instant};
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(25);
 
 /// How long looks may see the same on a machine that does nothing else.
-pub const PATIENCE: Duration = Duration::from_mins(3);
+pub const NO_PROGRESS_TIMEOUT: Duration = Duration::from_mins(3);
 
-/// For waits in which no look is possible, such as those of the kernel for a socket: longer than anything takes.
+/// For waits in which no look is possible, such as those of the kernel for a socket: longer than
+/// anything takes.
 pub const HANG_LIMIT: Duration = Duration::from_mins(10);
 
 /// No look counts for more, so that a machine that stood still takes nobody's patience.
-const MAX_LOOK: Duration = Duration::from_millis(500);
+const MAX_CHECK_DURATION: Duration = Duration::from_millis(500);
 
 /// Calls `attempt` until it succeeds, and returns what it returned.
 ///
-/// An attempt that fails says what it saw instead. The more that tells, the better progress is noticed.
+/// An attempt that fails says what it saw instead. The more that tells, the better progress is
+/// noticed.
 ///
 /// # Panics
 /// When nothing has changed for too long, with what was last seen and since when.
@@ -68,7 +72,7 @@ where
 /// Awaits one event, which has no stages between which progress could be seen.
 ///
 /// # Panics
-/// If it does not come within [`PATIENCE`].
+/// If it does not come within [`NO_PROGRESS_TIMEOUT`].
 pub async fn within<T>(what: &str, event: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;
@@ -90,7 +94,7 @@ async fn give_up(what: &str) -> std::convert::Infallible {
 /// Returns `None` if there are no senders any more.
 ///
 /// # Panics
-/// If none comes within [`PATIENCE`].
+/// If none comes within [`NO_PROGRESS_TIMEOUT`].
 pub fn receive<T>(what: &str, values: &Receiver<T>) -> Option<T> {
     let mut wait = Wait::new(what);
     loop {
@@ -112,7 +116,7 @@ pub struct Wait {
     sign: String,
     changed: Instant,
     unchanged_looks: u32,
-    patience_spent: Duration,
+    idle_time: Duration,
     processes_per_core: f64,
 }
 
@@ -128,7 +132,7 @@ impl Wait {
             sign: String::new(),
             changed: now,
             unchanged_looks: 0,
-            patience_spent: Duration::ZERO,
+            idle_time: Duration::ZERO,
             processes_per_core: 1.0,
         }
     }
@@ -141,7 +145,8 @@ impl Wait {
         assert!(self.has_patience(seen), "{self}");
     }
 
-    /// Records what a look saw. Returns false when nothing has changed for too long; then `Display` tells what is known.
+    /// Records what a look saw. Returns false when nothing has changed for too long; then `Display`
+    /// tells what is known.
     pub fn has_patience(&mut self, seen: String) -> bool {
         let since_last_look = self.last_look.elapsed();
         self.last_look = Instant::now();
@@ -150,10 +155,11 @@ impl Wait {
             self.processes_per_core = processes_per_core();
         }
         self.count_look(seen, since_last_look, self.processes_per_core);
-        self.patience_spent < PATIENCE
+        self.idle_time < NO_PROGRESS_TIMEOUT
     }
 
-    /// Records another sign of life, which is not worth telling but counts as progress when it changes.
+    /// Records another sign of life, which is not worth telling but counts as progress when it
+    /// changes.
     pub fn note_sign(&mut self, sign: String) {
         if self.sign != sign {
             self.sign = sign;
@@ -173,13 +179,13 @@ impl Wait {
         }
         self.unchanged_looks += 1;
         // At least the pause: where a test has stopped the clock, looks would take no time at all.
-        let time = time.clamp(LOOK_INTERVAL, MAX_LOOK);
-        self.patience_spent += time.div_f64(processes_per_core.max(1.0));
+        let time = time.clamp(LOOK_INTERVAL, MAX_CHECK_DURATION);
+        self.idle_time += time.div_f64(processes_per_core.max(1.0));
     }
 
     fn restart(&mut self) {
         self.unchanged_looks = 0;
-        self.patience_spent = Duration::ZERO;
+        self.idle_time = Duration::ZERO;
         self.changed = Instant::now();
     }
 }
@@ -242,9 +248,9 @@ mod tests {
         let mut wait = Wait::new("the last stage");
         for stage in 0..5 {
             // It changes just in time, again and again.
-            for _ in 0..PATIENCE.as_millis() / MAX_LOOK.as_millis() {
-                assert!(wait.patience_spent < PATIENCE);
-                wait.count_look(format!("stage {stage}"), MAX_LOOK, 1.0);
+            for _ in 0..NO_PROGRESS_TIMEOUT.as_millis() / MAX_CHECK_DURATION.as_millis() {
+                assert!(wait.idle_time < NO_PROGRESS_TIMEOUT);
+                wait.count_look(format!("stage {stage}"), MAX_CHECK_DURATION, 1.0);
             }
         }
     }
@@ -254,7 +260,7 @@ mod tests {
         let mut wait = Wait::new("the pod runs");
         wait.see("Pending".to_owned());
         wait.see("ImagePullBackOff".to_owned());
-        wait.patience_spent = PATIENCE;
+        wait.idle_time = NO_PROGRESS_TIMEOUT;
         let words = complaint(move || wait.see("ImagePullBackOff".to_owned()));
         assert!(
             words.starts_with("the pod runs: not after 0 s, and nothing has changed for 0 s ("),
@@ -271,22 +277,26 @@ mod tests {
         let spent = |time: u64, processes_per_core: f64| {
             let mut wait = Wait::new("");
             wait.count_look(String::new(), Duration::from_millis(time), processes_per_core);
-            wait.patience_spent
+            wait.idle_time
         };
         assert_eq!(spent(100, 0.3), Duration::from_millis(100));
         assert_eq!(spent(100, 5.0), Duration::from_millis(20));
-        assert_eq!(spent(3_600_000, 1.0), MAX_LOOK, "the machine stood still");
+        assert_eq!(
+            spent(3_600_000, 1.0),
+            MAX_CHECK_DURATION,
+            "the machine stood still"
+        );
         assert_eq!(spent(0, 1.0), LOOK_INTERVAL, "the clock stands still");
     }
 
     #[test]
     fn another_sign_of_life_counts() {
         let mut wait = Wait::new("the end");
-        wait.patience_spent = PATIENCE;
+        wait.idle_time = NO_PROGRESS_TIMEOUT;
         wait.note_sign("pod 7".to_owned());
         wait.see(String::new());
         assert_eq!(wait.unchanged_looks(), 1);
-        wait.patience_spent = PATIENCE;
+        wait.idle_time = NO_PROGRESS_TIMEOUT;
         wait.note_sign("pod 7".to_owned());
         assert!(!wait.has_patience(String::new()));
     }
