@@ -196,7 +196,8 @@ fn many_run_at_once() {
     }
 }
 
-/// Where it is installed, the names are links to the same file, so that the program finds itself by the one it was called by.
+/// Where it is installed, the names are links to the same file, so that the program finds itself by
+/// the one it was called by.
 #[test]
 fn the_ssh_of_an_image_calls_it_by_a_name_that_means_nothing_else() {
     let directory = tempfile::tempdir().unwrap();

@@ -127,8 +127,8 @@ fn an_output_that_is_lost_after_the_end_of_the_command_is_told() {
     let output = client.0.stdout.take();
     let myself = Other::of(&server.process);
     myself.waits_until("has not begun", |_| file.exists());
-    // The thread of the connection ends when the client has closed it. Others wait for signals, for clients and for what is to
-    // be started.
+    // The thread of the connection ends when the client has closed it. Others wait for signals, for
+    // clients and for what is to be started.
     myself.waits_until("serves", |server| server.field("Threads").as_deref() == Some("3"));
     drop(output);
     let told = Lines::of(client.0.stderr.take().unwrap()).rest();

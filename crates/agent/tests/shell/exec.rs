@@ -1,5 +1,5 @@
-//! The remote shell over the Kubernetes API, of which this plays the part that matters: a request that is checked, and a
-//! WebSocket whose channels are the streams of a process.
+//! The remote shell over the Kubernetes API, of which this plays the part that matters: a request
+//! that is checked, and a WebSocket whose channels are the streams of a process.
 
 #![expect(clippy::result_large_err, reason = "the library of WebSockets wants it so")]
 

@@ -147,7 +147,8 @@ fn a_connection_is_handed_over_to_nobody_else_than_ssh() {
 /// A program that says with which words it was called.
 fn speaker(directory: &TempDir) -> PathBuf {
     let path = directory.path().join("ssh of the image");
-    // Somebody else writes it: a process that another test starts at this moment would have it open, and it could not be run.
+    // Somebody else writes it: a process that another test starts at this moment would have it
+    // open, and it could not be run.
     let write = r#"printf '%s\n' '#!/bin/sh' 'printf "%s\n" "$@"' 'exit 7' > "$0" && chmod +x "$0""#;
     let written = Command::new("/bin/sh")
         .arg("-c")

@@ -57,8 +57,8 @@ impl Waiting {
         assert!(complaint.contains(text), "{complaint}");
     }
 
-    /// Tells all who come that they may go, until it does. Its timeouts are so short that on a busy machine the first
-    /// answer may be too late for it.
+    /// Tells all who come that they may go, until it does. Its timeouts are so short that on a busy
+    /// machine the first answer may be too late for it.
     fn goes(self, server: &Server) {
         for _ in 0..20 {
             if let Ok(mut guest) = server.try_guest() {

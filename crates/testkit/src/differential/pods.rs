@@ -1,5 +1,5 @@
-//! Small pods, each about one feature of a kubelet. They write what they find into their termination
-//! message, which is compared.
+//! Small pods, each about one feature of a kubelet. They write what they find into their
+//! termination message, which is compared.
 
 mod ends;
 mod environment;

@@ -24,8 +24,8 @@ pub(super) const STACK_BYTES: usize = 512 * 1024;
 /// Starts a container in a thread that then waits for its end.
 ///
 /// `launch` starts the first process and returns what is to be done when it has ended. `clean_up`
-/// runs after that, or if nothing was started, in another thread: that of the container may see other
-/// files by then.
+/// runs after that, or if nothing was started, in another thread: that of the container may see
+/// other files by then.
 pub(super) async fn start_container<E: FnOnce()>(
     spec: Arc<ContainerSpec>,
     mut group: Group,

@@ -175,8 +175,8 @@ impl Job<'_> {
     }
 }
 
-/// Milliseconds for the processes of so many remote commands without the agent: each is a process in
-/// place of the client, which starts the shell of the command in place of the server.
+/// Milliseconds for the processes of so many remote commands without the agent: each is a process
+/// in place of the client, which starts the shell of the command in place of the server.
 async fn start_bare(commands: u8) -> Result<f64> {
     all(commands, |_| async {
         let mut client = Command::new("/bin/sh");

@@ -94,8 +94,8 @@ impl Setting<'_> {
         bench.program.start_with(&arguments).await
     }
 
-    /// Starts an operator at the first or second address and waits until it is ready, whether or not
-    /// it leads.
+    /// Starts an operator at the first or second address and waits until it is ready, whether or
+    /// not it leads.
     async fn start_replica(&self, bench: &Bench, replica: usize) -> Result<Operator> {
         let arguments = waiting::operator_arguments(NAMESPACE, self.addresses[replica]);
         bench.program.start_replica(&arguments).await
