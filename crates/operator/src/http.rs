@@ -149,14 +149,8 @@ pub(crate) async fn serve_connections<H, F, S>(
     F: Future<Output = std::io::Result<S>> + Send + 'static,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    serve_some_connections(
-        listener,
-        handshake,
-        router,
-        (purpose, purpose.max_connections()),
-        shutdown,
-    )
-    .await;
+    let limit = (purpose, purpose.max_connections());
+    serve_some_connections(listener, handshake, router, limit, shutdown).await;
 }
 
 /// As [`serve_connections`], with another number of connections.
@@ -184,15 +178,15 @@ pub(crate) async fn serve_some_connections<H, F, S>(
             continue;
         };
         let (handshake, router, watcher) = (handshake.clone(), router.clone(), graceful.watcher());
-        let (unauthenticated, handshakes, shutdown) = (eviction.add(), handshakes.clone(), shutdown.clone());
+        let (guard, handshakes, shutdown) = (eviction.add(), handshakes.clone(), shutdown.clone());
         tokio::spawn(async move {
             let permit = ConnectionPermit {
                 _slot: Arc::new(slot),
-                authenticated: unauthenticated.done.clone(),
+                authenticated: guard.done.clone(),
             };
             let stream = tokio::select! {
                 stream = Box::pin(wait_for_request(handshake, stream, &handshakes)) => stream,
-                () = unauthenticated.evict.cancelled() => return tracing::debug!(%peer, "a silent client made room for another"),
+                () = guard.evict.cancelled() => return tracing::debug!(%peer, "a silent client made room for another"),
                 () = shutdown.cancelled() => return,
             };
             let stream = match stream {
@@ -200,15 +194,7 @@ pub(crate) async fn serve_some_connections<H, F, S>(
                 // Port scanners and clients with an old certificate do this often.
                 Err(error) => return tracing::debug!(%peer, %error, "a client did not come to a request"),
             };
-            let served = connection::serve(
-                stream,
-                router,
-                permit,
-                purpose,
-                &unauthenticated,
-                watcher,
-                shutdown,
-            );
+            let served = connection::serve(stream, router, permit, purpose, &guard, watcher, shutdown);
             // Boxed, as above: it takes no memory before it is needed, when all agents come at
             // once.
             if let Err(error) = Box::pin(served).await {
