@@ -9,6 +9,7 @@ use crate::framework::FrameworkSpec;
 use crate::role::RoleSpec;
 use crate::run_policy::{RunPolicy, UpdatePolicy};
 use crate::status::TrainingJobStatus;
+use crate::words::words;
 
 /// A distributed training: a framework, and the roles whose pods train together.
 #[allow(clippy::duplicated_attributes, reason = "every printed column has a type")]
@@ -144,26 +145,17 @@ pub enum ProgressPolicy {
     Report,
 }
 
-/// Whose names, labels and lists of hosts the pods of a job carry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Dialect {
-    /// Ours.
-    #[default]
-    Native,
-    /// Those of an MPIJob of `kubeflow.org/v2beta1`.
-    KubeflowMpi,
-    /// Those of an MPIJob of `batch.test.bdap.com/v1`.
-    BdapMpi,
-}
-
-impl Dialect {
-    /// The word used in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Native => "Native",
-            Self::KubeflowMpi => "KubeflowMpi",
-            Self::BdapMpi => "BdapMpi",
-        }
+words! {
+    /// Whose names, labels and lists of hosts the pods of a job carry.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    pub enum Dialect {
+        /// Ours.
+        #[default]
+        Native,
+        /// Those of an MPIJob of `kubeflow.org/v2beta1`.
+        KubeflowMpi,
+        /// Those of an MPIJob of `batch.test.bdap.com/v1`.
+        BdapMpi,
     }
 }
 

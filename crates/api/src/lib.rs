@@ -20,6 +20,7 @@ pub mod role;
 pub mod run_policy;
 pub mod status;
 pub mod validate;
+mod words;
 
 pub use completion::{Completion, RoleSet};
 pub use default::default;

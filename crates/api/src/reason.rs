@@ -1,120 +1,81 @@
 //! Types of conditions and the reasons they, the roles and the events carry. Programs match on these words.
 
-use std::fmt;
+use crate::words::words;
 
-/// The types of conditions a job has in `status.conditions`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ConditionType {
-    /// The job is valid and its names are free; False says why it is not run.
-    Accepted,
-    /// All roles run (or are done) and the job has not ended.
-    Running,
-    /// The user has suspended the job and it holds no pods any more.
-    Suspended,
-    /// The job has ended well. Final.
-    Succeeded,
-    /// The job has ended badly. Final.
-    Failed,
-}
-
-impl ConditionType {
-    /// The word used in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Accepted => "Accepted",
-            Self::Running => "Running",
-            Self::Suspended => "Suspended",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-        }
+words! {
+    /// The types of conditions a job has in `status.conditions`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum ConditionType {
+        /// The job is valid and its names are free; False says why it is not run.
+        Accepted,
+        /// All roles run (or are done) and the job has not ended.
+        Running,
+        /// The user has suspended the job and it holds no pods any more.
+        Suspended,
+        /// The job has ended well. Final.
+        Succeeded,
+        /// The job has ended badly. Final.
+        Failed,
     }
 }
 
-impl fmt::Display for ConditionType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// Why something is as it is: the reason of a condition, a role's state or an event.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum Reason { $($(#[$doc])* $name),+ }
-
-        impl Reason {
-            /// The word used in the API.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$name => stringify!($name)),+ }
-            }
-
-            /// The reason that a word of the API stands for.
-            pub fn parse(word: &str) -> Option<Self> {
-                match word { $(stringify!($name) => Some(Self::$name),)+ _ => None }
-            }
-        }
-    };
-}
-
-reasons! {
-    /// The job is valid.
-    Valid,
-    /// The job breaks a rule; the message lists every one with its field.
-    Invalid,
-    /// The job needs something that this operator does not have.
-    Unsupported,
-    /// An object that the job needs to create exists and belongs to somebody else.
-    OwnershipConflict,
-    /// The Secret by which the job's pods know each other was deleted, and pods are to be replaced.
-    SecretMissing,
-    /// Pods are created or not yet all running.
-    Starting,
-    /// All roles run.
-    AllRolesRunning,
-    /// Pods that ended are being replaced.
-    Restarting,
-    /// The number of pods is changing.
-    Scaling,
-    /// A pod was made from another template.
-    TemplateChanged,
-    /// The user suspended the job, and its pods are being removed.
-    Suspending,
-    /// The user suspended the job.
-    Suspended,
-    /// The user resumed the job.
-    Resumed,
-    /// The job's rule for success holds.
-    RolesSucceeded,
-    /// The job's rule for failure holds.
-    RolesFailed,
-    /// More pods failed than `backoffLimit` allows.
-    BackoffLimitExceeded,
-    /// The job took longer than `activeDeadlineSeconds`.
-    DeadlineExceeded,
-    /// A pod failed for good.
-    PodFailed,
-    /// A pod was evicted, preempted or removed.
-    PodDisrupted,
-    /// A pod that had been running is gone.
-    PodMissing,
-    /// A pod's node is down.
-    PossibleNodeDown,
-    /// The job has not ended yet.
-    NotFinished,
-    /// The job has ended.
-    Finished,
-    /// A pod was replaced.
-    PodReplaced,
-    /// A pod could not be created.
-    CreateFailed,
-    /// The role waits for others.
-    WaitingForRoles,
-    /// A role that is waited for can't come to what it should any more.
-    DependencyFailed,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+words! {
+    /// Why something is as it is: the reason of a condition, a role's state or an event.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum Reason {
+        /// The job is valid.
+        Valid,
+        /// The job breaks a rule; the message lists every one with its field.
+        Invalid,
+        /// The job needs something that this operator does not have.
+        Unsupported,
+        /// An object that the job needs to create exists and belongs to somebody else.
+        OwnershipConflict,
+        /// The Secret by which the job's pods know each other was deleted, and pods are to be replaced.
+        SecretMissing,
+        /// Pods are created or not yet all running.
+        Starting,
+        /// All roles run.
+        AllRolesRunning,
+        /// Pods that ended are being replaced.
+        Restarting,
+        /// The number of pods is changing.
+        Scaling,
+        /// A pod was made from another template.
+        TemplateChanged,
+        /// The user suspended the job, and its pods are being removed.
+        Suspending,
+        /// The user suspended the job.
+        Suspended,
+        /// The user resumed the job.
+        Resumed,
+        /// The job's rule for success holds.
+        RolesSucceeded,
+        /// The job's rule for failure holds.
+        RolesFailed,
+        /// More pods failed than `backoffLimit` allows.
+        BackoffLimitExceeded,
+        /// The job took longer than `activeDeadlineSeconds`.
+        DeadlineExceeded,
+        /// A pod failed for good.
+        PodFailed,
+        /// A pod was evicted, preempted or removed.
+        PodDisrupted,
+        /// A pod that had been running is gone.
+        PodMissing,
+        /// A pod's node is down.
+        PossibleNodeDown,
+        /// The job has not ended yet.
+        NotFinished,
+        /// The job has ended.
+        Finished,
+        /// A pod was replaced.
+        PodReplaced,
+        /// A pod could not be created.
+        CreateFailed,
+        /// The role waits for others.
+        WaitingForRoles,
+        /// A role that is waited for can't come to what it should any more.
+        DependencyFailed,
     }
 }

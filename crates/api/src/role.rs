@@ -5,6 +5,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::words::words;
+
 /// One role: a number of equal pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -93,26 +95,17 @@ pub struct Dependency {
     pub state: DependencyState,
 }
 
-/// What a role that is waited for must have come to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum DependencyState {
-    /// All its pods run, or have succeeded.
-    #[default]
-    Running,
-    /// All its pods are ready, or have succeeded.
-    Ready,
-    /// It has succeeded.
-    Succeeded,
-}
-
-impl DependencyState {
-    /// The word used in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "Running",
-            Self::Ready => "Ready",
-            Self::Succeeded => "Succeeded",
-        }
+words! {
+    /// What a role that is waited for must have come to.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    pub enum DependencyState {
+        /// All its pods run, or have succeeded.
+        #[default]
+        Running,
+        /// All its pods are ready, or have succeeded.
+        Ready,
+        /// It has succeeded.
+        Succeeded,
     }
 }
 

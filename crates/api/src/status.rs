@@ -11,6 +11,7 @@ use trainyard_contract::observer::{MAX_METRICS, MAX_NUMBER};
 use crate::completion::RoleSet;
 use crate::role::{Dependency, NodeDownPolicy, PodQuorum, RestartPolicy};
 use crate::run_policy::CleanPodPolicy;
+use crate::words::words;
 
 /// What the operator has seen and done. Written by the operator only.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
@@ -156,46 +157,34 @@ pub struct Fingerprint {
     pub hash: String,
 }
 
-/// Where a job is in its life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-pub enum JobPhase {
-    /// Nothing has been created: the job is new, or was not accepted.
-    Pending,
-    /// Pods have been created and do not all run yet.
-    Starting,
-    /// All roles run.
-    Running,
-    /// The number of pods is changing.
-    Scaling,
-    /// Pods that ended, or were made from another template, are being replaced.
-    Restarting,
-    /// Fewer pods run than the job needs at least.
-    Paused,
-    /// The user has suspended the job, and its pods are being removed.
-    Suspending,
-    /// The user has suspended the job, and it holds no pods.
-    Suspended,
-    /// The job ended well. Final.
-    Succeeded,
-    /// The job ended badly. Final.
-    Failed,
+words! {
+    /// Where a job is in its life.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    pub enum JobPhase {
+        /// Nothing has been created: the job is new, or was not accepted.
+        Pending,
+        /// Pods have been created and do not all run yet.
+        Starting,
+        /// All roles run.
+        Running,
+        /// The number of pods is changing.
+        Scaling,
+        /// Pods that ended, or were made from another template, are being replaced.
+        Restarting,
+        /// Fewer pods run than the job needs at least.
+        Paused,
+        /// The user has suspended the job, and its pods are being removed.
+        Suspending,
+        /// The user has suspended the job, and it holds no pods.
+        Suspended,
+        /// The job ended well. Final.
+        Succeeded,
+        /// The job ended badly. Final.
+        Failed,
+    }
 }
 
 impl JobPhase {
-    /// Every phase, in the order of a job's life.
-    pub const ALL: [Self; 10] = [
-        Self::Pending,
-        Self::Starting,
-        Self::Running,
-        Self::Scaling,
-        Self::Restarting,
-        Self::Paused,
-        Self::Suspending,
-        Self::Suspended,
-        Self::Succeeded,
-        Self::Failed,
-    ];
-
     /// Whether the phase is final.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
@@ -204,22 +193,6 @@ impl JobPhase {
     /// Whether the job has been suspended, be its pods gone or not.
     pub const fn is_suspended(self) -> bool {
         matches!(self, Self::Suspending | Self::Suspended)
-    }
-
-    /// The word used in the API.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Starting => "Starting",
-            Self::Running => "Running",
-            Self::Scaling => "Scaling",
-            Self::Restarting => "Restarting",
-            Self::Paused => "Paused",
-            Self::Suspending => "Suspending",
-            Self::Suspended => "Suspended",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-        }
     }
 }
 

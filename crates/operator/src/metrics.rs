@@ -14,7 +14,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Metric, Registry};
 use trainyard_api::{JobPhase, RestartCause};
 use trainyard_core::foreign::ForeignKind;
 
@@ -92,6 +92,13 @@ pub struct Metrics {
     events_dropped: Counter,
 }
 
+/// Makes a metric that is zero, and registers it.
+fn registered<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self::new()
@@ -107,64 +114,40 @@ impl Metrics {
             0.000_01, 0.000_05, 0.000_1, 0.000_5, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0,
             60.0,
         ]);
+        let help = "How long one reconcile of a job took";
+        registry.register("reconcile_seconds", help, reconcile_seconds.clone());
+        let to = &mut registry;
         let metrics = Self {
-            reconcile_seconds: reconcile_seconds.clone(),
-            reconciles: Family::default(),
-            queue_depth: Gauge::default(),
-            api_requests: Family::default(),
-            jobs: Family::default(),
-            restarts: Family::default(),
-            leader: Gauge::default(),
-            watch_restarts: Family::default(),
-            reviews: Family::default(),
-            certificate_expiry: Family::default(),
-            events_dropped: Counter::default(),
+            reconcile_seconds,
+            reconciles: registered(to, "reconciles", "Reconciles by kind and by how they ended"),
+            queue_depth: registered(to, "queue_depth", "Jobs that wait to be reconciled"),
+            api_requests: registered(
+                to,
+                "api_requests",
+                "Requests to the API server; code 0: there was no answer",
+            ),
+            jobs: registered(to, "jobs", "Jobs by phase"),
+            restarts: registered(to, "restarts", "Pods replaced, by cause"),
+            leader: registered(to, "leader", "1 while this replica may write"),
+            watch_restarts: registered(to, "watch_restarts", "Watches that had to start anew"),
+            reviews: registered(
+                to,
+                "admission_reviews",
+                "Requests to the webhooks, by what became of them",
+            ),
+            certificate_expiry: registered(
+                to,
+                "certificate_expiry_timestamp_seconds",
+                "When the certificate that is served now ends, in seconds since 1970",
+            ),
+            events_dropped: registered(
+                to,
+                "events_dropped",
+                "Events that were not sent, because too many were waiting",
+            ),
             foreign: Vec::new(),
             registry: Registry::default(),
         };
-        registry.register(
-            "reconcile_seconds",
-            "How long one reconcile of a job took",
-            reconcile_seconds,
-        );
-        registry.register(
-            "reconciles",
-            "Reconciles by kind and by how they ended",
-            metrics.reconciles.clone(),
-        );
-        registry.register(
-            "queue_depth",
-            "Jobs that wait to be reconciled",
-            metrics.queue_depth.clone(),
-        );
-        registry.register(
-            "api_requests",
-            "Requests to the API server; code 0: there was no answer",
-            metrics.api_requests.clone(),
-        );
-        registry.register("jobs", "Jobs by phase", metrics.jobs.clone());
-        registry.register("restarts", "Pods replaced, by cause", metrics.restarts.clone());
-        registry.register("leader", "1 while this replica may write", metrics.leader.clone());
-        registry.register(
-            "watch_restarts",
-            "Watches that had to start anew",
-            metrics.watch_restarts.clone(),
-        );
-        registry.register(
-            "admission_reviews",
-            "Requests to the webhooks, by what became of them",
-            metrics.reviews.clone(),
-        );
-        registry.register(
-            "certificate_expiry_timestamp_seconds",
-            "When the certificate that is served now ends, in seconds since 1970",
-            metrics.certificate_expiry.clone(),
-        );
-        registry.register(
-            "events_dropped",
-            "Events that were not sent, because too many were waiting",
-            metrics.events_dropped.clone(),
-        );
         metrics.set_jobs(JobPhase::ALL.map(|phase| (phase, 0)));
         Self { registry, ..metrics }
     }
