@@ -1,8 +1,8 @@
 //! What only this process knows about a job: how its own writes went, and objects that are not
 //! watched.
 //!
-//! Only this module changes it. Losing it costs a few requests. Times are monotonic: a jump of the
-//! wall clock neither ends a backoff nor prolongs it.
+//! The operator changes it by its methods; plans only read it. Losing it costs a few requests. Times
+//! are monotonic: a jump of the wall clock neither ends a backoff nor prolongs it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ pub struct LocalState {
     pub conflicts_checked_at: Option<Instant>,
     /// When the job's status was last written.
     pub status_written_at: Option<Instant>,
-    /// What the last plan waits for.
+    /// Since when the last plan has waited.
     pub waits: Waits,
     /// Set while creating the job's children fails.
     pub create_backoff: Option<CreateBackoff>,
@@ -53,7 +53,7 @@ pub struct LocalState {
     /// The operator has deleted the job.
     pub is_deleted: bool,
     /// The generation for which the job was reported as malformed.
-    pub reported_generation: Option<i64>,
+    pub malformed_generation: Option<i64>,
     /// A fingerprint of the last event about children that could not be created, and its time.
     last_event: Option<(u64, Instant)>,
     /// A fingerprint of the last failure of a write that was logged.
@@ -201,9 +201,34 @@ impl LocalState {
         (self.granted, self.grant_is_sure) = (Some(pods), true);
     }
 
+    /// The Secret was found, or found missing.
+    pub fn record_secret(&mut self, state: SecretState) {
+        self.secret = state;
+    }
+
+    /// The operator looks for the Secret.
+    pub fn record_secret_check(&mut self, now: Instant) {
+        self.secret_checked_at = Some(now);
+    }
+
+    /// The operator checks whether conflicting objects still exist.
+    pub fn record_conflict_check(&mut self, now: Instant) {
+        self.conflicts_checked_at = Some(now);
+    }
+
+    /// The operator has deleted the job.
+    pub fn record_deletion(&mut self) {
+        self.is_deleted = true;
+    }
+
+    /// A generation of the job was reported as malformed.
+    pub fn record_malformed(&mut self, generation: i64) {
+        self.malformed_generation = Some(generation);
+    }
+
     /// Records since when a plan waits, and drops the backoffs of writes that it does not want any
     /// more.
-    pub fn keep(&mut self, waits: Waits, moot: &[Action]) {
+    pub fn record_plan(&mut self, waits: Waits, moot: &[Action]) {
         self.waits = waits;
         self.write_backoffs.forget(moot);
     }
@@ -351,12 +376,12 @@ mod tests {
         let mut local = LocalState::default();
         let failed = [Action::DeleteJob, Action::Grant].map(|action| (action, WriteFailure::Lasting));
         local.back_off_writes(failed, now, 0.0);
-        local.keep(Waits::default(), &[Action::Grant]);
+        local.record_plan(Waits::default(), &[Action::Grant]);
         assert_eq!(
             local.write_backoffs.actions().collect::<Vec<_>>(),
             [&Action::DeleteJob]
         );
-        local.keep(Waits::default(), &[Action::DeleteJob]);
+        local.record_plan(Waits::default(), &[Action::DeleteJob]);
         assert!(local.write_backoffs.is_empty());
     }
 

@@ -39,7 +39,7 @@ pub enum StatusWrite {
 
 impl StatusWrite {
     /// Writes the status now if it would be written later.
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn write_now(&mut self) {
         *self = match std::mem::take(self) {
             Self::Soon(status) | Self::Early(status) => Self::Now(status),
             write => write,
@@ -47,7 +47,7 @@ impl StatusWrite {
     }
 }
 
-/// One write.
+/// One request for a job: a write, or a look at an object that is not watched.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Create a pod.

@@ -36,8 +36,9 @@ pub struct Plan {
     at_once: Vec<Action>,
     status: StatusWrite,
     /// The status is not due yet.
-    status_waits: bool,
-    /// Writes that destroy evidence, which from then on only the new status keeps.
+    status_is_early: bool,
+    /// Writes that are safe only once the status is written: they destroy evidence, or create what
+    /// the status must explain.
     after_status: Vec<Action>,
     /// Writes for what should happen by itself and may not: pods that the observer has told to
     /// start may still wait, or may lack their Secret.
@@ -90,7 +91,7 @@ impl Plan {
             return Step::Act(self.at_once);
         }
         match self.status {
-            _ if self.status_waits => Step::Wait,
+            _ if self.status_is_early => Step::Wait,
             StatusWrite::Soon(status) | StatusWrite::Early(status) | StatusWrite::Now(status) => {
                 Step::WriteStatus(StatusChange {
                     status,
@@ -109,7 +110,7 @@ impl Plan {
         self.wake_at
     }
 
-    /// Since when the plan waits. [`LocalState::keep`] hands it to the next plan.
+    /// Since when the plan waits. [`LocalState::record_plan`] hands it to the next plan.
     pub fn waits(&self) -> Waits {
         self.waits
     }

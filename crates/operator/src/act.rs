@@ -259,7 +259,8 @@ impl Writer {
                     .into_iter()
                     .find(|identity| identity.secret_name(&target.key.name) == *name);
                 let state = identity.map_or(SecretState::Unknown, SecretState::Exists);
-                self.index.update_local(target.uid, |local| local.secret = state);
+                self.index
+                    .update_local(target.uid, |local| local.record_secret(state));
             }
             // These are recorded together, when all three exist.
             Child::ServiceAccount | Child::Role | Child::RoleBinding => {}

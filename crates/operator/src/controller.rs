@@ -16,7 +16,8 @@
 //! - **Limits.** [`Limits`] says how many keys are reconciled at once. A key whose reconcile took
 //!   much processor time cools down, so that its next changes are handled together.
 //!
-//! A kind is an implementation of [`Reconcile`], and a line in `run.rs` that runs its controller.
+//! A kind is an implementation of [`Reconcile`]: TrainingJobs in `engine`, kinds of other operators
+//! in `foreign`.
 
 mod context;
 mod queue;

@@ -31,8 +31,8 @@ pub use result::{ReconcileResult, Requeue};
 use round::Rounds;
 use status_metrics::StatusSummary;
 
-/// After so many rounds, each because of the writes of the round before, other jobs go first.
-const MAX_ROUNDS: u32 = 8;
+/// A reconcile plans again at most this often; then other jobs go first.
+const MAX_REPLANS: u32 = 8;
 /// The shortest delay before a job is planned again, also if that is due already.
 const MIN_DELAY: Duration = Duration::from_millis(50);
 
@@ -48,7 +48,7 @@ pub struct Reconciler {
 }
 
 /// What follows a round.
-enum Next {
+enum AfterRound {
     /// Plan again, because something has changed.
     PlanAgain,
     /// The reconcile is over.
@@ -61,9 +61,9 @@ impl Reconciler {
         let mut rounds = Rounds::default();
         let result = loop {
             match self.round(key, term, &mut rounds).await {
-                Ok(Next::PlanAgain) if rounds.count < MAX_ROUNDS => rounds.count += 1,
-                Ok(Next::PlanAgain) => break ReconcileResult::new(Outcome::Acted, Requeue::Again),
-                Ok(Next::End(result)) => break result,
+                Ok(AfterRound::PlanAgain) if rounds.replans < MAX_REPLANS => rounds.replans += 1,
+                Ok(AfterRound::PlanAgain) => break ReconcileResult::new(Outcome::Acted, Requeue::Again),
+                Ok(AfterRound::End(result)) => break result,
                 Err(failure) => break self.result_of(key, &failure),
             }
         };
@@ -84,19 +84,19 @@ impl Reconciler {
         key: &JobKey,
         term: &CancellationToken,
         rounds: &mut Rounds,
-    ) -> Result<Next, Failure> {
+    ) -> Result<AfterRound, Failure> {
         let snapshot = match self.index.get(key) {
-            None => return Ok(Next::End(ReconcileResult::REST)),
+            None => return Ok(AfterRound::End(ReconcileResult::REST)),
             Some(Lookup::Malformed(malformed, local)) => {
                 return self
                     .report_malformed(&malformed, *local, term)
                     .await
-                    .map(Next::End);
+                    .map(AfterRound::End);
             }
             Some(Lookup::Job(snapshot)) => snapshot,
         };
         if !is_managed(&snapshot.job, &snapshot.local) {
-            return Ok(Next::End(ReconcileResult::REST));
+            return Ok(AfterRound::End(ReconcileResult::REST));
         }
         let now = self.clock.now();
         let plan = self.plan(&snapshot, now, rounds);
@@ -119,16 +119,16 @@ impl Reconciler {
             Step::ConfirmAbsence(pods) => {
                 rounds.absence_is_confirmed = true;
                 Box::pin(self.writer.confirm_absence(target, &pods)).await?;
-                return Ok(Next::PlanAgain);
+                return Ok(AfterRound::PlanAgain);
             }
             Step::Act(actions) => {
                 Box::pin(self.act(target, &job, actions, rounds)).await?;
-                return Ok(Next::PlanAgain);
+                return Ok(AfterRound::PlanAgain);
             }
-            Step::Wait => return Ok(Next::End(rounds.result(requeue))),
+            Step::Wait => return Ok(AfterRound::End(rounds.result(requeue))),
             Step::WriteStatus(change) => {
                 let Some(change) = self.permit(change, rounds).await else {
-                    return Ok(Next::PlanAgain);
+                    return Ok(AfterRound::PlanAgain);
                 };
                 Box::pin(self.write_status(target, job, change, now, rounds)).await?
             }
@@ -137,7 +137,7 @@ impl Reconciler {
         if result.outcome != Outcome::Error && !departed.is_empty() {
             self.index.forget_departed(&uid, &departed);
         }
-        Ok(Next::End(result))
+        Ok(AfterRound::End(result))
     }
 
     /// Plans, and records what the next plan needs.
@@ -166,7 +166,7 @@ impl Reconciler {
         rounds.cost += processor_time().saturating_sub(started);
         if plan.waits() != local.waits || !plan.moot_backoffs().is_empty() {
             self.index
-                .update_local(uid, |local| local.keep(plan.waits(), plan.moot_backoffs()));
+                .update_local(uid, |local| local.record_plan(plan.waits(), plan.moot_backoffs()));
         }
         plan
     }
@@ -184,12 +184,16 @@ impl Reconciler {
         }
     }
 
-    async fn check_conflicts(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<Next, Failure> {
+    async fn check_conflicts(
+        &self,
+        target: Target<'_>,
+        conflicts: &[Conflict],
+    ) -> Result<AfterRound, Failure> {
         let now = monotonic();
         self.index
-            .update_local(target.uid, |local| local.conflicts_checked_at = Some(now));
+            .update_local(target.uid, |local| local.record_conflict_check(now));
         self.writer.check_conflicts(target, conflicts).await?;
-        Ok(Next::PlanAgain)
+        Ok(AfterRound::PlanAgain)
     }
 
     /// Carries out actions. If they are the same as in the round before, they had no effect and are

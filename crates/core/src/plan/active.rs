@@ -1,6 +1,6 @@
-//! Plans a job that should run: creates its children, counts its ends and deduces its state. If
-//! there is an objection to its spec, nothing is created and no pod is replaced; everything else
-//! goes on.
+//! Plans a job that should run: creates its children, counts how its pods ended and deduces its
+//! state. If there is an objection, nothing is created and no pod is replaced; ends are still
+//! counted, and the pods of an attempt that is given up are deleted.
 
 use trainyard_api::{ConditionType, JobPhase, Reason, RolePhase, TrainingJobStatus};
 
@@ -14,7 +14,7 @@ use crate::model::{JobEvent, StatusWrite};
 use crate::status::{condition, has_run, set_condition, time, write};
 use crate::view::View;
 
-/// Plans one round. Each step uses the results of the steps before it.
+/// Plans once. Each part uses the results of the parts before it.
 pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Plan {
     let old = view.job.status.as_ref();
     let mut plan = Plan::default();
@@ -27,7 +27,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
     }
     report_resumed(view, &mut plan);
     let phase_before = status.phase;
-    let attempt = attempt(job, view, objection);
+    let attempt = decide_attempt(job, view, objection);
     reset_status(attempt, &mut status);
 
     // Assess the pods, then the roles.
@@ -35,14 +35,15 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
     if objection.is_none() {
         roll::choose_outdated(job, view, &mut assessment);
     }
-    let ends = roles::deduce(job, view, &assessment, objection.is_some(), &mut status);
-    roles::drop_ended(job, &status, &mut assessment);
+    let fatal_ends = roles::deduce(job, view, &assessment, objection.is_some(), &mut status);
+    roles::ignore_ended_roles(job, &status, &mut assessment);
 
     // Deduce what that means for the job.
     let phase = phase(job, view, &assessment, &status, attempt);
     plan.wake_at = earliest([deadline(job, &status), assessment.next_due]);
-    match outcome(job, view, &assessment, &status, phase, &ends) {
+    match outcome(job, view, &assessment, &status, phase, &fatal_ends) {
         Outcome::DelayedUntil(until) => {
+            // Nothing is written meanwhile: a node may yet report the end that caused this one.
             return Plan {
                 wake_at: Some(until),
                 ..Plan::default()
@@ -66,13 +67,13 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         // were created from, nor since when the deadline runs.
         plan.after_status.splice(0..0, std::mem::take(&mut plan.at_once));
     }
-    let is_urgent = dependent::has_late_pods(job, old, &status);
+    let is_urgent = dependent::has_late_role_started(job, old, &status);
     plan.status = write(old, status);
     if is_urgent {
-        plan.status.hurry();
+        plan.status.write_now();
     }
     if plan.status == StatusWrite::Unchanged {
-        // All missing pods are counted already, so nothing has to be confirmed again.
+        // This plan counts no new loss, so there is nothing to confirm.
         plan.missing.clear();
     }
     plan
@@ -138,18 +139,18 @@ fn report_resumed(view: &View<'_>, plan: &mut Plan) {
 
 /// Decides whether the job goes on.
 ///
-/// A job that has never run as a whole does not start in part: the object that has its name may
-/// stay for ever, and the job's pods would wait for each other, and hold resources, as long.
+/// A job that has never run as a whole does not start in part: an object with a name that the job
+/// needs may stay for ever, and the job's pods would wait for each other, and hold resources, as long.
 ///
 /// A job whose pods could not talk to pods that are created now starts anew, unless the pods that
 /// run may still finish the job.
-fn attempt(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Attempt {
+fn decide_attempt(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Attempt {
     let cannot_start = match objection.map(|objection| objection.reason) {
         Some(Reason::OwnershipConflict) => true,
         // An operator that is just starting may not know its agent yet. It must not undo what
         // another operator has begun.
         Some(Reason::Unsupported) => view.pods.is_empty(),
-        Some(Reason::SecretMissing) if objections::running_caller(job, view).is_none() => {
+        Some(Reason::SecretMissing) if objections::running_launcher_pod(job, view).is_none() => {
             return Attempt::StartsAnew;
         }
         _ => false,
@@ -161,10 +162,10 @@ fn attempt(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Att
     }
 }
 
-/// Resets the status for an attempt that is given up.
+/// Resets the status if all pods are given up.
 fn reset_status(attempt: Attempt, status: &mut TrainingJobStatus) {
     if attempt == Attempt::GivenUp {
-        // No pod of this spec remains, so the spec may be changed.
+        // All pods are deleted, so the spec may change.
         status.accepted_spec.clear();
         status.accepted_rules = None;
     }
@@ -183,10 +184,11 @@ fn phase(
     attempt: Attempt,
 ) -> JobPhase {
     let roles: Vec<RolePhase> = status.roles.iter().map(|role| role.phase).collect();
+    let is_replacing = !assessment.new_restarts.is_empty() || !assessment.replacing.is_empty();
     let phase = deduce::job(
         status.phase,
         &roles,
-        !assessment.new_restarts.is_empty() || !assessment.replacing.is_empty(),
+        is_replacing,
         roll::is_resized(job, view),
         &job.failed_when,
         &job.succeeded_when,
@@ -220,6 +222,7 @@ fn record_phase(
                 "All pods start anew with another Secret.",
             )
         }
+        // The third reason for which an attempt is given up.
         JobPhase::Pending => (
             false,
             Reason::OwnershipConflict,

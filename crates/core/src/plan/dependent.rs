@@ -34,7 +34,11 @@ pub(super) fn drop_waiting(
 /// Returns true if pods of a role with `createPolicy: WhenDependenciesMet` were created now:
 /// deadlines may count from then, so the status must say it at once. For other roles that moment
 /// does not matter, and most jobs save the write.
-pub(super) fn has_late_pods(job: &Job<'_>, old: Option<&TrainingJobStatus>, new: &TrainingJobStatus) -> bool {
+pub(super) fn has_late_role_started(
+    job: &Job<'_>,
+    old: Option<&TrainingJobStatus>,
+    new: &TrainingJobStatus,
+) -> bool {
     let pending = |status: &TrainingJobStatus, name: &str| {
         let mut roles = status.roles.iter();
         roles.any(|role| role.name == name && role.phase == RolePhase::Pending)

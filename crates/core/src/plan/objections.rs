@@ -85,7 +85,7 @@ pub(super) fn secret_missing(job: &Job<'_>, view: &View<'_>) -> Option<Objection
         return None;
     }
     let name = identity.secret_name(job.name);
-    let then = match running_caller(job, view) {
+    let then = match running_launcher_pod(job, view) {
         Some(pod) => format!(
             "nothing is replaced as long as the {caller} runs. When it has ended, all pods start anew with another Secret; to \
              have that now, delete the pod {pod}."
@@ -113,7 +113,7 @@ pub(super) fn has_unmounted_pods(view: &View<'_>) -> bool {
 }
 
 /// The running pod that starts programs in other pods. While it runs, the job may still finish.
-pub(super) fn running_caller(job: &Job<'_>, view: &View<'_>) -> Option<String> {
+pub(super) fn running_launcher_pod(job: &Job<'_>, view: &View<'_>) -> Option<String> {
     let caller = job.framework.credentials(job.object)?.caller;
     let (position, role) = job.role(caller)?;
     let runs = |row: &&PodRow| {

@@ -9,7 +9,8 @@ use crate::view::View;
 
 /// How often the operator checks whether conflicting objects still exist.
 pub const CONFLICT_CHECK_INTERVAL: Duration = Duration::from_secs(30);
-/// How long pods may take to start, or to hear from the observer that they may.
+/// How long the observer may take to start pods that wait, and kubelets to mount their volumes,
+/// before the operator steps in.
 pub const OVERDUE_AFTER: Duration = Duration::from_secs(10);
 /// How often the operator looks for the Secret that pods seem to wait for. They may as well wait
 /// for a volume or a network.
@@ -23,14 +24,15 @@ pub const SUCCESS_INTERVAL: Duration = Duration::from_secs(1);
 pub(super) fn pace(plan: &mut Plan, view: &View<'_>) {
     check_conflicts(plan, view);
     if !plan.after_status.is_empty() {
-        plan.status.hurry();
+        plan.status.write_now();
     }
     if view.absence_is_confirmed {
         plan.missing.clear();
     }
-    forget_moot_backoffs(plan, view);
-    drop_backed_off(plan, view);
+    // Overdue writes first: backoffs hold for them, too.
     act_on_overdue(plan, view);
+    find_moot_backoffs(plan, view);
+    drop_backed_off(plan, view);
     pace_status(plan, view);
 }
 
@@ -48,7 +50,7 @@ fn check_conflicts(plan: &mut Plan, view: &View<'_>) {
 
 /// Finds the backoffs of writes that are not wanted any more, so that such a write starts with a
 /// short pause if it is wanted again.
-fn forget_moot_backoffs(plan: &mut Plan, view: &View<'_>) {
+fn find_moot_backoffs(plan: &mut Plan, view: &View<'_>) {
     let wanted = |action: &Action| plan.at_once.contains(action) || plan.after_status.contains(action);
     let backoffs = view.local.write_backoffs.actions();
     plan.moot_backoffs = backoffs.filter(|action| !wanted(action)).cloned().collect();
@@ -120,8 +122,8 @@ fn pace_status(plan: &mut Plan, view: &View<'_>) {
             None => return,
         },
     };
-    plan.status_waits = due > view.instant;
-    if plan.status_waits {
+    plan.status_is_early = due > view.instant;
+    if plan.status_is_early {
         plan.wake_no_later(view.time_of(due));
     }
 }

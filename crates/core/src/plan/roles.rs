@@ -300,7 +300,7 @@ pub(super) fn end(
 
 /// Leaves roles that have ended alone, even if the job goes on: their pods are not created again,
 /// and further ends cost nothing.
-pub(super) fn drop_ended(job: &Job<'_>, status: &TrainingJobStatus, assessment: &mut Assessment<'_>) {
+pub(super) fn ignore_ended_roles(job: &Job<'_>, status: &TrainingJobStatus, assessment: &mut Assessment<'_>) {
     let goes_on = |role: usize| {
         status
             .roles

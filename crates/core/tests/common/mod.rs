@@ -274,7 +274,7 @@ impl World {
 
     /// Carries out up to `budget` writes of a plan's next step; returns whether that was all.
     fn apply(&mut self, plan: &Plan, mut budget: usize) -> bool {
-        self.local.keep(plan.waits(), plan.moot_backoffs());
+        self.local.record_plan(plan.waits(), plan.moot_backoffs());
         let mut spend = || {
             let left = budget > 0;
             budget = budget.saturating_sub(1);

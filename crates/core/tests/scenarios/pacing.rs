@@ -103,6 +103,34 @@ fn pods_that_may_start_and_do_not_are_told_after_ten_seconds() {
 }
 
 #[test]
+fn a_start_that_is_refused_is_tried_again_after_its_backoff() {
+    let mut world =
+        World::new(custom(&[("a", 1), ("b", 1)]).waits("a", "b", trainyard_api::DependencyState::Running));
+    world.settings = jobs::with_agent();
+    world.reconcile();
+    world.pod_mut("mnist-a-0").waits = true;
+    world.run_on("mnist-b-0", "node-0");
+    world.tick(10);
+    world.reconcile();
+    world.tick(10);
+    let refused = world
+        .actions()
+        .into_iter()
+        .map(|start| (start, WriteFailure::Lasting));
+    let (refused, now) = (refused.collect::<Vec<_>>(), world.instant());
+    assert_eq!(refused.len(), 1);
+    world.local.back_off_writes(refused, now, 0.0);
+    assert_eq!(world.reconcile().step(), Step::Done);
+    assert!(
+        !world.local.write_backoffs.is_empty(),
+        "it is wanted all the same"
+    );
+    assert_eq!(seconds_to_wake(&world), 1);
+    world.tick(1);
+    assert!(matches!(&*world.actions(), [Action::StartPod { .. }]));
+}
+
+#[test]
 fn the_secret_that_pods_may_lack_is_looked_for_every_five_minutes() {
     let mut world = World::new(mpi("", 1));
     world.settings = jobs::with_agent();

@@ -6,6 +6,7 @@ use super::request::{Answer, DeleteOptions, Path, request};
 use super::{Failure, Target, Writer};
 use crate::index::Kind;
 use crate::slim::{Meta, SlimMeta};
+use trainyard_core::local_state::LocalState;
 
 impl Writer {
     pub(super) async fn delete_child(
@@ -41,8 +42,7 @@ impl Writer {
             Err(Failure::Conflict) => return Err(Failure::Outdated),
             deleted => deleted?,
         };
-        self.index
-            .update_local(target.uid, |local| local.is_deleted = true);
+        self.index.update_local(target.uid, LocalState::record_deletion);
         Ok(())
     }
 

@@ -38,13 +38,14 @@ impl Writer {
         let name = identity.secret_name(&target.key.name);
         let now = monotonic();
         self.index
-            .update_local(target.uid, |local| local.secret_checked_at = Some(now));
+            .update_local(target.uid, |local| local.record_secret_check(now));
         if let Some(found) = self.get_owned(target, Child::Secret, &name).await? {
             self.record(target, Child::Secret, found);
         } else {
             tracing::warn!(job = %target.key, secret = name, "the Secret that the job's pods have is gone");
-            self.index
-                .update_local(target.uid, |local| local.secret = SecretState::Missing(identity));
+            self.index.update_local(target.uid, |local| {
+                local.record_secret(SecretState::Missing(identity))
+            });
         }
         Ok(())
     }

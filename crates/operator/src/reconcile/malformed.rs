@@ -25,7 +25,7 @@ impl Reconciler {
         let uid = malformed.metadata.uid.as_deref().unwrap_or_default();
         let is_terminating = malformed.metadata.deletion_timestamp.is_some();
         if is_terminating
-            || local.reported_generation == Some(generation)
+            || local.malformed_generation == Some(generation)
             || is_reported(malformed, generation)
         {
             return Ok(ReconcileResult::REST);
@@ -43,7 +43,7 @@ impl Reconciler {
             Err(failure) => return Err(failure),
         }
         self.index
-            .update_local(uid, |local| local.reported_generation = Some(generation));
+            .update_local(uid, |local| local.record_malformed(generation));
         let event = JobEvent {
             warning: true,
             reason: Reason::Invalid,

@@ -48,7 +48,7 @@ impl Reconciler {
         if results.conflict {
             let now = monotonic();
             self.index
-                .update_local(target.uid, |local| local.conflicts_checked_at = Some(now));
+                .update_local(target.uid, |local| local.record_conflict_check(now));
             return Err(Failure::InTheWay);
         }
         let Some(failure) = results.failure else {

@@ -14,7 +14,7 @@ use crate::metrics::Outcome;
 /// What a reconcile has done so far. It plans again after every write.
 #[derive(Default)]
 pub(super) struct Rounds {
-    pub(super) count: u32,
+    pub(super) replans: u32,
     pub(super) acted: bool,
     /// The processor time that planning took.
     pub(super) cost: Duration,
