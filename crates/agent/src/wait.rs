@@ -5,7 +5,7 @@
 
 mod follow;
 mod log;
-mod verdict;
+mod start_line;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ use crate::signals::exit_on_signal;
 
 use follow::{Event, follow, listen};
 use log::WaitLog;
-pub use verdict::parse;
+pub use start_line::parse;
 
 pub(crate) const MODE: Mode = Mode {
     name: modes::WAIT,
@@ -129,7 +129,7 @@ pub fn run(config: &Config, out: &mut dyn Write, err: &mut dyn Write) -> io::Res
             .is_ok_and(|found| found.as_deref() == Some(START_NOW))
     };
     let mut log = WaitLog::new(out, err);
-    let never = wait_for_verdict(&events, config.poll_interval, is_overridden, &mut log)?;
+    let never = wait_for_start(&events, config.poll_interval, is_overridden, &mut log)?;
     if let Some(reason) = &never {
         log.never(reason);
         // The log has it as well.
@@ -142,9 +142,9 @@ pub fn run(config: &Config, out: &mut dyn Write, err: &mut dyn Write) -> io::Res
     })
 }
 
-/// Waits for a final verdict, or for the annotation of a person. Returns why the wait is in vain,
+/// Waits for a final answer, or for the annotation of a person. Returns why the wait is in vain,
 /// if it is.
-fn wait_for_verdict(
+fn wait_for_start(
     events: &Receiver<Event>,
     poll_interval: Duration,
     mut is_overridden: impl FnMut() -> bool,
@@ -156,9 +156,9 @@ fn wait_for_verdict(
             return Ok(None);
         }
         match events.recv_timeout(poll_interval) {
-            Ok(Event::Verdict(Start::Go)) => return Ok(None),
-            Ok(Event::Verdict(Start::Never(reason))) => return Ok(Some(reason)),
-            Ok(Event::Verdict(Start::Wait(reason))) => log.waiting(&reason),
+            Ok(Event::Start(Start::Go)) => return Ok(None),
+            Ok(Event::Start(Start::Never(reason))) => return Ok(Some(reason)),
+            Ok(Event::Start(Start::Wait(reason))) => log.waiting(&reason),
             Ok(Event::Failure(failure)) => log.failure(&failure),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {

@@ -73,7 +73,7 @@ fn token(spec: &mut PodSpec) -> VolumeMount {
 
 /// A container that runs one command of the agent beside the others, from before they start until after they have ended, and is
 /// told of its job.
-pub(crate) fn beside(
+pub(crate) fn sidecar(
     job: &Job<'_>,
     (agent, observer): (&Agent, &Observer),
     name: &str,
@@ -126,7 +126,7 @@ const PROGRESS_VOLUME: &str = "trainyard-progress";
 pub(crate) fn add_progress(
     job: &Job<'_>,
     role: &Role<'_>,
-    told: (&Agent, &Observer),
+    agent_and_observer: (&Agent, &Observer),
     spec: &mut PodSpec,
 ) -> Container {
     let mount = |read_only: Option<bool>| VolumeMount {
@@ -148,9 +148,9 @@ pub(crate) fn add_progress(
         }
     }
     let env = [(environment::PROGRESS_FILE, progress::paths::LINES)];
-    beside(
+    sidecar(
         job,
-        told,
+        agent_and_observer,
         PROGRESS_CONTAINER,
         modes::PROGRESS,
         &env,

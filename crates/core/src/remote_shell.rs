@@ -189,12 +189,20 @@ fn install(agent: &Agent, shell: &RemoteShell, spec: &PodSpec) -> Container {
 /// The container that keeps the lists of hosts current, as long as the others run.
 pub(crate) fn follow(
     job: &Job<'_>,
-    told: (&Agent, &Observer),
+    agent_and_observer: (&Agent, &Observer),
     shell: &RemoteShell,
     spec: &mut PodSpec,
 ) -> Container {
     let env = [(environment::HOSTS, &*lists(shell))];
-    agent::beside(job, told, HOSTS_CONTAINER, modes::HOSTS, &env, writable(), spec)
+    agent::sidecar(
+        job,
+        agent_and_observer,
+        HOSTS_CONTAINER,
+        modes::HOSTS,
+        &env,
+        writable(),
+        spec,
+    )
 }
 
 fn writable() -> VolumeMount {

@@ -143,7 +143,7 @@ impl ForeignReconciler {
                 queue: queue.clone(),
                 listed: self.listed.clone(),
                 metrics: self.context.metrics.clone(),
-                complained: AtomicBool::new(false),
+                failure_is_logged: AtomicBool::new(false),
             };
             let client = self.context.client.clone();
             watches.spawn(async move {

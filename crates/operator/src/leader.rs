@@ -119,8 +119,8 @@ pub(crate) fn unique_identity(host: &str) -> String {
     format!("{host}_{suffix:016x}")
 }
 
-/// The result of an attempt.
-enum Attempt {
+/// What came of an attempt to hold the lease.
+enum LeaseResult {
     /// The lease is ours since the beginning of the request.
     Held,
     /// Another process holds it.
@@ -174,7 +174,7 @@ impl Elector {
     pub(crate) async fn run(mut self, shutdown: CancellationToken) {
         while !shutdown.is_cancelled() {
             let begun = Instant::now();
-            self.attempt(begun).await;
+            self.try_lease(begun).await;
             let mut wake = begun + self.config.retry_period;
             if let Some(end) = self.setter.end() {
                 wake = wake.min(end);
@@ -187,7 +187,7 @@ impl Elector {
         self.release().await;
     }
 
-    async fn attempt(&mut self, begun: Instant) {
+    async fn try_lease(&mut self, begun: Instant) {
         // Half the deadline, so that there is time for a second attempt if a connection hangs.
         let mut limit = self.config.renew_deadline / 2;
         if let Some(end) = self.setter.end() {
@@ -196,14 +196,14 @@ impl Elector {
         // The clock is read before the request is sent: others count from a later time.
         let wall = Timestamp::now();
         match timeout(limit, self.acquire_or_renew(begun)).await {
-            Ok(Ok(Attempt::Held)) => {
+            Ok(Ok(LeaseResult::Held)) => {
                 if self.setter.renew(begun, wall, self.config.renew_deadline) {
                     tracing::info!(lease = %self.config.name, identity = %self.config.identity, "leading");
                     self.set_metric(true);
                 }
             }
-            Ok(Ok(Attempt::Theirs(holder))) => self.lose(&format!("the lease is {holder}'s")),
-            Ok(Ok(Attempt::Raced)) => self.ours = None,
+            Ok(Ok(LeaseResult::Theirs(holder))) => self.lose(&format!("the lease is {holder}'s")),
+            Ok(Ok(LeaseResult::Raced)) => self.ours = None,
             Ok(Err(error)) => {
                 self.ours = None;
                 tracing::warn!(lease = %self.config.name, %error, "the lease could not be read or written; trying again");
@@ -217,7 +217,7 @@ impl Elector {
     }
 
     /// Renews the lease if it is known to be ours. Otherwise reads it and decides.
-    async fn acquire_or_renew(&mut self, now: Instant) -> kube::Result<Attempt> {
+    async fn acquire_or_renew(&mut self, now: Instant) -> kube::Result<LeaseResult> {
         let params = PostParams::default();
         let (identity, duration) = (&self.config.identity, self.config.lease_duration);
         if let Some(ours) = self.ours.take() {
@@ -233,7 +233,7 @@ impl Elector {
         let (observation, decision) = step(self.observation.take(), found.as_ref(), identity, duration, now);
         self.observation = observation;
         let how = match decision {
-            Decision::Wait { holder } => return Ok(Attempt::Theirs(holder)),
+            Decision::Wait { holder } => return Ok(LeaseResult::Theirs(holder)),
             Decision::Claim(how) => how,
         };
         let mut next = claim(found.as_ref(), identity, duration, how, Timestamp::now());
@@ -245,15 +245,15 @@ impl Elector {
         };
         match written {
             Ok(written) => Ok(self.hold(written, now)),
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Attempt::Raced),
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(LeaseResult::Raced),
             Err(error) => Err(error),
         }
     }
 
-    fn hold(&mut self, written: Lease, now: Instant) -> Attempt {
+    fn hold(&mut self, written: Lease, now: Instant) -> LeaseResult {
         self.observation = Observation::of(&written, now);
         self.ours = Some(written);
-        Attempt::Held
+        LeaseResult::Held
     }
 
     fn check_expiry(&mut self) {

@@ -50,7 +50,7 @@ impl Watches {
                 queue: queue.clone(),
                 metrics: metrics.clone(),
                 listed: self.listed.clone(),
-                complained: AtomicBool::new(false),
+                failure_is_logged: AtomicBool::new(false),
                 namespace: namespace.cloned(),
             };
             let (client, resync) = (self.client.clone(), self.resync.subscribe());
@@ -128,7 +128,7 @@ struct Feeder {
     queue: Arc<Queue<JobKey>>,
     metrics: Arc<Metrics>,
     listed: Arc<watch::Sender<u64>>,
-    complained: AtomicBool,
+    failure_is_logged: AtomicBool,
     /// The watched namespace; none for all.
     namespace: Option<String>,
 }
@@ -143,7 +143,7 @@ impl Feeder {
     /// Logs the first failure as a warning, and those that follow it for debugging.
     fn log_failure(&self, error: &Error) {
         let kind = self.kind.as_str();
-        let first = !self.complained.swap(true, Ordering::Relaxed);
+        let first = !self.failure_is_logged.swap(true, Ordering::Relaxed);
         match (self.kind, error.code()) {
             (Kind::Node, Some(403)) if first => {
                 tracing::warn!(
@@ -222,7 +222,7 @@ impl Sink for Feeder {
         let keys = self.index.listed(self.kind, self.scope, version, began);
         self.queue.extend(keys);
         self.listed.send_modify(|number| *number += 1);
-        if self.complained.swap(false, Ordering::Relaxed) {
+        if self.failure_is_logged.swap(false, Ordering::Relaxed) {
             tracing::info!(kind = self.kind.as_str(), "the watch is back");
         }
     }

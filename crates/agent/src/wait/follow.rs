@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use trainyard_contract::start::Start;
 
-use super::verdict;
+use super::start_line;
 use crate::backoff::Backoff;
 use crate::observer::{Failure, Observer};
 
 /// What happens while the pod waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    Verdict(Start),
+    Start(Start),
     /// Why the observer can't be heard. It is asked again.
     Failure(String),
 }
@@ -29,9 +29,9 @@ pub fn listen(
     let mut answer = observer.ask(path)?;
     loop {
         let line = answer.next_line()?;
-        let verdict = verdict::parse(&line).map_err(|problem| answer.nonsense(problem))?;
-        if let Some(verdict) = verdict
-            && hear(verdict).is_break()
+        let start = start_line::parse(&line).map_err(|problem| answer.nonsense(problem))?;
+        if let Some(start) = start
+            && hear(start).is_break()
         {
             return Ok(());
         }
@@ -49,9 +49,9 @@ pub fn follow(
     let mut backoff = Backoff::default();
     loop {
         let mut was_heard = false;
-        let result = listen(&mut |verdict| {
+        let result = listen(&mut |start| {
             was_heard = true;
-            tell(Event::Verdict(verdict))
+            tell(Event::Start(start))
         });
         let Err(failure) = result else {
             return;

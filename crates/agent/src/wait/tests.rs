@@ -10,7 +10,7 @@ use crate::observer::{Address, AnswerError, Failure};
 const NO_TIME: Duration = Duration::from_millis(1);
 
 fn waiting(reason: &str) -> Event {
-    Event::Verdict(Start::Wait(reason.to_owned()))
+    Event::Start(Start::Wait(reason.to_owned()))
 }
 
 fn failure(sentence: &str) -> Event {
@@ -44,7 +44,7 @@ fn log_of(sent: impl IntoIterator<Item = Event>) -> (io::Result<Option<String>>,
     sent.into_iter().for_each(|event| sender.send(event).unwrap());
     drop(sender);
     let mut result = Ok(None);
-    let log = logged(|log| result = wait_for_verdict(&events, NO_TIME, || false, log));
+    let log = logged(|log| result = wait_for_start(&events, NO_TIME, || false, log));
     (result, log)
 }
 
@@ -60,13 +60,13 @@ fn goes_when_it_may() {
     assert_eq!(log, "waits for a\nwaits for b\n");
 }
 
-const GO: Event = Event::Verdict(Start::Go);
+const GO: Event = Event::Start(Start::Go);
 
 #[test]
 fn gives_up_when_there_is_no_use() {
     let (result, _) = log_of([
         waiting("waits for a"),
-        Event::Verdict(Start::Never("a has failed".to_owned())),
+        Event::Start(Start::Never("a has failed".to_owned())),
         GO,
     ]);
     assert_eq!(result.unwrap().as_deref(), Some("a has failed"));
@@ -111,7 +111,7 @@ fn a_person_ends_the_wait_though_nothing_is_heard() {
     let is_overridden = || looks.replace(looks.get() + 1) == 3;
     let log = logged(|log| {
         assert_eq!(
-            wait_for_verdict(&events, NO_TIME, is_overridden, log).unwrap(),
+            wait_for_start(&events, NO_TIME, is_overridden, log).unwrap(),
             None
         );
     });
@@ -125,7 +125,7 @@ fn a_person_ends_the_wait_though_troubles_never_cease() {
     (0..100).for_each(|_| sender.send(failure("refused")).unwrap());
     logged(|log| {
         assert_eq!(
-            wait_for_verdict(&events, Duration::MAX, || true, log).unwrap(),
+            wait_for_start(&events, Duration::MAX, || true, log).unwrap(),
             None
         );
     });
@@ -165,8 +165,8 @@ fn followed(connections: Vec<(Vec<Start>, Failure)>) -> (Vec<Event>, Vec<u128>) 
                 Some((said, failure)) => (said, Err(failure)),
                 None => (vec![Start::Go], Ok(())),
             };
-            for verdict in said {
-                assert!(hear(verdict).is_continue());
+            for start in said {
+                assert!(hear(start).is_continue());
             }
             end
         },

@@ -81,7 +81,7 @@ impl Report {
     fn text(&self) -> String {
         let mut text = String::new();
         for document in &self.documents {
-            let verdict = match (document.skipped, document.errors.len()) {
+            let summary = match (document.skipped, document.errors.len()) {
                 (true, _) => "not checked: no kind of Trainyard's".to_owned(),
                 (_, 0) if document.converted => "valid, converted to a TrainingJob".to_owned(),
                 (_, 0) => "valid".to_owned(),
@@ -89,7 +89,7 @@ impl Report {
                 (_, n) => format!("{n} errors"),
             };
             // Writing to a String can't fail.
-            let _ = writeln!(text, "{}: {verdict}", document.title());
+            let _ = writeln!(text, "{}: {summary}", document.title());
             for Error { path, message } in &document.errors {
                 let path = if path.is_empty() {
                     String::new()

@@ -122,7 +122,7 @@ enum ReviewTarget {
     Foreign(&'static dyn ForeignKind),
 }
 
-enum Verdict {
+enum Decision {
     Allow,
     Patch(Vec<u8>),
     Deny(Vec<FieldError>),
@@ -143,8 +143,8 @@ impl Reviewer {
     pub fn review(&self, hook: Hook, body: &[u8]) -> Result<(metrics::Review, Vec<u8>), BadReview> {
         let review: Review = serde_json::from_slice(body)?;
         let request = review.request.ok_or(BadReview::Empty)?;
-        let verdict = match (self.target(&request), hook) {
-            (ReviewTarget::None, _) | (ReviewTarget::Foreign(_), Hook::Mutate) => Verdict::Allow,
+        let decision = match (self.target(&request), hook) {
+            (ReviewTarget::None, _) | (ReviewTarget::Foreign(_), Hook::Mutate) => Decision::Allow,
             (ReviewTarget::Job, Hook::Mutate) => mutate(&request.object),
             (ReviewTarget::Job, Hook::Validate) => validate(&request.object, &request.old_object),
             (ReviewTarget::Foreign(kind), Hook::Validate) => validate_foreign(kind, &request),
@@ -156,14 +156,14 @@ impl Reviewer {
             patch: None,
             status: None,
         };
-        let result = match verdict {
-            Verdict::Allow => metrics::Review::Allowed,
-            Verdict::Patch(patch) => {
+        let result = match decision {
+            Decision::Allow => metrics::Review::Allowed,
+            Decision::Patch(patch) => {
                 response.patch_type = Some("JSONPatch");
                 response.patch = Some(ByteString(patch));
                 metrics::Review::Patched
             }
-            Verdict::Deny(errors) => {
+            Decision::Deny(errors) => {
                 response.allowed = false;
                 response.status = Some(denial(&request, errors));
                 metrics::Review::Denied
@@ -196,20 +196,20 @@ impl Reviewer {
     }
 }
 
-fn validate_foreign(kind: &dyn ForeignKind, request: &Request) -> Verdict {
+fn validate_foreign(kind: &dyn ForeignKind, request: &Request) -> Decision {
     let old = Some(&request.old_object).filter(|old| !old.is_null());
     let errors = kind.review(old, &request.object);
     if errors.is_empty() {
-        Verdict::Allow
+        Decision::Allow
     } else {
-        Verdict::Deny(errors)
+        Decision::Deny(errors)
     }
 }
 
-fn mutate(object: &Value) -> Verdict {
+fn mutate(object: &Value) -> Decision {
     let mut job = match decode(object) {
         Ok(job) => job,
-        Err(error) => return Verdict::Deny(vec![error]),
+        Err(error) => return Decision::Deny(vec![error]),
     };
     let before = serde_json::to_value(&job.spec);
     admission::default(&mut job);
@@ -217,7 +217,7 @@ fn mutate(object: &Value) -> Verdict {
     let (Ok(before), Ok(after)) = (before, after) else {
         // A type that was read can be written. Without defaults nothing is lost: the engine fills
         // them in.
-        return Verdict::Allow;
+        return Decision::Allow;
     };
     let mut filled = object.clone();
     if let Some(spec) = filled.get_mut("spec") {
@@ -225,15 +225,15 @@ fn mutate(object: &Value) -> Verdict {
     }
     let patch = json_patch::diff(object, &filled);
     match serde_json::to_vec(&patch) {
-        Ok(bytes) if !patch.is_empty() => Verdict::Patch(bytes),
-        _ => Verdict::Allow,
+        Ok(bytes) if !patch.is_empty() => Decision::Patch(bytes),
+        _ => Decision::Allow,
     }
 }
 
-fn validate(object: &Value, old: &Value) -> Verdict {
+fn validate(object: &Value, old: &Value) -> Decision {
     let mut new = match decode(object) {
         Ok(job) => job,
-        Err(error) => return Verdict::Deny(vec![error]),
+        Err(error) => return Decision::Deny(vec![error]),
     };
     let status = status(old);
     // A stored job that can't be read may be replaced by one that can.
@@ -243,9 +243,9 @@ fn validate(object: &Value, old: &Value) -> Verdict {
     });
     let errors = admission::review(old, &mut new);
     if errors.is_empty() {
-        Verdict::Allow
+        Decision::Allow
     } else {
-        Verdict::Deny(errors)
+        Decision::Deny(errors)
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) struct Feeder {
     pub queue: Arc<Queue<JobKey>>,
     pub listed: Arc<Notify>,
     pub metrics: Arc<Metrics>,
-    pub complained: AtomicBool,
+    pub failure_is_logged: AtomicBool,
 }
 
 impl Sink for Feeder {
@@ -44,7 +44,7 @@ impl Sink for Feeder {
     fn listed(&self, version: Version, _: Instant) {
         self.store.listed(self.scope, version);
         self.listed.notify_one();
-        if self.complained.swap(false, Ordering::Relaxed) {
+        if self.failure_is_logged.swap(false, Ordering::Relaxed) {
             tracing::info!(kind = self.kind.flag(), "served");
         }
     }
@@ -60,7 +60,7 @@ impl Sink for Feeder {
         self.metrics.watch_restarted(Foreign::new(self.kind));
         let Some(error) = error else { return };
         let kind = self.kind.flag();
-        let first = !self.complained.swap(true, Ordering::Relaxed);
+        let first = !self.failure_is_logged.swap(true, Ordering::Relaxed);
         match error.code() {
             Some(404) if first => tracing::warn!(
                 kind,

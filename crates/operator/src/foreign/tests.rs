@@ -359,7 +359,7 @@ async fn a_watch_that_begins_anew_is_counted_by_its_kind() {
         queue: controller.queue.clone(),
         listed: controller.reconciler.listed.clone(),
         metrics: controller.reconciler.context.metrics.clone(),
-        complained: AtomicBool::new(false),
+        failure_is_logged: AtomicBool::new(false),
     };
     crate::listwatch::Sink::interrupted(&feeder, None);
     let text = controller.reconciler.context.metrics.render();
