@@ -1,4 +1,5 @@
-//! Prints the definition of `TrainingJob` that the types make: what `crates/api/src/crd/training_job.json` holds.
+//! Prints the definition of `TrainingJob` that the types make: what
+//! `crates/api/src/crd/training_job.json` holds.
 
 fn main() -> Result<(), serde_json::Error> {
     println!("{}", trainyard_api::crd::generate()?);

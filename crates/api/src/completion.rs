@@ -4,16 +4,19 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// When the job as a whole has succeeded or failed: each list holds alternatives, any of which is enough.
+/// When the job as a whole has succeeded or failed: each list holds alternatives, any of which is
+/// enough.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Completion {
-    /// The job succeeds when all roles of one of these sets have succeeded. Empty: the framework's default.
+    /// The job succeeds when all roles of one of these sets have succeeded. Empty: the framework's
+    /// default.
     #[serde(default)]
     #[schemars(length(max = 16), default)]
     pub succeeded_when: Vec<RoleSet>,
 
-    /// The job fails when all roles of one of these sets have failed. Empty: the framework's default.
+    /// The job fails when all roles of one of these sets have failed. Empty: the framework's
+    /// default.
     #[serde(default)]
     #[schemars(length(max = 16), default)]
     pub failed_when: Vec<RoleSet>,

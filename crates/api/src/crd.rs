@@ -9,7 +9,8 @@ use crate::job::TrainingJob;
 /// The largest definition that client-side `kubectl apply` can store in its annotation.
 pub const CLIENT_SIDE_APPLY_LIMIT: usize = 262_144;
 
-/// Keys of the lists inside a pod template, by the name of the list's field. Without them apply replaces whole lists.
+/// Keys of the lists inside a pod template, by the name of the list's field. Without them apply
+/// replaces whole lists.
 const LIST_KEYS: &[(&str, &[&str])] = &[
     ("containers", &["name"]),
     ("initContainers", &["name"]),
@@ -30,11 +31,12 @@ const LIST_KEYS: &[(&str, &[&str])] = &[
     ("ownerReferences", &["uid"]),
 ];
 
-/// Keys that the API server requires to have a value in every item, with the value that Kubernetes itself assumes.
+/// Keys that the API server requires to have a value in every item, with the value that Kubernetes
+/// itself assumes.
 const KEY_DEFAULTS: &[(&str, &str, &str)] = &[("ports", "protocol", "TCP")];
 
-/// The definition of [`TrainingJob`] as JSON, as [`generate`] made it. Making it anew takes longer than all else that a
-/// short run does; a test fails if it is not what the types say.
+/// The definition of [`TrainingJob`] as JSON, as [`generate`] made it. Making it anew takes longer
+/// than all else that a short run does; a test fails if it is not what the types say.
 pub const TRAINING_JOB: &str = include_str!("crd/training_job.json");
 
 /// The definition of [`TrainingJob`].
@@ -45,10 +47,11 @@ pub fn training_job() -> Result<CustomResourceDefinition, serde_json::Error> {
     serde_json::from_str(TRAINING_JOB)
 }
 
-/// Makes the definition of [`TrainingJob`] from its types: for `make manifests`, which writes it down.
+/// Makes the definition of [`TrainingJob`] from its types: for `make manifests`, which writes it
+/// down.
 ///
-/// # Errors
-/// If the schema does not have the shape that the rewriting expects, which a test rules out.
+/// # Errors If the schema does not have the shape that the rewriting expects, which a test rules
+/// out.
 pub fn generate() -> Result<String, serde_json::Error> {
     let mut crd = serde_json::to_value(TrainingJob::crd())?;
     if let Some(template) = crd.pointer_mut(
@@ -67,7 +70,8 @@ pub fn generate() -> Result<String, serde_json::Error> {
     serde_json::to_string(&serde_json::to_value(&crd)?)
 }
 
-/// Doc comments are broken into lines for the reader of the source; `kubectl explain` breaks them anew.
+/// Doc comments are broken into lines for the reader of the source; `kubectl explain` breaks them
+/// anew.
 fn join_lines(value: &mut Value) {
     match value {
         Value::Object(object) => {
@@ -86,7 +90,8 @@ fn join_lines(value: &mut Value) {
     }
 }
 
-/// Drops descriptions, which would take the definition over the limit, and adds the keys of keyed lists.
+/// Drops descriptions, which would take the definition over the limit, and adds the keys of keyed
+/// lists.
 fn slim(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else {
         return;
@@ -118,7 +123,8 @@ fn key_list(name: &str, property: &mut Value) {
     let Some(properties) = items.get_mut("properties").and_then(Value::as_object_mut) else {
         return;
     };
-    // The name of a list alone is ambiguous (probes have `ports` too): it is keyed only if its items have the keys.
+    // The name of a list alone is ambiguous (probes have `ports` too): it is keyed only if its
+    // items have the keys.
     if !keys.iter().all(|key| properties.contains_key(*key)) {
         return;
     }
@@ -148,8 +154,9 @@ fn require_keys(items: &mut Map<String, Value>, list: &str, keys: &[&str]) {
     }
 }
 
-/// `metadata` of a template is an ordinary object to the API server, which would prune labels and annotations if the
-/// schema did not name them; the generated schema of `ObjectMeta` has far more than a template may carry.
+/// `metadata` of a template is an ordinary object to the API server, which would prune labels and
+/// annotations if the schema did not name them; the generated schema of `ObjectMeta` has far more
+/// than a template may carry.
 fn preserve_template_metadata(template: &mut Value) {
     let strings = json!({"type": "object", "additionalProperties": {"type": "string"}});
     if let Some(properties) = template.get_mut("properties").and_then(Value::as_object_mut) {

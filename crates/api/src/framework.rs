@@ -11,8 +11,9 @@ use crate::launchers::{self, LauncherOptions};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FrameworkSpec {
-    /// The framework's name: `pytorch`, `mpi`, `horovod`, `deepspeed` or `custom`. It decides the roles a job may have, the
-    /// environment its containers find, and when the job is done. It can't be changed.
+    /// The framework's name: `pytorch`, `mpi`, `horovod`, `deepspeed` or `custom`. It decides the
+    /// roles a job may have, the environment its containers find, and when the job is done. It
+    /// can't be changed.
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self == oldSelf").message(Message::Expression(
         r#""can't be changed from \"" + oldSelf + "\": create a new job instead""#.into()
@@ -67,8 +68,8 @@ impl FrameworkSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PytorchOptions {
-    /// How many training processes torchrun starts in each pod. Default: the number of accelerators that the main
-    /// container asks for, else 1. `WORLD_SIZE` is the number of pods times this.
+    /// How many training processes torchrun starts in each pod. Default: the number of accelerators
+    /// that the main container asks for, else 1. `WORLD_SIZE` is the number of pods times this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub procs_per_node: Option<i32>,
@@ -78,9 +79,10 @@ pub struct PytorchOptions {
     #[schemars(range(min = 1, max = 65535))]
     pub port: Option<i32>,
 
-    /// How the other pods find rank 0. Headless: by the pod's own name, which follows the pod when it is replaced.
-    /// ClusterIP: by a Service with an address of its own, which stays the same for the whole life of the job, also for
-    /// programs that resolve MASTER_ADDR only once. Default: Headless.
+    /// How the other pods find rank 0. Headless: by the pod's own name, which follows the pod when
+    /// it is replaced. ClusterIP: by a Service with an address of its own, which stays the same for
+    /// the whole life of the job, also for programs that resolve MASTER_ADDR only once. Default:
+    /// Headless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "MasterService")]
     pub master_service: Option<MasterService>,

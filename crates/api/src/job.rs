@@ -78,8 +78,8 @@ use crate::words::words;
     )
 )]
 #[serde(rename_all = "camelCase")]
-// Only what never changes: the API server stops at its own rules, so that nobody would see what else is wrong. All
-// else is said at once by the webhook, or without it by the operator.
+// Only what never changes: the API server stops at its own rules, so that nobody would see what
+// else is wrong. All else is said at once by the webhook, or without it by the operator.
 #[x_kube(
     validation = Rule::new("has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)")
         .field_path(".managedBy")
@@ -100,25 +100,26 @@ pub struct TrainingJobSpec {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub roles: Vec<RoleSpec>,
 
-    /// When the job as a whole has succeeded or failed, in terms of its roles. Default: what the framework says;
-    /// for `pytorch` and `custom` the job succeeds when all roles did and fails when one did; for `mpi`, `horovod` and
-    /// `deepspeed` it succeeds when the launcher did.
+    /// When the job as a whole has succeeded or failed, in terms of its roles. Default: what the
+    /// framework says; for `pytorch` and `custom` the job succeeds when all roles did and fails
+    /// when one did; for `mpi`, `horovod` and `deepspeed` it succeeds when the launcher did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<Completion>,
 
-    /// True: the job holds no pods. Setting it deletes the pods and keeps the job; clearing it starts the job
-    /// afresh, with a new start time and a new deadline.
+    /// True: the job holds no pods. Setting it deletes the pods and keeps the job; clearing it
+    /// starts the job afresh, with a new start time and a new deadline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 
-    /// The controller that runs this job; absent or `trainyard.dev/operator` for this one. A job of another
-    /// controller is not touched. It can't be changed.
+    /// The controller that runs this job; absent or `trainyard.dev/operator` for this one. A job of
+    /// another controller is not touched. It can't be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub managed_by: Option<String>,
 
-    /// Whose names, labels and lists of hosts the pods carry: ours, or those of another operator, for its users. The operator
-    /// sets it where it serves kinds of other operators. It can't be changed. Default: Native.
+    /// Whose names, labels and lists of hosts the pods carry: ours, or those of another operator,
+    /// for its users. The operator sets it where it serves kinds of other operators. It can't be
+    /// changed. Default: Native.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Dialect")]
     pub dialect: Option<Dialect>,
@@ -127,9 +128,10 @@ pub struct TrainingJobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_policy: Option<RunPolicy>,
 
-    /// What becomes of the lines that programs append to the file which `TRAINYARD_PROGRESS` names. Ignore: there is no
-    /// such file on a cluster. Report: the main containers find it, and the latest values come into `status.progress`, at most
-    /// once a minute and at the end. It can be changed only while the job is suspended. Default: Ignore.
+    /// What becomes of the lines that programs append to the file which `TRAINYARD_PROGRESS` names.
+    /// Ignore: there is no such file on a cluster. Report: the main containers find it, and the
+    /// latest values come into `status.progress`, at most once a minute and at the end. It can be
+    /// changed only while the job is suspended. Default: Ignore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "ProgressPolicy")]
     pub progress: Option<ProgressPolicy>,

@@ -1,8 +1,9 @@
 //! The vocabulary of Trainyard: what a user may write and what the operator answers.
 //!
-//! This crate holds the types of the group `trainyard.dev`, their schema, their defaults and the rules a single
-//! object must obey. It knows nothing of any framework, of clients, of the time or of the network; rules that
-//! depend on a framework live in `trainyard-core`, which calls [`validate()`] first.
+//! This crate holds the types of the group `trainyard.dev`, their schema, their defaults and the
+//! rules a single object must obey. It knows nothing of any framework, of clients, of the time or
+//! of the network; rules that depend on a framework live in `trainyard-core`, which calls
+//! [`validate()`] first.
 //!
 //! The way in: [`TrainingJob`] for the types, [`crd::training_job`] for the generated definition,
 //! [`default()`] and [`validate()`] for admission.

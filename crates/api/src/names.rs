@@ -1,4 +1,5 @@
-//! Names and labels of what a job owns. They are part of the vocabulary: users select and resolve by them.
+//! Names and labels of what a job owns. They are part of the vocabulary: users select and resolve
+//! by them.
 
 pub use trainyard_contract::start::{ANNOTATION_START, START_NOW};
 
@@ -18,14 +19,18 @@ pub const MANAGED_BY: &str = "trainyard";
 
 /// Annotation of a pod: its container that trains.
 pub const ANNOTATION_CONTAINER: &str = "trainyard.dev/container";
-/// Annotation of a pod: a hash of the template that it was made from, where pods of other templates are replaced.
+/// Annotation of a pod: a hash of the template that it was made from, where pods of other templates
+/// are replaced.
 pub const ANNOTATION_TEMPLATE: &str = "trainyard.dev/template";
 
-/// Annotation of a job that was made of an object of another operator: the generation of that object's spec that it follows.
+/// Annotation of a job that was made of an object of another operator: the generation of that
+/// object's spec that it follows.
 pub const ANNOTATION_GENERATION: &str = "trainyard.dev/generation";
-/// Annotation of such a job: what is different from what the other operator would do, a line for each field of the object.
+/// Annotation of such a job: what is different from what the other operator would do, a line for
+/// each field of the object.
 pub const ANNOTATION_NOTES: &str = "trainyard.dev/notes";
-/// Annotation of such a job: when its launcher was created, where the deadline of that object begins then.
+/// Annotation of such a job: when its launcher was created, where the deadline of that object
+/// begins then.
 pub const ANNOTATION_LAUNCHED: &str = "trainyard.dev/launched";
 
 /// The name of a pod: `<job>-<role>-<index>`.
@@ -43,7 +48,8 @@ pub fn mpi_secret(job: &str) -> String {
     format!("{job}-mpi")
 }
 
-/// The name of the service account, the Role and its binding by which an MPI job starts programs through the API server.
+/// The name of the service account, the Role and its binding by which an MPI job starts programs
+/// through the API server.
 pub fn mpi_account(job: &str) -> String {
     format!("{job}-mpi")
 }

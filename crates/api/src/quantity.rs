@@ -1,7 +1,7 @@
 //! Amounts of resources as Kubernetes writes them: `500m`, `2`, `16Gi`, `1e3`.
 
-/// An amount in billionths, which is as fine as Kubernetes counts. What is finer is rounded up; what is larger than
-/// can be counted is the largest.
+/// An amount in billionths, which is as fine as Kubernetes counts. What is finer is rounded up;
+/// what is larger than can be counted is the largest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amount(i128);
 

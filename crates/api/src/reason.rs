@@ -1,4 +1,5 @@
-//! Types of conditions and the reasons they, the roles and the events carry. Programs match on these words.
+//! Types of conditions and the reasons they, the roles and the events carry. Programs match on
+//! these words.
 
 use crate::words::words;
 
@@ -31,7 +32,8 @@ words! {
         Unsupported,
         /// An object that the job needs to create exists and belongs to somebody else.
         OwnershipConflict,
-        /// The Secret by which the job's pods know each other was deleted, and pods are to be replaced.
+        /// The Secret by which the job's pods know each other was deleted, and pods are to be
+        /// replaced.
         SecretMissing,
         /// Pods are created or not yet all running.
         Starting,

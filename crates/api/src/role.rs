@@ -11,7 +11,8 @@ use crate::words::words;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleSpec {
-    /// The role's name, unique in the job: lower-case letters, digits and `-`, starting with a letter.
+    /// The role's name, unique in the job: lower-case letters, digits and `-`, starting with a
+    /// letter.
     #[schemars(length(min = 1, max = 32), regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
     pub name: String,
 
@@ -20,36 +21,41 @@ pub struct RoleSpec {
     #[schemars(range(min = 1, max = 10000))]
     pub replicas: Option<i32>,
 
-    /// The pod that runs for each replica. Its `restartPolicy` must be left out: the role's decides.
+    /// The pod that runs for each replica. Its `restartPolicy` must be left out: the role's
+    /// decides.
     pub template: PodTemplateSpec,
 
-    /// The name of the container that trains: its end is the pod's end as far as exit codes and root causes go.
-    /// Default: the first container.
+    /// The name of the container that trains: its end is the pod's end as far as exit codes and
+    /// root causes go. Default: the first container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
 
-    /// What happens when a pod of this role ends. Never: it is not replaced, whatever ended it. OnFailure: it is replaced
-    /// when it failed, which counts against backoffLimit, and when it was evicted or lost with its node, which does
-    /// not. Always: it is replaced however it ended, and the role never succeeds. ExitCode: as OnFailure, but exit codes
-    /// 1 to 127 are permanent errors and stand. Default: what the framework says (pytorch, and launchers: OnFailure;
-    /// the workers of launchers: Always; custom: Never).
+    /// What happens when a pod of this role ends. Never: it is not replaced, whatever ended it.
+    /// OnFailure: it is replaced when it failed, which counts against backoffLimit, and when it was
+    /// evicted or lost with its node, which does not. Always: it is replaced however it ended, and
+    /// the role never succeeds. ExitCode: as OnFailure, but exit codes 1 to 127 are permanent
+    /// errors and stand. Default: what the framework says (pytorch, and launchers: OnFailure; the
+    /// workers of launchers: Always; custom: Never).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "RestartPolicy")]
     pub restart_policy: Option<RestartPolicy>,
 
-    /// How many pods must have succeeded for the role to have succeeded: AnyPod or AllPods. Default: AllPods.
+    /// How many pods must have succeeded for the role to have succeeded: AnyPod or AllPods.
+    /// Default: AllPods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodQuorum")]
     pub succeeded_when: Option<PodQuorum>,
 
-    /// How many pods must have failed for good for the role to have failed: AnyPod or AllPods. Default: AnyPod.
+    /// How many pods must have failed for good for the role to have failed: AnyPod or AllPods.
+    /// Default: AnyPod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodQuorum")]
     pub failed_when: Option<PodQuorum>,
 
-    /// What a pod counts for whose node is down. Fail: as lost, so that with restart policy Never the role fails, and
-    /// otherwise the pod is replaced. Wait: as what it was, until the node is back or the pod is removed. Default: Wait.
+    /// What a pod counts for whose node is down. Fail: as lost, so that with restart policy Never
+    /// the role fails, and otherwise the pod is replaced. Wait: as what it was, until the node is
+    /// back or the pod is removed. Default: Wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "NodeDownPolicy")]
     pub node_down_policy: Option<NodeDownPolicy>,
@@ -58,24 +64,25 @@ pub struct RoleSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
 
-    /// The roles that this role's programs wait for before they start. Default: what the framework says. An empty list:
-    /// none, whatever the framework says.
+    /// The roles that this role's programs wait for before they start. Default: what the framework
+    /// says. An empty list: none, whatever the framework says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["role".into()]))]
     pub depends_on: Option<Vec<Dependency>>,
 
-    /// When the pods of a role that depends on others are created. Immediately: with all others, and they wait before
-    /// their programs start, so that images are pulled and places are found meanwhile. WhenDependenciesMet: only when
-    /// what the role waits for has come. Default: Immediately.
+    /// When the pods of a role that depends on others are created. Immediately: with all others,
+    /// and they wait before their programs start, so that images are pulled and places are found
+    /// meanwhile. WhenDependenciesMet: only when what the role waits for has come. Default:
+    /// Immediately.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "CreatePolicy")]
     pub create_policy: Option<CreatePolicy>,
 }
 
 impl RoleSpec {
-    /// Whether the role can succeed: with restart policy Always, pods that have succeeded are replaced.
-    /// Expects a role whose defaults are written.
+    /// Whether the role can succeed: with restart policy Always, pods that have succeeded are
+    /// replaced. Expects a role whose defaults are written.
     pub(crate) fn can_succeed(&self) -> bool {
         self.restart_policy != Some(RestartPolicy::Always)
     }
@@ -89,9 +96,10 @@ pub struct Dependency {
     #[schemars(length(min = 1, max = 32))]
     pub role: String,
 
-    /// What it must have come to. Running: all its pods run. Ready: all its pods are ready, by their readiness probes.
-    /// Succeeded: the role has succeeded. Pods and roles that have succeeded count as having run and been ready, and so do pods
-    /// that failed for good while their role goes on without them.
+    /// What it must have come to. Running: all its pods run. Ready: all its pods are ready, by
+    /// their readiness probes. Succeeded: the role has succeeded. Pods and roles that have
+    /// succeeded count as having run and been ready, and so do pods that failed for good while
+    /// their role goes on without them.
     pub state: DependencyState,
 }
 
@@ -124,12 +132,15 @@ pub enum CreatePolicy {
 pub enum RestartPolicy {
     /// The pod is not replaced, whatever ended it.
     Never,
-    /// A pod that failed is replaced; each replacement counts against `backoffLimit`. A pod that was evicted or lost
-    /// with its node is replaced too, and counts as a disruption, which has no limit.
+    /// A pod that failed is replaced; each replacement counts against `backoffLimit`. A pod that
+    /// was evicted or lost with its node is replaced too, and counts as a disruption, which has no
+    /// limit.
     OnFailure,
-    /// A pod is replaced however it ended; the role never succeeds. Only failures count against `backoffLimit`.
+    /// A pod is replaced however it ended; the role never succeeds. Only failures count against
+    /// `backoffLimit`.
     Always,
-    /// As OnFailure, but exit codes 1 to 127 mean a permanent error and are not retried; 128 to 255 are.
+    /// As OnFailure, but exit codes 1 to 127 mean a permanent error and are not retried; 128 to 255
+    /// are.
     ExitCode,
 }
 
@@ -147,7 +158,8 @@ pub enum PodQuorum {
 pub enum NodeDownPolicy {
     /// As lost: with restart policy Never the role fails, otherwise the pod is replaced.
     Fail,
-    /// As what it was when the node was last heard of, until the node is back or the pod is removed.
+    /// As what it was when the node was last heard of, until the node is back or the pod is
+    /// removed.
     #[default]
     Wait,
 }
@@ -156,11 +168,12 @@ pub enum NodeDownPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
-    /// One pod of this job per node: `Required` leaves a pod Pending rather than share a node with another pod of
-    /// this role, `Preferred` shares when it must.
+    /// One pod of this job per node: `Required` leaves a pod Pending rather than share a node with
+    /// another pod of this role, `Preferred` shares when it must.
     pub spread: Spread,
 
-    /// What "node" means: the node label whose values are told apart. Default: `kubernetes.io/hostname`.
+    /// What "node" means: the node label whose values are told apart. Default:
+    /// `kubernetes.io/hostname`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 316))]
     pub topology_key: Option<String>,

@@ -51,7 +51,8 @@ pub struct TrainingJobStatus {
     pub completion_time: Option<Time>,
 
     /// Pods that were replaced, and why.
-    // The API server writes the default, so that the column of `kubectl get` begins with 0 and not with nothing.
+    // The API server writes the default, so that the column of `kubectl get` begins with 0 and not
+    // with nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = {"failures": 0, "disruptions": 0}))]
     pub restarts: Option<Restarts>,
@@ -64,8 +65,9 @@ pub struct TrainingJobStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
 
-    /// Fingerprints of the parts of the spec that the running pods were made from, so that a change that is possible
-    /// only while the job is suspended is noticed also where admission did not see it.
+    /// Fingerprints of the parts of the spec that the running pods were made from, so that a change
+    /// that is possible only while the job is suspended is noticed also where admission did not see
+    /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["field".into()]))]
@@ -97,8 +99,8 @@ pub struct Progress {
     pub time: Option<Time>,
 }
 
-/// The rules of a job as they were when its spec was last accepted, with every default written down. While a change is
-/// not accepted, the job goes on by these.
+/// The rules of a job as they were when its spec was last accepted, with every default written
+/// down. While a change is not accepted, the job goes on by these.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AcceptedRules {
@@ -256,8 +258,8 @@ pub struct RoleStatus {
     /// Pods that are being removed; they count nowhere else.
     #[serde(default)]
     pub terminating: i32,
-    /// The indices of pods that have succeeded, such as "0-3,7": a pod that has done its work is not run again when
-    /// somebody removes it.
+    /// The indices of pods that have succeeded, such as "0-3,7": a pod that has done its work is
+    /// not run again when somebody removes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub succeeded_indices: Option<String>,
@@ -265,8 +267,9 @@ pub struct RoleStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub failed_indices: Option<String>,
-    /// How often pods were replaced, by their indices, such as "0-62x3;63x4": the more often, the longer the next
-    /// replacement waits. Counted up to 6, and forgotten when nothing of the job was replaced for 10 minutes.
+    /// How often pods were replaced, by their indices, such as "0-62x3;63x4": the more often, the
+    /// longer the next replacement waits. Counted up to 6, and forgotten when nothing of the job
+    /// was replaced for 10 minutes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub replacements: Option<String>,
@@ -276,10 +279,12 @@ pub struct RoleStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restarts {
-    /// How many failures were forgiven; `backoffLimit` bounds it. Pods that train as one and ended because of it do not count again.
+    /// How many failures were forgiven; `backoffLimit` bounds it. Pods that train as one and ended
+    /// because of it do not count again.
     #[serde(default)]
     pub failures: i32,
-    /// How many times pods were evicted, removed or lost with their node. Those that ended because of it do not count again.
+    /// How many times pods were evicted, removed or lost with their node. Those that ended because
+    /// of it do not count again.
     #[serde(default)]
     pub disruptions: i32,
     /// The latest replacements, newest last.
@@ -292,8 +297,8 @@ pub struct Restarts {
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["pod".into()]))]
     pub replacing: Vec<Replacement>,
-    /// The latest failures, disruptions and updates, as ends of other pods may be what came of them: one for each role, or one for
-    /// the job where all its pods train as one.
+    /// The latest failures, disruptions and updates, as ends of other pods may be what came of
+    /// them: one for each role, or one for the job where all its pods train as one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["pod".into()]))]

@@ -1,4 +1,5 @@
-//! The rules one job must obey whatever its framework. All that is wrong is reported at once, each with its field.
+//! The rules one job must obey whatever its framework. All that is wrong is reported at once, each
+//! with its field.
 
 mod at;
 mod change;
@@ -49,8 +50,8 @@ impl std::error::Error for FieldError {}
 
 /// All that is wrong with a job, and with the way it was changed where `old` is given.
 ///
-/// Expects a job whose defaults are written, and of `old` also the phase: a job that has ended can't be changed. Rules of
-/// the framework come from `trainyard-core`.
+/// Expects a job whose defaults are written, and of `old` also the phase: a job that has ended
+/// can't be changed. Rules of the framework come from `trainyard-core`.
 pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
     let mut errors = spec::check(new);
     if let Some(old) = old {

@@ -1,4 +1,5 @@
-//! The containers in which the agent does something before all others start, and the one of them that waits for roles.
+//! The containers in which the agent does something before all others start, and the one of them
+//! that waits for roles.
 
 use std::collections::BTreeMap;
 
@@ -20,12 +21,15 @@ use crate::view::{Agent, Observer};
 /// The container that waits for other roles.
 pub const WAIT_CONTAINER: &str = "trainyard-wait";
 
-/// What belongs to the agent in a pod; `trainyard_api::validate` keeps users from names that begin like this.
+/// What belongs to the agent in a pod; `trainyard_api::validate` keeps users from names that begin
+/// like this.
 const VOLUME: &str = "trainyard-agent";
-/// A kubelet replaces a token when a fifth of its life is left, and the agent reads it for every connection.
+/// A kubelet replaces a token when a fifth of its life is left, and the agent reads it for every
+/// connection.
 const TOKEN_SECONDS: i64 = 3600;
 
-/// Whether an agent in a pod of this role can find the operator: by a name, which takes the cluster's DNS.
+/// Whether an agent in a pod of this role can find the operator: by a name, which takes the
+/// cluster's DNS.
 pub(crate) fn can_be_reached(pod: &PodSpec) -> bool {
     match pod.dns_policy.as_deref().unwrap_or("ClusterFirst") {
         "ClusterFirst" => pod.host_network != Some(true),
@@ -71,8 +75,8 @@ fn token(spec: &mut PodSpec) -> VolumeMount {
     }
 }
 
-/// A container that runs one command of the agent beside the others, from before they start until after they have ended, and is
-/// told of its job.
+/// A container that runs one command of the agent beside the others, from before they start until
+/// after they have ended, and is told of its job.
 pub(crate) fn sidecar(
     job: &Job<'_>,
     (agent, observer): (&Agent, &Observer),
@@ -110,7 +114,8 @@ pub(crate) fn container(
         command: Some(command.collect()),
         env: Some(env.iter().copied().map(variable).collect()),
         volume_mounts: Some(vec![mount]),
-        // These cost nothing: a pod needs the larger of what its init containers and its containers ask for.
+        // These cost nothing: a pod needs the larger of what its init containers and its containers
+        // ask for.
         resources: Some(amounts("100m", "32Mi")),
         security_context: Some(security(agent, spec)),
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
@@ -173,7 +178,8 @@ fn amounts(cpu: &str, memory: &str) -> ResourceRequirements {
     }
 }
 
-/// As the restricted profile wants it. Who it runs as is left to the pod: only then can it always read its token.
+/// As the restricted profile wants it. Who it runs as is left to the pod: only then can it always
+/// read its token.
 fn security(agent: &Agent, spec: &PodSpec) -> SecurityContext {
     let of_pod = spec.security_context.as_ref();
     let is_root = agent.may_be_root || of_pod.and_then(|of_pod| of_pod.run_as_user) == Some(0);

@@ -1,4 +1,5 @@
-//! Programs that are started in other pods through the API server: who may, in which pods, and what the pods have for it.
+//! Programs that are started in other pods through the API server: who may, in which pods, and what
+//! the pods have for it.
 
 use k8s_openapi::api::core::v1::{
     ConfigMapProjection, KeyToPath, PodSpec, ProjectedVolumeSource, ServiceAccount,
@@ -16,21 +17,25 @@ use crate::job::{Job, Role};
 use crate::metadata::{child_labels, child_metadata};
 use crate::model::PodKey;
 
-/// These belong to the operator; `trainyard_api::validate` keeps users from names that begin like this.
+/// These belong to the operator; `trainyard_api::validate` keeps users from names that begin like
+/// this.
 const VOLUME: &str = "trainyard-identity";
-/// A kubelet replaces a token when a fifth of its life is left, and the agent reads it for every command.
+/// A kubelet replaces a token when a fifth of its life is left, and the agent reads it for every
+/// command.
 const TOKEN_SECONDS: i64 = 3600;
 /// Every namespace has it: the certificates by which the API server is known.
 const AUTHORITY: &str = "kube-root-ca.crt";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// How many pods the right of a job is for; `None` if it has none. As names are fixed, this says which they are.
+/// How many pods the right of a job is for; `None` if it has none. As names are fixed, this says
+/// which they are.
 pub fn extent(job: &Job<'_>) -> Option<i32> {
     let right = job.framework.exec(job)?;
     job.roles.get(right.into).map(|role| role.replicas)
 }
 
-/// The account of the pods that have the right. No container finds its token but the one that is given it.
+/// The account of the pods that have the right. No container finds its token but the one that is
+/// given it.
 pub fn account(job: &Job<'_>) -> ServiceAccount {
     ServiceAccount {
         metadata: metadata(job),
@@ -97,7 +102,8 @@ pub(crate) fn allow(job: &Job<'_>, position: usize, role: &Role<'_>, spec: &mut 
         return;
     };
     spec.service_account_name = Some(names::mpi_account(job.name));
-    // Whatever is in the template of a job that admission did not see: sidecars are not to have the token.
+    // Whatever is in the template of a job that admission did not see: sidecars are not to have the
+    // token.
     spec.automount_service_account_token = Some(false);
     spec.volumes.get_or_insert_default().push(volume());
     let Some(main) = spec.containers.iter_mut().find(|c| c.name == role.main.name) else {

@@ -59,7 +59,8 @@ pub(crate) fn validate(framework: &Framework, job: &TrainingJob) -> Vec<FieldErr
     errors
 }
 
-/// Roles that train together end together: one that waits for another to end keeps it from training.
+/// Roles that train together end together: one that waits for another to end keeps it from
+/// training.
 fn check_waiting(framework: &str, job: &TrainingJob, errors: &mut Vec<FieldError>) {
     for (i, role) in job.spec.roles.iter().enumerate() {
         for (d, on) in role.depends_on.iter().flatten().enumerate() {
@@ -159,7 +160,8 @@ fn check_env(framework: &str, reserved: &[&str], job: &TrainingJob, errors: &mut
     }
 }
 
-/// Every container of a job, with its path and its role, in the order in which what is wrong with them is told.
+/// Every container of a job, with its path and its role, in the order in which what is wrong with
+/// them is told.
 fn containers(job: &TrainingJob) -> impl Iterator<Item = (String, &RoleSpec, &Container)> {
     let roles = job.spec.roles.iter().enumerate();
     roles.flat_map(|(i, role)| {

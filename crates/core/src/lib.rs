@@ -1,13 +1,13 @@
 //! Every decision Trainyard takes, as pure functions.
 //!
 //! Nothing here reads a clock, a socket or a file, and nothing here can fail half-way:
-//! [`plan::plan`] takes a [`view::View`] of one job and returns a
-//! [`plan::Plan`], which says what to do next. The operator carries it out, on a cluster and on a laptop.
+//! [`plan::plan`] takes a [`view::View`] of one job and returns a [`plan::Plan`], which says what
+//! to do next. The operator carries it out, on a cluster and on a laptop.
 //!
 //! The way in: [`admission`] for defaults and validation, [`plan`] for one reconcile,
 //! [`frameworks`] for what each framework says, [`deduce`] for the tables by which states are
-//! deduced from pods. [`model`] holds the vocabulary; modules depend on each other in one direction,
-//! which `make lint` checks.
+//! deduced from pods. [`model`] holds the vocabulary; modules depend on each other in one
+//! direction, which `make lint` checks.
 
 pub mod admission;
 pub mod agent;

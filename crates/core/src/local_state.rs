@@ -1,8 +1,8 @@
 //! What only this process knows about a job: how its own writes went, and objects that are not
 //! watched.
 //!
-//! The operator changes it by its methods; plans only read it. Losing it costs a few requests. Times
-//! are monotonic: a jump of the wall clock neither ends a backoff nor prolongs it.
+//! The operator changes it by its methods; plans only read it. Losing it costs a few requests.
+//! Times are monotonic: a jump of the wall clock neither ends a backoff nor prolongs it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

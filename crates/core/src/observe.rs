@@ -1,4 +1,5 @@
-//! What the observer tells of a job: the same deductions as in [`crate::plan`], from one view, without doing anything.
+//! What the observer tells of a job: the same deductions as in [`crate::plan`], from one view,
+//! without doing anything.
 
 pub mod ares;
 
@@ -34,7 +35,8 @@ pub struct Observed {
     pub progress: Option<Progress>,
 }
 
-/// The place of a pod among those of a job: whoever comes first speaks for the job. `None` if it is none of them.
+/// The place of a pod among those of a job: whoever comes first speaks for the job. `None` if it is
+/// none of them.
 pub fn place(job: &TrainingJob, pod: &str) -> Option<(usize, i32)> {
     let rest = pod
         .strip_prefix(job.metadata.name.as_deref()?)?

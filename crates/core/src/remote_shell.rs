@@ -1,5 +1,5 @@
-//! What a pod has more because programs are started in it, or from it, by other pods: the agent itself, lists of hosts, and
-//! the credentials by which both sides know each other.
+//! What a pod has more because programs are started in it, or from it, by other pods: the agent
+//! itself, lists of hosts, and the credentials by which both sides know each other.
 
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, KeyToPath, PodSpec, Probe, SecretVolumeSource, TCPSocketAction, Volume,
@@ -32,15 +32,18 @@ pub const ROOT_SSH: &str = "/root/.ssh";
 /// The port on which programs are started from elsewhere, as Kubernetes has ports.
 pub const PORT: i32 = shell::PORT as i32;
 
-/// Names in [`DIRECTORY`] by which the agent may be called. It takes no host files of these names, whether it is or not.
+/// Names in [`DIRECTORY`] by which the agent may be called. It takes no host files of these names,
+/// whether it is or not.
 pub(crate) const OTHER_NAMES: [&str; 2] = [paths::PDSH, paths::SSH];
 
-/// These belong to the agent; `trainyard_api::validate` keeps users from names that begin like this.
+/// These belong to the agent; `trainyard_api::validate` keeps users from names that begin like
+/// this.
 const VOLUME: &str = "trainyard-mpi";
 const IDENTITY_VOLUME: &str = "trainyard-identity";
 const PORT_NAME: &str = "trainyard-mpi";
 
-/// What is in the Secret of an SSH key, and what SSH wants it to be called. One name will do for any kind of key.
+/// What is in the Secret of an SSH key, and what SSH wants it to be called. One name will do for
+/// any kind of key.
 const SSH_FILES: [(&str, &str); 3] = [
     ("ssh-privatekey", "id_rsa"),
     ("ssh-publickey", "id_rsa.pub"),
@@ -103,8 +106,8 @@ fn ssh_file((key, path): (&str, &str)) -> KeyToPath {
     }
 }
 
-/// The container that prepares the pod for programs from elsewhere, or for starting them there. All else that this takes is
-/// added to the pod.
+/// The container that prepares the pod for programs from elsewhere, or for starting them there. All
+/// else that this takes is added to the pod.
 pub(crate) fn add(role: &Role<'_>, agent: &Agent, shell: &RemoteShell, spec: &mut PodSpec) -> Container {
     let directories = directories(&shell.files);
     for container in spec

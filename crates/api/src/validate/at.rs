@@ -1,4 +1,5 @@
-//! The path of a field, written only where something is wrong with it: the operator checks jobs all the time.
+//! The path of a field, written only where something is wrong with it: the operator checks jobs all
+//! the time.
 
 use std::fmt;
 

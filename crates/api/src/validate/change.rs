@@ -19,8 +19,8 @@ use crate::status::JobPhase;
 /// A part of the spec that may change only while the job is suspended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Section<'a> {
-    /// What it is known by from one version of the spec to the next: a role goes by its name, because the order of
-    /// roles means nothing.
+    /// What it is known by from one version of the spec to the next: a role goes by its name,
+    /// because the order of roles means nothing.
     pub key: String,
     /// The path of the field in this version, such as `spec.roles[0]`.
     pub path: String,
@@ -76,8 +76,8 @@ pub fn sections(spec: &TrainingJobSpec) -> Vec<Section<'_>> {
         .collect()
 }
 
-/// The section of the update policy. Only a policy that is not the default has one, so that jobs that were accepted before
-/// there were policies are unchanged.
+/// The section of the update policy. Only a policy that is not the default has one, so that jobs
+/// that were accepted before there were policies are unchanged.
 fn rolled(spec: &TrainingJobSpec) -> Option<Section<'_>> {
     let policy = spec.update_policy();
     (policy != UpdatePolicy::default()).then(|| Section {

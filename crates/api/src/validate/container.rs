@@ -59,8 +59,8 @@ pub(super) fn check(
     }
 }
 
-/// The rule for restarts in place, of which the operator would know nothing: it takes the end of a container for the end
-/// of its pod.
+/// The rule for restarts in place, of which the operator would know nothing: it takes the end of a
+/// container for the end of its pod.
 pub(super) fn restarts(
     role: &At<'_>,
     at: &At<'_>,

@@ -54,7 +54,8 @@ pub(super) fn check(roles: &[RoleSpec], errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The circle of roles that begins with a role and has none before it, so that each circle is told once.
+/// The circle of roles that begins with a role and has none before it, so that each circle is told
+/// once.
 fn circle(roles: &[RoleSpec], start: usize) -> Option<String> {
     let position = |name: &str| roles.iter().position(|role| role.name == name);
     let awaited = |role: usize| {

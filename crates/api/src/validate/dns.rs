@@ -16,8 +16,8 @@ pub fn dns_label_problem(name: &str) -> Option<String> {
     })
 }
 
-/// What keeps a name from being a DNS-1123 label, which may also start with a digit, if anything. Such are the names of
-/// namespaces, containers and volumes.
+/// What keeps a name from being a DNS-1123 label, which may also start with a digit, if anything.
+/// Such are the names of namespaces, containers and volumes.
 pub fn object_name_problem(name: &str) -> Option<String> {
     length_problem(name).or_else(|| {
         (!is_label(name)).then(|| {
@@ -27,7 +27,8 @@ pub fn object_name_problem(name: &str) -> Option<String> {
     })
 }
 
-/// What keeps a name from being a DNS-1123 subdomain, if anything. Such are the names of most objects, Secrets among them.
+/// What keeps a name from being a DNS-1123 subdomain, if anything. Such are the names of most
+/// objects, Secrets among them.
 pub fn domain_name_problem(name: &str) -> Option<String> {
     (!is_domain(name)).then(|| {
         format!(

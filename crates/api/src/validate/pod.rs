@@ -1,5 +1,5 @@
-//! The rules for the pods of a role: what the operator sets itself, and what the API server would refuse anyway, once
-//! for each pod and long after the job was accepted.
+//! The rules for the pods of a role: what the operator sets itself, and what the API server would
+//! refuse anyway, once for each pod and long after the job was accepted.
 
 use std::collections::BTreeSet;
 
@@ -59,9 +59,10 @@ pub(super) fn check(
 /// By this Kueue knows the pods that it admits together.
 const KUEUE_GROUP: &str = "kueue.x-k8s.io/pod-group-name";
 
-/// The rule for groups of pods that Kueue admits together. It holds a pod that failed or was deleted by
-/// a finalizer until it sees another in its place or all have succeeded, and a pod of ours that is
-/// replaced has its name until it is gone. One that is not replaced, as with `Never`, is held as well.
+/// The rule for groups of pods that Kueue admits together. It holds a pod that failed or was
+/// deleted by a finalizer until it sees another in its place or all have succeeded, and a pod of
+/// ours that is replaced has its name until it is gone. One that is not replaced, as with `Never`,
+/// is held as well.
 fn grouped(at: &At<'_>, metadata: &ObjectMeta, errors: &mut Vec<FieldError>) {
     let lists = [
         ("labels", &metadata.labels),

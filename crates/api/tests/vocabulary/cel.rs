@@ -27,7 +27,8 @@ fn said(new: &Value, old: Option<&Value>) -> Vec<String> {
     errors.map(|error| error.to_string()).collect()
 }
 
-/// The API server stops at its own rules, and nobody sees what the webhook or the operator would say of the rest.
+/// The API server stops at its own rules, and nobody sees what the webhook or the operator would
+/// say of the rest.
 #[rstest]
 #[case::absent_roles(json!({"completion": {"succeededWhen": [{"allOf": ["x"]}], "failedWhen": [{"allOf": ["y"]}]}}))]
 #[case::no_rule(json!({"completion": {"succeededWhen": [], "failedWhen": []}}))]

@@ -1,4 +1,5 @@
-//! The generated definition: what `kubectl` shows of it, what the API server accepts, and what apply needs.
+//! The generated definition: what `kubectl` shows of it, what the API server accepts, and what
+//! apply needs.
 
 use std::sync::OnceLock;
 
@@ -144,7 +145,8 @@ fn explain_reads_well_for_every_field() {
         }
         fields += 1;
         let text = field["description"].as_str().unwrap_or_default();
-        // A sentence: it begins with a capital (or a digit), ends with a full stop, and is not the type's own name.
+        // A sentence: it begins with a capital (or a digit), ends with a full stop, and is not the
+        // type's own name.
         let ours = !path.starts_with(".status.conditions[]");
         if text.len() < 10 || !text.ends_with('.') || (ours && text.starts_with(char::is_lowercase)) {
             silent.push(format!("{path}: {text:?}"));

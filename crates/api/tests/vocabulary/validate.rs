@@ -201,7 +201,8 @@ fn rules_of_the_spec(#[case] text: &str, #[case] said: &str) {
     );
 }
 
-/// A service that runs until it is stopped has no rule; and a role that restarts always can fail for good.
+/// A service that runs until it is stopped has no rule; and a role that restarts always can fail
+/// for good.
 #[rstest]
 #[case("")]
 #[case(", completion: {failedWhen: [{allOf: [b]}]}")]

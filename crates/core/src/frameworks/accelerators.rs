@@ -37,8 +37,8 @@ pub fn accelerators(container: &Container) -> i32 {
         .fold(0, i32::saturating_add)
 }
 
-/// How many processes train in a pod: the user's number, else one for each accelerator that its main
-/// container asks for, else one.
+/// How many processes train in a pod: the user's number, else one for each accelerator that its
+/// main container asks for, else one.
 pub(super) fn processes(given: Option<i32>, main: &Container) -> i32 {
     given.unwrap_or_else(|| accelerators(main).max(1))
 }

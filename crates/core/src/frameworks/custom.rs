@@ -1,12 +1,13 @@
-//! `custom`: any roles, each told who it is and where the others are. The job succeeds when all roles did.
+//! `custom`: any roles, each told who it is and where the others are. The job succeeds when all
+//! roles did.
 
 use trainyard_api::{RestartPolicy, TrainingJob};
 
 use crate::job::{Env, Environment, Framework, Job, Replica};
 use crate::model::PodKey;
 
-/// Lists of host names grow with the square of the job, and are in every container: beyond so many names in all, a pod
-/// computes names from indices instead.
+/// Lists of host names grow with the square of the job, and are in every container: beyond so many
+/// names in all, a pod computes names from indices instead.
 const MAX_LISTED: i32 = 256;
 
 pub(super) fn framework() -> Framework {
@@ -41,7 +42,8 @@ impl Environment for Custom {
     }
 }
 
-/// Whether the hosts of roles of a size are listed: the smallest come first, and those of one size together.
+/// Whether the hosts of roles of a size are listed: the smallest come first, and those of one size
+/// together.
 fn is_listed(job: &Job<'_>, replicas: i32) -> bool {
     let sizes = job.roles.iter().map(|role| role.replicas);
     sizes.filter(|size| *size <= replicas).sum::<i32>() <= MAX_LISTED

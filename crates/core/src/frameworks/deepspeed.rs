@@ -1,8 +1,9 @@
 //! `deepspeed`: a launcher that calls deepspeed, and workers in which it starts processes.
 //!
-//! deepspeed reads the hosts from `/job/hostfile`, asks the first of them for its address by `ssh`, and has `pdsh` start one
-//! process on each, which starts the others there. Both are the agent, in a directory that is on the path of images. With
-//! `--launcher openmpi`, `mpich` or `impi` it calls mpirun, which finds the agent as it does with `mpi`.
+//! deepspeed reads the hosts from `/job/hostfile`, asks the first of them for its address by `ssh`,
+//! and has `pdsh` start one process on each, which starts the others there. Both are the agent, in
+//! a directory that is on the path of images. With `--launcher openmpi`, `mpich` or `impi` it calls
+//! mpirun, which finds the agent as it does with `mpi`.
 
 use trainyard_api::{FieldError, HostFile, HostFileFormat, MpiAttach, RoleSpec, TrainingJob};
 
@@ -15,7 +16,8 @@ use crate::remote_shell::directory;
 /// Where deepspeed looks for hosts.
 const HOST_FILE: &str = "/job/hostfile";
 
-/// What deepspeed calls. Images have this directory on their path, before that of their own programs of these names.
+/// What deepspeed calls. Images have this directory on their path, before that of their own
+/// programs of these names.
 const PROGRAMS: &[&str] = &["/usr/local/bin/pdsh", "/usr/local/bin/ssh"];
 
 pub(super) fn framework() -> Framework {

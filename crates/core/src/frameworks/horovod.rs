@@ -1,7 +1,9 @@
-//! `horovod`: a launcher that calls horovodrun, and workers in which it starts processes, over MPI or over Gloo.
+//! `horovod`: a launcher that calls horovodrun, and workers in which it starts processes, over MPI
+//! or over Gloo.
 //!
-//! All is as with `mpi`, whose remote shell horovodrun takes too: it looks at `OMPI_MCA_plm_rsh_agent`, and only if that is
-//! `/etc/mpi/kubexec.sh` does it use it, for its own checks and for Gloo as well; with any other value it calls ssh.
+//! All is as with `mpi`, whose remote shell horovodrun takes too: it looks at
+//! `OMPI_MCA_plm_rsh_agent`, and only if that is `/etc/mpi/kubexec.sh` does it use it, for its own
+//! checks and for Gloo as well; with any other value it calls ssh.
 
 use trainyard_api::{FieldError, HorovodController, MpiAttach, MpiImplementation, TrainingJob};
 
@@ -22,11 +24,12 @@ const WITHOUT_MPI: [&str; 4] = [
     "NVIDIA_DRIVER_CAPABILITIES",
 ];
 
-/// Seconds in which all workers must have answered horovodrun. Its own 30 are few for many workers that all load Python at once;
-/// one that is lost is told at once by the remote shell.
+/// Seconds in which all workers must have answered horovodrun. Its own 30 are few for many workers
+/// that all load Python at once; one that is lost is told at once by the remote shell.
 const START_TIMEOUT: &str = "300";
 
-/// What horovodrun gives each process. Its own values come before those of the launcher's environment, which would win.
+/// What horovodrun gives each process. Its own values come before those of the launcher's
+/// environment, which would win.
 const OF_PROCESSES: [&str; 10] = [
     "HOROVOD_CONTROLLER",
     "HOROVOD_CROSS_RANK",
@@ -42,8 +45,8 @@ const OF_PROCESSES: [&str; 10] = [
 
 pub(super) fn framework() -> Framework {
     let launcher = Launcher {
-        // horovodrun tells mpirun the hosts in its own words, and Open MPI then takes no other names than those by which
-        // the hosts call themselves. Pods search the domain of the job.
+        // horovodrun tells mpirun the hosts in its own words, and Open MPI then takes no other
+        // names than those by which the hosts call themselves. Pods search the domain of the job.
         short_names: true,
         ..Launcher::default()
     };
@@ -65,9 +68,10 @@ impl Environment for Horovod {
         let implementation = implementation(job);
         let mut env = mpi::variables(replica);
         if attach(job) == MpiAttach::Ssh {
-            // horovodrun calls the SSH of the image by itself, with options for ports, keys and host names that it gives to
-            // nothing else. Where it finds the agent it takes that for a cluster without SSH, and gives it none of them. So
-            // mpirun is to call SSH as horovodrun does, and workers can then start something in others, too.
+            // horovodrun calls the SSH of the image by itself, with options for ports, keys and
+            // host names that it gives to nothing else. Where it finds the agent it takes that for
+            // a cluster without SSH, and gives it none of them. So mpirun is to call SSH as
+            // horovodrun does, and workers can then start something in others, too.
             env.retain(|name| !mpi::is_of_ssh_client(implementation, name));
         }
         if has_gloo(job) {

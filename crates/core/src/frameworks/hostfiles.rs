@@ -10,12 +10,14 @@ use crate::remote_shell::{OTHER_NAMES, directory, name};
 
 const MAX_FILES: usize = 8;
 const MAX_PATH: usize = 255;
-/// The agent needs room for the name under which it makes the file: a dot before it, and [`UNFINISHED`] after it.
+/// The agent needs room for the name under which it makes the file: a dot before it, and
+/// [`UNFINISHED`] after it.
 const MAX_NAME: usize = 255 - 1 - UNFINISHED.len();
 /// Of more lines the agent could not make a file within the memory that it has.
 const MAX_LINES: i64 = 50_000;
 
-/// Directories that images need as they are. A directory with host files replaces the one of the image.
+/// Directories that images need as they are. A directory with host files replaces the one of the
+/// image.
 const NEEDED: &[&str] = &[
     "",
     "/bin",
@@ -54,8 +56,8 @@ const NEEDED: &[&str] = &[
 /// Below these nothing can be put.
 const KERNEL: &[&str] = &["/dev", "/proc", "/sys"];
 
-/// What is wrong with the places of host files that are given in a field, in a job whose credentials are in a directory, and
-/// which reports its progress or does not.
+/// What is wrong with the places of host files that are given in a field, in a job whose
+/// credentials are in a directory, and which reports its progress or does not.
 pub(super) fn check(at: &str, files: &[HostFile], identity: &str, reports: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if files.len() > MAX_FILES {
@@ -160,7 +162,8 @@ pub(super) fn over_progress(directory: &str) -> Option<String> {
     })
 }
 
-/// Whether programs need a directory as it is in the image, so that nothing can be put in its place.
+/// Whether programs need a directory as it is in the image, so that nothing can be put in its
+/// place.
 pub(super) fn is_needed(directory: &str) -> bool {
     NEEDED.contains(&directory) || KERNEL.iter().any(|kernel| is_within(directory, kernel))
 }

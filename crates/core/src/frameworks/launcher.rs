@@ -36,7 +36,8 @@ const SSH_SERVER: [&str; 2] = ["/usr/sbin/sshd", "-De"];
 pub(super) struct Launcher {
     /// The list of hosts that the framework looks for besides the one of mpirun.
     pub own_list: Option<HostFile>,
-    /// Programs that the framework calls and that are the agent, unless the image's own SSH is used.
+    /// Programs that the framework calls and that are the agent, unless the image's own SSH is
+    /// used.
     pub programs: &'static [&'static str],
     /// Whether hosts are listed by the names that they have for themselves, without a domain.
     pub short_names: bool,
@@ -57,8 +58,8 @@ impl Launcher {
         };
         Framework {
             roles: vec![launcher, RoleRule::required(WORKER)],
-            // Workers are servers, and the launcher decides: one that is drained has lost its place in the job however well
-            // its program ended, as sshd does on SIGTERM.
+            // Workers are servers, and the launcher decides: one that is drained has lost its place
+            // in the job however well its program ended, as sshd does on SIGTERM.
             restart_policy: RestartPolicy::Always,
             trains_as_one: true,
             remote_access: Some(Box::new(self)),
@@ -66,7 +67,8 @@ impl Launcher {
         }
     }
 
-    /// The files that list the hosts: the one that mpirun reads, those that the user wants, and the framework's own.
+    /// The files that list the hosts: the one that mpirun reads, those that the user wants, and the
+    /// framework's own.
     fn files(&self, job: &TrainingJob) -> Vec<HostFile> {
         let of_mpirun = HostFile {
             path: HOST_FILE.to_owned(),

@@ -39,7 +39,8 @@ fn problem(place: &Place, path: &str) -> Option<String> {
     ))
 }
 
-/// What is wrong with where volumes of users are mounted, in a job whose framework needs places in the pods of a role.
+/// What is wrong with where volumes of users are mounted, in a job whose framework needs places in
+/// the pods of a role.
 pub(super) fn check(job: &TrainingJob, places: impl Fn(&str) -> Vec<Place>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let mounted = containers(job).filter(|(.., container)| container.volume_mounts.is_some());
@@ -61,7 +62,8 @@ pub(super) fn check(job: &TrainingJob, places: impl Fn(&str) -> Vec<Place>) -> V
     errors
 }
 
-/// The place that a path means to a kubelet and a runtime, however it is written. That of the root is empty.
+/// The place that a path means to a kubelet and a runtime, however it is written. That of the root
+/// is empty.
 fn normal(path: &str) -> String {
     let mut steps = Vec::new();
     for step in path.split('/') {

@@ -1,6 +1,7 @@
 //! `pytorch`: an optional master and workers, over `torch.distributed` or torchrun.
 //!
-//! Rank 0 is the master, or the first worker where there is no master. Every pod is one node to torchrun.
+//! Rank 0 is the master, or the first worker where there is no master. Every pod is one node to
+//! torchrun.
 
 use trainyard_api::{FieldError, MasterService, PytorchOptions, TrainingJob, names};
 
@@ -51,7 +52,8 @@ fn world_size(job: &Job<'_>) -> i32 {
     procs.fold(0, i32::saturating_add)
 }
 
-/// Where a pod finds rank 0. Rank 0 finds itself in its own hosts file, before any Service has an endpoint.
+/// Where a pod finds rank 0. Rank 0 finds itself in its own hosts file, before any Service has an
+/// endpoint.
 fn master_address(replica: &Replica<'_>) -> String {
     let Replica {
         job, cluster_domain, ..

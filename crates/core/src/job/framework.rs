@@ -26,8 +26,8 @@ pub struct Framework {
     /// Whether the pods of a job train as one: where one ends, the others can't go on, and end too.
     /// Default: each trains for itself.
     pub trains_as_one: bool,
-    /// Whether pods that run go on when the number of pods of a role changes: what they were told at
-    /// their start still holds then, or is kept current. Default: they do.
+    /// Whether pods that run go on when the number of pods of a role changes: what they were told
+    /// at their start still holds then, or is kept current. Default: they do.
     pub resizes: bool,
     /// What pods are told.
     pub environment: Box<dyn Environment>,
@@ -139,7 +139,8 @@ impl Framework {
         own.unwrap_or(self.restart_policy)
     }
 
-    /// What a role waits for whose user says nothing; `roles` are the names of all roles of the job.
+    /// What a role waits for whose user says nothing; `roles` are the names of all roles of the
+    /// job.
     pub fn dependencies(&self, role: &str, roles: &[&str]) -> Vec<Dependency> {
         let all = self.rule(role).into_iter().flat_map(|rule| &rule.depends_on);
         all.filter(|on| roles.contains(&&*on.role)).cloned().collect()
@@ -182,7 +183,8 @@ impl Framework {
         remote.shell(&Replica::of(job, settings, pod)?)
     }
 
-    /// The credentials by which the pods of a job know each other, without which none of them starts.
+    /// The credentials by which the pods of a job know each other, without which none of them
+    /// starts.
     pub fn credentials(&self, job: &TrainingJob) -> Option<Credentials> {
         self.remote_access.as_ref()?.credentials(job)
     }

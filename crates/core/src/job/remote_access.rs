@@ -14,7 +14,8 @@ pub trait RemoteAccess: Send + Sync {
     /// What a main container runs whose user gave neither command nor arguments.
     fn command(&self, replica: &Replica<'_>) -> Option<Vec<String>>;
 
-    /// The credentials by which the pods of a job know each other, without which none of them starts.
+    /// The credentials by which the pods of a job know each other, without which none of them
+    /// starts.
     fn credentials(&self, job: &TrainingJob) -> Option<Credentials>;
 
     /// The right of some pods to start programs in others through the API server.
@@ -28,8 +29,9 @@ pub trait RemoteAccess: Send + Sync {
     fn check(&self, job: &TrainingJob) -> Vec<FieldError>;
 }
 
-/// What the agent does in a pod besides waiting: it puts itself and the lists of the job's hosts there, so that programs can be
-/// started in other pods, and lets other pods start programs in the main container.
+/// What the agent does in a pod besides waiting: it puts itself and the lists of the job's hosts
+/// there, so that programs can be started in other pods, and lets other pods start programs in the
+/// main container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteShell {
     /// The hosts that are listed, in order.
@@ -67,7 +69,8 @@ pub struct Credentials {
     pub identity: Identity,
     /// The directory in which they are.
     pub directory: String,
-    /// The role that starts programs in the others: as long as its pods run, the job may come to its end.
+    /// The role that starts programs in the others: as long as its pods run, the job may come to
+    /// its end.
     pub caller: &'static str,
     /// The Secret of the user's in which they are. `None`: one is made for the job.
     pub given: Option<String>,
@@ -82,8 +85,8 @@ impl Credentials {
         }
     }
 
-    /// What the Secret holds that is made for the job and kept the same for all of its pods. One of the user's is the user's
-    /// affair: nobody makes it, looks for it or asks whose it is.
+    /// What the Secret holds that is made for the job and kept the same for all of its pods. One of
+    /// the user's is the user's affair: nobody makes it, looks for it or asks whose it is.
     pub fn made(&self) -> Option<Identity> {
         self.given.is_none().then_some(self.identity)
     }

@@ -1,10 +1,13 @@
 //! What AresOperator's observer says of a job, for programs that were written to ask that one.
 //!
-//! Theirs takes the phase of a role and the addresses of its pods from two caches, so that a list of addresses may lack
-//! some. Here both come from one [`Observed`], and addresses are told all or none:
+//! Theirs takes the phase of a role and the addresses of its pods from two caches, so that a list
+//! of addresses may lack some. Here both come from one [`Observed`], and addresses are told all or
+//! none:
 //!
-//! - `running` is true, and `phase` is `Running`, only if every pod of the role runs and has an address.
-//! - `ips` are the addresses of all pods, in the order of their indices, while that holds. Otherwise there are none.
+//! - `running` is true, and `phase` is `Running`, only if every pod of the role runs and has an
+//!   address.
+//! - `ips` are the addresses of all pods, in the order of their indices, while that holds, and none
+//!   otherwise.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -54,7 +57,8 @@ pub fn roles(seen: &Observed) -> BTreeMap<&str, Role> {
     roles.map(|role| (role.name.as_str(), said(role))).collect()
 }
 
-/// The namespace and the name of the job that a key means: `{namespace}.{job}`. Only a name can have dots.
+/// The namespace and the name of the job that a key means: `{namespace}.{job}`. Only a name can
+/// have dots.
 pub fn job_of(key: &str) -> Option<(&str, &str)> {
     let (namespace, name) = key.split_once('.')?;
     (!namespace.is_empty() && !name.is_empty()).then_some((namespace, name))

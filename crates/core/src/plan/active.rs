@@ -140,7 +140,8 @@ fn report_resumed(view: &View<'_>, plan: &mut Plan) {
 /// Decides whether the job goes on.
 ///
 /// A job that has never run as a whole does not start in part: an object with a name that the job
-/// needs may stay for ever, and the job's pods would wait for each other, and hold resources, as long.
+/// needs may stay for ever, and the job's pods would wait for each other, and hold resources, as
+/// long.
 ///
 /// A job whose pods could not talk to pods that are created now starts anew, unless the pods that
 /// run may still finish the job.

@@ -176,8 +176,8 @@ impl World {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
     }
 
-    /// Operator and kubelets work, and time passes to whatever the operator waits for, but for a deadline in the far
-    /// future, until nothing moves; pods that wait are run.
+    /// Operator and kubelets work, and time passes to whatever the operator waits for, but for a
+    /// deadline in the far future, until nothing moves; pods that wait are run.
     pub fn settle(&mut self) {
         let mut moved_at = self.now;
         let mut before = (self.pods.clone(), self.log.statuses);

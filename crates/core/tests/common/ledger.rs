@@ -73,7 +73,8 @@ impl Ledger {
         assert!(after.disruptions >= before.disruptions);
     }
 
-    /// A pod of a job that goes on is deleted only once its end is counted, or if the job has no such pod.
+    /// A pod of a job that goes on is deleted only once its end is counted, or if the job has no
+    /// such pod.
     pub(super) fn deletes(&self, job: &TrainingJob, name: &str, uid: &str) {
         let phase = job.status.as_ref().and_then(|status| status.phase);
         let holds_none = [JobPhase::Suspending, JobPhase::Suspended, JobPhase::Pending];

@@ -1,8 +1,9 @@
-//! A world without a cluster: one job, its children as rows, a clock, and hands that carry out a plan, wholly or up to
-//! any point at which the operator dies.
+//! A world without a cluster: one job, its children as rows, a clock, and hands that carry out a
+//! plan, wholly or up to any point at which the operator dies.
 //!
-//! Every write is checked as it happens: names and UIDs must exist or not as the API server would have it, a status
-//! must fit the schema, final states must stay, and every forgiven end must be counted once.
+//! Every write is checked as it happens: names and UIDs must exist or not as the API server would
+//! have it, a status must fit the schema, final states must stay, and every forgiven end must be
+//! counted once.
 
 #![allow(dead_code, reason = "each suite uses its own part of the world")]
 
@@ -211,7 +212,8 @@ impl World {
         }
     }
 
-    /// The writes that the operator would send if what should happen by itself had been overdue for long.
+    /// The writes that the operator would send if what should happen by itself had been overdue for
+    /// long.
     pub fn overdue(&self) -> Vec<Action> {
         let mut local = self.local.clone();
         local.waits.overdue_since = self.instant().checked_sub(Duration::from_hours(1));
@@ -238,7 +240,8 @@ impl World {
         matches!(plan.clone().step(), Step::Wait | Step::Done)
     }
 
-    /// The operator works until nothing is left to do; returns its last plan, which asks for nothing.
+    /// The operator works until nothing is left to do; returns its last plan, which asks for
+    /// nothing.
     pub fn reconcile(&mut self) -> Plan {
         for _ in 0..ROUNDS {
             let plan = self.plan();
@@ -252,7 +255,8 @@ impl World {
         panic!("never quiet: {:#?}", self.plan());
     }
 
-    /// The operator makes one plan and dies after that many writes; returns whether it had more to write.
+    /// The operator makes one plan and dies after that many writes; returns whether it had more to
+    /// write.
     pub fn crash_after(&mut self, writes: usize) -> bool {
         let plan = self.plan();
         let all = self.apply(&plan, writes);

@@ -11,7 +11,8 @@ pub fn check_status(status: &TrainingJobStatus) {
     assert!(errors.is_empty(), "the API server would reject: {errors:#?}");
 }
 
-/// Panics with all that the API server would reject in a status and that was not there before, in whichever place of a list.
+/// Panics with all that the API server would reject in a status and that was not there before, in
+/// whichever place of a list.
 pub fn check_written(old: Option<&TrainingJobStatus>, new: &TrainingJobStatus) {
     let before: Vec<String> = old.map(errors).unwrap_or_default();
     let before: Vec<String> = before.iter().map(|error| anywhere(error)).collect();

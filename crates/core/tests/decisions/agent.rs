@@ -10,7 +10,8 @@ use trainyard_core::view::Settings;
 
 use crate::jobs::{with_agent, with_silent_agent, yaml};
 
-/// A job of a launcher that waits for workers, with more fields in the launcher's role and in its pod.
+/// A job of a launcher that waits for workers, with more fields in the launcher's role and in its
+/// pod.
 fn job(role: &str, pod: &str) -> TrainingJob {
     let container = "containers: [{name: main, image: example/train:1, command: [mpirun]}]";
     yaml(&format!(

@@ -6,7 +6,8 @@ use trainyard_api::{JobPhase, RolePhase};
 use trainyard_core::observe::ares::{job_of, roles};
 use trainyard_core::observe::{Observed, ObservedPod, ObservedRole, Start};
 
-/// A role whose pods are given as words: the index, `+` if it runs or `-` if not, and its address if it has one.
+/// A role whose pods are given as words: the index, `+` if it runs or `-` if not, and its address
+/// if it has one.
 fn role(name: &str, phase: RolePhase, replicas: i32, pods: &[&str]) -> ObservedRole {
     let pod = |word: &&str| {
         let (index, address) = word.split_once(['+', '-']).unwrap();

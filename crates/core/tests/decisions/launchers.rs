@@ -1,5 +1,5 @@
-//! What the pods of Horovod's and `DeepSpeed`'s jobs look like, and which jobs are refused. What they have of `mpi` is tested
-//! there.
+//! What the pods of Horovod's and `DeepSpeed`'s jobs look like, and which jobs are refused. What
+//! they have of `mpi` is tested there.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use rstest::rstest;
@@ -184,7 +184,8 @@ fn the_key_may_be_in_a_secret_of_the_users(#[case] object: TrainingJob) {
     }
 }
 
-/// horovodrun calls the image's own ssh then, and mpirun has to reach the same places in the same way.
+/// horovodrun calls the image's own ssh then, and mpirun has to reach the same places in the same
+/// way.
 #[rstest]
 #[case("OpenMPI", &["K_MPI_JOB_ROLE", "OMPI_MCA_plm_rsh_args", "OMPI_MCA_orte_keep_fqdn_hostnames", "PRTE_MCA_plm_ssh_args", "PRTE_MCA_prte_keep_fqdn_hostnames"], &["OMPI_MCA_orte_default_hostfile", "OMPI_MCA_orte_set_default_slots", "PRTE_MCA_prte_default_hostfile"])]
 #[case("MPICH", &["K_MPI_JOB_ROLE", "HYDRA_LAUNCHER", "HYDRA_LAUNCH_EXTRA_ARGS", "MPIR_CVAR_CH4_CMA_ENABLE"], &["HYDRA_HOST_FILE"])]

@@ -1,4 +1,5 @@
-//! What is decided about one job at one moment: which children it has, what is in them, and what is refused.
+//! What is decided about one job at one moment: which children it has, what is in them, and what is
+//! refused.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests fail tests")]
 

@@ -1,4 +1,5 @@
-//! What the pods of MPI jobs look like, and, in files of their own, which jobs and which variables are refused.
+//! What the pods of MPI jobs look like, and, in files of their own, which jobs and which variables
+//! are refused.
 
 mod places;
 mod refusals;

@@ -1,5 +1,5 @@
-//! The tables of the specification, line by line: how a role's state follows from its pods, a job's from its roles, and
-//! which ends are forgiven.
+//! The tables of the specification, line by line: how a role's state follows from its pods, a job's
+//! from its roles, and which ends are forgiven.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -1,5 +1,5 @@
-//! `CONTRIBUTING.md` adds a framework by a patch. `echo.rs` beside this file is the framework of the
-//! patch, so that the compiler checks it.
+//! `CONTRIBUTING.md` adds a framework by a patch. `echo.rs` beside this file is the framework of
+//! the patch, so that the compiler checks it.
 
 use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;

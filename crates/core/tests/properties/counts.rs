@@ -1,4 +1,5 @@
-//! What a status counts is what has happened: an observer who knows the cause of every end keeps the same books.
+//! What a status counts is what has happened: an observer who knows the cause of every end keeps
+//! the same books.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,8 @@
-//! What anything may look like: jobs, statuses and views that are right, nearly right, and wrong. No field is left at its
-//! default: what is never drawn is never tried.
+//! What anything may look like: jobs, statuses and views that are right, nearly right, and wrong.
+//! No field is left at its default: what is never drawn is never tried.
 //!
-//! What has many parts is boxed: proptest holds all of them at once, and threads of tests have small stacks.
+//! What has many parts is boxed: proptest holds all of them at once, and threads of tests have
+//! small stacks.
 
 mod job;
 mod launch;

@@ -1,5 +1,5 @@
-//! Random lives: anything happens in any order, the operator dies anywhere, and the invariants hold. Those that concern
-//! single writes are checked by the world itself.
+//! Random lives: anything happens in any order, the operator dies anywhere, and the invariants
+//! hold. Those that concern single writes are checked by the world itself.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -168,7 +168,8 @@ fn happen(world: &mut World, happening: &Happening) {
             world.edit(|spec| set_image(spec, "worker", &format!("example/train:{version}")));
         }
         Happening::Resize(replicas) => {
-            // The API server lets this through without webhooks; the operator must refuse it on a running job.
+            // The API server lets this through without webhooks; the operator must refuse it on a
+            // running job.
             world.edit(|spec| role(spec, "worker").replicas = Some(*replicas));
         }
         Happening::Tick(seconds) => world.tick(*seconds),
@@ -259,8 +260,9 @@ fn check(world: &World) {
             assert!(role.phase.is_terminal() || there == replicas, "{role:#?}");
         }
     }
-    // What its user changed has come. Not of a job that does not roll: pods that were made of a template which was changed before
-    // the job was first accepted stay, if the operator died before it had written that down.
+    // What its user changed has come. Not of a job that does not roll: pods that were made of a
+    // template which was changed before the job was first accepted stay, if the operator died
+    // before it had written that down.
     let rolls = world
         .job
         .spec
@@ -312,8 +314,8 @@ proptest! {
         check(&world);
     }
 
-    /// The same happenings with and without deaths of the operator come to the same end, where only the operator acts
-    /// between them.
+    /// The same happenings with and without deaths of the operator come to the same end, where only
+    /// the operator acts between them.
     #[test]
     fn deaths_of_the_operator_change_nothing(
         job in job(),

@@ -18,8 +18,9 @@ mod total;
 
 use proptest::test_runner::{Config, RngSeed};
 
-/// That many cases, always the same, so that a change passes or fails whoever runs it. `make explore` draws others: proptest
-/// itself lets `PROPTEST_CASES` and `PROPTEST_RNG_SEED` win over what is said here.
+/// That many cases, always the same, so that a change passes or fails whoever runs it. `make
+/// explore` draws others: proptest itself lets `PROPTEST_CASES` and `PROPTEST_RNG_SEED` win over
+/// what is said here.
 fn cases(cases: u32) -> Config {
     Config {
         cases,

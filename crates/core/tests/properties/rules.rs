@@ -1,5 +1,5 @@
-//! The same rules hold with webhooks and without: a job whose defaults nobody has written is judged, and decided about, as one
-//! whose defaults were written.
+//! The same rules hold with webhooks and without: a job whose defaults nobody has written is
+//! judged, and decided about, as one whose defaults were written.
 
 use proptest::prelude::*;
 use trainyard_api::default::TOPOLOGY_KEY;

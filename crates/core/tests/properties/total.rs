@@ -1,5 +1,5 @@
-//! A plan can be made of anything, however malformed: nothing that a user, another program or an older version wrote
-//! makes the operator panic, nor write a status that the API server rejects.
+//! A plan can be made of anything, however malformed: nothing that a user, another program or an
+//! older version wrote makes the operator panic, nor write a status that the API server rejects.
 
 use proptest::prelude::*;
 use trainyard_api::TrainingJob;
@@ -11,7 +11,8 @@ use trainyard_core::{admission, build, depends, exec};
 use crate::common::schema;
 use crate::draw::{Seen, job, seen};
 
-/// What is made is part of a valid job, can be made, and is made only where nothing stands against it.
+/// What is made is part of a valid job, can be made, and is made only where nothing stands against
+/// it.
 fn check_made(job: &TrainingJob, seen: &Seen, action: &Action) -> Result<(), TestCaseError> {
     let parsed =
         Job::parse(job).map_err(|errors| TestCaseError::fail(format!("of an invalid job: {errors:?}")))?;

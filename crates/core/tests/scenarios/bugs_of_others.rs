@@ -1,5 +1,5 @@
-//! What the operators that came before this one did wrong, one test each, where that is a matter of decisions. Those of
-//! MPI-Operator are in the tests of the kinds that it served.
+//! What the operators that came before this one did wrong, one test each, where that is a matter of
+//! decisions. Those of MPI-Operator are in the tests of the kinds that it served.
 
 use trainyard_api::DependencyState::{Ready, Running, Succeeded};
 use trainyard_api::RestartPolicy::{Never, OnFailure};
@@ -204,7 +204,8 @@ fn ares_forgets_nodes_that_are_down_when_it_starts_anew() {
     });
     let mut world = World::running(job);
     let node = world.pod("mnist-worker-0").node.clone().unwrap();
-    // An operator has no memory but what it is shown: the first look of a new one is like any other.
+    // An operator has no memory but what it is shown: the first look of a new one is like any
+    // other.
     world.node(&node, NodeState::Down);
     world.settle();
     assert_eq!(world.phase(), Some(JobPhase::Failed));

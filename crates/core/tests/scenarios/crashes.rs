@@ -1,4 +1,5 @@
-//! The operator dies before or after any of its writes, and another goes on: the end is always the same.
+//! The operator dies before or after any of its writes, and another goes on: the end is always the
+//! same.
 
 use trainyard_api::JobPhase::{Failed, Running, Succeeded};
 use trainyard_api::RestartPolicy::{Never, OnFailure};
@@ -9,7 +10,8 @@ use crate::common::jobs::{Change, custom, workers};
 
 pub(crate) type Script = fn(&mut World, &mut dyn FnMut(&mut World));
 
-/// Runs a script for n = 0, 1, 2, ... whose operator dies after its n-th write, until it no longer dies.
+/// Runs a script for n = 0, 1, 2, ... whose operator dies after its n-th write, until it no longer
+/// dies.
 pub(crate) fn at_every_write(job: &TrainingJob, script: Script, check: fn(&World)) -> usize {
     for n in 0..200 {
         let mut left = Some(n);

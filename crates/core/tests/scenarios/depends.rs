@@ -316,8 +316,9 @@ fn waits_inside(world: &World) -> bool {
     init.iter().any(|container| container.name == WAIT_CONTAINER)
 }
 
-/// The Secret of a job is deleted, and its launcher fails: all pods start anew, because those that stayed would not know the
-/// others. The launcher waits for the workers as it did at first, and not for those that were.
+/// The Secret of a job is deleted, and its launcher fails: all pods start anew, because those that
+/// stayed would not know the others. The launcher waits for the workers as it did at first, and not
+/// for those that were.
 #[rstest]
 #[case::inside_where_somebody_tells_it(jobs::with_agent(), ALL)]
 #[case::outside_where_nobody_does(jobs::with_silent_agent(), WORKERS)]

@@ -372,7 +372,8 @@ fn a_condition_remembers_since_when_it_holds() {
 
 #[test]
 fn a_job_has_a_status_before_it_has_pods() {
-    // Its clock runs from then on, and it is known what its pods are made from, whenever the operator dies.
+    // Its clock runs from then on, and it is known what its pods are made from, whenever the
+    // operator dies.
     let mut world =
         World::new(workers(2, RestartPolicy::Never).run(|run| run.active_deadline_seconds = Some(60)));
     world.crash_after(1);

@@ -37,7 +37,8 @@ pub fn running(job: TrainingJob) -> World {
     world
 }
 
-/// The launcher has no index in its name there, so that two would be one. The spec can't say so, but anybody can edit a status.
+/// The launcher has no index in its name there, so that two would be one. The spec can't say so,
+/// but anybody can edit a status.
 #[test]
 fn accepted_rules_with_two_launchers_of_one_name_are_no_rules() {
     let mut job = mpi("", 2);
@@ -227,8 +228,8 @@ fn a_worker_that_fails_or_is_evicted_is_replaced() {
     assert_eq!(world.log.secrets.len(), 1, "those that stayed know the new ones");
 }
 
-/// As a drained node, a preemption, or somebody by hand does it. The agent in a worker ends with the code of the signal by which
-/// it is told: the worker is not done, and has to be replaced.
+/// As a drained node, a preemption, or somebody by hand does it. The agent in a worker ends with
+/// the code of the signal by which it is told: the worker is not done, and has to be replaced.
 #[test]
 fn a_worker_that_is_told_to_go_is_replaced() {
     let mut world = running(mpi("", 2));

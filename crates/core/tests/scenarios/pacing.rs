@@ -1,4 +1,5 @@
-//! What is not done at once: writes that failed, what should happen by itself, and checks that cost a request.
+//! What is not done at once: writes that failed, what should happen by itself, and checks that cost
+//! a request.
 
 use std::time::Duration;
 

@@ -229,7 +229,8 @@ fn a_job_that_is_accepted_again_makes_up_for_what_happened() {
 
 #[test]
 fn pods_of_a_job_that_never_was_accepted_are_removed() {
-    // An operator of a former version died between making the pods and writing the first status, and the spec was changed meanwhile.
+    // An operator of a former version died between making the pods and writing the first status,
+    // and the spec was changed meanwhile.
     let mut world = World::new(workers(2, Never));
     world.reconcile();
     world.job.status = None;

@@ -164,7 +164,8 @@ fn a_large_job_starts_anew_too() {
     assert_eq!(world.log.pods.len(), 2 * 601);
 }
 
-/// Each of them would be a stranger to those that are made now, and would keep these from being made.
+/// Each of them would be a stranger to those that are made now, and would keep these from being
+/// made.
 #[rstest]
 #[case::it_is_one_too_many(|world: &mut World| {
     world.edit(|spec| role(spec, "worker").replicas = Some(1));

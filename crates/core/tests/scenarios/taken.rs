@@ -131,8 +131,8 @@ fn where_a_pods_name_is_taken_its_siblings_are_not_left_to_wait(
     world.settle();
     assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
 
-    // They may have been placed on nodes and take their time to go; how they end means nothing, also to an operator
-    // that did not send them away.
+    // They may have been placed on nodes and take their time to go; how they end means nothing,
+    // also to an operator that did not send them away.
     for restarted in [false, true] {
         let mut world = World::new(workers(3, policy).backoff_limit(0));
         world.crash_after(2);

@@ -1,4 +1,5 @@
-//! Pods that were asked to go before their programs ended: how those end then says nothing of their work.
+//! Pods that were asked to go before their programs ended: how those end then says nothing of their
+//! work.
 
 use trainyard_api::JobPhase::{Failed, Restarting, Running, Starting, Succeeded};
 use trainyard_api::RestartPolicy::{Always, ExitCode, Never, OnFailure};

@@ -44,7 +44,7 @@ impl Writer {
         } else {
             tracing::warn!(job = %target.key, secret = name, "the Secret that the job's pods have is gone");
             self.index.update_local(target.uid, |local| {
-                local.record_secret(SecretState::Missing(identity))
+                local.record_secret(SecretState::Missing(identity));
             });
         }
         Ok(())

@@ -110,9 +110,9 @@ fn check_ssh(job: &TrainingJob, options: &LauncherOptions) -> Vec<FieldError> {
         .collect()
 }
 
-/// What is wrong with rules by which the job succeeds when its workers do. That those restart always, as
-/// they do unless the user says otherwise, is refused by the rules of every job, but to say otherwise
-/// alone would not help.
+/// What is wrong with rules by which the job succeeds when its workers do. That those restart
+/// always, as they do unless the user says otherwise, is refused by the rules of every job, but to
+/// say otherwise alone would not help.
 fn check_completion(job: &TrainingJob) -> Vec<FieldError> {
     let worker = job.spec.roles.iter().find(|role| role.name == WORKER);
     let serves = |worker: &RoleSpec| {

@@ -5,17 +5,19 @@ use trainyard_contract::environment::SSH as SSH_CLIENT;
 
 use crate::remote_shell::{HOST_FILE, SHELL};
 
-/// A worker's SSH server may start a moment after the worker is ready. One that hangs, on a host that is still there, would be
-/// waited for for ever; like this it is given up after a minute. No sooner: SSH gives the other side no more time to agree on
-/// keys, and a machine may be busy. That a host is lost is noticed by the connection, which the agent opens.
+/// A worker's SSH server may start a moment after the worker is ready. One that hangs, on a host
+/// that is still there, would be waited for for ever; like this it is given up after a minute. No
+/// sooner: SSH gives the other side no more time to agree on keys, and a machine may be busy. That
+/// a host is lost is noticed by the connection, which the agent opens.
 const SSH_ARGS: &str = "-o ConnectionAttempts=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=3";
 const SSH: &str = "ssh";
-/// What Open MPI looks for, one after the other. It tells its daemons in the workers to look for the same, and they give up if
-/// they find nothing: there is no agent.
+/// What Open MPI looks for, one after the other. It tells its daemons in the workers to look for
+/// the same, and they give up if they find nothing: there is no agent.
 const SHELL_OR_SSH: &str = "/etc/mpi/kubexec.sh:ssh";
 
-/// MPICH's processes in one pod would read each other's memory, which container runtimes may refuse (`process_vm_readv` in their
-/// default profile of system calls), and then they die when they start.
+/// MPICH's processes in one pod would read each other's memory, which container runtimes may refuse
+/// (`process_vm_readv` in their default profile of system calls), and then they die when they
+/// start.
 const NO_CMA: (&str, &str) = ("MPIR_CVAR_CH4_CMA_ENABLE", "0");
 
 /// All there are.
@@ -43,15 +45,16 @@ const RESERVED: [&str; 14] = [
     "TRAINYARD_*",
 ];
 
-/// Variables that users must not set, whichever implementation it is; in jobs in which the launcher itself starts something in
-/// every worker, [`flat`], also those by which it is told to.
+/// Variables that users must not set, whichever implementation it is; in jobs in which the launcher
+/// itself starts something in every worker, [`flat`], also those by which it is told to.
 pub(in crate::frameworks) fn reserved(is_flat: bool) -> Vec<&'static str> {
     let flat = IMPLEMENTATIONS.into_iter().flat_map(|one| flat(one, 0));
     let flat = flat.map(|(name, _)| name).filter(|_| is_flat);
     RESERVED.into_iter().chain(flat).collect()
 }
 
-/// How processes are started in other pods. Workers are told too: with many of them mpirun has some start others.
+/// How processes are started in other pods. Workers are told too: with many of them mpirun has some
+/// start others.
 pub(in crate::frameworks) fn shell(
     implementation: MpiImplementation,
     attach: MpiAttach,
@@ -75,7 +78,8 @@ pub(in crate::frameworks) fn shell(
         (MpiImplementation::OpenMPI, MpiAttach::Agent | MpiAttach::Exec) => &[
             ("OMPI_MCA_plm_rsh_agent", SHELL),
             ("OMPI_MCA_orte_keep_fqdn_hostnames", "true"),
-            // Open MPI 5 knows none of the names above, and would start all processes in the launcher.
+            // Open MPI 5 knows none of the names above, and would start all processes in the
+            // launcher.
             ("PRTE_MCA_plm_ssh_agent", SHELL),
             ("PRTE_MCA_plm_rsh_agent", SHELL),
             ("PRTE_MCA_prte_keep_fqdn_hostnames", "true"),
@@ -90,7 +94,8 @@ pub(in crate::frameworks) fn shell(
     }
 }
 
-/// By what the launcher calls the SSH of its image: the agent opens the connection for it. Workers have no agent.
+/// By what the launcher calls the SSH of its image: the agent opens the connection for it. Workers
+/// have no agent.
 pub(in crate::frameworks) fn ssh_client(
     implementation: MpiImplementation,
 ) -> &'static [(&'static str, &'static str)] {
@@ -106,8 +111,9 @@ pub(in crate::frameworks) fn ssh_client(
     }
 }
 
-/// Has the launcher itself start something in every worker. Where there are many, it would have some start others, and none
-/// but the launcher may do that through the API server, or has an agent for its SSH.
+/// Has the launcher itself start something in every worker. Where there are many, it would have
+/// some start others, and none but the launcher may do that through the API server, or has an agent
+/// for its SSH.
 pub(in crate::frameworks) fn flat(
     implementation: MpiImplementation,
     workers: i32,

@@ -1,4 +1,5 @@
-//! Which places volumes of users may have beside what the operator mounts, and what is said of others.
+//! Which places volumes of users may have beside what the operator mounts, and what is said of
+//! others.
 
 use super::*;
 
@@ -135,8 +136,8 @@ fn volumes_hide_nothing(#[case] options: &str, #[case] role: &str, #[case] path:
 }
 
 /// What is above ours is mounted before it by the runtimes that are known, and hides nothing there.
-/// But ours needs a place in it, which a volume that is read-only does not have; and no rule says in
-/// which order a runtime mounts.
+/// But ours needs a place in it, which a volume that is read-only does not have; and no rule says
+/// in which order a runtime mounts.
 #[test]
 fn what_would_be_inside_of_a_volume_is_named() {
     let job = with_volume(mpi("", 1), "launcher", "main", "/etc/");

@@ -32,7 +32,8 @@ fn env_that_would_break_rendezvous_is_refused(#[case] name: &str) {
     assert_eq!(errors(&job), [said]);
 }
 
-/// The variables by which the launcher starts something in every worker itself, which users may set elsewhere.
+/// The variables by which the launcher starts something in every worker itself, which users may set
+/// elsewhere.
 #[rstest]
 #[case::exec("attach: Exec", true)]
 #[case::ssh("attach: Ssh", true)]

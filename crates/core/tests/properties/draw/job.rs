@@ -1,4 +1,5 @@
-//! Jobs: more than half of them such as can run, so that the decisions themselves are reached, the others as wrong as can be.
+//! Jobs: more than half of them such as can run, so that the decisions themselves are reached, the
+//! others as wrong as can be.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Writes that are denied, or change nothing: they are sent more and more seldom, and the rest of the job goes on.
+//! Writes that are denied, or change nothing: they are sent more and more seldom, and the rest of
+//! the job goes on.
 
 use http::Method;
 use trainyard_core::plan::pace::STATUS_INTERVAL;
