@@ -128,6 +128,21 @@ pub fn runtime_answers(plan: &Plan, components: &Components, name: &str) -> Resu
     })
 }
 
+/// Waits until a node's kubelet listens. It ends if containerd answers and does not serve kubelets
+/// yet, and is started again then, as a machine would do.
+pub fn kubelet_listens(plan: &Plan, components: &Components, name: &str) -> Result<()> {
+    let index = NODES.iter().position(|known| *known == name);
+    let (Some(addresses), Some(index)) = (plan.addresses(), index) else {
+        return Ok(());
+    };
+    let address = SocketAddr::from((addresses.node(index), node::KUBELET_PORT));
+    let kubelet = node::kubelet_name(name);
+    wait_until("the kubelet listens", || {
+        components.ensure_started(&kubelet)?;
+        Ok(TcpStream::connect_timeout(&address, Duration::from_millis(300)).is_ok())
+    })
+}
+
 fn runtime_ready(plan: &Plan, components: &Components, name: &str) -> Result<()> {
     let socket = node::socket(&plan.dir, name);
     runtime_answers(plan, components, name)?;

@@ -100,6 +100,17 @@ impl Components {
         self.start(&name)
     }
 
+    /// Starts a component unless it runs.
+    pub fn ensure_started(&self, name: &str) -> Result<()> {
+        let is_running = {
+            let mut inner = self.inner.lock();
+            let member = member(&mut inner, name)?;
+            member.update();
+            member.child.is_some()
+        };
+        if is_running { Ok(()) } else { self.start(name) }
+    }
+
     /// Starts a component again that does not run.
     pub fn start(&self, name: &str) -> Result<()> {
         let mut inner = self.inner.lock();

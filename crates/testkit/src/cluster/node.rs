@@ -14,9 +14,18 @@ use crate::cluster_programs::Programs;
 use crate::command::run;
 use crate::images::PAUSE;
 
+const KUBELET: &str = "kubelet-";
+/// The port on which kubelets listen, each on the address of its node.
+pub const KUBELET_PORT: u16 = 10250;
+
 /// The name of a node's kubelet among the components.
 pub fn kubelet_name(node: &str) -> String {
-    format!("kubelet-{node}")
+    format!("{KUBELET}{node}")
+}
+
+/// The node whose kubelet a component is.
+pub fn of_kubelet(component: &str) -> Option<&str> {
+    component.strip_prefix(KUBELET)
 }
 
 const CONTAINERD: &str = "containerd-";
@@ -101,7 +110,7 @@ pub fn kubelet(plan: &Plan, addresses: Addresses, index: usize, node: &str) -> R
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "address": addresses.node(index),
-        "port": 10250,
+        "port": KUBELET_PORT,
         "healthzPort": 0,
         "readOnlyPort": 0,
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},

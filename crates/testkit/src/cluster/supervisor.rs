@@ -16,7 +16,7 @@ use std::thread;
 use anyhow::{Context, Result};
 use rustix::process::{WaitOptions, wait};
 
-use super::boot::{apiserver_ready, boot, runtime_answers};
+use super::boot::{apiserver_ready, boot, kubelet_listens, runtime_answers};
 use super::components::Components;
 use super::control::{Request, Signal, Status};
 use super::node;
@@ -117,6 +117,9 @@ impl Supervisor {
                 match (self.plan.get(), node::of_containerd(&name)) {
                     (Some(plan), _) if name == "kube-apiserver" => apiserver_ready(plan, &self.components),
                     (Some(plan), Some(node)) => runtime_answers(plan, &self.components, node),
+                    (Some(plan), None) if let Some(node) = node::of_kubelet(&name) => {
+                        kubelet_listens(plan, &self.components, node)
+                    }
                     _ => Ok(()),
                 }
             }
