@@ -73,7 +73,7 @@ pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError>
 /// the start.
 fn check_resize(old: &TrainingJob, new: &TrainingJob) -> Vec<FieldError> {
     let suspended = old.is_suspended() || new.is_suspended();
-    let framework = frameworks::find(&new.spec.framework.name).filter(|framework| !framework.resizes());
+    let framework = frameworks::find(&new.spec.framework.name).filter(|framework| !framework.resizes);
     let Some(framework) = framework.filter(|_| !suspended && old.rolls() && new.rolls()) else {
         return Vec::new();
     };

@@ -7,7 +7,6 @@ use trainyard_api::{FieldError, Fingerprint, TrainingJob};
 
 use crate::defaults;
 use crate::frameworks;
-use crate::job::Framework;
 
 /// Fingerprints of the parts of a spec that may change only while the job is suspended. They
 /// include the defaults, so that it is no change if admission writes those later.
@@ -43,7 +42,7 @@ fn remove_rolling_parts(job: &mut TrainingJob) {
     if !job.rolls() {
         return;
     }
-    let resizes = frameworks::find(&job.spec.framework.name).is_none_or(Framework::resizes);
+    let resizes = frameworks::find(&job.spec.framework.name).is_none_or(|framework| framework.resizes);
     for role in &mut job.spec.roles {
         role.template = PodTemplateSpec::default();
         role.replicas = role.replicas.filter(|_| !resizes);

@@ -20,7 +20,7 @@ use crate::model::{Awaited, PodKey};
 
 pub use env::Env;
 pub use framework::{Contribution, Environment, ExtraService, Framework, Port, Ports, Validation};
-pub use remote_access::{Content, Credentials, ExecRight, Hosts, Place, RemoteAccess, RemoteShell};
+pub use remote_access::{Content, Credentials, ExecRight, Place, RemoteAccess, RemoteShell};
 pub use replica::Replica;
 pub use role_rule::RoleRule;
 

@@ -165,7 +165,10 @@ impl WriteBackoffs {
 
     fn forget(&mut self, moot: &[Action]) {
         if let Some(backoffs) = self.0.as_mut().filter(|_| !moot.is_empty()) {
-            Arc::make_mut(backoffs).retain(|action, _| !moot.contains(action));
+            let backoffs = Arc::make_mut(backoffs);
+            for action in moot {
+                backoffs.remove(action);
+            }
             self.0.take_if(|backoffs| backoffs.is_empty());
         }
     }

@@ -18,7 +18,7 @@ pub use trainyard_contract::directories::mpi::paths::{HOST_FILE, PROGRAM, SHELL}
 
 use crate::agent;
 use crate::container::{add_port, variable};
-use crate::job::{Credentials, Hosts, RemoteShell};
+use crate::job::{Credentials, RemoteShell};
 use crate::job::{Job, Role};
 use crate::model::Identity;
 use crate::view::{Agent, Observer, Settings};
@@ -223,19 +223,7 @@ pub fn host_list(job: &Job<'_>, settings: &Settings) -> Option<String> {
         let format = format(file.format);
         Some((shell, format))
     })?;
-    let hosts: Vec<_> = shell.hosts.iter().map(listed).collect();
-    Some(host_list::list(&host_list::all(&hosts), format))
-}
-
-fn listed(hosts: &Hosts) -> host_list::Hosts {
-    let number = |number: i32| u32::try_from(number).unwrap_or_default();
-    host_list::Hosts {
-        pattern: hosts.pattern.clone(),
-        from: number(hosts.from),
-        count: number(hosts.count),
-        slots: number(hosts.slots),
-        role: hosts.role.clone(),
-    }
+    Some(host_list::list(&host_list::all(&shell.hosts), format))
 }
 
 fn format(format: HostFileFormat) -> Format {
@@ -258,7 +246,7 @@ fn lists(shell: &RemoteShell) -> String {
     let programs = shell.programs.iter();
     Installation {
         directory: DIRECTORY.to_owned(),
-        hosts: shell.hosts.iter().map(listed).collect(),
+        hosts: shell.hosts.clone(),
         files: shell.files.iter().map(file).collect(),
         programs: programs.map(|path| name(path).to_owned()).collect(),
     }

@@ -21,6 +21,7 @@
 
 mod context;
 mod queue;
+mod result;
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -34,9 +35,9 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::{Backoff, jitter};
 use crate::leader::Leadership;
 use crate::metrics::{Metrics, Subject};
-pub(crate) use crate::reconcile::{ReconcileResult, Requeue};
 pub(crate) use context::Context;
 pub(crate) use queue::Queue;
+pub(crate) use result::{ReconcileResult, Requeue};
 
 /// The delay until a cache that was stale is looked at again.
 const STALE_BACKOFF: Backoff = Backoff {

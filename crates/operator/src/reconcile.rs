@@ -4,7 +4,6 @@
 mod fingerprint;
 mod malformed;
 mod outcome;
-mod result;
 mod round;
 mod status_metrics;
 
@@ -22,12 +21,12 @@ use trainyard_core::view::{Conflict, View};
 
 use crate::act::{Class, Failure, Target, Writer};
 use crate::clock::{Clock, monotonic};
+use crate::controller::{ReconcileResult, Requeue};
 use crate::events::Recorder;
 use crate::index::{Index, JobKey, Lookup, Snapshot};
 use crate::metrics::{Metrics, Outcome};
 
 use outcome::ineffective;
-pub use result::{ReconcileResult, Requeue};
 use round::Rounds;
 use status_metrics::StatusSummary;
 

@@ -194,7 +194,7 @@ impl OpenIncident {
 
     /// Returns true if this incident and one that begins in the role can't both be open.
     fn excludes(&self, job: &Job<'_>, role: usize) -> bool {
-        self.first.role == role || job.framework.trains_as_one()
+        self.first.role == role || job.framework.trains_as_one
     }
 
     fn contains(&self, key: PodKey) -> bool {
@@ -269,7 +269,7 @@ enum Needs {
 
 impl Needs {
     fn of(job: &Job<'_>) -> Self {
-        if job.framework.trains_as_one() {
+        if job.framework.trains_as_one {
             return Self::All;
         }
         let roles = 0..job.roles.len();

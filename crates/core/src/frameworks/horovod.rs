@@ -83,7 +83,7 @@ impl Environment for Horovod {
         if is_launcher(replica) {
             let hosts = hosts(replica);
             let processes = hosts.iter().map(|some| some.count.saturating_mul(some.slots));
-            env.set("TRAINYARD_PROCESSES", processes.fold(0, i32::saturating_add));
+            env.set("TRAINYARD_PROCESSES", processes.fold(0, u32::saturating_add));
             env.set("HOROVOD_START_TIMEOUT", START_TIMEOUT);
         }
         env

@@ -14,12 +14,13 @@ use trainyard_api::{
     Dependency, DependencyState, FieldError, HostFile, HostFileFormat, LauncherOptions, MpiAttach,
     MpiImplementation, RestartPolicy, RoleSpec, TrainingJob,
 };
+use trainyard_contract::host_list::Hosts;
 
 use super::accelerators::processes;
 use super::hostfiles;
 use crate::job::{
-    Content, Credentials, Environment, ExecRight, Framework, Hosts, Job, Place, RemoteAccess, RemoteShell,
-    Replica, RoleRule,
+    Content, Credentials, Environment, ExecRight, Framework, Job, Place, RemoteAccess, RemoteShell, Replica,
+    RoleRule,
 };
 use crate::model::Identity;
 use crate::remote_shell::{DIRECTORY, HOST_FILE, IDENTITY, PROGRAM, ROOT_SSH, directory};
@@ -154,12 +155,13 @@ pub(super) fn hosts(replica: &Replica<'_>) -> Vec<Hosts> {
     let job = replica.job;
     let launcher = job.role(LAUNCHER).filter(|_| launcher_works(job.object));
     let roles = launcher.into_iter().chain(job.role(WORKER));
+    let number = |number: i32| u32::try_from(number).unwrap_or_default();
     roles
         .map(|(_, role)| Hosts {
             pattern: job.host_pattern(role, replica.cluster_domain),
             from: 0,
-            count: role.replicas,
-            slots: slots(job.object, role.main),
+            count: number(role.replicas),
+            slots: number(slots(job.object, role.main)),
             role: (role.name == WORKER && job.object.rolls()).then(|| role.name.to_owned()),
         })
         .collect()

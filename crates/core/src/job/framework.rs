@@ -119,16 +119,6 @@ impl Framework {
         &self.name
     }
 
-    /// Whether the pods of a job train as one.
-    pub fn trains_as_one(&self) -> bool {
-        self.trains_as_one
-    }
-
-    /// Whether pods that run go on when the number of pods of a role changes.
-    pub fn resizes(&self) -> bool {
-        self.resizes
-    }
-
     fn rule(&self, role: &str) -> Option<&RoleRule> {
         self.roles.iter().find(|rule| rule.name == role)
     }

@@ -1,7 +1,7 @@
 //! Programs that one role starts in the pods of others.
 
-use serde::Serialize;
 use trainyard_api::{FieldError, HostFile, TrainingJob};
+use trainyard_contract::host_list::Hosts;
 
 use super::{Job, Replica};
 use crate::model::Identity;
@@ -44,22 +44,6 @@ pub struct RemoteShell {
     pub follows: bool,
     /// Programs that are the agent under another name, where the pod's containers find them.
     pub programs: &'static [&'static str],
-}
-
-/// Hosts of one role.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Hosts {
-    /// Their names, with `{}` for the index.
-    pub pattern: String,
-    /// The first index.
-    pub from: i32,
-    /// How many there are.
-    pub count: i32,
-    /// How many processes each may have.
-    pub slots: i32,
-    /// The role whose pods they are, where their number may change.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub role: Option<String>,
 }
 
 /// Credentials by which the pods of a job know each other, and where main containers find them.

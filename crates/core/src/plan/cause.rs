@@ -65,7 +65,7 @@ pub(super) fn delayed_until(
     let at = finished_at(cause).filter(|at| *at <= view.now)?;
     let until = at.checked_add(END_DELAY).ok().filter(|until| *until > view.now)?;
     // Its exit code makes this end final. As a consequence it would be retried.
-    let by_exit_code = job.framework.trains_as_one() && is_retried_by_exit_code(job, cause.key);
+    let by_exit_code = job.framework.trains_as_one && is_retried_by_exit_code(job, cause.key);
     let needed = |role: usize| by_exit_code || needs(job, cause.key.role, role);
     let ended = |role: usize, ends: &[Ended<'_>]| ends.iter().any(|end| end.key.role == role);
     let runs = |(role, this): (usize, &RoleAssessment<'_>)| {

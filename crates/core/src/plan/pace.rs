@@ -1,6 +1,7 @@
 //! Decides which parts of a plan are due now: backoffs, overdue writes, and how often a status is
 //! written.
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use super::Plan;
@@ -51,9 +52,14 @@ fn check_conflicts(plan: &mut Plan, view: &View<'_>) {
 /// Finds the backoffs of writes that are not wanted any more, so that such a write starts with a
 /// short pause if it is wanted again.
 fn find_moot_backoffs(plan: &mut Plan, view: &View<'_>) {
-    let wanted = |action: &Action| plan.at_once.contains(action) || plan.after_status.contains(action);
+    if view.local.write_backoffs.is_empty() {
+        return;
+    }
+    // A large job may have as many backoffs as pods.
+    let wanted: HashSet<&Action> = plan.actions().collect();
     let backoffs = view.local.write_backoffs.actions();
-    plan.moot_backoffs = backoffs.filter(|action| !wanted(action)).cloned().collect();
+    let moot = backoffs.filter(|action| !wanted.contains(action)).cloned();
+    plan.moot_backoffs = moot.collect();
 }
 
 /// Removes the writes that are in backoff. All creates share one backoff; every other write has its

@@ -90,7 +90,7 @@ impl Ledger {
 /// Whether pods of a job may fail because others ended, which is not counted again.
 fn follows_others(job: &TrainingJob) -> bool {
     let waits = |role: &trainyard_api::RoleSpec| role.depends_on.as_ref().is_some_and(|on| !on.is_empty());
-    let as_one = Job::parse(job).is_ok_and(|job| job.framework.trains_as_one());
+    let as_one = Job::parse(job).is_ok_and(|job| job.framework.trains_as_one);
     as_one || job.spec.roles.iter().any(waits)
 }
 

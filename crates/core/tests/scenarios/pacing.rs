@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use trainyard_api::DependencyState;
 use trainyard_api::RestartPolicy::{Never, OnFailure};
 use trainyard_core::local_state::WriteFailure;
 use trainyard_core::model::Action;
@@ -83,16 +84,21 @@ fn what_the_status_does_not_keep_yet_waits_for_it_even_while_other_writes_are_in
     assert_eq!(change.then, []);
 }
 
-#[test]
-fn pods_that_may_start_and_do_not_are_told_after_ten_seconds() {
-    let mut world =
-        World::new(custom(&[("a", 1), ("b", 1)]).waits("a", "b", trainyard_api::DependencyState::Running));
+/// A job one of whose pods waits for another, which has just come.
+fn with_a_pod_that_may_start() -> World {
+    let mut world = World::new(custom(&[("a", 1), ("b", 1)]).waits("a", "b", DependencyState::Running));
     world.settings = jobs::with_agent();
     world.reconcile();
     world.pod_mut("mnist-a-0").waits = true;
     world.run_on("mnist-b-0", "node-0");
     world.tick(10);
     world.reconcile();
+    world
+}
+
+#[test]
+fn pods_that_may_start_and_do_not_are_told_after_ten_seconds() {
+    let mut world = with_a_pod_that_may_start();
     assert_eq!(seconds_to_wake(&world), 10);
     world.tick(9);
     assert_eq!(world.reconcile().step(), Step::Done);
@@ -105,14 +111,7 @@ fn pods_that_may_start_and_do_not_are_told_after_ten_seconds() {
 
 #[test]
 fn a_start_that_is_refused_is_tried_again_after_its_backoff() {
-    let mut world =
-        World::new(custom(&[("a", 1), ("b", 1)]).waits("a", "b", trainyard_api::DependencyState::Running));
-    world.settings = jobs::with_agent();
-    world.reconcile();
-    world.pod_mut("mnist-a-0").waits = true;
-    world.run_on("mnist-b-0", "node-0");
-    world.tick(10);
-    world.reconcile();
+    let mut world = with_a_pod_that_may_start();
     world.tick(10);
     let refused = world
         .actions()

@@ -8,8 +8,9 @@ use trainyard_api::{ConditionType, JobPhase, Reason};
 use trainyard_core::local_state::LocalState;
 use trainyard_core::model::JobEvent;
 
-use super::{ReconcileResult, Reconciler, Requeue};
+use super::Reconciler;
 use crate::act::Failure;
+use crate::controller::{ReconcileResult, Requeue};
 use crate::metrics::Outcome;
 use crate::slim::Malformed;
 

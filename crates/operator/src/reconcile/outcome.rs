@@ -12,10 +12,11 @@ use trainyard_core::model::{Action, JobEvent};
 use trainyard_core::view::Refusal;
 
 use super::fingerprint::{fingerprint, hash};
-use super::{ReconcileResult, Reconciler, Requeue, Rounds};
+use super::{Reconciler, Rounds};
 use crate::act::{ActionResults, Failure, Target};
 use crate::backoff::jitter;
 use crate::clock::monotonic;
+use crate::controller::{ReconcileResult, Requeue};
 use crate::index::{JobKey, Lookup};
 use crate::metrics::Outcome;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use trainyard_core::local_state::LocalState;
 use trainyard_core::model::Action;
 
-use super::result::{ReconcileResult, Requeue};
 use crate::act::Permit;
+use crate::controller::{ReconcileResult, Requeue};
 use crate::metrics::Outcome;
 
 /// What a reconcile has done so far. It plans again after every write.

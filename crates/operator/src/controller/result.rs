@@ -30,9 +30,9 @@ pub enum Requeue {
 }
 
 impl ReconcileResult {
-    pub(super) const REST: Self = Self::new(Outcome::Quiet, Requeue::Rest);
+    pub(crate) const REST: Self = Self::new(Outcome::Quiet, Requeue::Rest);
 
-    pub(super) const fn new(outcome: Outcome, next: Requeue) -> Self {
+    pub(crate) const fn new(outcome: Outcome, next: Requeue) -> Self {
         Self {
             outcome,
             next,
