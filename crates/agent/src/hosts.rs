@@ -19,7 +19,7 @@ use crate::backoff::Backoff;
 use crate::install::place::write;
 use crate::install::{PlaceError, Plan};
 use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
-use crate::observer::{Failure, Observer};
+use crate::observer::{ObserverClient, ObserverError};
 use crate::settings::{self, Environment};
 use crate::signals::exit_with_success_on_signal;
 
@@ -120,13 +120,13 @@ impl Lists {
 /// Why listening on one connection ends.
 enum ListenError {
     /// The observer failed. It is asked again.
-    Observer(Failure),
+    Observer(ObserverError),
     /// A list can't be written.
     List(PlaceError),
 }
 
 /// Listens on one connection until something goes wrong.
-fn listen(observer: &Observer, path: &str, lists: &mut Lists, heard: &mut bool) -> ListenError {
+fn listen(observer: &ObserverClient, path: &str, lists: &mut Lists, heard: &mut bool) -> ListenError {
     let mut answer = match observer.ask(path) {
         Ok(answer) => answer,
         Err(failure) => return ListenError::Observer(failure),
@@ -152,7 +152,7 @@ fn listen(observer: &Observer, path: &str, lists: &mut Lists, heard: &mut bool) 
 }
 
 /// Follows the observer for as long as lists can be written.
-fn run(observer: &Observer, path: &str, mut lists: Lists, err: &mut dyn Write) -> PlaceError {
+fn run(observer: &ObserverClient, path: &str, mut lists: Lists, err: &mut dyn Write) -> PlaceError {
     let mut backoff = Backoff::default();
     let mut logged = String::new();
     loop {
@@ -177,7 +177,7 @@ fn run(observer: &Observer, path: &str, mut lists: Lists, err: &mut dyn Write) -
 }
 
 /// Reads the settings: the observer, the path and the lists.
-fn read(environment: Environment<'_>) -> Result<(Observer, String, Lists), String> {
+fn read(environment: Environment<'_>) -> Result<(ObserverClient, String, Lists), String> {
     let text = |error: settings::SettingError| error.to_string();
     let observer = settings::observer(environment).map_err(text)?;
     let name = |variable| settings::object_name(environment, variable).map_err(text);

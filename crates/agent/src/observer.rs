@@ -44,7 +44,7 @@ impl Default for Timeouts {
 
 /// Where to ask, and as whom.
 #[derive(Clone, Debug)]
-pub struct Observer {
+pub struct ObserverClient {
     /// Where it is.
     pub address: Address,
     /// Whom to trust.
@@ -58,7 +58,7 @@ pub struct Observer {
 
 /// Why a request to the observer failed. The same problem has the same words each time.
 #[derive(Debug, thiserror::Error)]
-pub enum Failure {
+pub enum ObserverError {
     /// There is no token.
     #[error("can't read the token in {}: {problem}", file.display())]
     Token {
@@ -111,7 +111,7 @@ pub enum Failure {
     },
 }
 
-impl Failure {
+impl ObserverError {
     /// The longest pause before the next attempt. It is longer after a refusal, because the server
     /// has to check the token each time.
     pub fn max_pause(&self) -> Duration {
@@ -132,22 +132,22 @@ impl Failure {
 /// An answer that is still coming.
 #[derive(Debug)]
 pub struct Answer<'a> {
-    observer: &'a Observer,
+    observer: &'a ObserverClient,
     lines: Lines<Connection>,
 }
 
-impl Observer {
+impl ObserverClient {
     /// Asks for a path, which must need no escapes. The answer is lines.
     ///
     /// It asks for an upgrade to plain lines, which saves the observer the HTTP buffers of
     /// thousands of connections that last for hours.
-    pub fn ask(&self, path: &str) -> Result<Answer<'_>, Failure> {
+    pub fn ask(&self, path: &str) -> Result<Answer<'_>, ObserverError> {
         let line = format!("GET {path} HTTP/1.1");
         self.send(&line, &format!("Connection: Upgrade\r\nUpgrade: {LINES}\r\n"), "")
     }
 
-    fn send(&self, line: &str, head: &str, body: &str) -> Result<Answer<'_>, Failure> {
-        let token = token::read(&self.token_file).map_err(|problem| Failure::Token {
+    fn send(&self, line: &str, head: &str, body: &str) -> Result<Answer<'_>, ObserverError> {
+        let token = token::read(&self.token_file).map_err(|problem| ObserverError::Token {
             file: self.token_file.clone(),
             problem,
         })?;
@@ -166,7 +166,7 @@ impl Observer {
     }
 
     /// Sends a JSON body to a path, which must need no escapes, and is done when it is taken.
-    pub fn put(&self, path: &str, body: &str) -> Result<(), Failure> {
+    pub fn put(&self, path: &str, body: &str) -> Result<(), ObserverError> {
         let head = format!(
             "Content-Type: application/json\r\nContent-Length: {}\r\n",
             body.len()
@@ -187,8 +187,8 @@ impl Observer {
         )
     }
 
-    fn failed(&self, problem: AnswerError) -> Failure {
-        Failure::Answer {
+    fn failed(&self, problem: AnswerError) -> ObserverError {
+        ObserverError::Answer {
             address: self.address.clone(),
             problem,
         }
@@ -197,7 +197,7 @@ impl Observer {
 
 impl Answer<'_> {
     /// The next line. Fails when there will be none.
-    pub fn next_line(&mut self) -> Result<Vec<u8>, Failure> {
+    pub fn next_line(&mut self) -> Result<Vec<u8>, ObserverError> {
         self.lines.source_mut().allow(self.observer.timeouts.idle);
         self.lines
             .next_line()
@@ -205,8 +205,8 @@ impl Answer<'_> {
     }
 
     /// A line makes no sense.
-    pub fn nonsense(&self, problem: String) -> Failure {
-        Failure::Line {
+    pub fn nonsense(&self, problem: String) -> ObserverError {
+        ObserverError::Line {
             address: self.observer.address.clone(),
             problem,
         }

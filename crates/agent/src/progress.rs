@@ -20,7 +20,7 @@ use trainyard_contract::{environment, modes};
 
 use crate::backoff::Backoff;
 use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
-use crate::observer::{AnswerError, Failure, Observer};
+use crate::observer::{AnswerError, ObserverClient, ObserverError};
 use crate::settings::{self, Environment, SettingError};
 
 use reader::Reader;
@@ -75,7 +75,7 @@ fn body(report: &Report) -> String {
 }
 
 /// Whether the replica was the wrong one; another connection may lead to another.
-fn is_elsewhere(failure: &Failure) -> bool {
+fn is_elsewhere(failure: &ObserverError) -> bool {
     let misdirected = |problem: &AnswerError| {
         matches!(
             problem,
@@ -85,7 +85,7 @@ fn is_elsewhere(failure: &Failure) -> bool {
             }
         )
     };
-    matches!(failure, Failure::Answer { problem, .. } if misdirected(problem))
+    matches!(failure, ObserverError::Answer { problem, .. } if misdirected(problem))
 }
 
 /// When to send what.
@@ -98,7 +98,7 @@ struct Sender<S> {
     logged: String,
 }
 
-impl<S: FnMut(&str) -> Result<(), Failure>> Sender<S> {
+impl<S: FnMut(&str) -> Result<(), ObserverError>> Sender<S> {
     fn new(send: S) -> Self {
         Self {
             send,
@@ -157,7 +157,7 @@ impl<S: FnMut(&str) -> Result<(), Failure>> Sender<S> {
 }
 
 struct Config {
-    observer: Observer,
+    observer: ObserverClient,
     path: String,
     file: PathBuf,
 }
@@ -246,8 +246,8 @@ mod tests {
         report::parse(line).unwrap().unwrap()
     }
 
-    fn refused(status: u16) -> Failure {
-        Failure::Answer {
+    fn refused(status: u16) -> ObserverError {
+        ObserverError::Answer {
             address: "https://a:1".parse().unwrap(),
             problem: AnswerError::Refused {
                 status,

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use trainyard_contract::directories::agent::paths;
 use trainyard_contract::environment::{AUTHORITY, OBSERVER};
 
-use crate::observer::{Observer, Timeouts, authorities};
+use crate::observer::{ObserverClient, Timeouts, authorities};
 
 /// The longest name that Kubernetes has.
 const MAX_NAME: usize = 253;
@@ -81,7 +81,7 @@ pub fn optional<T: FromStr>(
 }
 
 /// How the operator is reached: what every mode that asks it needs.
-pub fn observer(environment: Environment<'_>) -> Result<Observer, SettingError> {
+pub fn observer(environment: Environment<'_>) -> Result<ObserverClient, SettingError> {
     let address = required(environment, OBSERVER)?;
     let address = address.parse().map_err(|problem| {
         let problem = format!("{problem}; it is {address:?}");
@@ -92,7 +92,7 @@ pub fn observer(environment: Environment<'_>) -> Result<Observer, SettingError> 
     })?;
     let authority = required(environment, AUTHORITY)?;
     let tls = authorities(&authority).map_err(|problem| senseless(AUTHORITY, &problem.to_string()))?;
-    Ok(Observer {
+    Ok(ObserverClient {
         address,
         tls,
         token_file: file(environment, "TRAINYARD_TOKEN_FILE", paths::TOKEN),

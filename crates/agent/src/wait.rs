@@ -21,7 +21,7 @@ use trainyard_contract::{environment, modes, observer};
 
 use crate::annotations;
 use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
-use crate::observer::Observer;
+use crate::observer::ObserverClient;
 use crate::settings::{self, Environment, SettingError};
 use crate::signals::exit_on_signal;
 
@@ -64,7 +64,7 @@ const FAILED: u8 = 1;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where to ask.
-    pub observer: Observer,
+    pub observer: ObserverClient,
     /// What to ask for.
     pub path: String,
     /// The annotations of this pod.
@@ -159,7 +159,7 @@ fn wait_for_start(
             Ok(Event::Start(Start::Go)) => return Ok(None),
             Ok(Event::Start(Start::Never(reason))) => return Ok(Some(reason)),
             Ok(Event::Start(Start::Wait(reason))) => log.waiting(&reason),
-            Ok(Event::Failure(failure)) => log.failure(&failure),
+            Ok(Event::Error(error)) => log.failure(&error),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(io::Error::other(

@@ -37,7 +37,7 @@ pub use role::{
 };
 pub use run_policy::{CleanPodPolicy, RunPolicy, UpdatePolicy};
 pub use status::{
-    AcceptedRole, AcceptedRules, EndedPods, Fingerprint, Incident, JobPhase, Progress, Replacement,
+    AcceptedRole, AcceptedRules, EndedPods, Fingerprint, Incident, JobPhase, PendingReplacement, Progress,
     RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
 };
 pub use validate::{FieldError, validate};

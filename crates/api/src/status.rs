@@ -296,7 +296,7 @@ pub struct Restarts {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["pod".into()]))]
-    pub replacing: Vec<Replacement>,
+    pub replacing: Vec<PendingReplacement>,
     /// The latest failures, disruptions and updates, as ends of other pods may be what came of
     /// them: one for each role, or one for the job where all its pods train as one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -381,7 +381,7 @@ fn is_zero(number: &i32) -> bool {
 /// A pod whose end has been counted and whose replacement does not exist yet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Replacement {
+pub struct PendingReplacement {
     /// The pod's name.
     #[schemars(length(max = 63))]
     pub pod: String,

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde_json::Value;
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::admission;
-use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignNote, ForeignPlan, ForeignView};
+use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignNote, ForeignPlan, ForeignView};
 use trainyard_core::job::Job;
 use trainyard_core::remote_shell::HOST_FILE;
 use trainyard_core::view::Settings;
@@ -148,11 +148,11 @@ impl Kind {
         by.is_none_or(|by| by == trainyard_api::MANAGED_BY_TRAINYARD || Some(by) == self.their_operator)
     }
 
-    fn kinship<'a>(&self, object: &ObjectMeta, child: Child<'a>) -> Kinship<'a> {
+    fn kinship<'a>(&self, object: &ObjectMeta, child: ChildJob<'a>) -> Kinship<'a> {
         let metadata = match child {
-            Child::None => return Kinship::None,
-            Child::Job(job) => &job.metadata,
-            Child::Malformed(metadata, _) => metadata,
+            ChildJob::None => return Kinship::None,
+            ChildJob::Job(job) => &job.metadata,
+            ChildJob::Malformed(metadata, _) => metadata,
         };
         let owners = metadata.owner_references.iter().flatten();
         let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
@@ -161,8 +161,10 @@ impl Kind {
             (group, &*owner.kind, Some(&owner.name)) == (Some(self.group), self.name, object.name.as_ref())
         };
         match (owner, child) {
-            (Some(owner), Child::Job(job)) if Some(&owner.uid) == object.uid.as_ref() => Kinship::Ours(job),
-            (Some(owner), Child::Malformed(_, error)) if Some(&owner.uid) == object.uid.as_ref() => {
+            (Some(owner), ChildJob::Job(job)) if Some(&owner.uid) == object.uid.as_ref() => {
+                Kinship::Ours(job)
+            }
+            (Some(owner), ChildJob::Malformed(_, error)) if Some(&owner.uid) == object.uid.as_ref() => {
                 Kinship::Unreadable(error)
             }
             (Some(owner), _) if is_of_kind(owner) => Kinship::Former,

@@ -16,7 +16,7 @@ use trainyard_contract::{environment, modes};
 
 use crate::container::variable;
 use crate::job::{Job, Role};
-use crate::view::{Agent, Observer};
+use crate::view::{Agent, ObserverEndpoint};
 
 /// The container that waits for other roles.
 pub const WAIT_CONTAINER: &str = "trainyard-wait";
@@ -42,7 +42,7 @@ pub(crate) fn add_wait(
     job: &Job<'_>,
     role: &Role<'_>,
     agent: &Agent,
-    observer: &Observer,
+    observer: &ObserverEndpoint,
     spec: &mut PodSpec,
 ) -> Container {
     let mount = token(spec);
@@ -52,7 +52,7 @@ pub(crate) fn add_wait(
 }
 
 /// How an agent finds the operator, and what it asks about.
-fn whom_to_ask<'a>(job: &Job<'a>, observer: &'a Observer) -> [(&'static str, &'a str); 4] {
+fn whom_to_ask<'a>(job: &Job<'a>, observer: &'a ObserverEndpoint) -> [(&'static str, &'a str); 4] {
     [
         (environment::OBSERVER, &*observer.address),
         (environment::AUTHORITY, &*observer.authority),
@@ -79,7 +79,7 @@ fn token(spec: &mut PodSpec) -> VolumeMount {
 /// after they have ended, and is told of its job.
 pub(crate) fn sidecar(
     job: &Job<'_>,
-    (agent, observer): (&Agent, &Observer),
+    (agent, observer): (&Agent, &ObserverEndpoint),
     name: &str,
     command: &str,
     env: &[(&str, &str)],
@@ -131,7 +131,7 @@ const PROGRESS_VOLUME: &str = "trainyard-progress";
 pub(crate) fn add_progress(
     job: &Job<'_>,
     role: &Role<'_>,
-    agent_and_observer: (&Agent, &Observer),
+    agent_and_observer: (&Agent, &ObserverEndpoint),
     spec: &mut PodSpec,
 ) -> Container {
     let mount = |read_only: Option<bool>| VolumeMount {

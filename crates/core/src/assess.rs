@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use trainyard_api::{
-    JobPhase, Replacement, RestartCause, RestartPolicy, Restarts, RolePhase, TrainingJobStatus,
+    JobPhase, PendingReplacement, RestartCause, RestartPolicy, Restarts, RolePhase, TrainingJobStatus,
 };
 use trainyard_contract::start::WAITED_IN_VAIN;
 
@@ -33,7 +33,7 @@ pub(crate) struct Ended<'a> {
 }
 
 impl<'a> Ended<'a> {
-    pub(crate) fn missing(key: PodKey) -> Self {
+    pub(crate) fn absent(key: PodKey) -> Self {
         Self {
             key,
             row: None,
@@ -115,7 +115,7 @@ pub(crate) struct Assessment<'a> {
     /// Ends that are retried, and are not counted in the status yet.
     pub new_restarts: Vec<NewRestart<'a>>,
     /// Replacements that do not exist yet.
-    pub replacing: Vec<Replacement>,
+    pub replacing: Vec<PendingReplacement>,
     /// What can be done now.
     pub actions: Vec<Action>,
     /// Deletions of all pods, because the attempt is given up.
@@ -164,7 +164,7 @@ pub(crate) fn assess<'a>(
         .collect();
     let none = Restarts::default();
     let restarts = prior.restarts.as_ref().unwrap_or(&none);
-    let counted: HashMap<&str, &Replacement> = restarts
+    let counted: HashMap<&str, &PendingReplacement> = restarts
         .replacing
         .iter()
         .map(|entry| (entry.pod.as_str(), entry))
@@ -245,7 +245,7 @@ struct RoleAssessor<'a, 'b> {
     /// How many pods the role had when the job's spec was last accepted. Pods with this index or a
     /// higher one are new to the role.
     accepted_replicas: i32,
-    counted: &'b HashMap<&'b str, &'b Replacement>,
+    counted: &'b HashMap<&'b str, &'b PendingReplacement>,
     departed: &'b HashMap<&'b str, &'a PodRow>,
     assessment: &'b mut Assessment<'a>,
     this: RoleAssessment<'a>,
@@ -282,7 +282,7 @@ impl<'a> RoleAssessor<'a, '_> {
         if self.this.done.contains(&key.index) {
             self.this.tally.succeeded += 1;
         } else if self.phase_before.is_terminal() {
-            self.this.tally.missing += 1;
+            self.this.tally.to_create += 1;
         } else if let Some(awaited) = self.failed_dependency {
             self.add_dependency_failed(key, None, awaited);
         } else if let Some(ended) =
@@ -291,25 +291,25 @@ impl<'a> RoleAssessor<'a, '_> {
             self.add_end(ended);
         } else if let Some(entry) = self.counted.get(self.job.pod_name(key).as_str()).copied() {
             self.this.tally.replacing += 1;
-            self.assessment.replacing.push(Replacement {
+            self.assessment.replacing.push(PendingReplacement {
                 leaving: false,
                 ..entry.clone()
             });
-            self.count_retried(Ended::missing(key), entry.not_before.as_ref().map(|at| at.0));
+            self.count_retried(Ended::absent(key), entry.not_before.as_ref().map(|at| at.0));
             if self.is_due(entry) {
                 self.create(key);
             }
         } else if key.index >= self.accepted_replicas {
-            self.this.tally.missing += 1;
+            self.this.tally.to_create += 1;
             self.create(key);
         } else if self.was_running() && self.role.restart_policy == RestartPolicy::Never {
             self.this.tally.lost += 1;
             self.this.lost.insert(key.index);
         } else if self.was_running() {
             self.this.tally.replacing += 1;
-            self.add_restart(Ended::missing(key), RestartCause::Disruption);
+            self.add_restart(Ended::absent(key), RestartCause::Disruption);
         } else {
-            self.this.tally.missing += 1;
+            self.this.tally.to_create += 1;
             self.create(key);
         }
     }
@@ -411,7 +411,7 @@ impl<'a> RoleAssessor<'a, '_> {
     /// ends does not count.
     fn add_returning(&mut self, row: &'a PodRow) {
         self.this.tally.terminating += 1;
-        self.assessment.replacing.push(Replacement {
+        self.assessment.replacing.push(PendingReplacement {
             pod: row.name.to_string(),
             uid: row.uid.to_string(),
             not_before: None,
@@ -474,7 +474,7 @@ impl<'a> RoleAssessor<'a, '_> {
         gave_up.then_some(self.failed_dependency.or(first)?)
     }
 
-    fn is_due(&mut self, entry: &Replacement) -> bool {
+    fn is_due(&mut self, entry: &PendingReplacement) -> bool {
         match &entry.not_before {
             Some(time) if time.0 > self.view.now => {
                 self.assessment.next_due =

@@ -26,7 +26,7 @@ pub struct Tally {
     /// Pods that are being deleted.
     pub terminating: i32,
     /// Pods that do not exist and are to be created.
-    pub missing: i32,
+    pub to_create: i32,
     /// Pods that ran, do not exist any more and will not be replaced.
     pub lost: i32,
 }
@@ -83,7 +83,7 @@ pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
         (t.active + t.succeeded + failed >= t.replicas,                  Running,   RoleWhy::Plain),
         (t.pending + t.replacing > 0,                                    Starting,  RoleWhy::Plain),
         // Pods are added to a role that runs.
-        (was == Running && t.missing > 0,                                Starting,  RoleWhy::Plain),
+        (was == Running && t.to_create > 0,                              Starting,  RoleWhy::Plain),
         // A terminating pod will be replaced. With Never it has not ended yet.
         (!never && t.terminating > 0,                                    Starting,  RoleWhy::Plain),
         (was == Pending && t.active + t.terminating > 0,                 Starting,  RoleWhy::Plain),

@@ -47,7 +47,7 @@ pub struct ForeignView<'a> {
     /// The object.
     pub object: &'a Value,
     /// The TrainingJob of the same name.
-    pub child: Child<'a>,
+    pub child: ChildJob<'a>,
     /// Why its child can't be written.
     pub obstacle: Option<&'a Obstacle>,
     /// Another program that writes its status.
@@ -69,7 +69,7 @@ pub enum Obstacle {
 
 /// The TrainingJob that has the name of an object's child.
 #[derive(Clone, Copy, Debug)]
-pub enum Child<'a> {
+pub enum ChildJob<'a> {
     /// There is none.
     None,
     /// A job, which may be somebody else's.

@@ -109,7 +109,7 @@ pub struct WriteBackoffs(Option<Arc<HashMap<Action, WriteBackoff>>>);
 
 /// Why a write failed, as far as the backoff depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteFailure {
+pub enum BackoffKind {
     /// The failure is likely to last.
     Lasting,
     /// A child of a former job of the same name still exists.
@@ -129,7 +129,7 @@ pub enum EventNews {
     Known,
 }
 
-impl WriteFailure {
+impl BackoffKind {
     fn pause(self, failures: u32, jitter: f64) -> Duration {
         match self {
             Self::Lasting => LASTING.pause(failures, jitter),
@@ -155,7 +155,7 @@ impl WriteBackoffs {
         self.0.iter().flat_map(|backoffs| backoffs.keys())
     }
 
-    fn back_off(&mut self, action: Action, failure: WriteFailure, now: Instant, jitter: f64) {
+    fn back_off(&mut self, action: Action, failure: BackoffKind, now: Instant, jitter: f64) {
         let tries = self
             .get(&action)
             .map_or(1, |before| before.tries.saturating_add(1));
@@ -252,7 +252,7 @@ impl LocalState {
     /// Records that creating children failed. Returns how often in a row it has failed now.
     pub fn back_off_creates(
         &mut self,
-        failure: WriteFailure,
+        failure: BackoffKind,
         generation: Option<i64>,
         kind: Option<&'static str>,
         now: Instant,
@@ -296,7 +296,7 @@ impl LocalState {
     /// Records that writes failed or had no effect.
     pub fn back_off_writes(
         &mut self,
-        writes: impl IntoIterator<Item = (Action, WriteFailure)>,
+        writes: impl IntoIterator<Item = (Action, BackoffKind)>,
         now: Instant,
         jitter: f64,
     ) {
@@ -332,7 +332,7 @@ mod tests {
         let (now, pod) = (Instant::now(), Some("Pod"));
         let mut local = LocalState::default();
         assert_eq!(
-            local.back_off_creates(WriteFailure::FormerJob, Some(1), pod, now, 0.0),
+            local.back_off_creates(BackoffKind::FormerJob, Some(1), pod, now, 0.0),
             1
         );
         let until = now + FORMER_JOB.base;
@@ -352,7 +352,7 @@ mod tests {
         let again = |generation| {
             local
                 .clone()
-                .back_off_creates(WriteFailure::Lasting, Some(generation), pod, now, 0.0)
+                .back_off_creates(BackoffKind::Lasting, Some(generation), pod, now, 0.0)
         };
         assert_eq!((again(1), again(2)), (2, 1));
     }
@@ -366,18 +366,18 @@ mod tests {
             local.back_off_writes(writes, now, 0.0);
             local.write_backoffs.get(&Action::DeleteJob).unwrap().until - now
         };
-        assert_eq!(pause(1, WriteFailure::Lasting), Duration::from_secs(1));
-        assert_eq!(pause(2, WriteFailure::Lasting), Duration::from_secs(2));
-        let asked = WriteFailure::Passing(Some(Duration::from_secs(7)));
+        assert_eq!(pause(1, BackoffKind::Lasting), Duration::from_secs(1));
+        assert_eq!(pause(2, BackoffKind::Lasting), Duration::from_secs(2));
+        let asked = BackoffKind::Passing(Some(Duration::from_secs(7)));
         assert_eq!(pause(1, asked), Duration::from_secs(7));
-        assert_eq!(pause(1, WriteFailure::Passing(None)), PASSING.base);
+        assert_eq!(pause(1, BackoffKind::Passing(None)), PASSING.base);
     }
 
     #[test]
     fn backoffs_of_writes_that_nobody_wants_are_dropped() {
         let now = Instant::now();
         let mut local = LocalState::default();
-        let failed = [Action::DeleteJob, Action::Grant].map(|action| (action, WriteFailure::Lasting));
+        let failed = [Action::DeleteJob, Action::Grant].map(|action| (action, BackoffKind::Lasting));
         local.back_off_writes(failed, now, 0.0);
         local.record_plan(Waits::default(), &[Action::Grant]);
         assert_eq!(

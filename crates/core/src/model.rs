@@ -29,10 +29,10 @@ pub enum StatusWrite {
     #[default]
     Unchanged,
     /// Only counters or messages differ. It is written when the last write is some seconds old.
-    Soon(Box<TrainingJobStatus>),
+    Paced(Box<TrainingJobStatus>),
     /// Pods have succeeded. If they are deleted, only the status knows that. It is written a second
     /// after the first success, so that many successes cost one write.
-    Early(Box<TrainingJobStatus>),
+    Batched(Box<TrainingJobStatus>),
     /// Something differs that users or decisions depend on. It is written now.
     Now(Box<TrainingJobStatus>),
 }
@@ -41,7 +41,7 @@ impl StatusWrite {
     /// Writes the status now if it would be written later.
     pub(crate) fn write_now(&mut self) {
         *self = match std::mem::take(self) {
-            Self::Soon(status) | Self::Early(status) => Self::Now(status),
+            Self::Paced(status) | Self::Batched(status) => Self::Now(status),
             write => write,
         };
     }

@@ -31,7 +31,7 @@ use crate::view::View;
 pub struct Plan {
     checks_conflicts: bool,
     /// Pods that ran and do not exist. Their loss is about to be counted.
-    missing: Vec<String>,
+    unconfirmed: Vec<String>,
     /// Writes that are safe at any time and in any order. Repeating them does no harm.
     at_once: Vec<Action>,
     status: StatusWrite,
@@ -84,15 +84,15 @@ impl Plan {
         if self.checks_conflicts {
             return Step::CheckConflicts;
         }
-        if !self.missing.is_empty() {
-            return Step::ConfirmAbsence(self.missing);
+        if !self.unconfirmed.is_empty() {
+            return Step::ConfirmAbsence(self.unconfirmed);
         }
         if !self.at_once.is_empty() {
             return Step::Act(self.at_once);
         }
         match self.status {
             _ if self.status_is_early => Step::Wait,
-            StatusWrite::Soon(status) | StatusWrite::Early(status) | StatusWrite::Now(status) => {
+            StatusWrite::Paced(status) | StatusWrite::Batched(status) | StatusWrite::Now(status) => {
                 Step::WriteStatus(StatusChange {
                     status,
                     events: self.events,
@@ -129,7 +129,9 @@ impl Plan {
     pub fn status(&self) -> Option<&TrainingJobStatus> {
         match &self.status {
             StatusWrite::Unchanged => None,
-            StatusWrite::Soon(status) | StatusWrite::Early(status) | StatusWrite::Now(status) => Some(status),
+            StatusWrite::Paced(status) | StatusWrite::Batched(status) | StatusWrite::Now(status) => {
+                Some(status)
+            }
         }
     }
 

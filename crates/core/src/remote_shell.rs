@@ -21,7 +21,7 @@ use crate::container::{add_port, variable};
 use crate::job::{Credentials, RemoteShell};
 use crate::job::{Job, Role};
 use crate::model::Identity;
-use crate::view::{Agent, Observer, Settings};
+use crate::view::{Agent, ObserverEndpoint, Settings};
 
 /// The container that puts the agent and the lists of hosts into the pod.
 pub const INSTALL_CONTAINER: &str = "trainyard-install";
@@ -192,7 +192,7 @@ fn install(agent: &Agent, shell: &RemoteShell, spec: &PodSpec) -> Container {
 /// The container that keeps the lists of hosts current, as long as the others run.
 pub(crate) fn follow(
     job: &Job<'_>,
-    agent_and_observer: (&Agent, &Observer),
+    agent_and_observer: (&Agent, &ObserverEndpoint),
     shell: &RemoteShell,
     spec: &mut PodSpec,
 ) -> Container {

@@ -85,9 +85,9 @@ pub(crate) fn write(old: Option<&TrainingJobStatus>, new: TrainingJobStatus) -> 
     } else if without_counters(old) != without_counters(&new) {
         StatusWrite::Now(Box::new(new))
     } else if has_run(&new) && successes(old) != successes(&new) {
-        StatusWrite::Early(Box::new(new))
+        StatusWrite::Batched(Box::new(new))
     } else {
-        StatusWrite::Soon(Box::new(new))
+        StatusWrite::Paced(Box::new(new))
     }
 }
 

@@ -37,12 +37,12 @@ pub struct Agent {
     /// The command that starts it in that image.
     pub command: Vec<String>,
     /// Whom the agent asks about its job; `None` if pods can't reach the operator.
-    pub observer: Option<Observer>,
+    pub observer: Option<ObserverEndpoint>,
 }
 
 /// How the agent reaches the observer, which tells it about its job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observer {
+pub struct ObserverEndpoint {
     /// The address at which it is served.
     pub address: String,
     /// The certificates that the agent trusts, as PEM.
@@ -51,7 +51,7 @@ pub struct Observer {
 
 impl Settings {
     /// The agent and its observer, if both exist: then agents can wait for other roles.
-    pub fn agent_and_observer(&self) -> Option<(&Agent, &Observer)> {
+    pub fn agent_and_observer(&self) -> Option<(&Agent, &ObserverEndpoint)> {
         let agent = self.agent.as_ref()?;
         Some((agent, agent.observer.as_ref()?))
     }

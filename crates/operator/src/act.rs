@@ -4,10 +4,10 @@
 mod current;
 mod delete;
 mod exec_rbac;
-mod failure;
 mod limiter;
 mod ownership;
 pub(crate) mod request;
+mod request_error;
 mod results;
 mod status;
 
@@ -35,10 +35,10 @@ use crate::leader::Leadership;
 use crate::settings::SharedSettings;
 use crate::slim::{SlimMeta, SlimPod};
 
-pub use failure::Failure;
 pub use limiter::{Class, Permit, WriteLimiter};
-use ownership::Child;
+use ownership::ChildKind;
 use request::{Answer, Path, request};
+pub use request_error::RequestError;
 pub use results::ActionResults;
 
 /// How many writes are under way at once, over all jobs.
@@ -68,7 +68,7 @@ type Refused = OnceLock<()>;
 
 /// A child that is about to be created.
 struct Creation {
-    child: Child,
+    child: ChildKind,
     name: String,
     request: http::Request<Vec<u8>>,
 }
@@ -76,10 +76,10 @@ struct Creation {
 impl Creation {
     fn new(
         target: Target<'_>,
-        child: Child,
+        child: ChildKind,
         name: Option<&str>,
         object: &impl Serialize,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, RequestError> {
         let path = child.path(&target.key.namespace, "").by_us();
         // Only the metadata of the answer is new to us.
         let request = request(Method::POST, &path, Answer::Metadata, Some(object))?;
@@ -149,9 +149,9 @@ impl Writer {
                 Some((action, result)) = running.next() => results.record(job, action, result),
                 permit = &mut next_permit, if !next_permit.is_terminated() => {
                     let Some(action) = actions.next() else { continue };
-                    if let Err(failure) = self.check(target, decided_for, &action) {
+                    if let Err(error) = self.check(target, decided_for, &action) {
                         actions = Vec::new().into_iter();
-                        results.record(job, action, Err(failure));
+                        results.record(job, action, Err(error));
                         continue;
                     }
                     let refused = &refused;
@@ -174,14 +174,14 @@ impl Writer {
         action: Action,
         refused: &Refused,
         _permit: Permit,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let namespace = &target.key.namespace;
         match action {
-            action if action.creates() && refused.get().is_some() => Err(Failure::Skipped),
+            action if action.creates() && refused.get().is_some() => Err(RequestError::Skipped),
             Action::CreatePod(key) => {
                 let pod = job.and_then(|job| build::pod(job, &self.settings.now(), key));
                 let Some(pod) = pod else { return Ok(()) };
-                let create = Creation::new(target, Child::Pod, pod.metadata.name.as_deref(), &pod)?;
+                let create = Creation::new(target, ChildKind::Pod, pod.metadata.name.as_deref(), &pod)?;
                 drop(pod);
                 self.create(target, create, refused).await
             }
@@ -193,8 +193,12 @@ impl Writer {
             Action::CreateService(key) => {
                 let service = job.and_then(|job| build::service(job, key));
                 let Some(service) = service else { return Ok(()) };
-                let create =
-                    Creation::new(target, Child::Service, service.metadata.name.as_deref(), &service)?;
+                let create = Creation::new(
+                    target,
+                    ChildKind::Service,
+                    service.metadata.name.as_deref(),
+                    &service,
+                )?;
                 drop(service);
                 self.create(target, create, refused).await
             }
@@ -202,9 +206,14 @@ impl Writer {
                 let Some(job) = job else { return Ok(()) };
                 // It is made again for every try, and dropped if a Secret exists already.
                 let content = identity::make(identity, Timestamp::now())
-                    .map_err(|error| Failure::Refused(error.to_string()))?;
+                    .map_err(|error| RequestError::Refused(error.to_string()))?;
                 let secret = build::secret(job, identity, content);
-                let create = Creation::new(target, Child::Secret, secret.metadata.name.as_deref(), &secret)?;
+                let create = Creation::new(
+                    target,
+                    ChildKind::Secret,
+                    secret.metadata.name.as_deref(),
+                    &secret,
+                )?;
                 drop(secret);
                 self.create(target, create, refused).await
             }
@@ -227,33 +236,38 @@ impl Writer {
         }
     }
 
-    async fn create(&self, target: Target<'_>, create: Creation, refused: &Refused) -> Result<(), Failure> {
+    async fn create(
+        &self,
+        target: Target<'_>,
+        create: Creation,
+        refused: &Refused,
+    ) -> Result<(), RequestError> {
         let Creation { child, name, request } = create;
         match self.send::<SlimPod>(target.term, request).await {
             Ok(created) => {
                 self.record(target, child, created);
                 Ok(())
             }
-            Err(Failure::Exists) => self.adopt_existing(target, child, &name).await,
-            Err(failure) => {
-                if matches!(failure, Failure::Refused(_) | Failure::NamespaceEnds) {
+            Err(RequestError::Exists) => self.adopt_existing(target, child, &name).await,
+            Err(error) => {
+                if matches!(error, RequestError::Refused(_) | RequestError::NamespaceEnds) {
                     let _ = refused.set(());
                 }
-                Err(failure)
+                Err(error)
             }
         }
     }
 
-    fn record(&self, target: Target<'_>, child: Child, object: SlimPod) {
+    fn record(&self, target: Target<'_>, child: ChildKind, object: SlimPod) {
         match child {
-            Child::Pod => {
+            ChildKind::Pod => {
                 self.index.apply_pod(object, Source::Answer);
             }
-            Child::Service => {
+            ChildKind::Service => {
                 let SlimPod { metadata, .. } = object;
                 self.index.apply_service(&SlimMeta { metadata }, Source::Answer);
             }
-            Child::Secret => {
+            ChildKind::Secret => {
                 let name = object.metadata.name;
                 let identity = Identity::ALL
                     .into_iter()
@@ -263,7 +277,7 @@ impl Writer {
                     .update_local(target.uid, |local| local.record_secret(state));
             }
             // These are recorded together, when all three exist.
-            Child::ServiceAccount | Child::Role | Child::RoleBinding => {}
+            ChildKind::ServiceAccount | ChildKind::Role | ChildKind::RoleBinding => {}
         }
     }
 
@@ -271,20 +285,20 @@ impl Writer {
         &self,
         term: &CancellationToken,
         request: http::Request<Vec<u8>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RequestError> {
         if term.is_cancelled() || !self.leadership.may_write() {
-            return Err(Failure::NotLeader);
+            return Err(RequestError::NotLeader);
         }
         tokio::select! {
             biased;
-            () = term.cancelled() => Err(Failure::NotLeader),
-            answer = self.client.request(request) => answer.map_err(Failure::from),
+            () = term.cancelled() => Err(RequestError::NotLeader),
+            answer = self.client.request(request) => answer.map_err(RequestError::from),
         }
     }
 
-    async fn read<T: DeserializeOwned>(&self, path: &Path, answer: Answer) -> Result<T, Failure> {
+    async fn read<T: DeserializeOwned>(&self, path: &Path, answer: Answer) -> Result<T, RequestError> {
         let request = request(Method::GET, path, answer, None::<&()>)?;
-        self.client.request(request).await.map_err(Failure::from)
+        self.client.request(request).await.map_err(RequestError::from)
     }
 }
 

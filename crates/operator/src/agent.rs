@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use tokio::sync::watch;
-use trainyard_core::view::{Agent, Observer};
+use trainyard_core::view::{Agent, ObserverEndpoint};
 
 use crate::backoff::Backoff;
 use crate::observer::OBSERVER_SERVICE;
@@ -59,7 +59,7 @@ pub(crate) async fn announce(
     );
     loop {
         let authority = authorities.borrow_and_update().clone();
-        let observer = authority.map(|authority| Observer {
+        let observer = authority.map(|authority| ObserverEndpoint {
             address: format!(
                 "https://{OBSERVER_SERVICE}.{}.svc:{OBSERVER_PORT}",
                 source.namespace

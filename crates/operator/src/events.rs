@@ -37,7 +37,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Records events, to be sent by the [`Senders`].
 #[derive(Clone, Debug)]
 pub struct Recorder {
-    notes: mpsc::Sender<Event>,
+    queue: mpsc::Sender<Event>,
     instance: Arc<str>,
     dropped: Arc<AtomicU64>,
     metrics: Option<Arc<Metrics>>,
@@ -58,7 +58,7 @@ impl Recorder {
         leadership: &Leadership,
         instance: &str,
     ) -> (Self, Senders) {
-        let (notes, receiver) = mpsc::channel(CAPACITY);
+        let (queue, receiver) = mpsc::channel(CAPACITY);
         let receiver = Arc::new(Mutex::new(receiver));
         let mut tasks = JoinSet::new();
         for _ in 0..SENDERS {
@@ -69,12 +69,12 @@ impl Recorder {
                 receiver.clone(),
             ));
         }
-        (Self::new(notes, instance), Senders { tasks })
+        (Self::new(queue, instance), Senders { tasks })
     }
 
-    fn new(notes: mpsc::Sender<Event>, instance: &str) -> Self {
+    fn new(queue: mpsc::Sender<Event>, instance: &str) -> Self {
         Self {
-            notes,
+            queue,
             instance: instance.into(),
             dropped: Arc::default(),
             metrics: None,
@@ -85,8 +85,8 @@ impl Recorder {
     /// Makes a recorder whose events are not sent but received by the caller.
     #[cfg(test)]
     pub(crate) fn unsent() -> (Self, mpsc::Receiver<Event>) {
-        let (notes, taken) = mpsc::channel(CAPACITY);
-        (Self::new(notes, "operator-1"), taken)
+        let (queue, taken) = mpsc::channel(CAPACITY);
+        (Self::new(queue, "operator-1"), taken)
     }
 
     /// Counts the events that are dropped.
@@ -99,18 +99,18 @@ impl Recorder {
     }
 
     /// Records an event about a job. It is dropped if too many wait to be sent.
-    pub fn note(&self, job: &ObjectMeta, note: &JobEvent, now: Timestamp) {
+    pub fn record(&self, job: &ObjectMeta, event: &JobEvent, now: Timestamp) {
         let words = Words {
-            warning: note.warning,
-            reason: note.reason.as_str(),
-            message: &note.message,
+            warning: event.warning,
+            reason: event.reason.as_str(),
+            message: &event.message,
         };
         let regarding = reference(format!("{GROUP}/{VERSION}"), "TrainingJob", job);
-        self.record(regarding, words, now);
+        self.send(regarding, words, now);
     }
 
     /// Records an event about an object of another operator's kind.
-    pub fn note_foreign(
+    pub fn record_foreign(
         &self,
         kind: &dyn ForeignKind,
         object: &ObjectMeta,
@@ -123,13 +123,13 @@ impl Recorder {
             message: &note.message,
         };
         let api_version = format!("{}/{}", kind.group(), kind.version());
-        self.record(reference(api_version, kind.kind(), object), words, now);
+        self.send(reference(api_version, kind.kind(), object), words, now);
     }
 
-    fn record(&self, regarding: ObjectReference, words: Words<'_>, now: Timestamp) {
+    fn send(&self, regarding: ObjectReference, words: Words<'_>, now: Timestamp) {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let event = event(regarding, words, now, &self.instance, number);
-        if self.notes.try_send(event).is_err() {
+        if self.queue.try_send(event).is_err() {
             if let Some(metrics) = &self.metrics {
                 metrics.event_dropped();
             }
@@ -155,10 +155,10 @@ async fn send(
     client: kube::Client,
     limiter: WriteLimiter,
     leadership: Leadership,
-    notes: Arc<Mutex<mpsc::Receiver<Event>>>,
+    queue: Arc<Mutex<mpsc::Receiver<Event>>>,
 ) {
     loop {
-        let next = notes.lock().await.recv().await;
+        let next = queue.lock().await.recv().await;
         let Some(event) = next else { return };
         let _permit = limiter.enter(Class::Event).await;
         if !leadership.may_write() {
@@ -242,16 +242,16 @@ mod tests {
 
     #[test]
     fn what_is_dropped_is_counted() {
-        let (notes, _waiting) = mpsc::channel(1);
+        let (queue, _waiting) = mpsc::channel(1);
         let metrics = Arc::new(Metrics::new());
-        let recorder = Recorder::new(notes, "operator-1").with_metrics(metrics.clone());
+        let recorder = Recorder::new(queue, "operator-1").with_metrics(metrics.clone());
         let note = JobEvent {
             warning: false,
             reason: Reason::PodFailed,
             message: String::new(),
         };
         for _ in 0..3 {
-            recorder.note(&ObjectMeta::default(), &note, Timestamp::UNIX_EPOCH);
+            recorder.record(&ObjectMeta::default(), &note, Timestamp::UNIX_EPOCH);
         }
         assert_eq!(recorder.dropped.load(Ordering::Relaxed), 2);
         let text = metrics.render();
@@ -271,10 +271,10 @@ mod tests {
             reason: Reason::PodFailed,
             message: "ü".repeat(1000),
         };
-        let (notes, mut taken) = mpsc::channel(1);
-        let recorder = Recorder::new(notes, "operator-1");
+        let (queue, mut taken) = mpsc::channel(1);
+        let recorder = Recorder::new(queue, "operator-1");
         recorder.number.store(7, Ordering::Relaxed);
-        recorder.note(&job, &note, Timestamp::UNIX_EPOCH);
+        recorder.record(&job, &note, Timestamp::UNIX_EPOCH);
         let event = taken.try_recv().unwrap();
         assert_eq!(event.metadata.name.as_deref(), Some("mnist.07"));
         assert_eq!(event.note.as_deref().map(str::len), Some(NOTE_LIMIT));

@@ -21,9 +21,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView, Obstacle};
+use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignPlan, ForeignView, Obstacle};
 
-use crate::act::Failure;
+use crate::act::RequestError;
 use crate::backoff::Backoff;
 use crate::controller::{Context, Controller, Limits, Queue, Reconcile, ReconcileResult, Requeue};
 use crate::index::{JobKey, Lookup};
@@ -112,7 +112,7 @@ impl Reconcile for ForeignReconciler {
 
     async fn reconcile(&self, key: &JobKey, term: &CancellationToken) -> ReconcileResult {
         let mut outcome = Outcome::Quiet;
-        let next = self.step(key, term, &mut outcome).await;
+        let next = self.reconcile_once(key, term, &mut outcome).await;
         ReconcileResult {
             outcome,
             next,
@@ -155,27 +155,27 @@ impl ForeignReconciler {
         watches
     }
 
-    async fn step(&self, key: &JobKey, term: &CancellationToken, outcome: &mut Outcome) -> Requeue {
+    async fn reconcile_once(&self, key: &JobKey, term: &CancellationToken, outcome: &mut Outcome) -> Requeue {
         let Some(entry) = self.store.get(key).filter(|entry| !entry.local.deleted) else {
             return Requeue::Rest;
         };
         let mut plan = self.plan(key, &entry);
         let next = match self.child(key, &entry, &mut plan, term, outcome).await {
             Ok(at) => at.map_or(Requeue::Rest, Requeue::At),
-            Err(failure) => {
-                *outcome = failure.outcome();
-                match failure {
-                    Failure::NotLeader => return not_leading(),
-                    Failure::NamespaceEnds => return Requeue::Rest,
+            Err(error) => {
+                *outcome = error.outcome();
+                match error {
+                    RequestError::NotLeader => return not_leading(),
+                    RequestError::NamespaceEnds => return Requeue::Rest,
                     _ => {}
                 }
-                let obstacle = match &failure {
-                    Failure::Refused(words) => Some(Arc::new(Obstacle::Refused(words.clone()))),
-                    Failure::InTheWay => Some(Arc::new(Obstacle::Taken(config_name(&plan)))),
+                let obstacle = match &error {
+                    RequestError::Refused(words) => Some(Arc::new(Obstacle::Refused(words.clone()))),
+                    RequestError::NameTaken => Some(Arc::new(Obstacle::Taken(config_name(&plan)))),
                     _ => entry.local.obstacle.clone(),
                 };
                 if obstacle != entry.local.obstacle {
-                    tracing::warn!(kind = self.kind.flag(), object = %key, error = failure.words(),
+                    tracing::warn!(kind = self.kind.flag(), object = %key, error = error.message(),
                         "its TrainingJob can't be written; it is tried again, more and more seldom");
                     self.store
                         .remember(key, &entry.uid, |local| local.obstacle = obstacle);
@@ -184,13 +184,13 @@ impl ForeignReconciler {
                         plan = self.plan(key, &entry);
                     }
                 }
-                Requeue::Retry(match failure {
-                    Failure::Transient(_, asked) => asked,
+                Requeue::Retry(match error {
+                    RequestError::Transient(_, asked) => asked,
                     _ => None,
                 })
             }
         };
-        let failure = match self.conclude(key, &entry, plan, term, outcome).await {
+        let error = match self.conclude(key, &entry, plan, term, outcome).await {
             Ok(at) => {
                 return match (next, at) {
                     (Requeue::Rest, Some(at)) => Requeue::At(at),
@@ -198,15 +198,15 @@ impl ForeignReconciler {
                     (next, _) => next,
                 };
             }
-            Err(failure) => failure,
+            Err(error) => error,
         };
-        *outcome = failure.outcome();
-        match failure {
-            Failure::NotLeader => not_leading(),
-            Failure::NamespaceEnds | Failure::Gone => Requeue::Rest,
-            Failure::Transient(_, asked) => Requeue::Retry(asked),
-            failure => {
-                tracing::debug!(kind = self.kind.flag(), object = %key, error = failure.words(), "a write failed");
+        *outcome = error.outcome();
+        match error {
+            RequestError::NotLeader => not_leading(),
+            RequestError::NamespaceEnds | RequestError::Gone => Requeue::Rest,
+            RequestError::Transient(_, asked) => Requeue::Retry(asked),
+            error => {
+                tracing::debug!(kind = self.kind.flag(), object = %key, error = error.message(), "a write failed");
                 Requeue::Retry(None)
             }
         }
@@ -215,9 +215,11 @@ impl ForeignReconciler {
     fn plan(&self, key: &JobKey, entry: &Entry) -> ForeignPlan {
         let known = self.context.index.get(key);
         let child = match &known {
-            None => Child::None,
-            Some(Lookup::Job(known)) => Child::Job(&known.job),
-            Some(Lookup::Malformed(malformed, _)) => Child::Malformed(&malformed.metadata, &malformed.error),
+            None => ChildJob::None,
+            Some(Lookup::Job(known)) => ChildJob::Job(&known.job),
+            Some(Lookup::Malformed(malformed, _)) => {
+                ChildJob::Malformed(&malformed.metadata, &malformed.error)
+            }
         };
         self.kind.plan(&ForeignView {
             object: &entry.object,
@@ -237,7 +239,7 @@ impl ForeignReconciler {
         plan: &mut ForeignPlan,
         term: &CancellationToken,
         outcome: &mut Outcome,
-    ) -> Result<Option<Instant>, Failure> {
+    ) -> Result<Option<Instant>, RequestError> {
         let job = match std::mem::take(&mut plan.child) {
             ChildAction::Leave => return Ok(None),
             ChildAction::Create(job) => {
@@ -277,7 +279,7 @@ impl ForeignReconciler {
         plan: ForeignPlan,
         term: &CancellationToken,
         outcome: &mut Outcome,
-    ) -> Result<Option<Instant>, Failure> {
+    ) -> Result<Option<Instant>, RequestError> {
         let written = match plan.status {
             Some(status) => self.write_status(key, entry, status, term).await?,
             None => false,

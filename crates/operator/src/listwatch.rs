@@ -120,7 +120,7 @@ struct Versioned {
 }
 
 #[derive(Deserialize)]
-struct Failure {
+struct ErrorStatus {
     #[serde(default)]
     code: u16,
     #[serde(default)]
@@ -287,7 +287,7 @@ fn handle_line(line: &[u8], target: &Target, sink: &dyn Sink, version: &mut Stri
         "DELETED" => log_undecodable(target, sink.gone(object.get())),
         "BOOKMARK" => None,
         _ => {
-            let Failure { code, message } = serde_json::from_str(object.get())?;
+            let ErrorStatus { code, message } = serde_json::from_str(object.get())?;
             return Err(Error::Watch { code, message });
         }
     };

@@ -19,7 +19,7 @@ use trainyard_core::model::Action;
 use trainyard_core::plan::{Plan, StatusChange, Step, is_managed, plan};
 use trainyard_core::view::{Conflict, View};
 
-use crate::act::{Class, Failure, Target, Writer};
+use crate::act::{Class, RequestError, Target, Writer};
 use crate::clock::{Clock, monotonic};
 use crate::controller::{ReconcileResult, Requeue};
 use crate::events::Recorder;
@@ -63,7 +63,7 @@ impl Reconciler {
                 Ok(AfterRound::PlanAgain) if rounds.replans < MAX_REPLANS => rounds.replans += 1,
                 Ok(AfterRound::PlanAgain) => break ReconcileResult::new(Outcome::Acted, Requeue::Again),
                 Ok(AfterRound::End(result)) => break result,
-                Err(failure) => break self.result_of(key, &failure),
+                Err(error) => break self.result_of(key, &error),
             }
         };
         if let Some(uid) = rounds.relied_on.filter(|_| result.next != Requeue::Again) {
@@ -83,7 +83,7 @@ impl Reconciler {
         key: &JobKey,
         term: &CancellationToken,
         rounds: &mut Rounds,
-    ) -> Result<AfterRound, Failure> {
+    ) -> Result<AfterRound, RequestError> {
         let snapshot = match self.index.get(key) {
             None => return Ok(AfterRound::End(ReconcileResult::REST)),
             Some(Lookup::Malformed(malformed, local)) => {
@@ -126,7 +126,7 @@ impl Reconciler {
             }
             Step::Wait => return Ok(AfterRound::End(rounds.result(requeue))),
             Step::WriteStatus(change) => {
-                let Some(change) = self.permit(change, rounds).await else {
+                let Some(change) = self.take_permit(change, rounds).await else {
                     return Ok(AfterRound::PlanAgain);
                 };
                 Box::pin(self.write_status(target, job, change, now, rounds)).await?
@@ -187,7 +187,7 @@ impl Reconciler {
         &self,
         target: Target<'_>,
         conflicts: &[Conflict],
-    ) -> Result<AfterRound, Failure> {
+    ) -> Result<AfterRound, RequestError> {
         let now = monotonic();
         self.index
             .update_local(target.uid, |local| local.record_conflict_check(now));
@@ -203,7 +203,7 @@ impl Reconciler {
         job: &TrainingJob,
         actions: Vec<Action>,
         rounds: &mut Rounds,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         // Writes of actions need permits of their own.
         rounds.permit = None;
         let is_start = |action: &&Action| matches!(action, Action::StartPod { .. });
@@ -222,7 +222,7 @@ impl Reconciler {
 
     /// Takes a permit to write a status. If it had to wait, the status may be out of date: it
     /// returns `None`, and keeps the permit for the next round.
-    async fn permit(&self, change: StatusChange, rounds: &mut Rounds) -> Option<StatusChange> {
+    async fn take_permit(&self, change: StatusChange, rounds: &mut Rounds) -> Option<StatusChange> {
         if rounds.permit.is_some() {
             return Some(change);
         }
@@ -248,12 +248,12 @@ impl Reconciler {
         change: StatusChange,
         now: Timestamp,
         rounds: &mut Rounds,
-    ) -> Result<ReconcileResult, Failure> {
+    ) -> Result<ReconcileResult, RequestError> {
         let StatusChange { status, events, then } = change;
         let metadata = job.metadata.clone();
         let before = job.status.as_ref().map(StatusSummary::of).unwrap_or_default();
         match self.writer.write_status(target, job, &status).await {
-            Err(Failure::Refused(words)) => {
+            Err(RequestError::Refused(words)) => {
                 tracing::error!(job = %target.key, error = words, "the server refuses the status");
                 return Ok(ReconcileResult::new(Outcome::Error, Requeue::Retry(None)));
             }
@@ -262,9 +262,9 @@ impl Reconciler {
         let written_at = monotonic();
         self.index
             .update_local(target.uid, |local| local.record_status_write(written_at));
-        self.count(target.key, &before, &StatusSummary::of(&status));
+        self.count_change(target.key, &before, &StatusSummary::of(&status));
         for event in &events {
-            self.recorder.note(&metadata, event, now);
+            self.recorder.record(&metadata, event, now);
         }
         // The actions need permits of their own.
         rounds.permit = None;

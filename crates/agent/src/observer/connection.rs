@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustls::{CertificateError, ClientConfig, ClientConnection, StreamOwned};
 
-use super::{Address, Failure, Timeouts};
+use super::{Address, ObserverError, Timeouts};
 
 /// A connection over TLS, whose reads and writes must end in time.
 #[derive(Debug)]
@@ -16,13 +16,17 @@ pub struct Connection(StreamOwned<ClientConnection, Socket>);
 
 impl Connection {
     /// Connects, and makes sure that it is the server it should be.
-    pub fn open(address: &Address, tls: &Arc<ClientConfig>, timeouts: &Timeouts) -> Result<Self, Failure> {
+    pub fn open(
+        address: &Address,
+        tls: &Arc<ClientConfig>,
+        timeouts: &Timeouts,
+    ) -> Result<Self, ObserverError> {
         let tcp = connect(address, timeouts.connect)?;
         let mut socket = Socket {
             tcp,
             deadline: Instant::now() + timeouts.handshake,
         };
-        let failed = |error: &io::Error| Failure::Handshake {
+        let failed = |error: &io::Error| ObserverError::Handshake {
             address: address.clone(),
             reason: explain_handshake(error, timeouts.handshake),
         };
@@ -56,8 +60,8 @@ impl Write for Connection {
     }
 }
 
-fn connect(address: &Address, timeout: Duration) -> Result<TcpStream, Failure> {
-    let unknown = |source| Failure::Unknown {
+fn connect(address: &Address, timeout: Duration) -> Result<TcpStream, ObserverError> {
+    let unknown = |source| ObserverError::Unknown {
         host: address.host().to_owned(),
         source,
     };
@@ -69,7 +73,7 @@ fn connect(address: &Address, timeout: Duration) -> Result<TcpStream, Failure> {
         match TcpStream::connect_timeout(&candidate, timeout) {
             Ok(tcp) => return Ok(tcp),
             Err(source) => {
-                failure = Failure::Connect {
+                failure = ObserverError::Connect {
                     address: address.clone(),
                     at: candidate.ip(),
                     source,

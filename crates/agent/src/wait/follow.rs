@@ -7,14 +7,14 @@ use trainyard_contract::start::Start;
 
 use super::start_line;
 use crate::backoff::Backoff;
-use crate::observer::{Failure, Observer};
+use crate::observer::{ObserverClient, ObserverError};
 
 /// What happens while the pod waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     Start(Start),
     /// Why the observer can't be heard. It is asked again.
-    Failure(String),
+    Error(String),
 }
 
 /// Whether somebody still wants to hear more.
@@ -22,10 +22,10 @@ pub type Interest = ControlFlow<()>;
 
 /// Listens on one connection until it fails, or nobody wants to hear more.
 pub fn listen(
-    observer: &Observer,
+    observer: &ObserverClient,
     path: &str,
     hear: &mut dyn FnMut(Start) -> Interest,
-) -> Result<(), Failure> {
+) -> Result<(), ObserverError> {
     let mut answer = observer.ask(path)?;
     loop {
         let line = answer.next_line()?;
@@ -41,7 +41,7 @@ pub fn listen(
 /// Listens on one connection after another until nobody wants to hear more. `pause` is called
 /// between them, and `random` gives numbers from 0 to 1.
 pub fn follow(
-    mut listen: impl FnMut(&mut dyn FnMut(Start) -> Interest) -> Result<(), Failure>,
+    mut listen: impl FnMut(&mut dyn FnMut(Start) -> Interest) -> Result<(), ObserverError>,
     mut tell: impl FnMut(Event) -> Interest,
     mut pause: impl FnMut(Duration),
     mut random: impl FnMut() -> f64,
@@ -60,7 +60,7 @@ pub fn follow(
         if was_heard {
             backoff.reset();
         }
-        if tell(Event::Failure(failure.to_string())).is_break() {
+        if tell(Event::Error(failure.to_string())).is_break() {
             return;
         }
         pause(backoff.pause(failure.max_pause(), random()));

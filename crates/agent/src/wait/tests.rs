@@ -5,7 +5,7 @@ use std::sync::mpsc::Sender;
 use rstest::rstest;
 
 use super::*;
-use crate::observer::{Address, AnswerError, Failure};
+use crate::observer::{Address, AnswerError, ObserverError};
 
 const NO_TIME: Duration = Duration::from_millis(1);
 
@@ -14,7 +14,7 @@ fn waiting(reason: &str) -> Event {
 }
 
 fn failure(sentence: &str) -> Event {
-    Event::Failure(sentence.to_owned())
+    Event::Error(sentence.to_owned())
 }
 
 /// Both outputs as they are interleaved; what is on the standard error begins with `!`.
@@ -136,19 +136,19 @@ fn address() -> Address {
     "https://observer:9444".parse().unwrap()
 }
 
-fn refused(status: u16) -> Failure {
+fn refused(status: u16) -> ObserverError {
     let problem = AnswerError::Refused {
         status,
         sentence: "no".to_owned(),
     };
-    Failure::Answer {
+    ObserverError::Answer {
         address: address(),
         problem,
     }
 }
 
-fn closed() -> Failure {
-    Failure::Answer {
+fn closed() -> ObserverError {
+    ObserverError::Answer {
         address: address(),
         problem: AnswerError::Ended,
     }
@@ -156,7 +156,7 @@ fn closed() -> Failure {
 
 /// Follows connections that each say something and then fail; the one after the last of them says
 /// that it may go. Returns the events and the pauses in milliseconds.
-fn followed(connections: Vec<(Vec<Start>, Failure)>) -> (Vec<Event>, Vec<u128>) {
+fn followed(connections: Vec<(Vec<Start>, ObserverError)>) -> (Vec<Event>, Vec<u128>) {
     let mut connections = VecDeque::from(connections);
     let (mut events, mut pauses) = (Vec::new(), Vec::new());
     follow(

@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::job::{AGENT, Client, Job, Lines, Process, Server};
 use crate::processes::Other;
 
-const SILENCE: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
+const SILENCE_VARIABLE: &str = "TRAINYARD_SHELL_SILENCE_SECONDS";
 
 /// A command with a child and a grandchild, whose shells all have this trap.
 fn family(job: &Job, server: &Server, trap: &str) -> (Client, Vec<Other>) {
@@ -160,7 +160,7 @@ fn a_server_that_falls_silent_is_given_up(#[case] asked: &str, #[case] seconds: 
     let server = job.serve();
     let mut command = Command::new(AGENT);
     command.args(["rsh", "-n", "localhost", "echo ready; sleep 1000"]);
-    command.env(SILENCE, asked);
+    command.env(SILENCE_VARIABLE, asked);
     let client = Client::start(job.configure(command, server.port));
     assert_eq!(client.out.next(), "ready");
     let begun = Instant::now();
@@ -178,12 +178,14 @@ fn a_time_that_makes_no_sense_is_told_by_both_sides() {
     let server = job.serve();
     let why = "TRAINYARD_SHELL_SILENCE_SECONDS must be a whole number of seconds from 2 to 86400; it is 1";
     let mut command = Command::new(AGENT);
-    command.args(["rsh", "-n", "localhost", "true"]).env(SILENCE, "1");
+    command
+        .args(["rsh", "-n", "localhost", "true"])
+        .env(SILENCE_VARIABLE, "1");
     let client = Client::start(job.configure(command, server.port));
     client.fails(&format!("trainyard-agent: localhost: {why}"));
     for mode in ["serve", "attend"] {
         let mut command = Command::new(AGENT);
-        command.arg(mode).env(SILENCE, "1");
+        command.arg(mode).env(SILENCE_VARIABLE, "1");
         let (code, out, err) = Client::start(job.configure(command, 0)).ends();
         assert_eq!((code, &*out), (Some(2), &[][..]), "{mode}: {err:?}");
         assert_eq!(err, [format!("trainyard-agent: {why}")]);

@@ -27,7 +27,7 @@ pub struct Home {
 
 /// How a run ended, and what it said.
 #[derive(Debug)]
-pub struct Said {
+pub struct Output {
     pub code: Option<i32>,
     pub out: String,
     pub words: String,
@@ -115,7 +115,7 @@ impl Home {
     }
 
     /// A call that ends by itself.
-    pub fn call(&self, arguments: &[&str]) -> Said {
+    pub fn call(&self, arguments: &[&str]) -> Output {
         said(self.command(arguments))
     }
 
@@ -186,9 +186,9 @@ impl Home {
 }
 
 /// What a command that ends by itself says.
-pub fn said(mut command: Command) -> Said {
+pub fn said(mut command: Command) -> Output {
     let output = command.output().unwrap();
-    Said {
+    Output {
         code: output.status.code(),
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         words: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -211,11 +211,11 @@ impl Running {
     }
 
     /// Waits for the end.
-    pub fn rest(&mut self) -> Said {
+    pub fn rest(&mut self) -> Output {
         let (mut out, mut words) = (String::new(), String::new());
         self.out.read_to_string(&mut out).unwrap();
         self.words.read_to_string(&mut words).unwrap();
-        Said {
+        Output {
             code: self.child.wait().unwrap().code(),
             out,
             words,

@@ -4,10 +4,10 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use super::home::{Home, Said, job, said};
+use super::home::{Home, Output, job, said};
 
 /// A run without a home, in a place for temporary files.
-fn homeless(home: &Home) -> Said {
+fn homeless(home: &Home) -> Output {
     let mut command = home.command(&["run", "--", "echo", "up"]);
     command.env_remove("HOME").env("TMPDIR", home.work());
     said(command)

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, Reason, TrainingJob};
-use trainyard_core::foreign::{Child, ChildAction, ForeignPlan};
+use trainyard_core::foreign::{ChildAction, ChildJob, ForeignPlan};
 
 use super::changes::change;
 use super::{BENCHMARKS, HOROVOD, PI, at, conditions as conditions_of, kind_of, object, plan, told};
@@ -73,7 +73,7 @@ fn a_life_is_told_once(#[case] text: &str, #[case] expected: &[&str]) {
     ];
     for child in lives {
         let before = object.get("status").cloned().unwrap_or_default();
-        if let Some(status) = plan(&object, Child::Job(&child)).status {
+        if let Some(status) = plan(&object, ChildJob::Job(&child)).status {
             object["status"] = status;
         }
         all.extend(notes(&object, Some(&before), &object["status"]));
@@ -142,7 +142,7 @@ fn what_is_wrong_is_told_with_its_path_whenever_it_is_something_else(
     let mut object = object(text);
     let mut wrong = |value: i64| {
         *object.pointer_mut(path).unwrap() = value.into();
-        plan(&object, Child::None).status.unwrap()
+        plan(&object, ChildJob::None).status.unwrap()
     };
     let (zero, less) = (wrong(0), wrong(-1));
     for before in [None, Some(&Value::Null), Some(&less)] {
@@ -159,7 +159,7 @@ fn names_that_are_taken_are_told(#[case] text: &str, #[case] expected: &str) {
     let object = object(text);
     let mut other = at(&object, JobPhase::Running);
     other.metadata.owner_references = None;
-    let status = plan(&object, Child::Job(&other)).status.unwrap();
+    let status = plan(&object, ChildJob::Job(&other)).status.unwrap();
     let said = notes(&object, Some(&Value::Null), &status);
     assert!(matches!(&*said, [only] if only.starts_with(expected)), "{said:?}");
 }
@@ -192,7 +192,7 @@ fn written(plan: ForeignPlan) -> TrainingJob {
 
 #[test]
 fn what_is_different_is_told_when_the_child_is_made() {
-    let new = plan(&object(BENCHMARKS), Child::None);
+    let new = plan(&object(BENCHMARKS), ChildJob::None);
     let [told] = *differs(&new) else {
         panic!("one event: {:?}", new.notes)
     };
@@ -212,7 +212,7 @@ fn what_is_different_is_told_when_the_child_is_made() {
         ]
     );
     // A job in which all is as it was has nothing to tell.
-    let plain = plan(&object(PI), Child::None);
+    let plain = plan(&object(PI), ChildJob::None);
     assert_eq!(differs(&plain), [""; 0]);
     let annotations = written(plain).metadata.annotations.unwrap();
     assert!(
@@ -226,7 +226,7 @@ fn what_is_different_is_told_again_only_when_it_changes() {
     let first = object(PI);
     let mut child = at(&first, JobPhase::Running);
     let mut after = |object: &Value| {
-        let plan = plan(object, Child::Job(&child));
+        let plan = plan(object, ChildJob::Job(&child));
         let told: Vec<String> = differs(&plan).into_iter().map(ToOwned::to_owned).collect();
         let status = child.status.take();
         child = TrainingJob {
@@ -259,7 +259,7 @@ fn of_too_much_as_many_lines_are_told_as_fit() {
     for field in 0..1000 {
         object["spec"][format!("field{field:04}")] = true.into();
     }
-    let plan = plan(&object, Child::None);
+    let plan = plan(&object, ChildJob::None);
     let [told] = *differs(&plan) else {
         panic!("one event: {:?}", plan.notes)
     };

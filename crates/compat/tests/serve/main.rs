@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use trainyard_api::{CleanPodPolicy, Dialect, JobPhase, TrainingJob};
 use trainyard_compat::served;
 use trainyard_core::build;
-use trainyard_core::foreign::{Child, ChildAction, ForeignKind, ForeignPlan, ForeignView, Obstacle};
+use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignPlan, ForeignView, Obstacle};
 use trainyard_core::job::Job;
 use trainyard_core::view::{Agent, Settings};
 
@@ -56,7 +56,7 @@ fn kind_of(object: &Value) -> &'static dyn ForeignKind {
         .unwrap()
 }
 
-fn plan(object: &Value, child: Child<'_>) -> ForeignPlan {
+fn plan(object: &Value, child: ChildJob<'_>) -> ForeignPlan {
     kind_of(object).plan(&ForeignView {
         object,
         child,
@@ -75,7 +75,7 @@ fn config(plan: &ForeignPlan) -> Option<Value> {
 
 /// The child of a new object.
 fn child(object: &Value) -> TrainingJob {
-    let plan = plan(object, Child::None);
+    let plan = plan(object, ChildJob::None);
     assert_eq!(
         plan.status, None,
         "nothing is told before there is something to tell"
@@ -117,7 +117,7 @@ fn at(object: &Value, phase: JobPhase) -> TrainingJob {
 /// The object after its status was written.
 fn told(object: &Value, child: &TrainingJob) -> Value {
     let mut object = object.clone();
-    let plan = plan(&object, Child::Job(child));
+    let plan = plan(&object, ChildJob::Job(child));
     object["status"] = plan.status.unwrap();
     object
 }
@@ -135,7 +135,7 @@ fn refusal(object: &Value) -> (String, String) {
 }
 
 /// What is told of an object that is not served.
-fn refused(object: &Value, child: Child<'_>) -> (String, String) {
+fn refused(object: &Value, child: ChildJob<'_>) -> (String, String) {
     let plan = plan(object, child);
     assert_eq!(plan.child, ChildAction::Leave);
     refusal(&json!({"status": plan.status.unwrap()}))
@@ -175,7 +175,7 @@ fn children(#[case] name: &str, #[case] text: &str) {
     let job = Job::parse(&child).unwrap();
     let settings = settings();
     let mut documents = vec![serde_saphyr::to_string(&child.metadata).unwrap()];
-    let config = config(&plan(&object(text), Child::None));
+    let config = config(&plan(&object(text), ChildJob::None));
     documents.extend(config.map(|config| serde_saphyr::to_string(&config).unwrap()));
     let services = build::service_keys(&job).into_iter();
     documents.extend(services.map(|key| serde_saphyr::to_string(&build::service(&job, key)).unwrap()));
@@ -230,7 +230,7 @@ fn a_life(#[case] text: &str) {
         let child = at(&new, phase);
         object = told(&object, &child);
         statuses.push(serde_saphyr::to_string(&object["status"]).unwrap());
-        let again = plan(&object, Child::Job(&child));
+        let again = plan(&object, ChildJob::Job(&child));
         assert_eq!(
             (again.status, again.child),
             (None, ChildAction::Leave),
@@ -289,14 +289,14 @@ fn what_the_engine_says_of_a_child_is_told_with_the_paths_of_the_object() {
 fn what_can_not_be_translated_is_told_with_its_path() {
     let mut bad = object(HOROVOD);
     bad["spec"]["numWorkers"] = 0.into();
-    let (reason, message) = refused(&bad, Child::None);
+    let (reason, message) = refused(&bad, ChildJob::None);
     assert_eq!(reason, "Invalid");
     assert!(message.starts_with("spec.numWorkers: "), "{message}");
     let mut bad = object(PI);
     bad["spec"] = json!("nonsense");
-    assert!(refused(&bad, Child::None).1.starts_with("spec: can't be read"));
+    assert!(refused(&bad, ChildJob::None).1.starts_with("spec: can't be read"));
     bad["metadata"] = json!("nonsense");
-    plan(&bad, Child::None);
+    plan(&bad, ChildJob::None);
 }
 
 #[rstest]
@@ -306,7 +306,7 @@ fn what_can_not_be_translated_is_told_with_its_path() {
 fn names_of_pods_are_host_names(#[case] text: &str, #[case] length: usize, #[case] fine: Option<()>) {
     let mut object = object(text);
     object["metadata"]["name"] = "a".repeat(length).into();
-    let plan = plan(&object, Child::None);
+    let plan = plan(&object, ChildJob::None);
     assert_eq!(matches!(plan.child, ChildAction::Create(_)), fine.is_some());
     if fine.is_none() {
         let (_, message) = refusal(&json!({"status": plan.status.unwrap()}));
@@ -320,22 +320,25 @@ fn a_job_of_somebody_else_is_not_touched() {
     let object = object(HOROVOD);
     let mut other = child(&object);
     other.metadata.owner_references = None;
-    assert_eq!(refused(&object, Child::Job(&other)).0, "OwnershipConflict");
+    assert_eq!(refused(&object, ChildJob::Job(&other)).0, "OwnershipConflict");
     // That of a former object of the same name is about to go.
     let mut former = child(&object);
     former.metadata.owner_references.as_mut().unwrap()[0].uid = "former".to_owned();
-    assert_eq!(plan(&object, Child::Job(&former)), ForeignPlan::default());
+    assert_eq!(plan(&object, ChildJob::Job(&former)), ForeignPlan::default());
     let mut kin = child(&object);
     kin.metadata.owner_references.as_mut().unwrap()[0].uid = "another".to_owned();
     kin.metadata.owner_references.as_mut().unwrap()[0].name = "another".to_owned();
-    assert_eq!(refused(&object, Child::Job(&kin)).0, "OwnershipConflict");
+    assert_eq!(refused(&object, ChildJob::Job(&kin)).0, "OwnershipConflict");
 }
 
 #[test]
 fn a_child_that_can_not_be_read_is_told() {
     let object = object(HOROVOD);
     let child = child(&object);
-    let (reason, message) = refused(&object, Child::Malformed(&child.metadata, "spec.roles: is odd"));
+    let (reason, message) = refused(
+        &object,
+        ChildJob::Malformed(&child.metadata, "spec.roles: is odd"),
+    );
     assert_eq!(reason, "Invalid");
     assert!(message.contains("spec.roles: is odd"), "{message}");
 }
@@ -347,7 +350,7 @@ fn a_child_that_can_not_be_read_is_told() {
 fn who_manages_a_job(#[case] by: &str, #[case] ours: bool) {
     let mut object = object(PI);
     object["spec"]["runPolicy"]["managedBy"] = by.into();
-    let plan = plan(&object, Child::None);
+    let plan = plan(&object, ChildJob::None);
     assert_eq!(matches!(plan.child, ChildAction::Create(_)), ours);
     assert_eq!(plan.status, None);
     object["spec"]["slotsPerWorker"] = 0.into();
@@ -359,7 +362,7 @@ fn what_another_operator_has_begun_is_left_to_it() {
     let object = object(PI);
     let view = ForeignView {
         object: &object,
-        child: Child::None,
+        child: ChildJob::None,
         obstacle: None,
         other_writer: Some("mpi-operator"),
         settings: &Settings::default(),
@@ -377,7 +380,7 @@ fn what_the_server_says_of_a_child_is_told_and_it_is_tried_again() {
     let object = object(PI);
     let view = ForeignView {
         object: &object,
-        child: Child::None,
+        child: ChildJob::None,
         obstacle: Some(&Obstacle::Refused("exceeded quota".to_owned())),
         other_writer: None,
         settings: &Settings::default(),
@@ -394,7 +397,7 @@ fn what_the_server_says_of_a_child_is_told_and_it_is_tried_again() {
 fn an_object_that_goes_is_let_go() {
     let mut object = object(PI);
     object["metadata"]["deletionTimestamp"] = "2026-02-03T04:00:00Z".into();
-    assert_eq!(plan(&object, Child::None), ForeignPlan::default());
+    assert_eq!(plan(&object, ChildJob::None), ForeignPlan::default());
 }
 
 #[test]

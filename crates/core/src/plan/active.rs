@@ -60,7 +60,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
     }
 
     // Decide what is written, and what has to wait for that.
-    plan.missing = children::missing(job, &assessment);
+    plan.unconfirmed = children::unconfirmed(job, &assessment);
     if old.is_none_or(|old| old.start_time.is_none()) {
         // The status is written first. Pods of a job whose status says Suspended count as pods of
         // its last run; and without a start time and accepted rules nobody would know what the pods
@@ -74,7 +74,7 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
     }
     if plan.status == StatusWrite::Unchanged {
         // This plan counts no new loss, so there is nothing to confirm.
-        plan.missing.clear();
+        plan.unconfirmed.clear();
     }
     plan
 }

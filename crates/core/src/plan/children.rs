@@ -117,7 +117,7 @@ fn missing_grant(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> 
 }
 
 /// The names of pods that ran and do not exist.
-pub(super) fn missing(job: &Job<'_>, assessment: &Assessment<'_>) -> Vec<String> {
+pub(super) fn unconfirmed(job: &Job<'_>, assessment: &Assessment<'_>) -> Vec<String> {
     let retried = assessment.new_restarts.iter().map(|end| end.ended);
     let retried = retried.filter(|ended| ended.row.is_none()).map(|ended| ended.key);
     let roles = assessment.roles.iter().enumerate();

@@ -28,7 +28,7 @@ pub(super) fn pace(plan: &mut Plan, view: &View<'_>) {
         plan.status.write_now();
     }
     if view.absence_is_confirmed {
-        plan.missing.clear();
+        plan.unconfirmed.clear();
     }
     // Overdue writes first: backoffs hold for them, too.
     act_on_overdue(plan, view);
@@ -117,13 +117,13 @@ fn act_on_overdue(plan: &mut Plan, view: &View<'_>) {
 fn pace_status(plan: &mut Plan, view: &View<'_>) {
     let due = match &plan.status {
         StatusWrite::Unchanged | StatusWrite::Now(_) => return,
-        StatusWrite::Early(_) => {
+        StatusWrite::Batched(_) => {
             // After the first success the others usually follow soon, and then the end of the job.
             let since = view.local.waits.unwritten_since.unwrap_or(view.instant);
             plan.waits.unwritten_since = Some(since);
             since + SUCCESS_INTERVAL
         }
-        StatusWrite::Soon(_) => match view.local.status_written_at {
+        StatusWrite::Paced(_) => match view.local.status_written_at {
             Some(written_at) => written_at + STATUS_INTERVAL,
             None => return,
         },

@@ -18,7 +18,9 @@ pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
     let old = view.job.status.as_ref();
     let status = match &plan.status {
         StatusWrite::Unchanged => old,
-        StatusWrite::Soon(status) | StatusWrite::Early(status) | StatusWrite::Now(status) => Some(&**status),
+        StatusWrite::Paced(status) | StatusWrite::Batched(status) | StatusWrite::Now(status) => {
+            Some(&**status)
+        }
     };
     let Some(status) = status.filter(|status| belongs_to_run(status) && !is_written(status, reported)) else {
         return;
@@ -37,7 +39,7 @@ pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
         ..reported.clone()
     });
     match &mut plan.status {
-        StatusWrite::Soon(status) | StatusWrite::Early(status) | StatusWrite::Now(status) => {
+        StatusWrite::Paced(status) | StatusWrite::Batched(status) | StatusWrite::Now(status) => {
             status.progress = progress;
         }
         unchanged @ StatusWrite::Unchanged => {
@@ -50,7 +52,7 @@ pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
             let write = if ended {
                 StatusWrite::Now
             } else {
-                StatusWrite::Soon
+                StatusWrite::Paced
             };
             *unchanged = write(Box::new(status));
         }

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use trainyard_api::{
-    JobPhase, Reason, Replacement, RestartCause, RestartRecord, Restarts, RootCause, TrainingJobStatus,
+    JobPhase, PendingReplacement, Reason, RestartCause, RestartRecord, Restarts, RootCause, TrainingJobStatus,
 };
 
 use super::describe::{describe, root_cause};
@@ -60,7 +60,7 @@ pub(super) fn count(
                 });
         }
         plan.wake_at = earliest([plan.wake_at, not_before]);
-        replacing.push(Replacement {
+        replacing.push(PendingReplacement {
             pod: job.pod_name(ended.key),
             uid: ended.row.map(|row| row.uid.to_string()).unwrap_or_default(),
             not_before: not_before.map(time),
@@ -85,9 +85,9 @@ pub(super) fn count(
 fn deleted_since<'a>(
     job: &'a Job<'_>,
     restarts: &'a Restarts,
-    replacing: &'a [Replacement],
+    replacing: &'a [PendingReplacement],
 ) -> impl Iterator<Item = PodKey> + 'a {
-    let exists = |entry: &&Replacement| {
+    let exists = |entry: &&PendingReplacement| {
         replacing
             .iter()
             .any(|still| still.uid == entry.uid && still.leaving)

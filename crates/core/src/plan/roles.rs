@@ -42,7 +42,7 @@ pub(super) fn deduce<'a>(
                 role: position,
                 index: *index,
             });
-            ends.extend(lost.map(Ended::missing));
+            ends.extend(lost.map(Ended::absent));
         }
         let (reason, message) = if let Some(before) = before.filter(|_| phase_before.is_terminal()) {
             // Its pods may be deleted by now, and the reason can't be deduced again.
@@ -64,7 +64,7 @@ pub(super) fn deduce<'a>(
         let (awaited, lost) = if phase.is_terminal() {
             (0, 0)
         } else {
-            (tally.replacing + tally.missing, tally.lost)
+            (tally.replacing + tally.to_create, tally.lost)
         };
         roles.push(RoleStatus {
             name: role.name.to_owned(),

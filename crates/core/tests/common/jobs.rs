@@ -4,7 +4,7 @@ use trainyard_api::{
     Dependency, DependencyState, RestartPolicy, RoleSet, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
     UpdatePolicy,
 };
-use trainyard_core::view::{Agent, Observer, Settings};
+use trainyard_core::view::{Agent, ObserverEndpoint, Settings};
 
 /// A job as a user writes it.
 pub fn yaml(text: &str) -> TrainingJob {
@@ -35,7 +35,7 @@ pub fn with_agent() -> Settings {
             image_pull_policy: Some("IfNotPresent".to_owned()),
             may_be_root: false,
             command: vec!["/trainyard-agent".to_owned()],
-            observer: Some(Observer {
+            observer: Some(ObserverEndpoint {
                 address: "https://trainyard-observer.trainyard-system.svc:9444".to_owned(),
                 authority: "-----BEGIN CERTIFICATE-----\n".to_owned(),
             }),

@@ -34,7 +34,7 @@ fn pods(
         pending,
         replacing,
         terminating,
-        missing,
+        to_create,
     ]: [i32; 7],
 ) -> Tally {
     Tally {
@@ -44,13 +44,13 @@ fn pods(
         pending,
         replacing,
         terminating,
-        missing,
+        to_create,
         ..Tally::default()
     }
 }
 
 #[rstest]
-//                                       was                  act suc fai pen rep ter mis   is                   why
+//                                       was                  act suc fai pen rep ter cre   is                   why
 #[case::nothing_exists(                  RolePhase::Pending,   [0, 0, 0, 0, 0, 0, 3], RolePhase::Pending,   RoleWhy::Plain)]
 #[case::pods_were_made(                  RolePhase::Pending,   [0, 0, 0, 3, 0, 0, 0], RolePhase::Starting,  RoleWhy::Plain)]
 #[case::some_run_and_some_wait(          RolePhase::Pending,   [2, 0, 0, 1, 0, 0, 0], RolePhase::Starting,  RoleWhy::Plain)]
@@ -78,7 +78,7 @@ fn a_role_that_restarts_on_failure(
 }
 
 #[rstest]
-//                                       was                  act suc fai pen rep ter mis   is                   why
+//                                       was                  act suc fai pen rep ter cre   is                   why
 #[case::missing_before_it_ran(           RolePhase::Starting,  [2, 0, 0, 0, 0, 0, 1], RolePhase::Starting,  RoleWhy::Plain)]
 #[case::being_removed_is_not_ended(      RolePhase::Running,   [2, 0, 0, 0, 0, 1, 0], RolePhase::Running,   RoleWhy::Plain)]
 #[case::removed_before_it_ran(           RolePhase::Pending,   [0, 0, 0, 0, 0, 1, 2], RolePhase::Starting,  RoleWhy::Plain)]

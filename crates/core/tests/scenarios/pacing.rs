@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use trainyard_api::DependencyState;
 use trainyard_api::RestartPolicy::{Never, OnFailure};
-use trainyard_core::local_state::WriteFailure;
+use trainyard_core::local_state::BackoffKind;
 use trainyard_core::model::Action;
 use trainyard_core::plan::Step;
 use trainyard_core::view::Conflict;
@@ -26,7 +26,7 @@ fn no_child_is_created_while_creates_are_in_backoff_and_a_changed_spec_ends_it()
     world.services.clear();
     assert!(matches!(&*world.actions(), [Action::CreateService(_)]));
     let (generation, now) = (world.job.metadata.generation, world.instant());
-    let asked = WriteFailure::Passing(Some(Duration::from_secs(7)));
+    let asked = BackoffKind::Passing(Some(Duration::from_secs(7)));
     world
         .local
         .back_off_creates(asked, generation, Some("Service"), now, 0.0);
@@ -57,7 +57,7 @@ fn a_write_in_backoff_holds_up_no_other_and_is_forgotten_when_it_is_moot() {
     let now = world.instant();
     world
         .local
-        .back_off_writes([(first, WriteFailure::Lasting)], now, 0.0);
+        .back_off_writes([(first, BackoffKind::Lasting)], now, 0.0);
     assert_eq!(world.actions(), [second], "the other one goes on");
     world.pod_mut("mnist-worker-0").labelled = true;
     world.reconcile();
@@ -76,7 +76,7 @@ fn what_the_status_does_not_keep_yet_waits_for_it_even_while_other_writes_are_in
     let failed = change
         .then
         .into_iter()
-        .map(|action| (action, WriteFailure::Lasting));
+        .map(|action| (action, BackoffKind::Lasting));
     world.local.back_off_writes(failed, now, 0.0);
     let Step::WriteStatus(change) = world.plan().step() else {
         panic!("the job ends all the same")
@@ -116,7 +116,7 @@ fn a_start_that_is_refused_is_tried_again_after_its_backoff() {
     let refused = world
         .actions()
         .into_iter()
-        .map(|start| (start, WriteFailure::Lasting));
+        .map(|start| (start, BackoffKind::Lasting));
     let (refused, now) = (refused.collect::<Vec<_>>(), world.instant());
     assert_eq!(refused.len(), 1);
     world.local.back_off_writes(refused, now, 0.0);

@@ -3,7 +3,7 @@
 use trainyard_api::TrainingJob;
 use trainyard_core::model::Action;
 
-use super::{Failure, Target, Writer};
+use super::{RequestError, Target, Writer};
 
 impl Writer {
     /// Checks that an action is still to be carried out. This runs before each of what may be
@@ -13,9 +13,9 @@ impl Writer {
         target: Target<'_>,
         decided_for: &TrainingJob,
         action: &Action,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         if target.term.is_cancelled() || !self.leadership.may_write() {
-            return Err(Failure::NotLeader);
+            return Err(RequestError::NotLeader);
         }
         // Other writes name the UID of their object, and do no harm if the job has changed.
         if !action.creates() {
@@ -24,7 +24,7 @@ impl Writer {
         let known = self.index.job(target.key);
         match known.filter(|known| may_have_children(known, target.uid, decided_for)) {
             Some(_) => Ok(()),
-            None => Err(Failure::Outdated),
+            None => Err(RequestError::Outdated),
         }
     }
 }

@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::request::{Answer, DeleteOptions, Path, request};
-use super::{Failure, Target, Writer};
+use super::{RequestError, Target, Writer};
 use crate::index::Kind;
 use crate::slim::{Meta, SlimMeta};
 use trainyard_core::local_state::LocalState;
@@ -17,7 +17,7 @@ impl Writer {
         name: &str,
         uid: &str,
         grace: Option<u32>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let options = DeleteOptions::new(uid, grace);
         match self.delete(target, path, uid, &options).await? {
             Some(Meta { resource_version, .. }) => {
@@ -32,14 +32,18 @@ impl Writer {
 
     /// Deletes the job itself, if it still has the version that this was decided on. Somebody who
     /// has changed it since may have prolonged its TTL.
-    pub(super) async fn delete_job(&self, target: Target<'_>, version: Option<&str>) -> Result<(), Failure> {
+    pub(super) async fn delete_job(
+        &self,
+        target: Target<'_>,
+        version: Option<&str>,
+    ) -> Result<(), RequestError> {
         let mut options = DeleteOptions::new(target.uid, None);
         if let Some(version) = version {
             options = options.of_version(version);
         }
         let path = Path::job(&target.key.namespace, &target.key.name);
         match self.delete(target, path, target.uid, &options).await {
-            Err(Failure::Conflict) => return Err(Failure::Outdated),
+            Err(RequestError::VersionConflict) => return Err(RequestError::Outdated),
             deleted => deleted?,
         };
         self.index.update_local(target.uid, LocalState::record_deletion);
@@ -53,15 +57,15 @@ impl Writer {
         path: Path,
         uid: &str,
         options: &DeleteOptions<'_>,
-    ) -> Result<Option<Meta>, Failure> {
+    ) -> Result<Option<Meta>, RequestError> {
         let request = request(Method::DELETE, &path, Answer::Metadata, Some(options))?;
         match self.send::<SlimMeta>(target.term, request).await {
             Ok(SlimMeta { metadata }) => {
                 Ok(Some(metadata).filter(|last| *last.uid == *uid && last.is_gone()))
             }
             // It is deleted already, or another object has its name.
-            Err(Failure::Gone | Failure::Replaced) => Ok(None),
-            Err(failure) => Err(failure),
+            Err(RequestError::Gone | RequestError::Replaced) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }

@@ -8,9 +8,9 @@ use trainyard_api::names;
 use trainyard_core::exec;
 use trainyard_core::job::Job;
 
-use super::ownership::Child;
+use super::ownership::ChildKind;
 use super::request::{Answer, request};
-use super::{Creation, Failure, Refused, Target, Writer};
+use super::{Creation, Refused, RequestError, Target, Writer};
 use crate::slim::SlimPod;
 
 impl Writer {
@@ -22,7 +22,7 @@ impl Writer {
         target: Target<'_>,
         job: &Job<'_>,
         refused: &Refused,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let (Some(extent), Some(role)) = (exec::extent(job), exec::role(job)) else {
             return Ok(());
         };
@@ -30,7 +30,7 @@ impl Writer {
         let was_granted = self.index.local(target.uid).unwrap_or_default().granted == Some(extent);
         self.ensure(
             target,
-            Child::ServiceAccount,
+            ChildKind::ServiceAccount,
             &account,
             None,
             was_granted,
@@ -38,14 +38,14 @@ impl Writer {
         )
         .await?;
         let rules = json!({"rules": role.rules});
-        self.ensure(target, Child::Role, &role, Some(rules), was_granted, refused)
+        self.ensure(target, ChildKind::Role, &role, Some(rules), was_granted, refused)
             .await?;
         let binding = exec::binding(job);
         // The Role that it binds never changes.
         let subjects = json!({"subjects": binding.subjects});
         self.ensure(
             target,
-            Child::RoleBinding,
+            ChildKind::RoleBinding,
             &binding,
             Some(subjects),
             was_granted,
@@ -61,12 +61,12 @@ impl Writer {
     async fn ensure(
         &self,
         target: Target<'_>,
-        child: Child,
+        child: ChildKind,
         object: &impl Serialize,
         parts: Option<Value>,
         was_granted: bool,
         refused: &Refused,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let name = names::mpi_account(&target.key.name);
         if was_granted && self.get_owned(target, child, &name).await?.is_some() {
             return Ok(());
@@ -74,7 +74,7 @@ impl Writer {
         let create = Creation::new(target, child, Some(&name), object)?;
         match self.send::<SlimPod>(target.term, create.request).await {
             Ok(_) => Ok(()),
-            Err(Failure::Exists) => {
+            Err(RequestError::Exists) => {
                 let found = self.require_owned(target, child, &name).await?;
                 let Some(mut changes) = parts else { return Ok(()) };
                 // The UID makes sure that a later object of this name is not patched.
@@ -83,11 +83,11 @@ impl Writer {
                 let request = request(Method::PATCH, &path, Answer::Metadata, Some(&changes))?;
                 self.send::<SlimPod>(target.term, request).await.map(drop)
             }
-            Err(failure) => {
-                if matches!(failure, Failure::Refused(_) | Failure::NamespaceEnds) {
+            Err(error) => {
+                if matches!(error, RequestError::Refused(_) | RequestError::NamespaceEnds) {
                     let _ = refused.set(());
                 }
-                Err(failure)
+                Err(error)
             }
         }
     }

@@ -10,7 +10,7 @@ use trainyard_core::model::{Action, PodKey};
 use trainyard_core::view::Conflict;
 
 use super::request::{Answer, Path, request};
-use super::{Failure, Target, Writer};
+use super::{RequestError, Target, Writer};
 use crate::clock::monotonic;
 use crate::slim::{Meta, SlimPod};
 
@@ -19,9 +19,9 @@ impl Writer {
     pub(super) async fn adopt_existing(
         &self,
         target: Target<'_>,
-        child: Child,
+        child: ChildKind,
         name: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let found = self.require_owned(target, child, name).await?;
         // It is ours: the answer to our request was lost, or a former leader created it. Labels
         // matter only for kinds that are watched.
@@ -34,13 +34,17 @@ impl Writer {
     }
 
     /// Checks whether the Secret that a job's pods have still exists.
-    pub(super) async fn find_secret(&self, target: Target<'_>, identity: Identity) -> Result<(), Failure> {
+    pub(super) async fn find_secret(
+        &self,
+        target: Target<'_>,
+        identity: Identity,
+    ) -> Result<(), RequestError> {
         let name = identity.secret_name(&target.key.name);
         let now = monotonic();
         self.index
             .update_local(target.uid, |local| local.record_secret_check(now));
-        if let Some(found) = self.get_owned(target, Child::Secret, &name).await? {
-            self.record(target, Child::Secret, found);
+        if let Some(found) = self.get_owned(target, ChildKind::Secret, &name).await? {
+            self.record(target, ChildKind::Secret, found);
         } else {
             tracing::warn!(job = %target.key, secret = name, "the Secret that the job's pods have is gone");
             self.index.update_local(target.uid, |local| {
@@ -55,11 +59,11 @@ impl Writer {
     pub(super) async fn require_owned(
         &self,
         target: Target<'_>,
-        child: Child,
+        child: ChildKind,
         name: &str,
-    ) -> Result<SlimPod, Failure> {
+    ) -> Result<SlimPod, RequestError> {
         let found = self.get_owned(target, child, name).await?;
-        found.ok_or_else(|| Failure::Transient("it was there and is gone".to_owned(), None))
+        found.ok_or_else(|| RequestError::Transient("it was there and is gone".to_owned(), None))
     }
 
     /// Gets an object of a name if it is ours. `None` if it does not exist. If somebody else owns
@@ -67,12 +71,12 @@ impl Writer {
     pub(super) async fn get_owned(
         &self,
         target: Target<'_>,
-        child: Child,
+        child: ChildKind,
         name: &str,
-    ) -> Result<Option<SlimPod>, Failure> {
+    ) -> Result<Option<SlimPod>, RequestError> {
         let path = child.path(&target.key.namespace, name);
         match self.read(&path, child.answer()).await {
-            Err(Failure::Gone) => Ok(None),
+            Err(RequestError::Gone) => Ok(None),
             found => self.check_owner(target, child, name, found?).map(Some),
         }
     }
@@ -81,15 +85,17 @@ impl Writer {
     fn check_owner(
         &self,
         target: Target<'_>,
-        child: Child,
+        child: ChildKind,
         name: &str,
         found: SlimPod,
-    ) -> Result<SlimPod, Failure> {
+    ) -> Result<SlimPod, RequestError> {
         match Ownership::of(&found.metadata, target) {
             // Nobody would notice the deletion of an object that is not watched.
-            Ownership::Ours if !child.is_watched() && found.metadata.terminating() => Err(Failure::Former),
+            Ownership::Ours if !child.is_watched() && found.metadata.terminating() => {
+                Err(RequestError::Former)
+            }
             Ownership::Ours => Ok(found),
-            Ownership::Former => Err(Failure::Former),
+            Ownership::Former => Err(RequestError::Former),
             Ownership::Foreign(owner) => {
                 let conflict = Conflict {
                     kind: child.kind(),
@@ -97,7 +103,7 @@ impl Writer {
                     owner,
                 };
                 self.index.add_conflict(target.uid, conflict);
-                Err(Failure::InTheWay)
+                Err(RequestError::NameTaken)
             }
         }
     }
@@ -107,10 +113,10 @@ impl Writer {
     async fn restore_labels(
         &self,
         target: Target<'_>,
-        child: Child,
+        child: ChildKind,
         name: &str,
         found: &Meta,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let labels = serde_json::json!({"metadata": {
             "uid": found.uid,
             "resourceVersion": found.resource_version.0.to_string(),
@@ -130,40 +136,44 @@ impl Writer {
         job: &Job<'_>,
         key: PodKey,
         uid: &str,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let body = serde_json::json!({"metadata": {"uid": uid, "labels": build::pod_labels(job, key)}});
         let path = Path::pod(&target.key.namespace, &job.pod_name(key));
         let request = request(Method::PATCH, &path, Answer::Whole, Some(&body))?;
         let labelled = self.send::<SlimPod>(target.term, request).await?;
         let is_labelled = labelled.metadata.is_fully_labelled();
-        self.record(target, Child::Pod, labelled);
+        self.record(target, ChildKind::Pod, labelled);
         if is_labelled {
             Ok(())
         } else {
             let words = "somebody changes the labels of a pod as they are written";
-            Err(Failure::Transient(words.to_owned(), None))
+            Err(RequestError::Transient(words.to_owned(), None))
         }
     }
 
     /// Tells the agent in a pod, by an annotation, that the pod's programs may start.
-    pub(super) async fn start(&self, target: Target<'_>, name: &str, uid: &str) -> Result<(), Failure> {
+    pub(super) async fn start(&self, target: Target<'_>, name: &str, uid: &str) -> Result<(), RequestError> {
         let body =
             serde_json::json!({"metadata": {"uid": uid, "annotations": {ANNOTATION_START: START_NOW}}});
         let path = Path::pod(&target.key.namespace, name);
         let request = request(Method::PATCH, &path, Answer::Whole, Some(&body))?;
         let annotated = self.send::<SlimPod>(target.term, request).await?;
-        self.record(target, Child::Pod, annotated);
+        self.record(target, ChildKind::Pod, annotated);
         Ok(())
     }
 
     /// Looks for pods that the watch shows as deleted, and restores those that exist in the index.
     /// Returns true if there are any.
-    pub async fn confirm_absence(&self, target: Target<'_>, missing: &[String]) -> Result<bool, Failure> {
+    pub async fn confirm_absence(
+        &self,
+        target: Target<'_>,
+        missing: &[String],
+    ) -> Result<bool, RequestError> {
         let mut found_any = false;
         for name in missing {
-            let path = Child::Pod.path(&target.key.namespace, name);
+            let path = ChildKind::Pod.path(&target.key.namespace, name);
             let found = match self.read::<SlimPod>(&path, Answer::Whole).await {
-                Err(Failure::Gone) => continue,
+                Err(RequestError::Gone) => continue,
                 found => found?,
             };
             if found.metadata.terminating()
@@ -173,9 +183,9 @@ impl Writer {
             }
             if found.metadata.is_labelled() {
                 // Somebody restored its label, and the watch is about to show it.
-                self.record(target, Child::Pod, found);
+                self.record(target, ChildKind::Pod, found);
             } else {
-                self.restore_labels(target, Child::Pod, name, &found.metadata)
+                self.restore_labels(target, ChildKind::Pod, name, &found.metadata)
                     .await?;
             }
             found_any = true;
@@ -185,15 +195,19 @@ impl Writer {
 
     /// Checks whether the conflicting objects still exist and who owns them. Returns true if
     /// anything has changed.
-    pub async fn check_conflicts(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<bool, Failure> {
+    pub async fn check_conflicts(
+        &self,
+        target: Target<'_>,
+        conflicts: &[Conflict],
+    ) -> Result<bool, RequestError> {
         let mut changed = false;
         for conflict in conflicts {
-            let Some(child) = Child::of(conflict.kind) else {
+            let Some(child) = ChildKind::of(conflict.kind) else {
                 continue;
             };
             let path = child.path(&target.key.namespace, &conflict.name);
             let found = match self.read::<SlimPod>(&path, child.answer()).await {
-                Err(Failure::Gone) => None,
+                Err(RequestError::Gone) => None,
                 found => Some(found?),
             };
             let ownership = found.as_ref().map(|found| Ownership::of(&found.metadata, target));
@@ -224,7 +238,7 @@ impl Writer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Child {
+pub(super) enum ChildKind {
     Pod,
     Service,
     Secret,
@@ -233,7 +247,7 @@ pub(super) enum Child {
     RoleBinding,
 }
 
-impl Child {
+impl ChildKind {
     const ALL: [Self; 6] = [
         Self::Pod,
         Self::Service,

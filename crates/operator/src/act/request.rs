@@ -3,7 +3,7 @@
 use http::{Method, Request, header};
 use serde::Serialize;
 
-use super::Failure;
+use super::RequestError;
 
 /// The name under which the server records the fields that we write.
 const FIELD_MANAGER: &str = "fieldManager=trainyard";
@@ -86,21 +86,22 @@ pub(crate) fn request(
     path: &Path,
     answer: Answer,
     body: Option<&impl Serialize>,
-) -> Result<Request<Vec<u8>>, Failure> {
+) -> Result<Request<Vec<u8>>, RequestError> {
     let kind = if method == Method::PATCH {
         "application/merge-patch+json"
     } else {
         "application/json"
     };
     let body = body.map(serde_json::to_vec).transpose();
-    let body = body.map_err(|error| Failure::Refused(format!("it can't be written as JSON: {error}")))?;
+    let body =
+        body.map_err(|error| RequestError::Refused(format!("it can't be written as JSON: {error}")))?;
     Request::builder()
         .method(method)
         .uri(&path.0)
         .header(header::ACCEPT, answer.accept())
         .header(header::CONTENT_TYPE, kind)
         .body(body.unwrap_or_default())
-        .map_err(|error| Failure::Refused(format!("no request can be made of it: {error}")))
+        .map_err(|error| RequestError::Refused(format!("no request can be made of it: {error}")))
 }
 
 /// Which object is deleted, and how.

@@ -8,8 +8,8 @@ use trainyard_core::job::Job;
 use trainyard_core::model::Action;
 use trainyard_core::view::Refusal;
 
-use super::Failure;
-use super::ownership::Child;
+use super::RequestError;
+use super::ownership::ChildKind;
 
 /// The results of some actions.
 #[derive(Debug, Default)]
@@ -20,62 +20,63 @@ pub struct ActionResults {
     pub created: HashSet<&'static str>,
     /// A child could not be created because somebody else owns an object of its name.
     pub conflict: bool,
-    /// The gravest failure to create children, or that this replica does not lead any more.
-    pub failure: Option<Failure>,
-    /// The child that this failure is about.
+    /// The gravest error of a creation, or that this replica does not lead any more.
+    pub error: Option<RequestError>,
+    /// The child that this error is about.
     pub refusal: Option<Refusal>,
     /// Other writes that failed, and writes that the server accepted but that may have changed
     /// nothing. They must not be sent again at once.
-    pub unsuccessful: Vec<(Action, Option<Failure>)>,
+    pub unsuccessful: Vec<(Action, Option<RequestError>)>,
     /// The job has changed since the actions were decided. Those that had not begun were dropped,
     /// and the job must be planned again.
     pub outdated: bool,
 }
 
 impl ActionResults {
-    pub(super) fn record(&mut self, job: Option<&Job<'_>>, action: Action, result: Result<(), Failure>) {
+    pub(super) fn record(&mut self, job: Option<&Job<'_>>, action: Action, result: Result<(), RequestError>) {
         match result {
             Ok(()) => {
                 self.acted += 1;
-                self.created.extend(Child::created_by(&action).map(Child::kind));
+                self.created
+                    .extend(ChildKind::created_by(&action).map(ChildKind::kind));
                 // A terminating pod exists until its finalizers are removed, however often it is
                 // deleted.
                 if matches!(action, Action::DeletePod { force: true, .. }) {
                     self.unsuccessful.push((action, None));
                 }
             }
-            Err(Failure::InTheWay) => self.conflict = true,
-            Err(Failure::Outdated) => self.outdated = true,
-            Err(failure) if action.creates() || failure == Failure::NotLeader => {
-                self.explain(job, &action, &failure);
-                self.failure = Some(Failure::graver(self.failure.take(), failure));
+            Err(RequestError::NameTaken) => self.conflict = true,
+            Err(RequestError::Outdated) => self.outdated = true,
+            Err(error) if action.creates() || error == RequestError::NotLeader => {
+                self.explain(job, &action, &error);
+                self.error = Some(RequestError::graver(self.error.take(), error));
             }
-            Err(failure) => self.unsuccessful.push((action, Some(failure))),
+            Err(error) => self.unsuccessful.push((action, Some(error))),
         }
     }
 
-    /// Names the child that a failure is about. Of several with the gravest failure it is the first
+    /// Names the child that an error is about. Of several with the gravest error it is the first
     /// one that was refused, or the one whose name sorts first, so that the choice stays the same
     /// from one try to the next.
-    fn explain(&mut self, job: Option<&Job<'_>>, action: &Action, failure: &Failure) {
+    fn explain(&mut self, job: Option<&Job<'_>>, action: &Action, error: &RequestError) {
         let (kind, name) = match (action, job) {
-            (Action::CreatePod(key), Some(job)) => (Child::Pod.kind(), job.pod_name(*key)),
+            (Action::CreatePod(key), Some(job)) => (ChildKind::Pod.kind(), job.pod_name(*key)),
             (Action::CreateService(key), Some(job)) => {
-                (Child::Service.kind(), build::service_name(job.name, *key))
+                (ChildKind::Service.kind(), build::service_name(job.name, *key))
             }
             (Action::CreateSecret(identity) | Action::FindSecret(identity), Some(job)) => {
-                (Child::Secret.kind(), identity.secret_name(job.name))
+                (ChildKind::Secret.kind(), identity.secret_name(job.name))
             }
-            (Action::Grant, Some(job)) => (Child::Role.kind(), names::mpi_account(job.name)),
+            (Action::Grant, Some(job)) => (ChildKind::Role.kind(), names::mpi_account(job.name)),
             _ => return,
         };
-        let known = self.failure.as_ref().zip(self.refusal.as_ref());
+        let known = self.error.as_ref().zip(self.refusal.as_ref());
         let is_graver = known.is_none_or(|(gravest, refusal)| {
-            let same = gravest == failure && !matches!(failure, Failure::Refused(_));
-            gravest.is_less_grave_than(failure) || same && name < refusal.name
+            let same = gravest == error && !matches!(error, RequestError::Refused(_));
+            gravest.is_less_grave_than(error) || same && name < refusal.name
         });
         if is_graver {
-            let message = failure.words().to_owned();
+            let message = error.message().to_owned();
             self.refusal = Some(Refusal { kind, name, message });
         }
     }

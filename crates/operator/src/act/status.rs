@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use trainyard_api::{TrainingJob, TrainingJobSpec, TrainingJobStatus};
 
 use super::request::{Answer, Path, request};
-use super::{Class, Failure, Target, Writer};
+use super::{Class, RequestError, Target, Writer};
 use crate::slim::{Malformed, MetadataAnswer};
 
 impl Writer {
@@ -23,7 +23,7 @@ impl Writer {
         target: Target<'_>,
         job: Arc<TrainingJob>,
         status: &TrainingJobStatus,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let body = StatusBody {
             api_version: API_VERSION,
             kind: KIND,
@@ -38,7 +38,7 @@ impl Writer {
         let answer = self.send::<MetadataAnswer>(target.term, request).await?;
         // The server keeps times in whole seconds. Our copy must be the same as the server's.
         let stored = serde_json::to_vec(status).and_then(|json| serde_json::from_slice(&json));
-        let stored = stored.map_err(|error| Failure::Transient(error.to_string(), None))?;
+        let stored = stored.map_err(|error| RequestError::Transient(error.to_string(), None))?;
         self.index
             .apply_status(target.uid, answer.into_metadata(), Some(stored));
         Ok(())
@@ -50,7 +50,7 @@ impl Writer {
         term: &CancellationToken,
         malformed: &Malformed,
         report: &serde_json::Value,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let _permit = self.limiter.enter(Class::Status).await;
         let ObjectMeta { name, namespace, .. } = &malformed.metadata;
         let path = Path::job(

@@ -151,7 +151,7 @@ async fn what_is_created_is_known_at_once() {
     let server =
         Server::new(|_, body| Some((201, pod(body["metadata"]["name"].as_str().unwrap(), Some("u1")))));
     let done = server.create_pods(3).await;
-    assert_eq!((done.acted, done.conflict, done.failure), (3, false, None));
+    assert_eq!((done.acted, done.conflict, done.error), (3, false, None));
     assert_eq!(server.pods().len(), 3);
     assert_eq!(server.asked(), [POST; 3]);
 }
@@ -169,10 +169,13 @@ async fn a_lost_answer_is_found_out_by_trying_again() {
         }
     });
     let lost = server.create_pods(1).await;
-    assert!(matches!(lost.failure, Some(Failure::Transient(..))), "{lost:?}");
+    assert!(
+        matches!(lost.error, Some(RequestError::Transient(..))),
+        "{lost:?}"
+    );
     assert!(server.pods().is_empty());
     let done = server.create_pods(1).await;
-    assert_eq!((done.acted, done.failure), (1, None));
+    assert_eq!((done.acted, done.error), (1, None));
     assert_eq!(server.pods().len(), 1);
     assert_eq!(server.asked()[2], "GET /api/v1/namespaces/ns/pods/a-w-0");
 }
@@ -187,7 +190,7 @@ async fn what_is_somebody_elses_is_not_touched() {
         }
     });
     let done = server.create_pods(1).await;
-    assert!(done.conflict && done.failure.is_none() && done.acted == 0);
+    assert!(done.conflict && done.error.is_none() && done.acted == 0);
     let conflict = Conflict {
         kind: "Pod",
         name: "a-w-0".into(),
@@ -241,7 +244,7 @@ async fn what_a_former_job_left_is_waited_for() {
             Some((200, found))
         });
         let done = server.create_pods(1).await;
-        assert_eq!(done.failure, Some(Failure::Former));
+        assert_eq!(done.error, Some(RequestError::Former));
         assert!(server.conflicts().is_empty());
     }
 }
@@ -278,7 +281,7 @@ async fn a_refusal_ends_the_creating_of_siblings() {
         ))
     });
     let done = server.create_pods(200).await;
-    assert!(matches!(done.failure, Some(Failure::Refused(words)) if words.contains("quota")));
+    assert!(matches!(done.error, Some(RequestError::Refused(words)) if words.contains("quota")));
     assert!(server.asked().len() <= IN_FLIGHT, "{}", server.asked().len());
 }
 
@@ -308,7 +311,7 @@ async fn deletes_name_the_uid_and_what_is_gone_is_deleted() {
             force: true,
         };
         let done = server.writer.act(server.target(), &job(), vec![action]).await;
-        assert_eq!((done.acted, done.failure), (1, None));
+        assert_eq!((done.acted, done.error), (1, None));
         assert_eq!(server.pods(), [("uid-a-w-0".to_owned(), true)]);
     }
 }
@@ -380,7 +383,7 @@ async fn a_status_that_lost_a_race_is_not_forced() {
         .writer
         .write_status(server.target(), Arc::new(job()), &TrainingJobStatus::default())
         .await;
-    assert_eq!(written, Err(Failure::Conflict));
+    assert_eq!(written, Err(RequestError::VersionConflict));
 }
 
 #[tokio::test]
@@ -388,6 +391,6 @@ async fn nothing_is_sent_when_the_term_is_over() {
     let server = Server::new(|_, _| panic!("nothing is to be sent"));
     server.term.cancel();
     let done = server.create_pods(3).await;
-    assert_eq!(done.failure, Some(Failure::NotLeader));
+    assert_eq!(done.error, Some(RequestError::NotLeader));
     assert!(server.asked().is_empty());
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::ForeignReconciler;
 use super::store::Entry;
 use crate::act::request::Path;
-use crate::act::{Class, Failure};
+use crate::act::{Class, RequestError};
 use crate::index::JobKey;
 
 const CORE: &str = "/api/v1";
@@ -18,21 +18,21 @@ const PLURAL: &str = "configmaps";
 
 impl ForeignReconciler {
     /// Creates or updates the ConfigMap of an object, if it has one. Fails with
-    /// [`Failure::InTheWay`] if the ConfigMap belongs to another owner.
+    /// [`RequestError::NameTaken`] if the ConfigMap belongs to another owner.
     pub(super) async fn configure(
         &self,
         key: &JobKey,
         entry: &Entry,
         wanted: Option<&ConfigMap>,
         term: &CancellationToken,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let Some(wanted) = wanted else { return Ok(()) };
         let all = Path::of(CORE, &key.namespace, PLURAL, "").by_us();
         let created = self
             .send::<IgnoredAny>(Method::POST, &all, Class::Urgent, Some(wanted), term)
             .await;
         match created {
-            Err(Failure::Exists) => {}
+            Err(RequestError::Exists) => {}
             created => return created.map(drop),
         }
         let name = wanted.metadata.name.as_deref().unwrap_or_default();
@@ -41,17 +41,17 @@ impl ForeignReconciler {
             .send::<ConfigMap>(Method::GET, &path, Class::Urgent, None::<&()>, term)
             .await;
         let found = match found {
-            Err(Failure::Gone) => return Err(Failure::Former),
+            Err(RequestError::Gone) => return Err(RequestError::Former),
             found => found?,
         };
         let owners = found.metadata.owner_references.iter().flatten();
         let owner = owners.into_iter().find(|owner| owner.controller == Some(true));
         let ends = found.metadata.deletion_timestamp.is_some();
         match owner {
-            _ if ends => return Err(Failure::Former),
+            _ if ends => return Err(RequestError::Former),
             Some(owner) if *owner.uid == *entry.uid => {}
-            Some(owner) if self.is_former(owner, key) => return Err(Failure::Former),
-            _ => return Err(Failure::InTheWay),
+            Some(owner) if self.is_former(owner, key) => return Err(RequestError::Former),
+            _ => return Err(RequestError::NameTaken),
         }
         if found.data == wanted.data {
             return Ok(());

@@ -69,13 +69,13 @@ struct Written {
     subresource: Option<String>,
 }
 
-struct Identity {
+struct ObjectVersion {
     key: JobKey,
     uid: Arc<str>,
     version: Version,
 }
 
-impl Identity {
+impl ObjectVersion {
     fn of(object: &Value) -> Option<Self> {
         let text = |field: &str| object.get("metadata")?.get(field)?.as_str();
         Some(Self {
@@ -132,7 +132,7 @@ impl Store {
             .into_iter()
             .find(|written| written.subresource.as_deref() == Some("status") && written.manager != OURS)
             .map(|written| Arc::from(written.manager));
-        let Some(identity) = Identity::of(&object) else {
+        let Some(identity) = ObjectVersion::of(&object) else {
             return Err(serde::de::Error::custom("it has neither name nor UID"));
         };
         let version = identity.version;
@@ -150,7 +150,7 @@ impl Store {
         if let Some(metadata) = answer.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.remove("managedFields");
         }
-        let identity = Identity::of(&answer);
+        let identity = ObjectVersion::of(&answer);
         if let (Some(identity), Some(entry)) = (identity, self.inner.lock().entries.get_mut(key))
             && identity.uid == entry.uid
             && identity.version > entry.version
@@ -177,7 +177,7 @@ impl Store {
     /// Removes a deleted object. Returns its version.
     pub(super) fn gone(&self, json: &str, scope: usize) -> serde_json::Result<Version> {
         let object: Value = serde_json::from_str(json)?;
-        let Some(Identity { key, uid, version }) = Identity::of(&object) else {
+        let Some(ObjectVersion { key, uid, version }) = ObjectVersion::of(&object) else {
             return Ok(Version::default());
         };
         let mut inner = self.inner.lock();
@@ -235,13 +235,13 @@ impl Inner {
 
     fn put(
         &mut self,
-        identity: Identity,
+        identity: ObjectVersion,
         object: Value,
         other_writer: Option<Arc<str>>,
         scope: usize,
         source: Source,
     ) -> Option<JobKey> {
-        let Identity { key, uid, version } = identity;
+        let ObjectVersion { key, uid, version } = identity;
         if source == Source::Watch {
             self.reach(scope, version);
         }

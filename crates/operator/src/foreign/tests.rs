@@ -71,11 +71,11 @@ impl ForeignKind for Toy {
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
         let name = view.object["metadata"]["name"].as_str().unwrap().to_owned();
         let (child, phase) = match (view.child, view.obstacle) {
-            (Child::Job(job), _) if view.object["spec"]["changed"] == true => {
+            (ChildJob::Job(job), _) if view.object["spec"]["changed"] == true => {
                 let job = ChildAction::Replace(Box::new(job.clone()));
                 (job, Some("there".to_owned()))
             }
-            (Child::Job(_), _) => (ChildAction::Leave, Some("there".to_owned())),
+            (ChildJob::Job(_), _) => (ChildAction::Leave, Some("there".to_owned())),
             (_, obstacle) => {
                 let mut job = TrainingJob::default();
                 job.metadata.name = Some(name);

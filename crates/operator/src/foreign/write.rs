@@ -15,7 +15,7 @@ use trainyard_core::foreign::{ForeignKind, ForeignNote};
 use super::ForeignReconciler;
 use super::store::Entry;
 use crate::act::request::{Answer, DeleteOptions, Path, request};
-use crate::act::{Class, Failure};
+use crate::act::{Class, RequestError};
 use crate::index::JobKey;
 
 /// The members of a condition that are times.
@@ -43,7 +43,7 @@ impl ForeignReconciler {
         key: &JobKey,
         job: &TrainingJob,
         term: &CancellationToken,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let path = Path::job(&key.namespace, "").by_us();
         let sent = self
             .send::<IgnoredAny>(Method::POST, &path, Class::Urgent, Some(job), term)
@@ -56,7 +56,7 @@ impl ForeignReconciler {
         key: &JobKey,
         job: &TrainingJob,
         term: &CancellationToken,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let path = Path::job(&key.namespace, &key.name).by_us();
         let sent = self
             .send::<IgnoredAny>(Method::PUT, &path, Class::Urgent, Some(job), term)
@@ -73,7 +73,7 @@ impl ForeignReconciler {
         entry: &Entry,
         status: Value,
         term: &CancellationToken,
-    ) -> Result<bool, Failure> {
+    ) -> Result<bool, RequestError> {
         let timeless = timeless(&status);
         let shown = entry.object.get("status").cloned().unwrap_or_default();
         let written = entry.local.written_status.as_deref();
@@ -102,8 +102,8 @@ impl ForeignReconciler {
                 kept
             }
             // The definition has no status. It is tried again when the status changes.
-            Err(Failure::Gone) => shown,
-            Err(failure) => return Err(failure),
+            Err(RequestError::Gone) => shown,
+            Err(error) => return Err(error),
         };
         let written = Some(Arc::new((timeless, kept)));
         self.store
@@ -127,7 +127,7 @@ impl ForeignReconciler {
         let now = self.context.clock.now();
         let recorder = &self.context.recorder;
         for note in notes {
-            recorder.note_foreign(self.kind, &metadata, note, now);
+            recorder.record_foreign(self.kind, &metadata, note, now);
         }
     }
 
@@ -137,7 +137,7 @@ impl ForeignReconciler {
         key: &JobKey,
         entry: &Entry,
         term: &CancellationToken,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let version = entry
             .object
             .pointer("/metadata/resourceVersion")
@@ -148,8 +148,8 @@ impl ForeignReconciler {
             .send::<IgnoredAny>(Method::DELETE, &path, Class::Urgent, Some(&options), term)
             .await;
         match sent {
-            Ok(_) | Err(Failure::Gone | Failure::Replaced) => Ok(()),
-            Err(failure) => Err(failure),
+            Ok(_) | Err(RequestError::Gone | RequestError::Replaced) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
@@ -160,16 +160,16 @@ impl ForeignReconciler {
         class: Class,
         body: Option<&impl Serialize>,
         term: &CancellationToken,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RequestError> {
         let _permit = self.context.limiter.enter(class).await;
         let request = request(method, path, Answer::Whole, body)?;
         if term.is_cancelled() || !self.context.leadership.may_write() {
-            return Err(Failure::NotLeader);
+            return Err(RequestError::NotLeader);
         }
         tokio::select! {
             biased;
-            () = term.cancelled() => Err(Failure::NotLeader),
-            answer = self.context.client.request(request) => answer.map_err(Failure::from),
+            () = term.cancelled() => Err(RequestError::NotLeader),
+            answer = self.context.client.request(request) => answer.map_err(RequestError::from),
         }
     }
 }

@@ -9,7 +9,7 @@ use trainyard_core::local_state::LocalState;
 use trainyard_core::model::JobEvent;
 
 use super::Reconciler;
-use crate::act::Failure;
+use crate::act::RequestError;
 use crate::controller::{ReconcileResult, Requeue};
 use crate::metrics::Outcome;
 use crate::slim::Malformed;
@@ -21,7 +21,7 @@ impl Reconciler {
         malformed: &Malformed,
         local: LocalState,
         term: &CancellationToken,
-    ) -> Result<ReconcileResult, Failure> {
+    ) -> Result<ReconcileResult, RequestError> {
         let generation = malformed.metadata.generation.unwrap_or_default();
         let uid = malformed.metadata.uid.as_deref().unwrap_or_default();
         let is_terminating = malformed.metadata.deletion_timestamp.is_some();
@@ -40,8 +40,10 @@ impl Reconciler {
             Ok(()) => {}
             // The server may refuse any change of an object that breaks its rules. Then the event
             // is all we can do.
-            Err(Failure::Refused(error)) => tracing::warn!(error, "a malformed job can't be marked as such"),
-            Err(failure) => return Err(failure),
+            Err(RequestError::Refused(error)) => {
+                tracing::warn!(error, "a malformed job can't be marked as such");
+            }
+            Err(error) => return Err(error),
         }
         self.index
             .update_local(uid, |local| local.record_malformed(generation));
@@ -50,7 +52,7 @@ impl Reconciler {
             reason: Reason::Invalid,
             message: malformed.error.clone(),
         };
-        self.recorder.note(&malformed.metadata, &event, now);
+        self.recorder.record(&malformed.metadata, &event, now);
         Ok(ReconcileResult::new(Outcome::Acted, Requeue::Rest))
     }
 }

@@ -7,13 +7,13 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
 use trainyard_api::{Reason, TrainingJob};
-use trainyard_core::local_state::{EventNews, WriteFailure};
+use trainyard_core::local_state::{BackoffKind, EventNews};
 use trainyard_core::model::{Action, JobEvent};
 use trainyard_core::view::Refusal;
 
 use super::fingerprint::{fingerprint, hash};
 use super::{Reconciler, Rounds};
-use crate::act::{ActionResults, Failure, Target};
+use crate::act::{ActionResults, RequestError, Target};
 use crate::backoff::jitter;
 use crate::clock::monotonic;
 use crate::controller::{ReconcileResult, Requeue};
@@ -29,16 +29,16 @@ pub(super) const WATCH_DELAY: Duration = Duration::from_secs(10);
 const FAILURES_BEFORE_EVENT: u32 = 4;
 
 impl Reconciler {
-    /// Records the results of actions. Returns a failure if it ends the reconcile.
+    /// Records the results of actions. Returns an error if it ends the reconcile.
     pub(super) fn record_results(
         &self,
         target: Target<'_>,
         job: &ObjectMeta,
         results: ActionResults,
         rounds: &mut Rounds,
-    ) -> Result<(), Failure> {
-        if let Some(Failure::NotLeader) = results.failure {
-            return Err(Failure::NotLeader);
+    ) -> Result<(), RequestError> {
+        if let Some(RequestError::NotLeader) = results.error {
+            return Err(RequestError::NotLeader);
         }
         if self.back_off_writes(target, results.unsuccessful) {
             rounds.outcome = Some(Outcome::Error);
@@ -50,31 +50,31 @@ impl Reconciler {
             let now = monotonic();
             self.index
                 .update_local(target.uid, |local| local.record_conflict_check(now));
-            return Err(Failure::InTheWay);
+            return Err(RequestError::NameTaken);
         }
-        let Some(failure) = results.failure else {
+        let Some(error) = results.error else {
             self.record_creates(target, job, &results.created);
             return Ok(());
         };
-        if !matches!(failure, Failure::Refused(_)) {
-            rounds.outcome = Some(failure.outcome());
+        if !matches!(error, RequestError::Refused(_)) {
+            rounds.outcome = Some(error.outcome());
         }
-        self.back_off_creates(target, job, failure, results.refusal)
+        self.back_off_creates(target, job, error, results.refusal)
     }
 
     /// Backs off from writes that failed or may have had no effect. Returns true if any failed.
-    fn back_off_writes(&self, target: Target<'_>, unsuccessful: Vec<(Action, Option<Failure>)>) -> bool {
+    fn back_off_writes(&self, target: Target<'_>, unsuccessful: Vec<(Action, Option<RequestError>)>) -> bool {
         if unsuccessful.is_empty() {
             return false;
         }
-        let failure = unsuccessful.iter().find_map(|(_, failure)| failure.as_ref());
-        if let Some(failure) = failure {
-            self.log_failure(target.key, target.uid, failure.words());
+        let error = unsuccessful.iter().find_map(|(_, error)| error.as_ref());
+        if let Some(error) = error {
+            self.log_error(target.key, target.uid, error.message());
         }
-        let failed = failure.is_some();
-        let writes = unsuccessful.into_iter().map(|(action, failure)| {
-            let failure = failure.as_ref().map_or(WriteFailure::Lasting, write_failure);
-            (action, failure)
+        let failed = error.is_some();
+        let writes = unsuccessful.into_iter().map(|(action, error)| {
+            let error = error.as_ref().map_or(BackoffKind::Lasting, backoff_kind);
+            (action, error)
         });
         self.index.update_local(target.uid, |local| {
             local.back_off_writes(writes, monotonic(), jitter());
@@ -83,34 +83,34 @@ impl Reconciler {
     }
 
     /// Backs off from creating children, and sends an event unless the same was sent lately.
-    /// Returns the failure if it may pass, so that the whole job is retried soon.
+    /// Returns the error if it may pass, so that the whole job is retried soon.
     fn back_off_creates(
         &self,
         target: Target<'_>,
         job: &ObjectMeta,
-        failure: Failure,
+        error: RequestError,
         refusal: Option<Refusal>,
-    ) -> Result<(), Failure> {
-        let class = write_failure(&failure);
+    ) -> Result<(), RequestError> {
+        let class = backoff_kind(&error);
         let kind = refusal.as_ref().map(|refusal| refusal.kind);
         let failures = self.index.update_local(target.uid, |local| {
             local.back_off_creates(class, job.generation, kind, monotonic(), jitter())
         });
-        let is_passing = matches!(class, WriteFailure::Passing(_));
+        let is_passing = matches!(class, BackoffKind::Passing(_));
         if is_passing && failures.is_none_or(|failures| failures < FAILURES_BEFORE_EVENT) {
-            return Err(failure);
+            return Err(error);
         }
-        if let Some(refusal) = refusal.filter(|_| failure != Failure::NamespaceEnds) {
-            self.record_refusal(target, job, &failure, refusal);
+        if let Some(refusal) = refusal.filter(|_| error != RequestError::NamespaceEnds) {
+            self.record_refusal(target, job, &error, refusal);
         }
         Ok(())
     }
 
-    fn record_refusal(&self, target: Target<'_>, job: &ObjectMeta, failure: &Failure, refusal: Refusal) {
+    fn record_refusal(&self, target: Target<'_>, job: &ObjectMeta, error: &RequestError, refusal: Refusal) {
         let message = refusal.to_string();
-        let fingerprint = match failure {
+        let fingerprint = match error {
             // The name matters here: these objects are deleted one by one.
-            Failure::Former => hash(&message),
+            RequestError::Former => hash(&message),
             _ => fingerprint(&refusal.message),
         };
         let news = self
@@ -128,7 +128,7 @@ impl Reconciler {
                 reason: Reason::CreateFailed,
                 message,
             };
-            self.recorder.note(job, &event, self.clock.now());
+            self.recorder.record(job, &event, self.clock.now());
         }
     }
 
@@ -143,13 +143,13 @@ impl Reconciler {
     }
 
     /// Plans again for a job that has changed: at once if the index has the change, otherwise when
-    /// the watch shows it. This is not a failure.
+    /// the watch shows it. This is not an error.
     fn plan_changed_job(
         &self,
         target: Target<'_>,
         decided_for: &ObjectMeta,
         rounds: &mut Rounds,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         // The actions were not carried out, so the same ones may be planned again.
         rounds.forget_last_actions();
         let is_unchanged = |known: &TrainingJob| {
@@ -157,13 +157,13 @@ impl Reconciler {
                 == (&decided_for.uid, &decided_for.resource_version)
         };
         match self.index.job(target.key) {
-            Some(known) if is_unchanged(&known) => Err(Failure::Outdated),
+            Some(known) if is_unchanged(&known) => Err(RequestError::Outdated),
             _ => Ok(()),
         }
     }
 
-    /// Logs a failure, unless it is the one that was last logged for this job.
-    fn log_failure(&self, key: &JobKey, uid: &str, message: &str) {
+    /// Logs an error, unless it is the one that was last logged for this job.
+    fn log_error(&self, key: &JobKey, uid: &str, message: &str) {
         let fingerprint = fingerprint(message);
         if self
             .index
@@ -174,49 +174,55 @@ impl Reconciler {
         }
     }
 
-    /// The result of a reconcile that ended with a failure.
-    pub(super) fn result_of(&self, key: &JobKey, failure: &Failure) -> ReconcileResult {
-        let next = match failure {
+    /// The result of a reconcile that ended with an error.
+    pub(super) fn result_of(&self, key: &JobKey, error: &RequestError) -> ReconcileResult {
+        let next = match error {
             // If the term has ended, the next one begins with all jobs. If it has not, this job
             // must not be forgotten.
-            Failure::NotLeader => Requeue::At(Instant::now() + LEADERSHIP_CHECK_DELAY),
+            RequestError::NotLeader => Requeue::At(Instant::now() + LEADERSHIP_CHECK_DELAY),
             // The watch will show what happened.
-            Failure::Gone | Failure::Former | Failure::NamespaceEnds => Requeue::Retry(None),
-            Failure::Conflict | Failure::Replaced | Failure::Exists | Failure::Skipped => Requeue::Stale,
-            Failure::Outdated => Requeue::At(Instant::now() + WATCH_DELAY),
-            Failure::InTheWay => Requeue::Again,
-            Failure::Refused(message) => {
+            RequestError::Gone | RequestError::Former | RequestError::NamespaceEnds => Requeue::Retry(None),
+            RequestError::VersionConflict
+            | RequestError::Replaced
+            | RequestError::Exists
+            | RequestError::Skipped => Requeue::Stale,
+            RequestError::Outdated => Requeue::At(Instant::now() + WATCH_DELAY),
+            RequestError::NameTaken => Requeue::Again,
+            RequestError::Refused(message) => {
                 if let Some(Lookup::Job(known)) = self.index.get(key) {
-                    self.log_failure(key, &known.uid, message);
+                    self.log_error(key, &known.uid, message);
                 }
                 Requeue::Retry(None)
             }
-            Failure::Transient(error, pause) => {
+            RequestError::Transient(error, pause) => {
                 tracing::debug!(job = %key, %error, "a write failed and is tried again");
                 Requeue::Retry(*pause)
             }
         };
-        ReconcileResult::new(failure.outcome(), next)
+        ReconcileResult::new(error.outcome(), next)
     }
 }
 
-/// How long a failure is likely to last.
-fn write_failure(failure: &Failure) -> WriteFailure {
-    match failure {
-        Failure::Refused(_) | Failure::NamespaceEnds => WriteFailure::Lasting,
-        Failure::Former => WriteFailure::FormerJob,
-        Failure::Transient(_, asked) => WriteFailure::Passing(*asked),
-        _ => WriteFailure::Passing(None),
+/// How long an error is likely to last.
+fn backoff_kind(error: &RequestError) -> BackoffKind {
+    match error {
+        RequestError::Refused(_) | RequestError::NamespaceEnds => BackoffKind::Lasting,
+        RequestError::Former => BackoffKind::FormerJob,
+        RequestError::Transient(_, asked) => BackoffKind::Passing(*asked),
+        _ => BackoffKind::Passing(None),
     }
 }
 
 /// The result of actions that are planned again right after they were carried out: they count as
 /// failed, because they had no visible effect.
 pub(super) fn ineffective(actions: Vec<Action>) -> ActionResults {
-    let failure = actions.iter().any(Action::creates).then_some(Failure::Exists);
+    let error = actions
+        .iter()
+        .any(Action::creates)
+        .then_some(RequestError::Exists);
     let unsuccessful = actions.into_iter().filter(|action| !action.creates());
     ActionResults {
-        failure,
+        error,
         unsuccessful: unsuccessful.map(|action| (action, None)).collect(),
         ..ActionResults::default()
     }

@@ -8,7 +8,7 @@ use super::Reconciler;
 use crate::index::JobKey;
 
 impl Reconciler {
-    pub(super) fn count(&self, key: &JobKey, before: &StatusSummary, after: &StatusSummary) {
+    pub(super) fn count_change(&self, key: &JobKey, before: &StatusSummary, after: &StatusSummary) {
         let causes = [
             RestartCause::Failure,
             RestartCause::Disruption,

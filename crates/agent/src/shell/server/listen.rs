@@ -36,15 +36,15 @@ pub fn listen(
     idle: Duration,
     commands: &Arc<Commands>,
 ) -> io::Result<()> {
-    let slots = Arc::new(Slots::default());
+    let limit = Arc::new(ConnectionLimit::default());
     let timeouts = Timeouts {
         handshake: HANDSHAKE_TIMEOUT,
         idle,
     };
     for listener in bind(address, port)? {
         log(&format!("listening on {}", listener.local_addr()?));
-        let (tls, commands, slots) = (tls.clone(), commands.clone(), slots.clone());
-        let accept = move || accept(&listener, &tls, timeouts, &commands, &slots);
+        let (tls, commands, limit) = (tls.clone(), commands.clone(), limit.clone());
+        let accept = move || accept(&listener, &tls, timeouts, &commands, &limit);
         thread::Builder::new().stack_size(STACK_SIZE).spawn(accept)?;
     }
     Ok(())
@@ -72,7 +72,7 @@ fn accept(
     tls: &Arc<ServerConfig>,
     timeouts: Timeouts,
     commands: &Arc<Commands>,
-    slots: &Arc<Slots>,
+    limit: &Arc<ConnectionLimit>,
 ) {
     loop {
         let (tcp, peer) = match listener.accept() {
@@ -90,11 +90,11 @@ fn accept(
                 continue;
             }
         };
-        let slot = Slots::take(slots);
+        let permit = ConnectionLimit::take(limit);
         let (tls, commands) = (tls.clone(), commands.clone());
         let serve = move || {
             let peer = peer.ip().to_canonical();
-            match open(tcp, tls, timeouts, slot) {
+            match open(tcp, tls, timeouts, permit) {
                 Ok(link) => serve(link, peer, &commands),
                 Err(error) => refuse(&error, peer),
             }
@@ -106,13 +106,18 @@ fn accept(
 }
 
 /// Finds out who it is.
-fn open(tcp: TcpStream, tls: Arc<ServerConfig>, timeouts: Timeouts, slot: Slot) -> Result<Link, LinkError> {
+fn open(
+    tcp: TcpStream,
+    tls: Arc<ServerConfig>,
+    timeouts: Timeouts,
+    permit: ConnectionPermit,
+) -> Result<Link, LinkError> {
     let deadline = Instant::now() + timeouts.handshake;
     let opened = ServerConnection::new(tls)
         .map_err(LinkError::Tls)
         .and_then(|tls| Tls::open(Connection::Server(tls), tcp, deadline))
         .and_then(|tls| Link::new(tls, timeouts.idle));
-    drop(slot);
+    drop(permit);
     opened
 }
 
@@ -134,26 +139,26 @@ fn refuse(error: &LinkError, peer: IpAddr) {
 
 /// Permits for handshakes.
 #[derive(Debug, Default)]
-struct Slots {
+struct ConnectionLimit {
     taken: Mutex<usize>,
     freed: Condvar,
 }
 
 #[derive(Debug)]
-struct Slot(Arc<Slots>);
+struct ConnectionPermit(Arc<ConnectionLimit>);
 
-impl Slots {
-    fn take(slots: &Arc<Self>) -> Slot {
-        let mut taken = slots.taken.lock();
-        slots
+impl ConnectionLimit {
+    fn take(limit: &Arc<Self>) -> ConnectionPermit {
+        let mut taken = limit.taken.lock();
+        limit
             .freed
             .wait_while(&mut taken, |taken| *taken >= MAX_UNAUTHENTICATED);
         *taken += 1;
-        Slot(slots.clone())
+        ConnectionPermit(limit.clone())
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         *self.0.taken.lock() -= 1;
         self.0.freed.notify_one();

@@ -26,9 +26,9 @@ const NODE: &str = "stage";
 
 /// Remembers what was shown.
 #[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Vec<Item>>>);
+struct Recorded(Arc<Mutex<Vec<Item>>>);
 
-impl Show for Memory {
+impl Show for Recorded {
     fn items(&mut self, items: &[Item]) -> io::Result<()> {
         self.0.lock().unwrap().extend_from_slice(items);
         Ok(())
@@ -39,7 +39,7 @@ impl Show for Memory {
     }
 }
 
-impl Memory {
+impl Recorded {
     fn lines(&self) -> Vec<String> {
         let items = self.0.lock().unwrap();
         let lines = items.iter().filter_map(|item| match item {
@@ -80,7 +80,7 @@ impl NodeAccess for Logs {
 struct Stage {
     client: Client,
     logs: Arc<Logs>,
-    shown: Memory,
+    shown: Recorded,
     interrupt: UnboundedSender<()>,
     progress: UnboundedSender<(String, String)>,
     run: JoinHandle<Result<Summary, Error>>,
@@ -125,7 +125,7 @@ impl Stage {
             .unwrap();
         let logs = Arc::new(Logs::default());
         server.attach_node(NODE, logs.clone());
-        let shown = Memory::default();
+        let shown = Recorded::default();
         let ((interrupt, interrupts), (progress, reports)) = (unbounded(), unbounded());
         let run = tokio::spawn({
             let (client, mut shown) = (reach(client.clone()), shown.clone());
@@ -257,7 +257,7 @@ impl Stage {
         .await;
     }
 
-    async fn end(self) -> (Summary, Memory) {
+    async fn end(self) -> (Summary, Recorded) {
         let ended = within("it ends", self.run).await;
         (ended.unwrap().unwrap(), self.shown)
     }
@@ -441,7 +441,7 @@ async fn a_name_that_is_taken_is_refused() {
     let stage = Stage::new(None).await;
     let (_, interrupts) = unbounded();
     let nothing = futures::stream::pending();
-    let mut shown = Memory::default();
+    let mut shown = Recorded::default();
     let second = drive(
         stage.client.clone(),
         plan(None),

@@ -6,8 +6,9 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
-    AcceptedRole, AcceptedRules, CleanPodPolicy, EndedPods, Fingerprint, Incident, JobPhase, Progress,
-    Replacement, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
+    AcceptedRole, AcceptedRules, CleanPodPolicy, EndedPods, Fingerprint, Incident, JobPhase,
+    PendingReplacement, Progress, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause,
+    TrainingJobStatus,
 };
 
 use super::{
@@ -171,7 +172,7 @@ fn restarts() -> BoxedStrategy<Restarts> {
         });
     let counted = option::of(cause.clone());
     let replacement = (name(), 0..9u8, option::of(time()), counted, any::<bool>());
-    let replacement = replacement.prop_map(|(pod, uid, not_before, cause, leaving)| Replacement {
+    let replacement = replacement.prop_map(|(pod, uid, not_before, cause, leaving)| PendingReplacement {
         pod,
         uid: if uid == 0 {
             String::new()

@@ -22,7 +22,7 @@ async fn a_deletion_that_is_denied_changes_nothing() {
             .writer
             .act(server.target(), &job(), vec![action.clone()])
             .await;
-        assert_eq!((done.acted, done.failure), (0, None), "{code} {message}");
+        assert_eq!((done.acted, done.error), (0, None), "{code} {message}");
         assert!(matches!(&done.unsuccessful[..], [(failed, Some(_))] if *failed == action));
         assert_eq!(server.pods(), [("uid-a-w-0".to_owned(), false)]);
     }

@@ -45,7 +45,7 @@ async fn a_job_that_changes_gets_no_more_children() {
     ];
     for change in changes {
         let (server, done) = create_while(changed(change)).await;
-        assert!(done.outdated && done.failure.is_none(), "{done:?}");
+        assert!(done.outdated && done.error.is_none(), "{done:?}");
         assert_eq!(done.acted, server.asked().len(), "what was begun is ended");
         assert!(done.acted <= IN_FLIGHT, "{}", done.acted);
     }
@@ -72,6 +72,6 @@ async fn a_change_that_is_not_of_the_spec_stops_nothing() {
 #[tokio::test]
 async fn who_does_not_lead_any_more_creates_no_more_children() {
     let (server, done) = create_while(|_, term| term.cancel()).await;
-    assert_eq!(done.failure, Some(Failure::NotLeader));
+    assert_eq!(done.error, Some(RequestError::NotLeader));
     assert!(server.asked().len() <= IN_FLIGHT);
 }

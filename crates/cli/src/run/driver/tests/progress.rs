@@ -10,7 +10,7 @@ use trainyard_api::ProgressPolicy;
 
 use super::*;
 
-impl Memory {
+impl Recorded {
     fn progress(&self) -> Vec<String> {
         let items = self.0.lock().unwrap();
         let told = items.iter().filter_map(|item| match item {

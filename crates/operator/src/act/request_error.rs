@@ -8,7 +8,7 @@ use crate::metrics::Outcome;
 
 /// Why a write failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
+pub enum RequestError {
     /// This replica does not lead any more.
     NotLeader,
     /// The server refuses the object itself: a quota, a webhook, a rule. The write is retried with
@@ -20,7 +20,7 @@ pub enum Failure {
     /// out. The duration is the pause that the server asks for.
     Transient(String, Option<Duration>),
     /// The server says that the object has changed since it was read.
-    Conflict,
+    VersionConflict,
     /// Another object has the name by now.
     Replaced,
     /// An object of that name exists.
@@ -28,7 +28,7 @@ pub enum Failure {
     /// An object of that name exists, and is about to be deleted.
     Former,
     /// An object of that name exists, and somebody else owns it.
-    InTheWay,
+    NameTaken,
     /// The object does not exist.
     Gone,
     /// It was not tried, because another child was refused.
@@ -37,8 +37,8 @@ pub enum Failure {
     Outdated,
 }
 
-impl Failure {
-    /// Returns the failure that matters more for what to do next.
+impl RequestError {
+    /// Returns the error that matters more for what to do next.
     #[must_use]
     pub fn graver(one: Option<Self>, other: Self) -> Self {
         match one {
@@ -47,7 +47,7 @@ impl Failure {
         }
     }
 
-    /// The outcome of a reconcile that ends with this failure.
+    /// The outcome of a reconcile that ends with this error.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::NotLeader | Self::Refused(_) | Self::Transient(..) => Outcome::Error,
@@ -56,7 +56,7 @@ impl Failure {
         }
     }
 
-    /// Returns true if another failure matters more for what to do next.
+    /// Returns true if another error matters more for what to do next.
     pub(super) fn is_less_grave_than(&self, other: &Self) -> bool {
         self.gravity() < other.gravity()
     }
@@ -67,26 +67,26 @@ impl Failure {
             Self::NamespaceEnds => 8,
             Self::Refused(_) => 7,
             Self::Transient(..) => 6,
-            Self::Conflict | Self::Replaced => 5,
+            Self::VersionConflict | Self::Replaced => 5,
             Self::Former => 4,
-            Self::InTheWay => 3,
+            Self::NameTaken => 3,
             Self::Exists | Self::Gone => 2,
             Self::Outdated => 1,
             Self::Skipped => 0,
         }
     }
 
-    /// The failure as a message.
-    pub fn words(&self) -> &str {
+    /// The error as a message.
+    pub fn message(&self) -> &str {
         match self {
-            Self::Refused(words) | Self::Transient(words, _) => words,
+            Self::Refused(message) | Self::Transient(message, _) => message,
             Self::NotLeader => "this replica does not lead any more",
             Self::NamespaceEnds => "the namespace is being removed",
-            Self::Conflict => "the server says that somebody else was faster",
+            Self::VersionConflict => "the server says that somebody else was faster",
             Self::Replaced => "another object has its name",
             Self::Exists => "an object of its name exists",
             Self::Former => "an object of its name, left by a former job, is still being removed",
-            Self::InTheWay => "an object of its name is somebody else's",
+            Self::NameTaken => "an object of its name is somebody else's",
             Self::Gone => "it is not there",
             Self::Skipped => "another of its kind was refused",
             Self::Outdated => "the job has changed since it was decided",
@@ -94,7 +94,7 @@ impl Failure {
     }
 
     fn from_status(status: &Status) -> Self {
-        let words = || {
+        let message = || {
             if status.message.is_empty() {
                 status.reason.clone()
             } else {
@@ -114,7 +114,7 @@ impl Failure {
             _ if status.message.starts_with("admission webhook ")
                 && status.message.contains(" denied the request") =>
             {
-                Self::Refused(words())
+                Self::Refused(message())
             }
             403 if cause("NamespaceTerminating")
                 || status.message.contains("because it is being terminated") =>
@@ -123,7 +123,7 @@ impl Failure {
             }
             // The default account of a new namespace is created a moment later.
             403 if status.message.contains("serviceaccount \"default\" not found") => {
-                Self::Transient(words(), None)
+                Self::Transient(message(), None)
             }
             404 if status
                 .details
@@ -137,17 +137,17 @@ impl Failure {
             // "Precondition failed: UID in ...", or "the UID in the precondition ... does not match
             // ...".
             409 if status.message.contains("recondition") && status.message.contains("UID") => Self::Replaced,
-            409 => Self::Conflict,
+            409 => Self::VersionConflict,
             // Somebody has to repair a webhook that can't be called, and the user should know.
-            500 if status.message.contains("failed calling webhook") => Self::Refused(words()),
-            400 | 403 | 405 | 413 | 415 | 422 => Self::Refused(words()),
+            500 if status.message.contains("failed calling webhook") => Self::Refused(message()),
+            400 | 403 | 405 | 413 | 415 | 422 => Self::Refused(message()),
             _ => {
                 let retry_after = status
                     .details
                     .as_ref()
                     .map_or(0, |details| details.retry_after_seconds);
                 Self::Transient(
-                    words(),
+                    message(),
                     (retry_after > 0).then(|| Duration::from_secs(u64::from(retry_after))),
                 )
             }
@@ -155,7 +155,7 @@ impl Failure {
     }
 }
 
-impl From<kube::Error> for Failure {
+impl From<kube::Error> for RequestError {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::from_status(&status),
@@ -170,43 +170,46 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        let failure = |code: u16, reason: &str, message: &str| {
+        let error = |code: u16, reason: &str, message: &str| {
             let body = serde_json::json!({"code": code, "reason": reason, "message": message});
-            Failure::from(kube::Error::Api(serde_json::from_value(body).unwrap()))
+            RequestError::from(kube::Error::Api(serde_json::from_value(body).unwrap()))
         };
-        assert_eq!(failure(409, "Conflict", "quota was modified"), Failure::Conflict);
-        for words in [
+        assert_eq!(
+            error(409, "Conflict", "quota was modified"),
+            RequestError::VersionConflict
+        );
+        for message in [
             "Precondition failed: UID in precondition: a, UID in object meta: b",
             "the UID in the precondition (a) does not match the UID in record (b)",
         ] {
-            assert_eq!(failure(409, "Conflict", words), Failure::Replaced);
+            assert_eq!(error(409, "Conflict", message), RequestError::Replaced);
         }
         for code in [404, 409] {
-            let words = "admission webhook \"w\" denied the request: not now";
+            let message = "admission webhook \"w\" denied the request: not now";
             assert_eq!(
-                failure(code, "Conflict", words),
-                Failure::Refused(words.to_owned())
+                error(code, "Conflict", message),
+                RequestError::Refused(message.to_owned())
             );
         }
         assert_eq!(
-            failure(403, "Forbidden", "ns is forbidden because it is being terminated"),
-            Failure::NamespaceEnds
+            error(403, "Forbidden", "ns is forbidden because it is being terminated"),
+            RequestError::NamespaceEnds
         );
         assert!(matches!(
-            failure(422, "Invalid", "spec.containers"),
-            Failure::Refused(_)
+            error(422, "Invalid", "spec.containers"),
+            RequestError::Refused(_)
         ));
         assert!(matches!(
-            failure(500, "InternalError", "failed calling webhook \"w\""),
-            Failure::Refused(_)
+            error(500, "InternalError", "failed calling webhook \"w\""),
+            RequestError::Refused(_)
         ));
         assert!(matches!(
-            failure(500, "InternalError", "etcd"),
-            Failure::Transient(..)
+            error(500, "InternalError", "etcd"),
+            RequestError::Transient(..)
         ));
         assert!(matches!(
-            failure(429, "TooManyRequests", ""),
-            Failure::Transient(..)
+            error(429, "TooManyRequests", ""),
+            RequestError::Transient(..)
         ));
     }
 }
