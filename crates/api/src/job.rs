@@ -101,8 +101,9 @@ pub struct TrainingJobSpec {
     pub roles: Vec<RoleSpec>,
 
     /// When the job as a whole has succeeded or failed, in terms of its roles. Default: what the
-    /// framework says; for `pytorch` and `custom` the job succeeds when all roles did and fails
-    /// when one did; for `mpi`, `horovod` and `deepspeed` it succeeds when the launcher did.
+    /// framework says: a job fails when a role did. It succeeds when its launcher or chief did, if
+    /// it has one, else when all roles did but those that only serve others, such as parameter
+    /// servers and schedulers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completion: Option<Completion>,
 

@@ -25,7 +25,10 @@ mod words;
 
 pub use completion::{Completion, RoleSet};
 pub use default::default;
-pub use framework::{FrameworkSpec, MasterService, PytorchOptions};
+pub use framework::{
+    BaguaOptions, DaskOptions, FrameworkSpec, JaxOptions, MasterService, MxnetOptions, PaddleOptions,
+    PytorchOptions, TensorflowOptions, XgboostOptions,
+};
 pub use job::{Dialect, ProgressPolicy, TrainingJob, TrainingJobSpec};
 pub use launchers::{
     HorovodController, HostFile, HostFileFormat, LauncherOptions, MpiAttach, MpiImplementation,

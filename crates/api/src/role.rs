@@ -41,14 +41,14 @@ pub struct RoleSpec {
     #[schemars(with = "RestartPolicy")]
     pub restart_policy: Option<RestartPolicy>,
 
-    /// How many pods must have succeeded for the role to have succeeded: AnyPod or AllPods.
-    /// Default: AllPods.
+    /// Which pods must have succeeded for the role to have succeeded: AnyPod, AllPods, or FirstPod,
+    /// which is the one of index 0. Default: AllPods; for workers of `tensorflow` FirstPod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodQuorum")]
     pub succeeded_when: Option<PodQuorum>,
 
-    /// How many pods must have failed for good for the role to have failed: AnyPod or AllPods.
-    /// Default: AnyPod.
+    /// Which pods must have failed for good for the role to have failed: AnyPod, AllPods, or
+    /// FirstPod, which is the one of index 0. Default: AnyPod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "PodQuorum")]
     pub failed_when: Option<PodQuorum>,
@@ -144,13 +144,15 @@ pub enum RestartPolicy {
     ExitCode,
 }
 
-/// A number of pods of a role.
+/// Which pods of a role are enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PodQuorum {
     /// One pod is enough.
     AnyPod,
     /// All pods of the role.
     AllPods,
+    /// Pod 0 of the role.
+    FirstPod,
 }
 
 /// What a pod counts for whose node is down.

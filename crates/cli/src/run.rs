@@ -146,6 +146,7 @@ fn prepare(args: &Args) -> Result<Manifest> {
                 &args.command,
                 args.replicas,
                 &args.framework,
+                command::role(&args.framework)?,
                 args.name.as_deref(),
             ),
             ..Manifest::default()

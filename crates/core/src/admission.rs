@@ -53,7 +53,7 @@ const GENERATED: &str = "xxxxx";
 /// and writing a default is no change.
 pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
     let mut errors = trainyard_api::validate(old, new);
-    match frameworks::find(&new.spec.framework.name) {
+    match frameworks::of(new) {
         Some(framework) => errors.extend(frameworks::validate(framework, new)),
         None if new.spec.framework.name.is_empty() => {}
         None => errors.push(FieldError::new(
@@ -73,7 +73,7 @@ pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError>
 /// the start.
 fn check_resize(old: &TrainingJob, new: &TrainingJob) -> Vec<FieldError> {
     let suspended = old.is_suspended() || new.is_suspended();
-    let framework = frameworks::find(&new.spec.framework.name).filter(|framework| !framework.resizes);
+    let framework = frameworks::of(new).filter(|framework| !framework.resizes);
     let Some(framework) = framework.filter(|_| !suspended && old.rolls() && new.rolls()) else {
         return Vec::new();
     };

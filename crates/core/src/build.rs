@@ -59,7 +59,9 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
 
     let mut spec = role.pod.clone();
     spec.hostname = Some(name.clone());
-    spec.subdomain = Some(names::service(job.name));
+    if job.framework.has_service {
+        spec.subdomain = Some(names::service(job.name));
+    }
     // The operator replaces pods itself, so that every restart is counted once and the pod can move
     // to another node.
     spec.restart_policy = Some("Never".to_owned());
@@ -241,27 +243,15 @@ pub fn service_name(job: &str, key: ServiceKey) -> String {
 
 /// The Services that a job needs.
 pub fn service_keys(job: &Job<'_>) -> Vec<ServiceKey> {
+    let headless = job.framework.has_service.then_some(ServiceKey::Headless);
     let extra = job.framework.services(job).into_iter().map(|extra| extra.key);
-    std::iter::once(ServiceKey::Headless).chain(extra).collect()
+    headless.into_iter().chain(extra).collect()
 }
 
 fn pod_env(job: &Job<'_>, role: &str, index: i32, of_framework: Env) -> Vec<EnvVar> {
-    let own = [
-        (environment::JOB, job.name.to_owned()),
-        (environment::ROLE, role.to_owned()),
-    ];
-    let index = ("TRAINYARD_INDEX", index.to_string());
-    let own = own
-        .into_iter()
-        .chain([index])
-        .map(|(name, value)| (name.to_owned(), value));
-    let all = own.chain(of_framework);
-    all.map(|(name, value)| EnvVar {
-        name,
-        value: Some(value),
-        value_from: None,
-    })
-    .collect()
+    let mut own = Env::from([(environment::JOB, job.name), (environment::ROLE, role)]);
+    own.set("TRAINYARD_INDEX", index);
+    own.into_iter().chain(of_framework).collect()
 }
 
 /// Spreads the pods of all roles that have the same topology key, in addition to the user's

@@ -31,11 +31,27 @@ pub struct Tally {
     pub lost: i32,
 }
 
+/// What became of pod 0 of a role, as far as it is final.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FirstPod {
+    /// Nothing yet.
+    #[default]
+    GoesOn,
+    /// It has succeeded.
+    Succeeded,
+    /// It has failed and will not be replaced.
+    Failed,
+    /// It ran, does not exist any more and will not be replaced.
+    Lost,
+}
+
 /// What the phase of a role depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct RoleFacts {
     /// Its pods.
     pub tally: Tally,
+    /// What became of the first of them.
+    pub first: FirstPod,
     /// How many successes make the role succeed.
     pub succeeded_when: PodQuorum,
     /// How many failures make the role fail.
@@ -57,10 +73,11 @@ pub enum RoleWhy {
     PodMissing,
 }
 
-fn reached(quorum: PodQuorum, pods: i32, replicas: i32) -> bool {
+fn reached(quorum: PodQuorum, pods: i32, replicas: i32, first: bool) -> bool {
     match quorum {
         PodQuorum::AnyPod => pods > 0,
         PodQuorum::AllPods => pods >= replicas,
+        PodQuorum::FirstPod => first,
     }
 }
 
@@ -68,15 +85,18 @@ fn reached(quorum: PodQuorum, pods: i32, replicas: i32) -> bool {
 #[rustfmt::skip]
 pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
     use RolePhase::{Failed, Pending, Running, Starting, Succeeded};
-    let RoleFacts { tally: t, phase: was, .. } = *facts;
+    let RoleFacts { tally: t, first, phase: was, .. } = *facts;
     let never = facts.restart_policy == RestartPolicy::Never;
     // A lost pod has failed, too.
     let failed = t.failed + t.lost;
+    let is_failed = |pods, first| reached(facts.failed_when, pods, t.replicas, first);
+    let first_is_lost = matches!(first, FirstPod::Failed | FirstPod::Lost);
+    let is_succeeded = reached(facts.succeeded_when, t.succeeded, t.replicas, first == FirstPod::Succeeded);
     let table = [
         (was.is_terminal(),                                              was,       RoleWhy::Plain),
-        (reached(facts.failed_when, t.failed, t.replicas),               Failed,    RoleWhy::PodFailed),
-        (reached(facts.failed_when, failed, t.replicas),                 Failed,    RoleWhy::PodMissing),
-        (reached(facts.succeeded_when, t.succeeded, t.replicas),         Succeeded, RoleWhy::Plain),
+        (is_failed(t.failed, first == FirstPod::Failed),                 Failed,    RoleWhy::PodFailed),
+        (is_failed(failed, first_is_lost),                               Failed,    RoleWhy::PodMissing),
+        (is_succeeded,                                                   Succeeded, RoleWhy::Plain),
         // Every pod has ended and no rule holds, so none ever will.
         (t.failed + t.succeeded >= t.replicas,                           Failed,    RoleWhy::PodFailed),
         (failed + t.succeeded >= t.replicas,                             Failed,    RoleWhy::PodMissing),

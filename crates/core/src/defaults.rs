@@ -8,11 +8,12 @@ use crate::frameworks;
 
 /// Writes the defaults into a job. It is idempotent, and changes nothing that the user wrote.
 pub fn default(job: &mut TrainingJob) {
-    trainyard_api::default(&mut job.spec);
-    if let Some(framework) = frameworks::find(&job.spec.framework.name) {
+    if let Some(framework) = frameworks::of(job) {
         let names: Vec<String> = job.spec.roles.iter().map(|role| role.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for role in &mut job.spec.roles {
+            role.succeeded_when
+                .get_or_insert_with(|| framework.pod_quorum(&role.name));
             role.restart_policy
                 .get_or_insert_with(|| framework.restart_policy(&role.name));
             if role.depends_on.is_none() {
@@ -24,6 +25,7 @@ pub fn default(job: &mut TrainingJob) {
             }
         }
     }
+    trainyard_api::default(&mut job.spec);
 }
 
 /// Returns true if the job has everything that [`default`] would write.
@@ -32,7 +34,7 @@ pub fn is_defaulted(job: &TrainingJob) -> bool {
     if !trainyard_api::default::is_defaulted(spec) {
         return false;
     }
-    let Some(framework) = frameworks::find(&spec.framework.name) else {
+    let Some(framework) = frameworks::of(job) else {
         return true;
     };
     let names: Vec<&str> = spec.roles.iter().map(|role| &*role.name).collect();

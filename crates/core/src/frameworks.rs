@@ -4,14 +4,23 @@
 //! page in `docs/frameworks/`. `CONTRIBUTING.md` shows how.
 
 mod accelerators;
+mod bagua;
 mod custom;
+mod dask;
 mod deepspeed;
 mod horovod;
 mod hostfiles;
+mod jax;
 mod launcher;
 mod mounts;
 mod mpi;
+mod mxnet;
+mod paddle;
+mod ports;
 mod pytorch;
+mod standalone;
+mod tensorflow;
+mod xgboost;
 
 use std::sync::LazyLock;
 
@@ -28,9 +37,17 @@ pub use accelerators::accelerators;
 pub static FRAMEWORKS: LazyLock<Vec<Framework>> = LazyLock::new(|| {
     vec![
         pytorch::framework(),
+        tensorflow::framework(),
         mpi::framework(),
         horovod::framework(),
         deepspeed::framework(),
+        mxnet::framework(),
+        jax::framework(),
+        xgboost::framework(),
+        paddle::framework(),
+        bagua::framework(),
+        dask::framework(),
+        standalone::framework(),
         custom::framework(),
     ]
 });
@@ -41,6 +58,11 @@ pub(crate) static ANY: LazyLock<Framework> = LazyLock::new(custom::framework);
 /// The framework of a name.
 pub fn find(name: &str) -> Option<&'static Framework> {
     FRAMEWORKS.iter().find(|framework| framework.name == name)
+}
+
+/// The framework of a job.
+pub fn of(job: &TrainingJob) -> Option<&'static Framework> {
+    find(&job.spec.framework.name).map(|framework| framework.variant(job))
 }
 
 /// All that is wrong with a job as far as its framework can tell.
@@ -91,6 +113,18 @@ fn check_roles(framework: &str, rules: &[RoleRule], job: &TrainingJob, errors: &
         errors.push(FieldError::new(
             "spec.roles",
             format!("{framework} jobs need a role {:?}: add it", rule.name),
+        ));
+    }
+    let serves = |role: &RoleSpec| rules.iter().any(|rule| rule.serves && rule.name == role.name);
+    if !job.spec.roles.is_empty() && errors.is_empty() && job.spec.roles.iter().all(serves) {
+        let train = rules.iter().filter(|rule| !rule.serves);
+        let names: Vec<&str> = train.map(|rule| &*rule.name).collect();
+        errors.push(FieldError::new(
+            "spec.roles",
+            format!(
+                "{framework} jobs need a role that trains: add {}",
+                names.join(" or ")
+            ),
         ));
     }
     for (i, role) in job.spec.roles.iter().enumerate() {

@@ -42,7 +42,7 @@ fn remove_rolling_parts(job: &mut TrainingJob) {
     if !job.rolls() {
         return;
     }
-    let resizes = frameworks::find(&job.spec.framework.name).is_none_or(|framework| framework.resizes);
+    let resizes = frameworks::of(job).is_none_or(|framework| framework.resizes);
     for role in &mut job.spec.roles {
         role.template = PodTemplateSpec::default();
         role.replicas = role.replicas.filter(|_| !resizes);

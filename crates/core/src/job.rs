@@ -8,6 +8,7 @@ mod role_rule;
 
 use std::fmt;
 use std::num::NonZeroU64;
+use std::sync::OnceLock;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use trainyard_api::{
@@ -19,7 +20,7 @@ use crate::dialect;
 use crate::model::{Awaited, PodKey};
 
 pub use env::Env;
-pub use framework::{Contribution, Environment, ExtraService, Framework, Port, Ports, Validation};
+pub use framework::{Contribution, Environment, ExtraService, Framework, Port, Ports, Validation, Variant};
 pub use remote_access::{Content, Credentials, ExecRight, Place, RemoteAccess, RemoteShell};
 pub use replica::Replica;
 pub use role_rule::RoleRule;
@@ -46,6 +47,8 @@ pub struct Job<'a> {
     pub backoff_limit: i32,
     /// How long the job may run.
     pub active_deadline_seconds: Option<i64>,
+    /// See [`Job::common`].
+    pub common: OnceLock<String>,
 }
 
 impl fmt::Debug for Job<'_> {
@@ -123,6 +126,11 @@ impl<'a> Job<'a> {
             role: self.roles.get(awaited.role)?.name.to_owned(),
             state: awaited.state,
         })
+    }
+
+    /// A text that its framework makes for all pods: it is made once, as it may grow with the job.
+    pub fn common(&self, make: impl FnOnce() -> String) -> &str {
+        self.common.get_or_init(make)
     }
 
     /// The role of a name, with its position.

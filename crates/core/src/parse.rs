@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use sha2::{Digest, Sha256};
@@ -24,7 +24,7 @@ impl<'a> Job<'a> {
     /// unchanged is not validated again: a new rule of a newer operator does not stop a job that
     /// runs.
     pub fn parse(object: &'a TrainingJob) -> Result<Self, Vec<FieldError>> {
-        let framework = frameworks::find(&object.spec.framework.name);
+        let framework = frameworks::of(object);
         let read = framework.map(|framework| Self::read(object, framework));
         let errors = if status::is_accepted(object) && read.as_ref().is_some_and(Self::is_complete) {
             Vec::new()
@@ -87,6 +87,7 @@ impl<'a> Job<'a> {
                 .and_then(|run| run.backoff_limit)
                 .unwrap_or(default::BACKOFF_LIMIT),
             active_deadline_seconds: run.and_then(|run| run.active_deadline_seconds),
+            common: OnceLock::new(),
         }
     }
 
@@ -111,7 +112,7 @@ impl<'a> Job<'a> {
             object,
             name,
             namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
-            framework: frameworks::find(&object.spec.framework.name).unwrap_or(&frameworks::ANY),
+            framework: frameworks::of(object).unwrap_or(&frameworks::ANY),
             succeeded_when: sets(&accepted.succeeded_when),
             failed_when: sets(&accepted.failed_when),
             clean_pod_policy: accepted.clean_pod_policy,
@@ -123,6 +124,7 @@ impl<'a> Job<'a> {
             active_deadline_seconds: run
                 .and_then(|run| run.active_deadline_seconds)
                 .filter(|seconds| *seconds > 0),
+            common: OnceLock::new(),
             roles,
         })
     }
@@ -217,7 +219,9 @@ impl<'a> Role<'a> {
             restart_policy: role
                 .restart_policy
                 .unwrap_or_else(|| framework.restart_policy(&role.name)),
-            succeeded_when: role.succeeded_when.unwrap_or(PodQuorum::AllPods),
+            succeeded_when: role
+                .succeeded_when
+                .unwrap_or_else(|| framework.pod_quorum(&role.name)),
             failed_when: role.failed_when.unwrap_or(PodQuorum::AnyPod),
             node_down_policy: role.node_down_policy.unwrap_or_default(),
             placement: role.placement.as_ref(),

@@ -1,15 +1,40 @@
 //! A job from a command line, for users without a manifest.
 
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use trainyard_api::{GROUP, VERSION};
+use trainyard_core::frameworks;
 
 /// Means no image: the command runs on this machine's own file system.
 pub const HOST_IMAGE: &str = "trainyard.dev/this-machine";
 /// Leaves room for the role and the index in a pod's name.
 const MAX_NAME: usize = 40;
 
+/// The role whose pods run the command. A framework that does not exist is reported with all else
+/// that is wrong with the job.
+pub fn role(framework: &str) -> Result<&str> {
+    let Some(known) = frameworks::find(framework) else {
+        return Ok("worker");
+    };
+    let names = || {
+        known
+            .roles
+            .iter()
+            .map(|rule| &*rule.name)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    known.role_of_command().with_context(|| {
+        format!(
+            "{framework} jobs have several roles ({}), each with a command of its own: write a manifest with them, as in \
+             docs/frameworks/{framework}.md, and run that",
+            names()
+        )
+    })
+}
+
 /// A job of which every worker runs the command.
-pub fn job(command: &[String], replicas: u16, framework: &str, name: Option<&str>) -> Value {
+pub fn job(command: &[String], replicas: u16, framework: &str, role: &str, name: Option<&str>) -> Value {
     let name = name.map_or_else(|| derive_name(command), ToOwned::to_owned);
     let command: Vec<String> = command.iter().map(|word| escape_dollars(word)).collect();
     json!({
@@ -19,7 +44,7 @@ pub fn job(command: &[String], replicas: u16, framework: &str, name: Option<&str
         "spec": {
             "framework": {"name": framework},
             "roles": [{
-                "name": "worker",
+                "name": role,
                 "replicas": replicas,
                 // A user who tries a command wants to see its first failure, not six retries.
                 "restartPolicy": "Never",
@@ -85,8 +110,24 @@ mod tests {
     #[test]
     fn the_job_is_valid_and_runs_the_command() {
         let checker = Checker::new().unwrap();
-        for framework in ["pytorch", "custom"] {
-            let job = job(&words("python3 train.py --lr 0.1"), 4, framework, None);
+        for framework in [
+            "pytorch",
+            "tensorflow",
+            "deepspeed",
+            "jax",
+            "xgboost",
+            "paddle",
+            "bagua",
+            "standalone",
+            "custom",
+        ] {
+            let job = job(
+                &words("python3 train.py --lr 0.1"),
+                4,
+                framework,
+                role(framework).unwrap(),
+                None,
+            );
             assert_eq!(checker.check(&job), [], "{framework}");
             assert_eq!(job["spec"]["roles"][0]["replicas"], 4);
             let container = &job["spec"]["roles"][0]["template"]["spec"]["containers"][0];
@@ -96,16 +137,24 @@ mod tests {
             );
         }
         assert_eq!(
-            job(&words("true"), 1, "custom", Some("mine"))["metadata"]["name"],
+            job(&words("true"), 1, "custom", "worker", Some("mine"))["metadata"]["name"],
             "mine"
         );
-        let unknown = checker.check(&job(&words("true"), 1, "caffe", None));
+        let error = role("mxnet").unwrap_err().to_string();
+        assert!(
+            error.starts_with("mxnet jobs have several roles (scheduler, server, worker)"),
+            "{error}"
+        );
+        for framework in ["mpi", "horovod", "dask"] {
+            assert!(role(framework).is_err(), "{framework}");
+        }
+        let unknown = checker.check(&job(&words("true"), 1, "caffe", "worker", None));
         assert!(unknown[0].message.contains("pytorch"), "{unknown:?}");
     }
 
     #[test]
     fn words_reach_the_program_as_they_were_written() {
-        let job = job(&words("echo a$$b $(RANK) $HOME c"), 1, "custom", None);
+        let job = job(&words("echo a$$b $(RANK) $HOME c"), 1, "custom", "worker", None);
         let container = &job["spec"]["roles"][0]["template"]["spec"]["containers"][0];
         assert_eq!(
             container["command"],

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn job(port: u16) -> Value {
-        let mut job = super::super::command::job(&["true".to_owned()], 2, "pytorch", None);
+        let mut job = super::super::command::job(&["true".to_owned()], 2, "pytorch", "worker", None);
         job["spec"]["framework"]["pytorch"] = serde_json::json!({"port": port});
         job
     }

@@ -1,4 +1,5 @@
-//! `deepspeed`: a launcher that calls deepspeed, and workers in which it starts processes.
+//! `deepspeed`: a launcher that calls deepspeed, and workers in which it starts processes. Without
+//! a launcher, workers that are nodes of torchrun.
 //!
 //! deepspeed reads the hosts from `/job/hostfile`, asks the first of them for its address by `ssh`,
 //! and has `pdsh` start one process on each, which starts the others there. Both are the agent, in
@@ -10,7 +11,8 @@ use trainyard_api::{FieldError, HostFile, HostFileFormat, MpiAttach, RoleSpec, T
 use super::hostfiles::is_within;
 use super::launcher::{LAUNCHER, Launcher, WORKER, attach, field, is_launcher, main_of, options, workers};
 use super::mpi;
-use crate::job::{Env, Environment, Framework, Replica, Validation};
+use super::pytorch;
+use crate::job::{Env, Environment, Framework, Replica, RoleRule, Validation, Variant};
 use crate::remote_shell::directory;
 
 /// Where deepspeed looks for hosts.
@@ -29,8 +31,17 @@ pub(super) fn framework() -> Framework {
         programs: PROGRAMS,
         ..Launcher::default()
     };
+    let torchrun = Framework {
+        validation: Some(Box::new(WithoutLauncher)),
+        ..pytorch::torchrun("deepspeed", vec![RoleRule::required(WORKER)])
+    };
+    let without_launcher = Variant {
+        applies: |job| !job.spec.roles.iter().any(|role| role.name == LAUNCHER),
+        framework: torchrun,
+    };
     Framework {
         validation: Some(Box::new(Deepspeed)),
+        variants: vec![without_launcher],
         ..launcher.framework("deepspeed", Deepspeed)
     }
 }
@@ -63,6 +74,23 @@ impl Validation for Deepspeed {
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
         let errors = [check_one_worker(job), check_key(job)];
         errors.into_iter().flatten().collect()
+    }
+}
+
+struct WithoutLauncher;
+
+impl Validation for WithoutLauncher {
+    fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
+        let given = serde_json::to_value(options(job)).unwrap_or_default();
+        let fields = given.as_object().into_iter().flat_map(serde_json::Map::keys);
+        let moot = fields.filter(|name| *name != "slotsPerWorker");
+        let error = |name: &String| {
+            FieldError::new(
+                field(job, name),
+                "says how a launcher reaches the workers, and there is none: add a role \"launcher\", or remove this",
+            )
+        };
+        moot.map(error).collect()
     }
 }
 

@@ -6,6 +6,7 @@
 use trainyard_api::{FieldError, MasterService, PytorchOptions, TrainingJob, names};
 
 use super::accelerators::processes;
+use super::ports;
 use crate::job::{
     Env, Environment, ExtraService, Framework, Job, Port, Ports, Replica, Role, RoleRule, Validation,
 };
@@ -14,25 +15,36 @@ use crate::model::ServiceKey;
 const DEFAULT_PORT: i32 = 29500;
 
 pub(super) fn framework() -> Framework {
-    let master = RoleRule {
-        max: Some(1),
-        ..RoleRule::optional("master")
-    };
+    torchrun(
+        "pytorch",
+        vec![
+            RoleRule::optional("master").single(),
+            RoleRule::optional("worker"),
+        ],
+    )
+}
+
+/// A framework whose pods are nodes of torchrun.
+pub(super) fn torchrun(name: &'static str, roles: Vec<RoleRule>) -> Framework {
     Framework {
-        roles: vec![master, RoleRule::optional("worker")],
+        roles,
         trains_as_one: true,
         // Every process was told WORLD_SIZE, and waits for so many.
         resizes: false,
         ports: Some(Box::new(Pytorch)),
         validation: Some(Box::new(Pytorch)),
-        ..Framework::new("pytorch", Pytorch)
+        ..Framework::new(name, Pytorch)
     }
 }
 
 struct Pytorch;
 
 fn options(job: &TrainingJob) -> PytorchOptions {
-    job.spec.framework.pytorch.clone().unwrap_or_default()
+    let mut options = job.spec.framework.pytorch.clone().unwrap_or_default();
+    let of_launcher = job.spec.framework.launcher();
+    let slots = of_launcher.and_then(|options| options.slots_per_worker);
+    options.procs_per_node = options.procs_per_node.or(slots);
+    options
 }
 
 fn port(job: &TrainingJob) -> Port {
@@ -132,12 +144,7 @@ impl Validation for Pytorch {
                 format!("{procs} processes can't train: give at least 1, or leave it out"),
             ));
         }
-        if let Some(port) = options.port.filter(|port| !(1..=65535).contains(port)) {
-            errors.push(FieldError::new(
-                "spec.framework.pytorch.port",
-                format!("{port} is no port: give a number from 1 to 65535, or leave it out"),
-            ));
-        }
+        errors.extend(ports::check("spec.framework.pytorch.port", options.port));
         let service = names::master_service(job.metadata.name.as_deref().unwrap_or_default());
         if options.master_service == Some(MasterService::ClusterIP) && service.len() > names::MAX_NAME {
             errors.push(FieldError::new(

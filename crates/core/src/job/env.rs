@@ -1,8 +1,10 @@
 //! The environment variables that a framework gives a pod.
 
-/// Variables by name, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Env(Vec<(String, String)>);
+use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector};
+
+/// Variables, in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Env(Vec<EnvVar>);
 
 impl Env {
     /// Adds a variable.
@@ -11,12 +13,33 @@ impl Env {
         reason = "numbers and texts are given as they are"
     )]
     pub fn set(&mut self, name: &str, value: impl ToString) {
-        self.0.push((name.to_owned(), value.to_string()));
+        self.0.push(EnvVar {
+            name: name.to_owned(),
+            value: Some(value.to_string()),
+            value_from: None,
+        });
+    }
+
+    /// Adds a variable with a field of the pod that is known only when it starts, such as
+    /// `status.podIP`.
+    pub fn set_field(&mut self, name: &str, path: &str) {
+        let field = ObjectFieldSelector {
+            api_version: None,
+            field_path: path.to_owned(),
+        };
+        self.0.push(EnvVar {
+            name: name.to_owned(),
+            value: None,
+            value_from: Some(EnvVarSource {
+                field_ref: Some(field),
+                ..EnvVarSource::default()
+            }),
+        });
     }
 
     /// Keeps the variables whose names are wanted.
     pub fn retain(&mut self, is_wanted: impl Fn(&str) -> bool) {
-        self.0.retain(|(name, _)| is_wanted(name));
+        self.0.retain(|variable| is_wanted(&variable.name));
     }
 }
 
@@ -37,7 +60,7 @@ impl<V: ToString, const N: usize> From<[(&'static str, V); N]> for Env {
 }
 
 impl IntoIterator for Env {
-    type Item = (String, String);
+    type Item = EnvVar;
     type IntoIter = std::vec::IntoIter<Self::Item>;
 
     fn into_iter(self) -> Self::IntoIter {

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use trainyard_api::{Dependency, FieldError, RestartPolicy, TrainingJob};
+use trainyard_api::{Dependency, FieldError, PodQuorum, RestartPolicy, TrainingJob};
 
 use super::{Credentials, Env, ExecRight, Job, Place, RemoteAccess, RemoteShell, Replica, Role, RoleRule};
 use crate::model::{PodKey, ServiceKey};
@@ -29,6 +29,8 @@ pub struct Framework {
     /// Whether pods that run go on when the number of pods of a role changes: what they were told
     /// at their start still holds then, or is kept current. Default: they do.
     pub resizes: bool,
+    /// Whether pods have names by which others find them, which takes a Service. Default: they do.
+    pub has_service: bool,
     /// What pods are told.
     pub environment: Box<dyn Environment>,
     /// The ports on which pods serve others. Default: none.
@@ -37,6 +39,16 @@ pub struct Framework {
     pub remote_access: Option<Box<dyn RemoteAccess>>,
     /// What else can be wrong with a job. Default: nothing.
     pub validation: Option<Box<dyn Validation>>,
+    /// What it is for jobs of another shape: the first variant that applies takes its place.
+    pub variants: Vec<Variant>,
+}
+
+/// A framework that takes the place of another one of the same name, for some jobs.
+pub struct Variant {
+    /// Whether a job is one of these. It may be invalid.
+    pub applies: fn(&TrainingJob) -> bool,
+    /// What the framework is for them.
+    pub framework: Framework,
 }
 
 /// A capability: the variables of pods.
@@ -88,7 +100,7 @@ pub struct ExtraService {
 }
 
 /// What a framework adds to a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Contribution {
     /// Variables for every container.
     pub env: Env,
@@ -107,16 +119,24 @@ impl Framework {
             restart_policy: RestartPolicy::OnFailure,
             trains_as_one: false,
             resizes: true,
+            has_service: true,
             environment: Box::new(environment),
             ports: None,
             remote_access: None,
             validation: None,
+            variants: Vec::new(),
         }
     }
 
     /// Its name in `spec.framework.name`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What it is for a job.
+    pub(crate) fn variant(&self, job: &TrainingJob) -> &Self {
+        let variant = self.variants.iter().find(|variant| (variant.applies)(job));
+        variant.map_or(self, |variant| &variant.framework)
     }
 
     fn rule(&self, role: &str) -> Option<&RoleRule> {
@@ -127,6 +147,31 @@ impl Framework {
     pub fn restart_policy(&self, role: &str) -> RestartPolicy {
         let own = self.rule(role).and_then(|rule| rule.restart_policy);
         own.unwrap_or(self.restart_policy)
+    }
+
+    /// How many pods of a role make it succeed, where the user does not say.
+    pub fn pod_quorum(&self, role: &str) -> PodQuorum {
+        self.rule(role)
+            .map_or(PodQuorum::AllPods, |rule| rule.succeeded_when)
+    }
+
+    /// The role of a job that is nothing but a command: the one that trains, if it can do so alone.
+    pub fn role_of_command(&self) -> Option<&str> {
+        let others = |name: &str| {
+            self.roles
+                .iter()
+                .any(|rule| rule.is_required && rule.name != name)
+        };
+        let alone = |rule: &&RoleRule| rule.max.is_none() && !rule.serves;
+        let role = self.roles.iter().find(alone);
+        let name = role.map_or("worker", |rule| &*rule.name);
+        let own = ((self.roles.is_empty() || role.is_some()) && !others(name)).then_some(name);
+        let variants = self.variants.iter();
+        own.or_else(|| {
+            variants
+                .filter_map(|variant| variant.framework.role_of_command())
+                .next()
+        })
     }
 
     /// What a role waits for whose user says nothing; `roles` are the names of all roles of the
@@ -140,7 +185,9 @@ impl Framework {
     pub fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
         let position = |rule: &RoleRule| roles.iter().position(|role| role.name == rule.name);
         let decisive = self.roles.iter().filter(|rule| rule.decides).find_map(position);
-        vec![decisive.map_or_else(|| (0..roles.len()).collect(), |role| vec![role])]
+        let serves = |role: &Role<'_>| self.rule(role.name).is_some_and(|rule| rule.serves);
+        let all = || (0..roles.len()).filter(|role| roles.get(*role).is_some_and(|role| !serves(role)));
+        vec![decisive.map_or_else(|| all().collect(), |role| vec![role])]
     }
 
     /// The sets of roles, by position, any of which makes the job fail: any role.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use trainyard_api::{Dependency, RestartPolicy};
+use trainyard_api::{Dependency, DependencyState, PodQuorum, RestartPolicy};
 
 /// A role that a framework knows.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,9 +17,15 @@ pub struct RoleRule {
     pub restart_policy: Option<RestartPolicy>,
     /// The roles that it waits for, where a job has them. Default: none.
     pub depends_on: Vec<Dependency>,
+    /// How many of its pods make it succeed, where the user does not say. Default: all.
+    pub succeeded_when: PodQuorum,
     /// Whether the job succeeds when this role does. Where a job has several such roles, the first
-    /// of them decides; where it has none, all roles must succeed. Default: false.
+    /// of them decides; where it has none, all roles must succeed but those that serve. Default:
+    /// false.
     pub decides: bool,
+    /// Whether it only serves other roles, and need not end: a job can't have this role alone, and
+    /// succeeds without it. Default: false.
+    pub serves: bool,
 }
 
 impl RoleRule {
@@ -31,7 +37,9 @@ impl RoleRule {
             max: None,
             restart_policy: None,
             depends_on: Vec::new(),
+            succeeded_when: PodQuorum::AllPods,
             decides: false,
+            serves: false,
         }
     }
 
@@ -41,5 +49,21 @@ impl RoleRule {
             is_required: true,
             ..Self::optional(name)
         }
+    }
+
+    /// The same role, which waits until another one runs.
+    #[must_use]
+    pub fn after(mut self, role: &str) -> Self {
+        self.depends_on.push(Dependency {
+            role: role.to_owned(),
+            state: DependencyState::Running,
+        });
+        self
+    }
+
+    /// The same role, with one pod.
+    #[must_use]
+    pub fn single(self) -> Self {
+        Self { max: Some(1), ..self }
     }
 }

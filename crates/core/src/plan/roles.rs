@@ -7,7 +7,7 @@ use trainyard_api::{CleanPodPolicy, Reason, RestartCause, RolePhase, RoleStatus,
 
 use super::describe::describe;
 use crate::assess::{Assessment, Ended, RoleAssessment};
-use crate::deduce::{self, RoleFacts, RoleWhy};
+use crate::deduce::{self, FirstPod, RoleFacts, RoleWhy};
 use crate::depends::{self, Outlook};
 use crate::indices;
 use crate::job::{Job, Role};
@@ -94,6 +94,18 @@ fn failed_indices(role: &RoleAssessment<'_>) -> BTreeSet<i32> {
     ended.chain(role.lost.iter().copied()).collect()
 }
 
+fn first_pod(role: &RoleAssessment<'_>) -> FirstPod {
+    if role.done.contains(&0) {
+        FirstPod::Succeeded
+    } else if role.final_ends.iter().any(|ended| ended.key.index == 0) {
+        FirstPod::Failed
+    } else if role.lost.contains(&0) {
+        FirstPod::Lost
+    } else {
+        FirstPod::GoesOn
+    }
+}
+
 /// The phase of every role, and why.
 pub(crate) fn phases(
     job: &Job<'_>,
@@ -104,6 +116,7 @@ pub(crate) fn phases(
         let before = status.roles.iter().find(|r| r.name == role.name);
         let (phase, why) = deduce::role(&RoleFacts {
             tally: this.tally,
+            first: first_pod(this),
             succeeded_when: role.succeeded_when,
             failed_when: role.failed_when,
             restart_policy: role.restart_policy,

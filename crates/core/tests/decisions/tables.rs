@@ -10,7 +10,7 @@ use trainyard_api::JobPhase::{
 use trainyard_api::PodQuorum::{self, AllPods, AnyPod};
 use trainyard_api::RestartPolicy::{self, Always, ExitCode, Never, OnFailure};
 use trainyard_api::{NodeDownPolicy, RestartCause, RestartRecord, RolePhase};
-use trainyard_core::deduce::{self, RoleFacts, RoleWhy, Tally};
+use trainyard_core::deduce::{self, FirstPod, RoleFacts, RoleWhy, Tally};
 use trainyard_core::restart::{self, End};
 use trainyard_core::view::{NodeState, PodEnd, PodPhase, PodRow};
 
@@ -18,6 +18,7 @@ use trainyard_core::view::{NodeState, PodEnd, PodPhase, PodRow};
 fn role(was: RolePhase, tally: Tally) -> RoleFacts {
     RoleFacts {
         tally: Tally { replicas: 3, ..tally },
+        first: FirstPod::GoesOn,
         succeeded_when: AllPods,
         failed_when: AnyPod,
         restart_policy: OnFailure,
@@ -115,6 +116,34 @@ fn pods_that_ran_and_are_gone(
     let tally = pods([active, succeeded, failed, 0, 0, terminating, 0]);
     let facts = RoleFacts {
         failed_when,
+        restart_policy: Never,
+        ..role(RolePhase::Running, Tally { lost, ..tally })
+    };
+    assert_eq!(deduce::role(&facts), (is, why));
+}
+
+#[rstest]
+//                                       first                act suc fai los   is                   why
+#[case::others_are_done(                 FirstPod::GoesOn,    [1, 2, 0, 0], RolePhase::Running,   RoleWhy::Plain)]
+#[case::others_failed(                   FirstPod::GoesOn,    [1, 0, 2, 0], RolePhase::Running,   RoleWhy::Plain)]
+#[case::others_are_lost(                 FirstPod::GoesOn,    [1, 0, 0, 2], RolePhase::Running,   RoleWhy::Plain)]
+#[case::it_succeeded_and_others_run(     FirstPod::Succeeded, [2, 1, 0, 0], RolePhase::Succeeded, RoleWhy::Plain)]
+#[case::it_succeeded_and_others_failed(  FirstPod::Succeeded, [0, 1, 2, 0], RolePhase::Succeeded, RoleWhy::Plain)]
+#[case::it_failed_and_others_run(        FirstPod::Failed,    [2, 0, 1, 0], RolePhase::Failed,    RoleWhy::PodFailed)]
+#[case::it_failed_and_others_are_done(   FirstPod::Failed,    [0, 2, 1, 0], RolePhase::Failed,    RoleWhy::PodFailed)]
+#[case::it_is_lost_and_others_run(       FirstPod::Lost,      [2, 0, 0, 1], RolePhase::Failed,    RoleWhy::PodMissing)]
+fn a_role_that_its_first_pod_decides(
+    #[case] first: FirstPod,
+    #[case] counts: [i32; 4],
+    #[case] is: RolePhase,
+    #[case] why: RoleWhy,
+) {
+    let [active, succeeded, failed, lost] = counts;
+    let tally = pods([active, succeeded, failed, 0, 0, 0, 0]);
+    let facts = RoleFacts {
+        first,
+        succeeded_when: PodQuorum::FirstPod,
+        failed_when: PodQuorum::FirstPod,
         restart_policy: Never,
         ..role(RolePhase::Running, Tally { lost, ..tally })
     };

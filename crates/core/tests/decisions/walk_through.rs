@@ -1,7 +1,7 @@
 //! `CONTRIBUTING.md` adds a framework by a patch. `echo.rs` beside this file is the framework of
 //! the patch, so that the compiler checks it.
 
-use trainyard_core::job::Job;
+use trainyard_core::job::{Env, Job};
 use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
 
@@ -35,9 +35,10 @@ fn a_framework_can_be_made_at_run_time() {
     for (role, index, rank) in [(1, 0, "0"), (0, 0, "1"), (0, 1, "2")] {
         let given = framework.contribution(&job, &settings, PodKey { role, index });
         let caller = job.host(PodKey { role: 1, index: 0 }, &settings.cluster_domain);
-        let expected = [("ECHO_CALLER", &*caller), ("ECHO_RANK", rank)];
-        let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(given.env.into_iter().collect::<Vec<_>>(), expected);
+        assert_eq!(
+            given.env,
+            Env::from([("ECHO_CALLER", &*caller), ("ECHO_RANK", rank)])
+        );
     }
     assert_eq!(framework.succeeded_when(&job.roles), [[0]]);
     let awaited = framework.dependencies("echo", &["echo", "caller"]);

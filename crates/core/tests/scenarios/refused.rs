@@ -20,7 +20,8 @@ fn an_invalid_job_says_all_that_is_wrong_and_makes_nothing() {
     let said = "\
 spec.roles[0].replicas: 0 pods: give at least 1, or remove the role; to stop a job, set spec.suspend
 spec.roles[1].name: there is a role \"worker\" already: give each role its own name
-spec.framework.name: there is no framework \"pythorch\": use one of pytorch, mpi, horovod, deepspeed, custom";
+spec.framework.name: there is no framework \"pythorch\": use one of pytorch, tensorflow, mpi, \
+horovod, deepspeed, mxnet, jax, xgboost, paddle, bagua, dask, standalone, custom";
     assert_eq!(world.message("Accepted"), said);
     assert_eq!(
         (world.log.pods.len(), world.log.services.len(), world.log.statuses),

@@ -1,0 +1,129 @@
+//! `dask`: a scheduler, workers, and a launcher whose program computes with them.
+//!
+//! The lead worker is the first of the workers and has a template of its own. The launcher starts
+//! last, and decides how the job ends. Launcher and workers also have ranks, for programs that
+//! train with another framework inside of Dask's tasks.
+
+use trainyard_api::{DaskOptions, FieldError, TrainingJob};
+
+use super::ports;
+use crate::job::{Env, Environment, Framework, Port, Ports, Replica, RoleRule, Validation};
+use crate::model::PodKey;
+
+const DEFAULT_PORT: i32 = 8786;
+const DEFAULT_DASHBOARD_PORT: i32 = 8787;
+const DEFAULT_MASTER_PORT: i32 = 29500;
+
+const LAUNCHER: &str = "launcher";
+const SCHEDULER: &str = "scheduler";
+const LEAD_WORKER: &str = "leadworker";
+const WORKER: &str = "worker";
+
+pub(super) fn framework() -> Framework {
+    let lead_worker = RoleRule::optional(LEAD_WORKER).single().after(SCHEDULER);
+    let worker = RoleRule::optional(WORKER).after(SCHEDULER).after(LEAD_WORKER);
+    let launcher = RoleRule {
+        decides: true,
+        ..RoleRule::required(LAUNCHER).single()
+    };
+    let launcher = launcher.after(SCHEDULER).after(LEAD_WORKER).after(WORKER);
+    let scheduler = RoleRule {
+        serves: true,
+        ..RoleRule::required(SCHEDULER).single()
+    };
+    Framework {
+        roles: vec![lead_worker, worker, launcher, scheduler],
+        ports: Some(Box::new(Dask)),
+        validation: Some(Box::new(Dask)),
+        ..Framework::new("dask", Dask)
+    }
+}
+
+struct Dask;
+
+fn options(job: &TrainingJob) -> DaskOptions {
+    job.spec.framework.dask.clone().unwrap_or_default()
+}
+
+fn port(job: &TrainingJob) -> i32 {
+    options(job).port.unwrap_or(DEFAULT_PORT)
+}
+
+fn master_port(job: &TrainingJob) -> i32 {
+    options(job).master_port.unwrap_or(DEFAULT_MASTER_PORT)
+}
+
+fn scheduler(replica: &Replica<'_>) -> PodKey {
+    let role = replica.job.role(SCHEDULER).map_or(0, |(role, _)| role);
+    PodKey { role, index: 0 }
+}
+
+impl Environment for Dask {
+    fn variables(&self, replica: &Replica<'_>) -> Env {
+        let job = replica.job;
+        let (host, port) = (replica.host(scheduler(replica)), port(job.object));
+        let address = format!("tcp://{host}:{port}");
+        let mut env = Env::from([("PYTHONUNBUFFERED", "1"), ("SCHEDULER", &address)]);
+        if replica.role.name == SCHEDULER {
+            env.set_field("MY_IP", "status.podIP");
+            return env;
+        }
+        env.set("DASK_SCHEDULER_ADDRESS", address);
+        env.set("SchedulerAddress", host);
+        env.set("SchedulerPort", port);
+        env.set("RANK", replica.rank());
+        // The scheduler has no rank.
+        env.set("WORLD_SIZE", job.total() - 1);
+        env.set("MASTER_ADDR", replica.host(job.rank_zero()));
+        env.set("MASTER_PORT", master_port(job.object));
+        env
+    }
+
+    fn reserved(&self, _: &TrainingJob) -> Vec<&str> {
+        vec![
+            "SCHEDULER",
+            "DASK_SCHEDULER_ADDRESS",
+            "SchedulerAddress",
+            "SchedulerPort",
+            "RANK",
+            "WORLD_SIZE",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+        ]
+    }
+}
+
+impl Ports for Dask {
+    fn ports(&self, replica: &Replica<'_>) -> Vec<Port> {
+        let job = replica.job.object;
+        let port = |name: &'static str, number| Port {
+            name: name.into(),
+            number,
+        };
+        if replica.role.name == SCHEDULER {
+            let dashboard = options(job).dashboard_port.unwrap_or(DEFAULT_DASHBOARD_PORT);
+            return vec![port("dask", self::port(job)), port("dashboard", dashboard)];
+        }
+        Vec::from_iter((replica.rank() == 0).then(|| port("master", master_port(job))))
+    }
+}
+
+impl Validation for Dask {
+    fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
+        let options = options(job);
+        let given = [
+            ("port", options.port),
+            ("dashboardPort", options.dashboard_port),
+            ("masterPort", options.master_port),
+        ];
+        let checks = given.map(|(name, port)| ports::check(&format!("spec.framework.dask.{name}"), port));
+        let dashboard = options.dashboard_port.unwrap_or(DEFAULT_DASHBOARD_PORT);
+        let clash = (port(job) == dashboard).then(|| {
+            FieldError::new(
+                "spec.framework.dask.dashboardPort",
+                format!("{dashboard} is the port of the scheduler, too: give another number"),
+            )
+        });
+        checks.into_iter().flatten().chain(clash).collect()
+    }
+}
