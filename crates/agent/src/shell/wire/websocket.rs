@@ -1,22 +1,14 @@
 //! The little of WebSocket (RFC 6455) that a client of the exec API needs: frames, as bytes, and
 //! the proof that the other side speaks it. No input and no output.
 
-use ring::digest;
+use std::io::Cursor;
+
+use tungstenite::handshake;
+use tungstenite::protocol::frame::FrameHeader;
+use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
 /// The longest message that is taken: far more than a server sends at once.
 const MAX_MESSAGE: usize = 1024 * 1024;
-const FINAL: u8 = 0x80;
-const MASKED: u8 = 0x80;
-/// In the place of a length: it comes in the next 2 bytes, or in the next 8.
-const LENGTH_16: u8 = 0x7e;
-const LENGTH_64: u8 = 0x7f;
-
-const CONTINUATION: u8 = 0;
-const TEXT: u8 = 1;
-const BINARY: u8 = 2;
-const CLOSE: u8 = 8;
-const PING: u8 = 9;
-const PONG: u8 = 10;
 
 /// What a server says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,37 +34,31 @@ pub enum MessageError {
 
 /// Appends a frame with some parts of data.
 pub fn put_data(bytes: &mut Vec<u8>, parts: &[&[u8]]) {
-    put(bytes, BINARY, parts);
+    put(bytes, OpCode::Data(Data::Binary), parts);
 }
 
 /// Appends the answer to a ping.
 pub fn put_pong(bytes: &mut Vec<u8>, payload: &[u8]) {
-    put(bytes, PONG, &[payload]);
+    put(bytes, OpCode::Control(Control::Pong), &[payload]);
 }
 
 /// Appends the word that this side will say nothing more.
 pub fn put_close(bytes: &mut Vec<u8>) {
-    put(bytes, CLOSE, &[]);
+    put(bytes, OpCode::Control(Control::Close), &[]);
 }
 
-fn put(bytes: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
-    let length: usize = parts.iter().map(|part| part.len()).sum();
-    bytes.push(FINAL | kind);
-    match (u8::try_from(length), u16::try_from(length)) {
-        (Ok(length @ 0..=125), _) => bytes.push(MASKED | length),
-        (_, Ok(length)) => {
-            bytes.push(MASKED | LENGTH_16);
-            bytes.extend(length.to_be_bytes());
-        }
-        _ => {
-            bytes.push(MASKED | LENGTH_64);
-            bytes.extend((length as u64).to_be_bytes());
-        }
-    }
+fn put(bytes: &mut Vec<u8>, opcode: OpCode, parts: &[&[u8]]) {
     // It keeps proxies from taking data for requests. None can look into TLS: it need not be hard
     // to guess.
     let mask = fastrand::u32(..).to_be_bytes();
-    bytes.extend(mask);
+    let header = FrameHeader {
+        opcode,
+        mask: Some(mask),
+        ..FrameHeader::default()
+    };
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    // A list takes all bytes.
+    let _ = header.format(length as u64, bytes);
     let payload = parts.iter().flat_map(|part| part.iter());
     bytes.extend(payload.zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
 }
@@ -93,95 +79,65 @@ impl Decoder {
 
     /// The next message, if all of it has come.
     pub fn next_message(&mut self) -> Result<Option<Message>, MessageError> {
-        while let Some((kind, is_final, payload)) = self.next_frame()? {
-            match (kind, self.begun.take()) {
-                (PING, begun) => {
+        while let Some((header, payload)) = self.next_frame()? {
+            match (header.opcode, self.begun.take()) {
+                (OpCode::Control(Control::Ping), begun) => {
                     self.begun = begun;
                     return Ok(Some(Message::Ping(payload)));
                 }
-                (PONG, begun) => self.begun = begun,
-                (CLOSE, _) => return Ok(Some(Message::Close)),
-                (TEXT | BINARY, None) if is_final => return Ok(Some(Message::Data(payload))),
-                (TEXT | BINARY, None) => self.begun = Some(payload),
-                (CONTINUATION, Some(mut begun)) => {
+                (OpCode::Control(Control::Pong), begun) => self.begun = begun,
+                (OpCode::Control(Control::Close), _) => return Ok(Some(Message::Close)),
+                (OpCode::Data(Data::Text | Data::Binary), None) => self.begun = Some(payload),
+                (OpCode::Data(Data::Continue), Some(mut begun)) => {
                     if begun.len() + payload.len() > MAX_MESSAGE {
                         return Err(MessageError::TooLong);
                     }
                     begun.extend(payload);
-                    if is_final {
-                        return Ok(Some(Message::Data(begun)));
-                    }
                     self.begun = Some(begun);
                 }
                 _ => return Err(MessageError::Senseless),
+            }
+            let is_data = matches!(header.opcode, OpCode::Data(_));
+            if let Some(message) = self.begun.take_if(|_| is_data && header.is_final) {
+                return Ok(Some(Message::Data(message)));
             }
         }
         Ok(None)
     }
 
-    /// The type of the next frame, whether it is the last of its message, and its payload.
-    fn next_frame(&mut self) -> Result<Option<(u8, bool, Vec<u8>)>, MessageError> {
-        let Some((&[first, second], rest)) = self.bytes.split_first_chunk() else {
+    fn next_frame(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>, MessageError> {
+        let mut cursor = Cursor::new(&self.bytes);
+        let Some((header, length)) = FrameHeader::parse(&mut cursor).map_err(|_| MessageError::Senseless)?
+        else {
             return Ok(None);
         };
         // A server does not mask, and nothing was agreed on that the reserved bits could mean.
-        if first & 0x70 != 0 || second & MASKED != 0 {
+        if header.mask.is_some() || header.rsv1 || header.rsv2 || header.rsv3 {
             return Err(MessageError::Senseless);
         }
-        let (length, head) = match second {
-            LENGTH_16 => match rest.split_first_chunk() {
-                Some((length, _)) => (usize::from(u16::from_be_bytes(*length)), 4),
-                None => return Ok(None),
-            },
-            LENGTH_64 => match rest.split_first_chunk() {
-                Some((length, _)) => (
-                    usize::try_from(u64::from_be_bytes(*length)).map_err(|_| MessageError::TooLong)?,
-                    10,
-                ),
-                None => return Ok(None),
-            },
-            length => (usize::from(length), 2),
-        };
+        let too_long = |_| MessageError::TooLong;
+        let (head, length) = (cursor.position(), usize::try_from(length).map_err(too_long)?);
         if length > MAX_MESSAGE {
             return Err(MessageError::TooLong);
         }
+        let head = usize::try_from(head).map_err(too_long)?;
         let Some(payload) = self.bytes.get(head..head + length) else {
             return Ok(None);
         };
-        let frame = (first & 0x0f, first & FINAL != 0, payload.to_vec());
+        let payload = payload.to_vec();
         self.bytes.drain(..head + length);
-        Ok(Some(frame))
+        Ok(Some((header, payload)))
     }
 }
 
 /// A key that a server has to answer.
 pub fn key() -> String {
-    base64(&std::array::from_fn::<u8, 16, _>(|_| fastrand::u8(..)))
+    handshake::client::generate_key()
 }
 
 /// The answer that a server has for a key, which nobody gives who does not speak WebSocket.
 pub fn answer(key: &str) -> String {
-    let text = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    base64(digest::digest(&digest::SHA1_FOR_LEGACY_USE_ONLY, text.as_bytes()).as_ref())
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for three in bytes.chunks(3) {
-        let byte = |index: usize| u32::from(three.get(index).copied().unwrap_or_default());
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for index in 0..4 {
-            let letter = LETTERS.get((bits >> (18 - 6 * index) & 63) as usize);
-            let is_there = index <= three.len();
-            text.push(
-                letter
-                    .filter(|_| is_there)
-                    .map_or('=', |letter| char::from(*letter)),
-            );
-        }
-    }
-    text
+    handshake::derive_accept_key(key.as_bytes())
 }
 
 #[cfg(test)]
@@ -190,19 +146,20 @@ mod tests {
 
     use super::*;
 
+    const FINAL: u8 = 0x80;
+    const MASKED: u8 = 0x80;
+    const LENGTH_16: u8 = 0x7e;
+    const LENGTH_64: u8 = 0x7f;
+
+    const CONTINUATION: u8 = 0;
+    const BINARY: u8 = 2;
+    const CLOSE: u8 = 8;
+    const PING: u8 = 9;
+    const PONG: u8 = 10;
+
     #[test]
     fn the_answer_is_that_of_the_standard() {
         assert_eq!(answer("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
-    }
-
-    #[rstest]
-    #[case("", "")]
-    #[case("f", "Zg==")]
-    #[case("fo", "Zm8=")]
-    #[case("foo", "Zm9v")]
-    #[case("foob~?", "Zm9vYn4/")]
-    fn bytes_are_written_as_base64(#[case] bytes: &str, #[case] expected: &str) {
-        assert_eq!(base64(bytes.as_bytes()), expected);
     }
 
     /// What a server would send: the same without a mask.
@@ -294,7 +251,7 @@ mod tests {
     #[rstest]
     #[case(&[FINAL | CONTINUATION, 0], MessageError::Senseless)]
     #[case(&[FINAL | 0x40 | BINARY, 0], MessageError::Senseless)]
-    #[case(&[FINAL | BINARY, MASKED], MessageError::Senseless)]
+    #[case(&[FINAL | BINARY, MASKED, 0, 0, 0, 0], MessageError::Senseless)]
     #[case(&[FINAL | 3, 0], MessageError::Senseless)]
     #[case(&[FINAL | BINARY, 127, 0, 0, 0, 0, 0, 16, 0, 1], MessageError::TooLong)]
     #[case(&[FINAL | BINARY, 127, 255, 255, 255, 255, 255, 255, 255, 255], MessageError::TooLong)]
