@@ -38,7 +38,7 @@ use crate::slim::{SlimMeta, SlimPod};
 pub use limiter::{Class, Permit, WriteLimiter};
 use ownership::ChildKind;
 use request::{Answer, Path, request};
-pub use request_error::RequestError;
+pub use request_error::{RequestError, Result};
 pub use results::ActionResults;
 
 /// How many writes are under way at once, over all jobs.
@@ -79,7 +79,7 @@ impl Creation {
         child: ChildKind,
         name: Option<&str>,
         object: &impl Serialize,
-    ) -> Result<Self, RequestError> {
+    ) -> Result<Self> {
         let path = child.path(&target.key.namespace, "").by_us();
         // Only the metadata of the answer is new to us.
         let request = request(Method::POST, &path, Answer::Metadata, Some(object))?;
@@ -174,7 +174,7 @@ impl Writer {
         action: Action,
         refused: &Refused,
         _permit: Permit,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let namespace = &target.key.namespace;
         match action {
             action if action.creates() && refused.get().is_some() => Err(RequestError::Skipped),
@@ -236,26 +236,26 @@ impl Writer {
         }
     }
 
-    async fn create(
+    async fn create(&self, target: Target<'_>, create: Creation, refused: &Refused) -> Result<()> {
+        let Creation { child, name, request } = create;
+        match self.send_creation(target, request, refused).await {
+            Err(RequestError::Exists) => self.adopt_existing(target, child, &name).await,
+            sent => sent.map(|created| self.record(target, child, created)),
+        }
+    }
+
+    /// Creates an object. If the server refuses it, other children are not tried.
+    async fn send_creation(
         &self,
         target: Target<'_>,
-        create: Creation,
+        request: http::Request<Vec<u8>>,
         refused: &Refused,
-    ) -> Result<(), RequestError> {
-        let Creation { child, name, request } = create;
-        match self.send::<SlimPod>(target.term, request).await {
-            Ok(created) => {
-                self.record(target, child, created);
-                Ok(())
-            }
-            Err(RequestError::Exists) => self.adopt_existing(target, child, &name).await,
-            Err(error) => {
-                if matches!(error, RequestError::Refused(_) | RequestError::NamespaceEnds) {
-                    let _ = refused.set(());
-                }
-                Err(error)
-            }
+    ) -> Result<SlimPod> {
+        let sent = self.send::<SlimPod>(target.term, request).await;
+        if let Err(RequestError::Refused(_) | RequestError::NamespaceEnds) = sent {
+            let _ = refused.set(());
         }
+        sent
     }
 
     fn record(&self, target: Target<'_>, child: ChildKind, object: SlimPod) {
@@ -285,7 +285,7 @@ impl Writer {
         &self,
         term: &CancellationToken,
         request: http::Request<Vec<u8>>,
-    ) -> Result<T, RequestError> {
+    ) -> Result<T> {
         if term.is_cancelled() || !self.leadership.may_write() {
             return Err(RequestError::NotLeader);
         }
@@ -296,7 +296,7 @@ impl Writer {
         }
     }
 
-    async fn read<T: DeserializeOwned>(&self, path: &Path, answer: Answer) -> Result<T, RequestError> {
+    async fn read<T: DeserializeOwned>(&self, path: &Path, answer: Answer) -> Result<T> {
         let request = request(Method::GET, path, answer, None::<&()>)?;
         self.client.request(request).await.map_err(RequestError::from)
     }

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignPlan, ForeignView, Obstacle};
 
-use crate::act::RequestError;
+use crate::act::{RequestError, Result};
 use crate::backoff::Backoff;
 use crate::controller::{Context, Controller, Limits, Queue, Reconcile, ReconcileResult, Requeue};
 use crate::index::{JobKey, Lookup};
@@ -239,7 +239,7 @@ impl ForeignReconciler {
         plan: &mut ForeignPlan,
         term: &CancellationToken,
         outcome: &mut Outcome,
-    ) -> Result<Option<Instant>, RequestError> {
+    ) -> Result<Option<Instant>> {
         let job = match std::mem::take(&mut plan.child) {
             ChildAction::Leave => return Ok(None),
             ChildAction::Create(job) => {
@@ -279,7 +279,7 @@ impl ForeignReconciler {
         plan: ForeignPlan,
         term: &CancellationToken,
         outcome: &mut Outcome,
-    ) -> Result<Option<Instant>, RequestError> {
+    ) -> Result<Option<Instant>> {
         let written = match plan.status {
             Some(status) => self.write_status(key, entry, status, term).await?,
             None => false,

@@ -19,7 +19,7 @@ use trainyard_core::model::Action;
 use trainyard_core::plan::{Plan, StatusChange, Step, is_managed, plan};
 use trainyard_core::view::{Conflict, View};
 
-use crate::act::{Class, RequestError, Target, Writer};
+use crate::act::{Class, RequestError, Result, Target, Writer};
 use crate::clock::{Clock, monotonic};
 use crate::controller::{ReconcileResult, Requeue};
 use crate::events::Recorder;
@@ -78,12 +78,7 @@ impl Reconciler {
     }
 
     /// Plans once and carries out one step.
-    async fn round(
-        &self,
-        key: &JobKey,
-        term: &CancellationToken,
-        rounds: &mut Rounds,
-    ) -> Result<AfterRound, RequestError> {
+    async fn round(&self, key: &JobKey, term: &CancellationToken, rounds: &mut Rounds) -> Result<AfterRound> {
         let snapshot = match self.index.get(key) {
             None => return Ok(AfterRound::End(ReconcileResult::REST)),
             Some(Lookup::Malformed(malformed, local)) => {
@@ -183,11 +178,7 @@ impl Reconciler {
         }
     }
 
-    async fn check_conflicts(
-        &self,
-        target: Target<'_>,
-        conflicts: &[Conflict],
-    ) -> Result<AfterRound, RequestError> {
+    async fn check_conflicts(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<AfterRound> {
         let now = monotonic();
         self.index
             .update_local(target.uid, |local| local.record_conflict_check(now));
@@ -203,7 +194,7 @@ impl Reconciler {
         job: &TrainingJob,
         actions: Vec<Action>,
         rounds: &mut Rounds,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         // Writes of actions need permits of their own.
         rounds.permit = None;
         let is_start = |action: &&Action| matches!(action, Action::StartPod { .. });
@@ -248,7 +239,7 @@ impl Reconciler {
         change: StatusChange,
         now: Timestamp,
         rounds: &mut Rounds,
-    ) -> Result<ReconcileResult, RequestError> {
+    ) -> Result<ReconcileResult> {
         let StatusChange { status, events, then } = change;
         let metadata = job.metadata.clone();
         let before = job.status.as_ref().map(StatusSummary::of).unwrap_or_default();

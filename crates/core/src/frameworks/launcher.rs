@@ -48,14 +48,13 @@ impl Launcher {
     /// The framework of a name whose launcher this is.
     pub fn framework(self, name: &'static str, environment: impl Environment + 'static) -> Framework {
         let launcher = RoleRule {
-            max: Some(1),
             restart_policy: Some(RestartPolicy::OnFailure),
             decides: true,
             depends_on: vec![Dependency {
                 role: WORKER.to_owned(),
                 state: DependencyState::Ready,
             }],
-            ..RoleRule::required(LAUNCHER)
+            ..RoleRule::required(LAUNCHER).single()
         };
         Framework {
             roles: vec![launcher, RoleRule::required(WORKER)],

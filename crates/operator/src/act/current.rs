@@ -3,17 +3,12 @@
 use trainyard_api::TrainingJob;
 use trainyard_core::model::Action;
 
-use super::{RequestError, Target, Writer};
+use super::{RequestError, Result, Target, Writer};
 
 impl Writer {
     /// Checks that an action is still to be carried out. This runs before each of what may be
     /// thousands of creates, so it looks at nothing but the job itself.
-    pub(super) fn check(
-        &self,
-        target: Target<'_>,
-        decided_for: &TrainingJob,
-        action: &Action,
-    ) -> Result<(), RequestError> {
+    pub(super) fn check(&self, target: Target<'_>, decided_for: &TrainingJob, action: &Action) -> Result<()> {
         if target.term.is_cancelled() || !self.leadership.may_write() {
             return Err(RequestError::NotLeader);
         }

@@ -3,7 +3,7 @@
 use http::Method;
 
 use super::request::{Answer, DeleteOptions, Path, request};
-use super::{RequestError, Target, Writer};
+use super::{RequestError, Result, Target, Writer};
 use crate::index::Kind;
 use crate::slim::{Meta, SlimMeta};
 use trainyard_core::local_state::LocalState;
@@ -17,7 +17,7 @@ impl Writer {
         name: &str,
         uid: &str,
         grace: Option<u32>,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let options = DeleteOptions::new(uid, grace);
         match self.delete(target, path, uid, &options).await? {
             Some(Meta { resource_version, .. }) => {
@@ -32,11 +32,7 @@ impl Writer {
 
     /// Deletes the job itself, if it still has the version that this was decided on. Somebody who
     /// has changed it since may have prolonged its TTL.
-    pub(super) async fn delete_job(
-        &self,
-        target: Target<'_>,
-        version: Option<&str>,
-    ) -> Result<(), RequestError> {
+    pub(super) async fn delete_job(&self, target: Target<'_>, version: Option<&str>) -> Result<()> {
         let mut options = DeleteOptions::new(target.uid, None);
         if let Some(version) = version {
             options = options.of_version(version);
@@ -57,7 +53,7 @@ impl Writer {
         path: Path,
         uid: &str,
         options: &DeleteOptions<'_>,
-    ) -> Result<Option<Meta>, RequestError> {
+    ) -> Result<Option<Meta>> {
         let request = request(Method::DELETE, &path, Answer::Metadata, Some(options))?;
         match self.send::<SlimMeta>(target.term, request).await {
             Ok(SlimMeta { metadata }) => {

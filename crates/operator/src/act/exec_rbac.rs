@@ -10,19 +10,14 @@ use trainyard_core::job::Job;
 
 use super::ownership::ChildKind;
 use super::request::{Answer, request};
-use super::{Creation, Refused, RequestError, Target, Writer};
+use super::{Creation, Refused, RequestError, Result, Target, Writer};
 use crate::slim::SlimPod;
 
 impl Writer {
     /// Grants the right, or corrects it. The order makes sure that no object refers to one that
     /// does not exist. Objects of somebody else are left alone. If this leader has granted the
     /// right for the same pods before, it only checks that the objects still exist.
-    pub(super) async fn grant(
-        &self,
-        target: Target<'_>,
-        job: &Job<'_>,
-        refused: &Refused,
-    ) -> Result<(), RequestError> {
+    pub(super) async fn grant(&self, target: Target<'_>, job: &Job<'_>, refused: &Refused) -> Result<()> {
         let (Some(extent), Some(role)) = (exec::extent(job), exec::role(job)) else {
             return Ok(());
         };
@@ -66,14 +61,13 @@ impl Writer {
         parts: Option<Value>,
         was_granted: bool,
         refused: &Refused,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let name = names::mpi_account(&target.key.name);
         if was_granted && self.get_owned(target, child, &name).await?.is_some() {
             return Ok(());
         }
         let create = Creation::new(target, child, Some(&name), object)?;
-        match self.send::<SlimPod>(target.term, create.request).await {
-            Ok(_) => Ok(()),
+        match self.send_creation(target, create.request, refused).await {
             Err(RequestError::Exists) => {
                 let found = self.require_owned(target, child, &name).await?;
                 let Some(mut changes) = parts else { return Ok(()) };
@@ -83,12 +77,7 @@ impl Writer {
                 let request = request(Method::PATCH, &path, Answer::Metadata, Some(&changes))?;
                 self.send::<SlimPod>(target.term, request).await.map(drop)
             }
-            Err(error) => {
-                if matches!(error, RequestError::Refused(_) | RequestError::NamespaceEnds) {
-                    let _ = refused.set(());
-                }
-                Err(error)
-            }
+            sent => sent.map(drop),
         }
     }
 }

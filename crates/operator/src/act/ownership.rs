@@ -10,7 +10,7 @@ use trainyard_core::model::{Action, PodKey};
 use trainyard_core::view::Conflict;
 
 use super::request::{Answer, Path, request};
-use super::{RequestError, Target, Writer};
+use super::{RequestError, Result, Target, Writer};
 use crate::clock::monotonic;
 use crate::slim::{Meta, SlimPod};
 
@@ -21,7 +21,7 @@ impl Writer {
         target: Target<'_>,
         child: ChildKind,
         name: &str,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let found = self.require_owned(target, child, name).await?;
         // It is ours: the answer to our request was lost, or a former leader created it. Labels
         // matter only for kinds that are watched.
@@ -34,11 +34,7 @@ impl Writer {
     }
 
     /// Checks whether the Secret that a job's pods have still exists.
-    pub(super) async fn find_secret(
-        &self,
-        target: Target<'_>,
-        identity: Identity,
-    ) -> Result<(), RequestError> {
+    pub(super) async fn find_secret(&self, target: Target<'_>, identity: Identity) -> Result<()> {
         let name = identity.secret_name(&target.key.name);
         let now = monotonic();
         self.index
@@ -61,7 +57,7 @@ impl Writer {
         target: Target<'_>,
         child: ChildKind,
         name: &str,
-    ) -> Result<SlimPod, RequestError> {
+    ) -> Result<SlimPod> {
         let found = self.get_owned(target, child, name).await?;
         found.ok_or_else(|| RequestError::Transient("it was there and is gone".to_owned(), None))
     }
@@ -73,7 +69,7 @@ impl Writer {
         target: Target<'_>,
         child: ChildKind,
         name: &str,
-    ) -> Result<Option<SlimPod>, RequestError> {
+    ) -> Result<Option<SlimPod>> {
         let path = child.path(&target.key.namespace, name);
         match self.read(&path, child.answer()).await {
             Err(RequestError::Gone) => Ok(None),
@@ -88,7 +84,7 @@ impl Writer {
         child: ChildKind,
         name: &str,
         found: SlimPod,
-    ) -> Result<SlimPod, RequestError> {
+    ) -> Result<SlimPod> {
         match Ownership::of(&found.metadata, target) {
             // Nobody would notice the deletion of an object that is not watched.
             Ownership::Ours if !child.is_watched() && found.metadata.terminating() => {
@@ -116,7 +112,7 @@ impl Writer {
         child: ChildKind,
         name: &str,
         found: &Meta,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let labels = serde_json::json!({"metadata": {
             "uid": found.uid,
             "resourceVersion": found.resource_version.0.to_string(),
@@ -136,7 +132,7 @@ impl Writer {
         job: &Job<'_>,
         key: PodKey,
         uid: &str,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let body = serde_json::json!({"metadata": {"uid": uid, "labels": build::pod_labels(job, key)}});
         let path = Path::pod(&target.key.namespace, &job.pod_name(key));
         let request = request(Method::PATCH, &path, Answer::Whole, Some(&body))?;
@@ -152,7 +148,7 @@ impl Writer {
     }
 
     /// Tells the agent in a pod, by an annotation, that the pod's programs may start.
-    pub(super) async fn start(&self, target: Target<'_>, name: &str, uid: &str) -> Result<(), RequestError> {
+    pub(super) async fn start(&self, target: Target<'_>, name: &str, uid: &str) -> Result<()> {
         let body =
             serde_json::json!({"metadata": {"uid": uid, "annotations": {ANNOTATION_START: START_NOW}}});
         let path = Path::pod(&target.key.namespace, name);
@@ -164,11 +160,7 @@ impl Writer {
 
     /// Looks for pods that the watch shows as deleted, and restores those that exist in the index.
     /// Returns true if there are any.
-    pub async fn confirm_absence(
-        &self,
-        target: Target<'_>,
-        missing: &[String],
-    ) -> Result<bool, RequestError> {
+    pub async fn confirm_absence(&self, target: Target<'_>, missing: &[String]) -> Result<bool> {
         let mut found_any = false;
         for name in missing {
             let path = ChildKind::Pod.path(&target.key.namespace, name);
@@ -195,11 +187,7 @@ impl Writer {
 
     /// Checks whether the conflicting objects still exist and who owns them. Returns true if
     /// anything has changed.
-    pub async fn check_conflicts(
-        &self,
-        target: Target<'_>,
-        conflicts: &[Conflict],
-    ) -> Result<bool, RequestError> {
+    pub async fn check_conflicts(&self, target: Target<'_>, conflicts: &[Conflict]) -> Result<bool> {
         let mut changed = false;
         for conflict in conflicts {
             let Some(child) = ChildKind::of(conflict.kind) else {

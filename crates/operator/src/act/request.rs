@@ -3,7 +3,7 @@
 use http::{Method, Request, header};
 use serde::Serialize;
 
-use super::RequestError;
+use super::{RequestError, Result};
 
 /// The name under which the server records the fields that we write.
 const FIELD_MANAGER: &str = "fieldManager=trainyard";
@@ -86,7 +86,7 @@ pub(crate) fn request(
     path: &Path,
     answer: Answer,
     body: Option<&impl Serialize>,
-) -> Result<Request<Vec<u8>>, RequestError> {
+) -> Result<Request<Vec<u8>>> {
     let kind = if method == Method::PATCH {
         "application/merge-patch+json"
     } else {

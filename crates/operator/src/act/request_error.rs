@@ -6,6 +6,9 @@ use kube::core::Status;
 
 use crate::metrics::Outcome;
 
+/// The result of requests.
+pub type Result<T, E = RequestError> = std::result::Result<T, E>;
+
 /// Why a write failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestError {

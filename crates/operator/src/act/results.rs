@@ -8,8 +8,8 @@ use trainyard_core::job::Job;
 use trainyard_core::model::Action;
 use trainyard_core::view::Refusal;
 
-use super::RequestError;
 use super::ownership::ChildKind;
+use super::{RequestError, Result};
 
 /// The results of some actions.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ pub struct ActionResults {
 }
 
 impl ActionResults {
-    pub(super) fn record(&mut self, job: Option<&Job<'_>>, action: Action, result: Result<(), RequestError>) {
+    pub(super) fn record(&mut self, job: Option<&Job<'_>>, action: Action, result: Result<()>) {
         match result {
             Ok(()) => {
                 self.acted += 1;

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use trainyard_api::{TrainingJob, TrainingJobSpec, TrainingJobStatus};
 
 use super::request::{Answer, Path, request};
-use super::{Class, RequestError, Target, Writer};
+use super::{Class, RequestError, Result, Target, Writer};
 use crate::slim::{Malformed, MetadataAnswer};
 
 impl Writer {
@@ -23,7 +23,7 @@ impl Writer {
         target: Target<'_>,
         job: Arc<TrainingJob>,
         status: &TrainingJobStatus,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let body = StatusBody {
             api_version: API_VERSION,
             kind: KIND,
@@ -50,7 +50,7 @@ impl Writer {
         term: &CancellationToken,
         malformed: &Malformed,
         report: &serde_json::Value,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let _permit = self.limiter.enter(Class::Status).await;
         let ObjectMeta { name, namespace, .. } = &malformed.metadata;
         let path = Path::job(

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::ForeignReconciler;
 use super::store::Entry;
 use crate::act::request::Path;
-use crate::act::{Class, RequestError};
+use crate::act::{Class, RequestError, Result};
 use crate::index::JobKey;
 
 const CORE: &str = "/api/v1";
@@ -25,7 +25,7 @@ impl ForeignReconciler {
         entry: &Entry,
         wanted: Option<&ConfigMap>,
         term: &CancellationToken,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let Some(wanted) = wanted else { return Ok(()) };
         let all = Path::of(CORE, &key.namespace, PLURAL, "").by_us();
         let created = self

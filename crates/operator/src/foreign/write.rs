@@ -15,7 +15,7 @@ use trainyard_core::foreign::{ForeignKind, ForeignNote};
 use super::ForeignReconciler;
 use super::store::Entry;
 use crate::act::request::{Answer, DeleteOptions, Path, request};
-use crate::act::{Class, RequestError};
+use crate::act::{Class, RequestError, Result};
 use crate::index::JobKey;
 
 /// The members of a condition that are times.
@@ -43,7 +43,7 @@ impl ForeignReconciler {
         key: &JobKey,
         job: &TrainingJob,
         term: &CancellationToken,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let path = Path::job(&key.namespace, "").by_us();
         let sent = self
             .send::<IgnoredAny>(Method::POST, &path, Class::Urgent, Some(job), term)
@@ -56,7 +56,7 @@ impl ForeignReconciler {
         key: &JobKey,
         job: &TrainingJob,
         term: &CancellationToken,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let path = Path::job(&key.namespace, &key.name).by_us();
         let sent = self
             .send::<IgnoredAny>(Method::PUT, &path, Class::Urgent, Some(job), term)
@@ -73,7 +73,7 @@ impl ForeignReconciler {
         entry: &Entry,
         status: Value,
         term: &CancellationToken,
-    ) -> Result<bool, RequestError> {
+    ) -> Result<bool> {
         let timeless = timeless(&status);
         let shown = entry.object.get("status").cloned().unwrap_or_default();
         let written = entry.local.written_status.as_deref();
@@ -132,12 +132,7 @@ impl ForeignReconciler {
     }
 
     /// Deletes an object, if it still has the version that was seen.
-    pub(super) async fn delete(
-        &self,
-        key: &JobKey,
-        entry: &Entry,
-        term: &CancellationToken,
-    ) -> Result<(), RequestError> {
+    pub(super) async fn delete(&self, key: &JobKey, entry: &Entry, term: &CancellationToken) -> Result<()> {
         let version = entry
             .object
             .pointer("/metadata/resourceVersion")
@@ -160,7 +155,7 @@ impl ForeignReconciler {
         class: Class,
         body: Option<&impl Serialize>,
         term: &CancellationToken,
-    ) -> Result<T, RequestError> {
+    ) -> Result<T> {
         let _permit = self.context.limiter.enter(class).await;
         let request = request(method, path, Answer::Whole, body)?;
         if term.is_cancelled() || !self.context.leadership.may_write() {

@@ -17,19 +17,26 @@ pub(super) trait Row: Clone + PartialEq {
     fn keep_from(&mut self, _older: &Self) {}
 }
 
+/// The fields that rows of every kind have.
+macro_rules! common_fields {
+    () => {
+        fn name(&self) -> &str {
+            &self.name
+        }
+        fn uid(&self) -> &str {
+            &self.uid
+        }
+        fn terminating(&self) -> bool {
+            self.terminating
+        }
+        fn set_terminating(&mut self) {
+            self.terminating = true;
+        }
+    };
+}
+
 impl Row for PodRow {
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn terminating(&self) -> bool {
-        self.terminating
-    }
-    fn set_terminating(&mut self) {
-        self.terminating = true;
-    }
+    common_fields!();
     fn keep_from(&mut self, older: &Self) {
         if let (Some(end), Some(older)) = (&mut self.end, &older.end) {
             end.seen_version = older.seen_version;
@@ -38,18 +45,7 @@ impl Row for PodRow {
 }
 
 impl Row for ServiceRow {
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn uid(&self) -> &str {
-        &self.uid
-    }
-    fn terminating(&self) -> bool {
-        self.terminating
-    }
-    fn set_terminating(&mut self) {
-        self.terminating = true;
-    }
+    common_fields!();
 }
 
 /// The version of a row, and when it was last seen.

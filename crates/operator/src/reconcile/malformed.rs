@@ -9,7 +9,7 @@ use trainyard_core::local_state::LocalState;
 use trainyard_core::model::JobEvent;
 
 use super::Reconciler;
-use crate::act::RequestError;
+use crate::act::{RequestError, Result};
 use crate::controller::{ReconcileResult, Requeue};
 use crate::metrics::Outcome;
 use crate::slim::Malformed;
@@ -21,7 +21,7 @@ impl Reconciler {
         malformed: &Malformed,
         local: LocalState,
         term: &CancellationToken,
-    ) -> Result<ReconcileResult, RequestError> {
+    ) -> Result<ReconcileResult> {
         let generation = malformed.metadata.generation.unwrap_or_default();
         let uid = malformed.metadata.uid.as_deref().unwrap_or_default();
         let is_terminating = malformed.metadata.deletion_timestamp.is_some();

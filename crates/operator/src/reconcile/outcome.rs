@@ -13,7 +13,7 @@ use trainyard_core::view::Refusal;
 
 use super::fingerprint::{fingerprint, hash};
 use super::{Reconciler, Rounds};
-use crate::act::{ActionResults, RequestError, Target};
+use crate::act::{ActionResults, RequestError, Result, Target};
 use crate::backoff::jitter;
 use crate::clock::monotonic;
 use crate::controller::{ReconcileResult, Requeue};
@@ -36,7 +36,7 @@ impl Reconciler {
         job: &ObjectMeta,
         results: ActionResults,
         rounds: &mut Rounds,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         if let Some(RequestError::NotLeader) = results.error {
             return Err(RequestError::NotLeader);
         }
@@ -90,7 +90,7 @@ impl Reconciler {
         job: &ObjectMeta,
         error: RequestError,
         refusal: Option<Refusal>,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         let class = backoff_kind(&error);
         let kind = refusal.as_ref().map(|refusal| refusal.kind);
         let failures = self.index.update_local(target.uid, |local| {
@@ -149,7 +149,7 @@ impl Reconciler {
         target: Target<'_>,
         decided_for: &ObjectMeta,
         rounds: &mut Rounds,
-    ) -> Result<(), RequestError> {
+    ) -> Result<()> {
         // The actions were not carried out, so the same ones may be planned again.
         rounds.forget_last_actions();
         let is_unchanged = |known: &TrainingJob| {
