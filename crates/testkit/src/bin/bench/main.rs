@@ -7,6 +7,7 @@ mod delay;
 mod embedded;
 mod jobs;
 mod machine;
+mod planning;
 mod report;
 mod running;
 mod scenarios;
@@ -46,7 +47,7 @@ struct Cli {
     /// How often each ratio is measured.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only these scenarios: any of embedded, a, b, c, completion, recovery, steady, restart,
+    /// Only these scenarios: any of planning, embedded, a, b, c, completion, recovery, steady, restart,
     /// memory, waiting, shell.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
@@ -95,6 +96,8 @@ pub struct Sizes {
     upgraded: Size,
     /// Such jobs whose requests are counted.
     counted: Size,
+    /// Pods of jobs that are planned, and nothing else.
+    planned: [u32; 3],
     /// Agents that ask the observer at once.
     agents: usize,
     /// Remote commands that are started at once.
@@ -118,6 +121,7 @@ const FULL: Sizes = Sizes {
     let_go: 50,
     upgraded: Size { jobs: 50, pods: 11 },
     counted: Size { jobs: 20, pods: 11 },
+    planned: [100, 1000, 5000],
     agents: 10_000,
     commands: 64,
 };
@@ -136,6 +140,7 @@ const SMOKE: Sizes = Sizes {
     let_go: 2,
     upgraded: Size { jobs: 4, pods: 3 },
     counted: Size { jobs: 4, pods: 3 },
+    planned: [10, 20, 40],
     agents: 16,
     commands: 4,
 };

@@ -72,10 +72,14 @@ impl Session {
 
     /// Runs all scenarios that are wanted.
     pub async fn all(&mut self) -> Result<()> {
+        if self.wanted("planning") {
+            self.planning()?;
+        }
         if self.wanted("embedded") {
             self.embedded().await?;
         }
-        if self.only == ["embedded"] {
+        let is_local = |only: &String| only == "embedded" || only == "planning";
+        if !self.only.is_empty() && self.only.iter().all(is_local) {
             return Ok(());
         }
         log("warming up");
