@@ -47,8 +47,8 @@ struct Cli {
     /// How often each ratio is measured.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Only these scenarios: any of planning, embedded, a, b, c, completion, recovery, steady, restart,
-    /// memory, waiting, shell.
+    /// Only these scenarios: any of planning, embedded, a, b, c, completion, recovery, steady,
+    /// restart, memory, waiting, shell.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only the floor: what bare pods cost, without an operator.
