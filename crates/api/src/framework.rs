@@ -12,8 +12,8 @@ use crate::launchers::{self, LauncherOptions};
 #[serde(rename_all = "camelCase")]
 pub struct FrameworkSpec {
     /// The framework's name: `pytorch`, `tensorflow`, `mpi`, `horovod`, `deepspeed`, `mxnet`,
-    /// `jax`, `xgboost`, `paddle`, `bagua`, `dask`, `standalone` or `custom`. It decides the roles a job
-    /// may have, the environment its containers find, and when the job is done. It can't be
+    /// `jax`, `xgboost`, `paddle`, `bagua`, `dask`, `standalone` or `custom`. It decides the roles
+    /// a job may have, the environment its containers find, and when the job is done. It can't be
     /// changed.
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self == oldSelf").message(Message::Expression(
