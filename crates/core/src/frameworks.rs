@@ -12,6 +12,7 @@ mod horovod;
 mod hostfiles;
 mod jax;
 mod launcher;
+mod lists;
 mod mounts;
 mod mpi;
 mod mxnet;

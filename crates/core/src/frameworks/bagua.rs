@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use trainyard_api::{BaguaOptions, FieldError, TrainingJob, names};
 
-use super::ports;
+use super::{lists, ports};
 use crate::job::{Env, Environment, Framework, Port, Ports, Replica, RoleRule, Validation, Variant};
 use crate::model::PodKey;
 
@@ -258,6 +258,10 @@ fn check_ports(job: &TrainingJob, least: usize, why: &str) -> Vec<FieldError> {
 impl Validation for Bagua {
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
         let mut errors = check_ports(job, 2, "one for SSH and one for the master");
+        let sizes = job.spec.roles.iter().map(|role| lists::size(job, role));
+        let size = sizes.fold(0, usize::saturating_add);
+        let advice = "use fewer pods, or a shorter name";
+        errors.extend(lists::check("BAGUA_NODE_DOMAIN_NAMES", size, advice));
         let options = options(job);
         let sizes = [
             ("minReplicas", options.min_replicas),
@@ -286,17 +290,16 @@ impl Validation for Elastic {
                 format!("there are not four ports for each of {all} workers: name those to use"),
             ));
         }
-        let (min, max) = (
-            options.min_replicas.unwrap_or(all),
-            options.max_replicas.unwrap_or(all),
-        );
-        if min < 1 || min > all {
+        if let Some(min) = options.min_replicas
+            && (min < 1 || min > all)
+        {
             errors.push(FieldError::new(
                 "spec.framework.bagua.minReplicas",
                 format!("there are {all} workers: give a number from 1 to {all}, or leave it out"),
             ));
         }
-        if max < min {
+        let min = options.min_replicas.unwrap_or(all);
+        if options.max_replicas.is_some_and(|max| max < min) {
             errors.push(FieldError::new(
                 "spec.framework.bagua.maxReplicas",
                 format!("is less than minReplicas ({min}): give at least that, or leave it out"),

@@ -9,7 +9,9 @@
 use trainyard_api::{FieldError, HostFile, HostFileFormat, MpiAttach, RoleSpec, TrainingJob};
 
 use super::hostfiles::is_within;
-use super::launcher::{LAUNCHER, Launcher, WORKER, attach, field, is_launcher, main_of, options, workers};
+use super::launcher::{
+    LAUNCHER, Launcher, WORKER, attach, check_slots, field, is_launcher, main_of, options, workers,
+};
 use super::mpi;
 use super::pytorch;
 use crate::job::{Env, Environment, Framework, Replica, RoleRule, Validation, Variant};
@@ -90,7 +92,7 @@ impl Validation for WithoutLauncher {
                 "says how a launcher reaches the workers, and there is none: add a role \"launcher\", or remove this",
             )
         };
-        moot.map(error).collect()
+        moot.map(error).chain(check_slots(job)).collect()
     }
 }
 

@@ -25,6 +25,8 @@ use crate::job::{
 use crate::model::Identity;
 use crate::remote_shell::{DIRECTORY, HOST_FILE, IDENTITY, PROGRAM, ROOT_SSH, directory};
 
+pub(super) use check::check_slots;
+
 /// The role that starts processes in the others.
 pub(super) const LAUNCHER: &str = "launcher";
 /// The role in which they are started.

@@ -64,16 +64,16 @@ fn config(replica: &Replica<'_>) -> String {
     let port = port(replica.job.object);
     let hosts = |(role, of): (usize, &crate::job::Role<'_>)| {
         let all = (0..of.replicas).map(|index| replica.host(PodKey { role, index }));
-        let all: Vec<Value> = all.map(|url| json!({"url": url, "port": port})).collect();
+        let all: Vec<Value> = all.map(|url| json!({"port": port, "url": url})).collect();
         (of.name.to_owned(), Value::Array(all))
     };
     let cluster = || {
         let roles: Map<String, Value> = replica.job.roles.iter().enumerate().map(hosts).collect();
         Value::Object(roles).to_string()
     };
-    let task = json!({"type": replica.role.name, "index": replica.key.index});
+    let (role, index) = (replica.role.name, replica.key.index);
     format!(
-        r#"{{"cluster":{},"labels":{{}},"task":{task}}}"#,
+        r#"{{"cluster":{},"labels":{{}},"task":{{"type":"{role}","index":{index}}}}}"#,
         replica.job.common(cluster)
     )
 }

@@ -45,28 +45,25 @@ impl Environment for Paddle {
             ("PYTHONUNBUFFERED", "1"),
             ("PADDLE_JOB_ID", job.name),
             ("PADDLE_NNODES", &job.total().to_string()),
+            // Without it every start has its own order.
+            ("PADDLE_RANK", &replica.rank().to_string()),
         ]);
         env.set_field("POD_IP", "status.podIP");
         // The launcher serves the rendezvous where this is its own address, which it compares with
         // POD_IP and not with names.
-        if replica.rank() == 0 {
-            env.set("PADDLE_MASTER", format!("$(POD_IP):{port}"));
+        let master = if replica.rank() == 0 {
+            "$(POD_IP)".to_owned()
         } else {
-            env.set(
-                "PADDLE_MASTER",
-                format!("{}:{port}", replica.host(job.rank_zero())),
-            );
-        }
+            replica.host(job.rank_zero())
+        };
+        env.set("PADDLE_MASTER", format!("{master}:{port}"));
         if job.role(MASTER).is_some() {
-            let is_server = replica.role.name == MASTER;
-            env.set(
-                if is_server {
-                    "PADDLE_SERVER_NUM"
-                } else {
-                    "PADDLE_TRAINER_NUM"
-                },
-                1,
-            );
+            let number = if replica.role.name == MASTER {
+                "PADDLE_SERVER_NUM"
+            } else {
+                "PADDLE_TRAINER_NUM"
+            };
+            env.set(number, 1);
         }
         env
     }
@@ -75,6 +72,7 @@ impl Environment for Paddle {
         vec![
             "PADDLE_JOB_ID",
             "PADDLE_NNODES",
+            "PADDLE_RANK",
             "PADDLE_MASTER",
             "PADDLE_SERVER_NUM",
             "PADDLE_TRAINER_NUM",

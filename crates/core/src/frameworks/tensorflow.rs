@@ -1,13 +1,16 @@
 //! `tensorflow`: a chief, a master, workers, parameter servers and evaluators, told of each other
 //! by `TF_CONFIG`.
 //!
-//! The chief decides how the job ends, or the master; without either it is worker 0, which saves
-//! what the others have trained. Parameter servers and evaluators never end by themselves.
+//! The chief decides how the job ends, or the master, whatever the workers do; without either it is
+//! worker 0, which saves what the others have trained. Parameter servers and evaluators never end by
+//! themselves.
+
+use std::borrow::Cow;
 
 use serde_json::{Map, Value, json};
-use trainyard_api::{FieldError, PodQuorum, TensorflowOptions, TrainingJob};
+use trainyard_api::{FieldError, PodQuorum, RoleSpec, TensorflowOptions, TrainingJob};
 
-use super::ports;
+use super::{lists, ports};
 use crate::job::{
     Env, Environment, Framework, Job, Port, Ports, Replica, Role, RoleRule, Validation, Variant,
 };
@@ -17,12 +20,11 @@ const DEFAULT_PORT: i32 = 2222;
 /// The name by which peers know the port, and by which a container may have another one.
 const PORT_NAME: &str = "tfjob-port";
 
+const CHIEF: &str = "chief";
+const MASTER: &str = "master";
 const EVALUATOR: &str = "evaluator";
 const PS: &str = "ps";
 const WORKER: &str = "worker";
-
-/// A single variable can't be longer, Linux says.
-const MAX_VARIABLE: usize = 131_071;
 
 pub(super) fn framework() -> Framework {
     let dynamic = Variant {
@@ -45,6 +47,7 @@ fn of_tasks(told: Told) -> Framework {
     };
     let worker = RoleRule {
         succeeded_when: PodQuorum::FirstPod,
+        is_expendable: true,
         ..RoleRule::optional(WORKER)
     };
     let serves = |name| RoleRule {
@@ -53,8 +56,8 @@ fn of_tasks(told: Told) -> Framework {
     };
     Framework {
         roles: vec![
-            decides("chief"),
-            decides("master"),
+            decides(CHIEF),
+            decides(MASTER),
             worker,
             serves(PS),
             serves(EVALUATOR),
@@ -68,10 +71,10 @@ fn of_tasks(told: Told) -> Framework {
 }
 
 /// What workers and parameter servers are told of.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Told {
     OfAll,
-    /// A worker of the parameter servers and itself, a parameter server of itself alone.
+    /// A worker of the chief, the parameter servers and itself, a parameter server of itself alone.
     OfServers,
 }
 
@@ -110,31 +113,49 @@ fn cluster(replica: &Replica<'_>) -> String {
     Value::Object(cluster).to_string()
 }
 
-/// The part of the cluster that a task needs where workers come and go.
+/// What a task is told of the cluster where workers come and go, as TensorFlow reads it: a job that
+/// it is told of in part is a map of indices.
+fn partial_cluster(replica: &Replica<'_>) -> Value {
+    let PodKey { role, index } = replica.key;
+    let own = json!({index.to_string(): address(replica, role, index)});
+    if replica.role.name == PS {
+        return json!({PS: own});
+    }
+    let mut cluster = Map::from_iter([(WORKER.to_owned(), own)]);
+    for name in [CHIEF, MASTER, PS] {
+        if let Some((position, _)) = replica.job.role(name) {
+            cluster.insert(name.to_owned(), json!(addresses(replica, position)));
+        }
+    }
+    Value::Object(cluster)
+}
+
+/// The same in the words of Kubeflow and of AresOperator, which some programs read.
 fn sparse_cluster(replica: &Replica<'_>) -> Value {
     let PodKey { role, index } = replica.key;
     let own = address(replica, role, index);
     if replica.role.name == PS {
-        json!({"worker": {}, "ps": [own]})
+        json!({"ps": [own], "worker": {}})
     } else {
         let servers = replica.job.role(PS).map(|(ps, _)| addresses(replica, ps));
-        json!({"worker": {index.to_string(): own}, "ps": servers.unwrap_or_default()})
+        json!({"ps": servers.unwrap_or_default(), "worker": {index.to_string(): own}})
     }
 }
 
 fn config(told: Told, replica: &Replica<'_>) -> String {
-    let task = json!({"type": replica.role.name, "index": replica.key.index});
-    let is_told_part = matches!(replica.role.name, WORKER | PS);
-    match told {
-        Told::OfServers if is_told_part => {
-            json!({"sparseCluster": sparse_cluster(replica), "task": task}).to_string()
-        }
-        // The cluster is the longest part and the same for all.
-        _ => format!(
-            r#"{{"cluster":{},"task":{task},"environment":"cloud"}}"#,
-            replica.job.common(|| cluster(replica))
-        ),
-    }
+    let is_told_part = told == Told::OfServers && matches!(replica.role.name, WORKER | PS);
+    // The cluster is the longest part and the same for all who are told of all of it.
+    let (cluster, sparse) = if is_told_part {
+        let sparse = format!(r#""sparseCluster":{},"#, sparse_cluster(replica));
+        (Cow::Owned(partial_cluster(replica).to_string()), sparse)
+    } else {
+        let all = replica.job.common(|| cluster(replica));
+        (Cow::Borrowed(all), String::new())
+    };
+    let (role, index) = (replica.role.name, replica.key.index);
+    format!(
+        r#"{{"cluster":{cluster},{sparse}"task":{{"type":"{role}","index":{index}}},"environment":"cloud"}}"#
+    )
 }
 
 impl Environment for Tensorflow {
@@ -168,32 +189,25 @@ impl Validation for Tensorflow {
     }
 }
 
-/// Linux starts no program with a longer variable.
 fn check_size(told: Told, job: &TrainingJob) -> Option<FieldError> {
-    let (name, namespace) = (job.metadata.name.as_deref(), job.metadata.namespace.as_deref());
-    let (name, namespace) = (
-        name.unwrap_or_default().len(),
-        namespace.unwrap_or_default().len(),
-    );
-    let listed = |role: &&trainyard_api::RoleSpec| match told {
-        Told::OfAll => role.name != EVALUATOR,
-        Told::OfServers => role.name == PS,
+    let advice = match told {
+        Told::OfAll => "use fewer pods, a shorter name, or spec.framework.tensorflow.dynamicWorkers",
+        Told::OfServers => "use fewer pods, or a shorter name",
     };
-    let roles = job.spec.roles.iter().filter(listed);
-    // `"<job>-<role>-<index>.<job>.<namespace>.svc.<domain>:<port>",` with a usual domain.
-    let length = |role: &trainyard_api::RoleSpec| 2 * name + namespace + role.name.len() + 40;
-    let sizes = roles.map(|role| {
-        let pods = usize::try_from(role.replicas.unwrap_or(1)).unwrap_or(0);
-        pods.saturating_mul(length(role))
+    lists::check("TF_CONFIG", config_size(told, job), advice)
+}
+
+/// How long `TF_CONFIG` gets in the pod that is told of most.
+fn config_size(told: Told, job: &TrainingJob) -> usize {
+    let roles = &job.spec.roles;
+    let is_told_part = |role: &RoleSpec| matches!(&*role.name, WORKER | PS);
+    let is_told_all = told == Told::OfAll || !roles.iter().all(is_told_part);
+    let sizes = roles.iter().map(|role| match &*role.name {
+        EVALUATOR => 0,
+        // They are listed in the words of others, too.
+        PS if told == Told::OfServers => lists::size(job, role).saturating_mul(2),
+        _ if is_told_all => lists::size(job, role),
+        _ => 0,
     });
-    let size = sizes.fold(0, usize::saturating_add);
-    (size > MAX_VARIABLE).then(|| {
-        FieldError::new(
-            "spec.roles",
-            format!(
-                "TF_CONFIG would have some {size} characters, and Linux starts no program with a variable of more than \
-                 {MAX_VARIABLE}: use fewer pods, a shorter name, or spec.framework.tensorflow.dynamicWorkers"
-            ),
-        )
-    })
+    sizes.fold(0, usize::saturating_add)
 }

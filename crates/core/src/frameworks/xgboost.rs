@@ -3,7 +3,7 @@
 
 use trainyard_api::{FieldError, TrainingJob, XgboostOptions};
 
-use super::ports;
+use super::{lists, ports};
 use crate::job::{Env, Environment, Framework, Port, Ports, Replica, RoleRule, Validation};
 use crate::model::PodKey;
 
@@ -62,7 +62,11 @@ impl Environment for Xgboost {
         ]);
         if job.total() > 1 {
             env.set("WORKER_PORT", port);
-            env.set("WORKER_ADDRS", job.common(|| worker_addresses(replica)));
+            // XGBoost does not need them, and LightGBM trains with far fewer machines.
+            let addresses = job.common(|| worker_addresses(replica));
+            if addresses.len() <= lists::MAX_VARIABLE {
+                env.set("WORKER_ADDRS", addresses);
+            }
         }
         env
     }

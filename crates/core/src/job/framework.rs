@@ -181,18 +181,35 @@ impl Framework {
         all.filter(|on| roles.contains(&&*on.role)).cloned().collect()
     }
 
-    /// The sets of roles, by position, any of which makes the job succeed.
-    pub fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
+    /// The position of the role that decides whether the job succeeds, if one does.
+    fn decisive(&self, roles: &[Role<'_>]) -> Option<usize> {
         let position = |rule: &RoleRule| roles.iter().position(|role| role.name == rule.name);
-        let decisive = self.roles.iter().filter(|rule| rule.decides).find_map(position);
-        let serves = |role: &Role<'_>| self.rule(role.name).is_some_and(|rule| rule.serves);
-        let all = || (0..roles.len()).filter(|role| roles.get(*role).is_some_and(|role| !serves(role)));
-        vec![decisive.map_or_else(|| all().collect(), |role| vec![role])]
+        self.roles.iter().filter(|rule| rule.decides).find_map(position)
     }
 
-    /// The sets of roles, by position, any of which makes the job fail: any role.
+    /// The positions of the roles whose rule is not as asked; roles without a rule are among them.
+    fn others(&self, roles: &[Role<'_>], is_so: fn(&RoleRule) -> bool) -> Vec<usize> {
+        let others = roles
+            .iter()
+            .enumerate()
+            .filter(|(_, role)| !self.rule(role.name).is_some_and(is_so));
+        others.map(|(position, _)| position).collect()
+    }
+
+    /// The sets of roles, by position, any of which makes the job succeed.
+    pub fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
+        let train = || self.others(roles, |rule| rule.serves);
+        vec![self.decisive(roles).map_or_else(train, |role| vec![role])]
+    }
+
+    /// The sets of roles, by position, any of which makes the job fail: each role by itself, but
+    /// those without which the job goes on.
     pub fn failed_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
-        (0..roles.len()).map(|role| vec![role]).collect()
+        let needed = match self.decisive(roles) {
+            Some(_) => self.others(roles, |rule| rule.is_expendable),
+            None => (0..roles.len()).collect(),
+        };
+        needed.into_iter().map(|role| vec![role]).collect()
     }
 
     /// What a pod finds in its containers.

@@ -26,6 +26,9 @@ pub struct RoleRule {
     /// Whether it only serves other roles, and need not end: a job can't have this role alone, and
     /// succeeds without it. Default: false.
     pub serves: bool,
+    /// Whether a job goes on without it, where another role decides. Default: false, a job fails
+    /// when this role does.
+    pub is_expendable: bool,
 }
 
 impl RoleRule {
@@ -40,6 +43,7 @@ impl RoleRule {
             succeeded_when: PodQuorum::AllPods,
             decides: false,
             serves: false,
+            is_expendable: false,
         }
     }
 

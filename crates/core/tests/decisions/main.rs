@@ -9,6 +9,7 @@ mod children;
 mod contract;
 mod dialect;
 mod echo;
+mod environments;
 mod frameworks;
 #[path = "../common/jobs.rs"]
 #[allow(dead_code, reason = "each suite uses its own part of it")]

@@ -32,5 +32,6 @@ mod scaling;
 mod secrets;
 mod suspension;
 mod taken;
+mod tensorflow;
 mod told_to_go;
 mod upgrades;

@@ -8,16 +8,19 @@ use crate::exec::check_account;
 use crate::frameworks::hostfiles::{self, is_within, misspelt, over_progress};
 use crate::remote_shell::{DIRECTORY, PORT};
 
+/// What is wrong with `slotsPerWorker`.
+pub(in crate::frameworks) fn check_slots(job: &TrainingJob) -> Option<FieldError> {
+    let slots = options(job).slots_per_worker.filter(|slots| *slots < 1)?;
+    Some(FieldError::new(
+        field(job, "slotsPerWorker"),
+        format!("{slots} processes can't train: give at least 1, or leave it out"),
+    ))
+}
+
 /// What is wrong with a job.
 pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+    let mut errors = Vec::from_iter(check_slots(job));
     let options = options(job);
-    if let Some(slots) = options.slots_per_worker.filter(|slots| *slots < 1) {
-        errors.push(FieldError::new(
-            field(job, "slotsPerWorker"),
-            format!("{slots} processes can't train: give at least 1, or leave it out"),
-        ));
-    }
     let name = job.metadata.name.as_deref().unwrap_or_default();
     let secret = names::mpi_secret(name);
     if secret.len() > names::MAX_NAME {

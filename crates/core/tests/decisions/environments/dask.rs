@@ -1,0 +1,110 @@
+//! `dask`.
+
+use super::{job, table, values};
+
+#[test]
+fn all_roles() {
+    let roles = &[
+        ("scheduler", 1),
+        ("leadworker", 1),
+        ("worker", 1),
+        ("launcher", 1),
+    ];
+    insta::assert_snapshot!(table(&job("dask", "", roles)), @r"
+    scheduler-0: OnFailure, AllPods
+      PYTHONUNBUFFERED=1
+      SCHEDULER=tcp://mnist-scheduler-0~:8786
+      MY_IP from status.podIP
+      port dask 8786
+      port dashboard 8787
+    leadworker-0: OnFailure, AllPods, after scheduler
+      PYTHONUNBUFFERED=1
+      SCHEDULER=tcp://mnist-scheduler-0~:8786
+      DASK_SCHEDULER_ADDRESS=tcp://mnist-scheduler-0~:8786
+      SchedulerAddress=mnist-scheduler-0~
+      SchedulerPort=8786
+      RANK=0
+      WORLD_SIZE=3
+      MASTER_ADDR=mnist-leadworker-0~
+      MASTER_PORT=29500
+      port master 29500
+    worker-0: OnFailure, AllPods, after scheduler and leadworker
+      PYTHONUNBUFFERED=1
+      SCHEDULER=tcp://mnist-scheduler-0~:8786
+      DASK_SCHEDULER_ADDRESS=tcp://mnist-scheduler-0~:8786
+      SchedulerAddress=mnist-scheduler-0~
+      SchedulerPort=8786
+      RANK=1
+      WORLD_SIZE=3
+      MASTER_ADDR=mnist-leadworker-0~
+      MASTER_PORT=29500
+    launcher-0: OnFailure, AllPods, after scheduler and leadworker and worker
+      PYTHONUNBUFFERED=1
+      SCHEDULER=tcp://mnist-scheduler-0~:8786
+      DASK_SCHEDULER_ADDRESS=tcp://mnist-scheduler-0~:8786
+      SchedulerAddress=mnist-scheduler-0~
+      SchedulerPort=8786
+      RANK=2
+      WORLD_SIZE=3
+      MASTER_ADDR=mnist-leadworker-0~
+      MASTER_PORT=29500
+    Service: mnist
+    succeeds: launcher
+    fails: scheduler, or leadworker, or worker, or launcher
+    ");
+}
+
+#[test]
+fn without_a_lead_worker_worker_0_has_rank_0() {
+    let options = "port: 1, dashboardPort: 2, masterPort: 3";
+    let roles = &[("launcher", 1), ("scheduler", 1), ("worker", 2)];
+    insta::assert_snapshot!(table(&job("dask", options, roles)), @r"
+    launcher-0: OnFailure, AllPods, after scheduler and worker
+      PYTHONUNBUFFERED=1
+      SCHEDULER=tcp://mnist-scheduler-0~:1
+      DASK_SCHEDULER_ADDRESS=tcp://mnist-scheduler-0~:1
+      SchedulerAddress=mnist-scheduler-0~
+      SchedulerPort=1
+      RANK=2
+      WORLD_SIZE=3
+      MASTER_ADDR=mnist-worker-0~
+      MASTER_PORT=3
+    scheduler-0: OnFailure, AllPods
+      PYTHONUNBUFFERED=1
+      SCHEDULER=tcp://mnist-scheduler-0~:1
+      MY_IP from status.podIP
+      port dask 1
+      port dashboard 2
+    worker-0: OnFailure, AllPods, after scheduler
+      PYTHONUNBUFFERED=1
+      SCHEDULER=tcp://mnist-scheduler-0~:1
+      DASK_SCHEDULER_ADDRESS=tcp://mnist-scheduler-0~:1
+      SchedulerAddress=mnist-scheduler-0~
+      SchedulerPort=1
+      RANK=0
+      WORLD_SIZE=3
+      MASTER_ADDR=mnist-worker-0~
+      MASTER_PORT=3
+      port master 3
+    worker-1: OnFailure, AllPods, after scheduler
+      PYTHONUNBUFFERED=1
+      SCHEDULER=tcp://mnist-scheduler-0~:1
+      DASK_SCHEDULER_ADDRESS=tcp://mnist-scheduler-0~:1
+      SchedulerAddress=mnist-scheduler-0~
+      SchedulerPort=1
+      RANK=1
+      WORLD_SIZE=3
+      MASTER_ADDR=mnist-worker-0~
+      MASTER_PORT=3
+    Service: mnist
+    succeeds: launcher
+    fails: launcher, or scheduler, or worker
+    ");
+}
+
+#[test]
+fn a_launcher_without_workers_has_rank_0() {
+    let values = values(&job("dask", "", &[("launcher", 1), ("scheduler", 1)]), 0, 0);
+    let found = ["RANK", "WORLD_SIZE", "MASTER_ADDR"].map(|name| &*values[name]);
+    assert_eq!(found, ["0", "1", "mnist-launcher-0.mnist.team.svc.cluster.local"]);
+}
