@@ -4,6 +4,7 @@ pub mod archive;
 mod debian;
 mod horovod;
 mod mpi;
+mod python;
 mod torch;
 
 use std::fs;
@@ -16,6 +17,7 @@ use anyhow::{Context, Result};
 pub use archive::{ImageConfig, Layer, docker_archive};
 pub use horovod::{horovod, horovod_root};
 pub use mpi::{SSH_KEYS, SSH_PORT, mpi, mpi_root};
+pub use python::{python, python_root};
 pub use torch::torch;
 
 use crate::cache::{self, key, publish};
@@ -32,6 +34,8 @@ pub const AGENT: &str = "example/trainyard-agent:1";
 pub const MPI: &str = "example/mpi:1";
 /// Python with `PyTorch`, Horovod over MPI and Gloo, and `DeepSpeed`.
 pub const HOROVOD: &str = "example/horovod:1";
+/// Python alone.
+pub const PYTHON: &str = "example/python:3.11";
 /// Python with `PyTorch`.
 pub const TORCH: &str = "example/torch:1.13";
 
@@ -203,4 +207,16 @@ fn image(name: &str, parts: &[&str], make: impl FnOnce(&Path, &Path) -> Result<(
         make(place, &place.join(&file))
     })?;
     Ok(home.join(file))
+}
+
+/// The files of an image in the cache, to run it without an archive.
+fn unpacked(name: &str, archive: &Path) -> Result<PathBuf> {
+    let made_of = archive.display().to_string();
+    let home = cache::root()?
+        .join("images")
+        .join(format!("{name}-root-{}", key([made_of.as_str()])));
+    publish(&home, &format!("the files of the image {name}"), |place| {
+        unpack(archive, place)
+    })?;
+    Ok(home)
 }

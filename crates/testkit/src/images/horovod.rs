@@ -12,7 +12,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::torch::{UNUSED, choose_algebra, remove_tests};
-use super::{HOROVOD, ImageConfig, Layer, NOBODY, debian, docker_archive, image, unpack};
+use super::{HOROVOD, ImageConfig, Layer, NOBODY, debian, docker_archive, image, unpacked};
 use crate::cache::{self, key, publish};
 use crate::command::run;
 
@@ -116,15 +116,7 @@ pub fn horovod() -> Result<PathBuf> {
 
 /// The files of [`HOROVOD`], to run it without an archive.
 pub fn horovod_root() -> Result<PathBuf> {
-    let archive = horovod()?;
-    let name = archive.display().to_string();
-    let home = cache::root()?
-        .join("images")
-        .join(format!("horovod-root-{}", key([name.as_str()])));
-    publish(&home, "the files of the image with Horovod", |place| {
-        unpack(&archive, place)
-    })?;
-    Ok(home)
+    unpacked("horovod", &horovod()?)
 }
 
 /// Horovod, compiled: the directory with its wheel.

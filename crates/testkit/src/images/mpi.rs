@@ -10,8 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{ImageConfig, Layer, MPI, NOBODY, debian, docker_archive, image, unpack};
-use crate::cache::{self, key, publish};
+use super::{ImageConfig, Layer, MPI, NOBODY, debian, docker_archive, image, unpacked};
 use crate::cluster_programs;
 use crate::command::run;
 
@@ -69,15 +68,7 @@ pub fn mpi() -> Result<PathBuf> {
 
 /// The files of [`MPI`], to run it without an archive.
 pub fn mpi_root() -> Result<PathBuf> {
-    let archive = mpi()?;
-    let name = archive.display().to_string();
-    let home = cache::root()?
-        .join("images")
-        .join(format!("mpi-root-{}", key([name.as_str()])));
-    publish(&home, "the files of the image with MPI", |place| {
-        unpack(&archive, place)
-    })?;
-    Ok(home)
+    unpacked("mpi", &mpi()?)
 }
 
 fn make_root(place: &Path, root: &Path) -> Result<()> {

@@ -47,6 +47,12 @@ impl Image {
         archive: images::agent,
         root: images::agent_root,
     };
+    /// With Python alone.
+    pub const PYTHON: Self = Self {
+        name: images::PYTHON,
+        archive: images::python,
+        root: images::python_root,
+    };
     /// With implementations of MPI.
     pub const MPI: Self = Self {
         name: images::MPI,

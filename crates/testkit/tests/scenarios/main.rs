@@ -10,6 +10,7 @@
     reason = "all of this is a test, which Clippy can not see without the usual harness"
 )]
 
+mod contract;
 mod horovod;
 mod jobs;
 mod kinds;
@@ -26,6 +27,7 @@ use trainyard_testkit::lab;
 
 fn main() -> ExitCode {
     lab::main(&[
+        contract::SCENARIOS,
         horovod::SCENARIOS,
         jobs::SCENARIOS,
         kinds::SCENARIOS,

@@ -25,7 +25,7 @@ struct Cli {
 enum Action {
     /// Build programs and images that are missing.
     Build {
-        /// Also those of trainings: `PyTorch`, MPI, Horovod and `DeepSpeed`.
+        /// Also those of jobs: Python, `PyTorch`, MPI, Horovod and `DeepSpeed`.
         #[arg(long)]
         all_images: bool,
     },
@@ -294,7 +294,13 @@ fn build(all_images: bool) -> Result<()> {
         println!("image: {}", archive?.display());
     }
     if all_images {
-        for made in [images::torch(), images::mpi_root(), images::horovod_root()] {
+        let all = [
+            images::python_root(),
+            images::torch(),
+            images::mpi_root(),
+            images::horovod_root(),
+        ];
+        for made in all {
             println!("image: {}", made?.display());
         }
     }
