@@ -4,7 +4,7 @@
 //! the workers have; the job has succeeded when the workers have.
 
 use serde_json::{Map, Value, json};
-use trainyard_api::{FieldError, MxnetOptions, TrainingJob};
+use trainyard_api::{FieldError, MxnetOptions, RestartPolicy, TrainingJob};
 
 use super::ports;
 use crate::job::{Env, Environment, Framework, Job, Port, Ports, Replica, RoleRule, Validation};
@@ -31,6 +31,8 @@ pub(super) fn framework() -> Framework {
             serves(SERVER),
             RoleRule::required(WORKER),
         ],
+        // A parameter server takes no worker back, and the others would wait for it for ever.
+        restart_policy: RestartPolicy::Never,
         trains_as_one: true,
         // The scheduler waits for as many servers and workers as it was told of.
         resizes: false,

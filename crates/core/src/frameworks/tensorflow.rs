@@ -2,8 +2,8 @@
 //! by `TF_CONFIG`.
 //!
 //! The chief decides how the job ends, or the master, whatever the workers do; without either it is
-//! worker 0, which saves what the others have trained. Parameter servers and evaluators never end by
-//! themselves.
+//! worker 0, which saves what the others have trained. Parameter servers and evaluators never end
+//! by themselves.
 
 use std::borrow::Cow;
 

@@ -7,7 +7,7 @@ const ALL: &[(&str, i32)] = &[("scheduler", 1), ("server", 1), ("worker", 2)];
 #[test]
 fn all_roles() {
     insta::assert_snapshot!(table(&job("mxnet", "verbosity: 2", ALL)), @r#"
-    scheduler-0: OnFailure, AllPods
+    scheduler-0: Never, AllPods
       PYTHONUNBUFFERED=1
       DMLC_ROLE=scheduler
       DMLC_PS_ROOT_URI=mnist-scheduler-0~
@@ -19,7 +19,7 @@ fn all_roles() {
       DMLC_NODE_HOST from status.podIP
       MX_CONFIG={"cluster":{"scheduler":[{"port":9091,"url":"mnist-scheduler-0~"}],"server":[{"port":9091,"url":"mnist-server-0~"}],"worker":[{"port":9091,"url":"mnist-worker-0~"},{"port":9091,"url":"mnist-worker-1~"}]},"labels":{},"task":{"type":"scheduler","index":0}}
       port mxnet 9091
-    server-0: OnFailure, AllPods
+    server-0: Never, AllPods
       PYTHONUNBUFFERED=1
       DMLC_ROLE=server
       DMLC_PS_ROOT_URI=mnist-scheduler-0~
@@ -30,7 +30,7 @@ fn all_roles() {
       PS_VERBOSE=2
       DMLC_NODE_HOST from status.podIP
       MX_CONFIG={"cluster":{"scheduler":[{"port":9091,"url":"mnist-scheduler-0~"}],"server":[{"port":9091,"url":"mnist-server-0~"}],"worker":[{"port":9091,"url":"mnist-worker-0~"},{"port":9091,"url":"mnist-worker-1~"}]},"labels":{},"task":{"type":"server","index":0}}
-    worker-0: OnFailure, AllPods
+    worker-0: Never, AllPods
       PYTHONUNBUFFERED=1
       DMLC_ROLE=worker
       DMLC_PS_ROOT_URI=mnist-scheduler-0~
@@ -42,7 +42,7 @@ fn all_roles() {
       DMLC_NODE_HOST from status.podIP
       DMLC_WORKER_ID=0
       MX_CONFIG={"cluster":{"scheduler":[{"port":9091,"url":"mnist-scheduler-0~"}],"server":[{"port":9091,"url":"mnist-server-0~"}],"worker":[{"port":9091,"url":"mnist-worker-0~"},{"port":9091,"url":"mnist-worker-1~"}]},"labels":{},"task":{"type":"worker","index":0}}
-    worker-1: OnFailure, AllPods
+    worker-1: Never, AllPods
       PYTHONUNBUFFERED=1
       DMLC_ROLE=worker
       DMLC_PS_ROOT_URI=mnist-scheduler-0~
