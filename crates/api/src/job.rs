@@ -159,6 +159,8 @@ words! {
         KubeflowMpi,
         /// Those of an MPIJob of `batch.test.bdap.com/v1`.
         BdapMpi,
+        /// Those of an MXJob or a TFJob of `mpba.fbk.eu/v1`.
+        Dl,
     }
 }
 

@@ -40,8 +40,8 @@ Examples:
   trainyard install --crds-only | kubectl apply --server-side -f -
 
   # Serve the MPIJobs of two other operators, too. The second command is for clusters that do not know these kinds:
-  trainyard install --compat=kubeflow-mpi,bdap-mpi | kubectl apply --server-side -f -
-  trainyard install --compat=kubeflow-mpi,bdap-mpi --compat-crds-only | kubectl create -f -
+  trainyard install --compat=kubeflow-mpi,dl | kubectl apply --server-side -f -
+  trainyard install --compat=kubeflow-mpi,dl --compat-crds-only | kubectl create -f -
 
   # Answer programs that ask AresOperator's observer, too, in the namespace where they look for it:
   trainyard install --ares-observer --namespace ares | kubectl apply --server-side -f -
@@ -93,13 +93,13 @@ pub struct Args {
     #[arg(long)]
     no_agent: bool,
 
-    /// Serve this kind of another operator, too; can be given several times, or as a list with
-    /// commas.
+    /// Serve this kind, or these kinds, of another operator, too; can be given several times, or as
+    /// a list with commas.
     ///
     /// The operator then gets rights on objects of that kind, and its webhooks check them. Their
     /// definition is not printed with the rest: see --compat-crds-only.
-    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = foreign_kind)]
-    compat: Vec<&'static dyn ForeignKind>,
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = compat_flag)]
+    compat: Vec<String>,
 
     /// Print the definitions of the kinds of --compat and nothing else.
     ///
@@ -169,9 +169,9 @@ impl From<&Args> for Settings {
             webhooks: !args.no_webhooks,
             agent: !args.no_agent,
             compat: {
-                let mut kinds = args.compat.clone();
+                let mut kinds = trainyard_compat::served();
+                kinds.retain(|kind| args.compat.iter().any(|flag| flag == kind.flag()));
                 kinds.sort_by_key(|kind| kind.flag());
-                kinds.dedup_by_key(|kind| kind.flag());
                 kinds
             },
             exec: args.exec,
@@ -257,16 +257,19 @@ pub fn distinct(names: &[String]) -> Vec<String> {
     distinct
 }
 
-fn foreign_kind(flag: &str) -> Result<&'static dyn ForeignKind, String> {
-    let known = trainyard_compat::served();
-    let found = known.iter().find(|kind| kind.flag() == flag);
-    found.copied().ok_or_else(|| {
-        let known: Vec<&str> = known.iter().map(|kind| kind.flag()).collect();
-        format!(
-            "it is not a kind that can be served: give one of {}",
-            known.join(", ")
-        )
-    })
+fn compat_flag(flag: &str) -> Result<String, String> {
+    let mut known: Vec<&str> = trainyard_compat::served()
+        .iter()
+        .map(|kind| kind.flag())
+        .collect();
+    known.dedup();
+    if known.contains(&flag) {
+        return Ok(flag.to_owned());
+    }
+    Err(format!(
+        "it is not a kind that can be served: give one of {}",
+        known.join(", ")
+    ))
 }
 
 /// Refuses namespaces of the cluster: the labels of pod security would keep pods of others from

@@ -8,12 +8,12 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::{
-    Dialect, FieldError, FrameworkSpec, LauncherOptions, MpiAttach, RestartPolicy, RoleSpec, RunPolicy,
-    TrainingJob, TrainingJobSpec, UpdatePolicy,
+    Dialect, FieldError, FrameworkSpec, LauncherOptions, MpiAttach, RoleSpec, RunPolicy, TrainingJob,
+    TrainingJobSpec, UpdatePolicy,
 };
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
-use crate::{Converted, Kind, Purpose, read};
+use crate::{Converted, Kind, Purpose, conditions, read, templates};
 
 const LAUNCHER_TEMPLATE: &str = "spec.launcherTemplate";
 const WORKER_TEMPLATE: &str = "spec.workerTemplate";
@@ -40,7 +40,7 @@ pub const KIND: Kind = Kind {
     suspend: None,
     launcher_deadline: None,
     status: status::status,
-    tell: status::tell,
+    tell: conditions::tell,
     definition: definition::definition,
     convert,
     keep: None,
@@ -77,14 +77,14 @@ fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>
         mut notes,
     } = read::object::<Spec>(object, purpose)?;
     let (num_workers, mut launcher, mut worker) = given(spec)?;
-    let launcher_restarts = restart_policy(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
-    let worker_restarts = restart_policy(&mut worker, WORKER_TEMPLATE, &mut notes);
+    let launcher_restarts = templates::restart_policy(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
+    let worker_restarts = templates::restart_policy(&mut worker, WORKER_TEMPLATE, &mut notes);
     let (launcher_restarts, worker_restarts) = match (launcher_restarts, worker_restarts) {
         (Ok(launcher), Ok(worker)) => (launcher, worker),
         (launcher, worker) => return Err(launcher.err().into_iter().chain(worker.err()).collect()),
     };
-    mpi::settle(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
-    mpi::settle(&mut worker, WORKER_TEMPLATE, &mut notes);
+    templates::settle(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
+    templates::settle(&mut worker, WORKER_TEMPLATE, &mut notes);
     mpi::worker(&mut worker, WORKER_TEMPLATE, Otherwise::Image, &mut notes);
     if purpose == Purpose::Replace {
         notes.extend(OF_EVERY_JOB.map(str::to_owned));
@@ -140,30 +140,5 @@ fn given(spec: Spec) -> Result<(i32, PodTemplateSpec, PodTemplateSpec), Vec<Fiel
                 .map(|(path, _)| FieldError::new(path, "is missing: it must be given"))
                 .collect())
         }
-    }
-}
-
-/// Its pods are plain pods, so that what the template says is for the kubelet. Here it is the
-/// role's to say.
-fn restart_policy(
-    template: &mut PodTemplateSpec,
-    at: &str,
-    notes: &mut Vec<String>,
-) -> Result<RestartPolicy, FieldError> {
-    let given = template.spec.as_mut().and_then(|pod| pod.restart_policy.take());
-    match given.as_deref() {
-        Some("Never") => Ok(RestartPolicy::Never),
-        Some("OnFailure") => Ok(RestartPolicy::OnFailure),
-        // Of a plain pod, Always is the default: a launcher that has succeeded would begin again.
-        None | Some("Always") => {
-            notes.push(format!(
-                "{at}.spec.restartPolicy: OnFailure and not Always, so that the job can succeed"
-            ));
-            Ok(RestartPolicy::OnFailure)
-        }
-        Some(other) => Err(FieldError::new(
-            format!("{at}.spec.restartPolicy"),
-            format!("{other:?} is not possible: give one of Never, OnFailure, Always"),
-        )),
     }
 }

@@ -23,7 +23,7 @@ use trainyard_core::remote_shell;
 use trainyard_core::view::Settings;
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
-use crate::{Converted, Kind, Purpose, read};
+use crate::{Converted, Kind, Purpose, read, templates};
 
 const THEIR_OPERATOR: &str = "kubeflow.org/mpi-operator";
 const ROLES: &str = "spec.mpiReplicaSpecs";
@@ -336,7 +336,7 @@ fn template(
         errors.push(FieldError::new(at, "is missing: it must be given"));
         return None;
     };
-    mpi::settle(&mut template, &at, notes);
+    templates::settle(&mut template, &at, notes);
     Some(template)
 }
 

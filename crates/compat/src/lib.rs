@@ -12,14 +12,19 @@
 
 mod bdap_mpi_v1;
 mod child;
+mod conditions;
 mod deadline;
 mod definition;
+mod dl;
+mod dl_mxnet_v1;
+mod dl_tensorflow_v1;
 mod kubeflow_mpi_v2beta1;
 mod mpi;
 mod notes;
 mod read;
 mod report;
 mod serve;
+mod templates;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;
@@ -37,7 +42,7 @@ struct Kind {
     version: &'static str,
     name: &'static str,
     plural: &'static str,
-    /// The word by which users ask for it to be served.
+    /// The word by which users ask for it to be served. Kinds of one operator may share it.
     flag: &'static str,
     /// Whose names its pods carry where it is served.
     dialect: Dialect,
@@ -89,7 +94,12 @@ enum Purpose {
 }
 
 /// The kinds that can be converted.
-const KINDS: &[Kind] = &[kubeflow_mpi_v2beta1::KIND, bdap_mpi_v1::KIND];
+const KINDS: &[Kind] = &[
+    kubeflow_mpi_v2beta1::KIND,
+    bdap_mpi_v1::KIND,
+    dl_mxnet_v1::KIND,
+    dl_tensorflow_v1::KIND,
+];
 
 /// The kinds that the operator can serve, each by its flag.
 pub fn served() -> Vec<&'static dyn ForeignKind> {

@@ -16,25 +16,6 @@ pub enum Otherwise {
     Image,
 }
 
-/// Takes out of a template what the operator sets by itself.
-pub fn settle(template: &mut PodTemplateSpec, at: &str, notes: &mut Vec<String>) {
-    let Some(pod) = &mut template.spec else { return };
-    let own = [
-        ("hostname", &mut pod.hostname, "pods are named by the operator"),
-        ("subdomain", &mut pod.subdomain, "pods are named by the operator"),
-        (
-            "restartPolicy",
-            &mut pod.restart_policy,
-            "the restartPolicy of the role decides",
-        ),
-    ];
-    for (field, value, why) in own {
-        if value.take().is_some() {
-            notes.push(format!("{at}.spec.{field}: {why}; left out"));
-        }
-    }
-}
-
 /// Makes a worker one that is reached through the agent.
 pub fn worker(template: &mut PodTemplateSpec, at: &str, otherwise: Otherwise, notes: &mut Vec<String>) {
     let pod = template.spec.as_mut();

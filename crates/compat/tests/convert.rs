@@ -17,6 +17,8 @@ use trainyard_core::restart::{End, replacement};
 const PI: &str = include_str!("manifests/kubeflow-pi.yaml");
 const BENCHMARKS: &str = include_str!("manifests/kubeflow-benchmarks.yaml");
 const HOROVOD: &str = include_str!("manifests/bdap-horovod.yaml");
+const MXJOB: &str = include_str!("manifests/dl-mxjob.yaml");
+const TFJOB: &str = include_str!("manifests/dl-tfjob.yaml");
 
 fn object(text: &str) -> Value {
     serde_saphyr::from_str(text).unwrap()
@@ -71,8 +73,18 @@ fn bdap_horovod() {
 }
 
 #[test]
+fn dl_mxjob() {
+    insta::assert_snapshot!(printed(MXJOB));
+}
+
+#[test]
+fn dl_tfjob() {
+    insta::assert_snapshot!(printed(TFJOB));
+}
+
+#[test]
 fn what_is_converted_is_valid() {
-    for text in [PI, BENCHMARKS, HOROVOD] {
+    for text in [PI, BENCHMARKS, HOROVOD, MXJOB, TFJOB] {
         let mut job = converted(object(text)).job;
         // Also after it was written and read.
         let read: TrainingJob = serde_json::from_value(serde_json::to_value(&job).unwrap()).unwrap();
@@ -87,6 +99,9 @@ fn kinds_are_known_by_group_version_and_kind() {
     let of = |api: &str, kind: &str| recognize(&json!({"apiVersion": api, "kind": kind}));
     assert_eq!(of("kubeflow.org/v2beta1", "MPIJob"), Recognized::Known);
     assert_eq!(of("batch.test.bdap.com/v1", "MPIJob"), Recognized::Known);
+    assert_eq!(of("mpba.fbk.eu/v1", "MXJob"), Recognized::Known);
+    assert_eq!(of("mpba.fbk.eu/v1", "TFJob"), Recognized::Known);
+    assert_eq!(of("mpba.fbk.eu/v1", "MPIJob"), Recognized::Related);
     assert_eq!(of("kubeflow.org/v1", "MPIJob"), Recognized::Related);
     assert_eq!(of("kubeflow.org/v1", "PyTorchJob"), Recognized::Related);
     assert_eq!(of("kubeflow.org/v1", "Notebook"), Recognized::Other);
@@ -102,9 +117,9 @@ fn what_is_not_known_is_refused_with_what_is() {
     assert_eq!(
         refusal.to_string(),
         "TFJob of kubeflow.org/v1 can't be converted: what can is MPIJob of kubeflow.org/v2beta1, MPIJob of \
-         batch.test.bdap.com/v1"
+         batch.test.bdap.com/v1, MXJob of mpba.fbk.eu/v1, TFJob of mpba.fbk.eu/v1"
     );
-    assert_eq!(known().len(), 2);
+    assert_eq!(known().len(), 4);
 }
 
 #[rstest]
@@ -209,6 +224,45 @@ fn what_is_wrong_with_a_bdap_job_is_told_with_its_path(
     assert_told(HOROVOD, pointer, value, wanted);
 }
 
+#[rstest]
+#[case::no_spec("/spec", Value::Null, "spec: is missing")]
+#[case::a_spec_that_is_no_list("/spec", json!({"replicas": 1}), "spec: can't be read: invalid type: map")]
+#[case::nothing("/spec", json!([]), "spec: a job needs at least one role")]
+#[case::no_type(
+    "/spec/1/replicaType",
+    Value::Null,
+    "spec[1].replicaType: is missing: give one of scheduler, server, worker"
+)]
+#[case::another_type("/spec/1/replicaType", json!("PS"), "spec[1].replicaType: there is no type \"PS\"")]
+#[case::a_type_twice("/spec/1/replicaType", json!("Worker"), "spec[2].replicaType: there are \"WORKER\" replicas already")]
+#[case::one_too_few("/spec", json!([{"replicaType": "Worker", "template": {}}]), "spec: mxnet jobs need a role \"scheduler\"")]
+#[case::two_schedulers("/spec/0/replicas", json!(2), "spec[0].replicas: mxnet jobs have at most 1 \"scheduler\" pod")]
+#[case::no_pods("/spec/2/replicas", json!(0), "spec[2].replicas: 0 pods: give at least 1, or remove the role; to stop a job, delete it")]
+#[case::words("/spec/2/replicas", json!("two"), "spec[2].replicas: can't be read: invalid type: string")]
+#[case::no_template("/spec/0/template", Value::Null, "spec[0].template: is missing")]
+#[case::no_containers("/spec/0/template/spec/containers", json!([]), "spec[0].template.spec.containers: ")]
+#[case::restarts(
+    "/spec/2/template/spec/restartPolicy",
+    json!("Often"),
+    "spec[2].template.spec.restartPolicy: \"Often\" is not possible"
+)]
+#[case::a_name_that_is_too_long("/metadata/name", json!("a".repeat(64)), "metadata.name: ")]
+fn what_is_wrong_with_an_mxjob_is_told_with_its_path(
+    #[case] pointer: &str,
+    #[case] value: Value,
+    #[case] wanted: &str,
+) {
+    assert_told(MXJOB, pointer, value, wanted);
+}
+
+#[test]
+fn all_that_is_wrong_with_an_mxjob_is_told_at_once() {
+    let found = errors(MXJOB, |object| {
+        object["spec"] = json!([{}, {"replicaType": "boss"}]);
+    });
+    assert_eq!(found.len(), 4, "{found:#?}");
+}
+
 /// With one field changed, the errors begin as wanted, and none has a path of ours.
 fn assert_told(job: &str, pointer: &str, value: Value, wanted: &str) {
     let errors = errors(job, |object| set(object, pointer, value));
@@ -292,6 +346,13 @@ fn fields_have_the_names_that_users_know() {
             "spec.roles[0].template.spec",
             "spec.launcherTemplate.spec",
         ),
+        (MXJOB, "spec.roles[1].replicas", "spec[1].replicas"),
+        (
+            MXJOB,
+            "spec.roles[2].restartPolicy",
+            "spec[2].template.spec.restartPolicy",
+        ),
+        (MXJOB, "spec.roles", "spec"),
         ("kind: ConfigMap", "spec.suspend", "spec.suspend"),
     ] {
         assert_eq!(their_path(&object(text), ours), theirs);

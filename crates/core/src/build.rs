@@ -20,7 +20,7 @@ use crate::metadata::{child_labels, child_metadata};
 use crate::model::Identity;
 use crate::model::{PodKey, ServiceKey};
 use crate::view::Settings;
-use crate::{agent, depends, exec, remote_shell};
+use crate::{agent, depends, dialect, exec, remote_shell};
 
 pub use crate::metadata::pod_labels;
 
@@ -104,7 +104,8 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         remote_shell::identify(job, role, credentials, &mut spec);
     }
     exec::allow(job, key.role, role, &mut spec);
-    if credentials.is_some() || job.framework.exec(job).is_some() {
+    let has_short_names = dialect::has_short_names(dialect::of(job.object));
+    if has_short_names || credentials.is_some() || job.framework.exec(job).is_some() {
         configure_dns(job, settings, &mut spec);
     }
 

@@ -5,18 +5,32 @@
 //! operator serves their kinds, pods look as these scripts expect. The labels and Services that
 //! Trainyard itself uses are the same in every dialect.
 
+use std::fmt;
+
 use trainyard_api::{Dialect, FieldError, TrainingJob, names};
 
 /// What differs from one dialect to another.
 struct NamingScheme {
-    /// The framework that it is for; `None` if it is for any.
-    framework: Option<&'static str>,
+    /// The frameworks that it is for; empty if it is for any.
+    frameworks: &'static [&'static str],
+    /// What comes first in the names of pods.
+    order: NameOrder,
     /// The role whose pod has no index in its name, because there is never a second one.
     single: Option<&'static str>,
     /// How host lists name a pod.
     hosts: HostNames,
+    /// Whether pods resolve the names of other pods without a domain.
+    short_names: bool,
     /// Labels that pods have besides ours.
     labels: fn(&TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NameOrder {
+    /// `<job>-<role>-<index>`
+    JobFirst,
+    /// `<role>-<job>-<index>`
+    RoleFirst,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,26 +44,42 @@ enum HostNames {
 const LAUNCHER: &str = "launcher";
 
 const NATIVE: NamingScheme = NamingScheme {
-    framework: None,
+    frameworks: &[],
+    order: NameOrder::JobFirst,
     single: None,
     hosts: HostNames::Full,
+    short_names: false,
     labels: |_, _, _| Vec::new(),
 };
 
 const KUBEFLOW_MPI: NamingScheme = NamingScheme {
-    framework: Some("mpi"),
+    frameworks: &["mpi"],
+    order: NameOrder::JobFirst,
     // In that operator a Job creates the launcher, with five random characters in its name. Ours is
     // predictable.
     single: Some(LAUNCHER),
     hosts: HostNames::Full,
+    short_names: false,
     labels: kubeflow_labels,
 };
 
 const BDAP_MPI: NamingScheme = NamingScheme {
-    framework: Some("mpi"),
+    frameworks: &["mpi"],
+    order: NameOrder::JobFirst,
     single: Some(LAUNCHER),
     hosts: HostNames::Pod,
+    short_names: false,
     labels: |_, _, _| Vec::new(),
+};
+
+const DL: NamingScheme = NamingScheme {
+    frameworks: &["mxnet", "tensorflow"],
+    order: NameOrder::RoleFirst,
+    single: None,
+    hosts: HostNames::Full,
+    // In that operator each pod has a Service of its name.
+    short_names: true,
+    labels: dl_labels,
 };
 
 const fn naming_scheme(dialect: Dialect) -> &'static NamingScheme {
@@ -57,6 +87,7 @@ const fn naming_scheme(dialect: Dialect) -> &'static NamingScheme {
         Dialect::Native => &NATIVE,
         Dialect::KubeflowMpi => &KUBEFLOW_MPI,
         Dialect::BdapMpi => &BDAP_MPI,
+        Dialect::Dl => &DL,
     }
 }
 
@@ -70,23 +101,49 @@ pub(crate) fn is_single(dialect: Dialect, role: &str) -> bool {
     naming_scheme(dialect).single == Some(role)
 }
 
+/// Returns true if pods resolve the names of other pods of their job without a domain.
+pub(crate) fn has_short_names(dialect: Dialect) -> bool {
+    naming_scheme(dialect).short_names
+}
+
 /// The name of a pod.
 pub(crate) fn pod_name(dialect: Dialect, job: &str, role: &str, index: i32) -> String {
+    join(dialect, job, role, &index)
+}
+
+/// The name of a pod, with the index as it is written unless the pod is single.
+fn join(dialect: Dialect, job: &str, role: &str, index: &dyn fmt::Display) -> String {
+    let (first, second) = match naming_scheme(dialect).order {
+        NameOrder::JobFirst => (job, role),
+        NameOrder::RoleFirst => (role, job),
+    };
     if is_single(dialect, role) {
-        format!("{job}-{role}")
+        format!("{first}-{second}")
     } else {
-        names::pod(job, role, index)
+        format!("{first}-{second}-{index}")
     }
+}
+
+/// The role and the index in the name of a pod, of which a single pod has none. `None` if no pod of
+/// the job can have that name. Neither the role nor the index need exist.
+pub(crate) fn split<'a>(dialect: Dialect, job: &str, pod: &'a str) -> Option<(&'a str, Option<&'a str>)> {
+    let role_of = |name: &'a str| match naming_scheme(dialect).order {
+        NameOrder::JobFirst => name.strip_prefix(job)?.strip_prefix('-'),
+        NameOrder::RoleFirst => name.strip_suffix(job)?.strip_suffix('-'),
+    };
+    let single = role_of(pod).filter(|role| is_single(dialect, role));
+    let indexed = || {
+        let (name, index) = pod.rsplit_once('-')?;
+        let role = role_of(name).filter(|role| !is_single(dialect, role))?;
+        Some((role, Some(index)))
+    };
+    single.map(|role| (role, None)).or_else(indexed)
 }
 
 /// How host lists name the pods of a role, with `{}` for the index. `domain` is the domain of the
 /// job's pods.
 pub(crate) fn host_pattern(dialect: Dialect, job: &str, role: &str, domain: &str) -> String {
-    let pod = if is_single(dialect, role) {
-        format!("{job}-{role}")
-    } else {
-        format!("{job}-{role}-{{}}")
-    };
+    let pod = join(dialect, job, role, &"{}");
     match naming_scheme(dialect).hosts {
         HostNames::Full => format!("{pod}.{domain}"),
         HostNames::Pod => pod,
@@ -103,15 +160,14 @@ pub(crate) fn check(job: &TrainingJob) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let dialect = of(job);
     let given = &job.spec.framework.name;
-    if let Some(framework) = naming_scheme(dialect)
-        .framework
-        .filter(|framework| framework != given)
-    {
+    let frameworks = naming_scheme(dialect).frameworks;
+    if !frameworks.is_empty() && !frameworks.contains(&given.as_str()) {
         errors.push(FieldError::new(
             "spec.dialect",
             format!(
-                "{} is for jobs of {framework}, and this one is of {given}: remove it",
-                dialect.as_str()
+                "{} is for jobs of {}, and this one is of {given}: remove it",
+                dialect.as_str(),
+                frameworks.join(" or ")
             ),
         ));
     }
@@ -155,4 +211,12 @@ fn kubeflow_labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static s
     ];
     labels.extend(index.map(|index| ("training.kubeflow.org/replica-index", index.to_string())));
     labels
+}
+
+fn dl_labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)> {
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    vec![
+        ("job_name", name.to_owned()),
+        ("pod_name", pod_name(Dialect::Dl, name, role, index)),
+    ]
 }

@@ -188,13 +188,11 @@ impl<'a> Job<'a> {
 
     /// The key of a pod of that name, if the job has one.
     pub fn key(&self, pod: &str) -> Option<PodKey> {
-        let rest = pod.strip_prefix(self.name)?.strip_prefix('-')?;
-        let is_single = |role: &str| dialect::is_single(dialect::of(self.object), role);
-        if is_single(rest) {
-            return self.role(rest).map(|(role, _)| PodKey { role, index: 0 });
-        }
-        let (role, index) = rest.rsplit_once('-')?;
-        let (role, r) = self.role(role).filter(|_| !is_single(role))?;
+        let (role, index) = dialect::split(dialect::of(self.object), self.name, pod)?;
+        let (role, r) = self.role(role)?;
+        let Some(index) = index else {
+            return Some(PodKey { role, index: 0 });
+        };
         // Only the one spelling of a number that we use ourselves: not "+1", not "01".
         let key = PodKey {
             role,

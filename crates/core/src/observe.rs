@@ -38,16 +38,9 @@ pub struct Observed {
 /// The place of a pod among those of a job: whoever comes first speaks for the job. `None` if it is
 /// none of them.
 pub fn place(job: &TrainingJob, pod: &str) -> Option<(usize, i32)> {
-    let rest = pod
-        .strip_prefix(job.metadata.name.as_deref()?)?
-        .strip_prefix('-')?;
-    let is_single = |role: &str| dialect::is_single(dialect::of(job), role);
-    let (role, index) = if is_single(rest) {
-        (rest, 0)
-    } else {
-        let (role, index) = rest.rsplit_once('-').filter(|(role, _)| !is_single(role))?;
-        (role, index.parse().ok()?)
-    };
+    let name = job.metadata.name.as_deref()?;
+    let (role, index) = dialect::split(dialect::of(job), name, pod)?;
+    let index = index.map_or(Some(0), |index| index.parse().ok())?;
     let position = job.spec.roles.iter().position(|known| known.name == role)?;
     Some((position, index))
 }

@@ -117,7 +117,7 @@ pub struct Options {
     )]
     pub cluster_domain: String,
 
-    /// Serve kinds of other operators too, as they are: kubeflow-mpi, bdap-mpi. May be given
+    /// Serve kinds of other operators too, as they are: kubeflow-mpi, bdap-mpi, dl. May be given
     /// several times, or as a list with commas. One that the cluster does not know yet is served as
     /// soon as it does.
     #[arg(
@@ -155,25 +155,20 @@ impl Options {
         &self,
         known: &[&'static dyn ForeignKind],
     ) -> Result<Vec<&'static dyn ForeignKind>, UnknownKind> {
-        let mut kinds: Vec<&'static dyn ForeignKind> = Vec::new();
         // A variable that is set to nothing is as good as one that is not set.
-        for wanted in self
-            .compat
-            .iter()
-            .map(|flag| flag.trim())
-            .filter(|flag| !flag.is_empty())
-        {
-            let Some(kind) = known.iter().find(|kind| kind.flag() == wanted) else {
-                return Err(UnknownKind {
-                    wanted: wanted.to_owned(),
-                    known: known.iter().map(|kind| kind.flag()).collect(),
-                });
-            };
-            if kinds.iter().all(|kind| kind.flag() != wanted) {
-                kinds.push(*kind);
-            }
+        let wanted = self.compat.iter().map(|flag| flag.trim());
+        let wanted: Vec<&str> = wanted.filter(|flag| !flag.is_empty()).collect();
+        let is_known = |flag: &str| known.iter().any(|kind| kind.flag() == flag);
+        if let Some(unknown) = wanted.iter().find(|flag| !is_known(flag)) {
+            let mut known: Vec<&str> = known.iter().map(|kind| kind.flag()).collect();
+            known.dedup();
+            return Err(UnknownKind {
+                wanted: (*unknown).to_owned(),
+                known,
+            });
         }
-        Ok(kinds)
+        let kinds = known.iter().filter(|kind| wanted.contains(&kind.flag()));
+        Ok(kinds.copied().collect())
     }
 
     /// The namespaces to look at, each once.

@@ -118,7 +118,8 @@ fn args(settings: &Settings) -> Vec<String> {
         args.push(format!("--ares-observer-address=0.0.0.0:{ARES_OBSERVER_PORT}"));
     }
     if !settings.compat.is_empty() {
-        let flags: Vec<&str> = settings.compat.iter().map(|kind| kind.flag()).collect();
+        let mut flags: Vec<&str> = settings.compat.iter().map(|kind| kind.flag()).collect();
+        flags.dedup();
         args.push(format!("--compat={}", flags.join(",")));
     }
     if settings.exec {

@@ -34,6 +34,8 @@ fn what_is_converted_is_valid_and_says_what_is_different() {
         ("kubeflow-pi.yaml", "MPIJob of kubeflow.org/v2beta1"),
         ("kubeflow-benchmarks.yaml", "MPIJob of kubeflow.org/v2beta1"),
         ("bdap-horovod.yaml", "MPIJob of batch.test.bdap.com/v1"),
+        ("dl-mxjob.yaml", "MXJob of mpba.fbk.eu/v1"),
+        ("dl-tfjob.yaml", "TFJob of mpba.fbk.eu/v1"),
     ] {
         for line in ["convert -f -", "convert -", "convert - -o yaml"] {
             let (code, out, err) = call(line, &manifest(name));

@@ -301,6 +301,11 @@ fn definitions_of_other_operators_are_printed_apart() {
         .collect();
     assert_eq!(names, ["mpijobs.batch.test.bdap.com", "mpijobs.kubeflow.org"]);
     apart.iter().for_each(round_trip::<CustomResourceDefinition>);
+    // A word may stand for several kinds of one operator.
+    let both = objects("install --compat=dl --compat-crds-only");
+    let names: Vec<_> = both.iter().map(|object| text(object, "/metadata/name")).collect();
+    assert_eq!(names, ["mxjobs.mpba.fbk.eu", "tfjobs.mpba.fbk.eu"]);
+    both.iter().for_each(round_trip::<CustomResourceDefinition>);
     let all = json!(installed).to_string();
     assert!(
         !all.contains("customresourcedefinitions"),
@@ -343,6 +348,14 @@ fn other_operators_kinds_cost_rights_only_where_they_are_served() {
     };
     assert!(flags(&served).contains(&json!("--compat=bdap-mpi")));
     assert!(!json!(flags(&plain)).to_string().contains("compat"));
+    let several = objects("install --compat=dl,bdap-mpi");
+    assert!(flags(&several).contains(&json!("--compat=bdap-mpi,dl")));
+    for resource in ["mxjobs/status", "tfjobs/status"] {
+        assert!(
+            !rules_on(&several, "ClusterRole", resource).is_empty(),
+            "{resource}"
+        );
+    }
 }
 
 #[test]

@@ -1,88 +1,19 @@
 //! The status of an MPIJob, which it never had.
 
-use serde_json::{Map, Value, json};
-use trainyard_api::{ConditionType, Reason, RestartCause};
+use serde_json::{Value, json};
 
+use crate::conditions;
 use crate::mpi::WORKER;
-use crate::notes::{Condition, Tone};
 use crate::report::Report;
-
-const ACCEPTED: &str = ConditionType::Accepted.as_str();
-
-/// The conditions of the child that are told, in this order.
-const TOLD: [ConditionType; 3] = [
-    ConditionType::Running,
-    ConditionType::Succeeded,
-    ConditionType::Failed,
-];
 
 /// The status of an object.
 pub fn status(report: &Report<'_>) -> Value {
-    let refusal = report.refusal();
-    let mut conditions = vec![match &refusal {
-        Some(refusal) => report.condition(ACCEPTED, false, &refusal.reason, &refusal.message),
-        None => report.condition(ACCEPTED, true, "Valid", "the job is valid"),
-    }];
-    let child = report.status().into_iter().flat_map(|status| &status.conditions);
-    let child: Vec<_> = child.collect();
-    conditions.extend(TOLD.iter().filter_map(|kind| {
-        let told = child.iter().find(|condition| condition.type_ == kind.as_str())?;
-        Some(report.condition(kind.as_str(), told.status == "True", &told.reason, &told.message))
-    }));
-    let generation = report.object.pointer("/metadata/generation").cloned();
-    for condition in &mut conditions {
-        condition.extend(
-            generation
-                .clone()
-                .map(|generation| ("observedGeneration".to_owned(), generation)),
-        );
-    }
     let ready = report.role(WORKER).map_or(0, |worker| worker.ready);
     let workers = report.object.pointer("/spec/numWorkers").and_then(Value::as_i64);
-    let mut status = Map::new();
-    status.extend(generation.map(|generation| ("observedGeneration".to_owned(), generation)));
-    status.insert("phase".to_owned(), json!(report.phase().as_str()));
+    let mut status = conditions::status(report);
     status.insert(
         "readyWorkers".to_owned(),
         json!(format!("{ready}/{}", workers.unwrap_or_default())),
     );
-    let message = refusal.map(|refusal| refusal.message).or_else(|| message(report));
-    status.extend(message.map(|message| ("message".to_owned(), json!(message))));
-    status.insert(
-        "conditions".to_owned(),
-        conditions.into_iter().map(Value::from).collect(),
-    );
-    status.extend(report.times().map(|(field, time)| (field.to_owned(), time)));
     status.into()
-}
-
-/// What is told as an event, by the reasons that its TrainingJob has.
-pub fn tell<'a>(condition: &Condition<'a>) -> Option<(Tone, &'a str)> {
-    let kinds = [ConditionType::Accepted].into_iter().chain(TOLD);
-    let kind = kinds.into_iter().find(|kind| kind.as_str() == condition.kind)?;
-    let tone = match (kind, condition.holds) {
-        (ConditionType::Accepted, false) => Tone::Refusal,
-        (ConditionType::Failed, true) => Tone::Warning,
-        (ConditionType::Running, false) if condition.reason == Reason::Restarting.as_str() => Tone::Warning,
-        (_, true) => Tone::Normal,
-        (_, false) => return None,
-    };
-    Some((tone, condition.reason))
-}
-
-/// What there is to say in one sentence.
-fn message(report: &Report<'_>) -> Option<String> {
-    let ended = [ConditionType::Failed, ConditionType::Succeeded];
-    let ended = ended.into_iter().find_map(|kind| report.holds(kind));
-    let replaced = || {
-        let history = report.status()?.restarts.as_ref()?.history.iter();
-        let failed = history
-            .rev()
-            .find(|record| record.cause == RestartCause::Failure)?;
-        Some(format!(
-            "{} failed ({}) and was replaced",
-            failed.pod, failed.reason
-        ))
-    };
-    ended.map(|condition| condition.message.clone()).or_else(replaced)
 }

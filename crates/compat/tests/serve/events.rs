@@ -6,7 +6,7 @@ use trainyard_api::{JobPhase, Reason, TrainingJob};
 use trainyard_core::foreign::{ChildAction, ChildJob, ForeignPlan};
 
 use super::changes::change;
-use super::{BENCHMARKS, HOROVOD, PI, at, conditions as conditions_of, kind_of, object, plan, told};
+use super::{BENCHMARKS, HOROVOD, MXJOB, PI, at, conditions as conditions_of, kind_of, object, plan, told};
 
 /// An event in one line.
 fn notes(object: &Value, before: Option<&Value>, after: &Value) -> Vec<String> {
@@ -58,6 +58,16 @@ fn running(object: &Value, running: bool, reason: Reason) -> TrainingJob {
         "Normal Ended: launcher has ended",
     ]
 )]
+#[case::dl(
+    MXJOB,
+    &[
+        "Normal Valid: the job is valid",
+        "Normal AllRolesRunning: as it is",
+        "Warning Restarting: as it is",
+        "Normal AllRolesRunning: as it is",
+        "Normal Ended: launcher has ended",
+    ]
+)]
 fn a_life_is_told_once(#[case] text: &str, #[case] expected: &[&str]) {
     let new = object(text);
     let mut object = new.clone();
@@ -97,6 +107,7 @@ fn a_life_is_told_once(#[case] text: &str, #[case] expected: &[&str]) {
     "Warning MPIJobFailed: MPIJob research/dice has failed: launcher has ended"
 )]
 #[case::bdap(HOROVOD, "Warning Ended: launcher has ended")]
+#[case::dl(MXJOB, "Warning Ended: launcher has ended")]
 fn a_failure_is_a_warning(#[case] text: &str, #[case] expected: &str) {
     let object = object(text);
     let before = told(&object, &at(&object, JobPhase::Starting));
@@ -134,6 +145,7 @@ fn a_failure_has_the_reason_of_its_launcher(#[case] reason: Reason, #[case] expe
     "Warning ValidationError: spec.mpiReplicaSpecs.Worker.replicas: "
 )]
 #[case::bdap(HOROVOD, "/spec/numWorkers", "Warning Invalid: spec.numWorkers: ")]
+#[case::dl(MXJOB, "/spec/2/replicas", "Warning Invalid: spec[2].replicas: ")]
 fn what_is_wrong_is_told_with_its_path_whenever_it_is_something_else(
     #[case] text: &str,
     #[case] path: &str,

@@ -11,6 +11,7 @@
 
 mod changes;
 mod deadline;
+mod dl;
 mod events;
 mod ssh;
 
@@ -28,6 +29,8 @@ use trainyard_core::view::{Agent, Settings};
 const PI: &str = include_str!("../manifests/kubeflow-pi.yaml");
 const BENCHMARKS: &str = include_str!("../manifests/kubeflow-benchmarks.yaml");
 const HOROVOD: &str = include_str!("../manifests/bdap-horovod.yaml");
+const MXJOB: &str = include_str!("../manifests/dl-mxjob.yaml");
+const TFJOB: &str = include_str!("../manifests/dl-tfjob.yaml");
 
 fn now() -> Timestamp {
     "2026-02-03T04:05:06Z".parse().unwrap()
@@ -52,7 +55,9 @@ fn kind_of(object: &Value) -> &'static dyn ForeignKind {
     let version = object["apiVersion"].as_str().unwrap();
     let mut kinds = served().into_iter();
     kinds
-        .find(|kind| format!("{}/{}", kind.group(), kind.version()) == version)
+        .find(|kind| {
+            format!("{}/{}", kind.group(), kind.version()) == version && object["kind"] == kind.kind()
+        })
         .unwrap()
 }
 
@@ -169,6 +174,8 @@ fn settings() -> Settings {
 #[case::pi("kubeflow_pi", PI)]
 #[case::benchmarks("kubeflow_benchmarks", BENCHMARKS)]
 #[case::horovod("bdap_horovod", HOROVOD)]
+#[case::mxjob("dl_mxjob", MXJOB)]
+#[case::tfjob("dl_tfjob", TFJOB)]
 fn children(#[case] name: &str, #[case] text: &str) {
     let mut child = child(&object(text));
     child.metadata.uid = Some("child-uid".to_owned());
@@ -303,6 +310,8 @@ fn what_can_not_be_translated_is_told_with_its_path() {
 #[case::kubeflow(PI, 55, None)]
 #[case::kubeflow_just_right(PI, 54, Some(()))]
 #[case::bdap(HOROVOD, 55, None)]
+#[case::dl(MXJOB, 52, None)]
+#[case::dl_just_right(MXJOB, 51, Some(()))]
 fn names_of_pods_are_host_names(#[case] text: &str, #[case] length: usize, #[case] fine: Option<()>) {
     let mut object = object(text);
     object["metadata"]["name"] = "a".repeat(length).into();
@@ -454,6 +463,7 @@ fn metadata_of_templates_is_kept() {
     "/spec/properties/mpiReplicaSpecs/properties/Worker/properties/template"
 )]
 #[case("bdap-mpi", "/spec/properties/workerTemplate")]
+#[case("dl", "/spec/items/properties/template")]
 fn definitions_keep_the_metadata_of_templates(#[case] flag: &str, #[case] template: &str) {
     let definition = kind(flag).definition();
     let properties = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];

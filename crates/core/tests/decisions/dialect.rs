@@ -71,6 +71,55 @@ fn hosts_are_listed_as_users_know_them(#[case] dialect: Dialect, #[case] pattern
     );
 }
 
+/// The role comes first, and the labels are those that its users select by.
+#[test]
+fn dl_names_the_role_first() {
+    let mut job = in_dialect(
+        pytorch(&[("scheduler", 1), ("server", 2), ("worker", 12)]),
+        Dialect::Dl,
+    );
+    job.spec.framework.name = "mxnet".to_owned();
+    // A name that ends as that of a pod does.
+    job.metadata.name = Some("a-worker-0".to_owned());
+    assert_eq!(errors(&job), [""; 0]);
+    let job = Job::parse(&job).unwrap();
+    let last = PodKey { role: 2, index: 11 };
+    assert_eq!(job.pod_name(last), "worker-a-worker-0-11");
+    for key in job.keys() {
+        let name = job.pod_name(key);
+        assert_eq!(job.key(&name), Some(key), "{name}");
+        assert_eq!(observe::place(job.object, &name), Some((key.role, key.index)));
+    }
+    for name in [
+        "a-worker-0-worker-11",
+        "worker-a-worker-0-12",
+        "worker-a-worker-0-011",
+        "worker-a-worker-0",
+        "worker-a-worker-0-",
+        "-a-worker-0-1",
+        "boss-a-worker-0-1",
+        "worker-b-worker-0-1",
+        "workera-worker-0-1",
+    ] {
+        assert_eq!(job.key(name), None, "{name}");
+    }
+    let labels = build::pod_labels(&job, last);
+    assert_eq!(labels["job_name"], "a-worker-0");
+    assert_eq!(labels["pod_name"], "worker-a-worker-0-11");
+    assert_eq!(labels["trainyard.dev/role"], "worker", "ours stay");
+    let worker = &job.roles[2];
+    assert_eq!(
+        job.host_pattern(worker, "cluster.local"),
+        "worker-a-worker-0-{}.a-worker-0.team.svc.cluster.local"
+    );
+    let pod = build::pod(&job, &with_agent(), last).unwrap().spec.unwrap();
+    assert_eq!(
+        pod.dns_config.unwrap().searches.unwrap(),
+        ["a-worker-0.team.svc.cluster.local"],
+        "pods find each other by their names alone"
+    );
+}
+
 #[rstest]
 #[case("", LAUNCHER, None)]
 #[case("", WORKER, Some("1"))]
@@ -97,6 +146,11 @@ fn a_dialect_is_for_its_framework() {
     assert_eq!(
         errors(&job),
         ["spec.dialect: BdapMpi is for jobs of mpi, and this one is of pytorch: remove it"]
+    );
+    let job = in_dialect(pytorch(&[("worker", 1)]), Dialect::Dl);
+    assert_eq!(
+        errors(&job),
+        ["spec.dialect: Dl is for jobs of mxnet or tensorflow, and this one is of pytorch: remove it"]
     );
 }
 

@@ -6,7 +6,7 @@ use super::Lab;
 use crate::images;
 use crate::operator::Operator;
 
-const SERVED: &str = "--compat=kubeflow-mpi,bdap-mpi";
+const SERVED: &str = "--compat=kubeflow-mpi,bdap-mpi,dl";
 
 impl Lab {
     /// A new namespace in a cluster that knows kinds of other operators, and an operator that

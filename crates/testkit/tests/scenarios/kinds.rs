@@ -1,6 +1,7 @@
 //! Jobs of other operators' kinds, applied as their users write them, on real nodes and on the
 //! embedded cluster.
 
+mod dl;
 mod edits;
 
 use serde_json::{Value, json};
@@ -8,6 +9,7 @@ use trainyard_testkit::images;
 use trainyard_testkit::lab::{self, Image, Lab, Scenarios};
 use trainyard_testkit::scenarios;
 
+use self::dl::{a_tfjob_runs_as_it_is_and_its_failure_is_told, an_mxjob_runs_as_it_is};
 use self::edits::{
     editing_num_workers_changes_workers_and_the_host_file, editing_the_worker_template_rolls_workers,
 };
@@ -20,6 +22,8 @@ pub const SCENARIOS: Scenarios = scenarios!(
         a_kubeflow_job_runs_as_it_is,
         editing_num_workers_changes_workers_and_the_host_file,
         editing_the_worker_template_rolls_workers,
+        an_mxjob_runs_as_it_is,
+        a_tfjob_runs_as_it_is_and_its_failure_is_told,
         what_can_not_be_served_says_why,
     ]
 );

@@ -1,0 +1,199 @@
+//! What the kinds of dl-operator have in common, MXJob and TFJob of `mpba.fbk.eu/v1`.
+//!
+//! Their spec is a list, with an entry for each type of replica. Each kind is a framework, which
+//! knows the types and the variables of their pods.
+
+mod definition;
+mod status;
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use trainyard_api::{
+    Dialect, FieldError, FrameworkSpec, ProgressPolicy, RoleSpec, TrainingJob, TrainingJobSpec,
+};
+use trainyard_core::frameworks;
+
+use crate::{Converted, Kind, Purpose, conditions, read, templates};
+
+/// What is different for every job that is converted.
+const OF_EVERY_JOB: [&str; 2] = [
+    "spec: pods are named <job>-<role>-<index>, and not <role>-<job>-<index>; their labels are trainyard.dev/job, role and \
+     index, and not job_name and pod_name",
+    "spec: pods find each other by host names, and have no Service each; pods that still run are deleted when the job has \
+     ended",
+];
+
+/// One of their kinds.
+pub const fn kind(
+    name: &'static str,
+    plural: &'static str,
+    convert: fn(Value, Purpose) -> Result<Converted, Vec<FieldError>>,
+) -> Kind {
+    Kind {
+        group: "mpba.fbk.eu",
+        version: "v1",
+        name,
+        plural,
+        flag: "dl",
+        dialect: Dialect::Dl,
+        managed_by: None,
+        their_operator: None,
+        config: None,
+        suspend: None,
+        launcher_deadline: None,
+        status: status::status,
+        tell: conditions::tell,
+        definition: definition::definition,
+        convert,
+        keep: None,
+        paths: &[
+            (
+                "spec.roles[0].restartPolicy",
+                "spec[0].template.spec.restartPolicy",
+            ),
+            (
+                "spec.roles[1].restartPolicy",
+                "spec[1].template.spec.restartPolicy",
+            ),
+            (
+                "spec.roles[2].restartPolicy",
+                "spec[2].template.spec.restartPolicy",
+            ),
+            ("spec.roles", "spec"),
+            ("spec.framework", "spec"),
+        ],
+    }
+}
+
+/// An entry of a spec.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ReplicaSpec {
+    replicas: Option<i32>,
+    replica_type: Option<String>,
+    template: Option<PodTemplateSpec>,
+}
+
+/// The TrainingJob that does what an object of one of their kinds does.
+pub fn convert(
+    object: Value,
+    purpose: Purpose,
+    framework: FrameworkSpec,
+) -> Result<Converted, Vec<FieldError>> {
+    let read::Object {
+        metadata,
+        spec,
+        mut notes,
+    } = read::object::<Vec<ReplicaSpec>>(object, purpose)?;
+    let mut job = TrainingJob {
+        metadata,
+        spec: TrainingJobSpec {
+            framework,
+            // Their users were promised the result of a job, and have no field to ask for it.
+            progress: Some(ProgressPolicy::Report),
+            ..TrainingJobSpec::default()
+        },
+        status: None,
+    };
+    let mut errors = Vec::new();
+    for (i, given) in spec.into_iter().enumerate() {
+        match role(given, i, &job, &mut notes) {
+            Ok(role) => job.spec.roles.push(role),
+            Err(wrong) => errors.extend(wrong),
+        }
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    if purpose == Purpose::Replace {
+        notes.extend(OF_EVERY_JOB.map(str::to_owned));
+    }
+    Ok(Converted { job, notes })
+}
+
+/// The role of the entry at a position; `job` has those before it.
+fn role(
+    given: ReplicaSpec,
+    position: usize,
+    job: &TrainingJob,
+    notes: &mut Vec<String>,
+) -> Result<RoleSpec, Vec<FieldError>> {
+    let at = format!("spec[{position}]");
+    let name = replica_type(given.replica_type.as_deref(), job);
+    let name = name.map_err(|problem| FieldError::new(format!("{at}.replicaType"), problem));
+    let at = format!("{at}.template");
+    let template = given.template.ok_or_else(|| missing(&at));
+    let (name, mut template) = match (name, template) {
+        (Ok(name), Ok(template)) => (name, template),
+        (name, template) => return Err(name.err().into_iter().chain(template.err()).collect()),
+    };
+    let restart_policy = templates::restart_policy(&mut template, &at, notes).map_err(|error| vec![error])?;
+    templates::settle(&mut template, &at, notes);
+    leave_out_variables(&mut template, &at, job, notes);
+    Ok(RoleSpec {
+        name,
+        replicas: Some(given.replicas.unwrap_or(1)),
+        template,
+        restart_policy: Some(restart_policy),
+        ..RoleSpec::default()
+    })
+}
+
+fn missing(at: &str) -> FieldError {
+    FieldError::new(at, "is missing: it must be given")
+}
+
+/// The role of a type of replica, which may be written in any case.
+fn replica_type(given: Option<&str>, job: &TrainingJob) -> Result<String, String> {
+    let framework = frameworks::find(&job.spec.framework.name);
+    let known = framework.into_iter().flat_map(|framework| &framework.roles);
+    let known: Vec<&str> = known.map(|rule| &*rule.name).collect();
+    let Some(given) = given else {
+        return Err(format!("is missing: give one of {}", known.join(", ")));
+    };
+    let name = given.to_lowercase();
+    if !known.contains(&name.as_str()) {
+        return Err(format!(
+            "there is no type {given:?}: give one of {}",
+            known.join(", ")
+        ));
+    }
+    if job.spec.roles.iter().any(|role| role.name == name) {
+        return Err(format!(
+            "there are {given:?} replicas already: give their number in replicas"
+        ));
+    }
+    Ok(name)
+}
+
+/// Takes the variables out of a template that the framework sets. There, users had to write them,
+/// because the operator did not.
+fn leave_out_variables(template: &mut PodTemplateSpec, at: &str, job: &TrainingJob, notes: &mut Vec<String>) {
+    let Some(framework) = frameworks::find(&job.spec.framework.name) else {
+        return;
+    };
+    let reserved = framework.environment.reserved(job);
+    let Some(pod) = &mut template.spec else { return };
+    let lists = [
+        ("containers", Some(&mut pod.containers)),
+        ("initContainers", pod.init_containers.as_mut()),
+    ];
+    for (list, containers) in lists {
+        for (c, container) in containers.into_iter().flatten().enumerate() {
+            let Some(variables) = &mut container.env else {
+                continue;
+            };
+            variables.retain(|variable| {
+                let is_set = reserved.contains(&variable.name.as_str());
+                if is_set {
+                    notes.push(format!(
+                        "{at}.spec.{list}[{c}].env: {} is set by the operator; left out",
+                        variable.name
+                    ));
+                }
+                !is_set
+            });
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The status of a job, which it never had.
+
+use serde_json::{Map, Value, json};
+
+use crate::conditions;
+use crate::report::Report;
+
+/// The status of an object.
+pub fn status(report: &Report<'_>) -> Value {
+    let mut status = conditions::status(report);
+    let roles = report.child.into_iter().flat_map(|child| &child.spec.roles);
+    let (mut ready, mut replicas) = (0, 0);
+    let mut types = Map::new();
+    for role in roles {
+        let state = report.role(&role.name).cloned();
+        let of_role = role.replicas.unwrap_or(1);
+        ready += state.as_ref().map_or(0, |state| state.ready);
+        replicas += of_role;
+        let count = |count: fn(&trainyard_api::RoleStatus) -> i32| state.as_ref().map_or(0, count);
+        types.insert(
+            role.name.clone(),
+            json!({
+                "replicas": of_role,
+                "active": count(|state| state.active),
+                "ready": count(|state| state.ready),
+                "succeeded": count(|state| state.succeeded),
+                "failed": count(|state| state.failed),
+            }),
+        );
+    }
+    if !types.is_empty() {
+        status.insert("ready".to_owned(), json!(format!("{ready}/{replicas}")));
+        status.insert("replicaStatuses".to_owned(), types.into());
+    }
+    status.into()
+}
