@@ -51,11 +51,39 @@ fn those_of_other_operators_can_be_served() {
 
 #[test]
 fn the_program_in_the_manifest_is_the_program_beside_it() {
-    let example = repository().join("examples/pytorch-ddp");
-    let manifest = fs::read_to_string(example.join("job.yaml")).unwrap();
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&manifest).unwrap();
-    let program = fs::read_to_string(example.join("train.py")).unwrap();
-    assert_eq!(text(&documents[1], "/data/train.py"), program);
+    let mut compared = 0;
+    for file in manifests() {
+        let manifest = fs::read_to_string(&file).unwrap();
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&manifest).unwrap();
+        let Some(config) = documents.iter().find(|document| document["kind"] == "ConfigMap") else {
+            continue;
+        };
+        let program = fs::read_to_string(file.with_file_name("train.py")).unwrap();
+        assert_eq!(text(config, "/data/train.py"), program, "{}", file.display());
+        compared += 1;
+    }
+    assert!(compared > 10);
+}
+
+/// The manifests in the pages of frameworks.
+#[test]
+fn what_pages_show_is_valid() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("job.yaml");
+    let mut shown = 0;
+    for page in fs::read_dir(repository().join("docs/frameworks")).unwrap() {
+        let page = page.unwrap().path();
+        let content = fs::read_to_string(&page).unwrap();
+        let blocks = content.split("```yaml\n").skip(1);
+        let blocks = blocks.filter_map(|block| block.split("```").next());
+        for block in blocks.filter(|block| block.starts_with("apiVersion: trainyard.dev")) {
+            fs::write(&file, block).unwrap();
+            let said = printed(&format!("validate -f {}", file.display()));
+            assert!(said.contains(": valid\n"), "{}: {said}", page.display());
+            shown += 1;
+        }
+    }
+    assert!(shown > 12);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! last, and decides how the job ends. Launcher and workers also have ranks, for programs that
 //! train with another framework inside of Dask's tasks.
 
-use trainyard_api::{DaskOptions, FieldError, TrainingJob};
+use trainyard_api::{DaskOptions, FieldError, RestartPolicy, TrainingJob};
 
 use super::ports;
 use crate::job::{Env, Environment, Framework, Port, Ports, Replica, RoleRule, Validation};
@@ -20,8 +20,13 @@ const LEAD_WORKER: &str = "leadworker";
 const WORKER: &str = "worker";
 
 pub(super) fn framework() -> Framework {
-    let lead_worker = RoleRule::optional(LEAD_WORKER).single().after(SCHEDULER);
-    let worker = RoleRule::optional(WORKER).after(SCHEDULER).after(LEAD_WORKER);
+    // A worker that loses its scheduler exits with 0, and is needed as before.
+    let works = |name| RoleRule {
+        restart_policy: Some(RestartPolicy::Always),
+        ..RoleRule::optional(name).after(SCHEDULER)
+    };
+    let lead_worker = works(LEAD_WORKER).single();
+    let worker = works(WORKER).after(LEAD_WORKER);
     let launcher = RoleRule {
         decides: true,
         ..RoleRule::required(LAUNCHER).single()
@@ -29,6 +34,7 @@ pub(super) fn framework() -> Framework {
     let launcher = launcher.after(SCHEDULER).after(LEAD_WORKER).after(WORKER);
     let scheduler = RoleRule {
         serves: true,
+        restart_policy: Some(RestartPolicy::Always),
         ..RoleRule::required(SCHEDULER).single()
     };
     Framework {

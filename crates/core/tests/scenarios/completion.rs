@@ -5,7 +5,7 @@ use trainyard_api::RestartPolicy::{ExitCode, Never, OnFailure};
 use trainyard_api::{CleanPodPolicy, PodQuorum, RolePhase};
 
 use crate::common::World;
-use crate::common::jobs::{Change, custom, workers};
+use crate::common::jobs::{Change, custom, job, workers};
 
 const ROLES: &[(&str, i32)] = &[("a", 1), ("b", 1), ("c", 1)];
 
@@ -302,4 +302,22 @@ fn no_role_of_a_finished_job_is_said_to_start_or_run() {
     world.succeed("mnist-a-0");
     world.settle();
     assert_eq!(world.role("b").phase, RolePhase::Running, "its pods run on");
+}
+
+/// A worker of Dask that loses its scheduler exits with 0.
+#[test]
+fn workers_of_dask_are_there_until_its_launcher_has_succeeded() {
+    let roles = &[("scheduler", 1), ("worker", 2), ("launcher", 1)];
+    let mut world = World::new(job("dask", roles));
+    world.settle();
+    assert_eq!(world.phase(), Some(Running));
+    world.succeed("mnist-worker-0");
+    world.succeed("mnist-worker-1");
+    world.succeed("mnist-scheduler-0");
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert_eq!(world.role("worker").active, 2);
+    world.succeed("mnist-launcher-0");
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Succeeded));
 }

@@ -11,13 +11,13 @@ fn all_roles() {
         ("launcher", 1),
     ];
     insta::assert_snapshot!(table(&job("dask", "", roles)), @r"
-    scheduler-0: OnFailure, AllPods
+    scheduler-0: Always, AllPods
       PYTHONUNBUFFERED=1
       SCHEDULER=tcp://mnist-scheduler-0~:8786
       MY_IP from status.podIP
       port dask 8786
       port dashboard 8787
-    leadworker-0: OnFailure, AllPods, after scheduler
+    leadworker-0: Always, AllPods, after scheduler
       PYTHONUNBUFFERED=1
       SCHEDULER=tcp://mnist-scheduler-0~:8786
       DASK_SCHEDULER_ADDRESS=tcp://mnist-scheduler-0~:8786
@@ -28,7 +28,7 @@ fn all_roles() {
       MASTER_ADDR=mnist-leadworker-0~
       MASTER_PORT=29500
       port master 29500
-    worker-0: OnFailure, AllPods, after scheduler and leadworker
+    worker-0: Always, AllPods, after scheduler and leadworker
       PYTHONUNBUFFERED=1
       SCHEDULER=tcp://mnist-scheduler-0~:8786
       DASK_SCHEDULER_ADDRESS=tcp://mnist-scheduler-0~:8786
@@ -69,13 +69,13 @@ fn without_a_lead_worker_worker_0_has_rank_0() {
       WORLD_SIZE=3
       MASTER_ADDR=mnist-worker-0~
       MASTER_PORT=3
-    scheduler-0: OnFailure, AllPods
+    scheduler-0: Always, AllPods
       PYTHONUNBUFFERED=1
       SCHEDULER=tcp://mnist-scheduler-0~:1
       MY_IP from status.podIP
       port dask 1
       port dashboard 2
-    worker-0: OnFailure, AllPods, after scheduler
+    worker-0: Always, AllPods, after scheduler
       PYTHONUNBUFFERED=1
       SCHEDULER=tcp://mnist-scheduler-0~:1
       DASK_SCHEDULER_ADDRESS=tcp://mnist-scheduler-0~:1
@@ -86,7 +86,7 @@ fn without_a_lead_worker_worker_0_has_rank_0() {
       MASTER_ADDR=mnist-worker-0~
       MASTER_PORT=3
       port master 3
-    worker-1: OnFailure, AllPods, after scheduler
+    worker-1: Always, AllPods, after scheduler
       PYTHONUNBUFFERED=1
       SCHEDULER=tcp://mnist-scheduler-0~:1
       DASK_SCHEDULER_ADDRESS=tcp://mnist-scheduler-0~:1
