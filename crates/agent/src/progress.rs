@@ -68,6 +68,7 @@ fn body(report: &Report) -> String {
         metrics: metrics
             .map(|(name, number)| (name.clone(), number_text(*number)))
             .collect(),
+        artifacts: report.artifacts.clone(),
         step: step(report.step),
         total: step(report.total),
     }

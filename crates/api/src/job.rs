@@ -75,6 +75,13 @@ use crate::words::words;
         json_path = ".status.rootCause.node",
         description = "The node of the pod that failed first",
         priority = 1
+    ),
+    printcolumn(
+        name = "Result",
+        type_ = "string",
+        json_path = ".status.result.metrics",
+        description = "The last value of every metric that the programs reported",
+        priority = 1
     )
 )]
 #[serde(rename_all = "camelCase")]
@@ -131,8 +138,8 @@ pub struct TrainingJobSpec {
 
     /// What becomes of the lines that programs append to the file which `TRAINYARD_PROGRESS` names.
     /// Ignore: there is no such file on a cluster. Report: the main containers find it, and the
-    /// latest values come into `status.progress`, at most once a minute and at the end. It can be
-    /// changed only while the job is suspended. Default: Ignore.
+    /// latest values come into `status.progress`, at most once a minute and at the end, and stay in
+    /// `status.result`. It can be changed only while the job is suspended. Default: Ignore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "ProgressPolicy")]
     pub progress: Option<ProgressPolicy>,

@@ -40,8 +40,8 @@ pub use role::{
 };
 pub use run_policy::{CleanPodPolicy, RunPolicy, UpdatePolicy};
 pub use status::{
-    AcceptedRole, AcceptedRules, EndedPods, Fingerprint, Incident, JobPhase, PendingReplacement, Progress,
-    RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
+    AcceptedRole, AcceptedRules, EndedPods, Fingerprint, Incident, JobPhase, JobResult, PendingReplacement,
+    Progress, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
 };
 pub use validate::{FieldError, validate};
 

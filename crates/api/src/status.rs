@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use trainyard_contract::observer::{MAX_METRICS, MAX_NUMBER};
+use trainyard_contract::observer::{MAX_ARTIFACTS, MAX_LOCATION, MAX_METRICS, MAX_NUMBER};
 
 use crate::completion::RoleSet;
 use crate::role::{Dependency, NodeDownPolicy, PodQuorum, RestartPolicy};
@@ -65,6 +65,10 @@ pub struct TrainingJobStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
 
+    /// What the programs reported last, kept when the job has ended, with `spec.progress: Report`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<JobResult>,
+
     /// Fingerprints of the parts of the spec that the running pods were made from, so that a change
     /// that is possible only while the job is suspended is noticed also where admission did not see
     /// it.
@@ -94,9 +98,38 @@ pub struct Progress {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = MAX_METRICS, "additionalProperties" = {"type": "string", "maxLength": MAX_NUMBER}))]
     pub metrics: BTreeMap<String, String>,
+    /// The path or URI of what the programs have made so far, by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = MAX_ARTIFACTS, "additionalProperties" = {"type": "string", "maxLength": MAX_LOCATION}))]
+    pub artifacts: BTreeMap<String, String>,
     /// When these values were written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
+}
+
+/// What the programs of a job reported last.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobResult {
+    /// The last value of every metric, as text: `loss: "0.3"`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = MAX_METRICS, "additionalProperties" = {"type": "string", "maxLength": MAX_NUMBER}))]
+    pub metrics: BTreeMap<String, String>,
+    /// The path or URI of what the programs have made, by its name: `model: "s3://bucket/model.pt"`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = MAX_ARTIFACTS, "additionalProperties" = {"type": "string", "maxLength": MAX_LOCATION}))]
+    pub artifacts: BTreeMap<String, String>,
+}
+
+impl Progress {
+    /// What is left of it at the end of a job. `None` if there is neither a metric nor an artifact.
+    pub fn result(&self) -> Option<JobResult> {
+        let result = JobResult {
+            metrics: self.metrics.clone(),
+            artifacts: self.artifacts.clone(),
+        };
+        Some(result).filter(|result| *result != JobResult::default())
+    }
 }
 
 /// The rules of a job as they were when its spec was last accepted, with every default written

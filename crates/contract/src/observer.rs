@@ -14,7 +14,8 @@ use serde::Deserialize;
 use crate::VERSION;
 pub use job_hosts::{JobHosts, RoleHosts};
 pub use progress_report::{
-    MAX_BODY, MAX_METRICS, MAX_NAME, MAX_NUMBER, ProgressReport, is_metric_name, number_text,
+    MAX_ARTIFACTS, MAX_BODY, MAX_LOCATION, MAX_METRICS, MAX_NAME, MAX_NUMBER, ProgressReport, is_artifact,
+    is_metric_name, number_text,
 };
 
 /// For whom the token of an agent is: nobody else takes it.

@@ -3,13 +3,16 @@
 //!
 //! A line is a JSON object, `{"step": 10, "total": 100, "loss": 0.3}`, or the same as words,
 //! `step=10 total=100 loss=0.3`. `step` and `total` are whole numbers; every other number is a
-//! metric. A later line replaces what it names and leaves the rest. See docs/progress.md.
+//! metric. In JSON, `artifacts` is an object of names and paths or URIs. A later line replaces what
+//! it names and leaves the rest. See docs/progress.md.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
-use trainyard_contract::observer::{MAX_METRICS, MAX_NAME, is_metric_name};
+use trainyard_contract::observer::{
+    MAX_ARTIFACTS, MAX_LOCATION, MAX_METRICS, MAX_NAME, is_artifact, is_metric_name,
+};
 
 /// Longer lines are not read: they are no report.
 const MAX_LINE: usize = 4096;
@@ -26,6 +29,9 @@ pub struct Report {
     /// All other numbers.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
+    /// The path or URI of everything that it has made, by its name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub artifacts: BTreeMap<String, String>,
 }
 
 /// Reads one line. Nothing for a blank one; otherwise a sentence that says what is wrong with it.
@@ -56,14 +62,27 @@ fn from_json(line: &str) -> Result<Report, String> {
         .map_err(|error| format!("it is no JSON: {error}"))?;
     let mut report = Report::default();
     for (name, value) in value.as_object().into_iter().flatten() {
+        if name == ARTIFACTS && !value.is_number() {
+            report.put_artifacts(value);
+            continue;
+        }
         let no_number = || value.as_str()?.strip_prefix(MARK)?.parse().ok();
         // Other values may be meant for other readers of the file.
         if let Some(number) = value.as_f64().or_else(no_number) {
             report.put(name, number)?;
         }
     }
+    if report == Report::default() && value.get(ARTIFACTS).is_some() {
+        return Err(format!(
+            "artifacts must be an object of names with 1 to {MAX_NAME} bytes and paths or URIs with 1 to {MAX_LOCATION}, without \
+             control characters, quotes and backslashes"
+        ));
+    }
     Ok(report)
 }
+
+/// The member of a JSON object that names what a program has made.
+const ARTIFACTS: &str = "artifacts";
 
 /// How Python and others write what JSON has no number for.
 const NO_NUMBERS: [&str; 3] = ["NaN", "Infinity", "-Infinity"];
@@ -127,6 +146,16 @@ impl Report {
         Ok(())
     }
 
+    /// What does not fit is left out: the others count all the same.
+    fn put_artifacts(&mut self, value: &Value) {
+        for (name, location) in value.as_object().into_iter().flatten() {
+            let location = location.as_str().filter(|location| is_artifact(name, location));
+            if let Some(location) = location.filter(|_| self.artifacts.len() < MAX_ARTIFACTS) {
+                self.artifacts.insert(name.clone(), location.to_owned());
+            }
+        }
+    }
+
     /// Replaces what a later line names.
     pub fn merge(&mut self, later: Report) {
         self.step = later.step.or(self.step);
@@ -134,6 +163,11 @@ impl Report {
         for (name, number) in later.metrics {
             if self.metrics.len() < MAX_METRICS || self.metrics.contains_key(&name) {
                 self.metrics.insert(name, number);
+            }
+        }
+        for (name, location) in later.artifacts {
+            if self.artifacts.len() < MAX_ARTIFACTS || self.artifacts.contains_key(&name) {
+                self.artifacts.insert(name, location);
             }
         }
     }
@@ -225,6 +259,51 @@ mod tests {
         assert!(read(&format!("{fits}=1")).metrics.contains_key(&fits));
         let many: Vec<String> = (0..MAX_METRICS).map(|i| format!("{i}{long}=1")).collect();
         assert_eq!(read(&format!("{} loss=1", many.join(" "))), read("loss=1"));
+    }
+
+    #[test]
+    fn what_was_made_is_named_with_its_place() {
+        let mut report =
+            read(r#"{"step": 3, "artifacts": {"model": "s3://bucket/a b.pt", "log": "/data/log"}}"#);
+        assert_eq!(report.step, Some(3));
+        assert_eq!(report.artifacts["model"], "s3://bucket/a b.pt");
+        report.merge(read(r#"{"artifacts": {"model": "s3://bucket/better.pt"}}"#));
+        assert_eq!(
+            (&*report.artifacts["model"], &*report.artifacts["log"]),
+            ("s3://bucket/better.pt", "/data/log")
+        );
+        let many: Vec<String> = (0..9).map(|i| format!(r#""a{i}": "/{i}""#)).collect();
+        report.merge(read(&format!(r#"{{"artifacts": {{{}}}}}"#, many.join(", "))));
+        assert_eq!(report.artifacts.len(), MAX_ARTIFACTS);
+        assert_eq!(
+            report.artifacts["model"], "s3://bucket/better.pt",
+            "what was there stays"
+        );
+        // A number of that name is what it always was.
+        assert_eq!(read("artifacts=3").metrics["artifacts"].to_string(), "3");
+        assert_eq!(read(r#"{"artifacts": 3}"#), read("artifacts=3"));
+    }
+
+    #[test]
+    fn an_artifact_that_nobody_takes_is_left_out_and_in_nobodys_way() {
+        let long = "x".repeat(257);
+        for bad in [
+            r#"{"": "/a"}"#,
+            r#"{"a": ""}"#,
+            r#"{"a": 3}"#,
+            r#"{"a": null}"#,
+            r#"{"a": "\u001b[31m"}"#,
+            r#"{"a": "say \"hi\""}"#,
+            r#"{"a\\": "/a"}"#,
+            r#""/a""#,
+            r#"["/a"]"#,
+            &format!(r#"{{"a": "{long}"}}"#),
+        ] {
+            let report = read(&format!(r#"{{"artifacts": {bad}, "step": 2}}"#));
+            assert_eq!(report, read("step=2"), "{bad}");
+            let alone = parse(&format!(r#"{{"artifacts": {bad}}}"#)).unwrap_err();
+            assert!(alone.starts_with("artifacts must be an object"), "{alone}");
+        }
     }
 
     #[test]

@@ -4,19 +4,36 @@
 use std::time::Duration;
 
 pub use trainyard_agent::progress::report::{Report, parse};
-use trainyard_contract::observer::MAX_METRICS;
+use trainyard_api::JobResult;
+use trainyard_contract::observer::{MAX_ARTIFACTS, MAX_METRICS, is_artifact, number_text};
 
 /// The progress in the status of a job; None if it is empty.
 pub fn from_status(status: &trainyard_api::Progress) -> Option<Report> {
     let steps = |steps: Option<i64>| steps.and_then(|steps| u64::try_from(steps).ok());
     let metrics = status.metrics.iter();
     let metrics = metrics.filter_map(|(name, number)| Some((name.clone(), number.parse().ok()?)));
+    let artifacts = status.artifacts.clone().into_iter();
+    let artifacts = artifacts.filter(|(name, location)| is_artifact(name, location));
     let report = Report {
         step: steps(status.step),
         total: steps(status.total),
         metrics: metrics.take(MAX_METRICS).collect(),
+        artifacts: artifacts.take(MAX_ARTIFACTS).collect(),
     };
     Some(report).filter(|report| *report != Report::default())
+}
+
+/// What is left of a report at the end of a job, as the operator writes it on a cluster. None if
+/// there is neither a metric nor an artifact.
+pub fn result(report: &Report) -> Option<JobResult> {
+    let metrics = report.metrics.iter();
+    let result = JobResult {
+        metrics: metrics
+            .map(|(name, number)| (name.clone(), number_text(*number)))
+            .collect(),
+        artifacts: report.artifacts.clone(),
+    };
+    Some(result).filter(|result| *result != JobResult::default())
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -125,7 +142,7 @@ mod tests {
                 step,
                 total: Some(10),
                 metrics: metrics.collect(),
-                time: None,
+                ..trainyard_api::Progress::default()
             })
         };
         let said = status(Some(3), &[("loss", "0.5"), ("lr", "1e-4"), ("host", "a")]);
@@ -133,6 +150,22 @@ mod tests {
         assert!(status(None, &[("loss", "NaN")]).unwrap().metrics["loss"].is_nan());
         assert_eq!(status(Some(-3), &[]), Some(read("total=10")));
         assert_eq!(from_status(&trainyard_api::Progress::default()), None);
+        let made = from_status(&trainyard_api::Progress {
+            artifacts: [("model", "/a"), ("odd", "")]
+                .map(|(name, location)| (name.to_owned(), location.to_owned()))
+                .into(),
+            ..trainyard_api::Progress::default()
+        });
+        assert_eq!(made, Some(read(r#"{"artifacts": {"model": "/a"}}"#)));
+    }
+
+    #[test]
+    fn metrics_and_artifacts_are_the_result() {
+        let said = read(r#"{"step": 3, "loss": NaN, "lr": 0.5, "artifacts": {"model": "/a"}}"#);
+        let result = result(&said).unwrap();
+        assert_eq!((&*result.metrics["loss"], &*result.metrics["lr"]), ("NaN", "0.5"));
+        assert_eq!(result.artifacts["model"], "/a");
+        assert_eq!(super::result(&read("step=3")), None, "steps are none");
     }
 
     #[test]

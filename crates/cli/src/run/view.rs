@@ -280,6 +280,10 @@ impl View {
             return Vec::new();
         };
         let text = bar(progress, at).text();
+        if text.is_empty() {
+            // Artifacts are shown at the end.
+            return Vec::new();
+        }
         self.progress_shown_at = Some(at);
         vec![Item::Progress(text)]
     }

@@ -5,6 +5,14 @@ use serde_json::{Value, json};
 use crate::Kind;
 use crate::definition::{column, conditions, integer, of, template, time};
 
+/// What the programs reported last, as a TrainingJob has it.
+const RESULT: &str = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/result";
+
+fn result() -> Value {
+    let definition: Value = serde_json::from_str(trainyard_api::crd::TRAINING_JOB).unwrap_or_default();
+    definition.pointer(RESULT).cloned().unwrap_or_default()
+}
+
 /// The definition, for clusters that have none.
 pub fn definition(kind: &Kind) -> Value {
     let spec = json!({
@@ -49,6 +57,7 @@ pub fn definition(kind: &Kind) -> Value {
                     },
                 },
             },
+            "result": result(),
             "conditions": conditions(&[("observedGeneration", generation())]),
             "startTime": time("When the job was started."),
             "completionTime": time("When the job ended."),
@@ -58,6 +67,7 @@ pub fn definition(kind: &Kind) -> Value {
         column("Phase", "string", ".status.phase"),
         column("Ready", "string", ".status.ready"),
         column("Age", "date", ".metadata.creationTimestamp"),
+        json!({"name": "Result", "type": "string", "jsonPath": ".status.result.metrics", "priority": 1}),
         json!({"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1}),
     ];
     of(kind, &spec, &status, &columns)

@@ -32,5 +32,7 @@ pub fn status(report: &Report<'_>) -> Value {
         status.insert("ready".to_owned(), json!(format!("{ready}/{replicas}")));
         status.insert("replicaStatuses".to_owned(), types.into());
     }
+    let result = report.status().and_then(|status| status.result.as_ref());
+    status.extend(result.map(|result| ("result".to_owned(), json!(result))));
     status.into()
 }

@@ -72,7 +72,7 @@ fn exit_statuses_count(#[case] given: &str, #[case] wanted: RestartPolicy) {
     assert_eq!(job.failed_when, [[0], [1], [2]]);
 }
 
-/// TODO of its operator: status.
+/// TODO of its operator: status, and the result of a job.
 #[test]
 fn a_job_has_a_status() {
     let object = object(MXJOB);
@@ -91,9 +91,19 @@ fn a_job_has_a_status() {
         "type": "Succeeded", "status": "True", "reason": "RolesSucceeded", "message": "worker has succeeded",
         "lastTransitionTime": "2026-02-03T04:04:01Z",
     });
-    let child = with_roles(&object, JobPhase::Succeeded, &roles, &ended);
+    let mut child = with_roles(&object, JobPhase::Succeeded, &roles, &ended);
+    let result = json!({"metrics": {"loss": "0.3"}, "artifacts": {"model": "/data/linear.params"}});
+    child.status.as_mut().unwrap().result = Some(serde_json::from_value(result.clone()).unwrap());
     let object = told(&object, &child);
     let status = &object["status"];
+    assert_eq!(status["result"], result);
+    let definition = super::kind_of(&object).definition();
+    let kept =
+        definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/result");
+    assert!(
+        kept.unwrap()["properties"]["artifacts"].is_object(),
+        "the server keeps it"
+    );
     assert_eq!(
         status["replicaStatuses"],
         json!({

@@ -14,6 +14,11 @@ pub const MAX_NAME: usize = 64;
 /// The longest text of a number, in bytes.
 pub const MAX_NUMBER: usize = 32;
 
+/// The most artifacts that a report has.
+pub const MAX_ARTIFACTS: usize = 8;
+/// The longest path or URI of an artifact, in bytes.
+pub const MAX_LOCATION: usize = 256;
+
 /// The latest values that programs have said. The operator refuses a report that is beyond the
 /// limits as a whole, so that agents leave out what is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +26,10 @@ pub struct ProgressReport {
     /// Every other number, as [`number_text`] writes it.
     #[serde(default)]
     pub metrics: BTreeMap<String, String>,
+    /// The path or URI of everything that programs have made, by its name. A report without any is
+    /// that of the first release.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub artifacts: BTreeMap<String, String>,
     /// The step that is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<i64>,
@@ -32,6 +41,14 @@ pub struct ProgressReport {
 /// Whether a metric may have this name, which may also be shown on a terminal.
 pub fn is_metric_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(char::is_control)
+}
+
+/// Whether an artifact may have this name and this path or URI. Neither needs an escape in JSON, so
+/// that the largest report is not longer than [`MAX_BODY`].
+pub fn is_artifact(name: &str, location: &str) -> bool {
+    let is_plain = |text: &str| !text.contains(|c: char| c.is_control() || c == '"' || c == '\\');
+    let fits = (1..=MAX_LOCATION).contains(&location.len());
+    is_metric_name(name) && fits && is_plain(name) && is_plain(location)
 }
 
 /// A number as text, which may also say that there is none: `NaN`, `inf`.
@@ -64,6 +81,7 @@ impl ProgressReport {
     fn check(&self) -> Result<(), String> {
         let is_number = |text: &String| text.len() <= MAX_NUMBER && text.parse::<f64>().is_ok();
         let mut metrics = self.metrics.iter();
+        let mut artifacts = self.artifacts.iter();
         if [self.step, self.total]
             .into_iter()
             .flatten()
@@ -75,6 +93,12 @@ impl ProgressReport {
         } else if !metrics.all(|(name, number)| is_metric_name(name) && is_number(number)) {
             Err(format!(
                 "metrics must have names of at most {MAX_NAME} bytes, and numbers of at most {MAX_NUMBER}, as text"
+            ))
+        } else if self.artifacts.len() > MAX_ARTIFACTS {
+            Err(format!("there are more than {MAX_ARTIFACTS} artifacts"))
+        } else if !artifacts.all(|(name, location)| is_artifact(name, location)) {
+            Err(format!(
+                "artifacts must have names of at most {MAX_NAME} bytes, and paths or URIs of at most {MAX_LOCATION}"
             ))
         } else {
             Ok(())
@@ -95,6 +119,9 @@ mod tests {
         let report = ProgressReport {
             metrics: (0..MAX_METRICS)
                 .map(|number| (name(number), value.clone()))
+                .collect(),
+            artifacts: (0..MAX_ARTIFACTS)
+                .map(|number| (format!("{number:x>MAX_NAME$}"), "/".repeat(MAX_LOCATION)))
                 .collect(),
             step: Some(i64::MAX),
             total: Some(i64::MAX),
@@ -162,6 +189,12 @@ mod tests {
     #[case(r#"{"metrics": {"": "1"}}"#, "names")]
     #[case(&format!(r#"{{"metrics": {{"{}": "1"}}}}"#, "x".repeat(65)), "names")]
     #[case(&format!(r#"{{"metrics": {{"a": "{}"}}}}"#, "1".repeat(33)), "numbers")]
+    #[case(r#"{"artifacts": {"": "/a"}}"#, "artifacts")]
+    #[case(r#"{"artifacts": {"model": ""}}"#, "artifacts")]
+    #[case(r#"{"artifacts": {"model": "a\nb"}}"#, "artifacts")]
+    #[case(r#"{"artifacts": {"model": "a\"b"}}"#, "artifacts")]
+    #[case(r#"{"artifacts": {"model": 3}}"#, "no progress")]
+    #[case(&format!(r#"{{"artifacts": {{"a": "{}"}}}}"#, "1".repeat(257)), "artifacts")]
     fn what_does_not_fit_is_refused(#[case] body: &str, #[case] problem: &str) {
         let said = ProgressReport::read(body.as_bytes()).unwrap_err();
         assert!(said.contains(problem), "{said}");
@@ -177,5 +210,10 @@ mod tests {
                 .unwrap_err()
                 .contains("more than 32")
         );
+        let many: std::collections::BTreeMap<String, &str> =
+            (0..9).map(|i| (format!("m{i}"), "/a")).collect();
+        let body = serde_json::json!({"artifacts": many}).to_string();
+        let problem = ProgressReport::read(body.as_bytes()).unwrap_err();
+        assert!(problem.contains("more than 8"), "{problem}");
     }
 }

@@ -133,6 +133,7 @@ struct Progress {
 fn an_operator_understands_a_report() {
     let report = ProgressReport {
         metrics: [("loss".to_owned(), number_text(0.25))].into(),
+        artifacts: [("model".to_owned(), "/data/model.pt".to_owned())].into(),
         step: Some(3),
         total: None,
     };

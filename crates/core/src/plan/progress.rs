@@ -1,4 +1,5 @@
-//! Writes the progress that programs report into the status, from time to time.
+//! Writes the progress that programs report into the status, from time to time, and what is left of
+//! it at the end.
 
 use trainyard_api::{JobPhase, Progress, TrainingJobStatus};
 
@@ -10,8 +11,21 @@ use crate::view::View;
 /// Progress is not written more often than this, in seconds, until the job ends.
 const INTERVAL: i64 = 60;
 
-/// Adds the latest reported progress to a plan.
+/// Adds the latest reported progress to a plan, and the result to a status with which a job has
+/// ended.
 pub(super) fn report(view: &View<'_>, plan: &mut Plan) {
+    record(view, plan);
+    let (StatusWrite::Paced(status) | StatusWrite::Batched(status) | StatusWrite::Now(status)) =
+        &mut plan.status
+    else {
+        return;
+    };
+    if status.phase.is_some_and(JobPhase::is_terminal) {
+        status.result = status.progress.as_ref().and_then(Progress::result);
+    }
+}
+
+fn record(view: &View<'_>, plan: &mut Plan) {
     let Some(reported) = view.progress.filter(|_| view.job.reports_progress()) else {
         return;
     };

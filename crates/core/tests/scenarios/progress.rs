@@ -1,6 +1,6 @@
 //! Jobs whose programs say how far they are.
 
-use trainyard_api::JobPhase::{Running, Succeeded};
+use trainyard_api::JobPhase::{Failed, Running, Succeeded};
 use trainyard_api::RestartPolicy::Never;
 use trainyard_api::{Progress, ProgressPolicy, TrainingJob};
 use trainyard_core::observe;
@@ -68,6 +68,99 @@ fn last_words_that_come_after_the_end_are_heard() {
     world.tick(100);
     world.settle();
     assert_eq!(world.log.statuses, statuses, "and then it is quiet");
+}
+
+fn with_model(step: i64, loss: &str) -> Progress {
+    Progress {
+        step: Some(step),
+        metrics: [("loss".to_owned(), loss.to_owned())].into(),
+        artifacts: [("model".to_owned(), format!("/data/model-{step}.pt"))].into(),
+        ..Progress::default()
+    }
+}
+
+#[test]
+fn what_was_reported_last_is_the_result_when_the_job_has_ended() {
+    let mut world = World::running(reporting());
+    world.progress = Some(with_model(1, "0.5"));
+    world.tick(10);
+    world.settle();
+    let status = world.status();
+    assert_eq!(status.progress.unwrap().artifacts["model"], "/data/model-1.pt");
+    assert_eq!(status.result, None, "it has not ended");
+    world.progress = Some(with_model(2, "0.25"));
+    world.succeed_all();
+    world.settle();
+    let result = world.status().result.unwrap();
+    assert_eq!(
+        (&*result.metrics["loss"], &*result.artifacts["model"]),
+        ("0.25", "/data/model-2.pt")
+    );
+    // The last words may come late, and an operator may forget what it was told.
+    world.progress = Some(with_model(3, "nan"));
+    world.settle();
+    let result = world.status().result.unwrap();
+    assert_eq!(
+        (&*result.metrics["loss"], &*result.artifacts["model"]),
+        ("nan", "/data/model-3.pt")
+    );
+    world.progress = None;
+    let statuses = world.log.statuses;
+    world.tick(100);
+    world.settle();
+    assert_eq!(
+        (world.log.statuses, world.status().result),
+        (statuses, Some(result))
+    );
+}
+
+#[test]
+fn the_result_is_kept_by_an_operator_that_was_told_nothing_itself() {
+    let mut world = World::running(reporting());
+    world.progress = Some(with_model(7, "0.5"));
+    world.tick(10);
+    world.settle();
+    world.progress = None;
+    world.fail("mnist-worker-0", 1);
+    world.settle();
+    assert_eq!(world.phase(), Some(Failed));
+    let result = world.status().result.unwrap();
+    assert_eq!(
+        result.artifacts["model"], "/data/model-7.pt",
+        "also of a job that failed"
+    );
+}
+
+#[test]
+fn a_job_whose_programs_say_nothing_has_no_result() {
+    let mut world = World::running(reporting());
+    world.succeed_all();
+    world.settle();
+    assert_eq!((world.phase(), world.status().result), (Some(Succeeded), None));
+    // Steps alone are no result.
+    let mut world = World::running(reporting());
+    world.progress = Some(Progress {
+        step: Some(3),
+        ..Progress::default()
+    });
+    world.succeed_all();
+    world.settle();
+    assert_eq!((written(&world), world.status().result), (Some(3), None));
+}
+
+/// It ended when nobody kept results: that is no reason to write its status now.
+#[test]
+fn a_job_that_ended_before_is_left_alone() {
+    let mut world = World::running(reporting());
+    world.progress = Some(with_model(7, "0.5"));
+    world.succeed_all();
+    world.settle();
+    world.progress = None;
+    world.job.status.as_mut().unwrap().result = None;
+    let statuses = world.log.statuses;
+    world.tick(100);
+    world.settle();
+    assert_eq!((world.log.statuses, world.status().result), (statuses, None));
 }
 
 #[test]

@@ -56,11 +56,17 @@ async fn receive(body: Body) -> Result<Progress, ErrorResponse> {
     };
     let report =
         ProgressReport::read(&body).map_err(|problem| ErrorResponse(StatusCode::BAD_REQUEST, problem))?;
-    let ProgressReport { metrics, step, total } = report;
+    let ProgressReport {
+        metrics,
+        artifacts,
+        step,
+        total,
+    } = report;
     Ok(Progress {
         step,
         total,
         metrics,
+        artifacts,
         time: None,
     })
 }

@@ -86,6 +86,7 @@ fn summary(outcome: Outcome) -> Summary {
         restarts: 1,
         disruptions: 0,
         progress: None,
+        result: None,
         root_cause: None,
         notes: Vec::new(),
         kept: None,
@@ -157,6 +158,34 @@ fn a_failure_ends_with_its_cause() {
             "trainyard:   its last lines:",
             "trainyard:     │ loading",
             "trainyard:     │ more",
+        ]
+    );
+}
+
+#[test]
+fn a_success_ends_with_its_result() {
+    let pairs = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    let end = Summary {
+        result: Some(trainyard_api::JobResult {
+            metrics: pairs(&[("accuracy", "0.98"), ("loss", "0.3")]),
+            artifacts: pairs(&[("log", "/data/log"), ("model", "s3://bucket/model.pt")]),
+        }),
+        ..summary(Outcome::Succeeded)
+    };
+    let (_, words) = plain(PALE, false, &end);
+    let end: Vec<&str> = words.lines().skip(4).collect();
+    assert_eq!(
+        end,
+        [
+            "trainyard: ✓ mnist succeeded in 3.2 s (0 pods, 1 restart)",
+            "trainyard:   result: loss 0.3  accuracy 0.98",
+            "trainyard:   log: /data/log",
+            "trainyard:   model: s3://bucket/model.pt",
         ]
     );
 }

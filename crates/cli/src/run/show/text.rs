@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use trainyard_api::JobResult;
+
 use super::style::{Emphasis, Paint};
 use crate::run::outcome::Outcome;
 use crate::run::view::{Bar, Dashboard, Item, Source, Stop, Summary, humanize};
@@ -63,6 +65,9 @@ pub fn summary_lines(summary: &Summary, paint: Paint) -> Vec<String> {
         let message = paint.sanitize(message);
         lines.extend(message.lines().map(|line| format!("  {line}")));
     }
+    if let Some(result) = &summary.result {
+        lines.extend(result_lines(result, paint));
+    }
     if let Some(cause) = &summary.root_cause {
         let container = cause.container.as_deref();
         let container = container.map_or_else(String::new, |name| format!(" (container {name})"));
@@ -76,6 +81,19 @@ pub fn summary_lines(summary: &Summary, paint: Paint) -> Vec<String> {
         }
     }
     lines
+}
+
+/// One line for all metrics, the loss first, and one for each artifact.
+fn result_lines(result: &JobResult, paint: Paint) -> Vec<String> {
+    let loss = result.metrics.get_key_value("loss");
+    let others = result.metrics.iter().filter(|(name, _)| *name != "loss");
+    let metrics = loss.into_iter().chain(others);
+    let metrics: Vec<String> = metrics.map(|(name, number)| format!("{name} {number}")).collect();
+    let metrics = (!metrics.is_empty()).then(|| format!("result: {}", metrics.join("  ")));
+    let artifacts = result.artifacts.iter();
+    let artifacts = artifacts.map(|(name, location)| format!("{name}: {location}"));
+    let lines = metrics.into_iter().chain(artifacts);
+    lines.map(|line| format!("  {}", paint.sanitize(&line))).collect()
 }
 
 /// The lines of the dashboard, no wider than the terminal.

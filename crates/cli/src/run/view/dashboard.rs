@@ -45,7 +45,10 @@ impl View {
             job: self.job.clone(),
             phase: (phase, now.saturating_sub(since)),
             roles: roles.collect(),
-            progress: self.job_progress().map(|progress| bar(progress, now)),
+            progress: self
+                .job_progress()
+                .map(|progress| bar(progress, now))
+                .filter(|bar| !bar.facts.is_empty()),
             troubles: troubles.collect(),
             stopping: self.stopping.map(|stop| {
                 let left = self.pods.values().filter(|pod| !pod.is_over()).count();

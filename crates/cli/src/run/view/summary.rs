@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
-use trainyard_api::{ConditionType, JobPhase};
+use trainyard_api::{ConditionType, JobPhase, JobResult};
 
 use super::{PodPhase, View, humanize};
 use crate::run::outcome::Outcome;
-use crate::run::progress::Report;
+use crate::run::progress::{self, Report};
 
 /// How a run went. This is what `--output` prints.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,6 +36,9 @@ pub struct Summary {
     /// What the job last reported about itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Report>,
+    /// What was reported last by a job that has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<JobResult>,
     /// What made it fail.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub root_cause: Option<Cause>,
@@ -129,6 +132,10 @@ impl View {
                 .as_ref()
                 .map_or(0, |restarts| restarts.disruptions),
             progress: self.job_progress().map(|progress| progress.report.clone()),
+            result: self
+                .job_progress()
+                .filter(|_| self.phase().is_terminal())
+                .and_then(|progress| progress::result(&progress.report)),
             root_cause: cause,
             notes: self.notes.clone(),
             kept: None,

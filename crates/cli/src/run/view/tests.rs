@@ -321,6 +321,24 @@ fn progress_is_that_of_the_first_pod_that_reports() {
 }
 
 #[test]
+fn the_result_is_what_was_reported_last_by_a_job_that_has_ended() {
+    let mut run = Run::new();
+    run.running(0, "a");
+    let told = run.reports(0, r#"{"artifacts": {"model": "/data/model.pt"}}"#);
+    assert_eq!(told, [], "it is told at the end");
+    assert_eq!(run.dashboard().progress, None);
+    run.reports(0, "step=2 loss=0.5");
+    run.reports(0, "step=3 loss=0.25");
+    let summary = run.view.summary(run.now, Outcome::Interrupted, None);
+    assert_eq!(summary.result, None, "it has not ended");
+    run.phase("Succeeded");
+    let result = run.view.summary(run.now, Outcome::Succeeded, None).result;
+    let result = serde_json::to_value(result).unwrap();
+    let expected = json!({"metrics": {"loss": "0.25"}, "artifacts": {"model": "/data/model.pt"}});
+    assert_eq!(result, expected);
+}
+
+#[test]
 fn progress_is_told_now_and_then() {
     let mut run = Run::new();
     run.running(0, "a");

@@ -50,6 +50,7 @@ pub fn status() -> BoxedStrategy<TrainingJobStatus> {
                 completion_time: end.map(Time),
                 restarts,
                 root_cause,
+                result: progress.as_ref().and_then(Progress::result),
                 progress,
                 accepted_spec: accepted_spec.unwrap_or_default(),
                 accepted_rules,
@@ -62,11 +63,13 @@ pub fn status() -> BoxedStrategy<TrainingJobStatus> {
 pub fn progress() -> BoxedStrategy<Progress> {
     let metrics = btree_map("[a-z]{1,8}", ".{0,32}", 0..3);
     let step = || option::of(seconds().prop_map(|step| step.max(0)));
-    (step(), step(), metrics, option::of(time()))
-        .prop_map(|(step, total, metrics, at)| Progress {
+    let artifacts = btree_map("[a-z]{1,8}", "[a-z:/]{1,32}", 0..3);
+    (step(), step(), metrics, artifacts, option::of(time()))
+        .prop_map(|(step, total, metrics, artifacts, at)| Progress {
             step,
             total,
             metrics,
+            artifacts,
             time: at.map(Time),
         })
         .boxed()
