@@ -293,6 +293,46 @@ fn t5_pytorch_trains_on_two_nodes() {
     kubectl("delete tj -n users pytorch-ddp");
 }
 
+/// Bugs of others: a master that was replaced had another address, and pods shared nodes.
+#[test]
+fn t5_ddp_on_two_nodes_goes_on_when_its_master_is_killed_in_mid_training() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/azure-ddp");
+    cluster()
+        .kubectl(&["apply", "-n", "users", "-k", example], None)
+        .unwrap();
+    eventually("it is in mid-training", || {
+        let log = cluster().kubectl(&["logs", "-n", "users", "azure-ddp-worker-0"], None);
+        let log = log.map_err(|error| error.to_string())?;
+        log.contains("step  10").then_some(()).ok_or(log)
+    });
+    let pods = json("get pods -n users -l trainyard.dev/job=azure-ddp");
+    let pods = pods["items"].as_array().unwrap();
+    let nodes: std::collections::BTreeSet<&str> = pods
+        .iter()
+        .filter_map(|pod| pod["spec"]["nodeName"].as_str())
+        .collect();
+    assert_eq!((pods.len(), nodes.len()), (2, 2), "one pod per node");
+    let address = || json("get service -n users azure-ddp-master")["spec"]["clusterIP"].clone();
+    let uid = || json("get pod -n users azure-ddp-worker-0")["metadata"]["uid"].clone();
+    let (former_address, former_master) = (address(), uid());
+    kubectl("delete pod -n users azure-ddp-worker-0 --now");
+
+    phase("users", "azure-ddp", "Succeeded");
+    let job = json("get tj -n users azure-ddp");
+    let restarts = &job["status"]["restarts"];
+    assert_eq!(restarts["failures"], 0, "{restarts:#}");
+    assert_eq!(restarts["disruptions"], 1, "{restarts:#}");
+    assert_ne!(uid(), former_master);
+    assert_eq!(address(), former_address, "where workers look for their master");
+    for (pod, rank) in [("azure-ddp-worker-0", 0), ("azure-ddp-worker-1", 1)] {
+        let log = kubectl(&format!("logs -n users {pod}"));
+        println!("{log}");
+        assert!(log.contains(&format!("rank {rank} of 2")), "{log}");
+        assert!(final_loss(&log) < 1e-2, "{log}");
+    }
+    kubectl("delete tj -n users azure-ddp");
+}
+
 /// A job of a launcher that waits, inside of its pod, until the workers are ready; these are when
 /// they are told so.
 fn waiting(name: &str) -> String {
