@@ -115,7 +115,7 @@ pub struct JobResult {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = MAX_METRICS, "additionalProperties" = {"type": "string", "maxLength": MAX_NUMBER}))]
     pub metrics: BTreeMap<String, String>,
-    /// The path or URI of what the programs have made, by its name: `model: "s3://bucket/model.pt"`.
+    /// The path or URI of what the programs have made, by its name: `model: "s3://b/model.pt"`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = MAX_ARTIFACTS, "additionalProperties" = {"type": "string", "maxLength": MAX_LOCATION}))]
     pub artifacts: BTreeMap<String, String>,

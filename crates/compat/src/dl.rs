@@ -24,6 +24,32 @@ const OF_EVERY_JOB: [&str; 2] = [
      ended",
 ];
 
+/// Where users wrote what a TrainingJob has elsewhere. No framework has more roles.
+const PATHS: &[(&str, &str)] = &[
+    (
+        "spec.roles[0].restartPolicy",
+        "spec[0].template.spec.restartPolicy",
+    ),
+    (
+        "spec.roles[1].restartPolicy",
+        "spec[1].template.spec.restartPolicy",
+    ),
+    (
+        "spec.roles[2].restartPolicy",
+        "spec[2].template.spec.restartPolicy",
+    ),
+    (
+        "spec.roles[3].restartPolicy",
+        "spec[3].template.spec.restartPolicy",
+    ),
+    (
+        "spec.roles[4].restartPolicy",
+        "spec[4].template.spec.restartPolicy",
+    ),
+    ("spec.roles", "spec"),
+    ("spec.framework", "spec"),
+];
+
 /// One of their kinds.
 pub const fn kind(
     name: &'static str,
@@ -47,22 +73,7 @@ pub const fn kind(
         definition: definition::definition,
         convert,
         keep: None,
-        paths: &[
-            (
-                "spec.roles[0].restartPolicy",
-                "spec[0].template.spec.restartPolicy",
-            ),
-            (
-                "spec.roles[1].restartPolicy",
-                "spec[1].template.spec.restartPolicy",
-            ),
-            (
-                "spec.roles[2].restartPolicy",
-                "spec[2].template.spec.restartPolicy",
-            ),
-            ("spec.roles", "spec"),
-            ("spec.framework", "spec"),
-        ],
+        paths: PATHS,
     }
 }
 

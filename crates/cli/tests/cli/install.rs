@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{id, list, objects, printed, text};
 
-pub const VARIANTS: [&str; 9] = [
+pub const VARIANTS: [&str; 10] = [
     "install",
     "install --namespace elsewhere --image registry.example/t:1 --replicas 3",
     "install --watch-namespace team-a --watch-namespace team-b",
@@ -24,6 +24,7 @@ pub const VARIANTS: [&str; 9] = [
     "install --no-webhooks --no-agent",
     "install --namespace team-a --watch-namespace team-a --no-webhooks --replicas 1",
     "install --compat=kubeflow-mpi,bdap-mpi",
+    "install --compat=dl",
     "install --ares-observer",
     "install --ares-observer --no-webhooks --no-agent",
 ];

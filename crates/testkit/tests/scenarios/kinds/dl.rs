@@ -23,7 +23,7 @@ fn replicas(kind: &str, replicas: u32, port: &str, script: &str) -> Value {
     json!({"replicas": replicas, "replicaType": kind, "template": template})
 }
 
-fn object(kind: &str, name: &str, spec: Value) -> Value {
+fn object(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"apiVersion": "mpba.fbk.eu/v1", "kind": kind, "metadata": {"name": name}, "spec": spec})
 }
 
@@ -42,7 +42,7 @@ pub fn an_mxjob_runs_as_it_is() {
         replicas("SERVER", 1, port, "exec sleep 600"),
         replicas("Worker", 2, port, &worker),
     ]);
-    lab.apply_one(object("MXJob", "linear", spec)).unwrap();
+    lab.apply_one(object("MXJob", "linear", &spec)).unwrap();
     let what = format!("{MXJOB} linear");
     let ended = condition(&lab, &what, "Succeeded", "True");
     let status = &ended["status"];
@@ -85,10 +85,10 @@ pub fn a_tfjob_runs_as_it_is_and_its_failure_is_told() {
         replicas("ps", 1, "2222", SERVE),
         replicas("worker", 2, "2222", &worker),
     ]);
-    lab.apply_one(object("TFJob", "digits", spec)).unwrap();
+    lab.apply_one(object("TFJob", "digits", &spec)).unwrap();
     let mut bad = replicas("WORKER", 1, "0", "echo the disk is on fire; exit 3");
     bad["template"]["spec"]["restartPolicy"] = "Never".into();
-    lab.apply_one(object("TFJob", "doomed", json!([bad]))).unwrap();
+    lab.apply_one(object("TFJob", "doomed", &json!([bad]))).unwrap();
 
     condition(&lab, &format!("{TFJOB} digits"), "Succeeded", "True");
     let log = lab.logs("worker-digits-0");
