@@ -5,8 +5,6 @@
 //! worker 0, which saves what the others have trained. Parameter servers and evaluators never end
 //! by themselves.
 
-use std::borrow::Cow;
-
 use serde_json::{Map, Value, json};
 use trainyard_api::{FieldError, PodQuorum, RoleSpec, TensorflowOptions, TrainingJob};
 
@@ -113,49 +111,57 @@ fn cluster(replica: &Replica<'_>) -> String {
     Value::Object(cluster).to_string()
 }
 
-/// What a task is told of the cluster where workers come and go, as TensorFlow reads it: a job that
-/// it is told of in part is a map of indices.
-fn partial_cluster(replica: &Replica<'_>) -> Value {
+/// What workers and parameter servers are told of the cluster where workers come and go: as
+/// TensorFlow reads it, in which a job that is told of in part is a map of indices; and in the words
+/// of Kubeflow and of AresOperator, which some programs read.
+fn partial_cluster(replica: &Replica<'_>) -> (String, String) {
     let PodKey { role, index } = replica.key;
-    let own = json!({index.to_string(): address(replica, role, index)});
+    let own = json!(address(replica, role, index));
     if replica.role.name == PS {
-        return json!({PS: own});
+        return (
+            format!(r#"{{"ps":{{"{index}":{own}}}}}"#),
+            format!(r#"{{"ps":[{own}],"worker":{{}}}}"#),
+        );
     }
-    let mut cluster = Map::from_iter([(WORKER.to_owned(), own)]);
-    for name in [CHIEF, MASTER, PS] {
-        if let Some((position, _)) = replica.job.role(name) {
-            cluster.insert(name.to_owned(), json!(addresses(replica, position)));
-        }
+    let of = |name| {
+        replica
+            .job
+            .role(name)
+            .map(|(position, _)| addresses(replica, position))
+    };
+    // Every worker has the same list of servers, which may be long.
+    let servers = replica
+        .job
+        .common(|| json!(of(PS).unwrap_or_default()).to_string());
+    let mut cluster = String::new();
+    for name in [CHIEF, MASTER] {
+        let Some(addresses) = of(name) else { continue };
+        cluster += &format!(r#""{name}":{},"#, json!(addresses));
     }
-    Value::Object(cluster)
-}
-
-/// The same in the words of Kubeflow and of AresOperator, which some programs read.
-fn sparse_cluster(replica: &Replica<'_>) -> Value {
-    let PodKey { role, index } = replica.key;
-    let own = address(replica, role, index);
-    if replica.role.name == PS {
-        json!({"ps": [own], "worker": {}})
-    } else {
-        let servers = replica.job.role(PS).map(|(ps, _)| addresses(replica, ps));
-        json!({"ps": servers.unwrap_or_default(), "worker": {index.to_string(): own}})
+    if replica.job.role(PS).is_some() {
+        cluster += &format!(r#""ps":{servers},"#);
     }
+    (
+        format!(r#"{{{cluster}"worker":{{"{index}":{own}}}}}"#),
+        format!(r#"{{"ps":{servers},"worker":{{"{index}":{own}}}}}"#),
+    )
 }
 
 fn config(told: Told, replica: &Replica<'_>) -> String {
-    let is_told_part = told == Told::OfServers && matches!(replica.role.name, WORKER | PS);
-    // The cluster is the longest part and the same for all who are told of all of it.
-    let (cluster, sparse) = if is_told_part {
-        let sparse = format!(r#""sparseCluster":{},"#, sparse_cluster(replica));
-        (Cow::Owned(partial_cluster(replica).to_string()), sparse)
-    } else {
-        let all = replica.job.common(|| cluster(replica));
-        (Cow::Borrowed(all), String::new())
-    };
     let (role, index) = (replica.role.name, replica.key.index);
-    format!(
-        r#"{{"cluster":{cluster},{sparse}"task":{{"type":"{role}","index":{index}}},"environment":"cloud"}}"#
-    )
+    let task = format!(r#""task":{{"type":"{role}","index":{index}}},"environment":"cloud""#);
+    match (told, role) {
+        (Told::OfServers, WORKER | PS) => {
+            let (cluster, sparse) = partial_cluster(replica);
+            format!(r#"{{"cluster":{cluster},"sparseCluster":{sparse},{task}}}"#)
+        }
+        (Told::OfServers, _) => format!(r#"{{"cluster":{},{task}}}"#, cluster(replica)),
+        // The cluster is the longest part and the same for all.
+        (Told::OfAll, _) => {
+            let cluster = replica.job.common(|| cluster(replica));
+            format!(r#"{{"cluster":{cluster},{task}}}"#)
+        }
+    }
 }
 
 impl Environment for Tensorflow {
