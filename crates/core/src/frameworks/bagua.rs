@@ -280,8 +280,8 @@ impl Validation for Bagua {
 impl Validation for Elastic {
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
         let all = workers(job);
-        let least = usize::try_from(all).unwrap_or(0).saturating_add(2);
-        let mut errors = check_ports(job, least, "two for etcd and one for each worker");
+        let fewest = usize::try_from(all).unwrap_or(0).saturating_add(2);
+        let mut errors = check_ports(job, fewest, "two for etcd and one for each worker");
         let options = options(job);
         let last = FIRST_PORT.saturating_add(PORTS_PER_WORKER.saturating_mul(all));
         if options.ports.is_empty() && last > 65536 {

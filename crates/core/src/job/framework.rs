@@ -166,12 +166,8 @@ impl Framework {
         let role = self.roles.iter().find(alone);
         let name = role.map_or("worker", |rule| &*rule.name);
         let own = ((self.roles.is_empty() || role.is_some()) && !others(name)).then_some(name);
-        let variants = self.variants.iter();
-        own.or_else(|| {
-            variants
-                .filter_map(|variant| variant.framework.role_of_command())
-                .next()
-        })
+        let mut variants = self.variants.iter();
+        own.or_else(|| variants.find_map(|variant| variant.framework.role_of_command()))
     }
 
     /// What a role waits for whose user says nothing; `roles` are the names of all roles of the

@@ -6,6 +6,10 @@ use trainyard_api::{Dependency, DependencyState, PodQuorum, RestartPolicy};
 
 /// A role that a framework knows.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own, and a framework sets those that differ"
+)]
 pub struct RoleRule {
     /// Its name.
     pub name: Cow<'static, str>,

@@ -98,7 +98,7 @@ fn what_comes_after_the_end_does_not_change_it(
     assert_eq!(world.phase(), Some(phase));
     end(&mut world, then);
     assert_eq!(world.phase(), Some(phase));
-    let ended = ["Succeeded", "Failed"].map(|condition| world.condition(condition) != "");
+    let ended = ["Succeeded", "Failed"].map(|condition| !world.condition(condition).is_empty());
     assert_eq!(ended, [phase == Succeeded, phase == Failed]);
 }
 
