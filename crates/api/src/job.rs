@@ -168,6 +168,8 @@ words! {
         BdapMpi,
         /// Those of an MXJob or a TFJob of `mpba.fbk.eu/v1`.
         Dl,
+        /// Those of an AresJob of `ares.io/v1`.
+        Ares,
     }
 }
 

@@ -33,6 +33,14 @@ pub const ANNOTATION_NOTES: &str = "trainyard.dev/notes";
 /// begins then.
 pub const ANNOTATION_LAUNCHED: &str = "trainyard.dev/launched";
 
+/// Annotations of a job in the dialect of AresOperator that its pods carry too, as annotations and
+/// as labels.
+pub const ARES_PASSED_ON: [&str; 3] = [
+    "ares.io/ares-queue",
+    "ares.io/preemptable",
+    "ares.io/job-priority",
+];
+
 /// The name of a pod: `<job>-<role>-<index>`.
 pub fn pod(job: &str, role: &str, index: i32) -> String {
     format!("{job}-{role}-{index}")

@@ -18,10 +18,11 @@ const EXIT_REFUSED: u8 = 1;
 
 /// Convert jobs of other operators to TrainingJobs.
 ///
-/// Reads MPIJobs of kubeflow.org/v2beta1 and of batch.test.bdap.com/v1, and MXJobs and TFJobs of
-/// mpba.fbk.eu/v1, and prints TrainingJobs that do the same. What is different then is said in
-/// comments above each, or with `-o json` on the standard error. Objects of other kinds, and
-/// TrainingJobs, are printed as they are. If something can't be converted, nothing is printed.
+/// Reads MPIJobs of kubeflow.org/v2beta1 and of batch.test.bdap.com/v1, MXJobs and TFJobs of
+/// mpba.fbk.eu/v1, and AresJobs of ares.io/v1, and prints TrainingJobs that do the same. What is
+/// different then is said in comments above each, or with `-o json` on the standard error. Objects
+/// of other kinds, and TrainingJobs, are printed as they are. If something can't be converted,
+/// nothing is printed.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit codes:

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use trainyard_core::foreign::ForeignKind;
+use trainyard_operator::ALL_KINDS;
 pub use trainyard_operator::options::namespace_name;
 
 use crate::output;
@@ -93,8 +94,8 @@ pub struct Args {
     #[arg(long)]
     no_agent: bool,
 
-    /// Serve this kind, or these kinds, of another operator, too; can be given several times, or as
-    /// a list with commas.
+    /// Serve this kind, or these kinds, of another operator, too, or all that are known; can be
+    /// given several times, or as a list with commas.
     ///
     /// The operator then gets rights on objects of that kind, and its webhooks check them. Their
     /// definition is not printed with the rest: see --compat-crds-only.
@@ -170,7 +171,8 @@ impl From<&Args> for Settings {
             agent: !args.no_agent,
             compat: {
                 let mut kinds = trainyard_compat::served();
-                kinds.retain(|kind| args.compat.iter().any(|flag| flag == kind.flag()));
+                let is_wanted = |flag: &String, kind: &str| flag == ALL_KINDS || flag == kind;
+                kinds.retain(|kind| args.compat.iter().any(|flag| is_wanted(flag, kind.flag())));
                 kinds.sort_by_key(|kind| kind.flag());
                 kinds
             },
@@ -263,6 +265,7 @@ fn compat_flag(flag: &str) -> Result<String, String> {
         .map(|kind| kind.flag())
         .collect();
     known.dedup();
+    known.push(ALL_KINDS);
     if known.contains(&flag) {
         return Ok(flag.to_owned());
     }

@@ -44,6 +44,7 @@ pub const KIND: Kind = Kind {
     definition: definition::definition,
     convert,
     keep: None,
+    passed_on: &[],
     paths: &[
         ("spec.roles[0].template", LAUNCHER_TEMPLATE),
         (

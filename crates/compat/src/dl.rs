@@ -73,6 +73,7 @@ pub const fn kind(
         definition: definition::definition,
         convert,
         keep: None,
+        passed_on: &[],
         paths: PATHS,
     }
 }

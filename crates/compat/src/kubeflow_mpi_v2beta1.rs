@@ -47,6 +47,7 @@ pub const KIND: Kind = Kind {
     definition: definition::definition,
     convert,
     keep: Some(keep),
+    passed_on: &[],
     paths: &[
         ("spec.roles[0]", "spec.mpiReplicaSpecs.Launcher"),
         ("spec.roles[1]", "spec.mpiReplicaSpecs.Worker"),

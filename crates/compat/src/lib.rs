@@ -10,6 +10,7 @@
 //!
 //! One file for each kind, and one line in the table `KINDS`.
 
+mod ares_v1;
 mod bdap_mpi_v1;
 mod child;
 mod conditions;
@@ -21,6 +22,7 @@ mod dl_tensorflow_v1;
 mod kubeflow_mpi_v2beta1;
 mod mpi;
 mod notes;
+mod paths;
 mod read;
 mod report;
 mod serve;
@@ -67,17 +69,17 @@ struct Kind {
     /// Leaves of a child, the first, what former versions translated otherwise and can't be changed
     /// while it has pods. What is different then is noted.
     keep: Option<fn(&TrainingJob, &mut TrainingJob, &mut Vec<String>)>,
+    /// Annotations of its objects that their children have too, also when they change.
+    passed_on: &'static [&'static str],
     /// Where users wrote what is somewhere else in a TrainingJob: ours, and theirs. The first that
-    /// fits counts.
+    /// fits counts. See [`paths::translate`].
     paths: &'static [(&'static str, &'static str)],
 }
 
 impl Kind {
-    fn their_path(&self, ours: &str) -> String {
-        let fitting = self.paths.iter().find_map(|(from, to)| {
-            let rest = ours.strip_prefix(from)?;
-            (rest.is_empty() || rest.starts_with(['.', '['])).then(|| format!("{to}{rest}"))
-        });
+    fn their_path(&self, object: &Value, ours: &str) -> String {
+        let mut rules = self.paths.iter();
+        let fitting = rules.find_map(|(from, to)| paths::translate(object, ours, from, to));
         fitting.unwrap_or_else(|| ours.to_owned())
     }
 }
@@ -99,6 +101,7 @@ const KINDS: &[Kind] = &[
     bdap_mpi_v1::KIND,
     dl_mxnet_v1::KIND,
     dl_tensorflow_v1::KIND,
+    ares_v1::KIND,
 ];
 
 /// The kinds that the operator can serve, each by its flag.
@@ -187,12 +190,13 @@ pub fn convert(object: Value) -> Result<Converted, Refusal> {
             api_version: api_version.to_owned(),
         });
     };
+    let given = object.clone();
     let converted = (kind.convert)(object, Purpose::Replace).map_err(Refusal::Invalid)?;
     let errors = problems(&converted.job);
     if errors.is_empty() {
         return Ok(converted);
     }
-    let theirs = errors.into_iter().map(|error| kind.theirs(&error));
+    let theirs = errors.into_iter().map(|error| kind.theirs(&given, &error));
     Err(Refusal::Invalid(theirs.collect()))
 }
 
@@ -215,5 +219,5 @@ fn problems(job: &TrainingJob) -> Vec<FieldError> {
 /// Where the user of an object wrote what is at a path of its TrainingJob.
 pub fn their_path(object: &Value, ours: &str) -> String {
     let (api_version, kind) = names(object);
-    find(api_version, kind).map_or_else(|| ours.to_owned(), |kind| kind.their_path(ours))
+    find(api_version, kind).map_or_else(|| ours.to_owned(), |kind| kind.their_path(object, ours))
 }

@@ -96,7 +96,10 @@ impl Report<'_> {
         self.problem.cloned().or_else(|| {
             let refused = self.child_condition(ConditionType::Accepted, "False")?;
             let lines = refused.message.lines().map(|line| match line.split_once(": ") {
-                Some((path, rest)) => self.kind.theirs(&FieldError::new(path, rest)).to_string(),
+                Some((path, rest)) => {
+                    let error = FieldError::new(path, rest);
+                    self.kind.theirs(self.object, &error).to_string()
+                }
                 None => line.to_owned(),
             });
             let lines: Vec<String> = lines.collect();
@@ -125,6 +128,20 @@ impl Report<'_> {
             .map(|(name, value): (&str, Value)| (name.to_owned(), value))
             .into_iter()
             .collect()
+    }
+
+    /// The condition with the time at which anything of it was last changed, which conditions of
+    /// some operators have besides the other.
+    pub fn updated(&self, mut condition: Map<String, Value>) -> Value {
+        let before = self.before(condition["type"].as_str().unwrap_or_default());
+        let same = before.filter(|before| {
+            ["status", "reason", "message"]
+                .iter()
+                .all(|member| before.get(*member) == condition.get(*member))
+        });
+        let since = same.and_then(|before| before.get("lastUpdateTime").cloned());
+        condition.insert("lastUpdateTime".to_owned(), since.unwrap_or_else(|| self.time()));
+        condition.into()
     }
 
     /// The time as the API writes it: whole seconds.
@@ -157,4 +174,13 @@ fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
 /// Whether a condition of an object holds.
 pub fn is_true(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|condition| condition["status"] == "True")
+}
+
+/// The reason of an object that has failed before it was run, because it says what can't be done.
+/// It is run when it is mended.
+pub const INVALID_DEFINITION: &str = "InvalidDefinition";
+
+/// Whether a condition of an object says that it was never run.
+pub fn is_invalid(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|condition| condition["reason"] == INVALID_DEFINITION)
 }

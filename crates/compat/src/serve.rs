@@ -18,7 +18,7 @@ use trainyard_core::remote_shell::HOST_FILE;
 use trainyard_core::view::Settings;
 
 use crate::child::{adopted, generation_of, note_generation, owner};
-use crate::report::{Problem, Report, is_true};
+use crate::report::{Problem, Report, is_invalid, is_true};
 use crate::{Converted, Kind, Purpose, lines, notes, read};
 
 /// How many bytes the server takes as the data of a ConfigMap.
@@ -137,7 +137,7 @@ impl ForeignKind for Kind {
             phase: Some(phase),
             ..TrainingJobStatus::default()
         });
-        self.changes(&before, &desired)
+        self.changes(new, &before, &desired)
     }
 }
 
@@ -233,7 +233,9 @@ impl Kind {
             }
         } else if !has_ended
             && child.metadata.deletion_timestamp.is_none()
-            && let Some(job) = self.with_deadline(view.object, child, view.now)
+            && let Some(job) = self
+                .with_deadline(view.object, child, view.now)
+                .or_else(|| self.with_annotations(view.object, child))
         {
             action = ChildAction::Replace(Box::new(job));
         }
@@ -267,7 +269,7 @@ impl Kind {
         if let Some(keep) = self.keep.filter(|_| phase != Some(JobPhase::Suspended)) {
             keep(child, &mut desired.job, &mut desired.notes);
         }
-        let errors = self.changes(child, &desired.job);
+        let errors = self.changes(view.object, child, &desired.job);
         if !errors.is_empty() {
             return Err(errors);
         }
@@ -278,15 +280,47 @@ impl Kind {
             status: None,
         };
         note_generation(&mut job, metadata.generation);
+        self.pass_on(view.object, &mut job);
         self.renew_deadline(view.object, child, &mut job);
         let notes = notes::differences(&mut job, &desired.notes);
         Ok(Changed { job, config, notes })
     }
 
     /// What is wrong with a change from one child to another.
-    fn changes(&self, before: &TrainingJob, after: &TrainingJob) -> Vec<FieldError> {
+    fn changes(&self, object: &Value, before: &TrainingJob, after: &TrainingJob) -> Vec<FieldError> {
         let errors = admission::review(Some(before.clone()), &mut after.clone());
-        errors.into_iter().map(|error| self.theirs(&error)).collect()
+        let theirs = errors.iter().map(|error| self.theirs(object, error));
+        theirs.collect()
+    }
+
+    /// The child with the annotations that it should have of its object, if it has others.
+    fn with_annotations(&self, object: &Value, child: &TrainingJob) -> Option<TrainingJob> {
+        let mut job = TrainingJob {
+            status: None,
+            ..child.clone()
+        };
+        self.pass_on(object, &mut job);
+        (job.metadata != child.metadata).then_some(job)
+    }
+
+    /// Gives a child the annotations that it should have of its object.
+    fn pass_on(&self, object: &Value, job: &mut TrainingJob) {
+        let given = object.pointer("/metadata/annotations");
+        for key in self.passed_on {
+            let value = given.and_then(|given| given.get(key)?.as_str());
+            let annotations = &mut job.metadata.annotations;
+            match value {
+                Some(value) => {
+                    let annotations = annotations.get_or_insert_default();
+                    annotations.insert((*key).to_owned(), value.to_owned());
+                }
+                None => {
+                    annotations
+                        .as_mut()
+                        .and_then(|annotations| annotations.remove(*key));
+                }
+            }
+        }
     }
 
     /// The child that an object should have, without what makes it that object's.
@@ -298,6 +332,7 @@ impl Kind {
             namespace: job.metadata.namespace,
             ..ObjectMeta::default()
         };
+        self.pass_on(object, &mut job);
         job.spec.dialect = Some(self.dialect);
         job.spec.managed_by = None;
         let run = job.spec.run_policy.as_mut();
@@ -308,7 +343,7 @@ impl Kind {
         if errors.is_empty() {
             Ok(Desired { job, ttl, notes })
         } else {
-            Err(errors.into_iter().map(|error| self.theirs(&error)).collect())
+            Err(errors.iter().map(|error| self.theirs(object, error)).collect())
         }
     }
 
@@ -336,7 +371,7 @@ impl Kind {
     }
 
     /// An error as users of this kind read it.
-    pub(crate) fn theirs(&self, error: &FieldError) -> FieldError {
+    pub(crate) fn theirs(&self, object: &Value, error: &FieldError) -> FieldError {
         // Sentences name one field of ours, which is somewhere else there, if anywhere.
         let mut message = error.message.replace(OR_ROLL, "");
         match self.suspend {
@@ -347,7 +382,7 @@ impl Kind {
                 }
             }
         }
-        FieldError::new(self.their_path(&error.path), message)
+        FieldError::new(self.their_path(object, &error.path), message)
     }
 
     /// A plan that does nothing but tell what is wrong.
@@ -381,7 +416,7 @@ impl Kind {
 fn ended(object: &Value) -> Option<JobPhase> {
     [JobPhase::Succeeded, JobPhase::Failed]
         .into_iter()
-        .find(|phase| is_true(object, phase.as_str()))
+        .find(|phase| is_true(object, phase.as_str()) && !is_invalid(object, phase.as_str()))
 }
 
 /// Has an object deleted when its time after its end is over.

@@ -102,6 +102,9 @@ fn kinds_are_known_by_group_version_and_kind() {
     assert_eq!(of("mpba.fbk.eu/v1", "MXJob"), Recognized::Known);
     assert_eq!(of("mpba.fbk.eu/v1", "TFJob"), Recognized::Known);
     assert_eq!(of("mpba.fbk.eu/v1", "MPIJob"), Recognized::Related);
+    assert_eq!(of("ares.io/v1", "AresJob"), Recognized::Known);
+    assert_eq!(of("ares.io/v2", "AresJob"), Recognized::Related);
+    assert_eq!(of("ares.io/v1", "AresQueue"), Recognized::Other);
     assert_eq!(of("kubeflow.org/v1", "MPIJob"), Recognized::Related);
     assert_eq!(of("kubeflow.org/v1", "PyTorchJob"), Recognized::Related);
     assert_eq!(of("kubeflow.org/v1", "Notebook"), Recognized::Other);
@@ -117,9 +120,9 @@ fn what_is_not_known_is_refused_with_what_is() {
     assert_eq!(
         refusal.to_string(),
         "TFJob of kubeflow.org/v1 can't be converted: what can is MPIJob of kubeflow.org/v2beta1, MPIJob of \
-         batch.test.bdap.com/v1, MXJob of mpba.fbk.eu/v1, TFJob of mpba.fbk.eu/v1"
+         batch.test.bdap.com/v1, MXJob of mpba.fbk.eu/v1, TFJob of mpba.fbk.eu/v1, AresJob of ares.io/v1"
     );
-    assert_eq!(known().len(), 4);
+    assert_eq!(known().len(), 5);
 }
 
 #[rstest]

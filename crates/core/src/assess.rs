@@ -432,7 +432,8 @@ impl<'a> RoleAssessor<'a, '_> {
     }
 
     fn assess_live(&mut self, key: PodKey, row: &'a PodRow, node: NodeState) {
-        if !row.labelled {
+        let is_outdated = |passed_on: u64| passed_on != row.passed_on;
+        if !row.labelled || self.job.passed_on.is_some_and(is_outdated) {
             // Without its labels, its Service does not select the pod.
             self.assessment.actions.push(Action::LabelPod {
                 key,

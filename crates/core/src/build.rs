@@ -14,11 +14,11 @@ use trainyard_api::{Placement, Spread, default::TOPOLOGY_KEY, names};
 use trainyard_contract::environment;
 
 use crate::container::{add_env, add_port};
-use crate::job::Job;
-use crate::job::{Env, ExtraService};
+use crate::job::{Env, ExtraService, Job, Role};
 use crate::metadata::{child_labels, child_metadata};
 use crate::model::Identity;
 use crate::model::{PodKey, ServiceKey};
+use crate::passed_on::PassedOn;
 use crate::view::Settings;
 use crate::{agent, depends, dialect, exec, remote_shell};
 
@@ -43,24 +43,10 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     let name = job.pod_name(key);
     let contribution = job.framework.contribution(job, settings, key);
 
-    let template = role.template.metadata.as_ref();
-    let mut labels = template.and_then(|meta| meta.labels.clone()).unwrap_or_default();
-    labels.extend(pod_labels(job, key));
-    let mut annotations = template
-        .and_then(|meta| meta.annotations.clone())
-        .unwrap_or_default();
-    annotations
-        .entry(DEFAULT_CONTAINER.to_owned())
-        .or_insert_with(|| role.main.name.clone());
-    annotations.insert(MAIN_CONTAINER.to_owned(), role.main.name.clone());
-    if let Some(hash) = role.rolls_to {
-        annotations.insert(names::ANNOTATION_TEMPLATE.to_owned(), format!("{hash:016x}"));
-    }
-
     let mut spec = role.pod.clone();
     spec.hostname = Some(name.clone());
     if job.framework.has_service {
-        spec.subdomain = Some(names::service(job.name));
+        spec.subdomain = Some(job.service(role));
     }
     // The operator replaces pods itself, so that every restart is counted once and the pod can move
     // to another node.
@@ -137,16 +123,36 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
             .splice(0..0, init_containers);
     }
 
-    let metadata = ObjectMeta {
-        labels: Some(labels),
-        annotations: Some(annotations),
-        ..child_metadata(job, name)
-    };
     Some(Pod {
-        metadata,
+        metadata: pod_metadata(job, role, key, name),
         spec: Some(spec),
         status: None,
     })
+}
+
+/// The metadata of a pod: what its template has, what we find it by, and what tells about it.
+fn pod_metadata(job: &Job<'_>, role: &Role<'_>, key: PodKey, name: String) -> ObjectMeta {
+    let template = role.template.metadata.as_ref();
+    let mut labels = template.and_then(|meta| meta.labels.clone()).unwrap_or_default();
+    labels.extend(pod_labels(job, key));
+    let mut annotations = template
+        .and_then(|meta| meta.annotations.clone())
+        .unwrap_or_default();
+    annotations
+        .entry(DEFAULT_CONTAINER.to_owned())
+        .or_insert_with(|| role.main.name.clone());
+    annotations.insert(MAIN_CONTAINER.to_owned(), role.main.name.clone());
+    if let Some(passed) = PassedOn::of(job.object) {
+        passed.write(&mut labels, &mut annotations);
+    }
+    if let Some(hash) = role.rolls_to {
+        annotations.insert(names::ANNOTATION_TEMPLATE.to_owned(), format!("{hash:016x}"));
+    }
+    ObjectMeta {
+        labels: Some(labels),
+        annotations: Some(annotations),
+        ..child_metadata(job, name)
+    }
 }
 
 /// Lets a pod resolve the names by which programs that are started in pods know each other.
@@ -157,27 +163,30 @@ fn configure_dns(job: &Job<'_>, settings: &Settings, spec: &mut PodSpec) {
             .get_or_insert_with(|| "ClusterFirstWithHostNet".to_owned());
     }
     // Hydra tells its proxies to call back at the launcher's own host name, which has no domain.
-    let domain = format!(
-        "{}.{}.svc.{}",
-        names::service(job.name),
-        job.namespace,
-        settings.cluster_domain
-    );
     let config = spec.dns_config.get_or_insert_default();
     let domains = config.searches.get_or_insert_default();
-    if domains.len() < MAX_SEARCH_DOMAINS {
-        domains.push(domain);
-    }
+    let room = MAX_SEARCH_DOMAINS.saturating_sub(domains.len());
+    domains.extend(job.domains(&settings.cluster_domain).into_iter().take(room));
 }
 
 /// Builds a Service. `None` if the job has no such Service.
 pub fn service(job: &Job<'_>, key: ServiceKey) -> Option<Service> {
     let mut selector = BTreeMap::from([(LABEL_JOB.to_owned(), job.name.to_owned())]);
+    let mut labels = child_labels(job);
+    let headless = ServiceSpec {
+        cluster_ip: Some("None".to_owned()),
+        ..ServiceSpec::default()
+    };
     let spec = match key {
-        ServiceKey::Headless => ServiceSpec {
-            cluster_ip: Some("None".to_owned()),
-            ..ServiceSpec::default()
-        },
+        ServiceKey::Headless => headless,
+        ServiceKey::Role(role) => {
+            let role = job.roles.get(role)?.name;
+            selector.insert(LABEL_ROLE.to_owned(), role.to_owned());
+            labels.insert(LABEL_ROLE.to_owned(), role.to_owned());
+            let others = dialect::service_labels(job.object, role).into_iter();
+            labels.extend(others.map(|(label, value)| (label.to_owned(), value)));
+            headless
+        }
         ServiceKey::Master => {
             let extra = job
                 .framework
@@ -201,8 +210,8 @@ pub fn service(job: &Job<'_>, key: ServiceKey) -> Option<Service> {
     };
     Some(Service {
         metadata: ObjectMeta {
-            labels: Some(child_labels(job)),
-            ..child_metadata(job, service_name(job.name, key))
+            labels: Some(labels),
+            ..child_metadata(job, service_name(job, key))
         },
         spec: Some(ServiceSpec {
             selector: Some(selector),
@@ -235,18 +244,27 @@ pub fn secret(job: &Job<'_>, identity: Identity, content: BTreeMap<String, ByteS
 }
 
 /// The name of a Service.
-pub fn service_name(job: &str, key: ServiceKey) -> String {
+pub fn service_name(job: &Job<'_>, key: ServiceKey) -> String {
     match key {
-        ServiceKey::Headless => names::service(job),
-        ServiceKey::Master => names::master_service(job),
+        ServiceKey::Headless => names::service(job.name),
+        ServiceKey::Role(role) => job
+            .roles
+            .get(role)
+            .map(|role| job.service(role))
+            .unwrap_or_default(),
+        ServiceKey::Master => names::master_service(job.name),
     }
 }
 
 /// The Services that a job needs.
 pub fn service_keys(job: &Job<'_>) -> Vec<ServiceKey> {
-    let headless = job.framework.has_service.then_some(ServiceKey::Headless);
-    let extra = job.framework.services(job).into_iter().map(|extra| extra.key);
-    headless.into_iter().chain(extra).collect()
+    let mut keys = match dialect::roles_with_services(job.object) {
+        _ if !job.framework.has_service => Vec::new(),
+        Some(roles) => roles.map(ServiceKey::Role).collect(),
+        None => vec![ServiceKey::Headless],
+    };
+    keys.extend(job.framework.services(job).into_iter().map(|extra| extra.key));
+    keys
 }
 
 fn pod_env(job: &Job<'_>, role: &str, index: i32, of_framework: Env) -> Vec<EnvVar> {

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use trainyard_api::{Dialect, FieldError, TrainingJob, names};
+use trainyard_api::{Dialect, FieldError, MasterService, TrainingJob, names};
 
 /// What differs from one dialect to another.
 struct NamingScheme {
@@ -21,6 +21,10 @@ struct NamingScheme {
     hosts: HostNames,
     /// Whether pods resolve the names of other pods without a domain.
     short_names: bool,
+    /// Which headless Services give pods their names.
+    services: Services,
+    /// Whether a leader is told all addresses where the others are told its name.
+    leaders_listen: bool,
     /// Labels that pods have besides ours.
     labels: fn(&TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)>,
 }
@@ -34,6 +38,14 @@ enum NameOrder {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
+enum Services {
+    /// One for the job.
+    OfJob,
+    /// One for each role.
+    OfRoles,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum HostNames {
     /// The name of the pod with the domain of the job's pods.
     Full,
@@ -43,12 +55,17 @@ enum HostNames {
 
 const LAUNCHER: &str = "launcher";
 
+/// Frameworks and their roles that no pod looks for, where each role has a Service.
+const NAMELESS: [(&str, &str); 2] = [("dask", LAUNCHER), ("dask", "worker")];
+
 const NATIVE: NamingScheme = NamingScheme {
     frameworks: &[],
     order: NameOrder::JobFirst,
     single: None,
     hosts: HostNames::Full,
     short_names: false,
+    services: Services::OfJob,
+    leaders_listen: false,
     labels: |_, _, _| Vec::new(),
 };
 
@@ -60,6 +77,8 @@ const KUBEFLOW_MPI: NamingScheme = NamingScheme {
     single: Some(LAUNCHER),
     hosts: HostNames::Full,
     short_names: false,
+    services: Services::OfJob,
+    leaders_listen: false,
     labels: kubeflow_labels,
 };
 
@@ -69,17 +88,25 @@ const BDAP_MPI: NamingScheme = NamingScheme {
     single: Some(LAUNCHER),
     hosts: HostNames::Pod,
     short_names: false,
+    services: Services::OfJob,
+    leaders_listen: false,
     labels: |_, _, _| Vec::new(),
 };
 
 const DL: NamingScheme = NamingScheme {
     frameworks: &["mxnet", "tensorflow"],
     order: NameOrder::RoleFirst,
-    single: None,
-    hosts: HostNames::Full,
     // In that operator each pod has a Service of its name.
     short_names: true,
     labels: dl_labels,
+    ..NATIVE
+};
+
+const ARES: NamingScheme = NamingScheme {
+    services: Services::OfRoles,
+    leaders_listen: true,
+    labels: ares_labels,
+    ..NATIVE
 };
 
 const fn naming_scheme(dialect: Dialect) -> &'static NamingScheme {
@@ -88,6 +115,7 @@ const fn naming_scheme(dialect: Dialect) -> &'static NamingScheme {
         Dialect::KubeflowMpi => &KUBEFLOW_MPI,
         Dialect::BdapMpi => &BDAP_MPI,
         Dialect::Dl => &DL,
+        Dialect::Ares => &ARES,
     }
 }
 
@@ -150,6 +178,46 @@ pub(crate) fn host_pattern(dialect: Dialect, job: &str, role: &str, domain: &str
     }
 }
 
+/// The positions of the roles that have a headless Service of their own. `None` if there is one for
+/// all of them.
+pub(crate) fn roles_with_services(job: &TrainingJob) -> Option<impl Iterator<Item = usize>> {
+    let framework = &*job.spec.framework.name;
+    let roles = job.spec.roles.iter().enumerate();
+    let found = roles.filter(move |(_, role)| !NAMELESS.contains(&(framework, &role.name)));
+    (naming_scheme(of(job)).services == Services::OfRoles).then(|| found.map(|(role, _)| role))
+}
+
+/// Returns true if a Service of a job is a headless one, which never changes.
+pub(crate) fn is_headless(job: &TrainingJob, service: &str) -> bool {
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    let mut roles = job.spec.roles.iter();
+    match naming_scheme(of(job)).services {
+        Services::OfJob => service == names::service(name),
+        Services::OfRoles => roles.any(|role| service == self::service(of(job), name, &role.name)),
+    }
+}
+
+/// The labels that the Service of a role has besides ours.
+pub(crate) fn service_labels(job: &TrainingJob, role: &str) -> Vec<(&'static str, String)> {
+    match of(job) {
+        Dialect::Ares => ares_role_labels(job, role),
+        Dialect::Native | Dialect::KubeflowMpi | Dialect::BdapMpi | Dialect::Dl => Vec::new(),
+    }
+}
+
+/// Returns true if a leader is told all addresses where the others are told its name.
+pub(crate) fn leaders_listen(dialect: Dialect) -> bool {
+    naming_scheme(dialect).leaders_listen
+}
+
+/// The name of the headless Service that gives the pods of a role their names.
+pub(crate) fn service(dialect: Dialect, job: &str, role: &str) -> String {
+    match naming_scheme(dialect).services {
+        Services::OfJob => names::service(job),
+        Services::OfRoles => format!("{job}-{role}"),
+    }
+}
+
 /// The labels that a pod has besides ours.
 pub(crate) fn labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)> {
     (naming_scheme(of(job)).labels)(job, role, index)
@@ -175,6 +243,18 @@ pub(crate) fn check(job: &TrainingJob) -> Vec<FieldError> {
         return errors;
     }
     let name = job.metadata.name.as_deref().unwrap_or_default();
+    let pytorch = job.spec.framework.pytorch.as_ref();
+    let has_master = pytorch.is_some_and(|options| options.master_service == Some(MasterService::ClusterIP));
+    if has_master && naming_scheme(dialect).services == Services::OfRoles {
+        errors.push(FieldError::new(
+            "spec.framework.pytorch.masterService",
+            format!(
+                "in the dialect {} the Service {} is that of a role: remove this",
+                dialect.as_str(),
+                names::master_service(name)
+            ),
+        ));
+    }
     let last = |replicas: Option<i32>| replicas.unwrap_or(1).max(1) - 1;
     let pods = job.spec.roles.iter();
     let pods = pods.map(|role| pod_name(dialect, name, &role.name, last(role.replicas)));
@@ -192,6 +272,21 @@ pub(crate) fn check(job: &TrainingJob) -> Vec<FieldError> {
         ));
     }
     errors
+}
+
+/// What AresOperator says of each pod of a role.
+fn ares_labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)> {
+    let mut labels = ares_role_labels(job, role);
+    labels.push(("ares.io/replica-index", index.to_string()));
+    labels
+}
+
+fn ares_role_labels(job: &TrainingJob, role: &str) -> Vec<(&'static str, String)> {
+    vec![
+        ("ares.io/group-name", "ares.io".to_owned()),
+        ("ares.io/job-name", job.metadata.name.clone().unwrap_or_default()),
+        ("ares.io/replica-type", role.to_owned()),
+    ]
 }
 
 /// Workers are counted from 0. If the launcher is a worker too, it is number 0.

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use trainyard_api::{
     AcceptedRole, AcceptedRules, CleanPodPolicy, CreatePolicy, Dependency, NodeDownPolicy, Placement,
-    PodQuorum, RestartPolicy, RoleSet, TrainingJob, names,
+    PodQuorum, RestartPolicy, RoleSet, TrainingJob,
 };
 
 use crate::dialect;
@@ -47,6 +47,9 @@ pub struct Job<'a> {
     pub backoff_limit: i32,
     /// How long the job may run.
     pub active_deadline_seconds: Option<i64>,
+    /// The fingerprint of what its pods carry of the job's annotations, if they carry any. See
+    /// [`crate::passed_on`].
+    pub passed_on: Option<u64>,
     /// See [`Job::common`].
     pub common: OnceLock<String>,
 }
@@ -203,17 +206,36 @@ impl<'a> Job<'a> {
 
     /// The names by which lists of hosts know a role's pods, with `{}` for the index.
     pub fn host_pattern(&self, role: &Role<'_>, domain: &str) -> String {
-        let domain = format!("{}.{}.svc.{domain}", names::service(self.name), self.namespace);
+        let domain = self.domain(role, domain);
         dialect::host_pattern(dialect::of(self.object), self.name, role.name, &domain)
+    }
+
+    /// The name of the headless Service that gives the pods of a role their names, which is also
+    /// their subdomain.
+    pub fn service(&self, role: &Role<'_>) -> String {
+        dialect::service(dialect::of(self.object), self.name, role.name)
+    }
+
+    /// The domain of the pods of a role, in the domain of the cluster.
+    pub fn domain(&self, role: &Role<'_>, cluster_domain: &str) -> String {
+        format!("{}.{}.svc.{cluster_domain}", self.service(role), self.namespace)
+    }
+
+    /// The domains of all pods, each once.
+    pub fn domains(&self, cluster_domain: &str) -> Vec<String> {
+        let mut domains: Vec<String> = Vec::new();
+        for domain in self.roles.iter().map(|role| self.domain(role, cluster_domain)) {
+            if !domains.contains(&domain) {
+                domains.push(domain);
+            }
+        }
+        domains
     }
 
     /// The host name by which other pods find a pod.
     pub fn host(&self, key: PodKey, domain: &str) -> String {
-        format!(
-            "{}.{}.{}.svc.{domain}",
-            self.pod_name(key),
-            names::service(self.name),
-            self.namespace
-        )
+        let role = self.roles.get(key.role);
+        let domain = role.map(|role| self.domain(role, domain)).unwrap_or_default();
+        format!("{}.{domain}", self.pod_name(key))
     }
 }

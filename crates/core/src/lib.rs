@@ -30,6 +30,7 @@ mod metadata;
 pub mod model;
 pub mod observe;
 mod parse;
+pub mod passed_on;
 pub mod plan;
 pub mod remote_shell;
 mod replacements;

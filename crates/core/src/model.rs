@@ -18,6 +18,9 @@ pub struct PodKey {
 pub enum ServiceKey {
     /// The headless Service that gives every pod its DNS name.
     Headless,
+    /// The headless Service that gives the pods of one role their DNS names: the role's position in
+    /// `spec.roles`. Jobs of some dialects have these in the place of [`ServiceKey::Headless`].
+    Role(usize),
     /// The Service that gives rank 0 an address of its own.
     Master,
 }

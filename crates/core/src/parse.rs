@@ -17,6 +17,7 @@ use crate::dialect;
 use crate::frameworks;
 use crate::job::{Framework, Job, Role};
 use crate::model::Awaited;
+use crate::passed_on::PassedOn;
 use crate::status;
 
 impl<'a> Job<'a> {
@@ -87,6 +88,7 @@ impl<'a> Job<'a> {
                 .and_then(|run| run.backoff_limit)
                 .unwrap_or(default::BACKOFF_LIMIT),
             active_deadline_seconds: run.and_then(|run| run.active_deadline_seconds),
+            passed_on: PassedOn::of(object).map(|passed| passed.fingerprint()),
             common: OnceLock::new(),
         }
     }
@@ -124,6 +126,7 @@ impl<'a> Job<'a> {
             active_deadline_seconds: run
                 .and_then(|run| run.active_deadline_seconds)
                 .filter(|seconds| *seconds > 0),
+            passed_on: PassedOn::of(object).map(|passed| passed.fingerprint()),
             common: OnceLock::new(),
             roles,
         })

@@ -166,6 +166,8 @@ pub struct PodRow {
     pub terminating: bool,
     /// Whether it has the labels that Services select it by.
     pub labelled: bool,
+    /// The fingerprint of what it carries of a job's annotations; see [`crate::passed_on`].
+    pub passed_on: u64,
     /// Whether its agent has finished waiting for other roles and let its programs start.
     pub released: bool,
     /// Whether its agent waits for other roles, and no annotation tells it to stop.

@@ -117,9 +117,9 @@ pub struct Options {
     )]
     pub cluster_domain: String,
 
-    /// Serve kinds of other operators too, as they are: kubeflow-mpi, bdap-mpi, dl. May be given
-    /// several times, or as a list with commas. One that the cluster does not know yet is served as
-    /// soon as it does.
+    /// Serve kinds of other operators too, as they are: kubeflow-mpi, bdap-mpi, dl, ares, or all.
+    /// May be given several times, or as a list with commas. One that the cluster does not know yet
+    /// is served as soon as it does.
     #[arg(
         long,
         env = "TRAINYARD_COMPAT",
@@ -158,16 +158,17 @@ impl Options {
         // A variable that is set to nothing is as good as one that is not set.
         let wanted = self.compat.iter().map(|flag| flag.trim());
         let wanted: Vec<&str> = wanted.filter(|flag| !flag.is_empty()).collect();
-        let is_known = |flag: &str| known.iter().any(|kind| kind.flag() == flag);
-        if let Some(unknown) = wanted.iter().find(|flag| !is_known(flag)) {
-            let mut known: Vec<&str> = known.iter().map(|kind| kind.flag()).collect();
-            known.dedup();
+        let mut flags: Vec<&str> = known.iter().map(|kind| kind.flag()).collect();
+        flags.dedup();
+        flags.push(ALL_KINDS);
+        if let Some(unknown) = wanted.iter().find(|flag| !flags.contains(*flag)) {
             return Err(UnknownKind {
                 wanted: (*unknown).to_owned(),
-                known,
+                known: flags,
             });
         }
-        let kinds = known.iter().filter(|kind| wanted.contains(&kind.flag()));
+        let is_wanted = |flag: &str| wanted.contains(&ALL_KINDS) || wanted.contains(&flag);
+        let kinds = known.iter().filter(|kind| is_wanted(kind.flag()));
         Ok(kinds.copied().collect())
     }
 
@@ -184,6 +185,9 @@ impl Options {
         namespaces
     }
 }
+
+/// Stands for all kinds of other operators that can be served.
+pub const ALL_KINDS: &str = "all";
 
 /// A kind of another operator is wanted that is not known.
 #[derive(Debug, thiserror::Error)]

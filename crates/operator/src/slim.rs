@@ -11,6 +11,7 @@ mod pod;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use trainyard_api::names::{LABEL_MANAGED_BY, MANAGED_BY};
+use trainyard_core::passed_on::PassedOn;
 use trainyard_core::view::ServiceRow;
 
 pub use job::{JobObject, Malformed};
@@ -57,6 +58,12 @@ pub struct Labels {
     pub role: Option<Box<str>>,
     #[serde(default, rename = "trainyard.dev/index")]
     pub index: Option<Box<str>>,
+    #[serde(default, rename = "ares.io/ares-queue")]
+    ares_queue: Option<Box<str>>,
+    #[serde(default, rename = "ares.io/preemptable")]
+    ares_preemptable: Option<Box<str>>,
+    #[serde(default, rename = "ares.io/job-priority")]
+    ares_priority: Option<Box<str>>,
 }
 
 /// The annotations that decisions need.
@@ -74,6 +81,12 @@ pub struct Annotations {
     /// The hash of the template that the pod was made from.
     #[serde(default, rename = "trainyard.dev/template")]
     pub template: Option<Box<str>>,
+    #[serde(default, rename = "ares.io/ares-queue")]
+    ares_queue: Option<Box<str>>,
+    #[serde(default, rename = "ares.io/preemptable")]
+    ares_preemptable: Option<Box<str>>,
+    #[serde(default, rename = "ares.io/job-priority")]
+    ares_priority: Option<Box<str>>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -150,6 +163,33 @@ impl Meta {
             None => rest.is_empty() && **index == *"0",
         });
         owner == Some(&**job) && fits && self.is_labelled()
+    }
+
+    /// The fingerprint of what a pod carries of its job's annotations.
+    pub fn passed_on(&self) -> u64 {
+        let labels = self.labels.as_ref().map(|labels| {
+            let Labels {
+                ares_queue,
+                ares_preemptable,
+                ares_priority,
+                ..
+            } = labels;
+            [ares_queue, ares_preemptable, ares_priority].map(Option::as_deref)
+        });
+        let annotations = self.annotations.as_ref().map(|annotations| {
+            let Annotations {
+                ares_queue,
+                ares_preemptable,
+                ares_priority,
+                ..
+            } = annotations;
+            [ares_queue, ares_preemptable, ares_priority].map(Option::as_deref)
+        });
+        PassedOn {
+            labels: labels.unwrap_or_default(),
+            annotations: annotations.unwrap_or_default(),
+        }
+        .fingerprint()
     }
 
     /// Returns true if our watches, which select by label, see the object.

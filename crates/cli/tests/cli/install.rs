@@ -301,6 +301,11 @@ fn definitions_of_other_operators_are_printed_apart() {
         .map(|object| text(object, "/metadata/name"))
         .collect();
     assert_eq!(names, ["mpijobs.batch.test.bdap.com", "mpijobs.kubeflow.org"]);
+    let all = objects("install --compat=all --compat-crds-only");
+    let names: Vec<_> = all.iter().map(|object| text(object, "/metadata/name")).collect();
+    assert!(names.contains(&"aresjobs.ares.io"), "{names:?}");
+    assert!(names.len() > apart.len());
+    all.iter().for_each(round_trip::<CustomResourceDefinition>);
     apart.iter().for_each(round_trip::<CustomResourceDefinition>);
     // A word may stand for several kinds of one operator.
     let both = objects("install --compat=dl --compat-crds-only");

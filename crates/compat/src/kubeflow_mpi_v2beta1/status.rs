@@ -41,7 +41,7 @@ const REFUSALS: [(Reason, &str); 2] = [
 pub fn status(report: &Report<'_>) -> Value {
     let refused = report.refusal().map(|refusal| {
         let condition = report.condition(REFUSED, true, &refusal.reason, &refusal.message);
-        updated(report, condition)
+        report.updated(condition)
     });
     // A job that goes on as it was although a change of it was refused is what it was.
     let conditions: Vec<Value> = past(report).chain(refused).chain(present(report)).collect();
@@ -115,9 +115,7 @@ fn past(report: &Report<'_>) -> impl Iterator<Item = Value> {
     let over = over.map(|(kind, reason, message)| (kind, false, reason, message));
     let all = created.into_iter().chain(over.collect::<Vec<_>>());
     let all: Vec<Value> = all
-        .map(|(kind, holds, reason, message)| {
-            updated(report, report.condition(kind, holds, reason, &message))
-        })
+        .map(|(kind, holds, reason, message)| report.updated(report.condition(kind, holds, reason, &message)))
         .collect();
     all.into_iter()
 }
@@ -137,7 +135,7 @@ fn present(report: &Report<'_>) -> Option<Value> {
         }
         _ => format!("MPIJob {name} is running."),
     };
-    Some(updated(report, report.condition(kind, true, reason, &message)))
+    Some(report.updated(report.condition(kind, true, reason, &message)))
 }
 
 /// The reason for which a job has failed, where that is a known one.
@@ -176,21 +174,4 @@ fn current(phase: JobPhase) -> Option<(&'static str, &'static str)> {
         JobPhase::Succeeded => Some((SUCCEEDED, REASON_SUCCEEDED)),
         JobPhase::Failed => Some((FAILED, REASON_FAILED)),
     }
-}
-
-/// The condition with the time at which anything of it was last changed, which these have besides
-/// the other.
-fn updated(report: &Report<'_>, mut condition: Map<String, Value>) -> Value {
-    let before = report.before(condition["type"].as_str().unwrap_or_default());
-    let same = before.filter(|before| {
-        ["status", "reason", "message"]
-            .iter()
-            .all(|member| before.get(*member) == condition.get(*member))
-    });
-    let since = same.and_then(|before| before.get("lastUpdateTime").cloned());
-    condition.insert(
-        "lastUpdateTime".to_owned(),
-        since.unwrap_or_else(|| report.time()),
-    );
-    condition.into()
 }

@@ -464,6 +464,7 @@ fn metadata_of_templates_is_kept() {
 )]
 #[case("bdap-mpi", "/spec/properties/workerTemplate")]
 #[case("dl", "/spec/items/properties/template")]
+#[case("ares", "/spec/properties/roleSpecs/additionalProperties/properties/template")]
 fn definitions_keep_the_metadata_of_templates(#[case] flag: &str, #[case] template: &str) {
     let definition = kind(flag).definition();
     let properties = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use trainyard_api::{BaguaOptions, FieldError, TrainingJob, names};
+use trainyard_api::{BaguaOptions, FieldError, TrainingJob};
 
 use super::{lists, ports};
 use crate::job::{Env, Environment, Framework, Port, Ports, Replica, RoleRule, Validation, Variant};
@@ -104,10 +104,14 @@ fn joined(ports: &[i32]) -> String {
     ports.join(",")
 }
 
-fn service(replica: &Replica<'_>) -> String {
-    let job = replica.job;
-    let domain = replica.cluster_domain;
-    format!("{}.{}.svc.{domain}", names::service(job.name), job.namespace)
+/// The domains of the pods of some roles, each once.
+fn domains(replica: &Replica<'_>, roles: &[&str]) -> String {
+    let roles = roles.iter().filter_map(|role| replica.job.role(role));
+    let mut domains: Vec<String> = roles
+        .map(|(_, role)| replica.job.domain(role, replica.cluster_domain))
+        .collect();
+    domains.dedup();
+    domains.join(" ")
 }
 
 /// The names of all nodes, by rank.
@@ -127,7 +131,7 @@ impl Environment for Bagua {
         let mut env = Env::from([
             ("PYTHONUNBUFFERED", "1".to_owned()),
             ("BAGUA_SSH_PORT", port(0)),
-            ("SERVICE_DOMAIN_NAME", service(replica)),
+            ("SERVICE_DOMAIN_NAME", domains(replica, &[WORKER, MASTER])),
             ("WORLD_SIZE", job.total().to_string()),
             ("MASTER_ADDR", replica.host(job.rank_zero())),
             ("MASTER_PORT", port(1)),
@@ -172,7 +176,7 @@ impl Environment for Elastic {
         let etcd = job.role(ETCD).map_or(0, |(role, _)| role);
         let share = share(job.object, replica.key.index);
         env.extend([
-            ("SERVICE_DOMAIN_NAME", service(replica)),
+            ("SERVICE_DOMAIN_NAME", domains(replica, &[WORKER])),
             ("MIN_SIZE", options.min_replicas.unwrap_or(all).to_string()),
             ("MAX_SIZE", options.max_replicas.unwrap_or(all).to_string()),
             ("JOB_ID", job.name.to_owned()),

@@ -80,7 +80,7 @@ impl Environment for Dask {
         env.set("RANK", replica.rank());
         // The scheduler has no rank.
         env.set("WORLD_SIZE", job.total() - 1);
-        env.set("MASTER_ADDR", replica.host(job.rank_zero()));
+        env.set("MASTER_ADDR", replica.leader_host(job.rank_zero()));
         env.set("MASTER_PORT", master_port(job.object));
         env
     }

@@ -2,18 +2,18 @@
 
 use trainyard_api::{FieldError, RoleSpec, TrainingJob};
 
+use crate::dialect;
+
 /// The longest value of a variable: Linux starts no program with a longer one.
 pub(super) const MAX_VARIABLE: usize = 131_071;
 
 /// How long the list of a role's addresses gets, each as
-/// `"<job>-<role>-<index>.<job>.<namespace>.svc.<domain>:<port>",` with a usual domain.
+/// `"<job>-<role>-<index>.<service>.<namespace>.svc.<domain>:<port>",` with a usual domain.
 pub(super) fn size(job: &TrainingJob, role: &RoleSpec) -> usize {
-    let length = |text: Option<&String>| text.map_or(0, String::len);
-    let (name, namespace) = (
-        length(job.metadata.name.as_ref()),
-        length(job.metadata.namespace.as_ref()),
-    );
-    let address = 2 * name + namespace + role.name.len() + 40;
+    let (name, namespace) = (job.metadata.name.as_deref(), job.metadata.namespace.as_deref());
+    let (name, namespace) = (name.unwrap_or_default(), namespace.unwrap_or_default());
+    let service = dialect::service(dialect::of(job), name, &role.name);
+    let address = name.len() + role.name.len() + service.len() + namespace.len() + 40;
     let pods = usize::try_from(role.replicas.unwrap_or(1)).unwrap_or(0);
     pods.saturating_mul(address)
 }

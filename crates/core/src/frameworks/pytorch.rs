@@ -75,7 +75,7 @@ fn master_address(replica: &Replica<'_>) -> String {
         let service = names::master_service(job.name);
         format!("{service}.{}.svc.{cluster_domain}", job.namespace)
     } else {
-        replica.host(job.rank_zero())
+        replica.leader_host(job.rank_zero())
     }
 }
 

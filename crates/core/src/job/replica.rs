@@ -1,6 +1,7 @@
 //! The pod that a framework is asked about.
 
 use super::{Job, Role};
+use crate::dialect;
 use crate::model::PodKey;
 use crate::view::Settings;
 
@@ -31,6 +32,16 @@ impl<'a> Replica<'a> {
     /// Its rank among all pods of the job; see [`Job::rank`].
     pub fn rank(&self) -> i32 {
         self.job.rank(self.key)
+    }
+
+    /// The host name by which it finds the pod that leads the others, such as a master. In some
+    /// dialects, the leader itself is told to listen on all its addresses.
+    pub fn leader_host(&self, leader: PodKey) -> String {
+        if leader == self.key && dialect::leaders_listen(dialect::of(self.job.object)) {
+            "0.0.0.0".to_owned()
+        } else {
+            self.host(leader)
+        }
     }
 
     /// The host name by which it finds a pod of the job, which may be itself.

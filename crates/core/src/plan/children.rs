@@ -129,7 +129,7 @@ pub(super) fn unconfirmed(job: &Job<'_>, assessment: &Assessment<'_>) -> Vec<Str
 fn missing_services(job: &Job<'_>, view: &View<'_>) -> Vec<Action> {
     let exists = |name: &str| view.services.iter().any(|service| *service.name == *name);
     let keys = build::service_keys(job).into_iter();
-    keys.filter(|key| !exists(&build::service_name(job.name, *key)))
+    keys.filter(|key| !exists(&build::service_name(job, *key)))
         .map(Action::CreateService)
         .collect()
 }

@@ -167,7 +167,7 @@ fn needs_name(job: &Job<'_>, conflict: &Conflict) -> bool {
         }
         "Service" => build::service_keys(job)
             .into_iter()
-            .any(|key| build::service_name(job.name, key) == *name),
+            .any(|key| build::service_name(job, key) == *name),
         _ => job.key(name).is_some(),
     }
 }

@@ -5,9 +5,9 @@ use trainyard_api::{
 };
 
 use super::{Objection, Plan, event, finished, objections};
-use crate::build;
+use crate::dialect;
 use crate::job::{Job, Role};
-use crate::model::{Action, ServiceKey};
+use crate::model::Action;
 use crate::status::{set_condition, write};
 use crate::view::{PodPhase, ServiceRow, View};
 
@@ -26,10 +26,9 @@ pub(super) fn has_leftovers(view: &View<'_>) -> bool {
 }
 
 /// Returns true if a Service is deleted together with the pods. Its spec may change while the job
-/// is suspended, so it is created again. Only the headless Service never changes.
+/// is suspended, so it is created again. Only headless Services never change.
 fn is_deleted_too(view: &View<'_>, service: &ServiceRow) -> bool {
-    let job = view.job.metadata.name.as_deref().unwrap_or_default();
-    *service.name != *build::service_name(job, ServiceKey::Headless)
+    !dialect::is_headless(view.job, &service.name)
 }
 
 /// `job` is `None` if its spec is not valid and never was.

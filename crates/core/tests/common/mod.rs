@@ -333,10 +333,13 @@ impl World {
         match action {
             Action::CreatePod(key) => self.create(*key),
             Action::LabelPod { key, uid } => {
-                let name = Job::parse(&self.job).unwrap().pod_name(*key);
+                let job = Job::parse(&self.job).unwrap();
+                let (name, passed_on) = (job.pod_name(*key), job.passed_on);
                 let row = self.pod_mut(&name);
-                assert!(*row.uid == **uid && !row.labelled);
+                let passed_on = passed_on.unwrap_or(row.passed_on);
+                assert!(*row.uid == **uid && !(row.labelled && row.passed_on == passed_on));
                 row.labelled = true;
+                row.passed_on = passed_on;
                 self.log.labelled.push(name);
             }
             Action::StartPod { name, uid } => {
@@ -463,6 +466,7 @@ impl World {
             ready: false,
             terminating: false,
             labelled: true,
+            passed_on: job.passed_on.unwrap_or_default(),
             released: false,
             waits: false,
             template: template.and_then(NonZeroU64::new),

@@ -1,9 +1,9 @@
 //! Whose names and labels pods carry.
 
 use rstest::rstest;
-use trainyard_api::{Dialect, TrainingJob};
+use trainyard_api::{Dialect, MasterService, PytorchOptions, TrainingJob};
 use trainyard_core::job::Job;
-use trainyard_core::model::PodKey;
+use trainyard_core::model::{PodKey, ServiceKey};
 use trainyard_core::{admission, build, observe};
 
 use crate::jobs::{mpi, pytorch, with_agent};
@@ -176,4 +176,112 @@ fn a_dialect_stays() {
     };
     assert!(changed(&before, &native) && changed(&silent, &before));
     assert!(!changed(&silent, &native) && !changed(&before, &before));
+}
+
+/// AresOperator has a Service for each role, and pods are found by its name.
+#[test]
+fn ares_has_services_of_roles() {
+    let job = in_dialect(mpi("launcherAsWorker: true", 2), Dialect::Ares);
+    let job = Job::parse(&job).unwrap();
+    let keys = build::service_keys(&job);
+    assert_eq!(keys, [ServiceKey::Role(0), ServiceKey::Role(1)]);
+    for (key, role) in keys.into_iter().zip(["launcher", "worker"]) {
+        let service = build::service(&job, key).unwrap();
+        let name = format!("mnist-{role}");
+        assert_eq!(service.metadata.name.as_ref(), Some(&name));
+        assert_eq!(build::service_name(&job, key), name);
+        let labels = service.metadata.labels.unwrap();
+        assert_eq!(labels["ares.io/replica-type"], role);
+        let spec = service.spec.unwrap();
+        assert_eq!(spec.cluster_ip.as_deref(), Some("None"));
+        assert_eq!(spec.selector.unwrap()["trainyard.dev/role"], role);
+    }
+    let worker = build::pod(&job, &with_agent(), WORKER).unwrap();
+    let labels = worker.metadata.labels.unwrap();
+    for (label, value) in [
+        ("group-name", "ares.io"),
+        ("job-name", "mnist"),
+        ("replica-type", "worker"),
+        ("replica-index", "1"),
+    ] {
+        assert_eq!(labels[&format!("ares.io/{label}")], value);
+    }
+    let spec = worker.spec.unwrap();
+    assert_eq!(spec.subdomain.as_deref(), Some("mnist-worker"));
+    assert_eq!(
+        job.host(WORKER, "cluster.local"),
+        "mnist-worker-1.mnist-worker.team.svc.cluster.local"
+    );
+    let shell = job.framework.remote_shell(&job, &with_agent(), LAUNCHER);
+    let patterns: Vec<String> = shell
+        .unwrap()
+        .hosts
+        .into_iter()
+        .map(|hosts| hosts.pattern)
+        .collect();
+    assert_eq!(
+        patterns,
+        [
+            "mnist-launcher-{}.mnist-launcher.team.svc.cluster.local",
+            "mnist-worker-{}.mnist-worker.team.svc.cluster.local",
+        ]
+    );
+    assert_eq!(
+        spec.dns_config.unwrap().searches.unwrap(),
+        [
+            "mnist-launcher.team.svc.cluster.local",
+            "mnist-worker.team.svc.cluster.local"
+        ],
+        "programs call back at a name without a domain"
+    );
+}
+
+/// The Service that gives rank 0 an address would have the name of a role's.
+#[test]
+fn ares_has_no_stable_address_of_a_master() {
+    let mut job = in_dialect(pytorch(&[("master", 1), ("worker", 1)]), Dialect::Ares);
+    assert_eq!(errors(&job), [""; 0]);
+    job.spec.framework.pytorch = Some(PytorchOptions {
+        master_service: Some(MasterService::ClusterIP),
+        ..PytorchOptions::default()
+    });
+    assert_eq!(
+        errors(&job),
+        [
+            "spec.framework.pytorch.masterService: in the dialect Ares the Service mnist-master is that of a role: remove this"
+        ]
+    );
+}
+
+/// What users of AresOperator tell their scheduler is on pods, as annotations and as labels, and
+/// nowhere else.
+#[test]
+fn ares_passes_annotations_on() {
+    let mut job = in_dialect(mpi("", 2), Dialect::Ares);
+    let given = [
+        ("ares.io/ares-queue", "nightly"),
+        ("ares.io/job-priority", "no label, for it has spaces"),
+        ("example.com/other", "yes"),
+    ];
+    let given = given.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    job.metadata.annotations = Some(given.into());
+    let template = job.spec.roles[1].template.metadata.get_or_insert_default();
+    let preemptable = ("ares.io/preemptable".to_owned(), "true".to_owned());
+    template.labels.get_or_insert_default().extend([preemptable]);
+    let pod = |job: &TrainingJob| {
+        let job = Job::parse(job).unwrap();
+        let metadata = build::pod(&job, &with_agent(), WORKER).unwrap().metadata;
+        (metadata.labels.unwrap(), metadata.annotations.unwrap())
+    };
+    let (labels, annotations) = pod(&job);
+    assert_eq!(labels["ares.io/ares-queue"], "nightly");
+    assert_eq!(annotations["ares.io/ares-queue"], "nightly");
+    assert!(!labels.contains_key("ares.io/job-priority"));
+    assert!(annotations["ares.io/job-priority"].contains("spaces"));
+    assert!(!labels.contains_key("ares.io/preemptable"), "the job decides");
+    assert!(!annotations.contains_key("example.com/other"));
+    job.spec.dialect = None;
+    let (labels, annotations) = pod(&job);
+    assert!(!annotations.contains_key("ares.io/ares-queue"));
+    assert_eq!(labels["ares.io/preemptable"], "true");
 }

@@ -44,7 +44,7 @@ fn table(object: &TrainingJob) -> String {
     let job = Job::parse(object).unwrap();
     let mut lines: Vec<String> = job.keys().flat_map(|key| pod_lines(&job, key)).collect();
     let services = build::service_keys(&job).into_iter();
-    lines.extend(services.map(|key| format!("Service: {}", build::service_name(job.name, key))));
+    lines.extend(services.map(|key| format!("Service: {}", build::service_name(&job, key))));
     lines.push(format!("succeeds: {}", sets(&job, &job.succeeded_when)));
     lines.push(format!("fails: {}", sets(&job, &job.failed_when)));
     lines.join("\n").replace(".mnist.team.svc.cluster.local", "~")

@@ -269,6 +269,7 @@ fn row(phase: PodPhase, code: Option<i32>, disrupted: bool, terminating: bool) -
         ready: false,
         terminating,
         labelled: true,
+        passed_on: 0,
         released: false,
         waits: false,
         template: None,

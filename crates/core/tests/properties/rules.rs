@@ -89,6 +89,7 @@ fn seen_job<'a>(job: &'a Job<'_>) -> SeenJob<'a> {
         clean_pod_policy,
         backoff_limit,
         active_deadline_seconds,
+        passed_on: _,
         common: _,
     } = job;
     SeenJob {

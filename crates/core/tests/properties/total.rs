@@ -6,6 +6,7 @@ use trainyard_api::TrainingJob;
 use trainyard_core::job::Job;
 use trainyard_core::model::{Action, PodKey};
 use trainyard_core::plan::{Plan, Step, plan};
+use trainyard_core::view::PodRow;
 use trainyard_core::{admission, build, depends, exec};
 
 use crate::common::schema;
@@ -19,9 +20,9 @@ fn check_made(job: &TrainingJob, seen: &Seen, action: &Action) -> Result<(), Tes
     prop_assert!(!job.is_suspended(), "a suspended job gets children");
     let taken = seen.conflicts.iter().find(|conflict| match conflict.kind {
         "Pod" => parsed.key(&conflict.name).is_some(),
-        "Service" => {
-            conflict.name == build::service_name(parsed.name, trainyard_core::model::ServiceKey::Headless)
-        }
+        "Service" => build::service_keys(&parsed)
+            .into_iter()
+            .any(|key| conflict.name == build::service_name(&parsed, key)),
         _ => false,
     });
     prop_assert_eq!(taken, None, "its name is taken");
@@ -30,7 +31,7 @@ fn check_made(job: &TrainingJob, seen: &Seen, action: &Action) -> Result<(), Tes
         Action::CreateService(key) => {
             let service = build::service(&parsed, *key);
             prop_assert!(service.is_some());
-            let name = build::service_name(parsed.name, *key);
+            let name = build::service_name(&parsed, *key);
             prop_assert!(
                 !seen.services.iter().any(|row| *row.name == *name),
                 "{} exists",
@@ -97,7 +98,11 @@ fn check_done(job: &TrainingJob, seen: &Seen, plan: &Plan) -> Result<(), TestCas
                 prop_assert!(row.waits && !row.terminating);
             }
             Action::LabelPod { uid, .. } => {
-                prop_assert!(seen.pods.iter().any(|row| *row.uid == **uid && !row.labelled));
+                let wanted = Job::parse(job).ok().and_then(|job| job.passed_on);
+                let differs =
+                    |row: &PodRow| !row.labelled || wanted.is_some_and(|wanted| wanted != row.passed_on);
+                let mut rows = seen.pods.iter();
+                prop_assert!(rows.any(|row| *row.uid == **uid && differs(row)));
             }
             Action::DeleteService { name, uid } => {
                 let is_it =

@@ -265,6 +265,27 @@ fn a_pod_gets_labels_back_that_somebody_took_from_it() {
     assert_eq!(world.log.labelled.len(), 1);
 }
 
+/// Pods that run are told, and nothing else happens to them.
+#[test]
+fn pods_carry_what_their_job_passes_on_also_when_it_changes() {
+    let mut job = custom(&[("worker", 2)]);
+    job.spec.dialect = Some(trainyard_api::Dialect::Ares);
+    let mut world = World::running(job);
+    assert_eq!(world.log.labelled, [""; 0]);
+    let queue = ("ares.io/ares-queue".to_owned(), "daily".to_owned());
+    world
+        .job
+        .metadata
+        .annotations
+        .get_or_insert_default()
+        .extend([queue]);
+    world.settle();
+    assert_eq!(world.log.labelled, ["mnist-worker-0", "mnist-worker-1"]);
+    assert_eq!((world.phase(), world.log.pods.len()), (Some(Running), 2));
+    world.settle();
+    assert_eq!(world.log.labelled.len(), 2, "once");
+}
+
 #[test]
 fn pods_whose_absence_is_about_to_count_are_named() {
     for policy in [RestartPolicy::Never, RestartPolicy::OnFailure] {

@@ -1,12 +1,15 @@
 //! Finds out who owns an object that has a name we need.
 
 use http::Method;
-use trainyard_api::names::{ANNOTATION_START, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY, START_NOW};
+use trainyard_api::names::{
+    ANNOTATION_START, ARES_PASSED_ON, LABEL_JOB, LABEL_MANAGED_BY, MANAGED_BY, START_NOW,
+};
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::local_state::SecretState;
 use trainyard_core::model::Identity;
 use trainyard_core::model::{Action, PodKey};
+use trainyard_core::passed_on::PassedOn;
 use trainyard_core::view::Conflict;
 
 use super::request::{Answer, Path, request};
@@ -125,7 +128,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Restores all labels of a pod.
+    /// Restores all labels of a pod, and what it carries of the job's annotations.
     pub(super) async fn label(
         &self,
         target: Target<'_>,
@@ -133,11 +136,24 @@ impl Writer {
         key: PodKey,
         uid: &str,
     ) -> Result<()> {
-        let body = serde_json::json!({"metadata": {"uid": uid, "labels": build::pod_labels(job, key)}});
+        let mut metadata = serde_json::json!({"uid": uid, "labels": build::pod_labels(job, key)});
+        if let Some(passed) = PassedOn::of(job.object) {
+            let places = [("labels", passed.labels), ("annotations", passed.annotations)];
+            for (place, values) in places {
+                for (key, value) in ARES_PASSED_ON.into_iter().zip(values) {
+                    // Without a value it is removed.
+                    metadata[place][key] = value.into();
+                }
+            }
+        }
+        let body = serde_json::json!({"metadata": metadata});
         let path = Path::pod(&target.key.namespace, &job.pod_name(key));
         let request = request(Method::PATCH, &path, Answer::Whole, Some(&body))?;
         let labelled = self.send::<SlimPod>(target.term, request).await?;
-        let is_labelled = labelled.metadata.is_fully_labelled();
+        let is_passed_on = job
+            .passed_on
+            .is_none_or(|wanted| wanted == labelled.metadata.passed_on());
+        let is_labelled = labelled.metadata.is_fully_labelled() && is_passed_on;
         self.record(target, ChildKind::Pod, labelled);
         if is_labelled {
             Ok(())

@@ -62,7 +62,7 @@ impl ActionResults {
         let (kind, name) = match (action, job) {
             (Action::CreatePod(key), Some(job)) => (ChildKind::Pod.kind(), job.pod_name(*key)),
             (Action::CreateService(key), Some(job)) => {
-                (ChildKind::Service.kind(), build::service_name(job.name, *key))
+                (ChildKind::Service.kind(), build::service_name(job, *key))
             }
             (Action::CreateSecret(identity) | Action::FindSecret(identity), Some(job)) => {
                 (ChildKind::Secret.kind(), identity.secret_name(job.name))

@@ -271,6 +271,43 @@ async fn a_child_without_its_label_gets_it_back() {
     assert_eq!(server.pods().len(), 1);
 }
 
+/// What a scheduler reads from pods follows the job: a value is written, and one that is gone is
+/// removed.
+#[tokio::test]
+async fn pods_carry_what_their_job_passes_on() {
+    let mut job = job();
+    job.spec.dialect = Some(trainyard_api::Dialect::Ares);
+    let queue = ("ares.io/ares-queue".to_owned(), "daily".to_owned());
+    job.metadata.annotations = Some([queue].into());
+    for keeps in [true, false] {
+        let server = Server::new(move |asked, body| {
+            assert_eq!(asked, "PATCH /api/v1/namespaces/ns/pods/a-w-0");
+            for place in ["labels", "annotations"] {
+                let written = &body["metadata"][place];
+                assert_eq!(written["ares.io/ares-queue"], "daily");
+                assert!(written["ares.io/preemptable"].is_null());
+                assert!(written.get("ares.io/preemptable").is_some(), "it is removed");
+            }
+            let mut found = pod("a-w-0", Some("u1"));
+            found["metadata"]["labels"] = body["metadata"]["labels"].clone();
+            if keeps {
+                found["metadata"]["annotations"] = body["metadata"]["annotations"].clone();
+            }
+            Some((200, found))
+        });
+        let label = Action::LabelPod {
+            key: PodKey { role: 0, index: 0 },
+            uid: "uid-a-w-0".to_owned(),
+        };
+        let done = server.writer.act(server.target(), &job, vec![label]).await;
+        assert_eq!(
+            done.unsuccessful.is_empty(),
+            keeps,
+            "somebody may change it as it is written"
+        );
+    }
+}
+
 #[tokio::test]
 async fn a_refusal_ends_the_creating_of_siblings() {
     let server = Server::new(|_, _| {

@@ -122,6 +122,7 @@ impl SlimPod {
                 .is_some_and(|ready| &*ready.status == "True"),
             terminating: self.metadata.terminating(),
             labelled: self.metadata.is_fully_labelled(),
+            passed_on: self.metadata.passed_on(),
             released: self.released(),
             waits: self.waits(),
             template: self.template(),

@@ -6,13 +6,18 @@ use super::Lab;
 use crate::images;
 use crate::operator::Operator;
 
-const SERVED: &str = "--compat=kubeflow-mpi,bdap-mpi,dl";
+const SERVED: &str = "--compat=all";
 
 impl Lab {
     /// A new namespace in a cluster that knows kinds of other operators, and an operator that
     /// serves them and has an agent.
     pub fn with_kinds(name: &str) -> (Self, Operator) {
-        let lab = Self::knowing_kinds(name);
+        Self::with_kinds_and_profile(name, "restricted")
+    }
+
+    /// The same, in a namespace that admits pods of a profile.
+    pub fn with_kinds_and_profile(name: &str, profile: &str) -> (Self, Operator) {
+        let lab = Self::with_profile(name, profile).knowing_kinds();
         let start = lab
             .backend
             .operator_with(&["--agent-image", images::AGENT, SERVED]);
@@ -23,18 +28,17 @@ impl Lab {
     /// The same, with an operator that tells the agent about its job, as [`Lab::with_observer`] has
     /// it.
     pub fn with_kinds_and_observer(name: &str) -> (Self, Operator, Value) {
-        let lab = Self::knowing_kinds(name);
+        let lab = Self::new(name).knowing_kinds();
         let (operator, aliases) = lab.start_observer(&[SERVED]);
         (lab, operator, aliases)
     }
 
-    fn knowing_kinds(name: &str) -> Self {
-        let lab = Self::new(name);
+    fn knowing_kinds(self) -> Self {
         for kind in trainyard_compat::served() {
-            lab.define(kind.definition());
+            self.define(kind.definition());
             let all = format!("{}.{}", kind.kind(), kind.group());
-            lab.until("the kind is served", || lab.try_get(&all).map(drop));
+            self.until("the kind is served", || self.try_get(&all).map(drop));
         }
-        lab
+        self
     }
 }

@@ -1,6 +1,7 @@
 //! Jobs of other operators' kinds, applied as their users write them, on real nodes and on the
 //! embedded cluster.
 
+mod ares;
 mod dl;
 mod edits;
 
@@ -9,6 +10,10 @@ use trainyard_testkit::images;
 use trainyard_testkit::lab::{self, Image, Lab, Scenarios};
 use trainyard_testkit::scenarios;
 
+use self::ares::{
+    a_bad_ares_job_is_told_so_and_harms_nobody, ares_jobs_of_all_types_come_to_their_end,
+    pods_of_an_ares_job_are_found_and_follow_its_annotations,
+};
 use self::dl::{a_tfjob_runs_as_it_is_and_its_failure_is_told, an_mxjob_runs_as_it_is};
 use self::edits::{
     editing_num_workers_changes_workers_and_the_host_file, editing_the_worker_template_rolls_workers,
@@ -25,6 +30,9 @@ pub const SCENARIOS: Scenarios = scenarios!(
         an_mxjob_runs_as_it_is,
         a_tfjob_runs_as_it_is_and_its_failure_is_told,
         what_can_not_be_served_says_why,
+        ares_jobs_of_all_types_come_to_their_end,
+        pods_of_an_ares_job_are_found_and_follow_its_annotations,
+        a_bad_ares_job_is_told_so_and_harms_nobody,
     ]
 );
 

@@ -36,7 +36,12 @@ pub fn job() -> BoxedStrategy<TrainingJob> {
         option::of(select(vec![ProgressPolicy::Ignore, ProgressPolicy::Report])),
         option::weighted(
             0.2,
-            select(vec![Dialect::Native, Dialect::KubeflowMpi, Dialect::BdapMpi]),
+            select(vec![
+                Dialect::Native,
+                Dialect::KubeflowMpi,
+                Dialect::BdapMpi,
+                Dialect::Ares,
+            ]),
         ),
     );
     let sound = (
@@ -186,7 +191,7 @@ fn sound_job(
     let (suspend, run, completion, progress, dialect) = whole;
     job.spec.suspend = suspend;
     job.spec.progress = progress;
-    job.spec.dialect = dialect.filter(|dialect| is_mpi || *dialect == Dialect::Native);
+    job.spec.dialect = dialect.filter(|dialect| is_mpi || matches!(dialect, Dialect::Native | Dialect::Ares));
     job.spec.run_policy = run.map(|run| RunPolicy {
         ttl_seconds_after_finished: run.ttl_seconds_after_finished.map(i64::saturating_abs),
         ttl_seconds_after_failed: run.ttl_seconds_after_failed.map(i64::saturating_abs),

@@ -228,6 +228,7 @@ fn row() -> BoxedStrategy<PodRow> {
                     address,
                     terminating,
                     labelled,
+                    passed_on: template,
                     released,
                     waits,
                     template: NonZeroU64::new(template),

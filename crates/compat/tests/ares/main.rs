@@ -1,0 +1,165 @@
+//! AresJobs, as their users write them: what becomes of them when they are converted and when they
+//! are served.
+//!
+//! Snapshots are under `snapshots/`; `cargo insta review` shows what changed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests are tests, which clippy.toml lets unwrap"
+)]
+
+mod bugs;
+mod children;
+mod life;
+mod refusals;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use trainyard_api::TrainingJob;
+use trainyard_compat::served;
+use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignPlan, ForeignView};
+use trainyard_core::view::Settings;
+
+/// One job of each type.
+const OURS: [(&str, &str); 8] = [
+    ("bagua", include_str!("../manifests/ares/bagua.yaml")),
+    (
+        "bagua-elastic",
+        include_str!("../manifests/ares/bagua-elastic.yaml"),
+    ),
+    ("custom", include_str!("../manifests/ares/custom.yaml")),
+    ("dask", include_str!("../manifests/ares/dask.yaml")),
+    ("mpi", include_str!("../manifests/ares/mpi.yaml")),
+    ("pytorch", include_str!("../manifests/ares/pytorch.yaml")),
+    ("standalone", include_str!("../manifests/ares/standalone.yaml")),
+    ("tensorflow", include_str!("../manifests/ares/tensorflow.yaml")),
+];
+
+/// The samples of AresOperator.
+const SAMPLES: [(&str, &str); 6] = [
+    (
+        "sample-bagua",
+        include_str!("../manifests/ares/sample-bagua.yaml"),
+    ),
+    (
+        "sample-custom",
+        include_str!("../manifests/ares/sample-custom.yaml"),
+    ),
+    ("sample-mpi", include_str!("../manifests/ares/sample-mpi.yaml")),
+    (
+        "sample-pytorch",
+        include_str!("../manifests/ares/sample-pytorch.yaml"),
+    ),
+    (
+        "sample-standalone",
+        include_str!("../manifests/ares/sample-standalone.yaml"),
+    ),
+    (
+        "sample-tensorflow",
+        include_str!("../manifests/ares/sample-tensorflow.yaml"),
+    ),
+];
+
+fn now() -> Timestamp {
+    "2026-02-03T04:05:06Z".parse().unwrap()
+}
+
+/// A manifest as its user wrote it.
+fn manifest(name: &str) -> Value {
+    let all = OURS.into_iter().chain(SAMPLES);
+    let (_, text) = all.into_iter().find(|(known, _)| *known == name).unwrap();
+    serde_saphyr::from_str(text).unwrap()
+}
+
+/// An object as a server shows it.
+fn object(name: &str) -> Value {
+    let mut object = manifest(name);
+    object["metadata"]["namespace"] = "research".into();
+    object["metadata"]["uid"] = "object-uid".into();
+    object["metadata"]["generation"] = 1.into();
+    object["metadata"]["resourceVersion"] = "7".into();
+    object
+}
+
+/// An object of which one field was changed; `null` removes it.
+fn with(name: &str, pointer: &str, value: Value) -> Value {
+    let mut object = object(name);
+    let (parent, member) = pointer.rsplit_once('/').unwrap();
+    let parent = object.pointer_mut(parent).unwrap().as_object_mut().unwrap();
+    if value.is_null() {
+        parent.remove(member).unwrap();
+    } else {
+        parent.insert(member.to_owned(), value);
+    }
+    object
+}
+
+fn kind() -> &'static dyn ForeignKind {
+    served().into_iter().find(|kind| kind.flag() == "ares").unwrap()
+}
+
+fn plan(object: &Value, child: ChildJob<'_>) -> ForeignPlan {
+    kind().plan(&ForeignView {
+        object,
+        child,
+        obstacle: None,
+        other_writer: None,
+        settings: &Settings::default(),
+        now: now(),
+    })
+}
+
+/// The child of a new object.
+fn child(object: &Value) -> TrainingJob {
+    match plan(object, ChildJob::None) {
+        ForeignPlan {
+            child: ChildAction::Create(job),
+            ..
+        } => *job,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The object after the status was written that its child gives it.
+fn told(object: &Value, child: &TrainingJob) -> Value {
+    let mut object = object.clone();
+    if let Some(status) = plan(&object, ChildJob::Job(child)).status {
+        object["status"] = status;
+    }
+    object
+}
+
+/// A child with a status as the engine writes it.
+fn at(object: &Value, status: Value) -> TrainingJob {
+    let mut job = child(object);
+    let mut whole = json!({
+        "conditions": [{
+            "type": "Accepted", "status": "True", "reason": "Valid", "message": "",
+            "lastTransitionTime": "2026-02-03T04:00:00Z",
+        }],
+        "roles": [],
+        "startTime": "2026-02-03T04:00:01Z",
+    });
+    let Value::Object(members) = status else {
+        panic!("{status}")
+    };
+    whole.as_object_mut().unwrap().extend(members);
+    job.status = Some(serde_json::from_value(whole).unwrap());
+    job
+}
+
+/// Why an object is not run: its phase, and the reason and message of its last condition.
+fn refused(object: &Value) -> (String, String, String) {
+    let plan = plan(object, ChildJob::None);
+    assert_eq!(plan.child, ChildAction::Leave);
+    let status = plan.status.unwrap();
+    let last = status["conditions"].as_array().unwrap().last().unwrap();
+    assert_eq!(last["type"], status["phase"]);
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    (
+        text(&status["phase"]),
+        text(&last["reason"]),
+        text(&last["message"]),
+    )
+}

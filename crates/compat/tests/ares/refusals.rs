@@ -1,0 +1,238 @@
+//! Jobs that can't be run: to AresOperator they have failed, with reason InvalidDefinition.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+use trainyard_compat::{Refusal, convert, their_path};
+use trainyard_core::foreign::{ChildAction, ChildJob, ForeignView};
+use trainyard_core::view::Settings;
+
+use super::{child, kind, now, object, plan, refused, told, with};
+
+#[rstest]
+#[case::unknown("custom", "/spec/frameworkType", json!("spark"), "spec.frameworkType: there is no framework \"spark\": give bagua")]
+#[case::no_type(
+    "custom",
+    "/spec/frameworkType",
+    Value::Null,
+    "spec.frameworkType: is missing: give bagua"
+)]
+#[case::demo("custom", "/spec/frameworkType", json!("demo"), "spec.frameworkType: demo creates no pods")]
+#[case::no_roles("custom", "/spec/roleSpecs", json!({}), "spec.roleSpecs: is missing: a job needs at least one role")]
+#[case::no_role("custom", "/spec/roleSpecs/hub", json!(7), "spec.roleSpecs.hub: can't be read: invalid type")]
+#[case::no_template(
+    "custom",
+    "/spec/roleSpecs/hub/template",
+    Value::Null,
+    "spec.roleSpecs.hub.template: is missing"
+)]
+#[case::no_containers("custom", "/spec/roleSpecs/hub/template/spec/containers", json!([]), "spec.roleSpecs.hub.template.spec.containers: ")]
+#[case::no_pods("custom", "/spec/roleSpecs/train/replicas", json!(0), "spec.roleSpecs.train.replicas: 0 pods")]
+#[case::a_role_of_capitals("standalone", "/spec/roleSpecs/Worker", json!({"template": {}}), "spec.roleSpecs.Worker: ")]
+#[case::a_role_it_does_not_know(
+    "pytorch",
+    "/spec/roleSpecs/ps",
+    pod("ps"),
+    "spec.roleSpecs.ps: pytorch has no role \"ps\""
+)]
+#[case::two_masters("pytorch", "/spec/roleSpecs/master/replicas", json!(2), "spec.roleSpecs.master.replicas: pytorch jobs have at most 1")]
+#[case::no_master(
+    "pytorch",
+    "/spec/roleSpecs/master",
+    Value::Null,
+    "spec.roleSpecs.master: is missing"
+)]
+#[case::no_port(
+    "pytorch",
+    "/spec/roleSpecs/master/template/spec/containers/0/ports",
+    Value::Null,
+    "spec.roleSpecs.master.template.spec.containers[0].ports: has no port named \"pytorch\""
+)]
+#[case::no_main_container(
+    "tensorflow",
+    "/spec/roleSpecs/ps/template/spec/containers",
+    json!([{"name": "other", "image": "i"}]),
+    "spec.roleSpecs.ps.template.spec.containers: has no container named \"tensorflow\""
+)]
+#[case::two_chiefs("tensorflow", "/spec/roleSpecs/chief/replicas", json!(2), "spec.roleSpecs.chief.replicas: tensorflow jobs have at most 1")]
+#[case::implementation(
+    "mpi",
+    "/spec/framework/mpi/implementation",
+    json!("lam"),
+    "spec.framework.mpi.implementation: can't be read: unknown variant `lam`, expected `ompi` or `mpich`"
+)]
+#[case::slots("mpi", "/spec/framework/mpi/replicasPerNode", json!(-1), "spec.framework.mpi.replicasPerNode: -1 processes can't train")]
+#[case::host_file(
+    "mpi",
+    "/spec/roleSpecs/launcher/dependence/mpiHostFile",
+    json!("hosts"),
+    "spec.roleSpecs.launcher.dependence.mpiHostFile: \"hosts\" is no absolute path"
+)]
+#[case::no_worker(
+    "mpi",
+    "/spec/roleSpecs/worker",
+    Value::Null,
+    "spec.roleSpecs.worker: is missing: a job of mpi needs this role"
+)]
+#[case::few_ports("bagua", "/spec/availablePorts", json!([7001]), "spec.availablePorts: 1 ports are not enough: give at least 2")]
+#[case::no_ports(
+    "bagua",
+    "/spec/availablePorts",
+    Value::Null,
+    "spec.availablePorts: 0 ports are not enough"
+)]
+#[case::the_same_port("bagua", "/spec/availablePorts", json!([7001, 7001]), "spec.availablePorts[1]: 7001 is there twice")]
+#[case::few_ports_of_workers(
+    "bagua-elastic",
+    "/spec/roleSpecs/worker/replicas",
+    json!(5),
+    "spec.availablePorts: 6 ports are not enough: give at least 7, two for etcd and one for each worker"
+)]
+#[case::no_etcd(
+    "bagua-elastic",
+    "/spec/roleSpecs/etcd",
+    Value::Null,
+    "spec.roleSpecs.etcd: is missing"
+)]
+#[case::a_useless_etcd("bagua-elastic", "/spec/framework", json!({}), "spec.roleSpecs.master: is missing: a job of bagua needs this role\nspec.roleSpecs.etcd: is for elastic jobs")]
+#[case::no_scheduler(
+    "dask",
+    "/spec/roleSpecs/scheduler",
+    Value::Null,
+    "spec.roleSpecs.scheduler: is missing"
+)]
+#[case::workers_without_a_leader(
+    "dask",
+    "/spec/roleSpecs/leadworker",
+    Value::Null,
+    "spec.roleSpecs.leadworker: is missing"
+)]
+#[case::one_port(
+    "dask",
+    "/spec/roleSpecs/scheduler/template/spec/containers/0/ports",
+    json!([{"containerPort": 1}]),
+    "spec.roleSpecs.scheduler.template.spec.containers[0].ports: has 1 ports"
+)]
+#[case::the_same_ports(
+    "dask",
+    "/spec/roleSpecs/scheduler/template/spec/containers/0/ports",
+    json!([{"containerPort": 9, "name": "a"}, {"containerPort": 9, "name": "b", "protocol": "UDP"}]),
+    "spec.roleSpecs.scheduler.template.spec.containers.dashboardPort: 9 is the port of the scheduler, too"
+)]
+#[case::nobody("custom", "/spec/roleSpecs/train/dependence", json!({}), "spec.roleSpecs.train.dependence.roleNames: is missing")]
+#[case::an_end_in_failure(
+    "custom",
+    "/spec/roleSpecs/train/dependence/rolePhase",
+    json!("Failed"),
+    "spec.roleSpecs.train.dependence.rolePhase: a role can't wait until another one has failed"
+)]
+#[case::an_end_of_those_that_train_together(
+    "pytorch",
+    "/spec/roleSpecs/worker/dependence",
+    json!({"roleNames": ["master"], "rolePhase": "Succeeded"}),
+    "spec.roleSpecs.worker.dependence.rolePhase: the roles of pytorch jobs train together"
+)]
+#[case::an_empty_set("custom", "/spec/jobPhasePolicy/failed", json!([[]]), "spec.jobPhasePolicy.failed[0]: an empty set holds at once")]
+#[case::a_limit("custom", "/spec/ttlSecondsAfterFailed", json!(-1), "spec.ttlSecondsAfterFailed: -1 is too small")]
+#[case::a_long_name("custom", "/metadata/name", json!("a".repeat(57)), "metadata.name: the pod name")]
+fn told_with_its_path(#[case] name: &str, #[case] pointer: &str, #[case] value: Value, #[case] wanted: &str) {
+    let bad = with(name, pointer, value);
+    let (phase, reason, message) = refused(&bad);
+    assert_eq!((&*phase, &*reason), ("Failed", "InvalidDefinition"));
+    assert!(message.starts_with(wanted), "{message}");
+    let errors: Vec<String> = kind()
+        .review(None, &bad)
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(errors.join("\n"), message, "admission says the same");
+    let Err(Refusal::Invalid(errors)) = convert(bad) else {
+        panic!("it is converted")
+    };
+    if pointer != "/metadata/name" {
+        let first = wanted.lines().next().unwrap();
+        assert!(errors[0].to_string().starts_with(first), "{errors:?}");
+    }
+}
+
+fn pod(name: &str) -> Value {
+    json!({"template": {"spec": {"containers": [{"name": name, "image": "i"}]}}})
+}
+
+/// What is wrong is told at once, and is no reason to touch anything else.
+#[test]
+fn all_that_is_wrong() {
+    let mut bad = object("dask");
+    bad["spec"]["jobPhasePolicy"] = json!({"succeeded": [["nobody"]]});
+    bad["spec"]["roleSpecs"]
+        .as_object_mut()
+        .unwrap()
+        .remove("scheduler");
+    let (_, _, message) = refused(&bad);
+    let lines: Vec<&str> = message.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "spec.roleSpecs.scheduler: is missing: a job of dask needs this role",
+            "spec.jobPhasePolicy.succeeded[0][0]: there is no role \"nobody\": name one of launcher, leadworker, worker",
+        ]
+    );
+    let notes = kind().notes(None, &plan(&bad, ChildJob::None).status.unwrap());
+    assert_eq!(notes[0].reason, "InvalidDefinition");
+    assert!(notes[0].warning);
+}
+
+/// AresOperator never looks at such a job again.
+#[test]
+fn a_job_that_is_mended_is_run() {
+    let mut job = with("custom", "/spec/frameworkType", json!("spark"));
+    job["status"] = plan(&job, ChildJob::None).status.unwrap();
+    assert_eq!(plan(&job, ChildJob::None).status, None, "it says so already");
+    job["spec"]["frameworkType"] = "custom".into();
+    job["metadata"]["generation"] = 2.into();
+    let child = child(&job);
+    let mended = told(&job, &child);
+    assert_eq!(mended["status"]["phase"], "Pending");
+    let conditions = mended["status"]["conditions"].as_array().unwrap();
+    assert!(
+        conditions.iter().all(|condition| condition["type"] != "Failed"),
+        "{conditions:?}"
+    );
+}
+
+/// That a job belongs to somebody else says nothing of its definition.
+#[test]
+fn a_job_of_another_operator_has_not_failed() {
+    let object = object("custom");
+    let plan = kind().plan(&ForeignView {
+        object: &object,
+        child: ChildJob::None,
+        obstacle: None,
+        other_writer: Some("ares-operator"),
+        settings: &Settings::default(),
+        now: now(),
+    });
+    assert_eq!(plan.child, ChildAction::Leave);
+    let status = plan.status.unwrap();
+    assert_eq!(status["phase"], "Pending");
+    assert_eq!(status["conditions"][0]["reason"], "ServedByAnother");
+}
+
+#[test]
+fn paths_lead_back_to_roles_by_name() {
+    let object = object("custom");
+    let path = |ours: &str| their_path(&object, ours);
+    assert_eq!(
+        path("spec.roles[1].template.spec"),
+        "spec.roleSpecs.prepare.template.spec"
+    );
+    assert_eq!(path("spec.roles[2].name"), "spec.roleSpecs.train");
+    assert_eq!(
+        path("spec.completion.failedWhen[1].allOf[0]"),
+        "spec.jobPhasePolicy.failed[1][0]"
+    );
+    assert_eq!(
+        path("spec.roles[2].dependsOn[0].role"),
+        "spec.roleSpecs.train.dependence.roleNames[0]"
+    );
+    assert_eq!(path("metadata.name"), "metadata.name");
+}
