@@ -112,8 +112,8 @@ fn cluster(replica: &Replica<'_>) -> String {
 }
 
 /// What workers and parameter servers are told of the cluster where workers come and go: as
-/// TensorFlow reads it, in which a job that is told of in part is a map of indices; and in the words
-/// of Kubeflow and of AresOperator, which some programs read.
+/// TensorFlow reads it, in which a job that is told of in part is a map of indices; and in the
+/// words of Kubeflow and of AresOperator, which some programs read.
 fn partial_cluster(replica: &Replica<'_>) -> (String, String) {
     let PodKey { role, index } = replica.key;
     let own = json!(address(replica, role, index));
