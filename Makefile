@@ -17,6 +17,7 @@ export PATH := $(TRAINYARD_CACHE)/tools/bin:$(TRAINYARD_CACHE)/tools/go/bin:$(HO
 TRAINYARD = $(CARGO_TARGET_DIR)/debug/trainyard
 # What `trainyard_api::crd::TRAINING_JOB` is.
 DEFINITION = crates/api/src/crd/training_job.json
+FRAMEWORK = crates/api/src/crd/framework.json
 SUITES := lint unit apiserver embedded cluster install
 # How many cases of every property are explored; 20000 take some minutes.
 CASES ?= 20000
@@ -71,6 +72,8 @@ manifests: ## Write deploy/ and the definition that programs carry anew
 	@hack/bootstrap build
 	@cargo run --quiet -p trainyard-api --example definition >$(DEFINITION).new
 	@mv $(DEFINITION).new $(DEFINITION)
+	@cargo run --quiet -p trainyard-api --example definition framework >$(FRAMEWORK).new
+	@mv $(FRAMEWORK).new $(FRAMEWORK)
 	@$(MAKE) --no-print-directory build
 	@$(TRAINYARD) install --output-dir deploy
 

@@ -1,7 +1,12 @@
-//! Prints the definition of `TrainingJob` that the types make: what
-//! `crates/api/src/crd/training_job.json` holds.
+//! Prints a definition that the types make: that of `TrainingJob`, which
+//! `crates/api/src/crd/training_job.json` holds, or with the argument `framework` that of
+//! `Framework`, which `crates/api/src/crd/framework.json` holds.
 
 fn main() -> Result<(), serde_json::Error> {
-    println!("{}", trainyard_api::crd::generate()?);
+    let definition = match std::env::args().nth(1).as_deref() {
+        Some("framework") => trainyard_api::crd::generate_framework()?,
+        _ => trainyard_api::crd::generate()?,
+    };
+    println!("{definition}");
     Ok(())
 }

@@ -4,6 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::{Map, Value, json};
 
+use crate::declaration::DeclaredFramework;
 use crate::job::TrainingJob;
 
 /// The largest definition that client-side `kubectl apply` can store in its annotation.
@@ -39,12 +40,32 @@ const KEY_DEFAULTS: &[(&str, &str, &str)] = &[("ports", "protocol", "TCP")];
 /// than all else that a short run does; a test fails if it is not what the types say.
 pub const TRAINING_JOB: &str = include_str!("crd/training_job.json");
 
+/// The definition of [`DeclaredFramework`] as JSON, as [`generate_framework`] made it.
+pub const FRAMEWORK: &str = include_str!("crd/framework.json");
+
 /// The definition of [`TrainingJob`].
 ///
 /// # Errors
 /// If it can't be read, which a test rules out.
 pub fn training_job() -> Result<CustomResourceDefinition, serde_json::Error> {
     serde_json::from_str(TRAINING_JOB)
+}
+
+/// The definition of [`DeclaredFramework`].
+///
+/// # Errors
+/// If it can't be read, which a test rules out.
+pub fn framework() -> Result<CustomResourceDefinition, serde_json::Error> {
+    serde_json::from_str(FRAMEWORK)
+}
+
+/// Makes the definition of [`DeclaredFramework`] from its types: for `make manifests`, which writes
+/// it down.
+///
+/// # Errors
+/// If the type that definitions have can't hold it, which a test rules out.
+pub fn generate_framework() -> Result<String, serde_json::Error> {
+    written(serde_json::to_value(DeclaredFramework::crd())?)
 }
 
 /// Makes the definition of [`TrainingJob`] from its types: for `make manifests`, which writes it
@@ -64,6 +85,11 @@ pub fn generate() -> Result<String, serde_json::Error> {
             object.insert("description".to_owned(), description);
         }
     }
+    written(crd)
+}
+
+/// A definition as it is written down.
+fn written(mut crd: Value) -> Result<String, serde_json::Error> {
     join_lines(&mut crd);
     // Through the type, which leaves out what it does not know.
     let crd: CustomResourceDefinition = serde_json::from_value(crd)?;

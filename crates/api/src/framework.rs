@@ -1,5 +1,7 @@
 //! `spec.framework`: which framework trains, and what it may be told.
 
+use std::collections::BTreeMap;
+
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,14 +14,20 @@ use crate::launchers::{self, LauncherOptions};
 #[serde(rename_all = "camelCase")]
 pub struct FrameworkSpec {
     /// The framework's name: `pytorch`, `tensorflow`, `mpi`, `horovod`, `deepspeed`, `mxnet`,
-    /// `jax`, `xgboost`, `paddle`, `bagua`, `dask`, `standalone` or `custom`. It decides the roles
-    /// a job may have, the environment its containers find, and when the job is done. It can't be
-    /// changed.
+    /// `jax`, `xgboost`, `paddle`, `bagua`, `dask`, `standalone` or `custom`, or that of a
+    /// `Framework` object. It decides the roles a job may have, the environment its containers
+    /// find, and when the job is done. It can't be changed.
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self == oldSelf").message(Message::Expression(
         r#""can't be changed from \"" + oldSelf + "\": create a new job instead""#.into()
     )))]
     pub name: String,
+
+    /// What a declared framework may be told: its `Framework` says which names there are, and
+    /// which values. Frameworks that are built in have options of their own instead.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32, "additionalProperties" = {"x-kubernetes-preserve-unknown-fields": true}))]
+    pub params: BTreeMap<String, Value>,
 
     /// Options of the framework `pytorch`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -80,13 +88,13 @@ impl FrameworkSpec {
         }
     }
 
-    /// The frameworks of which options are given: every field but `name` is one.
+    /// The frameworks of which options are given: every field but `name` and `params` is one.
     pub fn given_options(&self) -> Vec<String> {
         match serde_json::to_value(self) {
             Ok(Value::Object(fields)) => fields
                 .into_iter()
                 .map(|(name, _)| name)
-                .filter(|name| name != "name")
+                .filter(|name| !matches!(&**name, "name" | "params"))
                 .collect(),
             _ => Vec::new(),
         }

@@ -5,11 +5,12 @@
 //! of the network; rules that depend on a framework live in `trainyard-core`, which calls
 //! [`validate()`] first.
 //!
-//! The way in: [`TrainingJob`] for the types, [`crd::training_job`] for the generated definition,
-//! [`default()`] and [`validate()`] for admission.
+//! The way in: [`TrainingJob`] and [`DeclaredFramework`] for the types, [`crd`] for the generated
+//! definitions, [`default()`] and [`validate()`] for admission.
 
 pub mod completion;
 pub mod crd;
+pub mod declaration;
 pub mod default;
 pub mod framework;
 pub mod job;
@@ -24,6 +25,7 @@ pub mod validate;
 mod words;
 
 pub use completion::{Completion, RoleSet};
+pub use declaration::{DeclaredFramework, FrameworkDeclaration, FrameworkStatus};
 pub use default::default;
 pub use framework::{
     BaguaOptions, DaskOptions, FrameworkSpec, JaxOptions, MasterService, MxnetOptions, PaddleOptions,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use trainyard_contract::observer::{MAX_ARTIFACTS, MAX_LOCATION, MAX_METRICS, MAX_NUMBER};
 
 use crate::completion::RoleSet;
+use crate::declaration::MAX_DECLARATION;
 use crate::role::{Dependency, NodeDownPolicy, PodQuorum, RestartPolicy};
 use crate::run_policy::CleanPodPolicy;
 use crate::words::words;
@@ -80,6 +81,12 @@ pub struct TrainingJobStatus {
     /// The rules that the running pods are counted by: those of the spec when it was last accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_rules: Option<AcceptedRules>,
+
+    /// The declaration of the job's framework that the running pods were made by, as JSON, where
+    /// the framework is declared: a change of the declaration does not touch a job that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = MAX_DECLARATION))]
+    pub accepted_framework: Option<String>,
 }
 
 /// How far the programs of a job are, as the first of its pods says that says anything.

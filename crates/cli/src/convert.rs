@@ -135,7 +135,9 @@ fn convert(checker: &Checker, object: Value) -> Result<Document, Vec<FieldError>
     if trainyard_compat::recognize(&object) == Recognized::Other {
         return match validate::recognize(&object) {
             validate::Recognized::Mistake(error) => Err(vec![error]),
-            validate::Recognized::Job | validate::Recognized::Foreign => Ok(Document::Unchanged(object)),
+            validate::Recognized::Job | validate::Recognized::Framework | validate::Recognized::Foreign => {
+                Ok(Document::Unchanged(object))
+            }
         };
     }
     let converted = Box::new(checker.convert(&object)?);

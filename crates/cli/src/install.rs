@@ -214,12 +214,19 @@ struct ManifestFile {
 /// All objects in the order in which they are applied. The webhooks come last, so that none is
 /// called before there is an operator to answer.
 fn parts(settings: &Settings) -> Result<Vec<ManifestFile>> {
-    let crd = trainyard_api::crd::training_job().and_then(serde_json::to_value);
-    let mut crd = crd.context("cannot make the custom resource definition")?;
-    crd["metadata"]["labels"] = names::labels();
+    let mut crds = Vec::new();
+    for crd in [
+        trainyard_api::crd::training_job(),
+        trainyard_api::crd::framework(),
+    ] {
+        let crd = crd.and_then(serde_json::to_value);
+        let mut crd = crd.context("cannot make the custom resource definition")?;
+        crd["metadata"]["labels"] = names::labels();
+        crds.push(crd);
+    }
     let all = [
         ("namespace.yaml", vec![workload::namespace(settings)]),
-        (CRDS, vec![crd]),
+        (CRDS, crds),
         ("rbac.yaml", rbac::objects(settings)),
         ("operator.yaml", workload::objects(settings)),
         ("webhooks.yaml", webhooks::objects(settings)),

@@ -98,7 +98,7 @@ fn report_broken(args: &Args, job: Option<Value>, error: &anyhow::Error) -> Resu
 fn adapt_to_machine(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
     images::resolve(&args.image)?;
     let is_mapped = |image: &str| args.image.iter().any(|(name, _)| name == image);
-    programs::check(&manifest.job, agent::for_yard(yard))?;
+    programs::check(&manifest.job, &manifest.registry, agent::for_yard(yard))?;
     needs::check(manifest)?;
     let images = images::unmapped(&manifest.job, is_mapped);
     if !images.is_empty() {
@@ -123,7 +123,9 @@ fn adapt_to_machine(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result
     }
     manifest.notes.extend(ignored::notes(&manifest.job, yard));
     if yard.network == Network::Host {
-        manifest.notes.extend(ports::note(&manifest.job));
+        manifest
+            .notes
+            .extend(ports::note(&manifest.job, &manifest.registry));
     }
     // A new cluster does not have the job's namespace.
     if let Some(namespace) = validate::text(&manifest.job, "/metadata/namespace") {
@@ -141,22 +143,25 @@ fn prepare(args: &Args) -> Result<Manifest> {
     }
     let mut manifest = match &args.file {
         Some(file) => manifest::parse(file, &validate::read(file)?)?,
-        None => Manifest {
-            job: command::job(
-                &args.command,
-                args.replicas,
-                &args.framework,
-                command::role(&args.framework)?,
-                args.name.as_deref(),
-            ),
-            ..Manifest::default()
-        },
+        None => Manifest::default(),
     };
+    for file in &args.framework_file {
+        let frameworks = manifest::parse_frameworks(file, &validate::read(file)?)?;
+        manifest.companions.extend(frameworks);
+    }
+    let mut checker = Checker::new()?;
+    manifest::declare(&manifest, &mut checker)?;
+    if args.file.is_none() {
+        let role = command::role(&args.framework, checker.registry())?;
+        let (replicas, name) = (args.replicas, args.name.as_deref());
+        manifest.job = command::job(&args.command, replicas, &args.framework, &role, name);
+    }
     let changes = Changes {
         set: &args.set,
         env: &args.env,
     };
-    manifest::apply_changes(&mut manifest, &Checker::new()?, &changes)?;
+    manifest::apply_changes(&mut manifest, &checker, &changes)?;
+    manifest.registry = checker.into_registry();
     Ok(manifest)
 }
 

@@ -12,7 +12,7 @@ use crate::install::names::{
 use crate::install::{distinct, namespace_name};
 use crate::output;
 
-const CRD: &str = "trainingjobs.trainyard.dev";
+const CRDS: [&str; 2] = ["trainingjobs.trainyard.dev", "frameworks.trainyard.dev"];
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// Print the objects to delete in order to remove the operator from a cluster.
@@ -87,12 +87,8 @@ fn objects(args: &Args) -> Vec<Value> {
         ),
     ];
     if args.crds {
-        objects.push(object(
-            "apiextensions.k8s.io/v1",
-            "CustomResourceDefinition",
-            CRD,
-            None,
-        ));
+        let api = "apiextensions.k8s.io/v1";
+        objects.extend(CRDS.map(|name| object(api, "CustomResourceDefinition", name, None)));
     }
     objects.extend([
         object("apps/v1", "Deployment", OPERATOR, own),

@@ -31,21 +31,28 @@ const EXIT_INVALID: u8 = 1;
 /// Applies what the API server and the operator's webhooks apply: every field must exist and have
 /// the right type, and every rule of the job and of its framework must hold. All that is wrong is
 /// reported at once, each with the path of its field. Jobs of other operators are held to what
-/// `trainyard convert` makes of them. Objects of other kinds in the same files are not checked.
+/// `trainyard convert` makes of them. Frameworks are checked as the operator does. Objects of other
+/// kinds in the same files are not checked.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Exit codes:
-  0  there is at least one TrainingJob and all are valid
-  1  something is invalid, or there is no TrainingJob
+  0  there is at least one TrainingJob or Framework and all are valid
+  1  something is invalid, or there is neither
   2  a file could not be read, or the command line is wrong
 
 Examples:
   trainyard validate job.yaml
   trainyard validate train.yaml eval.yaml -o json
+  trainyard validate --framework-file my-framework.yaml job.yaml
   kustomize build . | trainyard validate -")]
 pub struct Args {
     #[command(flatten)]
     files: Files,
+
+    /// A file with Frameworks that the jobs name. Those in the files of the jobs are known, too.
+    /// May be given several times.
+    #[arg(long, value_name = "FILE")]
+    framework_file: Vec<String>,
 
     /// How to report.
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
@@ -72,11 +79,20 @@ impl Files {
 }
 
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let checker = Checker::new()?;
-    let mut documents = Vec::new();
-    for file in args.files.all() {
-        documents.extend(check_file(&checker, file, &read(file)?));
+    let mut checker = Checker::new()?;
+    let mut texts = Vec::new();
+    for file in args.framework_file.iter().chain(args.files.all()) {
+        let text = read(file)?;
+        // What can't be read is reported below.
+        for (_, value) in parse(&text).unwrap_or_default() {
+            checker.declare(&value);
+        }
+        texts.push((file, text));
     }
+    let documents = texts
+        .iter()
+        .flat_map(|(file, text)| check_file(&checker, file, text));
+    let documents = documents.collect();
     let report = Report::new(documents);
     output::print(&report.render(args.output)?)?;
     Ok(if report.valid {
@@ -138,11 +154,12 @@ fn check_file(checker: &Checker, file: &str, text: &str) -> Vec<Document> {
     documents
 }
 
-/// The namespace and name of an object that has a name of its own.
-fn identity(value: &Value) -> Option<(String, String)> {
+/// The kind, the namespace and the name of an object that has a name of its own.
+fn identity(value: &Value) -> Option<(String, String, String)> {
     let namespace = text(value, "/metadata/namespace").unwrap_or_default();
     let name = text(value, "/metadata/name")?;
-    Some((namespace.to_owned(), name.to_owned()))
+    let kind = text(value, "/kind").unwrap_or_default();
+    Some((kind.to_owned(), namespace.to_owned(), name.to_owned()))
 }
 
 /// The objects in a text, each with the number of its document; empty documents do not count, and
@@ -200,6 +217,7 @@ fn check(checker: &Checker, value: &Value) -> Document {
     let mut converted = false;
     let (skipped, errors) = match recognize(value) {
         Recognized::Job => (false, checker.check(value)),
+        Recognized::Framework => (false, checker.check_framework(value)),
         Recognized::Foreign if trainyard_compat::recognize(value) == trainyard_compat::Recognized::Known => {
             converted = true;
             (false, checker.convert(value).err().unwrap_or_default())
@@ -221,6 +239,8 @@ fn check(checker: &Checker, value: &Value) -> Document {
 pub enum Recognized {
     /// A TrainingJob of the current version.
     Job,
+    /// A Framework of the current version.
+    Framework,
     /// An object of another group.
     Foreign,
     /// An object with a wrong kind or version.
@@ -238,6 +258,7 @@ pub fn recognize(value: &Value) -> Recognized {
     let in_group = api.split_once('/').is_some_and(|(group, _)| group == GROUP);
     match (kind == "TrainingJob", api == ours, in_group) {
         (true, true, _) => Recognized::Job,
+        (false, true, _) if kind == "Framework" => Recognized::Framework,
         (false, _, true) => {
             let message = format!("there is no kind {kind:?} in {GROUP}: write TrainingJob");
             Recognized::Mistake(FieldError::new("kind", message))

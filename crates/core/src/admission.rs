@@ -5,20 +5,26 @@ use std::borrow::Cow;
 
 use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobSpec};
 
+use crate::dialect;
 use crate::immutable::forbidden_changes;
-use crate::{dialect, frameworks};
+use crate::job::Framework;
+use crate::registry::Frameworks;
 
-pub use crate::defaults::{default, is_defaulted};
+pub use crate::defaults::{default, default_with, is_defaulted};
 
 /// Returns everything that is wrong with a job, and with its change if `old` is the stored job. All
 /// that admit jobs use this, so that they admit the same ones. Neither job needs defaults; `new`
 /// gets them.
 ///
 /// A job that is being deleted may always change. Otherwise its finalizers could not be removed.
-pub fn review(old: Option<TrainingJob>, new: &mut TrainingJob) -> Vec<FieldError> {
-    default(new);
+pub fn review_with(
+    old: Option<TrainingJob>,
+    new: &mut TrainingJob,
+    frameworks: &Frameworks,
+) -> Vec<FieldError> {
+    default_with(new, frameworks);
     let old = old.map(|mut old| {
-        default(&mut old);
+        default_with(&mut old, frameworks);
         old
     });
     let is_deleted = new.metadata.deletion_timestamp.is_some();
@@ -28,7 +34,13 @@ pub fn review(old: Option<TrainingJob>, new: &mut TrainingJob) -> Vec<FieldError
     {
         return Vec::new();
     }
-    validate(old.as_ref(), &named(new))
+    validate_with(old.as_ref(), &named(new), frameworks)
+}
+
+/// Returns everything that is wrong with a job of a framework that is built in. See
+/// [`review_with`].
+pub fn review(old: Option<TrainingJob>, new: &mut TrainingJob) -> Vec<FieldError> {
+    review_with(old, new, Frameworks::built_in())
 }
 
 /// The job with a name as long as the one that the API server will generate for it.
@@ -51,29 +63,40 @@ const GENERATED: &str = "xxxxx";
 ///
 /// Both jobs must have their defaults ([`default`]): the rules also hold for what users left out,
 /// and writing a default is no change.
-pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
+pub fn validate_with(
+    old: Option<&TrainingJob>,
+    new: &TrainingJob,
+    frameworks: &Frameworks,
+) -> Vec<FieldError> {
     let mut errors = trainyard_api::validate(old, new);
-    match frameworks::of(new) {
-        Some(framework) => errors.extend(frameworks::validate(framework, new)),
+    let framework = frameworks.of(new);
+    match framework {
+        Some(framework) => errors.extend(crate::frameworks::validate(framework, new)),
         None if new.spec.framework.name.is_empty() => {}
         None => errors.push(FieldError::new(
             "spec.framework.name",
-            frameworks::unknown(&new.spec.framework.name),
+            frameworks.problem(&new.spec.framework.name),
         )),
     }
     errors.extend(dialect::check(new));
     if let Some(old) = old {
-        errors.extend(check_resize(old, new));
-        errors.extend(check_resume(old, new));
+        errors.extend(check_resize(old, new, framework));
+        errors.extend(check_resume(old, new, frameworks));
     }
     errors
 }
 
+/// Returns everything that is wrong with a job of a framework that is built in. See
+/// [`validate_with`].
+pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
+    validate_with(old, new, Frameworks::built_in())
+}
+
 /// Forbids to change the number of pods of a running job if its framework tells it to every pod at
 /// the start.
-fn check_resize(old: &TrainingJob, new: &TrainingJob) -> Vec<FieldError> {
+fn check_resize(old: &TrainingJob, new: &TrainingJob, framework: Option<&Framework>) -> Vec<FieldError> {
     let suspended = old.is_suspended() || new.is_suspended();
-    let framework = frameworks::of(new).filter(|framework| !framework.resizes);
+    let framework = framework.filter(|framework| !framework.resizes);
     let Some(framework) = framework.filter(|_| !suspended && old.rolls() && new.rolls()) else {
         return Vec::new();
     };
@@ -102,13 +125,13 @@ fn check_resize(old: &TrainingJob, new: &TrainingJob) -> Vec<FieldError> {
 
 /// Forbids to resume a job that was changed while suspended before the operator has seen it
 /// suspended. The operator would see only the change, of a job that runs.
-fn check_resume(old: &TrainingJob, new: &TrainingJob) -> Option<FieldError> {
+fn check_resume(old: &TrainingJob, new: &TrainingJob, frameworks: &Frameworks) -> Option<FieldError> {
     let seen = old.status.as_ref()?;
     let unseen = seen
         .phase
         .is_some_and(|phase| phase != JobPhase::Suspended && !phase.is_terminal());
     let resumed = old.is_suspended() && !new.is_suspended();
-    let changed = || !forbidden_changes(&seen.accepted_spec, new).is_empty();
+    let changed = || !forbidden_changes(&seen.accepted_spec, new, frameworks).is_empty();
     (resumed && unseen && changed()).then(|| {
         FieldError::new(
             "spec.suspend",

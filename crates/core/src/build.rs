@@ -20,7 +20,7 @@ use crate::model::Identity;
 use crate::model::{PodKey, ServiceKey};
 use crate::passed_on::PassedOn;
 use crate::view::Settings;
-use crate::{agent, depends, dialect, exec, remote_shell};
+use crate::{agent, depends, dialect, exec, files, remote_shell};
 
 pub use crate::metadata::pod_labels;
 
@@ -42,9 +42,10 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         .filter(|role| (0..role.replicas).contains(&key.index))?;
     let name = job.pod_name(key);
     let contribution = job.framework.contribution(job, settings, key);
+    let mut metadata = pod_metadata(job, role, key, name.clone());
 
     let mut spec = role.pod.clone();
-    spec.hostname = Some(name.clone());
+    spec.hostname = Some(name);
     if job.framework.has_service {
         spec.subdomain = Some(job.service(role));
     }
@@ -83,6 +84,11 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         for port in &contribution.ports {
             add_port(main, &port.name, port.number);
         }
+        let (volumes, files) = files::add(main, &contribution.files, contribution.directories);
+        if !volumes.is_empty() {
+            spec.volumes.get_or_insert_default().extend(volumes);
+        }
+        metadata.annotations.get_or_insert_default().extend(files);
     }
 
     let credentials = job.framework.credentials(job.object);
@@ -124,7 +130,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     }
 
     Some(Pod {
-        metadata: pod_metadata(job, role, key, name),
+        metadata,
         spec: Some(spec),
         status: None,
     })

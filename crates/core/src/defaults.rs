@@ -4,11 +4,11 @@ use std::borrow::Cow;
 
 use trainyard_api::TrainingJob;
 
-use crate::frameworks;
+use crate::registry::Frameworks;
 
 /// Writes the defaults into a job. It is idempotent, and changes nothing that the user wrote.
-pub fn default(job: &mut TrainingJob) {
-    if let Some(framework) = frameworks::of(job) {
+pub fn default_with(job: &mut TrainingJob, frameworks: &Frameworks) {
+    if let Some(framework) = frameworks.of(job) {
         let names: Vec<String> = job.spec.roles.iter().map(|role| role.name.clone()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         for role in &mut job.spec.roles {
@@ -28,13 +28,23 @@ pub fn default(job: &mut TrainingJob) {
     trainyard_api::default(&mut job.spec);
 }
 
-/// Returns true if the job has everything that [`default`] would write.
+/// Writes the defaults into a job of a framework that is built in.
+pub fn default(job: &mut TrainingJob) {
+    default_with(job, Frameworks::built_in());
+}
+
+/// Returns true if the job, of a framework that is built in, has everything that [`default`] would
+/// write.
 pub fn is_defaulted(job: &TrainingJob) -> bool {
+    is_defaulted_with(job, Frameworks::built_in())
+}
+
+fn is_defaulted_with(job: &TrainingJob, frameworks: &Frameworks) -> bool {
     let spec = &job.spec;
     if !trainyard_api::default::is_defaulted(spec) {
         return false;
     }
-    let Some(framework) = frameworks::of(job) else {
+    let Some(framework) = frameworks.of(job) else {
         return true;
     };
     let names: Vec<&str> = spec.roles.iter().map(|role| &*role.name).collect();
@@ -48,10 +58,10 @@ pub fn is_defaulted(job: &TrainingJob) -> bool {
 }
 
 /// The job with its defaults. A copy has no status.
-pub(crate) fn defaulted(job: &TrainingJob) -> Cow<'_, TrainingJob> {
+pub(crate) fn defaulted<'a>(job: &'a TrainingJob, frameworks: &Frameworks) -> Cow<'a, TrainingJob> {
     // Jobs are parsed often and templates are large. Jobs that came through the webhooks need no
     // copy.
-    if is_defaulted(job) {
+    if is_defaulted_with(job, frameworks) {
         return Cow::Borrowed(job);
     }
     let mut copy = TrainingJob {
@@ -59,6 +69,6 @@ pub(crate) fn defaulted(job: &TrainingJob) -> Cow<'_, TrainingJob> {
         spec: job.spec.clone(),
         status: None,
     };
-    default(&mut copy);
+    default_with(&mut copy, frameworks);
     Cow::Owned(copy)
 }

@@ -72,6 +72,13 @@ pub(crate) fn validate(framework: &Framework, job: &TrainingJob) -> Vec<FieldErr
     if !framework.roles.is_empty() {
         check_roles(framework.name(), &framework.roles, job, &mut errors);
     }
+    if framework.declaration.is_none() && !job.spec.framework.params.is_empty() {
+        let name = framework.name();
+        errors.push(FieldError::new(
+            "spec.framework.params",
+            format!("{name} is built in and has no params: use its options in spec.framework.{name}"),
+        ));
+    }
     let reserved = framework.environment.reserved(job);
     check_env(framework.name(), &reserved, job, &mut errors);
     errors.extend(mounts::check(job, |role| framework.places(job, role)));

@@ -6,14 +6,14 @@ use trainyard_api::validate::{PROGRESS, SectionContent, UPDATE_POLICY, sections}
 use trainyard_api::{FieldError, Fingerprint, TrainingJob};
 
 use crate::defaults;
-use crate::frameworks;
+use crate::registry::Frameworks;
 
 /// Fingerprints of the parts of a spec that may change only while the job is suspended. They
 /// include the defaults, so that it is no change if admission writes those later.
-pub(crate) fn fingerprints(job: &TrainingJob) -> Vec<Fingerprint> {
+pub(crate) fn fingerprints(job: &TrainingJob, frameworks: &Frameworks) -> Vec<Fingerprint> {
     let mut job = job.clone();
-    defaults::default(&mut job);
-    remove_rolling_parts(&mut job);
+    defaults::default_with(&mut job, frameworks);
+    remove_rolling_parts(&mut job, frameworks);
     let fingerprint = |content: &SectionContent<'_>| {
         let json = match content {
             SectionContent::Role(role) => serde_json::to_vec(role),
@@ -38,11 +38,11 @@ pub(crate) fn fingerprints(job: &TrainingJob) -> Vec<Fingerprint> {
 }
 
 /// Removes from a job's roles the parts that may change while it runs.
-fn remove_rolling_parts(job: &mut TrainingJob) {
+fn remove_rolling_parts(job: &mut TrainingJob, frameworks: &Frameworks) {
     if !job.rolls() {
         return;
     }
-    let resizes = frameworks::of(job).is_none_or(|framework| framework.resizes);
+    let resizes = frameworks.of(job).is_none_or(|framework| framework.resizes);
     for role in &mut job.spec.roles {
         role.template = PodTemplateSpec::default();
         role.replicas = role.replicas.filter(|_| !resizes);
@@ -50,8 +50,12 @@ fn remove_rolling_parts(job: &mut TrainingJob) {
 }
 
 /// The forbidden changes of a spec since the running pods were created from it.
-pub(crate) fn forbidden_changes(accepted: &[Fingerprint], job: &TrainingJob) -> Vec<FieldError> {
-    let now = fingerprints(job);
+pub(crate) fn forbidden_changes(
+    accepted: &[Fingerprint],
+    job: &TrainingJob,
+    frameworks: &Frameworks,
+) -> Vec<FieldError> {
+    let now = fingerprints(job, frameworks);
     let changed = |field: &&str| {
         let policy = |all: &[Fingerprint]| all.iter().find(|part| part.field == **field).cloned();
         !accepted.is_empty() && policy(accepted) != policy(&now)

@@ -6,6 +6,7 @@ mod remote_access;
 mod replica;
 mod role_rule;
 
+use std::any::Any;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
@@ -20,7 +21,10 @@ use crate::dialect;
 use crate::model::{Awaited, PodKey};
 
 pub use env::Env;
-pub use framework::{Contribution, Environment, ExtraService, Framework, Port, Ports, Validation, Variant};
+pub use framework::{
+    Contribution, Directory, Environment, ExtraService, File, Files, Framework, Port, Ports, Validation,
+    Variant,
+};
 pub use remote_access::{Content, Credentials, ExecRight, Place, RemoteAccess, RemoteShell};
 pub use replica::Replica;
 pub use role_rule::RoleRule;
@@ -51,7 +55,14 @@ pub struct Job<'a> {
     /// [`crate::passed_on`].
     pub passed_on: Option<u64>,
     /// See [`Job::common`].
-    pub common: OnceLock<String>,
+    pub common: Common,
+}
+
+/// What a framework computes once for all pods of a job, because it may grow with the job.
+#[derive(Default)]
+pub struct Common {
+    text: OnceLock<String>,
+    value: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl fmt::Debug for Job<'_> {
@@ -133,7 +144,13 @@ impl<'a> Job<'a> {
 
     /// A text that its framework makes for all pods: it is made once, as it may grow with the job.
     pub fn common(&self, make: impl FnOnce() -> String) -> &str {
-        self.common.get_or_init(make)
+        self.common.text.get_or_init(make)
+    }
+
+    /// A value that its framework makes for all pods. `None` if it has made one of another type
+    /// before.
+    pub fn common_value<T: Send + Sync + 'static>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.common.value.get_or_init(|| Box::new(make())).downcast_ref()
     }
 
     /// The role of a name, with its position.

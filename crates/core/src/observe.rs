@@ -91,7 +91,9 @@ pub fn observe(view: &View<'_>) -> Observed {
     let object = view.job;
     let phase = object.status.as_ref().and_then(|status| status.phase);
     // What is running was made by the rules that were accepted, whatever the spec says now.
-    let roles = match Job::accepted(object).or_else(|| Job::parse(object).ok()) {
+    let roles = match Job::accepted(object, view.frameworks)
+        .or_else(|| Job::parse_with(object, view.frameworks).ok())
+    {
         Some(job) => roles_of(&job, view),
         None => Vec::new(),
     };

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::num::NonZeroU64;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use sha2::{Digest, Sha256};
@@ -14,29 +14,34 @@ use trainyard_api::{
 use crate::admission;
 use crate::defaults;
 use crate::dialect;
-use crate::frameworks;
-use crate::job::{Framework, Job, Role};
+use crate::job::{Common, Framework, Job, Role};
 use crate::model::Awaited;
 use crate::passed_on::PassedOn;
+use crate::registry::Frameworks;
 use crate::status;
 
 impl<'a> Job<'a> {
     /// Parses a job, or returns everything that is wrong with it. A job that was accepted and is
     /// unchanged is not validated again: a new rule of a newer operator does not stop a job that
     /// runs.
-    pub fn parse(object: &'a TrainingJob) -> Result<Self, Vec<FieldError>> {
-        let framework = frameworks::of(object);
+    pub fn parse_with(object: &'a TrainingJob, frameworks: &'a Frameworks) -> Result<Self, Vec<FieldError>> {
+        let framework = frameworks.of(object);
         let read = framework.map(|framework| Self::read(object, framework));
         let errors = if status::is_accepted(object) && read.as_ref().is_some_and(Self::is_complete) {
             Vec::new()
         } else {
             // The webhooks may not have been served when the job was stored.
-            admission::validate(None, &defaults::defaulted(object))
+            admission::validate_with(None, &defaults::defaulted(object, frameworks), frameworks)
         };
         match read {
             Some(read) if errors.is_empty() => Ok(read),
             _ => Err(errors),
         }
+    }
+
+    /// Parses a job of a framework that is built in. See [`Job::parse_with`].
+    pub fn parse(object: &'a TrainingJob) -> Result<Self, Vec<FieldError>> {
+        Self::parse_with(object, Frameworks::built_in())
     }
 
     /// Returns true if all of the job could be read and its pods have distinct names.
@@ -89,13 +94,13 @@ impl<'a> Job<'a> {
                 .unwrap_or(default::BACKOFF_LIMIT),
             active_deadline_seconds: run.and_then(|run| run.active_deadline_seconds),
             passed_on: PassedOn::of(object).map(|passed| passed.fingerprint()),
-            common: OnceLock::new(),
+            common: Common::default(),
         }
     }
 
     /// The job as it was when its spec was last accepted, whatever its spec is now. Its pods can be
     /// counted, but nothing can be created from it. `None` if it was never accepted.
-    pub fn accepted(object: &'a TrainingJob) -> Option<Self> {
+    pub fn accepted(object: &'a TrainingJob, frameworks: &'a Frameworks) -> Option<Self> {
         let accepted = object.status.as_ref()?.accepted_rules.as_ref()?;
         let names: Vec<&str> = accepted.roles.iter().map(|role| &*role.name).collect();
         let roles: Vec<Role<'a>> = accepted
@@ -114,7 +119,7 @@ impl<'a> Job<'a> {
             object,
             name,
             namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
-            framework: frameworks::of(object).unwrap_or(&frameworks::ANY),
+            framework: frameworks.of(object).unwrap_or(&crate::frameworks::ANY),
             succeeded_when: sets(&accepted.succeeded_when),
             failed_when: sets(&accepted.failed_when),
             clean_pod_policy: accepted.clean_pod_policy,
@@ -127,7 +132,7 @@ impl<'a> Job<'a> {
                 .and_then(|run| run.active_deadline_seconds)
                 .filter(|seconds| *seconds > 0),
             passed_on: PassedOn::of(object).map(|passed| passed.fingerprint()),
-            common: OnceLock::new(),
+            common: Common::default(),
             roles,
         })
     }

@@ -185,14 +185,16 @@ fn decide(view: &View<'_>) -> Plan {
     {
         return finished::plan(view);
     }
-    let parsed = match Job::parse(job).and_then(|parsed| objections::check_immutable(view).map(|()| parsed)) {
+    let parsed = match Job::parse_with(job, view.frameworks)
+        .and_then(|parsed| objections::check_immutable(view).map(|()| parsed))
+    {
         Ok(parsed) => parsed,
         Err(errors) => {
             let objection = Objection {
                 reason: Reason::Invalid,
                 message: status::sentences(&errors),
             };
-            let accepted = Job::accepted(job);
+            let accepted = Job::accepted(job, view.frameworks);
             return match accepted {
                 _ if job.is_suspended() || suspended::was_suspended(view) => {
                     suspended::plan(accepted.as_ref(), view, Some(&objection))

@@ -11,66 +11,16 @@ use jiff::Timestamp;
 use trainyard_api::{Progress, TrainingJob};
 
 use crate::local_state::LocalState;
+use crate::registry::Frameworks;
 
-/// Settings of the operator that decisions depend on.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The cluster's DNS domain.
-    pub cluster_domain: String,
-    /// The agent that runs inside of pods; `None` if the operator has no image with it.
-    pub agent: Option<Agent>,
-    /// Whether jobs may be granted the right to start programs in their pods through the
-    /// API server.
-    pub allows_exec: bool,
-}
-
-/// The agent: a program that the operator puts into pods.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Agent {
-    /// The image that contains it.
-    pub image: String,
-    /// When that image is pulled.
-    pub image_pull_policy: Option<String>,
-    /// The image may run as root. An image that is a machine's own files does, if root has started
-    /// it.
-    pub may_be_root: bool,
-    /// The command that starts it in that image.
-    pub command: Vec<String>,
-    /// Whom the agent asks about its job; `None` if pods can't reach the operator.
-    pub observer: Option<ObserverEndpoint>,
-}
-
-/// How the agent reaches the observer, which tells it about its job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObserverEndpoint {
-    /// The address at which it is served.
-    pub address: String,
-    /// The certificates that the agent trusts, as PEM.
-    pub authority: String,
-}
-
-impl Settings {
-    /// The agent and its observer, if both exist: then agents can wait for other roles.
-    pub fn agent_and_observer(&self) -> Option<(&Agent, &ObserverEndpoint)> {
-        let agent = self.agent.as_ref()?;
-        Some((agent, agent.observer.as_ref()?))
-    }
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            cluster_domain: "cluster.local".to_owned(),
-            agent: None,
-            allows_exec: false,
-        }
-    }
-}
+pub use crate::settings::{Agent, ObserverEndpoint, Settings};
 
 /// Everything that is known about one job at one moment.
 pub struct View<'a> {
     /// The job as it was last seen or written.
     pub job: &'a TrainingJob,
+    /// The frameworks that the job can name.
+    pub frameworks: &'a Frameworks,
     /// The pods whose controller, by UID, is this job.
     pub pods: &'a [PodRow],
     /// The Services whose controller, by UID, is this job.

@@ -246,12 +246,13 @@ fn directory(path: PathBuf) -> Result<PathBuf, Error> {
 
 async fn define_jobs(client: &kube::Client) -> Result<(), Error> {
     let definitions = CustomResourceDefinition::url_path(&(), None);
-    let definition = trainyard_api::crd::TRAINING_JOB.as_bytes().to_vec();
-    // As text: decoding and encoding it would take a noticeable part of a short run.
-    let request = Request::new(definitions)
-        .create(&PostParams::default(), definition)
-        .map_err(|error| Error::Definition(error.to_string()))?;
-    client.request_text(request).await?;
+    for definition in [trainyard_api::crd::TRAINING_JOB, trainyard_api::crd::FRAMEWORK] {
+        // As text: decoding and encoding it would take a noticeable part of a short run.
+        let request = Request::new(&*definitions)
+            .create(&PostParams::default(), definition.as_bytes().to_vec())
+            .map_err(|error| Error::Definition(error.to_string()))?;
+        client.request_text(request).await?;
+    }
     Ok(())
 }
 

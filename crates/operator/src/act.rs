@@ -128,10 +128,11 @@ impl Writer {
         let refused = Refused::new();
         let needs_job = |action: &Action| action.creates() || matches!(action, Action::LabelPod { .. });
         // Only a valid job has children to create.
+        let frameworks = self.index.frameworks_for(decided_for);
         let job = actions
             .iter()
             .any(needs_job)
-            .then(|| Job::parse(decided_for).ok())
+            .then(|| Job::parse_with(decided_for, &frameworks).ok())
             .flatten();
         let job = job.as_ref();
         let version = decided_for.metadata.resource_version.as_deref();

@@ -15,8 +15,9 @@ use crate::act::Writer;
 use crate::backoff::Backoff;
 use crate::clock::{Clock, SystemClock};
 use crate::controller::{Context, Controller, Limits};
+use crate::declarations::{self, Declarations, Wake};
 use crate::events::{Recorder, Senders};
-use crate::index::{Index, JobKey};
+use crate::index::Index;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::settings::SharedSettings;
@@ -58,6 +59,7 @@ impl Default for Config {
 /// Runs TrainingJobs.
 pub struct Engine {
     controller: Arc<Controller<TrainingJobs>>,
+    declarations: Arc<Controller<Declarations>>,
     context: Context,
     senders: Senders,
 }
@@ -122,8 +124,11 @@ impl Engine {
         };
         let training_jobs = TrainingJobs::new(writer, &context);
         let (leadership, metrics) = (context.leadership.clone(), context.metrics.clone());
+        let controller = Controller::new(training_jobs, limits, leadership, metrics);
+        let declarations = declarations::controller(context.clone(), wake(&controller));
         Self {
-            controller: Controller::new(training_jobs, limits, leadership, metrics),
+            controller,
+            declarations,
             context,
             senders,
         }
@@ -133,7 +138,8 @@ impl Engine {
     pub async fn run(self, shutdown: CancellationToken) {
         // The senders end when the last recorder is dropped: this one and the controller's.
         drop(self.context);
-        self.controller.run(shutdown).await;
+        let declarations = self.declarations.run(shutdown.clone());
+        tokio::join!(self.controller.run(shutdown), declarations);
         self.senders.finish().await;
     }
 
@@ -156,8 +162,12 @@ impl Engine {
     }
 
     /// Returns a function that has a job reconciled, while this replica leads.
-    pub(crate) fn wake(&self) -> Arc<dyn Fn(JobKey) + Send + Sync> {
-        let queue = self.controller.queue.clone();
-        Arc::new(move |key| queue.add(key))
+    pub(crate) fn wake(&self) -> Wake {
+        wake(&self.controller)
     }
+}
+
+fn wake(controller: &Controller<TrainingJobs>) -> Wake {
+    let queue = controller.queue.clone();
+    Arc::new(move |key| queue.add(key))
 }

@@ -15,6 +15,7 @@
 //! - A list removes only rows that are not newer than the list.
 
 mod children;
+mod declarations;
 mod entry;
 mod inner;
 mod jobs;
@@ -27,12 +28,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus};
 use trainyard_core::local_state::LocalState;
 use trainyard_core::observe;
+use trainyard_core::registry::Registry;
 use trainyard_core::view::{Conflict, PodRow, Refusal, ServiceRow};
 
 use crate::nodes::{NodeFacts, NodeTable};
@@ -115,6 +117,9 @@ pub enum Source {
 #[derive(Debug)]
 pub struct Index {
     inner: Mutex<Inner>,
+    /// The frameworks that were declared.
+    declarations: RwLock<Registry>,
+    declarations_listed: watch::Sender<bool>,
 }
 
 #[derive(Debug)]
@@ -134,6 +139,8 @@ impl Index {
     /// Creates an empty index of some namespaces; of all, if none is given.
     pub fn new(namespaces: &[String]) -> Self {
         Self {
+            declarations: RwLock::default(),
+            declarations_listed: watch::Sender::new(false),
             inner: Mutex::new(Inner {
                 names: HashMap::new(),
                 owners: HashMap::new(),

@@ -24,6 +24,7 @@ pub mod certs;
 pub mod client;
 pub mod clock;
 mod controller;
+mod declarations;
 pub mod engine;
 mod events;
 mod foreign;

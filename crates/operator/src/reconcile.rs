@@ -144,6 +144,7 @@ impl Reconciler {
         let started = processor_time();
         let plan = plan(&View {
             job,
+            frameworks: &self.index.frameworks_for(job),
             pods: &snapshot.pods,
             services: &snapshot.services,
             departed: &snapshot.departed,

@@ -86,7 +86,7 @@ pub async fn run(
         keep_certificate(&client, config, &leadership, &serving, certificate)
     });
     let reviews = webhooks.zip(certificate.clone()).map(|(listener, certificate)| {
-        let reviewer = Reviewer::new(kinds.clone());
+        let reviewer = Reviewer::new(kinds.clone()).with_declarations(engine.index());
         serve_webhooks(listener, certificate, &metrics, reviewer, &serving)
     });
     if let Some((listener, certificate)) = observer.zip(certificate.clone()) {

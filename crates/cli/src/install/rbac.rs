@@ -91,6 +91,8 @@ fn job_rules(settings: &Settings) -> Value {
 /// Rights on objects that belong to no namespace.
 fn cluster_rules(webhooks: bool) -> Value {
     let nodes = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]});
+    let frameworks = rule(GROUP, "frameworks", None, &["get", "list", "watch"]);
+    let framework_status = rule(GROUP, "frameworks/status", None, &["update"]);
     // RBAC allows a list or watch by name only if it selects that name; the operator does.
     let configurations = json!({
         "apiGroups": ["admissionregistration.k8s.io"],
@@ -99,9 +101,9 @@ fn cluster_rules(webhooks: bool) -> Value {
         "verbs": ["get", "list", "watch", "patch"],
     });
     if webhooks {
-        json!([nodes, configurations])
+        json!([nodes, frameworks, framework_status, configurations])
     } else {
-        json!([nodes])
+        json!([nodes, frameworks, framework_status])
     }
 }
 
@@ -142,7 +144,7 @@ fn rule(group: &str, resource: &str, name: Option<&str>, verbs: &[&str]) -> Valu
 fn user_roles(settings: &Settings) -> [Value; 2] {
     let mut read = vec![json!({
         "apiGroups": [GROUP],
-        "resources": ["trainingjobs", "trainingjobs/status"],
+        "resources": ["trainingjobs", "trainingjobs/status", "frameworks"],
         "verbs": ["get", "list", "watch"],
     })];
     let mut write = vec![json!({

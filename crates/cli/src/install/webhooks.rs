@@ -25,15 +25,22 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
         group: GROUP,
         version: VERSION,
         plural: "trainingjobs",
+        scope: "Namespaced",
+    };
+    let frameworks = Resource {
+        plural: "frameworks",
+        scope: "Cluster",
+        ..jobs
     };
     let foreign = settings.compat.iter().map(|kind| Resource {
         group: kind.group(),
         version: kind.version(),
         plural: kind.plural(),
+        scope: "Namespaced",
     });
     let mut defaulting = webhook(settings, "default", MUTATE_PATH, &jobs);
     defaulting["reinvocationPolicy"] = json!("Never");
-    let validating = std::iter::once(jobs).chain(foreign);
+    let validating = [jobs, frameworks].into_iter().chain(foreign);
     let validating = validating.map(|resource| webhook(settings, "validate", VALIDATE_PATH, &resource));
     vec![
         configuration("MutatingWebhookConfiguration", &[defaulting]),
@@ -45,6 +52,7 @@ struct Resource {
     group: &'static str,
     version: &'static str,
     plural: &'static str,
+    scope: &'static str,
 }
 
 fn configuration(kind: &str, webhooks: &[Value]) -> Value {
@@ -61,6 +69,7 @@ fn webhook(settings: &Settings, what: &str, path: &str, resource: &Resource) -> 
         group,
         version,
         plural,
+        scope,
     } = resource;
     let mut webhook = json!({
         "name": format!("{what}.{plural}.{group}"),
@@ -79,7 +88,7 @@ fn webhook(settings: &Settings, what: &str, path: &str, resource: &Resource) -> 
             "operations": ["CREATE", "UPDATE"],
             // No subresource: writes of status never come here.
             "resources": [plural],
-            "scope": "Namespaced",
+            "scope": scope,
         }],
         "failurePolicy": "Ignore",
         // Other versions of another operator's kind are not ours to validate.
@@ -94,7 +103,7 @@ fn webhook(settings: &Settings, what: &str, path: &str, resource: &Resource) -> 
             },
         ],
     });
-    if !settings.watch_namespaces.is_empty() {
+    if !settings.watch_namespaces.is_empty() && *scope == "Namespaced" {
         webhook["namespaceSelector"] = json!({
             "matchExpressions": [{
                 "key": "kubernetes.io/metadata.name",

@@ -51,6 +51,7 @@ Examples:
   trainyard run job.yaml
   trainyard run job.yaml --set roles.worker.replicas=4 --timeout 10m
   trainyard run -n 4 -- python3 train.py --epochs 3
+  trainyard run --framework-file my-framework.yaml job.yaml
   trainyard run -n 4 --print -- python3 train.py > job.yaml
   trainyard run job.yaml --output json > summary.json")]
 pub struct Args {
@@ -76,6 +77,11 @@ pub struct Args {
     /// The framework whose environment the command finds.
     #[arg(long, value_name = "NAME", conflicts_with = "file", default_value = "pytorch")]
     pub framework: String,
+
+    /// A file with Frameworks that the job may name. Those in the job's own file are known, too.
+    /// May be given several times.
+    #[arg(long, value_name = "FILE")]
+    pub framework_file: Vec<String>,
 
     /// The job's name; without it, made from the command.
     #[arg(long, conflicts_with = "file")]

@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use trainyard_api::{GROUP, VERSION};
 use trainyard_core::frameworks;
+use trainyard_core::registry::Registry;
 
 /// Means no image: the command runs on this machine's own file system.
 pub const HOST_IMAGE: &str = "trainyard.dev/this-machine";
@@ -12,9 +13,10 @@ const MAX_NAME: usize = 40;
 
 /// The role whose pods run the command. A framework that does not exist is reported with all else
 /// that is wrong with the job.
-pub fn role(framework: &str) -> Result<&str> {
-    let Some(known) = frameworks::find(framework) else {
-        return Ok("worker");
+pub fn role(framework: &str, registry: &Registry) -> Result<String> {
+    let built_in = frameworks::find(framework);
+    let Some(known) = built_in.or_else(|| registry.find(framework)) else {
+        return Ok("worker".to_owned());
     };
     let names = || {
         known
@@ -24,7 +26,8 @@ pub fn role(framework: &str) -> Result<&str> {
             .collect::<Vec<_>>()
             .join(", ")
     };
-    known.role_of_command().with_context(|| {
+    let role = known.role_of_command().map(ToOwned::to_owned);
+    role.with_context(|| {
         format!(
             "{framework} jobs have several roles ({}), each with a command of its own: write a manifest with them, as in \
              docs/frameworks/{framework}.md, and run that",
@@ -125,7 +128,7 @@ mod tests {
                 &words("python3 train.py --lr 0.1"),
                 4,
                 framework,
-                role(framework).unwrap(),
+                &role(framework, &Registry::default()).unwrap(),
                 None,
             );
             assert_eq!(checker.check(&job), [], "{framework}");
@@ -140,13 +143,13 @@ mod tests {
             job(&words("true"), 1, "custom", "worker", Some("mine"))["metadata"]["name"],
             "mine"
         );
-        let error = role("mxnet").unwrap_err().to_string();
+        let error = role("mxnet", &Registry::default()).unwrap_err().to_string();
         assert!(
             error.starts_with("mxnet jobs have several roles (scheduler, server, worker)"),
             "{error}"
         );
         for framework in ["mpi", "horovod", "dask"] {
-            assert!(role(framework).is_err(), "{framework}");
+            assert!(role(framework, &Registry::default()).is_err(), "{framework}");
         }
         let unknown = checker.check(&job(&words("true"), 1, "caffe", "worker", None));
         assert!(unknown[0].message.contains("pytorch"), "{unknown:?}");

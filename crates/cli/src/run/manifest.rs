@@ -3,6 +3,7 @@
 use anyhow::{Error, Result, anyhow, bail};
 use serde_json::Value;
 use trainyard_api::FieldError;
+use trainyard_core::registry::Registry;
 
 use super::{foreign, set};
 use crate::validate::job::Checker;
@@ -11,6 +12,7 @@ use crate::validate::{self, Recognized, text};
 /// Kinds of objects that may be in the file of a job.
 const COMPANIONS: &[&str] = &[
     "ConfigMap",
+    "Framework",
     "Namespace",
     "PersistentVolumeClaim",
     "PriorityClass",
@@ -41,6 +43,8 @@ pub struct Manifest {
     /// Objects that the job needs, in the order of the file.
     pub companions: Vec<Value>,
     pub notes: Vec<String>,
+    /// The frameworks that are declared among the companions.
+    pub registry: Registry,
 }
 
 /// Reads a file with one TrainingJob and the objects that it needs.
@@ -63,6 +67,7 @@ pub fn parse(file: &str, content: &str) -> Result<Manifest> {
         manifest.notes.extend(note);
         match validate::recognize(&object) {
             Recognized::Job => jobs.push(object),
+            Recognized::Framework => manifest.companions.push(object),
             Recognized::Mistake(error) => {
                 let field = if error.path.is_empty() { "" } else { ": " };
                 bail!(
@@ -100,6 +105,41 @@ pub fn parse(file: &str, content: &str) -> Result<Manifest> {
         strip_server_fields(companion);
     }
     Ok(manifest)
+}
+
+/// Reads a file with Frameworks.
+pub fn parse_frameworks(file: &str, content: &str) -> Result<Vec<Value>> {
+    let objects = match validate::parse(content) {
+        Ok(objects) => objects,
+        Err(error) => bail!("{file}: {error}"),
+    };
+    let mut frameworks = Vec::new();
+    for (number, mut object) in objects {
+        match validate::recognize(&object) {
+            Recognized::Framework => {
+                strip_server_fields(&mut object);
+                frameworks.push(object);
+            }
+            _ => bail!(
+                "{file}: document {number} is no Framework: it needs apiVersion trainyard.dev/v1alpha1 and kind Framework"
+            ),
+        }
+    }
+    Ok(frameworks)
+}
+
+/// Checks the Frameworks among the companions, and makes them known to the checker.
+pub fn declare(manifest: &Manifest, checker: &mut Checker) -> Result<()> {
+    let is_framework = |object: &&Value| matches!(validate::recognize(object), Recognized::Framework);
+    for object in manifest.companions.iter().filter(is_framework) {
+        let name = text(object, "/metadata/name").unwrap_or_default();
+        refuse(
+            &format!("the Framework {name:?} is not valid"),
+            &checker.check_framework(object),
+        )?;
+        checker.declare(object);
+    }
+    Ok(())
 }
 
 /// Drops the status and the fields of the server. The note names them.

@@ -10,15 +10,16 @@ use trainyard_core::build;
 use trainyard_core::frameworks;
 use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
+use trainyard_core::registry::Registry;
 use trainyard_core::view::Settings;
 
 /// No pod has this address. A program that listens on all addresses listens on this one, too.
 const UNUSED_ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 255, 255, 254);
 
 /// A note about ports that other programs of this machine listen on.
-pub fn note(job: &Value) -> Option<String> {
+pub fn note(job: &Value, registry: &Registry) -> Option<String> {
     let job: TrainingJob = serde_json::from_value(job.clone()).ok()?;
-    let taken: Vec<String> = container_ports(&job)
+    let taken: Vec<String> = container_ports(&job, registry)
         .into_iter()
         .filter(|port| is_taken(*port))
         .map(|port| port.to_string())
@@ -42,10 +43,11 @@ pub fn note(job: &Value) -> Option<String> {
 }
 
 /// The TCP ports of the job's containers. The first pod of a role has all ports of the role.
-fn container_ports(job: &TrainingJob) -> BTreeSet<u16> {
+fn container_ports(job: &TrainingJob, registry: &Registry) -> BTreeSet<u16> {
     let mut job = job.clone();
-    trainyard_core::admission::default(&mut job);
-    let Ok(job) = Job::parse(&job) else {
+    let frameworks = registry.for_job(&job);
+    trainyard_core::admission::default_with(&mut job, &frameworks);
+    let Ok(job) = Job::parse_with(&job, &frameworks) else {
         // An invalid job is reported elsewhere.
         return BTreeSet::new();
     };
@@ -78,17 +80,20 @@ mod tests {
     fn a_port_is_taken_by_who_listens_everywhere() {
         let other = TcpListener::bind("0.0.0.0:0").unwrap();
         let port = other.local_addr().unwrap().port();
-        let said = note(&job(port)).unwrap();
+        let said = note(&job(port), &Registry::default()).unwrap();
         assert!(said.contains(&format!("port {port},")), "{said}");
         drop(other);
         let other = TcpListener::bind(("127.0.0.1", port)).unwrap();
-        assert_eq!(note(&job(port)), None);
+        assert_eq!(note(&job(port), &Registry::default()), None);
         drop(other);
     }
 
     #[test]
     fn ports_of_the_framework_are_known() {
         let job: TrainingJob = serde_json::from_value(job(4711)).unwrap();
-        assert_eq!(container_ports(&job), BTreeSet::from([4711]));
+        assert_eq!(
+            container_ports(&job, &Registry::default()),
+            BTreeSet::from([4711])
+        );
     }
 }

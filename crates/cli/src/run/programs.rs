@@ -7,15 +7,17 @@ use trainyard_api::{FieldError, TrainingJob};
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
+use trainyard_core::registry::Registry;
 use trainyard_core::view::{Agent, Settings};
 
 use super::manifest::refuse;
 
 /// Refuses containers without a command: an image is at most a directory here, and has no entry
 /// point. Some frameworks have a default command.
-pub fn check(job: &Value, agent: Option<Agent>) -> Result<()> {
+pub fn check(job: &Value, registry: &Registry, agent: Option<Agent>) -> Result<()> {
     let object: TrainingJob = serde_json::from_value(job.clone())?;
-    let Ok(job) = Job::parse(&object) else {
+    let frameworks = registry.for_job(&object);
+    let Ok(job) = Job::parse_with(&object, &frameworks) else {
         // An invalid job is reported elsewhere.
         return Ok(());
     };
@@ -89,7 +91,7 @@ mod tests {
             command: vec!["/trainyard".to_owned()],
             observer: None,
         };
-        check(&job, Some(agent))
+        check(&job, &Registry::default(), Some(agent))
     }
 
     #[test]
@@ -123,6 +125,7 @@ mod tests {
         let said = json!({"name": "main", "image": "example/mpi", "command": ["mpirun"]});
         check(
             &job("mpi", &[role("launcher", &said), role("worker", &said)]),
+            &Registry::default(),
             None,
         )
         .unwrap();

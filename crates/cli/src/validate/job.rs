@@ -2,30 +2,72 @@
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
-use trainyard_api::{FieldError, TrainingJob};
+use trainyard_api::{DeclaredFramework, FieldError, TrainingJob};
 use trainyard_compat::{Converted, Refusal};
+use trainyard_core::registry::{self, Registry};
 
 use super::readable::readable;
 use super::schema::{self, Findings};
+use super::{Recognized, recognize};
 
 pub struct Checker {
     schema: Value,
+    framework_schema: Value,
+    /// The frameworks that jobs may name besides those that are built in.
+    registry: Registry,
 }
 
 impl Checker {
     pub fn new() -> Result<Self> {
-        let crd: Value = serde_json::from_str(trainyard_api::crd::TRAINING_JOB)
-            .context("cannot read the definition of TrainingJob")?;
-        let schema = crd.pointer("/spec/versions/0/schema/openAPIV3Schema");
-        let mut schema = schema
-            .cloned()
-            .context("the definition of TrainingJob has no schema")?;
-        // The definition does not describe the fields that every object has.
-        for field in ["apiVersion", "kind"] {
-            schema["properties"][field] = json!({"type": "string"});
+        Ok(Self {
+            schema: schema_of(trainyard_api::crd::TRAINING_JOB)?,
+            framework_schema: schema_of(trainyard_api::crd::FRAMEWORK)?,
+            registry: Registry::default(),
+        })
+    }
+
+    /// Makes a framework known to the jobs that are checked. Other objects are ignored, and what is
+    /// wrong with the framework is told by [`check_framework`](Self::check_framework).
+    pub fn declare(&mut self, object: &Value) {
+        if !matches!(recognize(object), Recognized::Framework) {
+            return;
         }
-        schema["properties"]["metadata"] = metadata();
-        Ok(Self { schema })
+        let mut object = object.clone();
+        object["status"] = Value::Null;
+        if let Ok(framework) = serde_json::from_value::<DeclaredFramework>(object) {
+            self.registry.declare(&framework);
+        }
+    }
+
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub fn into_registry(self) -> Registry {
+        self.registry
+    }
+
+    pub fn check_framework(&self, object: &Value) -> Vec<FieldError> {
+        let mut findings = Findings::default();
+        schema::check(&self.framework_schema, object, "", &mut findings);
+        let mut errors = findings.shape;
+        if errors.is_empty() {
+            match serde_json::from_value::<DeclaredFramework>(object.clone()) {
+                Ok(framework) => errors.extend(registry::check(&framework)),
+                Err(error) => errors.push(FieldError::new(
+                    "",
+                    format!("cannot be read as a Framework: {error}"),
+                )),
+            }
+        }
+        let is_told = |bound: &FieldError| errors.iter().any(|error| is_within(&error.path, &bound.path));
+        let bounds: Vec<FieldError> = findings
+            .bounds
+            .into_iter()
+            .filter(|bound| !is_told(bound))
+            .collect();
+        errors.extend(bounds);
+        errors
     }
 
     pub fn schema(&self) -> &Value {
@@ -42,7 +84,7 @@ impl Checker {
         // An error of shape must not hide errors elsewhere.
         let readable = readable(&self.schema, object).unwrap_or_default();
         let rules = match serde_json::from_value::<TrainingJob>(readable) {
-            Ok(job) => rules(job),
+            Ok(job) => self.rules(job),
             // It can't be read because of its shape, which is reported.
             Err(_) if !errors.is_empty() => Vec::new(),
             Err(error) => vec![FieldError::new(
@@ -59,6 +101,12 @@ impl Checker {
         let is_new = |rule: &FieldError| !reported.iter().any(|path| is_within(&rule.path, path));
         errors.extend(rules.into_iter().filter(is_new));
         errors
+    }
+
+    /// The rules of every job and of its framework, which the operator and its webhooks apply too.
+    fn rules(&self, mut job: TrainingJob) -> Vec<FieldError> {
+        let frameworks = self.registry.for_job(&job);
+        trainyard_core::admission::review_with(None, &mut job, &frameworks)
     }
 
     /// Converts a job of another operator, and checks the TrainingJob that it becomes. Errors have
@@ -80,15 +128,23 @@ impl Checker {
     }
 }
 
+/// The schema of a definition.
+fn schema_of(definition: &str) -> Result<Value> {
+    let crd: Value = serde_json::from_str(definition).context("cannot read a definition")?;
+    let schema = crd.pointer("/spec/versions/0/schema/openAPIV3Schema");
+    let mut schema = schema.cloned().context("a definition has no schema")?;
+    // The definition does not describe the fields that every object has.
+    for field in ["apiVersion", "kind"] {
+        schema["properties"][field] = json!({"type": "string"});
+    }
+    schema["properties"]["metadata"] = metadata();
+    Ok(schema)
+}
+
 /// Whether a path is that of another field, or below it.
 fn is_within(path: &str, whole: &str) -> bool {
     let rest = path.strip_prefix(whole);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-}
-
-/// The rules of every job and of its framework, which the operator and its webhooks apply too.
-fn rules(mut job: TrainingJob) -> Vec<FieldError> {
-    trainyard_core::admission::review(None, &mut job)
 }
 
 /// The schema of `metadata`. Fields that the API server writes may be null.

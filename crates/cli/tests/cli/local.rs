@@ -299,3 +299,22 @@ spec:
 "#;
     reaches_all("dice", &manifest.replace("REACH_ALL", REACH_ALL));
 }
+
+#[test]
+fn a_declared_framework_trains_without_a_cluster() {
+    let manifest = repository().join("examples/declared/job.yaml");
+    let (code, out, words) = ran(&[&manifest.display().to_string()]);
+    let mut lines: Vec<&str> = out.lines().collect();
+    lines.sort_unstable();
+    let next = |to: usize| format!("my neighbour is ring-worker-{to}.ring.default.svc.cluster.local:7000");
+    let expected: Vec<String> = (0..3)
+        .flat_map(|from| {
+            let host = format!("worker-{from} | ring-worker-{from}.ring.default.svc.cluster.local");
+            [host, format!("worker-{from} | {}", next((from + 1) % 3))]
+        })
+        .collect();
+    let mut expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    expected.sort_unstable();
+    assert_eq!(lines, expected, "{words}");
+    assert_eq!(code, Some(0), "{words}");
+}

@@ -389,3 +389,66 @@ fn reports_can_be_yaml() {
     let report: Value = serde_saphyr::from_str(&String::from_utf8(output.stdout).unwrap()).unwrap();
     assert_eq!(report, validate(GOOD).1);
 }
+
+const RING: &str = "
+apiVersion: trainyard.dev/v1alpha1
+kind: Framework
+metadata: {name: ring}
+spec:
+  params: {port: {type: integer, default: 7000}}
+  env: [{name: RING_NEXT, value: 'job.hosts[(replica.rank + 1) % job.replicas]'}]
+---
+";
+
+#[test]
+fn frameworks_that_are_declared_beside_a_job_are_known() {
+    let job = GOOD.replace("{name: pytorch}", "{name: ring, params: {port: 7001}}");
+    assert_eq!(errors(&format!("{RING}{job}")), [""; 0]);
+    assert_eq!(errors(&format!("{job}---{RING}")), [""; 0], "in any order");
+    assert_eq!(errors(RING), [""; 0]);
+    let said = errors(&job);
+    assert!(
+        said[0].starts_with("spec.framework.name: there is no framework \"ring\""),
+        "{said:?}"
+    );
+    let wrong = job.replace("port: 7001", "prt: 7001");
+    let said = "spec.framework.params.prt: the framework has no such param: use port";
+    assert_eq!(errors(&format!("{RING}{wrong}")), [said]);
+}
+
+#[test]
+fn what_is_wrong_with_a_framework_is_said_with_it() {
+    let broken = RING.replace("job.hosts", "job.hostz");
+    let said = "spec.env[0].value: column 1: job has no field \"hostz\": it has name, namespace, roles, hosts, replicas, \
+                master";
+    assert_eq!(errors(&broken), [said]);
+    let unknown = RING.replace("params:", "image: x\n  params:");
+    let said = errors(&unknown);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].starts_with("spec.image: "), "{said:?}");
+}
+
+#[test]
+fn frameworks_come_from_files_of_their_own() {
+    let directory = std::env::temp_dir().join(format!("trainyard-frameworks-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let file = directory.join("ring.yaml");
+    std::fs::write(&file, RING).unwrap();
+    let job = GOOD.replace("{name: pytorch}", "{name: ring}");
+    let line = format!("validate --framework-file {} -f -", file.display());
+    let output = trainyard_with(&line, &job);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+    let line = format!("run --print --framework-file {} -", file.display());
+    let job = job.replace(
+        "image: example/mnist",
+        "image: example/mnist\n          command: [\"true\"]",
+    );
+    let output = trainyard_with(&line, &job);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("kind: Framework"), "{text}");
+    std::fs::remove_dir_all(&directory).unwrap();
+}

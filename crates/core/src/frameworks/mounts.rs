@@ -17,6 +17,7 @@ fn problem(place: &Place, path: &str) -> Option<String> {
     }
     let (what, or) = match &place.content {
         Content::Mpi => ("is where the operator puts what MPI needs", ""),
+        Content::Declared => ("is where the framework puts something", ""),
         Content::Program => ("is put there by the operator", ""),
         Content::Progress => (
             "is where programs report their progress",

@@ -6,12 +6,14 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Volume;
 use trainyard_api::{Dependency, FieldError, PodQuorum, RestartPolicy, TrainingJob};
 
 use super::{Credentials, Env, ExecRight, Job, Place, RemoteAccess, RemoteShell, Replica, Role, RoleRule};
 use crate::model::{PodKey, ServiceKey};
-use crate::view::Settings;
+use crate::settings::Settings;
 
 /// What there is to know about a framework. Begin with [`Framework::new`], and set what differs.
 pub struct Framework {
@@ -39,6 +41,10 @@ pub struct Framework {
     pub remote_access: Option<Box<dyn RemoteAccess>>,
     /// What else can be wrong with a job. Default: nothing.
     pub validation: Option<Box<dyn Validation>>,
+    /// Files and directories that pods find. Default: none.
+    pub files: Option<Box<dyn Files>>,
+    /// What it was declared as, as JSON. `None`: it is built in.
+    pub declaration: Option<Arc<str>>,
     /// What it is for jobs of another shape: the first variant that applies takes its place.
     pub variants: Vec<Variant>,
 }
@@ -79,6 +85,36 @@ pub trait Validation: Send + Sync {
     fn check(&self, job: &TrainingJob) -> Vec<FieldError>;
 }
 
+/// A capability: files and directories of main containers.
+pub trait Files: Send + Sync {
+    /// The files of a pod.
+    fn files(&self, replica: &Replica<'_>) -> Vec<File>;
+
+    /// The directories of a pod.
+    fn directories(&self, replica: &Replica<'_>) -> Vec<Directory>;
+
+    /// Where they are in the pods of a role: volumes of users keep clear of them.
+    fn places(&self, role: &str) -> Vec<Place>;
+}
+
+/// A file of a main container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its path.
+    pub path: String,
+    /// What is in it.
+    pub content: String,
+}
+
+/// A directory of a main container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Directory {
+    /// Its path.
+    pub path: String,
+    /// What is there; it has no name yet.
+    pub volume: Volume,
+}
+
 /// A port of a main container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
@@ -108,6 +144,10 @@ pub struct Contribution {
     pub command: Option<Vec<String>>,
     /// Ports of the main container.
     pub ports: Vec<Port>,
+    /// Files of the main container.
+    pub files: Vec<File>,
+    /// Directories of the main container.
+    pub directories: Vec<Directory>,
 }
 
 impl Framework {
@@ -124,6 +164,8 @@ impl Framework {
             ports: None,
             remote_access: None,
             validation: None,
+            files: None,
+            declaration: None,
             variants: Vec::new(),
         }
     }
@@ -214,7 +256,10 @@ impl Framework {
             return Contribution::default();
         };
         let (ports, remote) = (self.ports.as_ref(), self.remote_access.as_ref());
+        let files = self.files.as_ref();
         Contribution {
+            files: files.map(|files| files.files(&replica)).unwrap_or_default(),
+            directories: files.map(|files| files.directories(&replica)).unwrap_or_default(),
             env: self.environment.variables(&replica),
             command: remote.and_then(|remote| remote.command(&replica)),
             ports: ports.map(|ports| ports.ports(&replica)).unwrap_or_default(),
@@ -246,8 +291,12 @@ impl Framework {
 
     /// The places where the operator mounts something into the containers of a role.
     pub fn places(&self, job: &TrainingJob, role: &str) -> Vec<Place> {
-        let remote = self.remote_access.as_ref();
-        remote.map(|remote| remote.places(job, role)).unwrap_or_default()
+        let remote = self
+            .remote_access
+            .iter()
+            .flat_map(|remote| remote.places(job, role));
+        let files = self.files.iter().flat_map(|files| files.places(role));
+        remote.chain(files).collect()
     }
 
     /// What is wrong with a job by the rules of the framework's capabilities.

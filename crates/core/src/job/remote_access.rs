@@ -112,6 +112,8 @@ pub enum Content {
     Program,
     /// The file to which programs append their progress.
     Progress,
+    /// What a declared framework puts there.
+    Declared,
 }
 
 impl Place {

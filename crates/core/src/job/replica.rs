@@ -3,7 +3,7 @@
 use super::{Job, Role};
 use crate::dialect;
 use crate::model::PodKey;
-use crate::view::Settings;
+use crate::settings::Settings;
 
 /// One pod of a job, with its role.
 #[derive(Clone, Copy)]

@@ -61,10 +61,13 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
 
     // Decide what is written, and what has to wait for that.
     plan.unconfirmed = children::unconfirmed(job, &assessment);
-    if old.is_none_or(|old| old.start_time.is_none()) {
+    let is_unrecorded = old.is_none_or(|old| {
+        old.start_time.is_none() || old.accepted_framework.as_deref() != job.framework.declaration.as_deref()
+    });
+    if is_unrecorded {
         // The status is written first. Pods of a job whose status says Suspended count as pods of
-        // its last run; and without a start time and accepted rules nobody would know what the pods
-        // were created from, nor since when the deadline runs.
+        // its last run; and without a start time, accepted rules and the declaration of a framework
+        // nobody would know what the pods were created from, nor since when the deadline runs.
         plan.after_status.splice(0..0, std::mem::take(&mut plan.at_once));
     }
     let is_urgent = dependent::has_late_role_started(job, old, &status);
@@ -112,12 +115,16 @@ fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) {
         .and_then(|status| status.observed_generation);
     // Former versions of the operator wrote no rules. A spec that they accepted and that is
     // unchanged is the one that the pods were created from.
-    let unwritten = status.accepted_spec.is_empty() || status.accepted_rules.is_none();
+    let declaration = job.framework.declaration.as_deref();
+    let unwritten = status.accepted_spec.is_empty()
+        || status.accepted_rules.is_none()
+        || status.accepted_framework.as_deref() != declaration;
     // An objected generation has been observed too, but was not accepted.
     let accepted = condition(status, ConditionType::Accepted, true).is_some();
     if observed != view.job.metadata.generation || unwritten || !accepted {
-        status.accepted_spec = fingerprints(job.object);
+        status.accepted_spec = fingerprints(job.object, view.frameworks);
         status.accepted_rules = Some(job.rules());
+        status.accepted_framework = declaration.map(ToOwned::to_owned);
     }
     set_condition(
         status,
@@ -169,6 +176,7 @@ fn reset_status(attempt: Attempt, status: &mut TrainingJobStatus) {
         // All pods are deleted, so the spec may change.
         status.accepted_spec.clear();
         status.accepted_rules = None;
+        status.accepted_framework = None;
     }
     if attempt != Attempt::GoesOn {
         let unfinished = status.roles.iter_mut().filter(|role| !role.phase.is_terminal());

@@ -53,7 +53,7 @@ pub(super) fn check_immutable(view: &View<'_>) -> Result<(), Vec<FieldError>> {
     if is_accepted(view.job) || view.job.is_suspended() || status.accepted_spec.is_empty() {
         return Ok(());
     }
-    let changes = forbidden_changes(&status.accepted_spec, view.job);
+    let changes = forbidden_changes(&status.accepted_spec, view.job, view.frameworks);
     if changes.is_empty() { Ok(()) } else { Err(changes) }
 }
 

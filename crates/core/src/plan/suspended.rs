@@ -89,6 +89,7 @@ fn forget_run(status: &mut TrainingJobStatus) {
     status.root_cause = None;
     status.accepted_spec.clear();
     status.accepted_rules = None;
+    status.accepted_framework = None;
     if let Some(restarts) = &mut status.restarts {
         restarts.replacing.clear();
         restarts.incidents.clear();

@@ -26,6 +26,7 @@ use trainyard_core::local_state::{CreateBackoff, LocalState, SecretState};
 use trainyard_core::model::Identity;
 use trainyard_core::model::{Action, JobEvent, PodKey};
 use trainyard_core::plan::{Plan, Step, plan};
+use trainyard_core::registry::Registry;
 use trainyard_core::view::{
     Conflict, NodeState, Nodes, PodPhase, PodRow, Refusal, ServiceRow, Settings, View,
 };
@@ -96,6 +97,8 @@ pub struct World {
     pub refusal: Option<Refusal>,
     pub nodes: NodeTable,
     pub settings: Settings,
+    /// The frameworks that were declared.
+    pub registry: Registry,
     pub now: Timestamp,
     pub log: Log,
     /// The job was deleted.
@@ -129,6 +132,7 @@ impl World {
             refusal: None,
             nodes: NodeTable::default(),
             settings: Settings::default(),
+            registry: Registry::default(),
             now: start,
             log: Log::default(),
             gone: false,
@@ -181,6 +185,7 @@ impl World {
         }
         plan(&View {
             job: &self.job,
+            frameworks: &self.registry.for_job(&self.job),
             pods: &self.pods,
             services: &self.services,
             departed: &self.departed,
@@ -333,7 +338,8 @@ impl World {
         match action {
             Action::CreatePod(key) => self.create(*key),
             Action::LabelPod { key, uid } => {
-                let job = Job::parse(&self.job).unwrap();
+                let frameworks = self.registry.for_job(&self.job);
+                let job = Job::parse_with(&self.job, &frameworks).unwrap();
                 let (name, passed_on) = (job.pod_name(*key), job.passed_on);
                 let row = self.pod_mut(&name);
                 let passed_on = passed_on.unwrap_or(row.passed_on);
@@ -348,7 +354,8 @@ impl World {
                 row.waits = false;
             }
             Action::CreateService(key) => {
-                let job = Job::parse(&self.job).unwrap();
+                let frameworks = self.registry.for_job(&self.job);
+                let job = Job::parse_with(&self.job, &frameworks).unwrap();
                 let name = build::service(&job, *key).unwrap().metadata.name.unwrap();
                 if self.meets_another("Service", &name) {
                     return;
@@ -363,7 +370,8 @@ impl World {
                 });
             }
             Action::Grant => {
-                let job = Job::parse(&self.job).unwrap();
+                let frameworks = self.registry.for_job(&self.job);
+                let job = Job::parse_with(&self.job, &frameworks).unwrap();
                 let extent = exec::extent(&job);
                 if !(self.local.granted == extent && self.grant) {
                     self.log.grants.push(exec::role(&job).unwrap());
@@ -372,7 +380,8 @@ impl World {
                 self.grant = true;
             }
             Action::CreateSecret(identity) => {
-                let job = Job::parse(&self.job).unwrap();
+                let frameworks = self.registry.for_job(&self.job);
+                let job = Job::parse_with(&self.job, &frameworks).unwrap();
                 let secret = build::secret(&job, *identity, BTreeMap::new());
                 let name = secret.metadata.name.unwrap();
                 if self.meets_another("Secret", &name) {
@@ -421,7 +430,8 @@ impl World {
 
     fn create(&mut self, key: PodKey) {
         let uid = self.uid();
-        let job = Job::parse(&self.job).unwrap();
+        let frameworks = self.registry.for_job(&self.job);
+        let job = Job::parse_with(&self.job, &frameworks).unwrap();
         let pod = build::pod(&job, &self.settings, key).unwrap();
         let account = pod.spec.as_ref().unwrap().service_account_name.as_deref();
         assert!(
@@ -447,7 +457,8 @@ impl World {
         if self.meets_another("Pod", &name) {
             return;
         }
-        let job = Job::parse(&self.job).unwrap();
+        let frameworks = self.registry.for_job(&self.job);
+        let job = Job::parse_with(&self.job, &frameworks).unwrap();
         assert!(!self.pods.iter().any(|row| *row.name == *name), "{name} exists");
         let annotations = pod.metadata.annotations.unwrap_or_default();
         let template = annotations

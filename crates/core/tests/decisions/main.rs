@@ -7,6 +7,7 @@ mod agent;
 mod ares;
 mod children;
 mod contract;
+mod declared;
 mod dialect;
 mod echo;
 mod environments;

@@ -22,6 +22,7 @@ fn with_agent(job: TrainingJob) -> World {
 
 fn observed(world: &World) -> Observed {
     observe(&View {
+        frameworks: trainyard_core::registry::Frameworks::built_in(),
         job: &world.job,
         pods: &world.pods,
         services: &world.services,

@@ -16,6 +16,7 @@ mod causes;
 mod cleanup;
 mod completion;
 mod crashes;
+mod declared;
 mod depends;
 mod disruptions;
 mod failures;

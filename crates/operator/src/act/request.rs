@@ -43,6 +43,10 @@ impl Path {
         Self::of("/apis/trainyard.dev/v1alpha1", namespace, "trainingjobs", name)
     }
 
+    pub(crate) fn framework(name: &str) -> Self {
+        Self(format!("/apis/trainyard.dev/v1alpha1/frameworks/{name}"))
+    }
+
     pub(crate) fn of(group: &str, namespace: &str, plural: &str, name: &str) -> Self {
         let mut path = format!("{group}/namespaces/{namespace}/{plural}");
         if !name.is_empty() {

@@ -1,15 +1,21 @@
 //! Answers an `AdmissionReview`, without IO.
 
+use std::sync::Arc;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobStatus};
-use trainyard_core::admission;
+use trainyard_api::{
+    DeclaredFramework, FieldError, JobPhase, TrainingJob, TrainingJobSpec, TrainingJobStatus,
+};
 use trainyard_core::foreign::ForeignKind;
+use trainyard_core::registry::Frameworks;
+use trainyard_core::{admission, registry};
 
 use super::fill::fill;
+use crate::index::Index;
 use crate::metrics;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +125,7 @@ struct Cause {
 enum ReviewTarget {
     None,
     Job,
+    Framework,
     Foreign(&'static dyn ForeignKind),
 }
 
@@ -132,11 +139,37 @@ enum Decision {
 pub struct Reviewer {
     /// The kinds of other operators that are reviewed.
     kinds: Vec<&'static dyn ForeignKind>,
+    /// Knows which frameworks are declared. `None`: none.
+    index: Option<Arc<Index>>,
 }
 
 impl Reviewer {
     pub fn new(kinds: Vec<&'static dyn ForeignKind>) -> Self {
-        Self { kinds }
+        Self { kinds, index: None }
+    }
+
+    /// The same reviewer, which knows the declared frameworks of an index.
+    pub fn with_declarations(self, index: Arc<Index>) -> Self {
+        Self {
+            index: Some(index),
+            ..self
+        }
+    }
+
+    /// The frameworks that a job can name, whose status is that of the stored job.
+    fn frameworks(&self, job: &TrainingJob, stored: &Value) -> Frameworks {
+        let Some(index) = &self.index else {
+            return Frameworks::default();
+        };
+        let job = TrainingJob {
+            metadata: ObjectMeta::default(),
+            spec: TrainingJobSpec {
+                framework: job.spec.framework.clone(),
+                ..TrainingJobSpec::default()
+            },
+            status: Some(status(stored)),
+        };
+        index.frameworks_for(&job)
     }
 
     /// Returns the answer to a review, and the result to count.
@@ -144,9 +177,12 @@ impl Reviewer {
         let review: Review = serde_json::from_slice(body)?;
         let request = review.request.ok_or(BadReview::Empty)?;
         let decision = match (self.target(&request), hook) {
-            (ReviewTarget::None, _) | (ReviewTarget::Foreign(_), Hook::Mutate) => Decision::Allow,
-            (ReviewTarget::Job, Hook::Mutate) => mutate(&request.object),
-            (ReviewTarget::Job, Hook::Validate) => validate(&request.object, &request.old_object),
+            (ReviewTarget::None, _) | (ReviewTarget::Foreign(_) | ReviewTarget::Framework, Hook::Mutate) => {
+                Decision::Allow
+            }
+            (ReviewTarget::Framework, Hook::Validate) => validate_framework(&request.object),
+            (ReviewTarget::Job, Hook::Mutate) => self.mutate(&request.object),
+            (ReviewTarget::Job, Hook::Validate) => self.validate(&request.object, &request.old_object),
             (ReviewTarget::Foreign(kind), Hook::Validate) => validate_foreign(kind, &request),
         };
         let mut response = Answer {
@@ -190,6 +226,9 @@ impl Reviewer {
         if named == (trainyard_api::GROUP, "TrainingJob") {
             return ReviewTarget::Job;
         }
+        if named == (trainyard_api::GROUP, "Framework") {
+            return ReviewTarget::Framework;
+        }
         let mut kinds = self.kinds.iter();
         let kind = kinds.find(|kind| (kind.group(), kind.kind()) == named);
         kind.map_or(ReviewTarget::None, |kind| ReviewTarget::Foreign(*kind))
@@ -206,42 +245,65 @@ fn validate_foreign(kind: &dyn ForeignKind, request: &Request) -> Decision {
     }
 }
 
-fn mutate(object: &Value) -> Decision {
-    let mut job = match decode(object) {
-        Ok(job) => job,
-        Err(error) => return Decision::Deny(vec![error]),
-    };
-    let before = serde_json::to_value(&job.spec);
-    admission::default(&mut job);
-    let after = serde_json::to_value(&job.spec);
-    let (Ok(before), Ok(after)) = (before, after) else {
-        // A type that was read can be written. Without defaults nothing is lost: the engine fills
-        // them in.
-        return Decision::Allow;
-    };
-    let mut filled = object.clone();
-    if let Some(spec) = filled.get_mut("spec") {
-        fill(spec, &before, &after);
+impl Reviewer {
+    fn mutate(&self, object: &Value) -> Decision {
+        let mut job = match decode(object) {
+            Ok(job) => job,
+            Err(error) => return Decision::Deny(vec![error]),
+        };
+        let before = serde_json::to_value(&job.spec);
+        let frameworks = self.frameworks(&job, object);
+        admission::default_with(&mut job, &frameworks);
+        let after = serde_json::to_value(&job.spec);
+        let (Ok(before), Ok(after)) = (before, after) else {
+            // A type that was read can be written. Without defaults nothing is lost: the engine
+            // fills them in.
+            return Decision::Allow;
+        };
+        let mut filled = object.clone();
+        if let Some(spec) = filled.get_mut("spec") {
+            fill(spec, &before, &after);
+        }
+        let patch = json_patch::diff(object, &filled);
+        match serde_json::to_vec(&patch) {
+            Ok(bytes) if !patch.is_empty() => Decision::Patch(bytes),
+            _ => Decision::Allow,
+        }
     }
-    let patch = json_patch::diff(object, &filled);
-    match serde_json::to_vec(&patch) {
-        Ok(bytes) if !patch.is_empty() => Decision::Patch(bytes),
-        _ => Decision::Allow,
+
+    fn validate(&self, object: &Value, old: &Value) -> Decision {
+        let mut new = match decode(object) {
+            Ok(job) => job,
+            Err(error) => return Decision::Deny(vec![error]),
+        };
+        let frameworks = self.frameworks(&new, old);
+        let status = status(old);
+        // A stored job that can't be read may be replaced by one that can.
+        let old = decode(old).ok().map(|old| TrainingJob {
+            status: Some(status),
+            ..old
+        });
+        let errors = admission::review_with(old, &mut new, &frameworks);
+        if errors.is_empty() {
+            Decision::Allow
+        } else {
+            Decision::Deny(errors)
+        }
     }
 }
 
-fn validate(object: &Value, old: &Value) -> Decision {
-    let mut new = match decode(object) {
-        Ok(job) => job,
-        Err(error) => return Decision::Deny(vec![error]),
-    };
-    let status = status(old);
-    // A stored job that can't be read may be replaced by one that can.
-    let old = decode(old).ok().map(|old| TrainingJob {
-        status: Some(status),
-        ..old
+fn validate_framework(object: &Value) -> Decision {
+    let framework = part(object, "metadata").and_then(|metadata| {
+        Ok(DeclaredFramework {
+            metadata,
+            spec: part(object, "spec")?,
+            status: None,
+        })
     });
-    let errors = admission::review(old, &mut new);
+    let errors = match framework {
+        Ok(framework) => registry::check(&framework),
+        Err(error) => vec![error],
+    };
     if errors.is_empty() {
         Decision::Allow
     } else {
@@ -249,15 +311,17 @@ fn validate(object: &Value, old: &Value) -> Decision {
     }
 }
 
-/// Reads of a stored job's status what the rules need: its phase, and the spec of its pods. The
-/// rest need not be readable.
+/// Reads of a stored job's status what the rules need: its phase, and what its pods were made from.
+/// The rest need not be readable.
 fn status(object: &Value) -> TrainingJobStatus {
     let read = |field: &str| object.get("status")?.get(field);
     let phase = read("phase").and_then(|phase| JobPhase::deserialize(phase).ok());
+    let framework = read("acceptedFramework");
     let accepted = read("acceptedSpec").and_then(|spec| Vec::deserialize(spec).ok());
     TrainingJobStatus {
         phase,
         accepted_spec: accepted.unwrap_or_default(),
+        accepted_framework: framework.and_then(|json| Some(json.as_str()?.to_owned())),
         ..TrainingJobStatus::default()
     }
 }

@@ -168,6 +168,8 @@ impl<'a> Target<'a> {
         match (self.group, self.resource, self.subresource) {
             (trainyard_api::GROUP, "trainingjobs", None) => Kind::TrainingJob,
             (trainyard_api::GROUP, "trainingjobs", Some("status")) => Kind::TrainingJobStatus,
+            (trainyard_api::GROUP, "frameworks", None) => Kind::Framework,
+            (trainyard_api::GROUP, "frameworks", Some("status")) => Kind::FrameworkStatus,
             ("", "pods", None) => Kind::Pod,
             ("", "services", None) => Kind::Service,
             ("", "configmaps", None) => Kind::ConfigMap,

@@ -18,6 +18,8 @@ use crate::watch::Watches;
 
 /// How often the gauges are set.
 const GAUGE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a term waits to know which frameworks are declared.
+const DECLARATIONS_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct TrainingJobs {
     reconciler: Reconciler,
@@ -66,6 +68,9 @@ impl Reconcile for TrainingJobs {
 
     async fn catch_up(&self, began: Instant) {
         self.watches.catch_up(began).await;
+        // Jobs that name a declared framework are not refused before it is known.
+        let known = self.reconciler.index.wait_for_declarations();
+        let _ = tokio::time::timeout(DECLARATIONS_TIMEOUT, known).await;
         self.reconciler.index.forget_former_terms();
     }
 

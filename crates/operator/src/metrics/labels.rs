@@ -43,6 +43,8 @@ label! {
     Kind {
         TrainingJob = "TrainingJob",
         TrainingJobStatus = "TrainingJob/status",
+        Framework = "Framework",
+        FrameworkStatus = "Framework/status",
         Pod = "Pod",
         Service = "Service",
         ConfigMap = "ConfigMap",

@@ -40,6 +40,7 @@ impl Feeds {
         };
         Some(Arc::new(observe(&View {
             job: &known.job,
+            frameworks: &self.index.frameworks_for(&known.job),
             pods: &known.pods,
             services: &known.services,
             departed: &known.departed,

@@ -159,15 +159,13 @@ fn the_cluster_is_made_once_for_all_pods() {
         found.unwrap().value.unwrap()
     };
     config(0, 0);
-    let cluster = job
-        .common(|| panic!("it is made when the first pod is"))
-        .to_owned();
-    let address = job.common.get().unwrap().as_ptr();
+    let cluster = || job.common(|| panic!("it is made when the first pod is"));
+    let address = cluster().as_ptr();
     for key in job.keys() {
-        assert!(config(key.role, key.index).starts_with(&format!("{{\"cluster\":{cluster},\"task\":")));
+        assert!(config(key.role, key.index).starts_with(&format!("{{\"cluster\":{},\"task\":", cluster())));
     }
-    assert_eq!(job.common.get().unwrap().as_ptr(), address);
-    let cluster: Value = serde_json::from_str(&cluster).unwrap();
+    assert_eq!(cluster().as_ptr(), address);
+    let cluster: Value = serde_json::from_str(cluster()).unwrap();
     let sizes = ["chief", "ps", "worker"].map(|role| cluster[role].as_array().unwrap().len());
     assert_eq!(sizes, [1, 99, 900]);
 }

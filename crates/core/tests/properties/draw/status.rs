@@ -54,6 +54,7 @@ pub fn status() -> BoxedStrategy<TrainingJobStatus> {
                 progress,
                 accepted_spec: accepted_spec.unwrap_or_default(),
                 accepted_rules,
+                accepted_framework: None,
             }
         })
         .boxed()

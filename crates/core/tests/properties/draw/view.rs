@@ -40,6 +40,7 @@ pub struct Seen {
 impl Seen {
     pub fn of<'a>(&'a self, job: &'a TrainingJob) -> View<'a> {
         View {
+            frameworks: trainyard_core::registry::Frameworks::built_in(),
             job,
             pods: &self.pods,
             services: &self.services,

@@ -11,6 +11,7 @@ use trainyard_api::TrainingJob;
 use trainyard_core::job::Job;
 use trainyard_core::local_state::LocalState;
 use trainyard_core::plan::{Step, plan};
+use trainyard_core::registry::Frameworks;
 use trainyard_core::view::{AllUp, Settings, View};
 use trainyard_core::{admission, build};
 use trainyard_testkit::proc::memory_mib;
@@ -85,6 +86,7 @@ fn cost(pods: u32, is_dynamic: bool) -> Result<Cost> {
     let (settings, local) = (Settings::default(), LocalState::default());
     let view = View {
         job: &job,
+        frameworks: Frameworks::built_in(),
         pods: &[],
         services: &[],
         departed: &[],

@@ -1,0 +1,42 @@
+//! Values as JSON: without blanks, keys in the order of the alphabet.
+
+use std::fmt::Write;
+
+use super::value::Value;
+
+/// Appends a value.
+pub(super) fn write(value: &Value, out: &mut String) {
+    match value {
+        Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        Value::Int(number) => drop(write!(out, "{number}")),
+        Value::Text(text) => write_text(text, out),
+        Value::List(items) => {
+            out.push('[');
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                write(item, out);
+            }
+            out.push(']');
+        }
+        Value::Map(entries) => {
+            out.push('{');
+            for (at, (key, value)) in entries.iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                write_text(key, out);
+                out.push(':');
+                write(value, out);
+            }
+            out.push('}');
+        }
+        // The types of expressions rule this out.
+        Value::Role(_) => out.push_str("null"),
+    }
+}
+
+fn write_text(text: &str, out: &mut String) {
+    out.push_str(&serde_json::to_string(text).unwrap_or_default());
+}

@@ -1,0 +1,201 @@
+//! What is wrong with a job of a declared framework. Every expression is evaluated for every pod,
+//! so that none fails when pods are created.
+
+use std::collections::HashSet;
+
+use trainyard_api::declaration::DeclaredService;
+use trainyard_api::validate::domain_name_problem;
+use trainyard_api::{FieldError, TrainingJob, names};
+
+use super::{At, Condition, DEFAULT_DOMAIN, Declared, MountSource, VariableContent, params};
+use crate::cel::{Expression, Meter, Pod, Subject, Value};
+
+/// How many steps all expressions may take for all pods of a job.
+const STEPS_OF_JOB: u64 = 20_000_000;
+/// A single variable can't be longer, Linux says.
+const MAX_VARIABLE: usize = 131_071;
+/// All variables of a pod: the API server takes no object of more than 1.5 MB.
+const MAX_VARIABLES: usize = 524_288;
+/// All files of a pod: they are annotations, which may have 256 KiB.
+const MAX_FILES: usize = 131_072;
+/// The most pods of a role that the schema allows.
+const MAX_REPLICAS: i32 = 10_000;
+
+/// Where what is wrong is told, unless the declaration says where.
+const FRAMEWORK: &str = "spec.framework";
+
+pub(super) fn check(declared: &Declared, job: &TrainingJob) -> Vec<FieldError> {
+    let mut errors = params::check(&declared.params, &job.spec.framework.params);
+    errors.extend(check_master(declared, job));
+    if !errors.is_empty() || !has_known_roles(declared, job) {
+        return errors;
+    }
+    let roles = job.spec.roles.iter();
+    let roles = roles.map(|role| (&*role.name, role.replicas.unwrap_or(1).clamp(0, MAX_REPLICAS)));
+    let subject = declared.subject(job, roles, DEFAULT_DOMAIN);
+    let mut review = Review {
+        subject: &subject,
+        meter: Meter::new(STEPS_OF_JOB),
+        failed: HashSet::new(),
+        errors,
+    };
+    review.rules(declared);
+    if review.errors.is_empty() {
+        for (role, index) in subject.pods() {
+            let pod = Pod { role, index };
+            review.pod(declared, pod);
+        }
+    }
+    review.errors
+}
+
+fn check_master(declared: &Declared, job: &TrainingJob) -> Option<FieldError> {
+    let service = names::master_service(job.metadata.name.as_deref().unwrap_or_default());
+    let is_long = declared.service == DeclaredService::Master && service.len() > names::MAX_NAME;
+    let most = names::MAX_NAME;
+    let problem = || format!("the Service name {service:?} is longer than {most} characters: shorten it");
+    is_long.then(|| FieldError::new("metadata.name", problem()))
+}
+
+/// Returns true if expressions can be asked about the job; what else is wrong is told elsewhere.
+fn has_known_roles(declared: &Declared, job: &TrainingJob) -> bool {
+    let mut seen = HashSet::new();
+    let is_known = |name: &String| declared.roles.is_empty() || declared.roles.contains(name);
+    let roles = &job.spec.roles;
+    !roles.is_empty()
+        && roles
+            .iter()
+            .all(|role| is_known(&role.name) && seen.insert(&role.name))
+}
+
+struct Review<'a> {
+    subject: &'a Subject,
+    meter: Meter,
+    /// The fields of the declaration of which an error was told.
+    failed: HashSet<String>,
+    errors: Vec<FieldError>,
+}
+
+impl Review<'_> {
+    fn rules(&mut self, declared: &Declared) {
+        for (i, rule) in declared.rules.iter().enumerate() {
+            match rule.rule.evaluate(self.subject, None, &mut self.meter) {
+                Ok(Value::Bool(true)) => {}
+                Ok(_) => self.errors.push(FieldError::new(&*rule.path, &*rule.message)),
+                Err(fault) => {
+                    let problem = format!("the framework's spec.validations[{i}].rule: {fault}");
+                    self.errors.push(FieldError::new(&*rule.path, problem));
+                }
+            }
+        }
+    }
+
+    fn pod(&mut self, declared: &Declared, pod: Pod) {
+        let at = At {
+            subject: self.subject,
+            pod,
+        };
+        let mut total = 0;
+        for (i, variable) in declared.variables.iter().enumerate() {
+            let path = || format!("spec.env[{i}]");
+            if !self.has(&path, at, &variable.condition) {
+                continue;
+            }
+            if let VariableContent::Value(value) = &variable.content {
+                let value = self.value(&|| format!("{}.value", path()), at, value);
+                let length = value.and_then(|value| value.plain()).map_or(0, |text| text.len());
+                total += length;
+                if length + variable.name.len() + 1 > MAX_VARIABLE {
+                    let problem = format!(
+                        "{} would have {length} characters, and Linux starts no program with a variable of more than \
+                         {MAX_VARIABLE}: use fewer pods, or a shorter name",
+                        variable.name
+                    );
+                    self.fail(path(), at, &problem);
+                }
+            }
+        }
+        if total > MAX_VARIABLES {
+            self.fail(
+                "spec.env".to_owned(),
+                at,
+                "all variables together are too long: use fewer pods",
+            );
+        }
+        self.ports(declared, at);
+        self.files(declared, at);
+    }
+
+    fn ports(&mut self, declared: &Declared, at: At<'_>) {
+        for (i, port) in declared.ports.iter().enumerate() {
+            let path = || format!("spec.ports[{i}]");
+            if self.has(&path, at, &port.condition)
+                && let Some(Value::Int(number)) =
+                    self.value(&|| format!("{}.number", path()), at, &port.number)
+                && !(1..=65535).contains(&number)
+            {
+                self.fail(
+                    path(),
+                    at,
+                    &format!("{number} is no port: ports are from 1 to 65535"),
+                );
+            }
+        }
+    }
+
+    fn files(&mut self, declared: &Declared, at: At<'_>) {
+        let mut total = 0;
+        for (i, file) in declared.files.iter().enumerate() {
+            let path = || format!("spec.files[{i}]");
+            if self.has(&path, at, &file.condition) {
+                let content = self.value(&|| format!("{}.content", path()), at, &file.content);
+                total += content
+                    .and_then(|value| value.plain())
+                    .map_or(0, |text| text.len());
+            }
+        }
+        if total > MAX_FILES {
+            let problem =
+                format!("all files of a pod together have more than {MAX_FILES} bytes: use fewer pods");
+            self.fail("spec.files".to_owned(), at, &problem);
+        }
+        for (i, mount) in declared.mounts.iter().enumerate() {
+            let path = || format!("spec.mounts[{i}]");
+            if self.has(&path, at, &mount.condition)
+                && let MountSource::ConfigMap { name, .. } = &mount.source
+                && let Some(Value::Text(name)) = self.value(&path, at, name)
+                && let Some(problem) = domain_name_problem(&name)
+            {
+                self.fail(path(), at, &format!("the name {name:?} of a ConfigMap {problem}"));
+            }
+        }
+    }
+
+    fn has(&mut self, path: &dyn Fn() -> String, at: At<'_>, condition: &Condition) -> bool {
+        let role = self.subject.role_name(at.pod.role);
+        let has_role = condition.roles.is_empty() || condition.roles.iter().any(|name| name == role);
+        has_role
+            && condition.when.as_ref().is_none_or(|when| {
+                self.value(&|| format!("{}.when", path()), at, when) == Some(Value::Bool(true))
+            })
+    }
+
+    fn value(&mut self, path: &dyn Fn() -> String, at: At<'_>, expression: &Expression) -> Option<Value> {
+        match expression.evaluate(self.subject, Some(at.pod), &mut self.meter) {
+            Ok(value) => Some(value),
+            Err(fault) => {
+                self.fail(path(), at, &fault.to_string());
+                None
+            }
+        }
+    }
+
+    /// Tells what is wrong for a pod, once for each field of the declaration.
+    fn fail(&mut self, path: String, at: At<'_>, problem: &str) {
+        let (role, index) = (self.subject.role_name(at.pod.role), at.pod.index);
+        let message = format!("the framework's {path} fails for {role}-{index}: {problem}");
+        if self.failed.insert(path) {
+            self.errors.push(FieldError::new(FRAMEWORK, message));
+        }
+    }
+}

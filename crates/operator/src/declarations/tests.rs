@@ -1,0 +1,217 @@
+//! `Framework` objects: what becomes of them in the index and in their status.
+
+use std::convert::Infallible;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use trainyard_api::TrainingJob;
+
+use super::*;
+use crate::act::WriteLimiter;
+use crate::clock::SystemClock;
+use crate::events::Recorder;
+use crate::leader::Leadership;
+use crate::settings::SharedSettings;
+use crate::slim::JobObject;
+
+/// A server that takes every write, and keeps what was written.
+#[derive(Clone, Default)]
+struct Server(Arc<Mutex<Vec<(String, Value)>>>);
+
+impl Server {
+    fn client(&self) -> kube::Client {
+        let writes = self.0.clone();
+        let service = tower::service_fn(move |request: ::http::Request<Body>| {
+            let writes = writes.clone();
+            async move {
+                let path = request.uri().path().to_owned();
+                let body = request
+                    .into_body()
+                    .collect()
+                    .await
+                    .map(http_body_util::Collected::to_bytes);
+                let body = body.unwrap_or_default();
+                writes
+                    .lock()
+                    .push((path, serde_json::from_slice(&body).unwrap_or_default()));
+                Ok::<_, Infallible>(::http::Response::new(Full::new(Bytes::from("{}"))))
+            }
+        });
+        kube::Client::new(service, "default")
+    }
+
+    /// What was written since the last time.
+    fn written(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+struct Setting {
+    server: Server,
+    controller: Arc<Controller<Declarations>>,
+    feeder: Feeder,
+    woken: Arc<Mutex<Vec<String>>>,
+}
+
+fn setting() -> Setting {
+    let server = Server::default();
+    let (recorder, _) = Recorder::unsent();
+    let context = Context {
+        client: server.client(),
+        index: Arc::new(Index::new(&[])),
+        leadership: Leadership::always(),
+        limiter: WriteLimiter::new(4),
+        recorder,
+        metrics: Arc::default(),
+        clock: Arc::new(SystemClock),
+        settings: SharedSettings::default(),
+        namespaces: Vec::new(),
+    };
+    let woken = Arc::new(Mutex::new(Vec::new()));
+    let wakes = woken.clone();
+    let wake: Wake = Arc::new(move |key: JobKey| wakes.lock().push(key.name.to_string()));
+    let feeder_parts = (context.index.clone(), context.metrics.clone());
+    let controller = controller(context, wake.clone());
+    let feeder = Feeder {
+        store: controller.reconciler.store.clone(),
+        index: feeder_parts.0,
+        queue: controller.queue.clone(),
+        wake,
+        metrics: feeder_parts.1,
+        failure_is_logged: AtomicBool::new(false),
+    };
+    Setting {
+        server,
+        controller,
+        feeder,
+        woken,
+    }
+}
+
+fn object(version: u64, value: &str, status: &Value) -> String {
+    json!({
+        "apiVersion": "trainyard.dev/v1alpha1", "kind": "Framework",
+        "metadata": {"name": "ring", "uid": "u", "resourceVersion": version.to_string(), "generation": version},
+        "spec": {"env": [{"name": "A", "value": value}]},
+        "status": status,
+    })
+    .to_string()
+}
+
+fn job(name: &str, framework: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": "7", "generation": 1},
+        "spec": {"framework": {"name": framework}, "roles": [{"name": "worker", "template": {"spec": {
+            "containers": [{"name": "m", "image": "x"}]}}}]},
+    })
+}
+
+fn errors(setting: &Setting) -> Vec<String> {
+    let mut job: TrainingJob = serde_json::from_value(job("a", "ring")).unwrap();
+    let frameworks = setting.feeder.index.frameworks_for(&job);
+    let errors = trainyard_core::admission::review_with(None, &mut job, &frameworks);
+    errors.iter().map(ToString::to_string).collect()
+}
+
+async fn look(setting: &Setting) -> Option<Value> {
+    let term = CancellationToken::new();
+    setting
+        .controller
+        .reconciler
+        .reconcile(&"ring".to_owned(), &term)
+        .await;
+    let mut written = setting.server.written();
+    assert!(written.len() <= 1);
+    let (path, body) = written.pop()?;
+    assert_eq!(path, "/apis/trainyard.dev/v1alpha1/frameworks/ring/status");
+    Some(body["status"].clone())
+}
+
+#[tokio::test]
+async fn a_declaration_serves_its_jobs_and_says_so_once() {
+    let setting = setting();
+    for (name, framework) in [("a", "ring"), ("b", "pytorch")] {
+        let job = JobObject::decode(&job(name, framework).to_string()).unwrap();
+        setting.feeder.index.apply_job(job, Source::Watch);
+    }
+    setting
+        .feeder
+        .object(&object(1, "job.name", &Value::Null), Source::List)
+        .unwrap();
+    setting.feeder.listed(Version(1), Instant::now());
+    assert_eq!(
+        *setting.woken.lock(),
+        ["a"],
+        "the job that names it, and no other"
+    );
+    assert_eq!(errors(&setting), [""; 0]);
+    let status = look(&setting).await.unwrap();
+    assert_eq!(status["observedGeneration"], 1);
+    assert_eq!(status["conditions"][0]["status"], "True");
+    setting.woken.lock().clear();
+    setting
+        .feeder
+        .object(&object(1, "job.name", &status), Source::Watch)
+        .unwrap();
+    assert_eq!(look(&setting).await, None, "what is there is not written again");
+    assert!(setting.woken.lock().is_empty(), "a status wakes nobody");
+}
+
+#[tokio::test]
+async fn a_broken_declaration_says_what_is_wrong() {
+    let setting = setting();
+    setting
+        .feeder
+        .object(&object(1, "job.nme", &Value::Null), Source::Watch)
+        .unwrap();
+    let status = look(&setting).await.unwrap();
+    let condition = &status["conditions"][0];
+    assert_eq!(condition["status"], "False");
+    assert_eq!(condition["reason"], "Invalid");
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.starts_with("spec.env[0].value: column 1: job has no field \"nme\""),
+        "{message}"
+    );
+    assert!(errors(&setting)[0].contains("can't be used until its declaration is corrected"));
+    setting
+        .feeder
+        .object(&object(2, "job.name", &status), Source::Watch)
+        .unwrap();
+    assert_eq!(look(&setting).await.unwrap()["conditions"][0]["status"], "True");
+    assert_eq!(errors(&setting), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_declaration_that_is_gone_is_forgotten() {
+    let setting = setting();
+    let json = object(1, "job.name", &Value::Null);
+    setting.feeder.object(&json, Source::Watch).unwrap();
+    setting.feeder.gone(&json).unwrap();
+    assert!(errors(&setting)[0].contains("there is no framework \"ring\""));
+    setting.feeder.object(&json, Source::Watch).unwrap();
+    assert_eq!(errors(&setting), [""; 0]);
+    setting.feeder.listing(Version(2));
+    setting.feeder.listed(Version(2), Instant::now());
+    assert!(
+        errors(&setting)[0].contains("there is no framework \"ring\""),
+        "it was not in the list"
+    );
+    assert_eq!(look(&setting).await, None);
+}
+
+#[tokio::test]
+async fn jobs_say_that_declarations_can_not_be_read() {
+    let setting = setting();
+    setting.feeder.refused();
+    assert!(errors(&setting)[0].ends_with("the operator may not read them in the whole cluster"));
+    tokio::time::timeout(
+        Duration::from_secs(1),
+        setting.feeder.index.wait_for_declarations(),
+    )
+    .await
+    .unwrap();
+}
