@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
-    Affinity, EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Secret, Service, ServicePort,
-    ServiceSpec, WeightedPodAffinityTerm,
+    Affinity, Container, EnvVar, Pod, PodAffinityTerm, PodAntiAffinity, PodSpec, Secret, Service,
+    ServicePort, ServiceSpec, Volume, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -14,7 +14,7 @@ use trainyard_api::{Placement, Spread, default::TOPOLOGY_KEY, names};
 use trainyard_contract::environment;
 
 use crate::container::{add_env, add_port};
-use crate::job::{Env, ExtraService, Job, Role};
+use crate::job::{Contribution, Env, ExtraService, Job, Role};
 use crate::metadata::{child_labels, child_metadata};
 use crate::model::Identity;
 use crate::model::{PodKey, ServiceKey};
@@ -41,7 +41,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         .get(key.role)
         .filter(|role| (0..role.replicas).contains(&key.index))?;
     let name = job.pod_name(key);
-    let contribution = job.framework.contribution(job, settings, key);
+    let mut contribution = job.framework.contribution(job, settings, key);
     let mut metadata = pod_metadata(job, role, key, name.clone());
 
     let mut spec = role.pod.clone();
@@ -58,7 +58,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     if let Some(placement) = role.placement {
         spread(job, placement, &mut spec);
     }
-    let env = pod_env(job, role.name, key.index, contribution.env);
+    let env = pod_env(job, role.name, key.index, std::mem::take(&mut contribution.env));
     for container in spec
         .init_containers
         .iter_mut()
@@ -77,17 +77,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         .iter_mut()
         .find(|container| container.name == role.main.name)
     {
-        let is_empty = |words: &Option<Vec<String>>| words.as_ref().is_none_or(Vec::is_empty);
-        if is_empty(&main.command) && is_empty(&main.args) && contribution.command.is_some() {
-            main.command.clone_from(&contribution.command);
-        }
-        for port in &contribution.ports {
-            add_port(main, &port.name, port.number);
-        }
-        let (volumes, files) = files::add(main, &contribution.files, contribution.directories);
-        if !volumes.is_empty() {
-            spec.volumes.get_or_insert_default().extend(volumes);
-        }
+        let files = add_to_main(main, contribution, &mut spec.volumes);
         metadata.annotations.get_or_insert_default().extend(files);
     }
 
@@ -159,6 +149,27 @@ fn pod_metadata(job: &Job<'_>, role: &Role<'_>, key: PodKey, name: String) -> Ob
         annotations: Some(annotations),
         ..child_metadata(job, name)
     }
+}
+
+/// Gives the main container its command, ports, files and directories. Returns the annotations that
+/// the pod needs for its files.
+fn add_to_main(
+    main: &mut Container,
+    contribution: Contribution,
+    volumes: &mut Option<Vec<Volume>>,
+) -> Vec<(String, String)> {
+    let is_empty = |words: &Option<Vec<String>>| words.as_ref().is_none_or(Vec::is_empty);
+    if is_empty(&main.command) && is_empty(&main.args) && contribution.command.is_some() {
+        main.command = contribution.command;
+    }
+    for port in &contribution.ports {
+        add_port(main, &port.name, port.number);
+    }
+    let (added, annotations) = files::add(main, &contribution.files, contribution.directories);
+    if !added.is_empty() {
+        volumes.get_or_insert_default().extend(added);
+    }
+    annotations
 }
 
 /// Lets a pod resolve the names by which programs that are started in pods know each other.

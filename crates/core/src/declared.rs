@@ -87,7 +87,7 @@ enum MountSource {
 }
 
 struct Rule {
-    rule: Expression,
+    condition: Expression,
     message: String,
     path: String,
 }
@@ -201,7 +201,9 @@ impl Environment for Capabilities {
                 VariableContent::Field(path) => env.set_field(&variable.name, path),
                 VariableContent::Value(value) => {
                     let value = at.value(value, &mut meter).and_then(|value| value.plain());
-                    value.into_iter().for_each(|value| env.set(&variable.name, value));
+                    if let Some(value) = value {
+                        env.set(&variable.name, value);
+                    }
                 }
             }
         }

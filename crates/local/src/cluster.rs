@@ -98,7 +98,7 @@ impl Cluster {
         let environment = Environment::system();
         let mut api = Api::new(environment.clone());
         if options.rules {
-            api = api.with_admission(Arc::new(JobRules));
+            api = api.with_admission(Arc::new(JobRules::default()));
         }
         let client = api.client(NAMESPACE);
         define_jobs(&client).await?;

@@ -1,17 +1,26 @@
-//! The admission of TrainingJobs, in place of the webhooks of a real cluster.
+//! The admission of TrainingJobs and Frameworks, in place of the webhooks of a real cluster.
 
+use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-use trainyard_api::TrainingJob;
-use trainyard_core::admission;
+use trainyard_api::{DeclaredFramework, TrainingJob};
+use trainyard_core::registry::Registry;
+use trainyard_core::{admission, registry};
 
 use crate::api::{Admission, FieldError, Operation, Rejection, Review};
 
-/// Defaults and validates TrainingJobs, and admits everything else.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct JobRules;
+/// Defaults and validates TrainingJobs, validates Frameworks, and admits everything else.
+#[derive(Debug, Default)]
+pub struct JobRules {
+    /// The Frameworks that were admitted.
+    registry: RwLock<Registry>,
+}
 
 impl Admission for JobRules {
     fn admit(&self, review: Review<'_>) -> Result<(), Rejection> {
+        if is_framework(review.group, review.kind) {
+            return self.admit_framework(&review);
+        }
         let (Some(object), true) = (review.object, is_job(review.group, review.kind)) else {
             return Ok(());
         };
@@ -19,10 +28,12 @@ impl Admission for JobRules {
             return Ok(());
         }
         // The operator reports a job that the schema allows and that can't be read.
-        let Some(mut job) = read(object) else {
+        let Some(mut job) = read::<TrainingJob>(object) else {
             return Ok(());
         };
-        let errors = admission::review(review.old.and_then(read), &mut job);
+        let old: Option<TrainingJob> = review.old.and_then(read);
+        let frameworks = self.registry.read().for_job(old.as_ref().unwrap_or(&job));
+        let errors = admission::review_with(old, &mut job, &frameworks);
         if !errors.is_empty() {
             return Err(rejection(&errors));
         }
@@ -33,11 +44,35 @@ impl Admission for JobRules {
     }
 }
 
+impl JobRules {
+    fn admit_framework(&self, review: &Review<'_>) -> Result<(), Rejection> {
+        let object = review.object.as_deref().or(review.old);
+        let Some(framework) = object.and_then(read::<DeclaredFramework>) else {
+            return Ok(());
+        };
+        if review.operation == Operation::Delete {
+            let name = framework.metadata.name.unwrap_or_default();
+            self.registry.write().remove(&name);
+            return Ok(());
+        }
+        let errors = registry::check(&framework);
+        if !errors.is_empty() {
+            return Err(rejection(&errors));
+        }
+        self.registry.write().declare(&framework);
+        Ok(())
+    }
+}
+
+fn is_framework(group: &str, kind: &str) -> bool {
+    group == trainyard_api::GROUP && kind == "Framework"
+}
+
 fn is_job(group: &str, kind: &str) -> bool {
     group == trainyard_api::GROUP && kind == "TrainingJob"
 }
 
-fn read(object: &Map<String, Value>) -> Option<TrainingJob> {
+fn read<T: DeserializeOwned>(object: &Map<String, Value>) -> Option<T> {
     serde_json::from_value(Value::Object(object.clone())).ok()
 }
 
@@ -86,7 +121,7 @@ mod tests {
             object: Some(&mut object),
             old: old.as_object(),
         };
-        let refused = JobRules.admit(review).err();
+        let refused = JobRules::default().admit(review).err();
         refused.map(|refused| refused.message).unwrap_or_default()
     }
 

@@ -280,7 +280,7 @@ impl Sink for Feeder {
                  `trainyard install`"
             ),
             _ if first => {
-                tracing::warn!(%error, "the watch of Frameworks was interrupted and is tried again")
+                tracing::warn!(%error, "the watch of Frameworks was interrupted and is tried again");
             }
             _ => tracing::debug!(%error, "the watch of Frameworks was interrupted and is tried again"),
         }

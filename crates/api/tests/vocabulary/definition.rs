@@ -51,6 +51,29 @@ fn every_field(visit: &mut dyn FnMut(&str, &Value, bool)) {
 }
 
 #[test]
+fn the_definition_of_frameworks_is_what_the_types_say() {
+    let current = crd::FRAMEWORK.trim_end() == crd::generate_framework().unwrap();
+    assert!(
+        current,
+        "crates/api/src/crd/framework.json is out of date: run `make manifests`"
+    );
+    let definition = serde_json::to_value(crd::framework().unwrap()).unwrap();
+    assert_eq!(definition["spec"]["scope"], "Cluster");
+    let spec = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+    // Every list and every expression has a bound.
+    for (name, property) in spec["properties"].as_object().unwrap() {
+        let is_bounded = match property["type"].as_str() {
+            Some("array") => property["maxItems"].is_u64(),
+            Some("object") => property["maxProperties"].is_u64(),
+            _ => true,
+        };
+        assert!(is_bounded, "{name}");
+    }
+    let value = &spec["properties"]["env"]["items"]["properties"]["value"];
+    assert_eq!(value["maxLength"], 4096);
+}
+
+#[test]
 fn what_is_written_down_is_what_the_types_say() {
     let current = crd::TRAINING_JOB.trim_end() == crd::generate().unwrap();
     assert!(

@@ -166,26 +166,41 @@ fn webhooks_see_only_new_specs_of_living_jobs() {
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let objects = objects("install");
         let configuration = find(&objects, kind, "trainyard");
-        assert_eq!(list(configuration, "/webhooks").len(), 1);
-        let webhook = &configuration["webhooks"][0];
-        let rule = &webhook["rules"][0];
-        assert_eq!(list(webhook, "/rules").len(), 1);
-        assert_eq!(rule["operations"], json!(["CREATE", "UPDATE"]));
-        assert_eq!(rule["resources"], json!(["trainingjobs"]));
-        assert_eq!(webhook["failurePolicy"], "Ignore");
-        assert_eq!(webhook["sideEffects"], "None");
-        assert_eq!(webhook["timeoutSeconds"], 5);
-        assert_eq!(
-            webhook["clientConfig"].get("caBundle"),
-            None,
-            "it would fight with the operator's"
-        );
-        let conditions = webhook["matchConditions"].to_string();
-        assert!(
-            conditions.contains("deletionTimestamp") && conditions.contains("oldObject.spec"),
-            "{conditions}"
-        );
+        let kinds = match kind {
+            "MutatingWebhookConfiguration" => vec!["trainingjobs"],
+            _ => vec!["trainingjobs", "frameworks"],
+        };
+        assert_eq!(list(configuration, "/webhooks").len(), kinds.len());
+        for (webhook, kind) in list(configuration, "/webhooks").iter().zip(kinds) {
+            check_webhook(webhook, kind);
+        }
     }
+}
+
+fn check_webhook(webhook: &Value, kind: &str) {
+    let rule = &webhook["rules"][0];
+    assert_eq!(list(webhook, "/rules").len(), 1);
+    assert_eq!(rule["operations"], json!(["CREATE", "UPDATE"]));
+    assert_eq!(rule["resources"], json!([kind]));
+    let scope = if kind == "frameworks" {
+        "Cluster"
+    } else {
+        "Namespaced"
+    };
+    assert_eq!(rule["scope"], scope);
+    assert_eq!(webhook["failurePolicy"], "Ignore");
+    assert_eq!(webhook["sideEffects"], "None");
+    assert_eq!(webhook["timeoutSeconds"], 5);
+    assert_eq!(
+        webhook["clientConfig"].get("caBundle"),
+        None,
+        "it would fight with the operator's"
+    );
+    let conditions = webhook["matchConditions"].to_string();
+    assert!(
+        conditions.contains("deletionTimestamp") && conditions.contains("oldObject.spec"),
+        "{conditions}"
+    );
 }
 
 #[test]
@@ -247,7 +262,11 @@ fn definitions_can_be_had_alone() {
             .iter()
             .all(|object| text(object, "/kind") == "CustomResourceDefinition")
     );
-    assert_eq!(objects.len(), 1);
+    let names: Vec<_> = objects
+        .iter()
+        .map(|object| text(object, "/metadata/name"))
+        .collect();
+    assert_eq!(names, ["trainingjobs.trainyard.dev", "frameworks.trainyard.dev"]);
 }
 
 /// The operator must know every flag it is started with. A flag that it does not know would stop
@@ -294,7 +313,9 @@ fn names_are_those_of_the_operator() {
 #[test]
 fn definitions_of_other_operators_are_printed_apart() {
     let installed = objects("install --compat=kubeflow-mpi,bdap-mpi,kubeflow-mpi");
-    assert_eq!(of_kind(&installed, "CustomResourceDefinition").len(), 1);
+    let ours = of_kind(&installed, "CustomResourceDefinition").into_iter();
+    let ours: Vec<_> = ours.map(|object| text(object, "/metadata/name")).collect();
+    assert_eq!(ours, ["trainingjobs.trainyard.dev", "frameworks.trainyard.dev"]);
     let apart = objects("install --compat=kubeflow-mpi,bdap-mpi --compat-crds-only");
     let names: Vec<_> = apart
         .iter()
@@ -376,10 +397,11 @@ fn objects_of_other_operators_are_checked_by_the_webhook() {
         names,
         [
             "validate.trainingjobs.trainyard.dev",
+            "validate.frameworks.trainyard.dev",
             "validate.mpijobs.kubeflow.org"
         ]
     );
-    let hook = &list(validating, "/webhooks")[1];
+    let hook = &list(validating, "/webhooks")[2];
     assert_eq!(hook["failurePolicy"], "Ignore");
     let defaulting = find(&objects, "MutatingWebhookConfiguration", "trainyard");
     assert_eq!(

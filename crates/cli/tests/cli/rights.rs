@@ -35,6 +35,8 @@ fn rights_are_those_that_are_used() {
         ("trainyard.dev", "trainingjobs", "get list watch delete"),
         ("trainyard.dev", "trainingjobs/status", "update patch"),
         ("trainyard.dev", "trainingjobs/finalizers", "update"),
+        ("trainyard.dev", "frameworks", read),
+        ("trainyard.dev", "frameworks/status", "update"),
         ("", "pods", "get list watch create patch delete"),
         ("", "pods", "get"),
         ("", "services", "get list watch create patch delete"),

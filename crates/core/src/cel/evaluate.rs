@@ -175,10 +175,10 @@ impl Evaluation<'_> {
             Op::Apply(Function::And, parts) => self.both(parts, false),
             Op::Apply(Function::Or, parts) => self.both(parts, true),
             Op::Apply(Function::Choice, parts) => match &**parts {
-                [condition, yes, no] => match self.is_true(condition)? {
-                    true => self.value(yes),
-                    false => self.value(no),
-                },
+                [condition, yes, no] => {
+                    let chosen = if self.is_true(condition)? { yes } else { no };
+                    self.value(chosen)
+                }
                 _ => Err(mistyped()),
             },
             Op::Apply(function, parts) => {

@@ -257,7 +257,7 @@ impl Parser {
             }
             Token::Sign("{") => self.map()?,
             Token::End => return Err(Problem::new(at, "the expression ends too early")),
-            token => return Err(Problem::new(at, format!("{token} is not expected here"))),
+            token @ Token::Sign(_) => return Err(Problem::new(at, format!("{token} is not expected here"))),
         };
         node(at, kind, depth)
     }

@@ -456,8 +456,8 @@ impl Reader {
             }
             let check = |source: &str| checker.of_job(source);
             let expression = self.expression(&format!("{at}.rule"), &rule.rule, check, &[Type::Bool]);
-            read.extend(expression.map(|expression| Rule {
-                rule: expression,
+            read.extend(expression.map(|condition| Rule {
+                condition,
                 message: rule.message.clone(),
                 path: path.to_owned(),
             }));

@@ -44,16 +44,8 @@ pub(super) fn check(
     let path = |name: &str| format!("spec.framework.params.{name}");
     let mut errors = Vec::new();
     for (name, value) in given {
-        let problem = match declared.iter().find(|(known, _)| known == name) {
-            Some((_, param)) => read(param, value).err(),
-            None => {
-                let known: Vec<&str> = declared.iter().map(|(known, _)| &**known).collect();
-                Some(match &*known {
-                    [] => "the framework has no params: remove it".to_owned(),
-                    known => format!("the framework has no such param: use {}", known.join(", ")),
-                })
-            }
-        };
+        let param = declared.iter().find(|(known, _)| known == name);
+        let problem = param.map_or_else(|| Some(unknown(declared)), |(_, param)| read(param, value).err());
         errors.extend(problem.map(|problem| FieldError::new(path(name), problem)));
     }
     let missing = declared
@@ -65,6 +57,14 @@ pub(super) fn check(
         FieldError::new(path(name), format!("the framework needs this{about}: give it"))
     }));
     errors
+}
+
+fn unknown(declared: &[(String, DeclaredParam)]) -> String {
+    let known: Vec<&str> = declared.iter().map(|(known, _)| &**known).collect();
+    match &*known {
+        [] => "the framework has no params: remove it".to_owned(),
+        known => format!("the framework has no such param: use {}", known.join(", ")),
+    }
 }
 
 /// The value that was given for a param, or what is wrong with it.

@@ -79,7 +79,7 @@ struct Review<'a> {
 impl Review<'_> {
     fn rules(&mut self, declared: &Declared) {
         for (i, rule) in declared.rules.iter().enumerate() {
-            match rule.rule.evaluate(self.subject, None, &mut self.meter) {
+            match rule.condition.evaluate(self.subject, None, &mut self.meter) {
                 Ok(Value::Bool(true)) => {}
                 Ok(_) => self.errors.push(FieldError::new(&*rule.path, &*rule.message)),
                 Err(fault) => {

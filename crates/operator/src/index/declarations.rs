@@ -40,7 +40,7 @@ impl Index {
             let job = inner.owners.get(*uid).and_then(|owner| owner.job.as_ref());
             job.is_some_and(|entry| match &entry.job {
                 entry::Job::Ok(job) => job.spec.framework.name == framework,
-                _ => false,
+                entry::Job::Malformed(_) => false,
             })
         });
         names.map(|(key, _)| key.clone()).collect()

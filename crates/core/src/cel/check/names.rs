@@ -119,11 +119,9 @@ fn find(
     field: &str,
 ) -> Result<(Function, Type), String> {
     let found = fields.iter().find(|(name, ..)| *name == field);
-    match found {
-        Some((_, function, kind)) => Ok((*function, kind.clone())),
-        None => {
-            let known: Vec<&str> = fields.iter().map(|(name, ..)| *name).collect();
-            Err(unknown(of, field, &known))
-        }
-    }
+    let found = found.map(|(_, function, kind)| (*function, kind.clone()));
+    found.ok_or_else(|| {
+        let known: Vec<&str> = fields.iter().map(|(name, ..)| *name).collect();
+        unknown(of, field, &known)
+    })
 }
