@@ -133,14 +133,13 @@ fn partial_cluster(replica: &Replica<'_>) -> (String, String) {
     let servers = replica
         .job
         .common(|| json!(of(PS).unwrap_or_default()).to_string());
-    let mut cluster = String::new();
-    for name in [CHIEF, MASTER] {
-        let Some(addresses) = of(name) else { continue };
-        cluster += &format!(r#""{name}":{},"#, json!(addresses));
-    }
-    if replica.job.role(PS).is_some() {
-        cluster += &format!(r#""ps":{servers},"#);
-    }
+    let leaders = [CHIEF, MASTER].into_iter().filter_map(|name| {
+        let addresses = of(name)?;
+        Some(format!(r#""{name}":{},"#, json!(addresses)))
+    });
+    let has_servers = replica.job.role(PS).is_some();
+    let servers_of_all = has_servers.then(|| format!(r#""ps":{servers},"#));
+    let cluster: String = leaders.chain(servers_of_all).collect();
     (
         format!(r#"{{{cluster}"worker":{{"{index}":{own}}}}}"#),
         format!(r#"{{"ps":{servers},"worker":{{"{index}":{own}}}}}"#),
