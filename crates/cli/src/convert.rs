@@ -160,7 +160,8 @@ fn yaml(printed: &[Document]) -> Result<String> {
         all.push_str("---\n");
         if let Document::Converted { origin, converted } = document {
             // Writing to a String can't fail.
-            let _ = writeln!(all, "# Converted from {origin}:");
+            let end = if converted.notes.is_empty() { "" } else { ":" };
+            let _ = writeln!(all, "# Converted from {origin}{end}");
             for note in &converted.notes {
                 // A note may quote a text of several lines, and a comment has one.
                 let _ = writeln!(all, "# - {}", note.replace(['\n', '\r'], " "));
