@@ -295,30 +295,28 @@ impl Kind {
 
     /// The child with the annotations that it should have of its object, if it has others.
     fn with_annotations(&self, object: &Value, child: &TrainingJob) -> Option<TrainingJob> {
+        let has = |key: &str| child.metadata.annotations.as_ref()?.get(key).map(String::as_str);
+        let mut keys = self.passed_on.iter();
+        if keys.all(|key| annotation(object, key) == has(key)) {
+            return None;
+        }
         let mut job = TrainingJob {
             status: None,
             ..child.clone()
         };
         self.pass_on(object, &mut job);
-        (job.metadata != child.metadata).then_some(job)
+        Some(job)
     }
 
     /// Gives a child the annotations that it should have of its object.
     fn pass_on(&self, object: &Value, job: &mut TrainingJob) {
-        let given = object.pointer("/metadata/annotations");
         for key in self.passed_on {
-            let value = given.and_then(|given| given.get(key)?.as_str());
             let annotations = &mut job.metadata.annotations;
-            match value {
-                Some(value) => {
-                    let annotations = annotations.get_or_insert_default();
-                    annotations.insert((*key).to_owned(), value.to_owned());
-                }
-                None => {
-                    annotations
-                        .as_mut()
-                        .and_then(|annotations| annotations.remove(*key));
-                }
+            if let Some(value) = annotation(object, key) {
+                let annotations = annotations.get_or_insert_default();
+                annotations.insert((*key).to_owned(), value.to_owned());
+            } else if let Some(annotations) = annotations {
+                annotations.remove(*key);
             }
         }
     }
@@ -410,6 +408,10 @@ impl Kind {
         let before = view.object.get("status").filter(|status| !status.is_null());
         (before != Some(&status)).then_some(status)
     }
+}
+
+fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object.pointer("/metadata/annotations")?.get(key)?.as_str()
 }
 
 /// How an object has ended, as its status says.
