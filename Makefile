@@ -38,6 +38,10 @@ test: ## All suites; ends with a report and a count of tests
 $(SUITES:%=test-%): test-%: ## One suite alone: lint, unit, apiserver, embedded, cluster, install
 	@hack/test $*
 
+.PHONY: test-frameworks
+test-frameworks: ## The contract of every framework, and real trainings with each; more than `make test` runs
+	@hack/test frameworks-embedded frameworks-cluster
+
 .PHONY: lint
 lint: test-lint ## Format, clippy, module circles, licences of dependencies, documentation
 
@@ -110,5 +114,5 @@ clean: ## Remove what was built from this clone
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-zA-Z$$(].*:.*## / {name = $$1; if (name ~ /SUITES/) name = "test-SUITE"; printf "  %-14s %s\n", name, $$2}' \
+		/^[a-zA-Z$$(].*:.*## / {name = $$1; if (name ~ /SUITES/) name = "test-SUITE"; printf "  %-16s %s\n", name, $$2}' \
 		$(MAKEFILE_LIST)

@@ -21,11 +21,11 @@ def main() -> None:
     rank, world = dist.get_rank(), dist.get_world_size()
     print(f"rank {rank} of {world} on {os.uname().nodename}, master {os.environ['MASTER_ADDR']}", flush=True)
 
-    # The same data everywhere, of which each rank takes its share.
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(256, 4, generator=generator)
-    y = x @ torch.tensor([[1.0], [2.0], [-3.0], [0.5]]) + 0.7
-    x, y = x[rank::world], y[rank::world]
+    # Each rank has only some of the inputs at work, so that no rank learns the model without the others.
+    truth = torch.tensor([[1.0], [2.0], [-3.0], [0.5]])
+    inputs = torch.randn(128, 4, generator=torch.Generator().manual_seed(rank))
+    x = inputs * (torch.arange(4) % world == rank)
+    y = x @ truth + 0.7
 
     torch.manual_seed(0)
     model = DistributedDataParallel(torch.nn.Linear(4, 1))
@@ -39,8 +39,9 @@ def main() -> None:
         if step % 10 == 0 and rank == 0:
             print(f"step {step:3d}  loss {loss.item():.6f}", flush=True)
 
-    # Every rank judges the same number, so that all succeed or all fail.
-    final = loss.detach().clone()
+    # Judged with all inputs at work. Every rank judges the same number, so that all succeed or all fail.
+    with torch.no_grad():
+        final = torch.nn.functional.mse_loss(model.module(inputs), inputs @ truth + 0.7)
     dist.all_reduce(final)
     final = final.item() / world
     dist.barrier()

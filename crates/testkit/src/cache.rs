@@ -24,7 +24,7 @@ pub fn root() -> Result<PathBuf> {
         .or_else(|| set("XDG_CACHE_HOME").map(|dir| dir.join("trainyard")))
         .or_else(|| set("HOME").map(|dir| dir.join(".cache/trainyard")))
     else {
-        bail!("there is no place for the cache: set TRAINYARD_CACHE to a directory with 5 GB of space");
+        bail!("there is no place for the cache: set TRAINYARD_CACHE to a directory with 12 GB of space");
     };
     std::path::absolute(&path).with_context(|| format!("{} is no usable path", path.display()))
 }

@@ -2,6 +2,7 @@
 
 pub mod archive;
 mod debian;
+mod environments;
 mod horovod;
 mod mpi;
 mod python;
@@ -15,6 +16,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 pub use archive::{ImageConfig, Layer, docker_archive};
+pub use environments::{frameworks_large, frameworks_large_root, frameworks_small, frameworks_small_root};
 pub use horovod::{horovod, horovod_root};
 pub use mpi::{SSH_KEYS, SSH_PORT, mpi, mpi_root};
 pub use python::{python, python_root};
@@ -36,6 +38,10 @@ pub const MPI: &str = "example/mpi:1";
 pub const HOROVOD: &str = "example/horovod:1";
 /// Python alone.
 pub const PYTHON: &str = "example/python:3.11";
+/// Python with Dask, `MXNet` and `XGBoost`.
+pub const FRAMEWORKS_SMALL: &str = "example/frameworks-small:1";
+/// Python with JAX, `PaddlePaddle` and `TensorFlow`.
+pub const FRAMEWORKS_LARGE: &str = "example/frameworks-large:1";
 /// Python with `PyTorch`.
 pub const TORCH: &str = "example/torch:1.13";
 
@@ -65,7 +71,7 @@ pub fn pause() -> Result<PathBuf> {
         docker_archive(
             archive,
             PAUSE,
-            &Layer::new().file("pause", &program, 0o755),
+            &[Layer::new().file("pause", &program, 0o755)],
             &config,
         )
     })
@@ -106,7 +112,7 @@ pub fn busybox() -> Result<PathBuf> {
             user: NOBODY.to_owned(),
             workdir: "/tmp".to_owned(),
         };
-        docker_archive(archive, BUSYBOX, &layer, &config)
+        docker_archive(archive, BUSYBOX, &[layer], &config)
     })
 }
 
@@ -140,7 +146,7 @@ pub fn binary(binary: &Path, files: &[(PathBuf, PathBuf)], reference: &str, outp
         user: NOBODY.to_owned(),
         workdir: "/".to_owned(),
     };
-    docker_archive(output, reference, &layer, &config)
+    docker_archive(output, reference, &[layer], &config)
 }
 
 /// Names the static agent that was built for a suite.
@@ -163,7 +169,7 @@ pub fn agent() -> Result<PathBuf> {
         user: NOBODY.to_owned(),
         ..ImageConfig::default()
     };
-    docker_archive(&unfinished, AGENT, &layer, &config)?;
+    docker_archive(&unfinished, AGENT, &[layer], &config)?;
     fs::rename(unfinished, &archive)?;
     Ok(archive)
 }

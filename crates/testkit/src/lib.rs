@@ -6,6 +6,7 @@ pub mod cluster_programs;
 mod command;
 pub mod differential;
 pub mod faults;
+pub mod framework_table;
 mod hex;
 pub mod images;
 pub mod lab;

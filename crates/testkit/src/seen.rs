@@ -30,7 +30,7 @@ fn results_file(results_dir: &Path, backend: &str) -> PathBuf {
 }
 
 /// Where cargo has tests keep files, seen from a program that was built beside them.
-fn results_dir() -> Result<PathBuf> {
+pub fn results_dir() -> Result<PathBuf> {
     let program = std::env::current_exe()?;
     let target = program.parent().and_then(Path::parent);
     Ok(target

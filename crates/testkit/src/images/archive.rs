@@ -192,8 +192,8 @@ impl<W: Write> Write for Hashing<W> {
 }
 
 /// Writes the image `reference` to the docker-archive `output`, which appears only when it is
-/// complete.
-pub fn docker_archive(output: &Path, reference: &str, layer: &Layer, config: &ImageConfig) -> Result<()> {
+/// complete. A node keeps a layer once, however many images begin with it.
+pub fn docker_archive(output: &Path, reference: &str, layers: &[Layer], config: &ImageConfig) -> Result<()> {
     if !reference
         .rsplit('/')
         .next()
@@ -202,7 +202,7 @@ pub fn docker_archive(output: &Path, reference: &str, layer: &Layer, config: &Im
         bail!("the image reference {reference:?} has no tag; write it as name:tag");
     }
     let unfinished = Unfinished::new(output)?;
-    write_archive(&unfinished, reference, layer, config)
+    write_archive(&unfinished, reference, layers, config)
         .with_context(|| format!("cannot write the image {}", output.display()))?;
     fs::rename(&unfinished.archive, output)
         .with_context(|| format!("cannot put the image at {}", output.display()))?;
@@ -211,7 +211,7 @@ pub fn docker_archive(output: &Path, reference: &str, layer: &Layer, config: &Im
 
 /// Temporary files of an archive, removed on failure.
 struct Unfinished {
-    layer: PathBuf,
+    layers: PathBuf,
     archive: PathBuf,
 }
 
@@ -226,7 +226,7 @@ impl Unfinished {
         let name = output.file_name().unwrap_or_default().to_string_lossy();
         let name = format!(".{name}-{}", std::process::id());
         Ok(Self {
-            layer: directory.join(format!("{name}.layer")),
+            layers: directory.join(format!("{name}.layers")),
             archive: directory.join(format!("{name}.tar")),
         })
     }
@@ -234,35 +234,55 @@ impl Unfinished {
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // After success the archive has its final name and only the layer is left.
-        let _ = fs::remove_file(&self.layer);
+        // After success the archive has its final name and only the layers are left.
+        let _ = fs::remove_file(&self.layers);
         let _ = fs::remove_file(&self.archive);
     }
 }
 
-fn write_archive(to: &Unfinished, reference: &str, layer: &Layer, config: &ImageConfig) -> Result<()> {
-    let file = File::options()
+/// A layer in a file.
+struct WrittenLayer {
+    diff_id: String,
+    length: u64,
+}
+
+/// Writes layers into a file, one after the other. Returns the file at its beginning.
+fn write_layers(path: &Path, layers: &[Layer]) -> Result<(File, Vec<WrittenLayer>)> {
+    let mut options = File::options();
+    let mut file = options
         .create(true)
         .truncate(true)
         .read(true)
         .write(true)
-        .open(&to.layer)?;
-    let mut hashing = Hashing {
-        inner: BufWriter::new(file),
-        hash: Sha256::new(),
-        length: 0,
-    };
-    layer.write(&mut hashing)?;
-    hashing.flush()?;
-    let diff_id = hex(&hashing.hash.finalize());
-    let length = hashing.length;
-    let mut layer = hashing
-        .inner
-        .into_inner()
-        .map_err(io::IntoInnerError::into_error)?;
-    layer.seek(SeekFrom::Start(0))?;
+        .open(path)?;
+    let mut written = Vec::new();
+    for layer in layers {
+        let mut hashing = Hashing {
+            inner: BufWriter::new(&mut file),
+            hash: Sha256::new(),
+            length: 0,
+        };
+        layer.write(&mut hashing)?;
+        hashing.flush()?;
+        written.push(WrittenLayer {
+            diff_id: hex(&hashing.hash.finalize()),
+            length: hashing.length,
+        });
+    }
+    file.seek(SeekFrom::Start(0))?;
+    Ok((file, written))
+}
 
-    let image = serde_json::to_vec(&json!({
+fn image_config(layers: &[WrittenLayer], config: &ImageConfig) -> Result<Vec<u8>> {
+    let diff_ids: Vec<String> = layers
+        .iter()
+        .map(|layer| format!("sha256:{}", layer.diff_id))
+        .collect();
+    let history: Vec<_> = layers
+        .iter()
+        .map(|_| json!({"created": "1970-01-01T00:00:00Z", "created_by": "trainyard"}))
+        .collect();
+    Ok(serde_json::to_vec(&json!({
         "architecture": architecture(),
         "os": "linux",
         "created": "1970-01-01T00:00:00Z",
@@ -272,15 +292,20 @@ fn write_archive(to: &Unfinished, reference: &str, layer: &Layer, config: &Image
             "User": config.user,
             "WorkingDir": config.workdir,
         },
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{diff_id}")]},
-        "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "trainyard"}],
-    }))?;
+        "rootfs": {"type": "layers", "diff_ids": diff_ids},
+        "history": history,
+    }))?)
+}
+
+fn write_archive(to: &Unfinished, reference: &str, layers: &[Layer], config: &ImageConfig) -> Result<()> {
+    let (mut file, layers) = write_layers(&to.layers, layers)?;
+    let image = image_config(&layers, config)?;
     let config_name = format!("{}.json", hex(&Sha256::digest(&image)));
-    let layer_name = format!("{diff_id}/layer.tar");
+    let layer_name = |layer: &WrittenLayer| format!("{}/layer.tar", layer.diff_id);
     let manifest = serde_json::to_vec(&json!([{
         "Config": config_name,
         "RepoTags": [reference],
-        "Layers": [layer_name],
+        "Layers": layers.iter().map(layer_name).collect::<Vec<_>>(),
     }]))?;
 
     let mut tar = Builder::new(BufWriter::new(File::create(&to.archive)?));
@@ -289,9 +314,11 @@ fn write_archive(to: &Unfinished, reference: &str, layer: &Layer, config: &Image
         header.set_size(content.len() as u64);
         tar.append_data(&mut header, name, content.as_slice())?;
     }
-    let mut header = header(0o644);
-    header.set_size(length);
-    tar.append_data(&mut header, &layer_name, layer)?;
+    for layer in &layers {
+        let mut header = header(0o644);
+        header.set_size(layer.length);
+        tar.append_data(&mut header, layer_name(layer), (&mut file).take(layer.length))?;
+    }
     tar.into_inner()?.flush()?;
     Ok(())
 }
@@ -336,8 +363,8 @@ mod tests {
         let (one, two) = (dir.path().join("one.tar"), dir.path().join("two.tar"));
         let layer = Layer::new().bytes("/b", "b", 0o755).bytes("/etc/a", "a", 0o644);
         let other = Layer::new().bytes("/etc/a", "a", 0o644).bytes("b", "b", 0o755);
-        docker_archive(&one, "example/one:1", &layer, &config()).unwrap();
-        docker_archive(&two, "example/one:1", &other, &config()).unwrap();
+        docker_archive(&one, "example/one:1", &[layer], &config()).unwrap();
+        docker_archive(&two, "example/one:1", &[other], &config()).unwrap();
         assert_eq!(fs::read(one).unwrap(), fs::read(two).unwrap());
         assert_eq!(
             fs::read_dir(dir.path()).unwrap().count(),
@@ -358,7 +385,7 @@ mod tests {
         docker_archive(
             &archive,
             "example/tree:1",
-            &Layer::new().tree(&root).unwrap(),
+            &[Layer::new().tree(&root).unwrap()],
             &config(),
         )
         .unwrap();
@@ -400,18 +427,23 @@ mod tests {
         docker_archive(
             &archive,
             "example/one:1",
-            &Layer::new().bytes("a", "a", 0o644),
+            &["a", "b"].map(|name| Layer::new().bytes(name, name, 0o644)),
             &config(),
         )
         .unwrap();
         let files = files(&archive);
         let manifest: serde_json::Value = serde_json::from_slice(&files["manifest.json"]).unwrap();
         assert_eq!(manifest[0]["RepoTags"][0], "example/one:1");
-        let layer = &files[manifest[0]["Layers"][0].as_str().unwrap()];
         let image: serde_json::Value =
             serde_json::from_slice(&files[manifest[0]["Config"].as_str().unwrap()]).unwrap();
-        let expected = format!("sha256:{}", hex(&Sha256::digest(layer)));
-        assert_eq!(image["rootfs"]["diff_ids"][0], expected);
+        for (number, name) in ["a", "b"].into_iter().enumerate() {
+            let layer = &files[manifest[0]["Layers"][number].as_str().unwrap()];
+            let expected = format!("sha256:{}", hex(&Sha256::digest(layer)));
+            assert_eq!(image["rootfs"]["diff_ids"][number], expected);
+            let mut tar = tar::Archive::new(layer.as_slice());
+            let entry = tar.entries().unwrap().next().unwrap().unwrap();
+            assert_eq!(entry.path().unwrap(), Path::new(name));
+        }
         assert_eq!(image["config"]["User"], "65532:65532");
     }
 
@@ -419,7 +451,7 @@ mod tests {
     fn a_reference_needs_a_tag() {
         let dir = tempfile::tempdir().unwrap();
         let archive = dir.path().join("image.tar");
-        let refused = docker_archive(&archive, "localhost:5000/one", &Layer::new(), &config());
+        let refused = docker_archive(&archive, "localhost:5000/one", &[], &config());
         assert!(refused.unwrap_err().to_string().contains("no tag"));
     }
 }

@@ -108,7 +108,7 @@ pub fn horovod() -> Result<PathBuf> {
             user: NOBODY.to_owned(),
             workdir: "/tmp".to_owned(),
         };
-        docker_archive(archive, HOROVOD, &layer, &config)?;
+        docker_archive(archive, HOROVOD, &[layer], &config)?;
         fs::remove_dir_all(&root)?;
         Ok(())
     })

@@ -59,7 +59,7 @@ pub fn mpi() -> Result<PathBuf> {
                 user: NOBODY.to_owned(),
                 workdir: "/tmp".to_owned(),
             };
-            docker_archive(archive, MPI, &layer, &config)?;
+            docker_archive(archive, MPI, &[layer], &config)?;
             fs::remove_dir_all(&root)?;
             Ok(())
         },

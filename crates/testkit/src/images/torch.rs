@@ -55,7 +55,7 @@ pub fn torch() -> Result<PathBuf> {
             user: NOBODY.to_owned(),
             workdir: "/tmp".to_owned(),
         };
-        docker_archive(archive, TORCH, &layer, &config)?;
+        docker_archive(archive, TORCH, &[layer], &config)?;
         fs::remove_dir_all(&root)?;
         Ok(())
     })

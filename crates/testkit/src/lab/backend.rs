@@ -53,6 +53,18 @@ impl Image {
         archive: images::python,
         root: images::python_root,
     };
+    /// With Dask, `MXNet` and `XGBoost`.
+    pub const FRAMEWORKS_SMALL: Self = Self {
+        name: images::FRAMEWORKS_SMALL,
+        archive: images::frameworks_small,
+        root: images::frameworks_small_root,
+    };
+    /// With JAX, `PaddlePaddle` and `TensorFlow`.
+    pub const FRAMEWORKS_LARGE: Self = Self {
+        name: images::FRAMEWORKS_LARGE,
+        archive: images::frameworks_large,
+        root: images::frameworks_large_root,
+    };
     /// With implementations of MPI.
     pub const MPI: Self = Self {
         name: images::MPI,

@@ -2,8 +2,10 @@
 //! cluster.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde_json::{Value, json};
+use trainyard_testkit::framework_table::{self, Proof};
 use trainyard_testkit::images;
 use trainyard_testkit::lab::{Image, Lab, Role, Scenarios, job};
 use trainyard_testkit::scenarios;
@@ -85,6 +87,14 @@ fn run(lab: &Lab, manifest: &Value) -> String {
     log
 }
 
+/// Records that every worker of the host lists was reached, and that all have learnt together.
+fn record(lab: &Lab, framework: &str) {
+    let results = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    for proof in [Proof::Contract, Proof::Training] {
+        framework_table::record(results, framework, proof, lab.is_embedded());
+    }
+}
+
 const WORKERS: [&str; 3] = ["fit-worker-0", "fit-worker-1", "fit-worker-2"];
 
 fn horovod_over_gloo() {
@@ -92,6 +102,7 @@ fn horovod_over_gloo() {
     let script = "horovodrun --gloo -np $TRAINYARD_PROCESSES --hostfile /etc/mpi/hostfile python3 /usr/local/train-horovod.py";
     let log = run(&lab, &launch("horovod", &json!({"controller": "Gloo"}), script));
     assert_eq!(hosts(&log, 3, " over gloo"), WORKERS, "{log}");
+    record(&lab, "horovod");
 }
 
 /// By horovodrun, with fewer processes than there is room for, and by mpirun itself.

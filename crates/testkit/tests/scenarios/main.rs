@@ -20,6 +20,7 @@ mod order;
 mod quota;
 mod refusals;
 mod secrets;
+mod trainings;
 
 use std::process::ExitCode;
 
@@ -37,5 +38,8 @@ fn main() -> ExitCode {
         quota::SCENARIOS,
         refusals::SCENARIOS,
         secrets::SCENARIOS,
+        trainings::SMALL,
+        trainings::TORCH,
+        trainings::LARGE,
     ])
 }

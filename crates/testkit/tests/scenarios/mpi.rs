@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use trainyard_testkit::framework_table::{self, Proof};
 use trainyard_testkit::lab::{self, Image, Lab, Role, Scenarios, job};
 use trainyard_testkit::scenarios;
 use trainyard_testkit::{images, seen};
@@ -202,6 +203,11 @@ fn over_every_way(implementation: &Implementation) {
         assert_eq!(nodes.len(), 2, "{way}: {nodes:?}");
         let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
         seen::record(kept, implementation.called, way, lab.is_embedded());
+        if implementation.exchanges {
+            for proof in [Proof::Contract, Proof::Training] {
+                framework_table::record(kept, "mpi", proof, lab.is_embedded());
+            }
+        }
     }
 }
 

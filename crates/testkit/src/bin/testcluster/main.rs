@@ -7,7 +7,8 @@ use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use trainyard_testkit::cluster::{self, Cluster, Options, TiedCluster, Unsupported};
 use trainyard_testkit::cluster_programs::Programs;
-use trainyard_testkit::images;
+use trainyard_testkit::framework_table::{self, COMMANDS};
+use trainyard_testkit::{images, seen};
 
 mod guard;
 
@@ -25,9 +26,13 @@ struct Cli {
 enum Action {
     /// Build programs and images that are missing.
     Build {
-        /// Also those of jobs: Python, `PyTorch`, MPI, Horovod and `DeepSpeed`.
+        /// Also the images of jobs: with Python, `PyTorch`, MPI, Horovod, `DeepSpeed`, Dask,
+        /// `MXNet` and `XGBoost`.
         #[arg(long)]
         all_images: bool,
+        /// Also the image with JAX, `PaddlePaddle` and `TensorFlow`.
+        #[arg(long)]
+        large_images: bool,
     },
     /// Start a cluster that stays until `down`.
     Up {
@@ -94,7 +99,7 @@ enum Action {
         #[arg(long = "file", value_parser = parse_file)]
         files: Vec<(PathBuf, PathBuf)>,
     },
-    /// Check the table of what was seen to work, in the documentation, against what the last runs
+    /// Check the tables of what was seen to work, in the documentation, against what the last runs
     /// have shown.
     Seen {
         /// Write it from that instead.
@@ -103,12 +108,18 @@ enum Action {
         /// Forget what runs on a back end have shown instead: a suite of them begins.
         #[arg(long, conflicts_with = "write", value_parser = ["real", "embedded"])]
         begin: Option<String>,
+        /// With --begin: which command runs the suite.
+        #[arg(long, requires = "begin", default_value = COMMANDS[0], value_parser = COMMANDS)]
+        by: String,
         /// Look at runs on one back end alone.
         #[arg(long, conflicts_with = "begin", value_parser = ["real", "embedded"])]
         only: Option<String>,
-        /// The page.
+        /// The page with the table of implementations of MPI.
         #[arg(long, default_value = "docs/frameworks/mpi.md")]
         page: PathBuf,
+        /// The page with the table of frameworks.
+        #[arg(long, default_value = "docs/frameworks.md")]
+        frameworks: PathBuf,
     },
     #[command(hide = true)]
     Init(Inside),
@@ -221,7 +232,10 @@ fn main() -> ExitCode {
 
 fn act(action: Action) -> Result<ExitCode> {
     match action {
-        Action::Build { all_images } => build(all_images)?,
+        Action::Build {
+            all_images,
+            large_images,
+        } => build(all_images, large_images)?,
         Action::Up { kind, cluster_dir } => {
             let name = if kind.no_nodes { "api" } else { "default" };
             let dir = cluster_dir.dir.map_or_else(|| cluster::default_dir(name), Ok)?;
@@ -275,34 +289,55 @@ fn act(action: Action) -> Result<ExitCode> {
             files,
         } => images::binary(&binary, &files, &tag, &output)?,
         Action::Seen {
-            begin: Some(backend), ..
-        } => trainyard_testkit::seen::begin(&backend)?,
+            begin: Some(backend),
+            by,
+            ..
+        } => begin_suite(&backend, &by)?,
         Action::Seen {
-            write, page, only, ..
-        } => trainyard_testkit::seen::table(&page, write, only.as_deref())?,
+            write,
+            page,
+            frameworks,
+            only,
+            ..
+        } => {
+            seen::table(&page, write, only.as_deref())?;
+            framework_table::table(&seen::results_dir()?, &frameworks, write, only.as_deref())?;
+        }
         Action::Init(inside) => return cluster::init(&inside.dir, inside.tied),
         Action::Supervise(inside) => cluster::supervise(&inside.dir, inside.tied)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn build(all_images: bool) -> Result<()> {
+/// Forgets what runs on a back end have shown, as far as the command runs them again.
+fn begin_suite(backend: &str, command: &str) -> Result<()> {
+    if command == COMMANDS[0] {
+        seen::begin(backend)?;
+    }
+    framework_table::begin(&seen::results_dir()?, backend, command)
+}
+
+/// Builds one image, and says where it is.
+type Make = fn() -> Result<PathBuf>;
+
+/// The images of jobs.
+const IMAGES: &[Make] = &[
+    images::python_root,
+    images::torch,
+    images::mpi_root,
+    images::horovod_root,
+    images::frameworks_small,
+];
+
+fn build(all_images: bool, large_images: bool) -> Result<()> {
     let programs = Programs::ensure(true)?;
     println!("programs: {}", programs.bin.display());
     println!("container runtime: {}", programs.system.display());
-    for archive in [images::pause(), images::busybox()] {
-        println!("image: {}", archive?.display());
-    }
-    if all_images {
-        let all = [
-            images::python_root(),
-            images::torch(),
-            images::mpi_root(),
-            images::horovod_root(),
-        ];
-        for made in all {
-            println!("image: {}", made?.display());
-        }
+    let mut wanted: Vec<Make> = vec![images::pause, images::busybox];
+    wanted.extend(all_images.then_some(IMAGES).into_iter().flatten());
+    wanted.extend(large_images.then_some(images::frameworks_large as Make));
+    for make in wanted {
+        println!("image: {}", make()?.display());
     }
     Ok(())
 }

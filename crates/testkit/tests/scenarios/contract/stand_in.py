@@ -77,23 +77,21 @@ def torchrun():
 def tensorflow():
     config = json.loads(variable("TF_CONFIG"))
     expect("the task", config["task"], {"type": ROLE, "index": INDEX})
+    expect("environment", config["environment"], "cloud")
+    # A job that a task is told of in part is a map of indices.
+    cluster = {
+        role: tasks if isinstance(tasks, dict) else {str(i): task for i, task in enumerate(tasks)}
+        for role, tasks in config["cluster"].items()
+    }
+    expect("an evaluator in the cluster", "evaluator" in cluster, False)
+    own = None if ROLE == "evaluator" else cluster[ROLE][str(INDEX)]
     if "sparseCluster" in config:
-        cluster = config["sparseCluster"]
-        of_workers, servers = cluster["worker"], cluster["ps"]
-        if ROLE == "ps":
-            expect("workers", of_workers, {})
-            own = servers[0]
-        else:
-            expect("workers", list(of_workers), [str(INDEX)])
-            own = of_workers[str(INDEX)]
-        tasks = [*of_workers.values(), *servers]
-    else:
-        expect("environment", config["environment"], "cloud")
-        cluster = config["cluster"]
-        expect("an evaluator in the cluster", "evaluator" in cluster, False)
-        tasks = [task for tasks in cluster.values() for task in tasks]
-        own = None if ROLE == "evaluator" else cluster[ROLE][INDEX]
-    return Contract([address(own)[1]] if own else [], map(address, tasks))
+        sparse = config["sparseCluster"]
+        expect("workers", cluster.get("worker", {}), {} if ROLE == "ps" else {str(INDEX): own})
+        expect("workers, in other words", sparse["worker"], cluster.get("worker", {}))
+        expect("servers, in other words", sparse["ps"], list(cluster["ps"].values()))
+    told = [address(task) for tasks in cluster.values() for task in tasks.values()]
+    return Contract([address(own)[1]] if own else [], told)
 
 
 def mxnet():
@@ -139,12 +137,13 @@ def paddle():
     host, port = address(variable("PADDLE_MASTER"))
     expect("PADDLE_JOB_ID", variable("PADDLE_JOB_ID"), JOB)
     expect("POD_IP", variable("POD_IP"), own_ip())
-    expect("PADDLE_NNODES", number("PADDLE_NNODES") > 1, True)
+    expect("PADDLE_RANK", 0 <= number("PADDLE_RANK") < number("PADDLE_NNODES"), True)
     counts = [os.environ.get(name) for name in ("PADDLE_SERVER_NUM", "PADDLE_TRAINER_NUM")]
     if counts != [None, None]:
         expect("servers and trainers", counts, ["1", None] if ROLE == "master" else [None, "1"])
     # The launcher serves where the master's address is its own.
-    return Contract([port] if host == variable("POD_IP") else [], [(host, port)])
+    expect("the own address", host == variable("POD_IP"), number("PADDLE_RANK") == 0)
+    return Contract([port] if number("PADDLE_RANK") == 0 else [], [(host, port)])
 
 
 def ports_of(text):

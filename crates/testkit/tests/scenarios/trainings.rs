@@ -1,0 +1,204 @@
+//! Real trainings between pods, on real nodes and on the embedded cluster: the examples as they
+//! are, but for their images. Their programs learn what no pod can learn without the others, and
+//! fail if they do not.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use trainyard_testkit::framework_table::{self, Proof};
+use trainyard_testkit::lab::{Image, Lab, Scenarios};
+use trainyard_testkit::{images, scenarios};
+
+pub const SMALL: Scenarios = scenarios!(
+    "trainings",
+    &[Image::PYTHON, Image::FRAMEWORKS_SMALL],
+    [dask, mxnet, standalone, xgboost]
+);
+
+pub const TORCH: Scenarios = scenarios!(
+    "torch_trainings",
+    &[Image::HOROVOD],
+    [deepspeed_on_torchrun, pytorch_ddp, pytorch_on_torchrun]
+);
+
+/// Those of `make test-frameworks` alone: their image takes minutes to install and to load.
+pub const LARGE: Scenarios = scenarios!(
+    "large_trainings",
+    &[Image::FRAMEWORKS_LARGE],
+    [
+        jax,
+        paddle,
+        tensorflow_with_mirrored_workers,
+        tensorflow_with_parameter_servers,
+    ]
+);
+
+/// The documents of an example: the job, and what it needs.
+fn documents(example: &str) -> Vec<Value> {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let text = std::fs::read_to_string(examples.join(example).join("job.yaml")).unwrap();
+    serde_saphyr::from_multiple(&text).unwrap()
+}
+
+/// An example that trains.
+struct Training {
+    example: &'static str,
+    image: &'static str,
+    /// The pod whose log tells the result.
+    told_by: &'static str,
+    /// What stands before the result in that log.
+    says: &'static str,
+    /// What the result must not exceed.
+    at_most: f64,
+}
+
+/// Trains until the job has succeeded. `change` changes the main container of every pod.
+fn train(training: &Training, change: impl Fn(&mut Value)) {
+    let Training { example, image, .. } = training;
+    let mut documents = documents(example);
+    let job = &mut documents[0];
+    let framework = job["spec"]["framework"]["name"].as_str().unwrap().to_owned();
+    // Pods stay when all is over, for their logs.
+    job["spec"]["runPolicy"]["cleanPodPolicy"] = "None".into();
+    for role in job["spec"]["roles"].as_array_mut().unwrap() {
+        let main = &mut role["template"]["spec"]["containers"][0];
+        main["image"] = (*image).into();
+        change(main);
+    }
+    let (lab, _operator) = Lab::with_operator(example);
+    // What the pods need comes first, so that none waits for it.
+    for document in documents.iter().rev() {
+        lab.apply(&document.to_string()).unwrap();
+    }
+    let ended = lab.wait_until_ended(example, "Succeeded");
+    assert_eq!(nodes(&lab).len(), 2, "{ended:#}");
+    let log = lab.logs(training.told_by);
+    let result = result(&log, training.says);
+    assert!(result <= training.at_most, "{result}: {log}");
+    let results = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    framework_table::record(results, &framework, Proof::Training, lab.is_embedded());
+}
+
+/// The nodes that took part.
+fn nodes(lab: &Lab) -> BTreeSet<String> {
+    let pods = lab.get("pods");
+    let pods = pods["items"].as_array().into_iter().flatten();
+    pods.map(|pod| pod["spec"]["nodeName"].to_string()).collect()
+}
+
+/// The number after some words of a log.
+fn result(log: &str, after: &str) -> f64 {
+    let found = log.lines().find_map(|line| line.split_once(after));
+    let (_, number) = found.unwrap_or_else(|| panic!("it does not say {after:?}: {log}"));
+    let number = number.split_whitespace().next().unwrap_or_default();
+    number.parse().unwrap_or_else(|_| panic!("{number:?}: {log}"))
+}
+
+/// An example that prints its loss.
+fn example(example: &'static str, image: &'static str, told_by: &'static str) -> Training {
+    Training {
+        example,
+        image,
+        told_by,
+        says: "final loss ",
+        at_most: 1e-3,
+    }
+}
+
+fn as_it_is(_: &mut Value) {}
+
+fn dask() {
+    train(
+        &example("dask", images::FRAMEWORKS_SMALL, "dask-launcher-0"),
+        as_it_is,
+    );
+}
+
+fn mxnet() {
+    train(
+        &example("mxnet", images::FRAMEWORKS_SMALL, "mxnet-worker-0"),
+        as_it_is,
+    );
+}
+
+fn standalone() {
+    let training = Training {
+        at_most: 1e-2,
+        ..example("standalone", images::PYTHON, "standalone-worker-0")
+    };
+    train(&training, as_it_is);
+}
+
+fn xgboost() {
+    let training = Training {
+        says: "final error ",
+        at_most: 0.05,
+        ..example("xgboost", images::FRAMEWORKS_SMALL, "xgboost-worker-0")
+    };
+    train(&training, as_it_is);
+}
+
+/// What Debian's torchrun needs on Python 3.11 to redirect the output of its processes.
+fn redirect(main: &mut Value) {
+    let env = main["env"].as_array_mut().unwrap();
+    env.push(json!({"name": "PET_REDIRECTS", "value": "9:1"}));
+    env.push(json!({"name": "PET_TEE", "value": "9:1"}));
+}
+
+fn deepspeed_on_torchrun() {
+    let training = example(
+        "deepspeed-torchrun",
+        images::HOROVOD,
+        "deepspeed-torchrun-worker-0",
+    );
+    train(&training, as_it_is);
+}
+
+fn pytorch_ddp() {
+    let training = Training {
+        at_most: 1e-2,
+        ..example("pytorch-ddp", images::HOROVOD, "pytorch-ddp-worker-0")
+    };
+    train(&training, as_it_is);
+}
+
+/// The same program, started by torchrun.
+fn pytorch_on_torchrun() {
+    let training = Training {
+        at_most: 1e-2,
+        ..example("pytorch-ddp", images::HOROVOD, "pytorch-ddp-worker-0")
+    };
+    train(&training, |main| {
+        redirect(main);
+        main["command"][0] = "torchrun".into();
+    });
+}
+
+fn jax() {
+    train(
+        &example("jax", images::FRAMEWORKS_LARGE, "jax-worker-0"),
+        as_it_is,
+    );
+}
+
+fn paddle() {
+    train(
+        &example("paddle", images::FRAMEWORKS_LARGE, "paddle-worker-0"),
+        as_it_is,
+    );
+}
+
+fn tensorflow_with_mirrored_workers() {
+    train(
+        &example("tensorflow", images::FRAMEWORKS_LARGE, "tensorflow-worker-0"),
+        as_it_is,
+    );
+}
+
+fn tensorflow_with_parameter_servers() {
+    train(
+        &example("tensorflow-ps", images::FRAMEWORKS_LARGE, "tensorflow-ps-chief-0"),
+        as_it_is,
+    );
+}
