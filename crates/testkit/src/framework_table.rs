@@ -235,20 +235,25 @@ pub fn table(results_dir: &Path, page: &Path, write: bool, only: Option<&str>) -
 mod tests {
     use super::*;
 
-    fn results(command: &str, shown: &[(&str, Proof)]) -> Option<Results> {
+    fn results(command: &str, shown: &[(&str, Proof)]) -> Results {
         let shown = shown.iter().map(|(framework, proof)| Shown {
             framework: (*framework).to_owned(),
             proof: *proof,
         });
-        Some(Results {
+        Results {
             command: command.to_owned(),
             shown: shown.collect(),
-        })
+        }
     }
 
     /// On the real cluster, where both columns have the same results.
     fn real(command: &str, shown: &[(&str, Proof)]) -> [Option<Results>; 4] {
-        [results(command, shown), results(command, shown), None, None]
+        [
+            Some(results(command, shown)),
+            Some(results(command, shown)),
+            None,
+            None,
+        ]
     }
 
     fn page(rows: &str) -> String {
