@@ -140,6 +140,7 @@ fn get_prints_these_columns() {
         (["Cause", "string", ".status.rootCause.reason"], wide),
         (["Failed Pod", "string", ".status.rootCause.pod"], wide),
         (["Node", "string", ".status.rootCause.node"], wide),
+        (["Result", "string", ".status.result.metrics"], wide),
     ];
     assert_eq!(columns, expected);
     for ([_, _, path], _) in columns
