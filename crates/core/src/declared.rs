@@ -1,8 +1,8 @@
 //! Frameworks that are declared in a `Framework` object, in place of Rust.
 //!
-//! [`compile`] makes a [`Framework`] of a declaration: its roles are data as those of every
-//! framework, and its capabilities evaluate expressions. All that is wrong with a declaration is
-//! told at once, each with its field.
+//! [`compile`] makes a [framework](crate::job::Framework) of a declaration: its roles are data as
+//! those of every framework, and its capabilities evaluate expressions. All that is wrong with a
+//! declaration is told at once, each with its field.
 
 mod compile;
 mod params;
