@@ -168,6 +168,7 @@ def bagua():
     expect("the own name", nodes[rank].split(".")[0], NAME)
     master = variable("MASTER_ADDR"), number("MASTER_PORT")
     expect("MASTER_ADDR", master[0], nodes[0])
+    expect("MASTER_PORT among the other ports", master[1] in own, False)
     find_behind(service, nodes)
     serves = [*own, *([master[1]] if rank == 0 else [])]
     return Contract(serves, [master, *((node, port) for node in nodes for port in own)])
