@@ -75,7 +75,7 @@ fn config(replica: &Replica<'_>) -> String {
     };
     let (role, index) = (replica.role.name, replica.key.index);
     format!(
-        r#"{{"cluster":{},"labels":{{}},"task":{{"type":"{role}","index":{index}}}}}"#,
+        r#"{{"cluster":{},"labels":{{}},"task":{{"index":{index},"type":"{role}"}}}}"#,
         replica.job.common(cluster)
     )
 }

@@ -17,7 +17,7 @@ fn all_roles() {
       DMLC_USE_KUBERNETES=1
       PS_VERBOSE=2
       DMLC_NODE_HOST from status.podIP
-      MX_CONFIG={"cluster":{"scheduler":[{"port":9091,"url":"mnist-scheduler-0~"}],"server":[{"port":9091,"url":"mnist-server-0~"}],"worker":[{"port":9091,"url":"mnist-worker-0~"},{"port":9091,"url":"mnist-worker-1~"}]},"labels":{},"task":{"type":"scheduler","index":0}}
+      MX_CONFIG={"cluster":{"scheduler":[{"port":9091,"url":"mnist-scheduler-0~"}],"server":[{"port":9091,"url":"mnist-server-0~"}],"worker":[{"port":9091,"url":"mnist-worker-0~"},{"port":9091,"url":"mnist-worker-1~"}]},"labels":{},"task":{"index":0,"type":"scheduler"}}
       port mxnet 9091
     server-0: Never, AllPods
       PYTHONUNBUFFERED=1
@@ -29,7 +29,7 @@ fn all_roles() {
       DMLC_USE_KUBERNETES=1
       PS_VERBOSE=2
       DMLC_NODE_HOST from status.podIP
-      MX_CONFIG={"cluster":{"scheduler":[{"port":9091,"url":"mnist-scheduler-0~"}],"server":[{"port":9091,"url":"mnist-server-0~"}],"worker":[{"port":9091,"url":"mnist-worker-0~"},{"port":9091,"url":"mnist-worker-1~"}]},"labels":{},"task":{"type":"server","index":0}}
+      MX_CONFIG={"cluster":{"scheduler":[{"port":9091,"url":"mnist-scheduler-0~"}],"server":[{"port":9091,"url":"mnist-server-0~"}],"worker":[{"port":9091,"url":"mnist-worker-0~"},{"port":9091,"url":"mnist-worker-1~"}]},"labels":{},"task":{"index":0,"type":"server"}}
     worker-0: Never, AllPods
       PYTHONUNBUFFERED=1
       DMLC_ROLE=worker
@@ -41,7 +41,7 @@ fn all_roles() {
       PS_VERBOSE=2
       DMLC_NODE_HOST from status.podIP
       DMLC_WORKER_ID=0
-      MX_CONFIG={"cluster":{"scheduler":[{"port":9091,"url":"mnist-scheduler-0~"}],"server":[{"port":9091,"url":"mnist-server-0~"}],"worker":[{"port":9091,"url":"mnist-worker-0~"},{"port":9091,"url":"mnist-worker-1~"}]},"labels":{},"task":{"type":"worker","index":0}}
+      MX_CONFIG={"cluster":{"scheduler":[{"port":9091,"url":"mnist-scheduler-0~"}],"server":[{"port":9091,"url":"mnist-server-0~"}],"worker":[{"port":9091,"url":"mnist-worker-0~"},{"port":9091,"url":"mnist-worker-1~"}]},"labels":{},"task":{"index":0,"type":"worker"}}
     worker-1: Never, AllPods
       PYTHONUNBUFFERED=1
       DMLC_ROLE=worker
@@ -53,7 +53,7 @@ fn all_roles() {
       PS_VERBOSE=2
       DMLC_NODE_HOST from status.podIP
       DMLC_WORKER_ID=1
-      MX_CONFIG={"cluster":{"scheduler":[{"port":9091,"url":"mnist-scheduler-0~"}],"server":[{"port":9091,"url":"mnist-server-0~"}],"worker":[{"port":9091,"url":"mnist-worker-0~"},{"port":9091,"url":"mnist-worker-1~"}]},"labels":{},"task":{"type":"worker","index":1}}
+      MX_CONFIG={"cluster":{"scheduler":[{"port":9091,"url":"mnist-scheduler-0~"}],"server":[{"port":9091,"url":"mnist-server-0~"}],"worker":[{"port":9091,"url":"mnist-worker-0~"},{"port":9091,"url":"mnist-worker-1~"}]},"labels":{},"task":{"index":1,"type":"worker"}}
     Service: mnist
     succeeds: worker
     fails: scheduler, or server, or worker
