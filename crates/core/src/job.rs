@@ -111,8 +111,10 @@ impl<'a> Job<'a> {
     /// The rules by which its pods are counted.
     pub(crate) fn rules(&self) -> AcceptedRules {
         let name = |role: &usize| self.roles.get(*role).map(|role| role.name.to_owned());
-        let set = |set: &Vec<usize>| RoleSet {
-            all_of: set.iter().filter_map(name).collect(),
+        // A set without roles never holds: the job named none that it has.
+        let set = |set: &Vec<usize>| {
+            let all_of: Vec<String> = set.iter().filter_map(name).collect();
+            (!all_of.is_empty()).then_some(RoleSet { all_of })
         };
         let role = |role: &Role<'_>| AcceptedRole {
             name: role.name.to_owned(),
@@ -129,8 +131,8 @@ impl<'a> Job<'a> {
         };
         AcceptedRules {
             roles: self.roles.iter().map(role).collect(),
-            succeeded_when: self.succeeded_when.iter().map(set).collect(),
-            failed_when: self.failed_when.iter().map(set).collect(),
+            succeeded_when: self.succeeded_when.iter().filter_map(set).collect(),
+            failed_when: self.failed_when.iter().filter_map(set).collect(),
             clean_pod_policy: self.clean_pod_policy,
         }
     }
