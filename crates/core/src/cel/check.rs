@@ -3,8 +3,11 @@
 mod functions;
 mod names;
 
+use std::collections::BTreeMap;
+
 use super::Problem;
 use super::evaluate::{Expression, Function, Loop, Op};
+use super::json;
 use super::syntax::{self, Kind, Node, Operator};
 use super::types::Type;
 use super::value::Value;
@@ -247,6 +250,9 @@ impl<'v> Checker<'v> {
         name: &str,
         arguments: &[Node],
     ) -> Result<Typed, Problem> {
+        if let (None, "json", [value]) = (target, name, arguments) {
+            return self.json(at, value);
+        }
         let signature = Signature::find(target.is_some(), name).map_err(|why| Problem::new(at, why))?;
         let parts: Vec<&Node> = target.into_iter().chain(arguments).collect();
         if parts.len() != signature.parts() {
@@ -263,6 +269,39 @@ impl<'v> Checker<'v> {
             self.check_role(at, role)?;
         }
         Ok(self.apply(function, kind, typed))
+    }
+
+    /// `json(value)`. The parts of a map are written one by one, so that those which all pods share
+    /// are written once for the job.
+    fn json(&mut self, at: usize, value: &Node) -> Result<Typed, Problem> {
+        let mut entries = BTreeMap::new();
+        if let Kind::Map(parts) = &value.kind {
+            for (key, value) in parts {
+                if let Kind::Text(key) = &key.kind {
+                    entries.insert(key, value);
+                }
+            }
+            // Keys that are computed, or there twice, are known when the map is made.
+            if entries.len() == parts.len() {
+                return self.json_object(at, entries);
+            }
+        }
+        let typed = self.check(value)?;
+        let signature = Signature::find(false, "json").map_err(|why| Problem::new(at, why))?;
+        let applied = signature.apply(&[&typed.kind]);
+        let (function, kind) = applied.map_err(|why| Problem::new(at, why))?;
+        Ok(self.apply(function, kind, vec![typed]))
+    }
+
+    fn json_object(&mut self, at: usize, entries: BTreeMap<&String, &Node>) -> Result<Typed, Problem> {
+        let mut parts = Vec::new();
+        for (key, value) in entries {
+            let mut text = String::new();
+            json::write(&Value::text(&**key), &mut text);
+            parts.push(constant(Value::text(text), Type::Text));
+            parts.push(self.json(at, value)?);
+        }
+        Ok(self.apply(Function::JsonObject, Type::Text, parts))
     }
 
     /// A role that no job can have is a slip.

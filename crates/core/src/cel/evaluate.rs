@@ -70,6 +70,8 @@ pub(super) enum Function {
     Size,
     Join,
     Json,
+    /// Of keys and values that are JSON already, in turn.
+    JsonObject,
     ToText,
     ToInt,
     StartsWith,

@@ -218,7 +218,7 @@ fn nothing_takes_long() {
 fn what_all_pods_share_is_computed_once() {
     let (expression, kept) =
         compile("json({'hosts': job.hosts.map(h, h + ':1'), 'rank': replica.rank})").unwrap();
-    assert_eq!(kept, 1);
+    assert_eq!(kept, 1, "the list as JSON");
     let subject = subject(kept);
     let mut spent = (0..3).map(|index| {
         let mut meter = Meter::new(1_000);

@@ -24,6 +24,14 @@ impl Value {
         Self::List(Arc::new(items))
     }
 
+    /// The length of [`Value::plain`].
+    pub(crate) fn plain_length(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            other => other.plain().map_or(0, |text| text.len()),
+        }
+    }
+
     /// A boolean, a number or a text as text: how a variable holds it.
     pub(crate) fn plain(&self) -> Option<String> {
         match self {

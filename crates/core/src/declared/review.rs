@@ -103,7 +103,7 @@ impl Review<'_> {
             }
             if let VariableContent::Value(value) = &variable.content {
                 let value = self.value(&|| format!("{}.value", path()), at, value);
-                let length = value.and_then(|value| value.plain()).map_or(0, |text| text.len());
+                let length = value.map_or(0, |value| value.plain_length());
                 total += length;
                 if length + variable.name.len() + 1 > MAX_VARIABLE {
                     let problem = format!(

@@ -161,6 +161,20 @@ impl Evaluation<'_> {
         self.meter.spend(parts.len())?;
         match function {
             Function::List => Ok(Value::list(parts.to_vec())),
+            Function::JsonObject => {
+                let (entries, _) = parts.as_chunks();
+                let mut text = String::from("{");
+                for (at, entry) in entries.iter().enumerate() {
+                    let [Value::Text(key), Value::Text(value)] = entry else {
+                        return Err(mistyped());
+                    };
+                    let comma = if at > 0 { "," } else { "" };
+                    text.extend([comma, key, ":", value]);
+                }
+                text.push('}');
+                self.meter.spend_text(text.len())?;
+                Ok(Value::text(text))
+            }
             Function::Map => {
                 let (entries, _) = parts.as_chunks();
                 let entry = |[key, value]: &[Value; 2]| match key {
