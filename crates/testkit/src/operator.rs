@@ -98,12 +98,15 @@ fn options(namespace: &str, more: &[&str]) -> anyhow::Result<Options> {
 )]
 pub fn install_crds(cluster: &Cluster) {
     let install = || {
-        let crd = trainyard_api::crd::training_job()?;
-        let manifest = serde_json::to_string(&crd)?;
         let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
-        cluster.kubectl(&apply, Some(&manifest))?;
+        for crd in [
+            trainyard_api::crd::framework()?,
+            trainyard_api::crd::training_job()?,
+        ] {
+            cluster.kubectl(&apply, Some(&serde_json::to_string(&crd)?))?;
+        }
         // `kubectl wait` fails at once where there are no conditions yet.
-        let served = ["get", "trainingjobs", "-A"];
+        let served = ["get", "trainingjobs,frameworks", "-A"];
         eventually("the definitions are served", || {
             let found = cluster.kubectl(&served, None);
             found.map_err(|error| format!("{error:#}"))

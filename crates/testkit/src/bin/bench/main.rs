@@ -228,18 +228,30 @@ fn interrupted() -> Result<impl Future<Output = &'static str>> {
     })
 }
 
-/// Installs the definition of `TrainingJob`, and waits until jobs can be listed.
+/// Installs the definitions, and waits until jobs and Frameworks can be listed.
 async fn install(client: &Client) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let definition = trainyard_api::crd::training_job()?;
-    match definitions.create(&PostParams::default(), &definition).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
-        Err(error) => return Err(error).context("the definition of TrainingJob"),
+    for definition in [
+        trainyard_api::crd::framework()?,
+        trainyard_api::crd::training_job()?,
+    ] {
+        match definitions.create(&PostParams::default(), &definition).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error).context("a definition"),
+        }
     }
+    for plural in ["frameworks", "trainingjobs"] {
+        await_served(client, plural).await?;
+    }
+    Ok(())
+}
+
+async fn await_served(client: &Client, plural: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let list = Request::new("/apis/trainyard.dev/v1alpha1/trainingjobs").list(&ListParams::default())?;
+        let path = format!("/apis/trainyard.dev/v1alpha1/{plural}");
+        let list = Request::new(path).list(&ListParams::default())?;
         match client.request_text(list).await {
             Ok(_) => return Ok(()),
             Err(error) if begun.elapsed() > Duration::from_secs(30) => return Err(error.into()),
