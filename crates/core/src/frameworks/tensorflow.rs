@@ -29,16 +29,16 @@ pub(super) fn framework() -> Framework {
         applies: |job| options(job).dynamic_workers == Some(true),
         framework: Framework {
             resizes: true,
-            ..of_tasks(Told::OfServers)
+            ..of_tasks(Peers::Servers)
         },
     };
     Framework {
         variants: vec![dynamic],
-        ..of_tasks(Told::OfAll)
+        ..of_tasks(Peers::All)
     }
 }
 
-fn of_tasks(told: Told) -> Framework {
+fn of_tasks(peers: Peers) -> Framework {
     let decides = |name| RoleRule {
         decides: true,
         ..RoleRule::optional(name).single()
@@ -62,21 +62,21 @@ fn of_tasks(told: Told) -> Framework {
         ],
         trains_as_one: true,
         resizes: false,
-        ports: Some(Box::new(Tensorflow(told))),
-        validation: Some(Box::new(Tensorflow(told))),
-        ..Framework::new("tensorflow", Tensorflow(told))
+        ports: Some(Box::new(Tensorflow(peers))),
+        validation: Some(Box::new(Tensorflow(peers))),
+        ..Framework::new("tensorflow", Tensorflow(peers))
     }
 }
 
-/// What workers and parameter servers are told of.
+/// Which peers `TF_CONFIG` lists for workers and parameter servers.
 #[derive(Clone, Copy, PartialEq)]
-enum Told {
-    OfAll,
-    /// A worker of the chief, the parameter servers and itself, a parameter server of itself alone.
-    OfServers,
+enum Peers {
+    All,
+    /// For a worker the chief, the parameter servers and itself; for a parameter server only itself.
+    Servers,
 }
 
-struct Tensorflow(Told);
+struct Tensorflow(Peers);
 
 fn options(job: &TrainingJob) -> TensorflowOptions {
     job.spec.framework.tensorflow.clone().unwrap_or_default()
@@ -111,9 +111,9 @@ fn cluster(replica: &Replica<'_>) -> String {
     Value::Object(cluster).to_string()
 }
 
-/// What workers and parameter servers are told of the cluster where workers come and go: as
-/// TensorFlow reads it, in which a job that is told of in part is a map of indices; and in the
-/// words of Kubeflow and of AresOperator, which some programs read.
+/// The part of the cluster that a worker or a parameter server knows where workers come and go:
+/// first as TensorFlow reads it, where a job that is listed in part is a map of indices; then as
+/// Kubeflow and AresOperator write it, which some programs read.
 fn partial_cluster(replica: &Replica<'_>) -> (String, String) {
     let PodKey { role, index } = replica.key;
     let own = json!(address(replica, role, index));
@@ -146,17 +146,17 @@ fn partial_cluster(replica: &Replica<'_>) -> (String, String) {
     )
 }
 
-fn config(told: Told, replica: &Replica<'_>) -> String {
+fn config(peers: Peers, replica: &Replica<'_>) -> String {
     let (role, index) = (replica.role.name, replica.key.index);
     let task = format!(r#""task":{{"type":"{role}","index":{index}}},"environment":"cloud""#);
-    match (told, role) {
-        (Told::OfServers, WORKER | PS) => {
+    match (peers, role) {
+        (Peers::Servers, WORKER | PS) => {
             let (cluster, sparse) = partial_cluster(replica);
             format!(r#"{{"cluster":{cluster},"sparseCluster":{sparse},{task}}}"#)
         }
-        (Told::OfServers, _) => format!(r#"{{"cluster":{},{task}}}"#, cluster(replica)),
+        (Peers::Servers, _) => format!(r#"{{"cluster":{},{task}}}"#, cluster(replica)),
         // The cluster is the longest part and the same for all.
-        (Told::OfAll, _) => {
+        (Peers::All, _) => {
             let cluster = replica.job.common(|| cluster(replica));
             format!(r#"{{"cluster":{cluster},{task}}}"#)
         }
@@ -194,24 +194,24 @@ impl Validation for Tensorflow {
     }
 }
 
-fn check_size(told: Told, job: &TrainingJob) -> Option<FieldError> {
-    let advice = match told {
-        Told::OfAll => "use fewer pods, a shorter name, or spec.framework.tensorflow.dynamicWorkers",
-        Told::OfServers => "use fewer pods, or a shorter name",
+fn check_size(peers: Peers, job: &TrainingJob) -> Option<FieldError> {
+    let advice = match peers {
+        Peers::All => "use fewer pods, a shorter name, or spec.framework.tensorflow.dynamicWorkers",
+        Peers::Servers => "use fewer pods, or a shorter name",
     };
-    lists::check("TF_CONFIG", config_size(told, job), advice)
+    lists::check("TF_CONFIG", config_size(peers, job), advice)
 }
 
-/// How long `TF_CONFIG` gets in the pod that is told of most.
-fn config_size(told: Told, job: &TrainingJob) -> usize {
+/// How long `TF_CONFIG` gets in the pod with the most peers.
+fn config_size(peers: Peers, job: &TrainingJob) -> usize {
     let roles = &job.spec.roles;
-    let is_told_part = |role: &RoleSpec| matches!(&*role.name, WORKER | PS);
-    let is_told_all = told == Told::OfAll || !roles.iter().all(is_told_part);
+    let lists_part = |role: &RoleSpec| matches!(&*role.name, WORKER | PS);
+    let lists_all = peers == Peers::All || !roles.iter().all(lists_part);
     let sizes = roles.iter().map(|role| match &*role.name {
         EVALUATOR => 0,
-        // They are listed in the words of others, too.
-        PS if told == Told::OfServers => lists::size(job, role).saturating_mul(2),
-        _ if is_told_all => lists::size(job, role),
+        // They are listed in "cluster" and in "sparseCluster".
+        PS if peers == Peers::Servers => lists::size(job, role).saturating_mul(2),
+        _ if lists_all => lists::size(job, role),
         _ => 0,
     });
     sizes.fold(0, usize::saturating_add)

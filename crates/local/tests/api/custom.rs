@@ -401,9 +401,9 @@ async fn rules_about_changes_are_asked_with_what_was() {
 
 /// Puts a label on every Thing and refuses those called "no"; refuses to let go of those called
 /// "keep".
-struct Gate;
+struct ThingAdmission;
 
-impl Admission for Gate {
+impl Admission for ThingAdmission {
     fn admit(&self, review: Review<'_>) -> Result<(), Rejection> {
         if review.kind != "Thing" {
             return Ok(());
@@ -435,7 +435,9 @@ impl Admission for Gate {
 
 #[tokio::test]
 async fn somebody_else_may_look_first() {
-    let client = server().with_admission(Arc::new(Gate)).client("default");
+    let client = server()
+        .with_admission(Arc::new(ThingAdmission))
+        .client("default");
     create(
         &Api::<CustomResourceDefinition>::all(client.clone()),
         definition(schema()),
