@@ -15,6 +15,7 @@ use crate::deduce::Tally;
 use crate::depends;
 use crate::indices;
 use crate::job::{Job, Role};
+use crate::members::Members;
 use crate::model::{Action, Awaited, PodKey};
 use crate::replacements;
 use crate::restart::{self, End};
@@ -192,24 +193,27 @@ pub(crate) fn assess<'a>(
             attempt,
             failed_dependency,
             phase_before: before.map(|status| status.phase).unwrap_or_default(),
-            accepted_replicas: accepted_replicas(view, role),
+            accepted_members: accepted_members(view, role),
             counted: &counted,
             departed: &departed,
             assessment: &mut assessment,
             this: RoleAssessment::default(),
         };
-        assessor.this.tally.replicas = role.replicas;
+        assessor.this.tally.replicas = role.replicas();
         assessor.this.has_ended = assessor.phase_before.is_terminal();
         assessor.this.replaced = replacements::of_role(job, position, before, recent);
         let parse_indices = |indices: Option<&String>| {
-            indices::parse(indices.map(String::as_str).unwrap_or_default(), role.replicas)
+            indices::parse(
+                indices.map(String::as_str).unwrap_or_default(),
+                role.members.end(),
+            )
         };
         assessor.this.recorded_failed =
             parse_indices(before.and_then(|status| status.failed_indices.as_ref()));
         if role.restart_policy != RestartPolicy::Always {
             assessor.this.done = parse_indices(before.and_then(|status| status.succeeded_indices.as_ref()));
         }
-        for index in 0..role.replicas {
+        for index in role.members.iter() {
             let key = PodKey {
                 role: position,
                 index,
@@ -242,9 +246,8 @@ struct RoleAssessor<'a, 'b> {
     /// more.
     failed_dependency: Option<usize>,
     phase_before: RolePhase,
-    /// How many pods the role had when the job's spec was last accepted. Pods with this index or a
-    /// higher one are new to the role.
-    accepted_replicas: i32,
+    /// The pods that the role had when the job's spec was last accepted. Others are new to it.
+    accepted_members: Members,
     counted: &'b HashMap<&'b str, &'b PendingReplacement>,
     departed: &'b HashMap<&'b str, &'a PodRow>,
     assessment: &'b mut Assessment<'a>,
@@ -286,7 +289,7 @@ impl<'a> RoleAssessor<'a, '_> {
         } else if let Some(awaited) = self.failed_dependency {
             self.add_dependency_failed(key, None, awaited);
         } else if let Some(ended) =
-            departed.filter(|_| self.attempt == Attempt::GoesOn && key.index < self.accepted_replicas)
+            departed.filter(|_| self.attempt == Attempt::GoesOn && self.accepted_members.contains(key.index))
         {
             self.add_end(ended);
         } else if let Some(entry) = self.counted.get(self.job.pod_name(key).as_str()).copied() {
@@ -299,7 +302,7 @@ impl<'a> RoleAssessor<'a, '_> {
             if self.is_due(entry) {
                 self.create(key);
             }
-        } else if key.index >= self.accepted_replicas {
+        } else if !self.accepted_members.contains(key.index) {
             self.this.tally.to_create += 1;
             self.create(key);
         } else if self.was_running() && self.role.restart_policy == RestartPolicy::Never {
@@ -368,7 +371,7 @@ impl<'a> RoleAssessor<'a, '_> {
             // A pod that has succeeded and still exists may end in any way.
             _ if self.this.done.contains(&key.index) => self.this.tally.succeeded += 1,
             _ if row.terminating && self.attempt != Attempt::GoesOn => self.this.tally.terminating += 1,
-            _ if row.terminating && key.index >= self.accepted_replicas => self.add_returning(row),
+            _ if row.terminating && !self.accepted_members.contains(key.index) => self.add_returning(row),
             // The agent in the pod has said that the dependency failed, so a replacement would not
             // help.
             Some(End::Failure(_)) if let Some(awaited) = self.awaited_in_vain(row) => {
@@ -500,8 +503,8 @@ pub(crate) fn count_replaced(tally: &mut Tally, ended: &Ended<'_>) {
     }
 }
 
-/// How many pods a role had when the job's spec was last accepted.
-pub(crate) fn accepted_replicas(view: &View<'_>, role: &Role<'_>) -> i32 {
+/// The pods that a role had when the job's spec was last accepted.
+pub(crate) fn accepted_members(view: &View<'_>, role: &Role<'_>) -> Members {
     let accepted = view
         .job
         .status
@@ -509,7 +512,7 @@ pub(crate) fn accepted_replicas(view: &View<'_>, role: &Role<'_>) -> i32 {
         .and_then(|status| status.accepted_rules.as_ref());
     let mut roles = accepted.into_iter().flat_map(|rules| &rules.roles);
     let before = roles.find(|before| before.name == role.name);
-    before.map_or(role.replicas, |before| before.replicas)
+    before.map_or_else(|| role.members.clone(), |before| Members::first(before.replicas))
 }
 
 /// The deletion of a pod. `None` if the pod is terminating already and its node can finish that.

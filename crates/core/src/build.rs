@@ -39,7 +39,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     let role = job
         .roles
         .get(key.role)
-        .filter(|role| (0..role.replicas).contains(&key.index))?;
+        .filter(|role| role.members.contains(key.index))?;
     let name = job.pod_name(key);
     let mut contribution = job.framework.contribution(job, settings, key);
     let mut metadata = pod_metadata(job, role, key, name.clone());

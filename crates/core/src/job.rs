@@ -18,6 +18,7 @@ use trainyard_api::{
 };
 
 use crate::dialect;
+use crate::members::Members;
 use crate::model::{Awaited, PodKey};
 
 pub use env::Env;
@@ -81,8 +82,8 @@ impl fmt::Debug for Job<'_> {
 pub struct Role<'a> {
     /// Its name.
     pub name: &'a str,
-    /// How many pods it has; at least 1.
-    pub replicas: i32,
+    /// Its pods, by their indices; at least one.
+    pub members: Members,
     /// The pod of each replica.
     pub template: &'a PodTemplateSpec,
     /// A hash of it, where pods that were made from another are replaced while the job runs.
@@ -107,6 +108,13 @@ pub struct Role<'a> {
     pub create_policy: CreatePolicy,
 }
 
+impl Role<'_> {
+    /// How many pods it has.
+    pub fn replicas(&self) -> i32 {
+        self.members.count()
+    }
+}
+
 impl<'a> Job<'a> {
     /// The rules by which its pods are counted.
     pub(crate) fn rules(&self) -> AcceptedRules {
@@ -118,7 +126,7 @@ impl<'a> Job<'a> {
         };
         let role = |role: &Role<'_>| AcceptedRole {
             name: role.name.to_owned(),
-            replicas: role.replicas,
+            replicas: role.replicas(),
             restart_policy: role.restart_policy,
             succeeded_when: role.succeeded_when,
             failed_when: role.failed_when,
@@ -162,14 +170,13 @@ impl<'a> Job<'a> {
 
     /// How many pods the job has in all.
     pub fn total(&self) -> i32 {
-        self.roles.iter().map(|role| role.replicas).sum()
+        self.roles.iter().map(Role::replicas).sum()
     }
 
     /// Every pod of the job, role by role.
     pub fn keys(&self) -> impl Iterator<Item = PodKey> + '_ {
-        let indices =
-            |(role, r): (usize, &Role<'_>)| (0..r.replicas).map(move |index| PodKey { role, index });
-        self.roles.iter().enumerate().flat_map(indices)
+        let roles = self.roles.iter().enumerate();
+        roles.flat_map(|(role, r)| r.members.iter().map(move |index| PodKey { role, index }))
     }
 
     /// The roles by position, in the order in which their pods are ranked: that of the framework's
@@ -195,7 +202,11 @@ impl<'a> Job<'a> {
         let before = self
             .ranked_roles()
             .take_while(|(position, _)| *position != pod.role);
-        before.map(|(_, role)| role.replicas).sum::<i32>() + pod.index
+        let place = self
+            .roles
+            .get(pod.role)
+            .map_or(0, |role| role.members.position(pod.index));
+        before.map(|(_, role)| role.replicas()).sum::<i32>() + place
     }
 
     /// The name of a pod.
@@ -220,7 +231,7 @@ impl<'a> Job<'a> {
             role,
             index: index.parse().ok()?,
         };
-        (key.index < r.replicas && index == key.index.to_string()).then_some(key)
+        (r.members.contains(key.index) && index == key.index.to_string()).then_some(key)
     }
 
     /// The names by which lists of hosts know a role's pods, with `{}` for the index.

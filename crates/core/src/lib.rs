@@ -29,6 +29,7 @@ mod immutable;
 pub mod indices;
 pub mod job;
 pub mod local_state;
+pub mod members;
 mod metadata;
 pub mod model;
 pub mod observe;

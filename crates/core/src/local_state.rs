@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backoff::Backoff;
+use crate::members::Members;
 use crate::model::{Action, Identity};
 
 /// For failures that are likely to last: a denial, or a deletion that a finalizer holds up.
@@ -36,8 +37,8 @@ pub struct LocalState {
     pub secret: SecretState,
     /// When the operator last looked for that Secret.
     pub secret_checked_at: Option<Instant>,
-    /// How many pods the job's exec right covers, if it was granted or seen.
-    pub granted: Option<i32>,
+    /// The pods that the job's exec right covers, if it was granted or seen.
+    pub granted: Option<Members>,
     /// Whether this reconcile has seen that right. It is not watched either.
     pub grant_is_sure: bool,
     /// When the operator last checked whether conflicting objects still exist.
@@ -199,8 +200,8 @@ impl LocalState {
         matches!(self.secret, SecretState::Exists(_)) || self.grant_is_sure
     }
 
-    /// Records that the exec right was granted, or seen, for so many pods.
-    pub fn record_grant(&mut self, pods: i32) {
+    /// Records that the exec right was granted, or seen, for these pods.
+    pub fn record_grant(&mut self, pods: Members) {
         (self.granted, self.grant_is_sure) = (Some(pods), true);
     }
 

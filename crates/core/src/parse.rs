@@ -15,6 +15,7 @@ use crate::admission;
 use crate::defaults;
 use crate::dialect;
 use crate::job::{Common, Framework, Job, Role};
+use crate::members::Members;
 use crate::model::Awaited;
 use crate::passed_on::PassedOn;
 use crate::registry::Frameworks;
@@ -46,7 +47,7 @@ impl<'a> Job<'a> {
 
     /// Returns true if all of the job could be read and its pods have distinct names.
     fn is_complete(&self) -> bool {
-        let has_pods = |role: &Role<'_>| (1..=MAX_REPLICAS).contains(&role.replicas);
+        let has_pods = |role: &Role<'_>| (1..=MAX_REPLICAS).contains(&role.replicas());
         !self.roles.is_empty()
             && self.roles.len() == self.object.spec.roles.len()
             && self.roles.iter().all(has_pods)
@@ -144,9 +145,9 @@ fn have_distinct_names(object: &TrainingJob, roles: &[Role<'_>]) -> bool {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let mut names_so_far = HashSet::new();
     roles.iter().all(|role| {
-        let longest = dialect::pod_name(dialect, name, role.name, role.replicas - 1);
+        let longest = dialect::pod_name(dialect, name, role.name, role.members.end() - 1);
         // Pods without an index would all have the same name.
-        let are_distinct = role.replicas <= 1 || !dialect::is_single(dialect, role.name);
+        let are_distinct = role.replicas() <= 1 || !dialect::is_single(dialect, role.name);
         let fits = role.name.len() <= MAX_ROLE && longest.len() <= names::MAX_NAME;
         are_distinct && fits && names_so_far.insert(role.name)
     })
@@ -195,7 +196,7 @@ impl<'a> Role<'a> {
         let (template, pod, main) = &*UNKNOWN;
         Self {
             name: &rules.name,
-            replicas: rules.replicas.clamp(0, MAX_REPLICAS),
+            members: Members::first(rules.replicas.clamp(0, MAX_REPLICAS)),
             template,
             rolls_to: None,
             pod,
@@ -219,7 +220,7 @@ impl<'a> Role<'a> {
         };
         Some(Self {
             name: &role.name,
-            replicas: role.replicas.unwrap_or(1),
+            members: Members::first(role.replicas.unwrap_or(1)),
             template: &role.template,
             rolls_to: None,
             pod,

@@ -3,7 +3,7 @@
 
 use trainyard_api::{RestartPolicy, TrainingJob};
 
-use crate::job::{Env, Environment, Framework, Job, Replica};
+use crate::job::{Env, Environment, Framework, Job, Replica, Role};
 use crate::model::PodKey;
 
 /// Lists of host names grow with the square of the job, and are in every container: beyond so many
@@ -26,8 +26,8 @@ impl Environment for Custom {
         env.set("MODULE", replica.role.name);
         env.set("INDEX", replica.key.index);
         let roles = job.roles.iter().enumerate();
-        for (position, role) in roles.filter(|(_, role)| is_listed(job, role.replicas)) {
-            let pods = (0..role.replicas).map(|index| PodKey {
+        for (position, role) in roles.filter(|(_, role)| is_listed(job, role.replicas())) {
+            let pods = role.members.iter().map(|index| PodKey {
                 role: position,
                 index,
             });
@@ -45,6 +45,6 @@ impl Environment for Custom {
 /// Whether the hosts of roles of a size are listed: the smallest come first, and those of one size
 /// together.
 fn is_listed(job: &Job<'_>, replicas: i32) -> bool {
-    let sizes = job.roles.iter().map(|role| role.replicas);
+    let sizes = job.roles.iter().map(Role::replicas);
     sizes.filter(|size| *size <= replicas).sum::<i32>() <= MAX_LISTED
 }

@@ -53,7 +53,7 @@ fn port(job: &TrainingJob) -> i32 {
 }
 
 fn replicas(job: &Job<'_>, role: &str) -> i32 {
-    job.role(role).map_or(0, |(_, role)| role.replicas)
+    job.role(role).map_or(0, |(_, role)| role.replicas())
 }
 
 fn scheduler(replica: &Replica<'_>) -> String {
@@ -65,7 +65,10 @@ fn scheduler(replica: &Replica<'_>) -> String {
 fn config(replica: &Replica<'_>) -> String {
     let port = port(replica.job.object);
     let hosts = |(role, of): (usize, &crate::job::Role<'_>)| {
-        let all = (0..of.replicas).map(|index| replica.host(PodKey { role, index }));
+        let all = of
+            .members
+            .iter()
+            .map(|index| replica.host(PodKey { role, index }));
         let all: Vec<Value> = all.map(|url| json!({"port": port, "url": url})).collect();
         (of.name.to_owned(), Value::Array(all))
     };

@@ -12,6 +12,7 @@ use super::{lists, ports};
 use crate::job::{
     Env, Environment, Framework, Job, Port, Ports, Replica, Role, RoleRule, Validation, Variant,
 };
+use crate::members::Members;
 use crate::model::PodKey;
 
 const DEFAULT_PORT: i32 = 2222;
@@ -97,8 +98,9 @@ fn address(replica: &Replica<'_>, role: usize, index: i32) -> String {
 }
 
 fn addresses(replica: &Replica<'_>, role: usize) -> Vec<String> {
-    let replicas = replica.job.roles.get(role).map_or(0, |role| role.replicas);
-    (0..replicas).map(|index| address(replica, role, index)).collect()
+    let members = replica.job.roles.get(role).map(|role| &role.members);
+    let indices = members.into_iter().flat_map(Members::iter);
+    indices.map(|index| address(replica, role, index)).collect()
 }
 
 /// All tasks but evaluators, which no other task may know of.

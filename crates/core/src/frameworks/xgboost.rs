@@ -36,7 +36,7 @@ fn port(job: &TrainingJob) -> i32 {
 fn worker_addresses(replica: &Replica<'_>) -> String {
     let job = replica.job;
     let workers = job.role(WORKER).into_iter().flat_map(|(role, workers)| {
-        let keys = (0..workers.replicas).map(move |index| PodKey { role, index });
+        let keys = workers.members.iter().map(move |index| PodKey { role, index });
         keys.filter(|key| job.rank(*key) != 0)
     });
     let hosts: Vec<String> = workers.map(|key| replica.host(key)).collect();
