@@ -14,11 +14,12 @@ use crate::agent;
 use crate::deduce::Tally;
 use crate::depends;
 use crate::indices;
-use crate::job::{Job, Role};
+use crate::job::{Job, Role, members_of};
 use crate::members::Members;
 use crate::model::{Action, Awaited, PodKey};
 use crate::replacements;
 use crate::restart::{self, End};
+use crate::scaling;
 use crate::status::{given_up, time};
 use crate::view::{NodeState, PodPhase, PodRow, Trouble, View};
 
@@ -186,7 +187,11 @@ pub(crate) fn assess<'a>(
             other.is_some_and(|other| depends::is_waited_for_in_vain(other.phase))
         };
         let failed_dependency = role.depends_on.iter().find(failed).map(|awaited| awaited.role);
+        let is_elastic = job.elastic.is_some_and(|elastic| elastic.role == position);
+        let scaling = prior.scaling.as_ref().filter(|_| is_elastic);
         let mut assessor = RoleAssessor {
+            leaving: scaling.map(scaling::leaving).unwrap_or_default(),
+            joining: scaling.map(scaling::joining).unwrap_or_default(),
             job,
             view,
             role,
@@ -200,6 +205,7 @@ pub(crate) fn assess<'a>(
             this: RoleAssessment::default(),
         };
         assessor.this.tally.replicas = role.replicas();
+        assessor.this.tally.needed = needed(job, position, role);
         assessor.this.has_ended = assessor.phase_before.is_terminal();
         assessor.this.replaced = replacements::of_role(job, position, before, recent);
         let parse_indices = |indices: Option<&String>| {
@@ -248,6 +254,10 @@ struct RoleAssessor<'a, 'b> {
     phase_before: RolePhase,
     /// The pods that the role had when the job's spec was last accepted. Others are new to it.
     accepted_members: Members,
+    /// The pods that were told to leave. How they end does not count.
+    leaving: BTreeSet<i32>,
+    /// The pods that join a role that runs. They may not exist yet.
+    joining: BTreeSet<i32>,
     counted: &'b HashMap<&'b str, &'b PendingReplacement>,
     departed: &'b HashMap<&'b str, &'a PodRow>,
     assessment: &'b mut Assessment<'a>,
@@ -257,6 +267,14 @@ struct RoleAssessor<'a, 'b> {
 impl<'a> RoleAssessor<'a, '_> {
     fn was_running(&self) -> bool {
         self.phase_before == RolePhase::Running
+    }
+
+    /// Returns true if the end of a pod counts: it belongs to the role, and is neither new to it
+    /// nor told to leave.
+    fn is_counted_member(&self, index: i32) -> bool {
+        self.accepted_members.contains(index)
+            && !self.joining.contains(&index)
+            && !self.leaving.contains(&index)
     }
 
     /// A deleted pod that was seen to end, unless that end is counted already.
@@ -277,7 +295,9 @@ impl<'a> RoleAssessor<'a, '_> {
     fn assess_missing(&mut self, key: PodKey) {
         let departed = (!self.departed.is_empty())
             .then(|| self.departed_pod(key))
-            .flatten();
+            .flatten()
+            // A pod of that index that left before is none of the role's.
+            .filter(|_| self.is_counted_member(key.index));
         let succeeded = departed.is_some_and(|ended| ended.end == End::Success);
         if succeeded && self.role.restart_policy != RestartPolicy::Always {
             self.this.done.insert(key.index);
@@ -288,9 +308,7 @@ impl<'a> RoleAssessor<'a, '_> {
             self.this.tally.to_create += 1;
         } else if let Some(awaited) = self.failed_dependency {
             self.add_dependency_failed(key, None, awaited);
-        } else if let Some(ended) =
-            departed.filter(|_| self.attempt == Attempt::GoesOn && self.accepted_members.contains(key.index))
-        {
+        } else if let Some(ended) = departed.filter(|_| self.attempt == Attempt::GoesOn) {
             self.add_end(ended);
         } else if let Some(entry) = self.counted.get(self.job.pod_name(key).as_str()).copied() {
             self.this.tally.replacing += 1;
@@ -302,7 +320,7 @@ impl<'a> RoleAssessor<'a, '_> {
             if self.is_due(entry) {
                 self.create(key);
             }
-        } else if !self.accepted_members.contains(key.index) {
+        } else if !self.accepted_members.contains(key.index) || self.joining.contains(&key.index) {
             self.this.tally.to_create += 1;
             self.create(key);
         } else if self.was_running() && self.role.restart_policy == RestartPolicy::Never {
@@ -372,6 +390,7 @@ impl<'a> RoleAssessor<'a, '_> {
             _ if self.this.done.contains(&key.index) => self.this.tally.succeeded += 1,
             _ if row.terminating && self.attempt != Attempt::GoesOn => self.this.tally.terminating += 1,
             _ if row.terminating && !self.accepted_members.contains(key.index) => self.add_returning(row),
+            _ if row.terminating && self.leaving.contains(&key.index) => self.this.tally.terminating += 1,
             // The agent in the pod has said that the dependency failed, so a replacement would not
             // help.
             Some(End::Failure(_)) if let Some(awaited) = self.awaited_in_vain(row) => {
@@ -494,6 +513,12 @@ impl<'a> RoleAssessor<'a, '_> {
     }
 }
 
+/// How many pods of a role must run for the role to run.
+fn needed(job: &Job<'_>, position: usize, role: &Role<'_>) -> i32 {
+    let elastic = job.elastic.filter(|elastic| elastic.role == position);
+    elastic.map_or(role.replicas(), |elastic| elastic.spec.min().min(role.replicas()))
+}
+
 /// Counts a pod that has ended and is replaced.
 pub(crate) fn count_replaced(tally: &mut Tally, ended: &Ended<'_>) {
     if ended.row.is_some_and(|row| row.terminating && !ended.is_deleted) {
@@ -512,7 +537,10 @@ pub(crate) fn accepted_members(view: &View<'_>, role: &Role<'_>) -> Members {
         .and_then(|status| status.accepted_rules.as_ref());
     let mut roles = accepted.into_iter().flat_map(|rules| &rules.roles);
     let before = roles.find(|before| before.name == role.name);
-    before.map_or_else(|| role.members.clone(), |before| Members::first(before.replicas))
+    before.map_or_else(
+        || role.members.clone(),
+        |before| members_of(before.replicas, before.members.as_deref()),
+    )
 }
 
 /// The deletion of a pod. `None` if the pod is terminating already and its node can finish that.

@@ -113,6 +113,10 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     if let Some(observed) = reachable.filter(|_| job.object.reports_progress()) {
         init_containers.push(agent::add_progress(job, role, observed, &mut spec));
     }
+    let leaves = job.elastic.is_some_and(|elastic| elastic.role == key.role);
+    if let Some(observed) = reachable.filter(|_| leaves) {
+        init_containers.push(agent::add_drain(job, role, observed, &mut spec));
+    }
     if !init_containers.is_empty() {
         spec.init_containers
             .get_or_insert_default()

@@ -1,5 +1,6 @@
 //! A job, parsed. Decisions take this form only; `crate::parse` makes it.
 
+mod elastic;
 mod env;
 mod framework;
 mod remote_access;
@@ -21,6 +22,8 @@ use crate::dialect;
 use crate::members::Members;
 use crate::model::{Awaited, PodKey};
 
+pub use elastic::ElasticRole;
+pub(crate) use elastic::{members_of, recorded_members};
 pub use env::Env;
 pub use framework::{
     Contribution, Directory, Environment, ExtraService, File, Files, Framework, Port, Ports, Validation,
@@ -42,6 +45,8 @@ pub struct Job<'a> {
     pub framework: &'a Framework,
     /// Its roles, in the order of `spec.roles`.
     pub roles: Vec<Role<'a>>,
+    /// The role that grows and shrinks, if one does.
+    pub elastic: Option<ElasticRole<'a>>,
     /// The sets of roles, by position, any of which makes the job succeed.
     pub succeeded_when: Vec<Vec<usize>>,
     /// The sets of roles, by position, any of which makes the job fail.
@@ -127,6 +132,7 @@ impl<'a> Job<'a> {
         let role = |role: &Role<'_>| AcceptedRole {
             name: role.name.to_owned(),
             replicas: role.replicas(),
+            members: role.members.gaps(),
             restart_policy: role.restart_policy,
             succeeded_when: role.succeeded_when,
             failed_when: role.failed_when,
@@ -166,6 +172,13 @@ impl<'a> Job<'a> {
     /// The role of a name, with its position.
     pub fn role(&self, name: &str) -> Option<(usize, &Role<'a>)> {
         self.roles.iter().enumerate().find(|(_, role)| role.name == name)
+    }
+
+    /// Gives the elastic role these pods.
+    pub(crate) fn set_members(&mut self, members: Members) {
+        if let Some(role) = self.elastic.and_then(|elastic| self.roles.get_mut(elastic.role)) {
+            role.members = members;
+        }
     }
 
     /// How many pods the job has in all.

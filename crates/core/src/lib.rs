@@ -40,6 +40,7 @@ pub mod registry;
 pub mod remote_shell;
 mod replacements;
 pub mod restart;
+mod scaling;
 mod settings;
 mod status;
 pub mod view;

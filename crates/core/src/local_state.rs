@@ -8,6 +8,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use trainyard_contract::drain::DrainReport;
+
 use crate::backoff::Backoff;
 use crate::members::Members;
 use crate::model::{Action, Identity};
@@ -51,6 +53,8 @@ pub struct LocalState {
     pub create_backoff: Option<CreateBackoff>,
     /// Other writes that failed or had no effect.
     pub write_backoffs: WriteBackoffs,
+    /// What pods that were told to leave have reported, by UID.
+    pub drains: DrainReports,
     /// The operator has deleted the job.
     pub is_deleted: bool,
     /// The generation for which the job was reported as malformed.
@@ -93,6 +97,27 @@ pub struct CreateBackoff {
     pub generation: Option<i64>,
     /// The kind that was refused: creating another kind does not end the backoff.
     pub kind: Option<&'static str>,
+}
+
+/// What pods that were told to leave have reported. Few jobs have any; for the others this is one
+/// pointer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DrainReports(Option<Arc<HashMap<Box<str>, DrainReport>>>);
+
+impl DrainReports {
+    /// Records a report. Returns true if it is new.
+    pub fn record(&mut self, uid: &str, report: DrainReport) -> bool {
+        if self.get(uid) == Some(&report) {
+            return false;
+        }
+        Arc::make_mut(self.0.get_or_insert_default()).insert(uid.into(), report);
+        true
+    }
+
+    /// What a pod reported last.
+    pub fn get(&self, uid: &str) -> Option<&DrainReport> {
+        self.0.as_ref()?.get(uid)
+    }
 }
 
 /// The pause before a write is sent again.

@@ -43,6 +43,14 @@ impl Members {
         indices::format(&self.iter().collect())
     }
 
+    /// The same, but `None` if they are the first ones, so that their number says it all.
+    pub fn gaps(&self) -> Option<String> {
+        match &self.0 {
+            Repr::First(_) => None,
+            Repr::Listed(_) => self.format(),
+        }
+    }
+
     /// How many there are.
     pub fn count(&self) -> i32 {
         match &self.0 {

@@ -6,7 +6,7 @@ use trainyard_api::{
 };
 
 use super::describe::{describe, root_cause};
-use super::{Plan, after, cause, earliest, event, finished, roles};
+use super::{Plan, after, cause, earliest, event, finished, roles, size};
 use crate::assess::{Assessment, Ended};
 use crate::job::Job;
 use crate::restart::End;
@@ -110,6 +110,13 @@ fn verdict<'a>(
             None,
         );
     }
+    if size::pause_deadline(job, status, phase).is_some_and(|deadline| deadline <= view.now) {
+        let message = format!(
+            "The job had too few pods to train for longer than spec.elastic.pauseTimeoutSeconds.{}",
+            unfinished(status)
+        );
+        return failed(Reason::PauseTimeoutExceeded, message, None);
+    }
     let new = assessment
         .new_restarts
         .iter()
@@ -162,6 +169,7 @@ pub(super) fn finish(
     let failed = phase == JobPhase::Failed;
     status.phase = Some(phase);
     status.completion_time = Some(time(view.now));
+    status.scaling = None;
     if let Some(cause) = cause {
         status.root_cause = Some(root_cause(job, &cause));
     }
