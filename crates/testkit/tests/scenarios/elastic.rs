@@ -19,6 +19,7 @@ until [ -e $TRAINYARD_DRAIN/leave ]; do step=$((step + 1)); sleep 0.1; done
 touch $TRAINYARD_DRAIN/acknowledged
 sleep 3
 echo $step >$TRAINYARD_DRAIN/checkpoint
+sleep 3
 ";
 
 fn scale(lab: &Lab, replicas: i32) {
