@@ -16,6 +16,7 @@ mod lists;
 mod mounts;
 mod mpi;
 mod mxnet;
+mod one_port;
 mod paddle;
 mod ports;
 mod pytorch;
