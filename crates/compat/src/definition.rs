@@ -151,7 +151,7 @@ pub fn status(more: Value) -> Value {
         "observedGeneration": generation(),
         "phase": text("Where the job is in its life."),
         "message": text("What is wrong, or how the job ended."),
-        "conditions": conditions_with("observedGeneration", generation()),
+        "conditions": conditions_with("observedGeneration", &generation()),
         "startTime": time("When the job was started."),
         "completionTime": time("When the job ended."),
     });
@@ -161,11 +161,11 @@ pub fn status(more: Value) -> Value {
 
 /// A list of conditions with the time of the last change of anything.
 pub fn updated_conditions() -> Value {
-    conditions_with("lastUpdateTime", time("When anything of it last changed."))
+    conditions_with("lastUpdateTime", &time("When anything of it last changed."))
 }
 
 /// A list of conditions, by their types, each with one member more than those of Kubernetes.
-fn conditions_with(member: &str, schema: Value) -> Value {
+fn conditions_with(member: &str, schema: &Value) -> Value {
     let properties = json!({
         "type": {"type": "string"},
         "status": choice("Whether it holds.", &["True", "False", "Unknown"]),

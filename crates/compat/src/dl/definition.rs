@@ -28,12 +28,11 @@ pub fn definition(kind: &Kind) -> Value {
             },
         },
     });
-    let states = ["replicas", "active", "ready", "succeeded", "failed"];
     let status = status(json!({
         "ready": text("Ready pods of all pods, such as 2/3."),
         "replicaStatuses": replica_statuses(
             "How many pods of each type there are, by what they have come to.",
-            &states,
+            &["replicas", "active", "ready", "succeeded", "failed"],
         ),
         "result": of_training_job("status/properties/result"),
     }));
