@@ -74,7 +74,7 @@ impl Framework {
     }
 
     /// The roles that must succeed for the job to, of those that it has; empty for all.
-    pub fn to_succeed(self) -> &'static [&'static str] {
+    pub fn must_succeed(self) -> &'static [&'static str] {
         match self {
             Self::Bagua { elastic: true } | Self::Standalone => &[WORKER],
             Self::Bagua { elastic: false } | Self::Pytorch => &[MASTER, WORKER],
@@ -85,15 +85,15 @@ impl Framework {
     }
 
     /// Whether the job goes on when a role has failed: workers of TensorFlow that have a chief.
-    pub fn forgives(self, role: &str) -> bool {
+    pub fn goes_on_without(self, role: &str) -> bool {
         matches!(self, Self::Tensorflow { has_chief: true, .. }) && role == WORKER
     }
 
     /// The restart policy of a role.
     pub fn restart_policy(self, role: &str, given: Option<RestartPolicy>) -> RestartPolicy {
         let is_scheduler = matches!(self, Self::Dask { .. }) && role == SCHEDULER;
-        let is_forgiven = self.forgives(role) && given != Some(RestartPolicy::Always);
-        if is_scheduler || is_forgiven {
+        let is_expendable = self.goes_on_without(role) && given != Some(RestartPolicy::Always);
+        if is_scheduler || is_expendable {
             RestartPolicy::OnFailure
         } else {
             given.unwrap_or(RestartPolicy::Never)

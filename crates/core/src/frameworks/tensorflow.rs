@@ -29,16 +29,16 @@ pub(super) fn framework() -> Framework {
         applies: |job| options(job).dynamic_workers == Some(true),
         framework: Framework {
             resizes: true,
-            ..of_tasks(Peers::Servers)
+            ..with_peers(Peers::Servers)
         },
     };
     Framework {
         variants: vec![dynamic],
-        ..of_tasks(Peers::All)
+        ..with_peers(Peers::All)
     }
 }
 
-fn of_tasks(peers: Peers) -> Framework {
+fn with_peers(peers: Peers) -> Framework {
     let decides = |name| RoleRule {
         decides: true,
         ..RoleRule::optional(name).single()
