@@ -74,8 +74,8 @@ struct Extras {
     /// Where its objects have a deadline that begins when the launcher is created, as a JSON
     /// pointer.
     launcher_deadline: Option<&'static str>,
-    /// Leaves of a child, the first, what former versions translated otherwise and can't be changed
-    /// while it has pods. What is different then is noted.
+    /// Corrects a new translation, the second, by the child as it is, the first: what a former
+    /// version translated otherwise can't change while the child has pods. It is noted.
     keep: Option<fn(&TrainingJob, &mut TrainingJob, &mut Vec<String>)>,
     /// Annotations of its objects that their children have too, also when they change.
     passed_on: &'static [&'static str],
