@@ -33,8 +33,8 @@ pub enum Tone {
     Refusal,
 }
 
-/// The events that report a change of status. `event` gives the tone and the reason of a condition's
-/// event, if it has one.
+/// The events that report a change of status. `event` gives the tone and the reason of a
+/// condition's event, if it has one.
 pub fn notes(
     before: Option<&Value>,
     after: &Value,

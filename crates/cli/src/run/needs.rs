@@ -95,9 +95,9 @@ fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> 
     items.into_iter().flatten()
 }
 
-/// An error if a reference is not optional and its object is not in the file. The names are those of
-/// the field with the reference, of the kind that it refers to, and of the member with the object's
-/// name.
+/// An error if a reference is not optional and its object is not in the file. The names are those
+/// of the field with the reference, of the kind that it refers to, and of the member with the
+/// object's name.
 fn check_reference(
     manifest: &Manifest,
     path: &str,
