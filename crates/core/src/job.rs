@@ -167,9 +167,19 @@ impl<'a> Job<'a> {
 
     /// Every pod of the job, role by role.
     pub fn keys(&self) -> impl Iterator<Item = PodKey> + '_ {
-        let indices =
-            |(role, r): (usize, &Role<'_>)| (0..r.replicas).map(move |index| PodKey { role, index });
-        self.roles.iter().enumerate().flat_map(indices)
+        (0..self.roles.len()).flat_map(|role| self.keys_of(role))
+    }
+
+    /// The pods of the role at a position.
+    pub(crate) fn keys_of(&self, role: usize) -> impl Iterator<Item = PodKey> + use<> {
+        let replicas = self.roles.get(role).map_or(0, |role| role.replicas);
+        (0..replicas).map(move |index| PodKey { role, index })
+    }
+
+    /// The first pod of a role that every job of the framework has.
+    pub(crate) fn first_of(&self, role: &str) -> PodKey {
+        let role = self.role(role).map_or(0, |(position, _)| position);
+        PodKey { role, index: 0 }
     }
 
     /// The roles by position, in the order in which their pods are ranked: that of the framework's

@@ -225,18 +225,16 @@ impl Framework {
         self.roles.iter().filter(|rule| rule.decides).find_map(position)
     }
 
-    /// The positions of the roles whose rule is not as asked; roles without a rule are among them.
-    fn others(&self, roles: &[Role<'_>], is_so: fn(&RoleRule) -> bool) -> Vec<usize> {
-        let others = roles
-            .iter()
-            .enumerate()
-            .filter(|(_, role)| !self.rule(role.name).is_some_and(is_so));
-        others.map(|(position, _)| position).collect()
+    /// The positions of the roles that have no rule, or one without a property.
+    fn roles_without(&self, roles: &[Role<'_>], property: fn(&RoleRule) -> bool) -> Vec<usize> {
+        let roles = roles.iter().enumerate();
+        let found = roles.filter(|(_, role)| !self.rule(role.name).is_some_and(property));
+        found.map(|(position, _)| position).collect()
     }
 
     /// The sets of roles, by position, any of which makes the job succeed.
     pub fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
-        let train = || self.others(roles, |rule| rule.serves);
+        let train = || self.roles_without(roles, |rule| rule.serves);
         vec![self.decisive(roles).map_or_else(train, |role| vec![role])]
     }
 
@@ -244,7 +242,7 @@ impl Framework {
     /// those without which the job goes on.
     pub fn failed_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
         let needed = match self.decisive(roles) {
-            Some(_) => self.others(roles, |rule| rule.is_expendable),
+            Some(_) => self.roles_without(roles, |rule| rule.is_expendable),
             None => (0..roles.len()).collect(),
         };
         needed.into_iter().map(|role| vec![role]).collect()
