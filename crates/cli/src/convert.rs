@@ -10,7 +10,7 @@ use trainyard_api::{FieldError, TrainingJob};
 use trainyard_compat::{Converted, Recognized};
 
 use crate::output::{self, Format};
-use crate::validate::job::Checker;
+use crate::validate::checker::Checker;
 use crate::validate::{self, Files, text};
 
 /// The exit code if at least one job can't be converted.

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use trainyard_core::foreign::ForeignKind;
-use trainyard_operator::ALL_KINDS;
 pub use trainyard_operator::options::namespace_name;
+use trainyard_operator::options::{compat_flags, select_kinds};
 
 use crate::output;
 
@@ -169,13 +169,7 @@ impl From<&Args> for Settings {
             replicas: args.replicas,
             webhooks: !args.no_webhooks,
             agent: !args.no_agent,
-            compat: {
-                let mut kinds = trainyard_compat::served();
-                let is_wanted = |flag: &String, kind: &str| flag == ALL_KINDS || flag == kind;
-                kinds.retain(|kind| args.compat.iter().any(|flag| is_wanted(flag, kind.flag())));
-                kinds.sort_by_key(|kind| kind.flag());
-                kinds
-            },
+            compat: compat_kinds(&args.compat),
             exec: args.exec,
             ares_observer: args.ares_observer,
         }
@@ -266,13 +260,15 @@ pub fn distinct(names: &[String]) -> Vec<String> {
     distinct
 }
 
+fn compat_kinds(flags: &[String]) -> Vec<&'static dyn ForeignKind> {
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut kinds = select_kinds(&trainyard_compat::served(), &flags);
+    kinds.sort_by_key(|kind| kind.flag());
+    kinds
+}
+
 fn compat_flag(flag: &str) -> Result<String, String> {
-    let mut known: Vec<&str> = trainyard_compat::served()
-        .iter()
-        .map(|kind| kind.flag())
-        .collect();
-    known.dedup();
-    known.push(ALL_KINDS);
+    let known = compat_flags(&trainyard_compat::served());
     if known.contains(&flag) {
         return Ok(flag.to_owned());
     }

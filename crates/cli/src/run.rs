@@ -19,6 +19,7 @@ mod show;
 mod signals;
 mod view;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,8 +35,9 @@ use self::driver::Plan;
 use self::local::LocalCluster;
 use self::manifest::{Changes, Manifest};
 use self::outcome::Outcome;
-use self::view::View;
-use crate::validate::job::Checker;
+use self::show::Show;
+use self::view::{Summary, View};
+use crate::validate::checker::Checker;
 use crate::{agent, output, scratch, validate};
 
 pub fn run(args: &Args) -> Result<ExitCode> {
@@ -173,7 +175,7 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
         .as_ref()
         .filter(|_| args.keep)
         .map(|yard| scratch::kept_directory(&yard.scratch, &manifest.job));
-    let (progress, mut heard) = mpsc::unbounded_channel();
+    let (progress, mut reported) = mpsc::unbounded_channel();
     let (client, local) = match yard {
         None => (connect().await?, None),
         Some(yard) => {
@@ -183,22 +185,14 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
                 keep: kept.clone(),
                 progress,
             };
-            match LocalCluster::start(&yard, options).await {
+            match start_cluster(&yard, options, &manifest.job).await {
                 Ok(local) => (local.client(), Some(local)),
-                Err(error) => return report_broken(args, Some(manifest.job), &error),
+                Err(error) => {
+                    drop(show);
+                    return report_broken(args, Some(manifest.job), &error);
+                }
             }
         }
-    };
-    let local = match local {
-        Some(local) => match fit::check(&client, &manifest.job).await {
-            Ok(()) => Some(local),
-            Err(error) => {
-                local.stop().await;
-                drop(show);
-                return report_broken(args, Some(manifest.job), &error);
-            }
-        },
-        None => None,
     };
     manifest
         .notes
@@ -209,7 +203,7 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
         notes: manifest.notes,
         timeout: args.timeout,
     };
-    let progress = futures::stream::poll_fn(|context| heard.poll_recv(context));
+    let progress = futures::stream::poll_fn(|context| reported.poll_recv(context));
     let ended = driver::drive(client.clone(), plan, start, show.as_mut(), interrupts, progress).await;
     if let (Ok(summary), None, false) = (&ended, &local, args.keep) {
         driver::delete(&client, summary).await?;
@@ -217,7 +211,7 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
     if let Some(local) = local {
         local.stop().await;
     }
-    let mut summary = match ended {
+    let summary = match ended {
         Ok(summary) => summary,
         Err(error @ driver::Error::Broken(_)) => {
             drop(show);
@@ -229,6 +223,28 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
             return Ok(ExitCode::from(Outcome::Refused.exit_code()));
         }
     };
+    report_end(args, show.as_mut(), summary, kept)
+}
+
+/// Starts the embedded cluster, if the job fits on it.
+async fn start_cluster(yard: &Yard, options: local::Options, job: &Value) -> Result<LocalCluster> {
+    let local = LocalCluster::start(yard, options).await?;
+    match fit::check(&local.client(), job).await {
+        Ok(()) => Ok(local),
+        Err(error) => {
+            local.stop().await;
+            Err(error)
+        }
+    }
+}
+
+/// Shows how the job ended, and prints the summary if it is wanted.
+fn report_end(
+    args: &Args,
+    show: &mut dyn Show,
+    mut summary: Summary,
+    kept: Option<PathBuf>,
+) -> Result<ExitCode> {
     if let Err(error) = show.end(&summary) {
         // A reader that closed our output, and so ended the job, knows about it. A success that
         // could not be printed is an error.

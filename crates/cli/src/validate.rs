@@ -2,7 +2,7 @@
 
 #[cfg(test)]
 mod agreement;
-pub mod job;
+pub mod checker;
 mod readable;
 mod report;
 pub mod schema;
@@ -19,7 +19,7 @@ use serde_json::Value;
 use serde_saphyr::{MessageFormatter, UserMessageFormatter};
 use trainyard_api::{FieldError, GROUP, VERSION};
 
-use self::job::Checker;
+use self::checker::Checker;
 use self::report::{Document, Format, Report};
 use crate::output;
 

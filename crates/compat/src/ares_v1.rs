@@ -20,7 +20,7 @@ use trainyard_api::{
     CleanPodPolicy, Dialect, FieldError, RestartPolicy, RoleSpec, RunPolicy, TrainingJob, TrainingJobSpec,
 };
 
-use crate::{Converted, Kind, Purpose, read};
+use crate::{Converted, Extras, Kind, Purpose, read};
 use framework::Framework;
 
 const ROLES: &str = "spec.roleSpecs";
@@ -35,77 +35,77 @@ pub const KIND: Kind = Kind {
     plural: "aresjobs",
     flag: "ares",
     dialect: Dialect::Ares,
-    managed_by: None,
-    their_operator: None,
-    config: None,
-    suspend: None,
-    launcher_deadline: None,
-    status: status::status,
-    tell: status::tell,
-    definition: definition::definition,
     convert,
-    keep: None,
-    passed_on: &ARES_PASSED_ON,
-    paths: &[
-        (
-            "spec.roles[*].dependsOn[*].role",
-            "spec.roleSpecs.*.dependence.roleNames[*]",
-        ),
-        (
-            "spec.roles[*].dependsOn[*].state",
-            "spec.roleSpecs.*.dependence.rolePhase",
-        ),
-        ("spec.roles[*].dependsOn", "spec.roleSpecs.*.dependence"),
-        (
-            "spec.roles[*].succeededWhen",
-            "spec.roleSpecs.*.rolePhasePolicy.succeeded",
-        ),
-        (
-            "spec.roles[*].failedWhen",
-            "spec.roleSpecs.*.rolePhasePolicy.failed",
-        ),
-        (
-            "spec.roles[*].nodeDownPolicy",
-            "spec.roleSpecs.*.rolePhasePolicy.nodeDownAsFailed",
-        ),
-        ("spec.roles[*].name", "spec.roleSpecs.*"),
-        ("spec.roles[*]", "spec.roleSpecs.*"),
-        ("spec.roles", ROLES),
-        (
-            "spec.completion.succeededWhen[*].allOf",
-            "spec.jobPhasePolicy.succeeded[*]",
-        ),
-        (
-            "spec.completion.failedWhen[*].allOf",
-            "spec.jobPhasePolicy.failed[*]",
-        ),
-        ("spec.completion", "spec.jobPhasePolicy"),
-        ("spec.framework.bagua.ports", "spec.availablePorts"),
-        (
-            "spec.framework.mpi.slotsPerWorker",
-            "spec.framework.mpi.replicasPerNode",
-        ),
-        ("spec.framework.mpi.hostFiles[*].path", HOST_FILES),
-        ("spec.framework.mpi.hostFiles", HOST_FILES),
-        (
-            "spec.framework.pytorch.port",
-            "spec.roleSpecs.master.template.spec.containers",
-        ),
-        (
-            "spec.framework.dask.masterPort",
-            "spec.roleSpecs.leadworker.template.spec.containers",
-        ),
-        (
-            "spec.framework.dask",
-            "spec.roleSpecs.scheduler.template.spec.containers",
-        ),
-        ("spec.framework.name", "spec.frameworkType"),
-        (
-            "spec.runPolicy.ttlSecondsAfterFailed",
-            "spec.ttlSecondsAfterFailed",
-        ),
-    ],
+    paths: PATHS,
+    status: status::status,
+    event: status::event,
+    definition: definition::definition,
+    extras: Extras {
+        passed_on: &ARES_PASSED_ON,
+        ..Extras::NONE
+    },
 };
+
+/// Where users wrote what a TrainingJob has elsewhere.
+const PATHS: &[(&str, &str)] = &[
+    (
+        "spec.roles[*].dependsOn[*].role",
+        "spec.roleSpecs.*.dependence.roleNames[*]",
+    ),
+    (
+        "spec.roles[*].dependsOn[*].state",
+        "spec.roleSpecs.*.dependence.rolePhase",
+    ),
+    ("spec.roles[*].dependsOn", "spec.roleSpecs.*.dependence"),
+    (
+        "spec.roles[*].succeededWhen",
+        "spec.roleSpecs.*.rolePhasePolicy.succeeded",
+    ),
+    (
+        "spec.roles[*].failedWhen",
+        "spec.roleSpecs.*.rolePhasePolicy.failed",
+    ),
+    (
+        "spec.roles[*].nodeDownPolicy",
+        "spec.roleSpecs.*.rolePhasePolicy.nodeDownAsFailed",
+    ),
+    ("spec.roles[*].name", "spec.roleSpecs.*"),
+    ("spec.roles[*]", "spec.roleSpecs.*"),
+    ("spec.roles", ROLES),
+    (
+        "spec.completion.succeededWhen[*].allOf",
+        "spec.jobPhasePolicy.succeeded[*]",
+    ),
+    (
+        "spec.completion.failedWhen[*].allOf",
+        "spec.jobPhasePolicy.failed[*]",
+    ),
+    ("spec.completion", "spec.jobPhasePolicy"),
+    ("spec.framework.bagua.ports", "spec.availablePorts"),
+    (
+        "spec.framework.mpi.slotsPerWorker",
+        "spec.framework.mpi.replicasPerNode",
+    ),
+    ("spec.framework.mpi.hostFiles[*].path", HOST_FILES),
+    ("spec.framework.mpi.hostFiles", HOST_FILES),
+    (
+        "spec.framework.pytorch.port",
+        "spec.roleSpecs.master.template.spec.containers",
+    ),
+    (
+        "spec.framework.dask.masterPort",
+        "spec.roleSpecs.leadworker.template.spec.containers",
+    ),
+    (
+        "spec.framework.dask",
+        "spec.roleSpecs.scheduler.template.spec.containers",
+    ),
+    ("spec.framework.name", "spec.frameworkType"),
+    (
+        "spec.runPolicy.ttlSecondsAfterFailed",
+        "spec.ttlSecondsAfterFailed",
+    ),
+];
 
 /// Where users write the paths of lists of hosts.
 const HOST_FILES: &str = "spec.roleSpecs.launcher.dependence.mpiHostFile";
@@ -166,7 +166,7 @@ struct TheirRunPolicy {
     ttl_seconds_after_finished: Option<i32>,
     active_deadline_seconds: Option<i64>,
     backoff_limit: Option<i32>,
-    /// Nothing of it has a counterpart, so that it is only told.
+    /// Nothing of it has a counterpart, so it only becomes a note.
     scheduling_policy: Option<Value>,
 }
 

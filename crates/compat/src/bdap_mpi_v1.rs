@@ -13,7 +13,7 @@ use trainyard_api::{
 };
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
-use crate::{Converted, Kind, Purpose, conditions, read, templates};
+use crate::{Converted, Extras, Kind, Purpose, conditions, read, templates};
 
 const LAUNCHER_TEMPLATE: &str = "spec.launcherTemplate";
 const WORKER_TEMPLATE: &str = "spec.workerTemplate";
@@ -34,17 +34,7 @@ pub const KIND: Kind = Kind {
     plural: "mpijobs",
     flag: "bdap-mpi",
     dialect: Dialect::BdapMpi,
-    managed_by: None,
-    their_operator: None,
-    config: None,
-    suspend: None,
-    launcher_deadline: None,
-    status: status::status,
-    tell: conditions::tell,
-    definition: definition::definition,
     convert,
-    keep: None,
-    passed_on: &[],
     paths: &[
         ("spec.roles[0].template", LAUNCHER_TEMPLATE),
         (
@@ -61,6 +51,10 @@ pub const KIND: Kind = Kind {
         ("spec.roles[1]", WORKER_TEMPLATE),
         ("spec.roles", NUM_WORKERS),
     ],
+    status: status::status,
+    event: conditions::event,
+    definition: definition::definition,
+    extras: Extras::NONE,
 };
 
 #[derive(Deserialize, Serialize)]
@@ -84,8 +78,8 @@ fn convert(object: Value, purpose: Purpose) -> Result<Converted, Vec<FieldError>
         (Ok(launcher), Ok(worker)) => (launcher, worker),
         (launcher, worker) => return Err(launcher.err().into_iter().chain(worker.err()).collect()),
     };
-    templates::settle(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
-    templates::settle(&mut worker, WORKER_TEMPLATE, &mut notes);
+    templates::strip(&mut launcher, LAUNCHER_TEMPLATE, &mut notes);
+    templates::strip(&mut worker, WORKER_TEMPLATE, &mut notes);
     mpi::worker(&mut worker, WORKER_TEMPLATE, Otherwise::Image, &mut notes);
     if purpose == Purpose::Replace {
         notes.extend(OF_EVERY_JOB.map(str::to_owned));
@@ -137,9 +131,7 @@ fn given(spec: Spec) -> Result<(i32, PodTemplateSpec, PodTemplateSpec), Vec<Fiel
                 (WORKER_TEMPLATE, worker.is_some()),
             ];
             let missing = there.into_iter().filter(|(_, there)| !there);
-            Err(missing
-                .map(|(path, _)| FieldError::new(path, "is missing: it must be given"))
-                .collect())
+            Err(missing.map(|(path, _)| templates::missing(path)).collect())
         }
     }
 }

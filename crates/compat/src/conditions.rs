@@ -8,8 +8,8 @@ use crate::report::{Problem, Report};
 
 const ACCEPTED: &str = ConditionType::Accepted.as_str();
 
-/// The conditions of the child that are told, in this order.
-const TOLD: [ConditionType; 3] = [
+/// The conditions of the child that the object has too, in this order.
+const COPIED: [ConditionType; 3] = [
     ConditionType::Running,
     ConditionType::Succeeded,
     ConditionType::Failed,
@@ -45,16 +45,16 @@ fn conditions(report: &Report<'_>, refusal: Option<&Problem>) -> Vec<Map<String,
     }];
     let child = report.status().into_iter().flat_map(|status| &status.conditions);
     let child: Vec<_> = child.collect();
-    conditions.extend(TOLD.iter().filter_map(|kind| {
-        let told = child.iter().find(|condition| condition.type_ == kind.as_str())?;
-        Some(report.condition(kind.as_str(), told.status == "True", &told.reason, &told.message))
+    conditions.extend(COPIED.iter().filter_map(|kind| {
+        let same = child.iter().find(|condition| condition.type_ == kind.as_str())?;
+        Some(report.condition(kind.as_str(), same.status == "True", &same.reason, &same.message))
     }));
     conditions
 }
 
-/// What is told as an event, by the reasons that the TrainingJob has.
-pub fn tell<'a>(condition: &Condition<'a>) -> Option<(Tone, &'a str)> {
-    let kinds = [ConditionType::Accepted].into_iter().chain(TOLD);
+/// The event that reports a condition, by the reasons that the TrainingJob has.
+pub fn event<'a>(condition: &Condition<'a>) -> Option<(Tone, &'a str)> {
+    let kinds = [ConditionType::Accepted].into_iter().chain(COPIED);
     let kind = kinds.into_iter().find(|kind| kind.as_str() == condition.kind)?;
     let tone = match (kind, condition.holds) {
         (ConditionType::Accepted, false) => Tone::Refusal,

@@ -15,7 +15,7 @@ use crate::mpi::LAUNCHER;
 impl Kind {
     /// Removes the deadline of a new child whose launcher is created after its workers.
     pub(crate) fn postpone_deadline(&self, child: &mut TrainingJob) {
-        if self.launcher_deadline.is_some()
+        if self.extras.launcher_deadline.is_some()
             && is_launched_late(child)
             && let Some(run) = &mut child.spec.run_policy
         {
@@ -79,7 +79,7 @@ impl Kind {
 
     /// The deadline that an object has.
     pub(crate) fn deadline_of(&self, object: &Value) -> Option<i64> {
-        object.pointer(self.launcher_deadline?)?.as_i64()
+        object.pointer(self.extras.launcher_deadline?)?.as_i64()
     }
 }
 

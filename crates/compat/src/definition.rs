@@ -1,17 +1,28 @@
 //! Definitions of kinds of other operators, for clusters that have none. The words are ours; the
 //! fields are those that these operators' users write.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::Kind;
 
 /// Where the definition of a TrainingJob says what a pod template is.
-const TEMPLATE: &str =
-    "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/roles/items/properties/template";
+const TEMPLATE: &str = "spec/properties/roles/items/properties/template";
 
-/// A column of `kubectl get`.
-pub fn column(name: &str, kind: &str, path: &str) -> Value {
-    json!({"name": name, "type": kind, "jsonPath": path})
+/// A column of `kubectl get`, with text.
+pub fn column(name: &str, path: &str) -> Value {
+    json!({"name": name, "type": "string", "jsonPath": path})
+}
+
+/// A column of `kubectl get -o wide` alone.
+pub fn wide_column(name: &str, path: &str) -> Value {
+    let mut column = column(name, path);
+    column["priority"] = 1.into();
+    column
+}
+
+/// The column with the age of objects.
+pub fn age() -> Value {
+    json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"})
 }
 
 /// The definition of a kind, of what its spec and its status are.
@@ -55,10 +66,26 @@ pub fn of(kind: &Kind, spec: &Value, status: &Value, columns: &[Value]) -> Value
 /// A pod template as a TrainingJob has it, with its metadata: what the server forgets here nobody
 /// would find again.
 pub fn template(description: &str) -> Value {
-    let definition: Value = serde_json::from_str(trainyard_api::crd::TRAINING_JOB).unwrap_or_default();
-    let mut template = definition.pointer(TEMPLATE).cloned().unwrap_or_default();
+    let mut template = of_training_job(TEMPLATE);
     template["description"] = description.into();
     template
+}
+
+/// A part of the schema of a TrainingJob, by its path below the object's properties.
+pub fn of_training_job(path: &str) -> Value {
+    let definition: Value = serde_json::from_str(trainyard_api::crd::TRAINING_JOB).unwrap_or_default();
+    let path = format!("/spec/versions/0/schema/openAPIV3Schema/properties/{path}");
+    definition.pointer(&path).cloned().unwrap_or_default()
+}
+
+/// Any text.
+pub fn text(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+/// True or false.
+pub fn boolean(description: &str) -> Value {
+    json!({"type": "boolean", "description": description})
 }
 
 /// A whole number. The least is written as Kubernetes' own types write it.
@@ -76,18 +103,77 @@ pub fn time(description: &str) -> Value {
     json!({"type": "string", "format": "date-time", "description": description})
 }
 
-/// A list of conditions, by their types; `more` is what each has besides.
-pub fn conditions(more: &[(&str, Value)]) -> Value {
+/// Numbers of pods, by these names.
+pub fn counts(names: &[&str]) -> Map<String, Value> {
+    let count = || json!({"type": "integer", "format": "int32"});
+    names.iter().map(|name| ((*name).to_owned(), count())).collect()
+}
+
+/// How many pods of each role there are; the names are those of the states that are counted.
+pub fn replica_statuses(description: &str, states: &[&str]) -> Value {
+    json!({
+        "type": "object",
+        "description": description,
+        "additionalProperties": {"type": "object", "properties": counts(states)},
+    })
+}
+
+/// What operators of one family call a run policy; `more` is what it has besides.
+pub fn run_policy(more: Value) -> Value {
     let mut properties = json!({
+        "cleanPodPolicy": choice("Which pods are deleted at the end.", &["None", "Running", "All"]),
+        "ttlSecondsAfterFinished": integer("Seconds after its end at which the job is deleted.", 0.0),
+        "activeDeadlineSeconds": {
+            "type": "integer",
+            "format": "int64",
+            "minimum": 1.0,
+            "description": "Seconds after its start at which a job fails that has not ended.",
+        },
+        "backoffLimit": integer("How many failed pods are replaced before the job fails.", 0.0),
+        "schedulingPolicy": {
+            "type": "object",
+            "description": "How the pods are scheduled together. It has no effect.",
+            "x-kubernetes-preserve-unknown-fields": true,
+        },
+    });
+    add(&mut properties, more);
+    json!({
+        "type": "object",
+        "description": "Limits in time and number, and what is left behind at the end.",
+        "properties": properties,
+    })
+}
+
+/// The status that [`crate::conditions::status`] writes; `more` is what it has besides.
+pub fn status(more: Value) -> Value {
+    let generation = || json!({"type": "integer", "format": "int64"});
+    let mut properties = json!({
+        "observedGeneration": generation(),
+        "phase": text("Where the job is in its life."),
+        "message": text("What is wrong, or how the job ended."),
+        "conditions": conditions_with("observedGeneration", &generation()),
+        "startTime": time("When the job was started."),
+        "completionTime": time("When the job ended."),
+    });
+    add(&mut properties, more);
+    json!({"type": "object", "properties": properties})
+}
+
+/// A list of conditions with the time of the last change of anything.
+pub fn updated_conditions() -> Value {
+    conditions_with("lastUpdateTime", &time("When anything of it last changed."))
+}
+
+/// A list of conditions, by their types, each with one member more than those of Kubernetes.
+fn conditions_with(member: &str, schema: &Value) -> Value {
+    let properties = json!({
         "type": {"type": "string"},
         "status": choice("Whether it holds.", &["True", "False", "Unknown"]),
         "reason": {"type": "string"},
         "message": {"type": "string"},
         "lastTransitionTime": time("When its status last changed."),
+        member: schema,
     });
-    for (name, schema) in more {
-        properties[*name] = schema.clone();
-    }
     json!({
         "type": "array",
         "description": "What holds of the job, and what does not.",
@@ -95,4 +181,10 @@ pub fn conditions(more: &[(&str, Value)]) -> Value {
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
     })
+}
+
+fn add(properties: &mut Value, more: Value) {
+    if let (Value::Object(properties), Value::Object(more)) = (properties, more) {
+        properties.extend(more);
+    }
 }

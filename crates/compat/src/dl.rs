@@ -14,7 +14,7 @@ use trainyard_api::{
 };
 use trainyard_core::frameworks;
 
-use crate::{Converted, Kind, Purpose, conditions, read, templates};
+use crate::{Converted, Extras, Kind, Purpose, conditions, read, templates};
 
 /// What is different for every job that is converted.
 const OF_EVERY_JOB: [&str; 2] = [
@@ -24,27 +24,11 @@ const OF_EVERY_JOB: [&str; 2] = [
      ended",
 ];
 
-/// Where users wrote what a TrainingJob has elsewhere. No framework has more roles.
+/// Where users wrote what a TrainingJob has elsewhere.
 const PATHS: &[(&str, &str)] = &[
     (
-        "spec.roles[0].restartPolicy",
-        "spec[0].template.spec.restartPolicy",
-    ),
-    (
-        "spec.roles[1].restartPolicy",
-        "spec[1].template.spec.restartPolicy",
-    ),
-    (
-        "spec.roles[2].restartPolicy",
-        "spec[2].template.spec.restartPolicy",
-    ),
-    (
-        "spec.roles[3].restartPolicy",
-        "spec[3].template.spec.restartPolicy",
-    ),
-    (
-        "spec.roles[4].restartPolicy",
-        "spec[4].template.spec.restartPolicy",
+        "spec.roles[*].restartPolicy",
+        "spec[*].template.spec.restartPolicy",
     ),
     ("spec.roles", "spec"),
     ("spec.framework", "spec"),
@@ -63,18 +47,12 @@ pub const fn kind(
         plural,
         flag: "dl",
         dialect: Dialect::Dl,
-        managed_by: None,
-        their_operator: None,
-        config: None,
-        suspend: None,
-        launcher_deadline: None,
-        status: status::status,
-        tell: conditions::tell,
-        definition: definition::definition,
         convert,
-        keep: None,
-        passed_on: &[],
         paths: PATHS,
+        status: status::status,
+        event: conditions::event,
+        definition: definition::definition,
+        extras: Extras::NONE,
     }
 }
 
@@ -135,13 +113,13 @@ fn role(
     let name = replica_type(given.replica_type.as_deref(), job);
     let name = name.map_err(|problem| FieldError::new(format!("{at}.replicaType"), problem));
     let at = format!("{at}.template");
-    let template = given.template.ok_or_else(|| missing(&at));
+    let template = given.template.ok_or_else(|| templates::missing(&at));
     let (name, mut template) = match (name, template) {
         (Ok(name), Ok(template)) => (name, template),
         (name, template) => return Err(name.err().into_iter().chain(template.err()).collect()),
     };
     let restart_policy = templates::restart_policy(&mut template, &at, notes).map_err(|error| vec![error])?;
-    templates::settle(&mut template, &at, notes);
+    templates::strip(&mut template, &at, notes);
     leave_out_variables(&mut template, &at, job, notes);
     Ok(RoleSpec {
         name,
@@ -150,10 +128,6 @@ fn role(
         restart_policy: Some(restart_policy),
         ..RoleSpec::default()
     })
-}
-
-fn missing(at: &str) -> FieldError {
-    FieldError::new(at, "is missing: it must be given")
 }
 
 /// The role of a type of replica, which may be written in any case.
@@ -179,7 +153,7 @@ fn replica_type(given: Option<&str>, job: &TrainingJob) -> Result<String, String
     Ok(name)
 }
 
-/// Takes the variables out of a template that the framework sets. There, users had to write them,
+/// Removes the variables from a template that the framework sets. There, users had to write them,
 /// because the operator did not.
 fn leave_out_variables(template: &mut PodTemplateSpec, at: &str, job: &TrainingJob, notes: &mut Vec<String>) {
     let Some(framework) = frameworks::find(&job.spec.framework.name) else {

@@ -23,7 +23,7 @@ use trainyard_core::remote_shell;
 use trainyard_core::view::Settings;
 
 use crate::mpi::{self, LAUNCHER, Otherwise, WORKER};
-use crate::{Converted, Kind, Purpose, read, templates};
+use crate::{Converted, Extras, Kind, Purpose, read, templates};
 
 const THEIR_OPERATOR: &str = "kubeflow.org/mpi-operator";
 const ROLES: &str = "spec.mpiReplicaSpecs";
@@ -37,17 +37,7 @@ pub const KIND: Kind = Kind {
     plural: "mpijobs",
     flag: "kubeflow-mpi",
     dialect: Dialect::KubeflowMpi,
-    managed_by: Some("/spec/runPolicy/managedBy"),
-    their_operator: Some(THEIR_OPERATOR),
-    config: Some(config),
-    suspend: Some("spec.runPolicy.suspend"),
-    launcher_deadline: Some("/spec/runPolicy/activeDeadlineSeconds"),
-    status: status::status,
-    tell: status::tell,
-    definition: definition::definition,
     convert,
-    keep: Some(keep),
-    passed_on: &[],
     paths: &[
         ("spec.roles[0]", "spec.mpiReplicaSpecs.Launcher"),
         ("spec.roles[1]", "spec.mpiReplicaSpecs.Worker"),
@@ -58,6 +48,18 @@ pub const KIND: Kind = Kind {
         ("spec.suspend", "spec.runPolicy.suspend"),
         ("spec.managedBy", "spec.runPolicy.managedBy"),
     ],
+    status: status::status,
+    event: status::event,
+    definition: definition::definition,
+    extras: Extras {
+        managed_by: Some("/spec/runPolicy/managedBy"),
+        their_operator: Some(THEIR_OPERATOR),
+        config: Some(config),
+        suspend: Some("spec.runPolicy.suspend"),
+        launcher_deadline: Some("/spec/runPolicy/activeDeadlineSeconds"),
+        keep: Some(keep),
+        ..Extras::NONE
+    },
 };
 
 #[derive(Deserialize, Serialize)]
@@ -81,7 +83,7 @@ struct TheirRunPolicy {
     backoff_limit: Option<i32>,
     suspend: Option<bool>,
     managed_by: Option<String>,
-    /// Nothing of it has a counterpart, so that it is only told.
+    /// Nothing of it has a counterpart, so it only becomes a note.
     scheduling_policy: Option<Value>,
 }
 
@@ -246,8 +248,9 @@ fn launcher(given: Role, notes: &mut Vec<String>, errors: &mut Vec<FieldError>) 
              set runPolicy.backoffLimit to 0 for a launcher that is tried once"
         ));
     }
-    let template = template(given.template, &at, notes, errors)?;
-    no_discovery(&template, &format!("{at}.template"), notes);
+    let at = format!("{at}.template");
+    let template = templates::given(given.template, &at, notes, errors)?;
+    note_discovery(&template, &at, notes);
     Some(RoleSpec {
         name: LAUNCHER.to_owned(),
         replicas: Some(1),
@@ -257,8 +260,8 @@ fn launcher(given: Role, notes: &mut Vec<String>, errors: &mut Vec<FieldError>) 
     })
 }
 
-/// Tells what a launcher will not find.
-fn no_discovery(template: &PodTemplateSpec, at: &str, notes: &mut Vec<String>) {
+/// Notes what a launcher will not find.
+fn note_discovery(template: &PodTemplateSpec, at: &str, notes: &mut Vec<String>) {
     let containers = template.spec.iter().flat_map(|pod| &pod.containers);
     for (c, container) in containers.enumerate() {
         if mpi::words(container).any(|word| word.contains(DISCOVER_HOSTS)) {
@@ -283,14 +286,10 @@ fn worker(
             "is missing: give the number of workers, at least 1",
         ));
     }
-    let mut template = template(given.template, &at, notes, errors)?;
+    let template_at = format!("{at}.template");
+    let mut template = templates::given(given.template, &template_at, notes, errors)?;
     if purpose == Purpose::Replace {
-        mpi::worker(
-            &mut template,
-            &format!("{at}.template"),
-            Otherwise::SshServer,
-            notes,
-        );
+        mpi::worker(&mut template, &template_at, Otherwise::SshServer, notes);
     }
     if given.restart_policy.is_some() {
         notes.push(format!(
@@ -324,21 +323,6 @@ fn keep(child: &TrainingJob, job: &mut TrainingJob, notes: &mut Vec<String>) {
         "{field}{former:?}, because its workers have it from an older operator; for Always, set spec.runPolicy.suspend to true, and \
          to false when the job is suspended"
     ));
-}
-
-fn template(
-    given: Option<PodTemplateSpec>,
-    at: &str,
-    notes: &mut Vec<String>,
-    errors: &mut Vec<FieldError>,
-) -> Option<PodTemplateSpec> {
-    let at = format!("{at}.template");
-    let Some(mut template) = given else {
-        errors.push(FieldError::new(at, "is missing: it must be given"));
-        return None;
-    };
-    templates::settle(&mut template, &at, notes);
-    Some(template)
 }
 
 fn create_policy(policy: Option<LauncherCreationPolicy>, notes: &mut Vec<String>) -> Option<CreatePolicy> {

@@ -48,32 +48,49 @@ struct Kind {
     flag: &'static str,
     /// Whose names its pods carry where it is served.
     dialect: Dialect,
+    convert: fn(Value, Purpose) -> Result<Converted, Vec<FieldError>>,
+    /// Where users wrote what is somewhere else in a TrainingJob: ours, and theirs. The first that
+    /// fits counts. See [`paths::translate`].
+    paths: &'static [(&'static str, &'static str)],
+    /// The status of an object.
+    status: fn(&Report<'_>) -> Value,
+    /// The tone and the reason of the event that reports a condition. `None` if no event does.
+    event: for<'a> fn(&Condition<'a>) -> Option<(Tone, &'a str)>,
+    /// Its definition, for clusters that have none.
+    definition: fn(&Kind) -> Value,
+    extras: Extras,
+}
+
+/// What only some kinds have.
+struct Extras {
     /// Where its objects name the operator that runs them, as a JSON pointer.
     managed_by: Option<&'static str>,
     /// The name that its own operator has there.
     their_operator: Option<&'static str>,
-    /// The ConfigMap that its users know, made for a child, if there is one.
+    /// The ConfigMap that its users know, made for a child.
     config: Option<fn(&Job<'_>, &Settings) -> Option<ConfigMap>>,
-    /// What suspends an object.
+    /// The path of the field that suspends an object.
     suspend: Option<&'static str>,
     /// Where its objects have a deadline that begins when the launcher is created, as a JSON
     /// pointer.
     launcher_deadline: Option<&'static str>,
-    /// The status of an object.
-    status: fn(&Report<'_>) -> Value,
-    /// How what a condition says is told as an event, if it is, and by which reason.
-    tell: for<'a> fn(&Condition<'a>) -> Option<(Tone, &'a str)>,
-    /// Its definition, for clusters that have none.
-    definition: fn(&Kind) -> Value,
-    convert: fn(Value, Purpose) -> Result<Converted, Vec<FieldError>>,
-    /// Leaves of a child, the first, what former versions translated otherwise and can't be changed
-    /// while it has pods. What is different then is noted.
+    /// Corrects a new translation, the second, by the child as it is, the first: what a former
+    /// version translated otherwise can't change while the child has pods. It is noted.
     keep: Option<fn(&TrainingJob, &mut TrainingJob, &mut Vec<String>)>,
     /// Annotations of its objects that their children have too, also when they change.
     passed_on: &'static [&'static str],
-    /// Where users wrote what is somewhere else in a TrainingJob: ours, and theirs. The first that
-    /// fits counts. See [`paths::translate`].
-    paths: &'static [(&'static str, &'static str)],
+}
+
+impl Extras {
+    const NONE: Self = Self {
+        managed_by: None,
+        their_operator: None,
+        config: None,
+        suspend: None,
+        launcher_deadline: None,
+        keep: None,
+        passed_on: &[],
+    };
 }
 
 impl Kind {

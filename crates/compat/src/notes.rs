@@ -5,12 +5,12 @@ use trainyard_api::TrainingJob;
 use trainyard_api::names::ANNOTATION_NOTES;
 use trainyard_core::foreign::ForeignNote;
 
-/// Tells that some fields mean something else here, or nothing.
+/// The reason of an event that says which fields mean something else here, or nothing.
 const DIFFERS: &str = "Differs";
-/// Somewhat less than the server takes of an event's words.
-const TOLD: usize = 1000;
-/// Far less than the server takes of all annotations.
-const KEPT: usize = 16_384;
+/// The longest message of an event, in bytes: somewhat less than the server takes.
+const MAX_MESSAGE: usize = 1000;
+/// The longest annotation, in bytes: far less than the server takes of all annotations.
+const MAX_ANNOTATION: usize = 16_384;
 
 /// What a condition says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,27 +21,27 @@ pub struct Condition<'a> {
     pub message: &'a str,
 }
 
-/// How a change is told.
+/// How an event reports a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     /// As things go.
     Normal,
     /// Something has gone wrong.
     Warning,
-    /// The object, or a change of it, can't be carried out: told again whenever there is something
-    /// else to say, and also where nobody knows what was told before.
+    /// The object, or a change of it, can't be carried out. It is reported again whenever there is
+    /// something else to say, and also if nobody knows what was reported before.
     Refusal,
 }
 
-/// What is told of a change of status. `tell` says of a condition how it is told, if it is, and by
-/// which reason.
+/// The events that report a change of status. `event` gives the tone and the reason of a
+/// condition's event, if it has one.
 pub fn notes(
     before: Option<&Value>,
     after: &Value,
-    tell: for<'a> fn(&Condition<'a>) -> Option<(Tone, &'a str)>,
+    event: for<'a> fn(&Condition<'a>) -> Option<(Tone, &'a str)>,
 ) -> Vec<ForeignNote> {
     let news = conditions(after).filter_map(|now| {
-        let (tone, reason) = tell(&now)?;
+        let (tone, reason) = event(&now)?;
         let earlier = before.and_then(|before| conditions(before).find(|earlier| earlier.kind == now.kind));
         let is_new = match tone {
             Tone::Refusal => earlier != Some(now),
@@ -74,15 +74,15 @@ fn conditions(status: &Value) -> impl Iterator<Item = Condition<'_>> {
     })
 }
 
-/// Keeps on the child of an object what is different there, and tells it, unless the child has the
-/// same already.
+/// Writes on the child of an object what is different there. Returns an event that says the same,
+/// unless the child had it already.
 pub fn differences(child: &mut TrainingJob, notes: &[String]) -> Vec<ForeignNote> {
     let annotations = child.metadata.annotations.get_or_insert_default();
     if notes.is_empty() {
         annotations.remove(ANNOTATION_NOTES);
         return Vec::new();
     }
-    let kept = fitting(notes, KEPT, "");
+    let kept = fitting(notes, MAX_ANNOTATION, "");
     let before = annotations.insert(ANNOTATION_NOTES.to_owned(), kept.clone());
     if before == Some(kept) {
         return Vec::new();
@@ -91,7 +91,7 @@ pub fn differences(child: &mut TrainingJob, notes: &[String]) -> Vec<ForeignNote
     vec![ForeignNote {
         warning: false,
         reason: DIFFERS.to_owned(),
-        message: fitting(notes, TOLD, &rest),
+        message: fitting(notes, MAX_MESSAGE, &rest),
     }]
 }
 

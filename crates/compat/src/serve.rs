@@ -90,7 +90,7 @@ impl ForeignKind for Kind {
     }
 
     fn has_config(&self) -> bool {
-        self.config.is_some()
+        self.extras.config.is_some()
     }
 
     fn plan(&self, view: &ForeignView<'_>) -> ForeignPlan {
@@ -101,12 +101,12 @@ impl ForeignKind for Kind {
         match self.kinship(&metadata, view.child) {
             Kinship::None => self.childless(view, &metadata),
             Kinship::Ours(child) => self.with_child(view, &metadata, child),
-            Kinship::Unreadable(error) => self.told(
+            Kinship::Unreadable(error) => self.with_problem(
                 view,
                 &Problem::new("Invalid", format!("its TrainingJob can't be read: {error}: delete it")),
             ),
             Kinship::Former => ForeignPlan::default(),
-            Kinship::Stranger => self.told(
+            Kinship::Stranger => self.with_problem(
                 view,
                 &Problem::new(
                     "OwnershipConflict",
@@ -118,7 +118,7 @@ impl ForeignKind for Kind {
     }
 
     fn notes(&self, before: Option<&Value>, after: &Value) -> Vec<ForeignNote> {
-        notes::notes(before, after, self.tell)
+        notes::notes(before, after, self.event)
     }
 
     fn review(&self, old: Option<&Value>, new: &Value) -> Vec<FieldError> {
@@ -144,8 +144,13 @@ impl ForeignKind for Kind {
 impl Kind {
     /// Whether it is for this operator to run an object.
     fn is_ours(&self, object: &Value) -> bool {
-        let by = self.managed_by.and_then(|path| object.pointer(path)?.as_str());
-        by.is_none_or(|by| by == trainyard_api::MANAGED_BY_TRAINYARD || Some(by) == self.their_operator)
+        let by = self
+            .extras
+            .managed_by
+            .and_then(|path| object.pointer(path)?.as_str());
+        by.is_none_or(|by| {
+            by == trainyard_api::MANAGED_BY_TRAINYARD || Some(by) == self.extras.their_operator
+        })
     }
 
     fn kinship<'a>(&self, object: &ObjectMeta, child: ChildJob<'a>) -> Kinship<'a> {
@@ -188,10 +193,10 @@ impl Kind {
             let sentence = format!(
                 "its status is written by {writer}: another operator runs it. Stop that operator, and create this job anew"
             );
-            return self.told(view, &Problem::new("ServedByAnother", sentence));
+            return self.with_problem(view, &Problem::new("ServedByAnother", sentence));
         }
         match desired {
-            Err(errors) => self.told(view, &Problem::new("Invalid", lines(&errors))),
+            Err(errors) => self.with_problem(view, &Problem::new("Invalid", lines(&errors))),
             Ok(mut desired) => {
                 let problem = view
                     .obstacle
@@ -202,7 +207,7 @@ impl Kind {
                     notes: notes::differences(&mut job, &desired.notes),
                     config,
                     child: ChildAction::Create(Box::new(job)),
-                    ..problem.map_or_else(ForeignPlan::default, |problem| self.told(view, &problem))
+                    ..problem.map_or_else(ForeignPlan::default, |problem| self.with_problem(view, &problem))
                 }
             }
         }
@@ -213,7 +218,7 @@ impl Kind {
         let has_ended = phase.is_some_and(JobPhase::is_terminal);
         let mut problem = None;
         let mut action = ChildAction::Leave;
-        let (mut config, mut told) = (None, Vec::new());
+        let (mut config, mut notes) = (None, Vec::new());
         let follows = generation_of(child) == metadata.generation;
         if !follows && !has_ended && child.metadata.deletion_timestamp.is_none() {
             match self.changed(view, metadata, child) {
@@ -224,7 +229,7 @@ impl Kind {
                         .map(|obstacle| Problem::blocked(obstacle, "this change", goes_on));
                     config = changed.config;
                     action = ChildAction::Replace(Box::new(changed.job));
-                    told = changed.notes;
+                    notes = changed.notes;
                 }
                 Err(errors) => {
                     let sentence = format!("{}\nThe job goes on as it was.", lines(&errors));
@@ -242,7 +247,7 @@ impl Kind {
         let plan = ForeignPlan {
             child: action,
             config,
-            notes: told,
+            notes,
             status: self.status(view, Some(child), problem.as_ref()),
             ..ForeignPlan::default()
         };
@@ -266,7 +271,7 @@ impl Kind {
     ) -> Result<Changed, Vec<FieldError>> {
         let mut desired = self.desired(view.object)?;
         let phase = child.status.as_ref().and_then(|status| status.phase);
-        if let Some(keep) = self.keep.filter(|_| phase != Some(JobPhase::Suspended)) {
+        if let Some(keep) = self.extras.keep.filter(|_| phase != Some(JobPhase::Suspended)) {
             keep(child, &mut desired.job, &mut desired.notes);
         }
         let errors = self.changes(view.object, child, &desired.job);
@@ -296,7 +301,7 @@ impl Kind {
     /// The child with the annotations that it should have of its object, if it has others.
     fn with_annotations(&self, object: &Value, child: &TrainingJob) -> Option<TrainingJob> {
         let has = |key: &str| child.metadata.annotations.as_ref()?.get(key).map(String::as_str);
-        let mut keys = self.passed_on.iter();
+        let mut keys = self.extras.passed_on.iter();
         if keys.all(|key| annotation(object, key) == has(key)) {
             return None;
         }
@@ -310,7 +315,7 @@ impl Kind {
 
     /// Gives a child the annotations that it should have of its object.
     fn pass_on(&self, object: &Value, job: &mut TrainingJob) {
-        for key in self.passed_on {
+        for key in self.extras.passed_on {
             let annotations = &mut job.metadata.annotations;
             if let Some(value) = annotation(object, key) {
                 let annotations = annotations.get_or_insert_default();
@@ -354,7 +359,7 @@ impl Kind {
         settings: &Settings,
     ) -> Option<Box<ConfigMap>> {
         let job = Job::parse(&desired.job).ok()?;
-        let mut config = (self.config?)(&job, settings)?;
+        let mut config = (self.extras.config?)(&job, settings)?;
         config.metadata.owner_references = Some(vec![owner(self, object)]);
         let size: usize = config.data.iter().flatten().map(|(_, text)| text.len()).sum();
         if size > MAX_CONFIG {
@@ -372,7 +377,7 @@ impl Kind {
     pub(crate) fn theirs(&self, object: &Value, error: &FieldError) -> FieldError {
         // Sentences name one field of ours, which is somewhere else there, if anywhere.
         let mut message = error.message.replace(OR_ROLL, "");
-        match self.suspend {
+        match self.extras.suspend {
             Some(theirs) => message = message.replace("spec.suspend", theirs),
             None => {
                 for (ours, theirs) in NO_SUSPENSION {
@@ -383,8 +388,8 @@ impl Kind {
         FieldError::new(self.their_path(object, &error.path), message)
     }
 
-    /// A plan that does nothing but tell what is wrong.
-    fn told(&self, view: &ForeignView<'_>, problem: &Problem) -> ForeignPlan {
+    /// A plan that writes what is wrong into the status, and does nothing else.
+    fn with_problem(&self, view: &ForeignView<'_>, problem: &Problem) -> ForeignPlan {
         ForeignPlan {
             status: self.status(view, None, Some(problem)),
             ..ForeignPlan::default()

@@ -1,10 +1,31 @@
-//! What becomes of pod templates of other operators.
+//! Pod templates of other operators.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use trainyard_api::{FieldError, RestartPolicy};
 
-/// Takes out of a template what the operator sets by itself.
-pub fn settle(template: &mut PodTemplateSpec, at: &str, notes: &mut Vec<String>) {
+/// What is wrong with an object that does not have a field that it needs.
+pub fn missing(path: &str) -> FieldError {
+    FieldError::new(path, "is missing: it must be given")
+}
+
+/// The template at a path, without what the operator sets by itself. `None` if it is missing, which
+/// is an error.
+pub fn given(
+    template: Option<PodTemplateSpec>,
+    at: &str,
+    notes: &mut Vec<String>,
+    errors: &mut Vec<FieldError>,
+) -> Option<PodTemplateSpec> {
+    let Some(mut template) = template else {
+        errors.push(missing(at));
+        return None;
+    };
+    strip(&mut template, at, notes);
+    Some(template)
+}
+
+/// Removes from a template what the operator sets by itself.
+pub fn strip(template: &mut PodTemplateSpec, at: &str, notes: &mut Vec<String>) {
     let Some(pod) = &mut template.spec else { return };
     let own = [
         ("hostname", &mut pod.hostname, "pods are named by the operator"),

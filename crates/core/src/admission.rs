@@ -93,14 +93,13 @@ pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError>
     validate_with(old, new, Frameworks::built_in())
 }
 
-/// Forbids a size that changes where every pod is told at its start how many there are.
+/// Forbids a size that changes where the framework does not take that.
 fn check_elastic(job: &TrainingJob, framework: &Framework) -> Option<FieldError> {
-    job.spec.elastic.as_ref().filter(|_| !framework.resizes)?;
+    job.spec.elastic.as_ref().filter(|_| !framework.is_elastic)?;
     Some(FieldError::new(
         "spec.elastic",
         format!(
-            "{} tells every pod at its start how many there are, so that its jobs have a fixed size: give replicas in \
-             the roles instead",
+            "jobs of {} have a fixed size: remove this, and give replicas in the roles",
             framework.name()
         ),
     ))

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use trainyard_api::{
-    JobPhase, PendingReplacement, RestartCause, RestartPolicy, Restarts, RolePhase, TrainingJobStatus,
+    JobPhase, PendingReplacement, RestartCause, RestartPolicy, Restarts, RolePhase, RoleStatus,
+    TrainingJobStatus,
 };
 use trainyard_contract::start::WAITED_IN_VAIN;
 
@@ -175,18 +176,7 @@ pub(crate) fn assess<'a>(
     let recent = restart::recent(&restarts.history, start, view.now);
     let mut assessment = Assessment::default();
     for (position, role) in job.roles.iter().enumerate() {
-        let status_of = |role: &str| prior.roles.iter().find(|status| status.name == role);
-        let before = status_of(role.name);
-        // The phases in the status are enough here: only final ones matter, and those do not
-        // change.
-        let failed = |awaited: &&Awaited| {
-            let other = job
-                .roles
-                .get(awaited.role)
-                .and_then(|other| status_of(other.name));
-            other.is_some_and(|other| depends::is_waited_for_in_vain(other.phase))
-        };
-        let failed_dependency = role.depends_on.iter().find(failed).map(|awaited| awaited.role);
+        let before = status_of(prior, role.name);
         let is_elastic = job.elastic.is_some_and(|elastic| elastic.role == position);
         let scaling = prior.scaling.as_ref().filter(|_| is_elastic);
         let mut assessor = RoleAssessor {
@@ -196,34 +186,19 @@ pub(crate) fn assess<'a>(
             view,
             role,
             attempt,
-            failed_dependency,
+            failed_dependency: failed_dependency(job, role, prior),
             phase_before: before.map(|status| status.phase).unwrap_or_default(),
             accepted_members: accepted_members(view, role),
             counted: &counted,
             departed: &departed,
             assessment: &mut assessment,
-            this: RoleAssessment::default(),
+            this: RoleAssessment {
+                replaced: replacements::of_role(job, position, before, recent),
+                ..RoleAssessment::recorded(role, before)
+            },
         };
-        assessor.this.tally.replicas = role.replicas();
         assessor.this.tally.needed = needed(job, position, role);
-        assessor.this.has_ended = assessor.phase_before.is_terminal();
-        assessor.this.replaced = replacements::of_role(job, position, before, recent);
-        let parse_indices = |indices: Option<&String>| {
-            indices::parse(
-                indices.map(String::as_str).unwrap_or_default(),
-                role.members.end(),
-            )
-        };
-        assessor.this.recorded_failed =
-            parse_indices(before.and_then(|status| status.failed_indices.as_ref()));
-        if role.restart_policy != RestartPolicy::Always {
-            assessor.this.done = parse_indices(before.and_then(|status| status.succeeded_indices.as_ref()));
-        }
-        for index in role.members.iter() {
-            let key = PodKey {
-                role: position,
-                index,
-            };
+        for key in job.keys_of(position) {
             match rows.get(&key) {
                 Some(row) => assessor.assess_existing(key, row),
                 None => assessor.assess_missing(key),
@@ -240,6 +215,44 @@ pub(crate) fn assess<'a>(
         assessment.given_up = runs.filter_map(|row| pod_deletion(row, view.node(row))).collect();
     }
     assessment
+}
+
+fn status_of<'s>(status: &'s TrainingJobStatus, role: &str) -> Option<&'s RoleStatus> {
+    status.roles.iter().find(|status| status.name == role)
+}
+
+/// The position of a role that this role waits for and that can't reach the awaited state any more.
+fn failed_dependency(job: &Job<'_>, role: &Role<'_>, prior: &TrainingJobStatus) -> Option<usize> {
+    // The phases in the status are enough here: only final ones matter, and those do not change.
+    let has_failed = |awaited: &&Awaited| {
+        let other = job.roles.get(awaited.role);
+        let other = other.and_then(|other| status_of(prior, other.name));
+        other.is_some_and(|other| depends::is_waited_for_in_vain(other.phase))
+    };
+    let mut awaited = role.depends_on.iter();
+    awaited.find(has_failed).map(|awaited| awaited.role)
+}
+
+impl RoleAssessment<'_> {
+    /// What the status says about a role.
+    fn recorded(role: &Role<'_>, status: Option<&RoleStatus>) -> Self {
+        let parse = |indices: Option<&String>| {
+            indices::parse(
+                indices.map(String::as_str).unwrap_or_default(),
+                role.members.end(),
+            )
+        };
+        let mut recorded = Self {
+            has_ended: status.is_some_and(|status| status.phase.is_terminal()),
+            recorded_failed: parse(status.and_then(|status| status.failed_indices.as_ref())),
+            ..Self::default()
+        };
+        recorded.tally.replicas = role.replicas();
+        if role.restart_policy != RestartPolicy::Always {
+            recorded.done = parse(status.and_then(|status| status.succeeded_indices.as_ref()));
+        }
+        recorded
+    }
 }
 
 /// Assesses the pods of one role.

@@ -59,19 +59,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         spread(job, placement, &mut spec);
     }
     let env = pod_env(job, role.name, key.index, std::mem::take(&mut contribution.env));
-    for container in spec
-        .init_containers
-        .iter_mut()
-        .flatten()
-        .chain(&mut spec.containers)
-    {
-        add_env(container, &env);
-        // The end of the log becomes the root cause in the job's status. The operator needs no
-        // right to read logs.
-        container
-            .termination_message_policy
-            .get_or_insert_with(|| "FallbackToLogsOnError".to_owned());
-    }
+    add_to_all(&mut spec, &env);
     if let Some(main) = spec
         .containers
         .iter_mut()
@@ -91,36 +79,9 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
         configure_dns(job, settings, &mut spec);
     }
 
-    let mut init_containers = Vec::new();
-    let shell = job.framework.remote_shell(job, settings, key);
-    if let Some(shell) = &shell {
-        let agent = settings.agent.as_ref()?;
-        init_containers.push(remote_shell::add(role, agent, shell, &mut spec));
-    }
-    if let Some((agent, observer)) = settings.agent_and_observer()
-        && depends::waits_inside(role, settings)
-    {
-        init_containers.push(agent::add_wait(job, role, agent, observer, &mut spec));
-    }
-    let reachable = settings
-        .agent_and_observer()
-        .filter(|_| agent::can_be_reached(&spec));
-    if let Some(observed) = reachable
-        && let Some(shell) = shell.as_ref().filter(|shell| shell.follows)
-    {
-        init_containers.push(remote_shell::follow(job, observed, shell, &mut spec));
-    }
-    if let Some(observed) = reachable.filter(|_| job.object.reports_progress()) {
-        init_containers.push(agent::add_progress(job, role, observed, &mut spec));
-    }
-    let leaves = job.elastic.is_some_and(|elastic| elastic.role == key.role);
-    if let Some(observed) = reachable.filter(|_| leaves) {
-        init_containers.push(agent::add_drain(job, role, observed, &mut spec));
-    }
-    if !init_containers.is_empty() {
-        spec.init_containers
-            .get_or_insert_default()
-            .splice(0..0, init_containers);
+    let agents = add_agents(job, settings, key, role, &mut spec)?;
+    if !agents.is_empty() {
+        spec.init_containers.get_or_insert_default().splice(0..0, agents);
     }
 
     Some(Pod {
@@ -130,7 +91,59 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     })
 }
 
-/// The metadata of a pod: what its template has, what we find it by, and what tells about it.
+/// Gives all containers the variables of the pod.
+fn add_to_all(spec: &mut PodSpec, env: &[EnvVar]) {
+    let init_containers = spec.init_containers.iter_mut().flatten();
+    for container in init_containers.chain(&mut spec.containers) {
+        add_env(container, env);
+        // The end of the log becomes the root cause in the job's status. The operator needs no
+        // right to read logs.
+        container
+            .termination_message_policy
+            .get_or_insert_with(|| "FallbackToLogsOnError".to_owned());
+    }
+}
+
+/// Adds what the agents of a pod need, and returns their init containers. `None` if the pod can't
+/// be made without an agent and there is none.
+fn add_agents(
+    job: &Job<'_>,
+    settings: &Settings,
+    key: PodKey,
+    role: &Role<'_>,
+    spec: &mut PodSpec,
+) -> Option<Vec<Container>> {
+    let mut agents = Vec::new();
+    let shell = job.framework.remote_shell(job, settings, key);
+    if let Some(shell) = &shell {
+        let agent = settings.agent.as_ref()?;
+        agents.push(remote_shell::add(role, agent, shell, spec));
+    }
+    if let Some((agent, observer)) = settings.agent_and_observer()
+        && depends::waits_inside(role, settings)
+    {
+        agents.push(agent::add_wait(job, role, agent, observer, spec));
+    }
+    let reachable = settings
+        .agent_and_observer()
+        .filter(|_| agent::can_be_reached(spec));
+    if let Some(observed) = reachable
+        && let Some(shell) = shell.as_ref().filter(|shell| shell.follows)
+    {
+        agents.push(remote_shell::follow(job, observed, shell, spec));
+    }
+    if let Some(observed) = reachable.filter(|_| job.object.reports_progress()) {
+        agents.push(agent::add_progress(job, role, observed, spec));
+    }
+    let is_elastic = job.elastic.is_some_and(|elastic| elastic.role == key.role);
+    if let Some(observed) = reachable.filter(|_| is_elastic) {
+        agents.push(agent::add_drain(job, role, observed, spec));
+    }
+    Some(agents)
+}
+
+/// The metadata of a pod: that of its template, the labels by which it is found, and annotations
+/// that describe it.
 fn pod_metadata(job: &Job<'_>, role: &Role<'_>, key: PodKey, name: String) -> ObjectMeta {
     let template = role.template.metadata.as_ref();
     let mut labels = template.and_then(|meta| meta.labels.clone()).unwrap_or_default();

@@ -23,10 +23,13 @@ struct NamingScheme {
     short_names: bool,
     /// Which headless Services give pods their names.
     services: Services,
-    /// Whether a leader is told all addresses where the others are told its name.
+    /// Whether a leader finds 0.0.0.0 where the others find its name, and so listens on all of its
+    /// addresses.
     leaders_listen: bool,
     /// Labels that pods have besides ours.
     labels: fn(&TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)>,
+    /// Labels that the Service of a role has besides ours.
+    service_labels: fn(&TrainingJob, role: &str) -> Vec<(&'static str, String)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -55,8 +58,9 @@ enum HostNames {
 
 const LAUNCHER: &str = "launcher";
 
-/// Frameworks and their roles that no pod looks for, where each role has a Service.
-const NAMELESS: [(&str, &str); 2] = [("dask", LAUNCHER), ("dask", "worker")];
+/// Frameworks and those of their roles that have no Service where other roles have one each: no pod
+/// looks for their pods.
+const WITHOUT_SERVICE: [(&str, &str); 2] = [("dask", LAUNCHER), ("dask", "worker")];
 
 const NATIVE: NamingScheme = NamingScheme {
     frameworks: &[],
@@ -67,30 +71,23 @@ const NATIVE: NamingScheme = NamingScheme {
     services: Services::OfJob,
     leaders_listen: false,
     labels: |_, _, _| Vec::new(),
+    service_labels: |_, _| Vec::new(),
 };
 
 const KUBEFLOW_MPI: NamingScheme = NamingScheme {
     frameworks: &["mpi"],
-    order: NameOrder::JobFirst,
     // In that operator a Job creates the launcher, with five random characters in its name. Ours is
     // predictable.
     single: Some(LAUNCHER),
-    hosts: HostNames::Full,
-    short_names: false,
-    services: Services::OfJob,
-    leaders_listen: false,
     labels: kubeflow_labels,
+    ..NATIVE
 };
 
 const BDAP_MPI: NamingScheme = NamingScheme {
     frameworks: &["mpi"],
-    order: NameOrder::JobFirst,
     single: Some(LAUNCHER),
     hosts: HostNames::Pod,
-    short_names: false,
-    services: Services::OfJob,
-    leaders_listen: false,
-    labels: |_, _, _| Vec::new(),
+    ..NATIVE
 };
 
 const DL: NamingScheme = NamingScheme {
@@ -106,6 +103,7 @@ const ARES: NamingScheme = NamingScheme {
     services: Services::OfRoles,
     leaders_listen: true,
     labels: ares_labels,
+    service_labels: ares_role_labels,
     ..NATIVE
 };
 
@@ -183,7 +181,7 @@ pub(crate) fn host_pattern(dialect: Dialect, job: &str, role: &str, domain: &str
 pub(crate) fn roles_with_services(job: &TrainingJob) -> Option<impl Iterator<Item = usize>> {
     let framework = &*job.spec.framework.name;
     let roles = job.spec.roles.iter().enumerate();
-    let found = roles.filter(move |(_, role)| !NAMELESS.contains(&(framework, &role.name)));
+    let found = roles.filter(move |(_, role)| !WITHOUT_SERVICE.contains(&(framework, &role.name)));
     (naming_scheme(of(job)).services == Services::OfRoles).then(|| found.map(|(role, _)| role))
 }
 
@@ -199,13 +197,10 @@ pub(crate) fn is_headless(job: &TrainingJob, service: &str) -> bool {
 
 /// The labels that the Service of a role has besides ours.
 pub(crate) fn service_labels(job: &TrainingJob, role: &str) -> Vec<(&'static str, String)> {
-    match of(job) {
-        Dialect::Ares => ares_role_labels(job, role),
-        Dialect::Native | Dialect::KubeflowMpi | Dialect::BdapMpi | Dialect::Dl => Vec::new(),
-    }
+    (naming_scheme(of(job)).service_labels)(job, role)
 }
 
-/// Returns true if a leader is told all addresses where the others are told its name.
+/// Returns true if a leader finds 0.0.0.0 where the others find its name.
 pub(crate) fn leaders_listen(dialect: Dialect) -> bool {
     naming_scheme(dialect).leaders_listen
 }
@@ -274,7 +269,6 @@ pub(crate) fn check(job: &TrainingJob) -> Vec<FieldError> {
     errors
 }
 
-/// What AresOperator says of each pod of a role.
 fn ares_labels(job: &TrainingJob, role: &str, index: i32) -> Vec<(&'static str, String)> {
     let mut labels = ares_role_labels(job, role);
     labels.push(("ares.io/replica-index", index.to_string()));

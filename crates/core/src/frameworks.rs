@@ -16,6 +16,7 @@ mod lists;
 mod mounts;
 mod mpi;
 mod mxnet;
+mod one_port;
 mod paddle;
 mod ports;
 mod pytorch;
@@ -202,8 +203,7 @@ fn check_env(framework: &str, reserved: &[&str], job: &TrainingJob, errors: &mut
     }
 }
 
-/// Every container of a job, with its path and its role, in the order in which what is wrong with
-/// them is told.
+/// Every container of a job, with its path and its role, in the order in which errors are reported.
 fn containers(job: &TrainingJob) -> impl Iterator<Item = (String, &RoleSpec, &Container)> {
     let roles = job.spec.roles.iter().enumerate();
     roles.flat_map(|(i, role)| {

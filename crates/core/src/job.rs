@@ -188,8 +188,22 @@ impl<'a> Job<'a> {
 
     /// Every pod of the job, role by role.
     pub fn keys(&self) -> impl Iterator<Item = PodKey> + '_ {
-        let roles = self.roles.iter().enumerate();
-        roles.flat_map(|(role, r)| r.members.iter().map(move |index| PodKey { role, index }))
+        (0..self.roles.len()).flat_map(|role| self.keys_of(role))
+    }
+
+    /// The pods of the role at a position.
+    pub(crate) fn keys_of(&self, role: usize) -> impl Iterator<Item = PodKey> + '_ {
+        let members = self.roles.get(role).map(|role| role.members.iter());
+        members
+            .into_iter()
+            .flatten()
+            .map(move |index| PodKey { role, index })
+    }
+
+    /// The first pod of a role that every job of the framework has.
+    pub(crate) fn first_of(&self, role: &str) -> PodKey {
+        let role = self.role(role).map_or(0, |(position, _)| position);
+        PodKey { role, index: 0 }
     }
 
     /// The roles by position, in the order in which their pods are ranked: that of the framework's

@@ -34,12 +34,12 @@ impl<'a> PassedOn<'a> {
         })
     }
 
-    /// A number that is the same for pods that have the same.
+    /// A number that is the same for pods with the same values.
     pub fn fingerprint(&self) -> u64 {
         BuildHasherDefault::<DefaultHasher>::default().hash_one(self)
     }
 
-    /// Gives a pod what it should have of this, and nothing else of it.
+    /// Writes the values to the labels and annotations of a pod, and removes those without a value.
     pub(crate) fn write(
         &self,
         labels: &mut BTreeMap<String, String>,

@@ -74,24 +74,24 @@ impl Frameworks {
 #[derive(Debug, Default)]
 pub struct Registry {
     declared: HashMap<String, Declared>,
-    /// Whether declarations can't be read.
-    is_blind: bool,
+    /// Whether the operator may not read declarations.
+    is_forbidden: bool,
     /// The declarations that jobs which run were accepted with, compiled.
     accepted: Mutex<HashMap<String, Arc<Framework>>>,
 }
 
 impl Registry {
     /// A registry of an operator that may not read declarations.
-    pub fn blind() -> Self {
+    pub fn forbidden() -> Self {
         Self {
-            is_blind: true,
+            is_forbidden: true,
             ..Self::default()
         }
     }
 
-    /// Sets whether declarations can't be read.
-    pub fn set_blind(&mut self, is_blind: bool) {
-        self.is_blind = is_blind;
+    /// Sets whether the operator may not read declarations.
+    pub fn set_forbidden(&mut self, is_forbidden: bool) {
+        self.is_forbidden = is_forbidden;
     }
 
     /// Adds a declaration, or puts it in place of the one of its name. Returns what is wrong with
@@ -132,7 +132,7 @@ impl Registry {
             .and_then(|status| status.accepted_framework.as_deref());
         let accepted = accepted.and_then(|json| self.accepted(name, json));
         let current = || match self.declared.get(name) {
-            None if self.is_blind => Some(Declared::Unknown),
+            None if self.is_forbidden => Some(Declared::Unknown),
             current => current.cloned(),
         };
         Frameworks {

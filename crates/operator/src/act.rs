@@ -18,6 +18,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use http::Method;
 use jiff::Timestamp;
+use kube::ResourceExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
@@ -74,16 +75,18 @@ struct Creation {
 }
 
 impl Creation {
-    fn new(
-        target: Target<'_>,
-        child: ChildKind,
-        name: Option<&str>,
-        object: &impl Serialize,
-    ) -> Result<Self> {
+    #[expect(
+        clippy::needless_pass_by_value,
+        reason = "the object is dropped here, and not kept in memory while the request is under way"
+    )]
+    fn of(target: Target<'_>, child: ChildKind, object: impl Serialize + ResourceExt) -> Result<Self> {
+        Self::new(target, child, object.name_any(), &object)
+    }
+
+    fn new(target: Target<'_>, child: ChildKind, name: String, object: &impl Serialize) -> Result<Self> {
         let path = child.path(&target.key.namespace, "").by_us();
         // Only the metadata of the answer is new to us.
         let request = request(Method::POST, &path, Answer::Metadata, Some(object))?;
-        let name = name.unwrap_or_default().to_owned();
         Ok(Self { child, name, request })
     }
 }
@@ -182,8 +185,7 @@ impl Writer {
             Action::CreatePod(key) => {
                 let pod = job.and_then(|job| build::pod(job, &self.settings.now(), key));
                 let Some(pod) = pod else { return Ok(()) };
-                let create = Creation::new(target, ChildKind::Pod, pod.metadata.name.as_deref(), &pod)?;
-                drop(pod);
+                let create = Creation::of(target, ChildKind::Pod, pod)?;
                 self.create(target, create, refused).await
             }
             Action::LabelPod { key, uid } => match job {
@@ -194,13 +196,7 @@ impl Writer {
             Action::CreateService(key) => {
                 let service = job.and_then(|job| build::service(job, key));
                 let Some(service) = service else { return Ok(()) };
-                let create = Creation::new(
-                    target,
-                    ChildKind::Service,
-                    service.metadata.name.as_deref(),
-                    &service,
-                )?;
-                drop(service);
+                let create = Creation::of(target, ChildKind::Service, service)?;
                 self.create(target, create, refused).await
             }
             Action::CreateSecret(identity) => {
@@ -209,13 +205,7 @@ impl Writer {
                 let content = identity::make(identity, Timestamp::now())
                     .map_err(|error| RequestError::Refused(error.to_string()))?;
                 let secret = build::secret(job, identity, content);
-                let create = Creation::new(
-                    target,
-                    ChildKind::Secret,
-                    secret.metadata.name.as_deref(),
-                    &secret,
-                )?;
-                drop(secret);
+                let create = Creation::of(target, ChildKind::Secret, secret)?;
                 self.create(target, create, refused).await
             }
             Action::FindSecret(identity) => self.find_secret(target, identity).await,

@@ -47,5 +47,5 @@ mod run;
 
 pub use agent::{AGENT, OBSERVER_PORT};
 pub use open_files::allow_many_connections;
-pub use options::{ALL_KINDS, Options, UnknownKind};
+pub use options::{Options, UnknownKind};
 pub use run::{Error, WEBHOOK_SERVICE, run};

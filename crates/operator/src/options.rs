@@ -158,18 +158,14 @@ impl Options {
         // A variable that is set to nothing is as good as one that is not set.
         let wanted = self.compat.iter().map(|flag| flag.trim());
         let wanted: Vec<&str> = wanted.filter(|flag| !flag.is_empty()).collect();
-        let mut flags: Vec<&str> = known.iter().map(|kind| kind.flag()).collect();
-        flags.dedup();
-        flags.push(ALL_KINDS);
-        if let Some(unknown) = wanted.iter().find(|flag| !flags.contains(*flag)) {
-            return Err(UnknownKind {
+        let flags = compat_flags(known);
+        match wanted.iter().find(|flag| !flags.contains(*flag)) {
+            Some(unknown) => Err(UnknownKind {
                 wanted: (*unknown).to_owned(),
                 known: flags,
-            });
+            }),
+            None => Ok(select_kinds(known, &wanted)),
         }
-        let is_wanted = |flag: &str| wanted.contains(&ALL_KINDS) || wanted.contains(&flag);
-        let kinds = known.iter().filter(|kind| is_wanted(kind.flag()));
-        Ok(kinds.copied().collect())
     }
 
     /// The namespaces to look at, each once.
@@ -187,7 +183,22 @@ impl Options {
 }
 
 /// Stands for all kinds of other operators that can be served.
-pub const ALL_KINDS: &str = "all";
+const ALL_KINDS: &str = "all";
+
+/// What `--compat` takes, if these kinds of other operators are known.
+pub fn compat_flags(known: &[&'static dyn ForeignKind]) -> Vec<&'static str> {
+    let mut flags: Vec<&str> = known.iter().map(|kind| kind.flag()).collect();
+    flags.dedup();
+    flags.push(ALL_KINDS);
+    flags
+}
+
+/// The kinds that flags of `--compat` name, in the order in which they are known.
+pub fn select_kinds(known: &[&'static dyn ForeignKind], flags: &[&str]) -> Vec<&'static dyn ForeignKind> {
+    let is_wanted = |flag: &str| flags.contains(&ALL_KINDS) || flags.contains(&flag);
+    let wanted = known.iter().filter(|kind| is_wanted(kind.flag()));
+    wanted.copied().collect()
+}
 
 /// A kind of another operator is wanted that is not known.
 #[derive(Debug, thiserror::Error)]

@@ -167,29 +167,16 @@ impl Meta {
 
     /// The fingerprint of what a pod carries of its job's annotations.
     pub fn passed_on(&self) -> u64 {
-        let labels = self.labels.as_ref().map(|labels| {
-            let Labels {
-                ares_queue,
-                ares_preemptable,
-                ares_priority,
-                ..
-            } = labels;
-            [ares_queue, ares_preemptable, ares_priority].map(Option::as_deref)
+        let labels = self.labels.as_ref();
+        let labels = labels.map(|of| [&of.ares_queue, &of.ares_preemptable, &of.ares_priority]);
+        let annotations = self.annotations.as_ref();
+        let annotations = annotations.map(|of| [&of.ares_queue, &of.ares_preemptable, &of.ares_priority]);
+        let [labels, annotations] = [labels, annotations].map(|values| {
+            values
+                .map(|values| values.map(Option::as_deref))
+                .unwrap_or_default()
         });
-        let annotations = self.annotations.as_ref().map(|annotations| {
-            let Annotations {
-                ares_queue,
-                ares_preemptable,
-                ares_priority,
-                ..
-            } = annotations;
-            [ares_queue, ares_preemptable, ares_priority].map(Option::as_deref)
-        });
-        PassedOn {
-            labels: labels.unwrap_or_default(),
-            annotations: annotations.unwrap_or_default(),
-        }
-        .fingerprint()
+        PassedOn { labels, annotations }.fingerprint()
     }
 
     /// Returns true if our watches, which select by label, see the object.

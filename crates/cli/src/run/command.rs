@@ -104,7 +104,7 @@ fn dns_label(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::validate::job::Checker;
+    use crate::validate::checker::Checker;
 
     fn words(line: &str) -> Vec<String> {
         line.split_whitespace().map(ToOwned::to_owned).collect()

@@ -93,27 +93,9 @@ pub async fn drive(
         let _ = show.items(&view.apply(start.elapsed(), Event::Note(note)));
     }
     let job = create::create_all(&client, plan.job, &plan.companions).await?;
-    let namespace = job.namespace().unwrap_or_default();
     let (changes, mut incoming) = mpsc::unbounded_channel();
     let _watches = watch::start(&client, &job, &changes);
-    let (followers, mut lines) = LogFollowers::new(Api::namespaced(client.clone(), &namespace));
-    let mut run = Run {
-        jobs: Api::namespaced(client.clone(), &namespace),
-        pods: Api::namespaced(client, &namespace),
-        name: job.name_any(),
-        uid: job.uid(),
-        reports_progress: job.reports_progress(),
-        view,
-        show,
-        start,
-        followers,
-        tracked: PodTracker::default(),
-        last_activity: Instant::now(),
-        early_warnings: Vec::new(),
-        shown_warnings: BTreeSet::new(),
-        is_job_gone: false,
-        state: State::Running,
-    };
+    let (mut run, mut lines) = Run::new(client, &job, view, show, start);
     run.record(Event::Job(Box::new(job)));
     let time_is_over = sleep_until(start + plan.timeout.unwrap_or(NEVER));
     let mut time_is_over = pin!(time_is_over);
@@ -157,11 +139,7 @@ pub async fn drive(
             while let Some(Some((pod, line))) = progress.next().now_or_never() {
                 run.record(Event::Progress { pod, line });
             }
-            while !matches!(run.state, State::Lost(..))
-                && let Ok(line) = lines.try_recv()
-            {
-                run.show_lines(line, &mut lines);
-            }
+            run.show_rest(&mut lines);
             break;
         }
         run.draw();
@@ -202,7 +180,37 @@ struct Run<'a> {
     state: State,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
+    /// The run of a job that was created, and the log lines of its pods.
+    fn new(
+        client: Client,
+        job: &TrainingJob,
+        view: View,
+        show: &'a mut dyn Show,
+        start: Instant,
+    ) -> (Self, mpsc::Receiver<Line>) {
+        let namespace = job.namespace().unwrap_or_default();
+        let (followers, lines) = LogFollowers::new(Api::namespaced(client.clone(), &namespace));
+        let run = Self {
+            jobs: Api::namespaced(client.clone(), &namespace),
+            pods: Api::namespaced(client, &namespace),
+            name: job.name_any(),
+            uid: job.uid(),
+            reports_progress: job.reports_progress(),
+            view,
+            show,
+            start,
+            followers,
+            tracked: PodTracker::default(),
+            last_activity: Instant::now(),
+            early_warnings: Vec::new(),
+            shown_warnings: BTreeSet::new(),
+            is_job_gone: false,
+            state: State::Running,
+        };
+        (run, lines)
+    }
+
     /// Updates the view and shows what came of it.
     fn record(&mut self, event: Event) {
         let items = self.view.apply(self.start.elapsed(), event);
@@ -236,6 +244,15 @@ impl Run<'_> {
         }
         // Not before: writing to a slow reader may have taken long.
         self.last_activity = Instant::now();
+    }
+
+    /// Shows the lines that have arrived, unless our output is closed.
+    fn show_rest(&mut self, lines: &mut mpsc::Receiver<Line>) {
+        while !matches!(self.state, State::Lost(..))
+            && let Ok(line) = lines.try_recv()
+        {
+            self.show_lines(line, lines);
+        }
     }
 
     async fn handle_change(&mut self, change: Change) {

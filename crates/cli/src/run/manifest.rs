@@ -6,7 +6,7 @@ use trainyard_api::FieldError;
 use trainyard_core::registry::Registry;
 
 use super::{foreign, set};
-use crate::validate::job::Checker;
+use crate::validate::checker::Checker;
 use crate::validate::{self, Recognized, text};
 
 /// Kinds of objects that may be in the file of a job.

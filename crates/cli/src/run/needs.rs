@@ -25,73 +25,69 @@ pub fn check(manifest: &Manifest) -> Result<()> {
     let mut errors = Vec::new();
     let framework = manifest.job.pointer("/spec/framework").and_then(Value::as_object);
     for (name, options) in framework.into_iter().flatten() {
-        errors.extend(check_reference(
-            manifest,
-            "spec.framework",
-            Some(options),
-            name,
-            "Secret",
-            "sshAuthSecretName",
-        ));
+        let secret = (&**name, "Secret", "sshAuthSecretName");
+        errors.extend(check_reference(manifest, "spec.framework", Some(options), secret));
     }
     let roles = manifest.job.pointer("/spec/roles").and_then(Value::as_array);
     for (r, role) in roles.into_iter().flatten().enumerate() {
         let path = format!("spec.roles[{r}].template.spec");
         for (v, volume) in list(role, "/template/spec/volumes").enumerate() {
-            let path = format!("{path}.volumes[{v}]");
-            let kinds = volume.as_object().into_iter().flat_map(|volume| volume.keys());
-            for kind in kinds.filter(|kind| *kind != "name" && !VOLUMES.contains(&kind.as_str())) {
-                let kinds = VOLUMES.join(", ");
-                let message = format!("there are no such volumes on this machine: there are {kinds}");
-                errors.push(FieldError::new(format!("{path}.{kind}"), message));
-            }
-            let sources = list(volume, "/projected/sources").enumerate();
-            let sources = sources.map(|(s, source)| (format!("{path}.projected.sources[{s}]"), source));
-            for (path, source) in std::iter::once((path.clone(), volume)).chain(sources) {
-                for (field, kind, name) in [
-                    ("configMap", "ConfigMap", "name"),
-                    ("secret", "Secret", "secretName"),
-                    ("secret", "Secret", "name"),
-                    ("persistentVolumeClaim", "PersistentVolumeClaim", "claimName"),
-                ] {
-                    errors.extend(check_reference(
-                        manifest,
-                        &path,
-                        source.get(field),
-                        field,
-                        kind,
-                        name,
-                    ));
-                }
-            }
+            errors.extend(check_volume(manifest, &format!("{path}.volumes[{v}]"), volume));
         }
         for containers in ["initContainers", "containers"] {
             for (c, container) in list(role, &format!("/template/spec/{containers}")).enumerate() {
-                let path = format!("{path}.{containers}[{c}]");
-                for (e, from) in list(container, "/envFrom").enumerate() {
-                    let path = format!("{path}.envFrom[{e}]");
-                    for (field, kind) in [("configMapRef", "ConfigMap"), ("secretRef", "Secret")] {
-                        errors.extend(check_reference(
-                            manifest,
-                            &path,
-                            from.get(field),
-                            field,
-                            kind,
-                            "name",
-                        ));
-                    }
-                }
-                for (e, variable) in list(container, "/env").enumerate() {
-                    let path = format!("{path}.env[{e}].valueFrom");
-                    for (field, kind) in [("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")] {
-                        let reference = variable.pointer(&format!("/valueFrom/{field}"));
-                        errors.extend(check_reference(manifest, &path, reference, field, kind, "name"));
-                    }
-                }
+                errors.extend(check_container(
+                    manifest,
+                    &format!("{path}.{containers}[{c}]"),
+                    container,
+                ));
             }
         }
     }
     refuse("the job needs what is not there", &errors)
+}
+
+fn check_volume(manifest: &Manifest, path: &str, volume: &Value) -> Vec<FieldError> {
+    let kinds = volume.as_object().into_iter().flat_map(|volume| volume.keys());
+    let unsupported = kinds.filter(|kind| *kind != "name" && !VOLUMES.contains(&kind.as_str()));
+    let unsupported = unsupported.map(|kind| {
+        let kinds = VOLUMES.join(", ");
+        let message = format!("there are no such volumes on this machine: there are {kinds}");
+        FieldError::new(format!("{path}.{kind}"), message)
+    });
+    let mut errors: Vec<FieldError> = unsupported.collect();
+    let sources = list(volume, "/projected/sources").enumerate();
+    let sources = sources.map(|(s, source)| (format!("{path}.projected.sources[{s}]"), source));
+    for (path, source) in std::iter::once((path.to_owned(), volume)).chain(sources) {
+        let references = [
+            ("configMap", "ConfigMap", "name"),
+            ("secret", "Secret", "secretName"),
+            ("secret", "Secret", "name"),
+            ("persistentVolumeClaim", "PersistentVolumeClaim", "claimName"),
+        ];
+        let found = references.map(|names| check_reference(manifest, &path, source.get(names.0), names));
+        errors.extend(found.into_iter().flatten());
+    }
+    errors
+}
+
+fn check_container(manifest: &Manifest, path: &str, container: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (e, from) in list(container, "/envFrom").enumerate() {
+        let path = format!("{path}.envFrom[{e}]");
+        for (field, kind) in [("configMapRef", "ConfigMap"), ("secretRef", "Secret")] {
+            let names = (field, kind, "name");
+            errors.extend(check_reference(manifest, &path, from.get(field), names));
+        }
+    }
+    for (e, variable) in list(container, "/env").enumerate() {
+        let path = format!("{path}.env[{e}].valueFrom");
+        for (field, kind) in [("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")] {
+            let reference = variable.pointer(&format!("/valueFrom/{field}"));
+            errors.extend(check_reference(manifest, &path, reference, (field, kind, "name")));
+        }
+    }
+    errors
 }
 
 fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
@@ -99,14 +95,14 @@ fn list<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> 
     items.into_iter().flatten()
 }
 
-/// An error if a reference is not optional and its object is not in the file.
+/// An error if a reference is not optional and its object is not in the file. The names are those
+/// of the field with the reference, of the kind that it refers to, and of the member with the
+/// object's name.
 fn check_reference(
     manifest: &Manifest,
     path: &str,
     reference: Option<&Value>,
-    field: &str,
-    kind: &str,
-    key: &str,
+    (field, kind, key): (&str, &str, &str),
 ) -> Option<FieldError> {
     let reference = reference?;
     let name = reference.get(key)?.as_str()?;

@@ -191,7 +191,7 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use crate::validate::job::Checker;
+    use crate::validate::checker::Checker;
 
     fn job() -> Value {
         json!({

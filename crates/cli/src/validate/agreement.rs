@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use trainyard_local::api::Api as Server;
 use trainyard_local::env::Environment;
 
-use super::job::Checker;
+use super::checker::Checker;
 use super::schema::{self, Findings};
 
 fn job() -> Value {

@@ -3,14 +3,17 @@
 use serde_json::{Value, json};
 
 use crate::Kind;
-use crate::definition::{choice, column, conditions, integer, of, template, time};
+use crate::definition::{
+    age, boolean, choice, column, counts, integer, of, replica_statuses, run_policy, template, text, time,
+    updated_conditions,
+};
 
 /// The definition, for clusters that have none.
 pub fn definition(kind: &Kind) -> Value {
     let columns = [
-        column("Framework", "string", ".spec.frameworkType"),
-        column("Phase", "string", ".status.phase"),
-        column("Age", "date", ".metadata.creationTimestamp"),
+        column("Framework", ".spec.frameworkType"),
+        column("Phase", ".status.phase"),
+        age(),
     ];
     let mut definition = of(kind, &spec(), &status(), &columns);
     definition["spec"]["names"]["shortNames"] = json!(["aj"]);
@@ -29,10 +32,7 @@ fn spec() -> Value {
         "type": "object",
         "required": ["frameworkType", "roleSpecs"],
         "properties": {
-            "frameworkType": {
-                "type": "string",
-                "description": "bagua, custom, dask, mpi, pytorch, standalone or tensorflow.",
-            },
+            "frameworkType": text("bagua, custom, dask, mpi, pytorch, standalone or tensorflow."),
             "framework": framework(),
             "availablePorts": {
                 "type": "array",
@@ -40,7 +40,7 @@ fn spec() -> Value {
                 "items": {"type": "integer", "format": "int32"},
             },
             "ttlSecondsAfterFailed": integer("Seconds after a failure at which pods and Services are deleted.", 0.0),
-            "runPolicy": run_policy(),
+            "runPolicy": run_policy(json!({})),
             "jobPhasePolicy": {
                 "type": "object",
                 "description": "When the job has ended, in terms of its roles. If left out, the framework says.",
@@ -67,7 +67,7 @@ fn framework() -> Value {
             "bagua": {
                 "type": "object",
                 "properties": {
-                    "enableElastic": {"type": "boolean", "description": "Whether an etcd decides which workers train."},
+                    "enableElastic": boolean("Whether an etcd decides which workers train."),
                     "minReplicas": size("The fewest workers that train."),
                     "maxReplicas": size("The most workers that train."),
                 },
@@ -82,31 +82,8 @@ fn framework() -> Value {
             "tensorflow": {
                 "type": "object",
                 "properties": {
-                    "enableDynamicWorker": {"type": "boolean", "description": "Whether workers come and go."},
+                    "enableDynamicWorker": boolean("Whether workers come and go."),
                 },
-            },
-        },
-    })
-}
-
-fn run_policy() -> Value {
-    json!({
-        "type": "object",
-        "description": "Limits in time and number, and what is left behind at the end.",
-        "properties": {
-            "cleanPodPolicy": choice("Which pods are deleted at the end.", &["None", "Running", "All"]),
-            "ttlSecondsAfterFinished": integer("Seconds after its end at which the job is deleted.", 0.0),
-            "activeDeadlineSeconds": {
-                "type": "integer",
-                "format": "int64",
-                "minimum": 1.0,
-                "description": "Seconds after its start at which a job fails that has not ended.",
-            },
-            "backoffLimit": integer("How many failed pods are replaced before the job fails.", 0.0),
-            "schedulingPolicy": {
-                "type": "object",
-                "description": "How the pods are scheduled together. It has no effect.",
-                "x-kubernetes-preserve-unknown-fields": true,
             },
         },
     })
@@ -125,16 +102,13 @@ fn role() -> Value {
                 &["Never", "Always", "OnFailure", "ExitCode"],
             ),
             "template": template("The pod. Its restartPolicy is set by the operator."),
-            "controller": {"type": "string", "description": "It has no effect: all roles have pods."},
+            "controller": text("It has no effect: all roles have pods."),
             "rolePhasePolicy": {
                 "type": "object",
                 "properties": {
                     "failed": quorum("How many pods make the role fail."),
                     "succeeded": quorum("How many pods make the role succeed."),
-                    "nodeDownAsFailed": {
-                        "type": "boolean",
-                        "description": "Whether a pod has failed whose node is down.",
-                    },
+                    "nodeDownAsFailed": boolean("Whether a pod has failed whose node is down."),
                 },
             },
             "dependence": {
@@ -146,10 +120,7 @@ fn role() -> Value {
                         "items": {"type": "string"},
                     },
                     "rolePhase": choice("What they must have come to; Running if left out.", &phases),
-                    "mpiHostFile": {
-                        "type": "string",
-                        "description": "Where the launcher of mpi finds its hosts: paths with commas between them.",
-                    },
+                    "mpiHostFile": text("Where the launcher of mpi finds its hosts: paths with commas between them."),
                 },
             },
         },
@@ -157,12 +128,7 @@ fn role() -> Value {
 }
 
 fn status() -> Value {
-    let text = || json!({"type": "string"});
-    let counts = |names: &[&str]| {
-        let all = names.iter();
-        let all = all.map(|name| ((*name).to_owned(), json!({"type": "integer", "format": "int32"})));
-        all.collect::<serde_json::Map<String, Value>>()
-    };
+    let text_member = |name: &str| (name.to_owned(), json!({"type": "string"}));
     let mut of_role = counts(&[
         "active",
         "succeeded",
@@ -171,33 +137,25 @@ fn status() -> Value {
         "unknown",
         "terminating",
     ]);
-    of_role.extend([
-        ("phase".to_owned(), text()),
-        ("reason".to_owned(), text()),
-        ("message".to_owned(), text()),
-        (
-            "lastTransitionTime".to_owned(),
-            time("When its phase last changed."),
-        ),
-    ]);
+    of_role.extend(["phase", "reason", "message"].map(text_member));
+    of_role.insert(
+        "lastTransitionTime".to_owned(),
+        time("When its phase last changed."),
+    );
     json!({
         "type": "object",
         "properties": {
-            "phase": {"type": "string", "description": "Where the job is in its life."},
-            "conditions": conditions(&[("lastUpdateTime", time("When anything of it last changed."))]),
+            "phase": text("Where the job is in its life."),
+            "conditions": updated_conditions(),
             "roleStatuses": {
                 "type": "object",
                 "description": "The state of each role.",
                 "additionalProperties": {"type": "object", "properties": of_role},
             },
-            "replicaStatuses": {
-                "type": "object",
-                "description": "How many pods of each role run, have succeeded and have failed.",
-                "additionalProperties": {
-                    "type": "object",
-                    "properties": counts(&["active", "succeeded", "failed"]),
-                },
-            },
+            "replicaStatuses": replica_statuses(
+                "How many pods of each role run, have succeeded and have failed.",
+                &["active", "succeeded", "failed"],
+            ),
             "startTime": time("When the job was started."),
             "runningTime": time("When all roles first ran."),
             "completionTime": time("When the job ended."),

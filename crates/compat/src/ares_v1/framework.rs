@@ -41,39 +41,24 @@ impl Framework {
         let has = |role: &str| roles.contains_key(role);
         let bagua = || options?.bagua.as_ref()?.enable_elastic;
         let tensorflow = || options?.tensorflow.as_ref()?.enable_dynamic_worker;
-        let problem = match spec.framework_type.as_deref() {
-            Some("bagua") => {
-                return Ok(Self::Bagua {
-                    elastic: bagua().unwrap_or_default(),
-                });
-            }
-            Some("custom") => return Ok(Self::Custom),
-            Some("dask") => {
-                return Ok(Self::Dask {
-                    leads: has(LEAD_WORKER),
-                    works: has(WORKER),
-                });
-            }
-            Some("mpi") => return Ok(Self::Mpi),
-            Some("pytorch") => return Ok(Self::Pytorch),
-            Some("standalone") => return Ok(Self::Standalone),
-            Some("tensorflow") => {
-                return Ok(Self::Tensorflow {
-                    dynamic: tensorflow().unwrap_or_default(),
-                    has_chief: has(CHIEF),
-                });
-            }
-            Some("demo") => {
-                "demo creates no pods: it shows developers of AresOperator where to begin. Give".to_owned()
-            }
-            Some(other) => format!("there is no framework {other:?}: give"),
-            None => "is missing: give".to_owned(),
-        };
-        let known = "bagua, custom, dask, mpi, pytorch, standalone or tensorflow";
-        Err(FieldError::new(
-            "spec.frameworkType",
-            format!("{problem} {known}"),
-        ))
+        Ok(match spec.framework_type.as_deref() {
+            Some("bagua") => Self::Bagua {
+                elastic: bagua().unwrap_or_default(),
+            },
+            Some("custom") => Self::Custom,
+            Some("dask") => Self::Dask {
+                leads: has(LEAD_WORKER),
+                works: has(WORKER),
+            },
+            Some("mpi") => Self::Mpi,
+            Some("pytorch") => Self::Pytorch,
+            Some("standalone") => Self::Standalone,
+            Some("tensorflow") => Self::Tensorflow {
+                dynamic: tensorflow().unwrap_or_default(),
+                has_chief: has(CHIEF),
+            },
+            other => return Err(no_framework(other)),
+        })
     }
 
     pub fn name(self) -> &'static str {
@@ -89,7 +74,7 @@ impl Framework {
     }
 
     /// The roles that must succeed for the job to, of those that it has; empty for all.
-    pub fn to_succeed(self) -> &'static [&'static str] {
+    pub fn must_succeed(self) -> &'static [&'static str] {
         match self {
             Self::Bagua { elastic: true } | Self::Standalone => &[WORKER],
             Self::Bagua { elastic: false } | Self::Pytorch => &[MASTER, WORKER],
@@ -100,15 +85,15 @@ impl Framework {
     }
 
     /// Whether the job goes on when a role has failed: workers of TensorFlow that have a chief.
-    pub fn forgives(self, role: &str) -> bool {
+    pub fn goes_on_without(self, role: &str) -> bool {
         matches!(self, Self::Tensorflow { has_chief: true, .. }) && role == WORKER
     }
 
     /// The restart policy of a role.
     pub fn restart_policy(self, role: &str, given: Option<RestartPolicy>) -> RestartPolicy {
         let is_scheduler = matches!(self, Self::Dask { .. }) && role == SCHEDULER;
-        let is_forgiven = self.forgives(role) && given != Some(RestartPolicy::Always);
-        if is_scheduler || is_forgiven {
+        let is_expendable = self.goes_on_without(role) && given != Some(RestartPolicy::Always);
+        if is_scheduler || is_expendable {
             RestartPolicy::OnFailure
         } else {
             given.unwrap_or(RestartPolicy::Never)
@@ -229,6 +214,20 @@ impl Framework {
         }
         options
     }
+}
+
+fn no_framework(given: Option<&str>) -> FieldError {
+    let problem = match given {
+        Some("demo") => {
+            "demo creates no pods: it shows developers of AresOperator where to begin. Give".to_owned()
+        }
+        Some(other) => format!("there is no framework {other:?}: give"),
+        None => "is missing: give".to_owned(),
+    };
+    FieldError::new(
+        "spec.frameworkType",
+        format!("{problem} bagua, custom, dask, mpi, pytorch, standalone or tensorflow"),
+    )
 }
 
 fn bagua(elastic: bool, spec: &Spec, notes: &mut Vec<String>) -> BaguaOptions {

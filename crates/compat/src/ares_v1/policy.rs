@@ -57,9 +57,9 @@ pub fn completion(
     }
     let to_fail = match (failed.is_empty(), is_given) {
         (false, _) => failed,
-        (true, true) => impossible(&to_succeed),
+        (true, true) => failure_sets(&to_succeed),
         (true, false) => {
-            let decisive = roles.keys().filter(|role| !framework.forgives(role));
+            let decisive = roles.keys().filter(|role| !framework.goes_on_without(role));
             decisive.map(|role| vec![role.clone()]).collect()
         }
     };
@@ -72,16 +72,16 @@ pub fn completion(
 }
 
 fn default_success(framework: Framework, roles: &BTreeMap<String, TheirRole>) -> Vec<String> {
-    let wanted = framework.to_succeed();
+    let wanted = framework.must_succeed();
     let there = roles
         .keys()
         .filter(|role| wanted.is_empty() || wanted.contains(&role.as_str()));
     there.cloned().collect()
 }
 
-/// The sets of roles whose failure leaves none of some sets that could still succeed: one role of
-/// each. None, if there are too many: the framework's rule holds then.
-fn impossible(to_succeed: &[Vec<String>]) -> RoleSets {
+/// The sets of roles that rule out success when they fail: one role of each set that could succeed.
+/// Empty if there are too many: then the framework's rule holds.
+fn failure_sets(to_succeed: &[Vec<String>]) -> RoleSets {
     let mut all: RoleSets = vec![Vec::new()];
     for set in to_succeed {
         let longer = all.iter().flat_map(|chosen| {

@@ -103,11 +103,7 @@ impl Converter<'_> {
         errors: &mut Vec<FieldError>,
     ) -> Option<PodTemplateSpec> {
         let at = self.at("template");
-        let Some(mut template) = given else {
-            errors.push(FieldError::new(at, "is missing: it must be given"));
-            return None;
-        };
-        templates::settle(&mut template, &at, notes);
+        let mut template = templates::given(given, &at, notes, errors)?;
         let pod = template.spec.as_ref();
         let main = pod.and_then(|pod| pod.containers.first());
         let has_words = main.is_some_and(|main| mpi::words(main).next().is_some());

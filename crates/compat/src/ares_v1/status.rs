@@ -57,8 +57,8 @@ pub fn status(report: &Report<'_>) -> Value {
     status.into()
 }
 
-/// What is told as an event.
-pub fn tell<'a>(condition: &Condition<'a>) -> Option<(Tone, &'a str)> {
+/// The event that reports a condition.
+pub fn event<'a>(condition: &Condition<'a>) -> Option<(Tone, &'a str)> {
     match (condition.kind, condition.holds) {
         (FAILED, true) if condition.reason == INVALID_DEFINITION => Some((Tone::Refusal, condition.reason)),
         (REFUSED, true) => Some((Tone::Refusal, condition.reason)),
@@ -206,8 +206,8 @@ fn describe(cause: &RootCause) -> String {
     format!("pod={pod}; nodeName={node}; info={}", Value::from(info))
 }
 
-/// How many pods of a role are in which state; what is 0 is left out there. `all`: not only the
-/// states that other kinds of the same family tell.
+/// How many pods of a role are in which state; what is 0 is left out there. `all`: also the states
+/// that other kinds of the same family do not have.
 fn counts(role: &RoleStatus, all: bool) -> Map<String, Value> {
     let counts = [
         ("active", role.active, true),
@@ -216,7 +216,10 @@ fn counts(role: &RoleStatus, all: bool) -> Map<String, Value> {
         ("pending", role.pending, all),
         ("terminating", role.terminating, all),
     ];
-    let told = counts.into_iter().filter(|(_, count, told)| *told && *count != 0);
-    told.map(|(name, count, _)| (name.to_owned(), json!(count)))
+    let written = counts
+        .into_iter()
+        .filter(|(_, count, is_written)| *is_written && *count != 0);
+    written
+        .map(|(name, count, _)| (name.to_owned(), json!(count)))
         .collect()
 }

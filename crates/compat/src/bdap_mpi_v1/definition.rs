@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::Kind;
-use crate::definition::{column, conditions, integer, of, template, time};
+use crate::definition::{age, column, integer, of, status, template, text, wide_column};
 
 /// The definition, for clusters that have none.
 pub fn definition(kind: &Kind) -> Value {
@@ -16,24 +16,14 @@ pub fn definition(kind: &Kind) -> Value {
             "workerTemplate": template("The pods in which mpirun starts processes, one in each."),
         },
     });
-    let generation = || json!({"type": "integer", "format": "int64"});
-    let status = json!({
-        "type": "object",
-        "properties": {
-            "observedGeneration": generation(),
-            "phase": {"type": "string", "description": "Where the job is in its life."},
-            "readyWorkers": {"type": "string", "description": "Ready workers of all workers, such as 2/3."},
-            "message": {"type": "string", "description": "What is wrong, or how the job ended."},
-            "conditions": conditions(&[("observedGeneration", generation())]),
-            "startTime": time("When the job was started."),
-            "completionTime": time("When the job ended."),
-        },
-    });
+    let status = status(json!({
+        "readyWorkers": text("Ready workers of all workers, such as 2/3."),
+    }));
     let columns = [
-        column("Phase", "string", ".status.phase"),
-        column("Workers", "string", ".status.readyWorkers"),
-        column("Age", "date", ".metadata.creationTimestamp"),
-        json!({"name": "Message", "type": "string", "jsonPath": ".status.message", "priority": 1}),
+        column("Phase", ".status.phase"),
+        column("Workers", ".status.readyWorkers"),
+        age(),
+        wide_column("Message", ".status.message"),
     ];
     of(kind, &spec, &status, &columns)
 }

@@ -12,19 +12,18 @@ pub fn status(report: &Report<'_>) -> Value {
     let (mut ready, mut replicas) = (0, 0);
     let mut types = Map::new();
     for role in roles {
-        let state = report.role(&role.name).cloned();
+        let state = report.role(&role.name).cloned().unwrap_or_default();
         let of_role = role.replicas.unwrap_or(1);
-        ready += state.as_ref().map_or(0, |state| state.ready);
+        ready += state.ready;
         replicas += of_role;
-        let count = |count: fn(&trainyard_api::RoleStatus) -> i32| state.as_ref().map_or(0, count);
         types.insert(
             role.name.clone(),
             json!({
                 "replicas": of_role,
-                "active": count(|state| state.active),
-                "ready": count(|state| state.ready),
-                "succeeded": count(|state| state.succeeded),
-                "failed": count(|state| state.failed),
+                "active": state.active,
+                "ready": state.ready,
+                "succeeded": state.succeeded,
+                "failed": state.failed,
             }),
         );
     }

@@ -70,8 +70,8 @@ pub fn status(report: &Report<'_>) -> Value {
     status.into()
 }
 
-/// What is told as an event: what comes to hold, and that a job is resumed.
-pub fn tell<'a>(condition: &Condition<'a>) -> Option<(Tone, &'a str)> {
+/// The event that reports a condition: one that comes to hold, or that a job is resumed.
+pub fn event<'a>(condition: &Condition<'a>) -> Option<(Tone, &'a str)> {
     let tone = match (condition.kind, condition.holds) {
         (CREATED | RUNNING | SUSPENDED | SUCCEEDED, true) | (SUSPENDED, false) => Tone::Normal,
         (RESTARTING | FAILED, true) => Tone::Warning,

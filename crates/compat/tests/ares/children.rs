@@ -8,8 +8,8 @@ use trainyard_compat::{Converted, convert};
 use trainyard_core::build;
 use trainyard_core::foreign::{ChildAction, ChildJob};
 use trainyard_core::job::Job;
-use trainyard_core::view::{Agent, Settings};
 
+use super::common::settings;
 use super::{OURS, SAMPLES, at, child, manifest, object, plan};
 
 #[test]
@@ -43,19 +43,6 @@ fn served() {
         let pods = job.keys().filter(|key| key.index <= 1);
         documents.extend(pods.map(|key| serde_saphyr::to_string(&build::pod(&job, &settings, key)).unwrap()));
         insta::assert_snapshot!(format!("serve_{name}"), documents.join("---\n"));
-    }
-}
-
-fn settings() -> Settings {
-    Settings {
-        agent: Some(Agent {
-            image: "registry.example/trainyard:v1".to_owned(),
-            image_pull_policy: None,
-            may_be_root: false,
-            command: vec!["/trainyard-agent".to_owned()],
-            observer: None,
-        }),
-        ..Settings::default()
     }
 }
 

@@ -1,11 +1,13 @@
 //! The status of a job that is served, from its beginning to its end.
 
+use jiff::SignedDuration;
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::TrainingJob;
-use trainyard_core::foreign::{ChildAction, ChildJob};
+use trainyard_core::foreign::{ChildAction, ChildJob, ForeignView};
 
-use super::{at, child, kind, now, object, plan, told, with};
+use super::common::{now, view};
+use super::{at, child, kind, object, plan, told, with};
 
 /// The two roles of the job `pytorch`.
 fn roles(master: Value, worker: Value) -> Value {
@@ -213,13 +215,9 @@ fn times_to_live() {
         waiting.wake_at.map(|at| at.to_string()).as_deref(),
         Some("2026-02-03T04:14:01Z")
     );
-    let late = kind().plan(&trainyard_core::foreign::ForeignView {
-        object: &object,
-        child: ChildJob::Job(&failed),
-        obstacle: None,
-        other_writer: None,
-        settings: &trainyard_core::view::Settings::default(),
-        now: now() + jiff::SignedDuration::from_secs(600),
+    let late = kind().plan(&ForeignView {
+        now: now() + SignedDuration::from_secs(600),
+        ..view(&object, ChildJob::Job(&failed))
     });
     assert!(late.delete && !waiting.delete);
 }

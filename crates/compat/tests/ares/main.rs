@@ -9,17 +9,19 @@
     reason = "helpers of tests are tests, which clippy.toml lets unwrap"
 )]
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod bugs;
 mod children;
 mod life;
 mod refusals;
 
-use jiff::Timestamp;
+use common::{stored, view};
 use serde_json::{Value, json};
 use trainyard_api::TrainingJob;
 use trainyard_compat::served;
-use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignPlan, ForeignView};
-use trainyard_core::view::Settings;
+use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignPlan};
 
 /// One job of each type.
 const OURS: [(&str, &str); 8] = [
@@ -61,10 +63,6 @@ const SAMPLES: [(&str, &str); 6] = [
     ),
 ];
 
-fn now() -> Timestamp {
-    "2026-02-03T04:05:06Z".parse().unwrap()
-}
-
 /// A manifest as its user wrote it.
 fn manifest(name: &str) -> Value {
     let all = OURS.into_iter().chain(SAMPLES);
@@ -74,12 +72,7 @@ fn manifest(name: &str) -> Value {
 
 /// An object as a server shows it.
 fn object(name: &str) -> Value {
-    let mut object = manifest(name);
-    object["metadata"]["namespace"] = "research".into();
-    object["metadata"]["uid"] = "object-uid".into();
-    object["metadata"]["generation"] = 1.into();
-    object["metadata"]["resourceVersion"] = "7".into();
-    object
+    stored(manifest(name))
 }
 
 /// An object of which one field was changed; `null` removes it.
@@ -100,14 +93,7 @@ fn kind() -> &'static dyn ForeignKind {
 }
 
 fn plan(object: &Value, child: ChildJob<'_>) -> ForeignPlan {
-    kind().plan(&ForeignView {
-        object,
-        child,
-        obstacle: None,
-        other_writer: None,
-        settings: &Settings::default(),
-        now: now(),
-    })
+    kind().plan(&view(object, child))
 }
 
 /// The child of a new object.

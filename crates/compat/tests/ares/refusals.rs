@@ -4,9 +4,9 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_compat::{Refusal, convert, their_path};
 use trainyard_core::foreign::{ChildAction, ChildJob, ForeignView};
-use trainyard_core::view::Settings;
 
-use super::{child, kind, now, object, plan, refused, told, with};
+use super::common::view;
+use super::{child, kind, object, plan, refused, told, with};
 
 #[rstest]
 #[case::unknown("custom", "/spec/frameworkType", json!("spark"), "spec.frameworkType: there is no framework \"spark\": give bagua")]
@@ -204,12 +204,8 @@ fn a_job_that_is_mended_is_run() {
 fn a_job_of_another_operator_has_not_failed() {
     let object = object("custom");
     let plan = kind().plan(&ForeignView {
-        object: &object,
-        child: ChildJob::None,
-        obstacle: None,
         other_writer: Some("ares-operator"),
-        settings: &Settings::default(),
-        now: now(),
+        ..view(&object, ChildJob::None)
     });
     assert_eq!(plan.child, ChildAction::Leave);
     let status = plan.status.unwrap();

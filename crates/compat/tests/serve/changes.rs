@@ -8,6 +8,7 @@ use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
 use trainyard_core::view::Settings;
 
+use super::common::view;
 use super::{HOROVOD, PI, at, conditions, kind, object, plan, refused, told};
 
 /// Changes the spec as a user does.
@@ -130,12 +131,8 @@ fn an_object_is_deleted_when_its_time_is_over_and_not_before() {
     let ended = told(&object, &child);
     let plan_at = |object: &Value, child, time: &str| {
         kind("kubeflow-mpi").plan(&ForeignView {
-            object,
-            child,
-            obstacle: None,
-            other_writer: None,
-            settings: &Settings::default(),
             now: time.parse().unwrap(),
+            ..view(object, child)
         })
     };
     for child in [ChildJob::Job(&child), ChildJob::None] {

@@ -9,6 +9,9 @@
     reason = "helpers of tests are tests, which clippy.toml lets unwrap"
 )]
 
+#[path = "../common/mod.rs"]
+mod common;
+
 mod changes;
 mod deadline;
 mod dl;
@@ -16,7 +19,7 @@ mod events;
 mod ssh;
 
 use changes::change;
-use jiff::Timestamp;
+use common::{settings, stored, view};
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{CleanPodPolicy, Dialect, JobPhase, TrainingJob};
@@ -24,7 +27,6 @@ use trainyard_compat::served;
 use trainyard_core::build;
 use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignPlan, ForeignView, Obstacle};
 use trainyard_core::job::Job;
-use trainyard_core::view::{Agent, Settings};
 
 const PI: &str = include_str!("../manifests/kubeflow-pi.yaml");
 const BENCHMARKS: &str = include_str!("../manifests/kubeflow-benchmarks.yaml");
@@ -32,17 +34,9 @@ const HOROVOD: &str = include_str!("../manifests/bdap-horovod.yaml");
 const MXJOB: &str = include_str!("../manifests/dl-mxjob.yaml");
 const TFJOB: &str = include_str!("../manifests/dl-tfjob.yaml");
 
-fn now() -> Timestamp {
-    "2026-02-03T04:05:06Z".parse().unwrap()
-}
-
 /// An object as a server shows it.
 fn object(text: &str) -> Value {
-    let mut object: Value = serde_saphyr::from_str(text).unwrap();
-    object["metadata"]["namespace"] = "research".into();
-    object["metadata"]["uid"] = "object-uid".into();
-    object["metadata"]["generation"] = 1.into();
-    object["metadata"]["resourceVersion"] = "7".into();
+    let mut object = stored(serde_saphyr::from_str(text).unwrap());
     object.as_object_mut().unwrap().remove("status");
     object
 }
@@ -62,14 +56,7 @@ fn kind_of(object: &Value) -> &'static dyn ForeignKind {
 }
 
 fn plan(object: &Value, child: ChildJob<'_>) -> ForeignPlan {
-    kind_of(object).plan(&ForeignView {
-        object,
-        child,
-        obstacle: None,
-        other_writer: None,
-        settings: &Settings::default(),
-        now: now(),
-    })
+    kind_of(object).plan(&view(object, child))
 }
 
 /// The ConfigMap that a plan sees to.
@@ -153,20 +140,6 @@ fn conditions(object: &Value) -> Vec<(&str, &str, &str)> {
     words
         .map(|[kind, status, reason]| (kind, status, reason))
         .collect()
-}
-
-/// Those of an operator that has an agent.
-fn settings() -> Settings {
-    Settings {
-        agent: Some(Agent {
-            image: "registry.example/trainyard:v1".to_owned(),
-            image_pull_policy: None,
-            may_be_root: false,
-            command: vec!["/trainyard-agent".to_owned()],
-            observer: None,
-        }),
-        ..Settings::default()
-    }
 }
 
 /// Everything that a job of each kind owns: names, labels, environment, files of every role.
@@ -370,12 +343,8 @@ fn who_manages_a_job(#[case] by: &str, #[case] ours: bool) {
 fn what_another_operator_has_begun_is_left_to_it() {
     let object = object(PI);
     let view = ForeignView {
-        object: &object,
-        child: ChildJob::None,
-        obstacle: None,
         other_writer: Some("mpi-operator"),
-        settings: &Settings::default(),
-        now: now(),
+        ..view(&object, ChildJob::None)
     };
     let plan = kind("kubeflow-mpi").plan(&view);
     assert_eq!(plan.child, ChildAction::Leave);
@@ -387,13 +356,10 @@ fn what_another_operator_has_begun_is_left_to_it() {
 #[test]
 fn what_the_server_says_of_a_child_is_told_and_it_is_tried_again() {
     let object = object(PI);
+    let refused = Obstacle::Refused("exceeded quota".to_owned());
     let view = ForeignView {
-        object: &object,
-        child: ChildJob::None,
-        obstacle: Some(&Obstacle::Refused("exceeded quota".to_owned())),
-        other_writer: None,
-        settings: &Settings::default(),
-        now: now(),
+        obstacle: Some(&refused),
+        ..view(&object, ChildJob::None)
     };
     let plan = kind("kubeflow-mpi").plan(&view);
     assert!(matches!(plan.child, ChildAction::Create(_)));

@@ -7,10 +7,10 @@ use trainyard_core::build;
 use trainyard_core::foreign::{ChildAction, ChildJob, ForeignView, Obstacle};
 use trainyard_core::job::Job;
 use trainyard_core::model::PodKey;
-use trainyard_core::view::Settings;
 
 use super::changes::change;
-use super::{PI, at, child, config, kind, now, object, plan, refusal, refused, settings};
+use super::common::{settings, view};
+use super::{PI, at, child, config, kind, object, plan, refusal, refused};
 
 const WORKER: &str = "/spec/mpiReplicaSpecs/Worker/template/spec/containers/0";
 
@@ -163,12 +163,8 @@ fn a_config_map_of_somebody_else_is_told() {
     let object = object(PI);
     let taken = Obstacle::Taken("dice-config".to_owned());
     let mut view = ForeignView {
-        object: &object,
-        child: ChildJob::None,
         obstacle: Some(&taken),
-        other_writer: None,
-        settings: &Settings::default(),
-        now: now(),
+        ..view(&object, ChildJob::None)
     };
     let new = kind("kubeflow-mpi").plan(&view);
     assert!(matches!(new.child, ChildAction::Create(_)), "it is tried again");

@@ -69,24 +69,23 @@ fn workers(job: &TrainingJob) -> i32 {
     role.map_or(0, |role| role.replicas.unwrap_or(1))
 }
 
-fn static_ports(job: &TrainingJob) -> Vec<i32> {
+/// The ports that the user gave, or the default.
+fn ports_or(job: &TrainingJob, default: impl FnOnce() -> Vec<i32>) -> Vec<i32> {
     let given = options(job).ports;
-    if given.is_empty() {
-        (FIRST_PORT..FIRST_PORT + DEFAULT_PORTS).collect()
-    } else {
-        given
-    }
+    if given.is_empty() { default() } else { given }
+}
+
+/// The port of SSH, that of the master, then Bagua's own.
+fn static_ports(job: &TrainingJob) -> Vec<i32> {
+    ports_or(job, || (FIRST_PORT..FIRST_PORT + DEFAULT_PORTS).collect())
 }
 
 /// The two ports of etcd, then those of the workers.
 fn elastic_ports(job: &TrainingJob) -> Vec<i32> {
-    let given = options(job).ports;
-    if given.is_empty() {
+    ports_or(job, || {
         let of_workers = FIRST_PORT..FIRST_PORT + PORTS_PER_WORKER * workers(job);
         ETCD_PORTS.into_iter().chain(of_workers).collect()
-    } else {
-        given
-    }
+    })
 }
 
 /// The ports of one worker: an equal share of those that are not etcd's.
@@ -97,6 +96,11 @@ fn share(job: &TrainingJob, index: i32) -> Vec<i32> {
     let size = of_workers.len() / workers;
     let first = size.saturating_mul(usize::try_from(index).unwrap_or(0));
     of_workers.get(first..first + size).unwrap_or_default().to_vec()
+}
+
+/// The number of one of these ports, as the value of a variable.
+fn number(ports: &[i32], position: usize) -> String {
+    ports.get(position).copied().unwrap_or_default().to_string()
 }
 
 fn joined(ports: &[i32]) -> String {
@@ -127,14 +131,13 @@ impl Environment for Bagua {
     fn variables(&self, replica: &Replica<'_>) -> Env {
         let job = replica.job;
         let ports = static_ports(job.object);
-        let port = |index: usize| ports.get(index).copied().unwrap_or_default().to_string();
         let mut env = Env::from([
             ("PYTHONUNBUFFERED", "1".to_owned()),
-            ("BAGUA_SSH_PORT", port(0)),
+            ("BAGUA_SSH_PORT", number(&ports, 0)),
             ("SERVICE_DOMAIN_NAME", domains(replica, &[WORKER, MASTER])),
             ("WORLD_SIZE", job.total().to_string()),
             ("MASTER_ADDR", replica.host(job.rank_zero())),
-            ("MASTER_PORT", port(1)),
+            ("MASTER_PORT", number(&ports, 1)),
             ("RANK", replica.rank().to_string()),
             (
                 "BAGUA_AVAILABLE_PORTS",
@@ -163,24 +166,22 @@ impl Environment for Elastic {
     fn variables(&self, replica: &Replica<'_>) -> Env {
         let job = replica.job;
         let ports = elastic_ports(job.object);
-        let port = |index: usize| ports.get(index).copied().unwrap_or_default().to_string();
         let mut env = Env::from([
             ("PYTHONUNBUFFERED", "1".to_owned()),
-            ("ETCD_CLIENT_PORT", port(0)),
-            ("ETCD_SERVER_PORT", port(1)),
+            ("ETCD_CLIENT_PORT", number(&ports, 0)),
+            ("ETCD_SERVER_PORT", number(&ports, 1)),
         ]);
         if replica.role.name == ETCD {
             return env;
         }
         let (options, all) = (options(job.object), workers(job.object));
-        let etcd = job.role(ETCD).map_or(0, |(role, _)| role);
         let share = share(job.object, replica.key.index);
         env.extend([
             ("SERVICE_DOMAIN_NAME", domains(replica, &[WORKER])),
             ("MIN_SIZE", options.min_replicas.unwrap_or(all).to_string()),
             ("MAX_SIZE", options.max_replicas.unwrap_or(all).to_string()),
             ("JOB_ID", job.name.to_owned()),
-            ("ETCD_HOST", replica.host(PodKey { role: etcd, index: 0 })),
+            ("ETCD_HOST", replica.host(job.first_of(ETCD))),
             ("BAGUA_SSH_PORT", joined(share.get(..1).unwrap_or_default())),
             (
                 "BAGUA_AVAILABLE_PORTS",

@@ -4,7 +4,6 @@
 use trainyard_api::{RestartPolicy, TrainingJob};
 
 use crate::job::{Env, Environment, Framework, Job, Replica, Role};
-use crate::model::PodKey;
 
 /// Lists of host names grow with the square of the job, and are in every container: beyond so many
 /// names in all, a pod computes names from indices instead.
@@ -13,6 +12,7 @@ const MAX_LISTED: i32 = 256;
 pub(super) fn framework() -> Framework {
     Framework {
         restart_policy: RestartPolicy::Never,
+        is_elastic: true,
         ..Framework::new("custom", Custom)
     }
 }
@@ -27,11 +27,7 @@ impl Environment for Custom {
         env.set("INDEX", replica.key.index);
         let roles = job.roles.iter().enumerate();
         for (position, role) in roles.filter(|(_, role)| is_listed(job, role.replicas())) {
-            let pods = role.members.iter().map(|index| PodKey {
-                role: position,
-                index,
-            });
-            let hosts: Vec<String> = pods.map(|pod| replica.host(pod)).collect();
+            let hosts: Vec<String> = job.keys_of(position).map(|pod| replica.host(pod)).collect();
             env.set(role.name, hosts.join(","));
         }
         env

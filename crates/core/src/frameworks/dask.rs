@@ -8,7 +8,6 @@ use trainyard_api::{DaskOptions, FieldError, RestartPolicy, TrainingJob};
 
 use super::ports;
 use crate::job::{Env, Environment, Framework, Port, Ports, Replica, RoleRule, Validation};
-use crate::model::PodKey;
 
 const DEFAULT_PORT: i32 = 8786;
 const DEFAULT_DASHBOARD_PORT: i32 = 8787;
@@ -59,15 +58,10 @@ fn master_port(job: &TrainingJob) -> i32 {
     options(job).master_port.unwrap_or(DEFAULT_MASTER_PORT)
 }
 
-fn scheduler(replica: &Replica<'_>) -> PodKey {
-    let role = replica.job.role(SCHEDULER).map_or(0, |(role, _)| role);
-    PodKey { role, index: 0 }
-}
-
 impl Environment for Dask {
     fn variables(&self, replica: &Replica<'_>) -> Env {
         let job = replica.job;
-        let (host, port) = (replica.host(scheduler(replica)), port(job.object));
+        let (host, port) = (replica.host(job.first_of(SCHEDULER)), port(job.object));
         let address = format!("tcp://{host}:{port}");
         let mut env = Env::from([("PYTHONUNBUFFERED", "1"), ("SCHEDULER", &address)]);
         if replica.role.name == SCHEDULER {

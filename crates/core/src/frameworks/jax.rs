@@ -1,11 +1,16 @@
 //! `jax`: workers that are processes of one `jax.distributed` run. Worker 0 coordinates.
 
-use trainyard_api::{FieldError, JaxOptions, TrainingJob};
+use trainyard_api::TrainingJob;
 
-use super::ports;
-use crate::job::{Env, Environment, Framework, Port, Ports, Replica, RoleRule, Validation};
+use super::one_port::OnePort;
+use crate::job::{Env, Environment, Framework, Replica, RoleRule};
 
-const DEFAULT_PORT: i32 = 6666;
+const PORT: OnePort = OnePort {
+    framework: "jax",
+    default: 6666,
+    given: |job| job.spec.framework.jax.as_ref()?.port,
+    is_served_by: |replica| replica.rank() == 0,
+};
 
 pub(super) fn framework() -> Framework {
     Framework {
@@ -13,26 +18,18 @@ pub(super) fn framework() -> Framework {
         trains_as_one: true,
         // Every process was told how many there are.
         resizes: false,
-        ports: Some(Box::new(Jax)),
-        validation: Some(Box::new(Jax)),
+        ports: Some(Box::new(PORT)),
+        validation: Some(Box::new(PORT)),
         ..Framework::new("jax", Jax)
     }
 }
 
 struct Jax;
 
-fn options(job: &TrainingJob) -> JaxOptions {
-    job.spec.framework.jax.clone().unwrap_or_default()
-}
-
-fn port(job: &TrainingJob) -> i32 {
-    options(job).port.unwrap_or(DEFAULT_PORT)
-}
-
 impl Environment for Jax {
     fn variables(&self, replica: &Replica<'_>) -> Env {
         let job = replica.job;
-        let (host, port) = (replica.host(job.rank_zero()), port(job.object));
+        let (host, port) = (replica.host(job.rank_zero()), PORT.number(job.object));
         let (processes, process) = (job.total().to_string(), replica.rank().to_string());
         Env::from([
             ("PYTHONUNBUFFERED", "1".to_owned()),
@@ -57,21 +54,5 @@ impl Environment for Jax {
             "NUM_PROCESSES",
             "PROCESS_ID",
         ]
-    }
-}
-
-impl Ports for Jax {
-    fn ports(&self, replica: &Replica<'_>) -> Vec<Port> {
-        let port = Port {
-            name: "jax".into(),
-            number: port(replica.job.object),
-        };
-        Vec::from_iter((replica.rank() == 0).then_some(port))
-    }
-}
-
-impl Validation for Jax {
-    fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
-        Vec::from_iter(ports::check("spec.framework.jax.port", options(job).port))
     }
 }

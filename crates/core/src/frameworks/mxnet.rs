@@ -4,13 +4,17 @@
 //! the workers have; the job has succeeded when the workers have.
 
 use serde_json::{Map, Value, json};
-use trainyard_api::{FieldError, MxnetOptions, RestartPolicy, TrainingJob};
+use trainyard_api::{FieldError, RestartPolicy, TrainingJob};
 
-use super::ports;
-use crate::job::{Env, Environment, Framework, Job, Port, Ports, Replica, RoleRule, Validation};
-use crate::model::PodKey;
+use super::one_port::OnePort;
+use crate::job::{Env, Environment, Framework, Job, Replica, Role, RoleRule, Validation};
 
-const DEFAULT_PORT: i32 = 9091;
+const PORT: OnePort = OnePort {
+    framework: "mxnet",
+    default: 9091,
+    given: |job| job.spec.framework.mxnet.as_ref()?.port,
+    is_served_by: |replica| replica.role.name == SCHEDULER,
+};
 
 const SCHEDULER: &str = "scheduler";
 const SERVER: &str = "server";
@@ -36,7 +40,7 @@ pub(super) fn framework() -> Framework {
         trains_as_one: true,
         // The scheduler waits for as many servers and workers as it was told of.
         resizes: false,
-        ports: Some(Box::new(Mxnet)),
+        ports: Some(Box::new(PORT)),
         validation: Some(Box::new(Mxnet)),
         ..Framework::new("mxnet", Mxnet)
     }
@@ -44,12 +48,9 @@ pub(super) fn framework() -> Framework {
 
 struct Mxnet;
 
-fn options(job: &TrainingJob) -> MxnetOptions {
-    job.spec.framework.mxnet.clone().unwrap_or_default()
-}
-
-fn port(job: &TrainingJob) -> i32 {
-    options(job).port.unwrap_or(DEFAULT_PORT)
+/// How much the parameter server logs, if the user says so.
+fn verbosity(job: &TrainingJob) -> Option<i32> {
+    job.spec.framework.mxnet.as_ref()?.verbosity
 }
 
 fn replicas(job: &Job<'_>, role: &str) -> i32 {
@@ -57,23 +58,19 @@ fn replicas(job: &Job<'_>, role: &str) -> i32 {
 }
 
 fn scheduler(replica: &Replica<'_>) -> String {
-    let role = replica.job.role(SCHEDULER).map_or(0, |(role, _)| role);
-    replica.host(PodKey { role, index: 0 })
+    replica.host(replica.job.first_of(SCHEDULER))
 }
 
 /// Where all pods are, and who this one is, as programs of Kubeflow's MXJobs read it.
 fn config(replica: &Replica<'_>) -> String {
-    let port = port(replica.job.object);
-    let hosts = |(role, of): (usize, &crate::job::Role<'_>)| {
-        let all = of
-            .members
-            .iter()
-            .map(|index| replica.host(PodKey { role, index }));
-        let all: Vec<Value> = all.map(|url| json!({"port": port, "url": url})).collect();
-        (of.name.to_owned(), Value::Array(all))
+    let port = PORT.number(replica.job.object);
+    let address = |pod| json!({"port": port, "url": replica.host(pod)});
+    let addresses = |(position, role): (usize, &Role<'_>)| {
+        let all = replica.job.keys_of(position).map(address).collect();
+        (role.name.to_owned(), Value::Array(all))
     };
     let cluster = || {
-        let roles: Map<String, Value> = replica.job.roles.iter().enumerate().map(hosts).collect();
+        let roles: Map<String, Value> = replica.job.roles.iter().enumerate().map(addresses).collect();
         Value::Object(roles).to_string()
     };
     let (role, index) = (replica.role.name, replica.key.index);
@@ -86,16 +83,15 @@ fn config(replica: &Replica<'_>) -> String {
 impl Environment for Mxnet {
     fn variables(&self, replica: &Replica<'_>) -> Env {
         let job = replica.job;
-        let options = options(job.object);
         let mut env = Env::from([
             ("PYTHONUNBUFFERED", "1".to_owned()),
             ("DMLC_ROLE", replica.role.name.to_owned()),
             ("DMLC_PS_ROOT_URI", scheduler(replica)),
-            ("DMLC_PS_ROOT_PORT", port(job.object).to_string()),
+            ("DMLC_PS_ROOT_PORT", PORT.number(job.object).to_string()),
             ("DMLC_NUM_SERVER", replicas(job, SERVER).to_string()),
             ("DMLC_NUM_WORKER", replicas(job, WORKER).to_string()),
             ("DMLC_USE_KUBERNETES", "1".to_owned()),
-            ("PS_VERBOSE", options.verbosity.unwrap_or(0).to_string()),
+            ("PS_VERBOSE", verbosity(job.object).unwrap_or(0).to_string()),
         ]);
         // A pod with several addresses would otherwise tell the scheduler any of them.
         env.set_field("DMLC_NODE_HOST", "status.podIP");
@@ -121,27 +117,16 @@ impl Environment for Mxnet {
     }
 }
 
-impl Ports for Mxnet {
-    fn ports(&self, replica: &Replica<'_>) -> Vec<Port> {
-        let port = Port {
-            name: "mxnet".into(),
-            number: port(replica.job.object),
-        };
-        Vec::from_iter((replica.role.name == SCHEDULER).then_some(port))
-    }
-}
-
 impl Validation for Mxnet {
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
-        let options = options(job);
-        let verbosity = options.verbosity.filter(|level| !(0..=2).contains(level));
-        let verbosity = verbosity.map(|level| {
+        let mut errors = PORT.check(job);
+        let unknown = verbosity(job).filter(|level| !(0..=2).contains(level));
+        errors.extend(unknown.map(|level| {
             FieldError::new(
                 "spec.framework.mxnet.verbosity",
                 format!("{level} is no level: give 0, 1 or 2, or leave it out"),
             )
-        });
-        let port = ports::check("spec.framework.mxnet.port", options.port);
-        port.into_iter().chain(verbosity).collect()
+        }));
+        errors
     }
 }

@@ -3,12 +3,17 @@
 //! Workers alone train by collectives, and worker 0 serves the rendezvous. With a master, which may
 //! have several pods, they train with parameter servers, which are the master's pods.
 
-use trainyard_api::{FieldError, PaddleOptions, TrainingJob};
+use trainyard_api::TrainingJob;
 
-use super::ports;
-use crate::job::{Env, Environment, Framework, Port, Ports, Replica, RoleRule, Validation};
+use super::one_port::OnePort;
+use crate::job::{Env, Environment, Framework, Replica, RoleRule};
 
-const DEFAULT_PORT: i32 = 36543;
+const PORT: OnePort = OnePort {
+    framework: "paddle",
+    default: 36543,
+    given: |job| job.spec.framework.paddle.as_ref()?.port,
+    is_served_by: |replica| replica.rank() == 0,
+};
 const MASTER: &str = "master";
 
 pub(super) fn framework() -> Framework {
@@ -21,26 +26,18 @@ pub(super) fn framework() -> Framework {
         trains_as_one: true,
         // Every launcher waits for as many as it was told of.
         resizes: false,
-        ports: Some(Box::new(Paddle)),
-        validation: Some(Box::new(Paddle)),
+        ports: Some(Box::new(PORT)),
+        validation: Some(Box::new(PORT)),
         ..Framework::new("paddle", Paddle)
     }
 }
 
 struct Paddle;
 
-fn options(job: &TrainingJob) -> PaddleOptions {
-    job.spec.framework.paddle.clone().unwrap_or_default()
-}
-
-fn port(job: &TrainingJob) -> i32 {
-    options(job).port.unwrap_or(DEFAULT_PORT)
-}
-
 impl Environment for Paddle {
     fn variables(&self, replica: &Replica<'_>) -> Env {
         let job = replica.job;
-        let port = port(job.object);
+        let port = PORT.number(job.object);
         let mut env = Env::from([
             ("PYTHONUNBUFFERED", "1"),
             ("PADDLE_JOB_ID", job.name),
@@ -78,21 +75,5 @@ impl Environment for Paddle {
             "PADDLE_TRAINER_NUM",
             "POD_IP",
         ]
-    }
-}
-
-impl Ports for Paddle {
-    fn ports(&self, replica: &Replica<'_>) -> Vec<Port> {
-        let port = Port {
-            name: "paddle".into(),
-            number: port(replica.job.object),
-        };
-        Vec::from_iter((replica.rank() == 0).then_some(port))
-    }
-}
-
-impl Validation for Paddle {
-    fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
-        Vec::from_iter(ports::check("spec.framework.paddle.port", options(job).port))
     }
 }

@@ -6,13 +6,18 @@
 use trainyard_api::{FieldError, MasterService, PytorchOptions, TrainingJob, names};
 
 use super::accelerators::processes;
-use super::ports;
+use super::one_port::OnePort;
 use crate::job::{
     Env, Environment, ExtraService, Framework, Job, Port, Ports, Replica, Role, RoleRule, Validation,
 };
 use crate::model::ServiceKey;
 
-const DEFAULT_PORT: i32 = 29500;
+const PORT: OnePort = OnePort {
+    framework: "pytorch",
+    default: 29500,
+    given: |job| job.spec.framework.pytorch.as_ref()?.port,
+    is_served_by: |replica| replica.rank() == 0,
+};
 
 pub(super) fn framework() -> Framework {
     torchrun(
@@ -47,13 +52,6 @@ fn options(job: &TrainingJob) -> PytorchOptions {
     options
 }
 
-fn port(job: &TrainingJob) -> Port {
-    Port {
-        name: "pytorch".into(),
-        number: options(job).port.unwrap_or(DEFAULT_PORT),
-    }
-}
-
 fn procs_per_node(job: &Job<'_>, role: &Role<'_>) -> i32 {
     processes(options(job.object).procs_per_node, role.main)
 }
@@ -83,7 +81,7 @@ impl Environment for Pytorch {
     fn variables(&self, replica: &Replica<'_>) -> Env {
         let job = replica.job;
         let address = master_address(replica);
-        let port = port(job.object).number.to_string();
+        let port = PORT.number(job.object).to_string();
         let rank = replica.rank().to_string();
         Env::from([
             ("PYTHONUNBUFFERED", "1".to_owned()),
@@ -118,8 +116,7 @@ impl Environment for Pytorch {
 
 impl Ports for Pytorch {
     fn ports(&self, replica: &Replica<'_>) -> Vec<Port> {
-        let serves = replica.rank() == 0;
-        serves.then(|| port(replica.job.object)).into_iter().collect()
+        PORT.ports(replica)
     }
 
     fn services(&self, job: &Job<'_>) -> Vec<ExtraService> {
@@ -129,7 +126,7 @@ impl Ports for Pytorch {
         vec![ExtraService {
             key: ServiceKey::Master,
             pod: job.rank_zero(),
-            port: port(job.object),
+            port: PORT.port(job.object),
         }]
     }
 }
@@ -144,7 +141,7 @@ impl Validation for Pytorch {
                 format!("{procs} processes can't train: give at least 1, or leave it out"),
             ));
         }
-        errors.extend(ports::check("spec.framework.pytorch.port", options.port));
+        errors.extend(PORT.check(job));
         let service = names::master_service(job.metadata.name.as_deref().unwrap_or_default());
         if options.master_service == Some(MasterService::ClusterIP) && service.len() > names::MAX_NAME {
             errors.push(FieldError::new(

@@ -12,7 +12,6 @@ use super::{lists, ports};
 use crate::job::{
     Env, Environment, Framework, Job, Port, Ports, Replica, Role, RoleRule, Validation, Variant,
 };
-use crate::members::Members;
 use crate::model::PodKey;
 
 const DEFAULT_PORT: i32 = 2222;
@@ -30,16 +29,16 @@ pub(super) fn framework() -> Framework {
         applies: |job| options(job).dynamic_workers == Some(true),
         framework: Framework {
             resizes: true,
-            ..of_tasks(Peers::Servers)
+            ..with_peers(Peers::Servers)
         },
     };
     Framework {
         variants: vec![dynamic],
-        ..of_tasks(Peers::All)
+        ..with_peers(Peers::All)
     }
 }
 
-fn of_tasks(peers: Peers) -> Framework {
+fn with_peers(peers: Peers) -> Framework {
     let decides = |name| RoleRule {
         decides: true,
         ..RoleRule::optional(name).single()
@@ -89,18 +88,15 @@ fn port(job: &Job<'_>, role: &Role<'_>) -> i32 {
     ports::named(role.main, PORT_NAME).unwrap_or(default)
 }
 
-fn address(replica: &Replica<'_>, role: usize, index: i32) -> String {
-    let roles = &replica.job.roles;
-    let port = roles
-        .get(role)
-        .map_or(DEFAULT_PORT, |role| port(replica.job, role));
-    format!("{}:{port}", replica.host(PodKey { role, index }))
+fn address(replica: &Replica<'_>, pod: PodKey) -> String {
+    let role = replica.job.roles.get(pod.role);
+    let port = role.map_or(DEFAULT_PORT, |role| port(replica.job, role));
+    format!("{}:{port}", replica.host(pod))
 }
 
 fn addresses(replica: &Replica<'_>, role: usize) -> Vec<String> {
-    let members = replica.job.roles.get(role).map(|role| &role.members);
-    let indices = members.into_iter().flat_map(Members::iter);
-    indices.map(|index| address(replica, role, index)).collect()
+    let pods = replica.job.keys_of(role);
+    pods.map(|pod| address(replica, pod)).collect()
 }
 
 /// All tasks but evaluators, which no other task may know of.
@@ -117,31 +113,28 @@ fn cluster(replica: &Replica<'_>) -> String {
 /// first as TensorFlow reads it, where a job that is listed in part is a map of indices; then as
 /// Kubeflow and AresOperator write it, which some programs read.
 fn partial_cluster(replica: &Replica<'_>) -> (String, String) {
-    let PodKey { role, index } = replica.key;
-    let own = json!(address(replica, role, index));
+    let index = replica.key.index;
+    let own = json!(address(replica, replica.key));
     if replica.role.name == PS {
         return (
             format!(r#"{{"ps":{{"{index}":{own}}}}}"#),
             format!(r#"{{"ps":[{own}],"worker":{{}}}}"#),
         );
     }
+    let job = replica.job;
     let of = |name| {
-        replica
-            .job
-            .role(name)
-            .map(|(position, _)| addresses(replica, position))
+        let (position, _) = job.role(name)?;
+        Some(addresses(replica, position))
     };
     // Every worker has the same list of servers, which may be long.
-    let servers = replica
-        .job
-        .common(|| json!(of(PS).unwrap_or_default()).to_string());
+    let servers = job.common(|| json!(of(PS).unwrap_or_default()).to_string());
     let leaders = [CHIEF, MASTER].into_iter().filter_map(|name| {
         let addresses = of(name)?;
         Some(format!(r#""{name}":{},"#, json!(addresses)))
     });
-    let has_servers = replica.job.role(PS).is_some();
-    let servers_of_all = has_servers.then(|| format!(r#""ps":{servers},"#));
-    let cluster: String = leaders.chain(servers_of_all).collect();
+    let has_servers = job.role(PS).is_some();
+    let listed_servers = has_servers.then(|| format!(r#""ps":{servers},"#));
+    let cluster: String = leaders.chain(listed_servers).collect();
     (
         format!(r#"{{{cluster}"worker":{{"{index}":{own}}}}}"#),
         format!(r#"{{"ps":{servers},"worker":{{"{index}":{own}}}}}"#),

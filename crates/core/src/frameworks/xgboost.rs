@@ -1,13 +1,18 @@
 //! `xgboost`: an optional master and workers. Rank 0 runs XGBoost's tracker and trains; LightGBM,
 //! which has no tracker, finds the list of all machines.
 
-use trainyard_api::{FieldError, TrainingJob, XgboostOptions};
+use trainyard_api::TrainingJob;
 
-use super::{lists, ports};
-use crate::job::{Env, Environment, Framework, Port, Ports, Replica, RoleRule, Validation};
-use crate::model::PodKey;
+use super::lists;
+use super::one_port::OnePort;
+use crate::job::{Env, Environment, Framework, Replica, RoleRule};
 
-const DEFAULT_PORT: i32 = 9999;
+const PORT: OnePort = OnePort {
+    framework: "xgboost",
+    default: 9999,
+    given: |job| job.spec.framework.xgboost.as_ref()?.port,
+    is_served_by: |_| true,
+};
 const WORKER: &str = "worker";
 
 pub(super) fn framework() -> Framework {
@@ -16,37 +21,28 @@ pub(super) fn framework() -> Framework {
         trains_as_one: true,
         // The tracker waits for as many as it was told of.
         resizes: false,
-        ports: Some(Box::new(Xgboost)),
-        validation: Some(Box::new(Xgboost)),
+        ports: Some(Box::new(PORT)),
+        validation: Some(Box::new(PORT)),
         ..Framework::new("xgboost", Xgboost)
     }
 }
 
 struct Xgboost;
 
-fn options(job: &TrainingJob) -> XgboostOptions {
-    job.spec.framework.xgboost.clone().unwrap_or_default()
-}
-
-fn port(job: &TrainingJob) -> i32 {
-    options(job).port.unwrap_or(DEFAULT_PORT)
-}
-
 /// All machines but rank 0.
 fn worker_addresses(replica: &Replica<'_>) -> String {
     let job = replica.job;
-    let workers = job.role(WORKER).into_iter().flat_map(|(role, workers)| {
-        let keys = workers.members.iter().map(move |index| PodKey { role, index });
-        keys.filter(|key| job.rank(*key) != 0)
-    });
-    let hosts: Vec<String> = workers.map(|key| replica.host(key)).collect();
+    let workers = job.role(WORKER).into_iter();
+    let pods = workers.flat_map(|(position, _)| job.keys_of(position));
+    let others = pods.filter(|pod| job.rank(*pod) != 0);
+    let hosts: Vec<String> = others.map(|pod| replica.host(pod)).collect();
     hosts.join(",")
 }
 
 impl Environment for Xgboost {
     fn variables(&self, replica: &Replica<'_>) -> Env {
         let job = replica.job;
-        let (host, port) = (replica.host(job.rank_zero()), port(job.object).to_string());
+        let (host, port) = (replica.host(job.rank_zero()), PORT.number(job.object).to_string());
         let (world, rank) = (job.total().to_string(), replica.rank().to_string());
         let mut env = Env::from([
             ("PYTHONUNBUFFERED", "1".to_owned()),
@@ -84,20 +80,5 @@ impl Environment for Xgboost {
             "WORKER_PORT",
             "WORKER_ADDRS",
         ]
-    }
-}
-
-impl Ports for Xgboost {
-    fn ports(&self, replica: &Replica<'_>) -> Vec<Port> {
-        vec![Port {
-            name: "xgboost".into(),
-            number: port(replica.job.object),
-        }]
-    }
-}
-
-impl Validation for Xgboost {
-    fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
-        Vec::from_iter(ports::check("spec.framework.xgboost.port", options(job).port))
     }
 }

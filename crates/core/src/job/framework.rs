@@ -31,6 +31,9 @@ pub struct Framework {
     /// Whether pods that run go on when the number of pods of a role changes: what they were told
     /// at their start still holds then, or is kept current. Default: they do.
     pub resizes: bool,
+    /// Whether its jobs may grow and shrink while they train (`spec.elastic`). Default: they may
+    /// not.
+    pub is_elastic: bool,
     /// Whether pods have names by which others find them, which takes a Service. Default: they do.
     pub has_service: bool,
     /// What pods are told.
@@ -159,6 +162,7 @@ impl Framework {
             restart_policy: RestartPolicy::OnFailure,
             trains_as_one: false,
             resizes: true,
+            is_elastic: false,
             has_service: true,
             environment: Box::new(environment),
             ports: None,
@@ -225,18 +229,16 @@ impl Framework {
         self.roles.iter().filter(|rule| rule.decides).find_map(position)
     }
 
-    /// The positions of the roles whose rule is not as asked; roles without a rule are among them.
-    fn others(&self, roles: &[Role<'_>], is_so: fn(&RoleRule) -> bool) -> Vec<usize> {
-        let others = roles
-            .iter()
-            .enumerate()
-            .filter(|(_, role)| !self.rule(role.name).is_some_and(is_so));
-        others.map(|(position, _)| position).collect()
+    /// The positions of the roles that have no rule, or one without a property.
+    fn roles_without(&self, roles: &[Role<'_>], property: fn(&RoleRule) -> bool) -> Vec<usize> {
+        let roles = roles.iter().enumerate();
+        let found = roles.filter(|(_, role)| !self.rule(role.name).is_some_and(property));
+        found.map(|(position, _)| position).collect()
     }
 
     /// The sets of roles, by position, any of which makes the job succeed.
     pub fn succeeded_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
-        let train = || self.others(roles, |rule| rule.serves);
+        let train = || self.roles_without(roles, |rule| rule.serves);
         vec![self.decisive(roles).map_or_else(train, |role| vec![role])]
     }
 
@@ -244,7 +246,7 @@ impl Framework {
     /// those without which the job goes on.
     pub fn failed_when(&self, roles: &[Role<'_>]) -> Vec<Vec<usize>> {
         let needed = match self.decisive(roles) {
-            Some(_) => self.others(roles, |rule| rule.is_expendable),
+            Some(_) => self.roles_without(roles, |rule| rule.is_expendable),
             None => (0..roles.len()).collect(),
         };
         needed.into_iter().map(|role| vec![role]).collect()

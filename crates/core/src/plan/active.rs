@@ -75,8 +75,13 @@ pub(super) fn plan(
         }
     }
 
-    // Decide what is written, and what has to wait for that.
     plan.unconfirmed = children::unconfirmed(job, &assessment);
+    add_status(job, old, status, &mut plan);
+    plan
+}
+
+/// Decides how the status is written, and what has to wait for that.
+fn add_status(job: &Job<'_>, old: Option<&TrainingJobStatus>, status: TrainingJobStatus, plan: &mut Plan) {
     let is_unrecorded = old.is_none_or(|old| {
         old.start_time.is_none()
             || old.accepted_framework.as_deref() != job.framework.declaration.as_deref()
@@ -98,7 +103,6 @@ pub(super) fn plan(
         // This plan counts no new loss, so there is nothing to confirm.
         plan.unconfirmed.clear();
     }
-    plan
 }
 
 /// The status to start from: the job's own, reset if the job was just started or resumed.

@@ -37,12 +37,7 @@ pub(super) fn deduce<'a>(
         let before = status.roles.iter().find(|r| r.name == role.name);
         let phase_before = before.map(|r| r.phase).unwrap_or_default();
         if phase == RolePhase::Failed {
-            ends.extend(this.final_ends.iter().copied());
-            let lost = this.lost.iter().map(|index| PodKey {
-                role: position,
-                index: *index,
-            });
-            ends.extend(lost.map(Ended::absent));
+            ends.extend(fatal_ends(position, this));
         }
         let (reason, message) = if let Some(before) = before.filter(|_| phase_before.is_terminal()) {
             // Its pods may be deleted by now, and the reason can't be deduced again.
@@ -59,33 +54,50 @@ pub(super) fn deduce<'a>(
                 explained => explained,
             }
         };
-        let tally = this.tally;
-        // A role that has ended gets no more pods.
-        let (awaited, lost) = if phase.is_terminal() {
-            (0, 0)
-        } else {
-            (tally.replacing + tally.to_create, tally.lost)
-        };
         roles.push(RoleStatus {
             name: role.name.to_owned(),
-            phase,
             reason,
             message,
-            active: tally.active,
-            ready: tally.ready,
-            succeeded: tally.succeeded,
-            failed: tally.failed + lost,
-            pending: tally.pending + awaited,
-            terminating: tally.terminating,
-            succeeded_indices: indices::format(&this.done),
-            failed_indices: indices::format(&failed_indices(this)),
             replacements: before.and_then(|before| before.replacements.clone()),
+            ..counted(this, phase)
         });
     }
     let ready: i32 = roles.iter().map(|role| role.ready).sum();
     status.ready = Some(format!("{ready}/{}", job.total()));
     status.roles = roles;
     ends
+}
+
+/// The ends for which a role at a position has failed.
+fn fatal_ends<'a>(position: usize, role: &RoleAssessment<'a>) -> impl Iterator<Item = Ended<'a>> {
+    let lost = role.lost.iter().map(move |index| PodKey {
+        role: position,
+        index: *index,
+    });
+    role.final_ends.iter().copied().chain(lost.map(Ended::absent))
+}
+
+/// The part of a role's status that counts its pods.
+fn counted(role: &RoleAssessment<'_>, phase: RolePhase) -> RoleStatus {
+    let tally = role.tally;
+    // A role that has ended gets no more pods.
+    let (awaited, lost) = if phase.is_terminal() {
+        (0, 0)
+    } else {
+        (tally.replacing + tally.to_create, tally.lost)
+    };
+    RoleStatus {
+        phase,
+        active: tally.active,
+        ready: tally.ready,
+        succeeded: tally.succeeded,
+        failed: tally.failed + lost,
+        pending: tally.pending + awaited,
+        terminating: tally.terminating,
+        succeeded_indices: indices::format(&role.done),
+        failed_indices: indices::format(&failed_indices(role)),
+        ..RoleStatus::default()
+    }
 }
 
 /// The indices of pods that have failed for good.

@@ -91,32 +91,38 @@ fn verdict<'a>(
             cause,
         });
     }
-    let failed = |reason, message, cause| {
-        Some(Verdict {
-            phase: JobPhase::Failed,
-            reason,
-            message,
-            cause,
-        })
-    };
     if deadline.is_some_and(|deadline| deadline <= view.now) {
         let seconds = job.active_deadline_seconds.unwrap_or_default();
-        return failed(
-            Reason::DeadlineExceeded,
-            format!(
+        return Some(Verdict {
+            phase: JobPhase::Failed,
+            reason: Reason::DeadlineExceeded,
+            message: format!(
                 "The job has not ended within {seconds} seconds (spec.runPolicy.activeDeadlineSeconds).{}",
                 unfinished(status)
             ),
-            None,
-        );
+            cause: None,
+        });
     }
     if size::pause_deadline(job, status, phase).is_some_and(|deadline| deadline <= view.now) {
-        let message = format!(
-            "The job had too few pods to train for longer than spec.elastic.pauseTimeoutSeconds.{}",
-            unfinished(status)
-        );
-        return failed(Reason::PauseTimeoutExceeded, message, None);
+        return Some(Verdict {
+            phase: JobPhase::Failed,
+            reason: Reason::PauseTimeoutExceeded,
+            message: format!(
+                "The job had too few pods to train for longer than spec.elastic.pauseTimeoutSeconds.{}",
+                unfinished(status)
+            ),
+            cause: None,
+        });
     }
+    backoff_limit_exceeded(job, assessment, status)
+}
+
+/// Decides whether a job fails because too many of its pods have.
+fn backoff_limit_exceeded<'a>(
+    job: &Job<'a>,
+    assessment: &Assessment<'a>,
+    status: &TrainingJobStatus,
+) -> Option<Verdict<'a>> {
     let new = assessment
         .new_restarts
         .iter()
@@ -127,20 +133,24 @@ fn verdict<'a>(
         .collect();
     let spent = status.restarts.as_ref().map_or(0, |restarts| restarts.failures);
     let new = i32::try_from(failures.len()).unwrap_or(i32::MAX);
-    let cause = cause::find(job, &failures, &cause::retried(assessment));
-    if let Some(cause) = cause.filter(|_| spent.saturating_add(new) > job.backoff_limit) {
-        let before = match spent {
-            1 => "1 failure was".to_owned(),
-            spent => format!("{spent} failures were"),
-        };
-        let message = format!(
+    if spent.saturating_add(new) <= job.backoff_limit {
+        return None;
+    }
+    let cause = cause::find(job, &failures, &cause::retried(assessment))?;
+    let before = match spent {
+        1 => "1 failure was".to_owned(),
+        spent => format!("{spent} failures were"),
+    };
+    Some(Verdict {
+        phase: JobPhase::Failed,
+        reason: Reason::BackoffLimitExceeded,
+        message: format!(
             "{}; {before} forgiven before, and spec.runPolicy.backoffLimit is {}.",
             describe(job, &cause),
             job.backoff_limit
-        );
-        return failed(Reason::BackoffLimitExceeded, message, Some(cause));
-    }
-    None
+        ),
+        cause: Some(cause),
+    })
 }
 
 /// Says what keeps roles from running, as the end of a message.

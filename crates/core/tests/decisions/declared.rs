@@ -302,7 +302,7 @@ fn a_broken_declaration_is_said_on_its_jobs_alone() {
         found[0].starts_with("spec.framework.name: there is no framework \"my-jax\": use one of"),
         "{found:?}"
     );
-    let blind = Registry::blind();
-    let found = errors(&blind, &job("my-jax", &[("worker", 1)]));
+    let forbidden = Registry::forbidden();
+    let found = errors(&forbidden, &job("my-jax", &[("worker", 1)]));
     assert!(found[0].ends_with("Frameworks that are declared are not served here, as the operator may not read them in the whole cluster"), "{found:?}");
 }

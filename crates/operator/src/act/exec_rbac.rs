@@ -66,7 +66,7 @@ impl Writer {
         if was_granted && self.get_owned(target, child, &name).await?.is_some() {
             return Ok(());
         }
-        let create = Creation::new(target, child, Some(&name), object)?;
+        let create = Creation::new(target, child, name.clone(), object)?;
         match self.send_creation(target, create.request, refused).await {
             Err(RequestError::Exists) => {
                 let found = self.require_owned(target, child, &name).await?;

@@ -135,6 +135,16 @@ enum Decision {
     Deny(Vec<FieldError>),
 }
 
+impl Decision {
+    fn of(errors: Vec<FieldError>) -> Self {
+        if errors.is_empty() {
+            Self::Allow
+        } else {
+            Self::Deny(errors)
+        }
+    }
+}
+
 #[derive(Clone, Default)]
 pub struct Reviewer {
     /// The kinds of other operators that are reviewed.
@@ -233,19 +243,7 @@ impl Reviewer {
         let kind = kinds.find(|kind| (kind.group(), kind.kind()) == named);
         kind.map_or(ReviewTarget::None, |kind| ReviewTarget::Foreign(*kind))
     }
-}
 
-fn validate_foreign(kind: &dyn ForeignKind, request: &Request) -> Decision {
-    let old = Some(&request.old_object).filter(|old| !old.is_null());
-    let errors = kind.review(old, &request.object);
-    if errors.is_empty() {
-        Decision::Allow
-    } else {
-        Decision::Deny(errors)
-    }
-}
-
-impl Reviewer {
     fn mutate(&self, object: &Value) -> Decision {
         let mut job = match decode(object) {
             Ok(job) => job,
@@ -283,13 +281,13 @@ impl Reviewer {
             status: Some(status),
             ..old
         });
-        let errors = admission::review_with(old, &mut new, &frameworks);
-        if errors.is_empty() {
-            Decision::Allow
-        } else {
-            Decision::Deny(errors)
-        }
+        Decision::of(admission::review_with(old, &mut new, &frameworks))
     }
+}
+
+fn validate_foreign(kind: &dyn ForeignKind, request: &Request) -> Decision {
+    let old = Some(&request.old_object).filter(|old| !old.is_null());
+    Decision::of(kind.review(old, &request.object))
 }
 
 fn validate_framework(object: &Value) -> Decision {
@@ -300,15 +298,10 @@ fn validate_framework(object: &Value) -> Decision {
             status: None,
         })
     });
-    let errors = match framework {
+    Decision::of(match framework {
         Ok(framework) => registry::check(&framework),
         Err(error) => vec![error],
-    };
-    if errors.is_empty() {
-        Decision::Allow
-    } else {
-        Decision::Deny(errors)
-    }
+    })
 }
 
 /// Reads of a stored job's status what the rules need: its phase, and what its pods were made from.

@@ -20,9 +20,9 @@ impl Index {
         self.declarations.write().remove(framework);
     }
 
-    /// Declarations were listed, or may not be.
+    /// Records that declarations were listed, or that they may not be.
     pub(crate) fn set_declarations_known(&self, are_known: bool) {
-        self.declarations.write().set_blind(!are_known);
+        self.declarations.write().set_forbidden(!are_known);
         self.declarations_listed.send_replace(true);
     }
 

@@ -112,8 +112,8 @@ fn job(name: &str, framework: &Value, roles: &[Role]) -> Value {
 }
 
 /// Runs jobs of one framework, each with its name, the options of the framework and its roles, and
-/// looks at what every pod has reached. Returns where they ran.
-fn keep(framework: &str, jobs: &[(&str, Value, Vec<Role>)]) -> Lab {
+/// checks what every pod has reached. Returns where they ran.
+fn check_contract(framework: &str, jobs: &[(&str, Value, Vec<Role>)]) -> Lab {
     let (lab, _operator) = Lab::with_operator(framework);
     let program = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "stand-in"},
@@ -133,7 +133,7 @@ fn keep(framework: &str, jobs: &[(&str, Value, Vec<Role>)]) -> Lab {
             ended["status"]["phase"],
             "Succeeded",
             "{}",
-            said(&lab, name, roles)
+            all_logs(&lab, name, roles)
         );
         for role in roles {
             role.pods()
@@ -146,7 +146,7 @@ fn keep(framework: &str, jobs: &[(&str, Value, Vec<Role>)]) -> Lab {
 }
 
 /// What all pods of a job have printed.
-fn said(lab: &Lab, job: &str, roles: &[Role]) -> String {
+fn all_logs(lab: &Lab, job: &str, roles: &[Role]) -> String {
     let pods = roles.iter().flat_map(Role::pods);
     let logs = pods.map(|pod| {
         let log = lab.try_logs(&format!("{job}-{pod}"));
@@ -161,7 +161,7 @@ fn wait_until_ended(lab: &Lab, job: &str, roles: &[Role]) -> Value {
         let found = lab.get(&format!("tj {job}"));
         match found["status"]["phase"].as_str() {
             Some("Succeeded" | "Failed") => Ok(found),
-            _ => Err(format!("{:#}\n{}", found["status"], said(lab, job, roles))),
+            _ => Err(format!("{:#}\n{}", found["status"], all_logs(lab, job, roles))),
         }
     })
 }
@@ -184,7 +184,7 @@ fn wait_until_reached(lab: &Lab, job: &str, role: &Role, pod: &str) {
 fn pytorch() {
     let master = &["master-0"];
     let first = &["worker-0"];
-    keep(
+    check_contract(
         "pytorch",
         &[
             (
@@ -200,7 +200,7 @@ fn pytorch() {
 /// Without a launcher. With one, real trainings check the contract.
 fn deepspeed() {
     let workers = vec![role("worker", 2, &["worker-0"])];
-    keep(
+    check_contract(
         "deepspeed",
         &[("torchrun", json!({"slotsPerWorker": 2}), workers)],
     );
@@ -221,7 +221,7 @@ fn tensorflow() {
         role("worker", 2, &["chief-0", "ps-0", "ps-1", SELF]),
     ];
     let workers = vec![role("worker", 2, &["worker-0", "worker-1"])];
-    keep(
+    check_contract(
         "tensorflow",
         &[
             ("all", Value::Null, of_all),
@@ -238,11 +238,11 @@ fn mxnet() {
         server("server", 2, all),
         role("worker", 2, all),
     ];
-    keep("mxnet", &[("sync", Value::Null, roles)]);
+    check_contract("mxnet", &[("sync", Value::Null, roles)]);
 }
 
 fn jax() {
-    keep(
+    check_contract(
         "jax",
         &[("mesh", Value::Null, vec![role("worker", 3, &["worker-0"])])],
     );
@@ -251,7 +251,7 @@ fn jax() {
 fn xgboost() {
     let all = &["master-0", "worker-0", "worker-1"];
     let workers = &["worker-0", "worker-1"];
-    keep(
+    check_contract(
         "xgboost",
         &[
             (
@@ -266,7 +266,7 @@ fn xgboost() {
 
 fn paddle() {
     let servers = &["master-0"];
-    keep(
+    check_contract(
         "paddle",
         &[
             ("collective", Value::Null, vec![role("worker", 2, &["worker-0"])]),
@@ -283,7 +283,7 @@ fn bagua() {
     let all = &["master-0", "worker-0", "worker-1"];
     let of_all = vec![role("master", 1, all), role("worker", 2, all)];
     let elastic = vec![server("etcd", 1, &[]), role("worker", 2, &["etcd-0"])];
-    keep(
+    check_contract(
         "bagua",
         &[
             ("static", Value::Null, of_all),
@@ -295,7 +295,7 @@ fn bagua() {
 fn dask() {
     let with_lead = &["leadworker-0", "scheduler-0"];
     let without = &["scheduler-0", "worker-0"];
-    keep(
+    check_contract(
         "dask",
         &[
             (
@@ -322,7 +322,7 @@ fn dask() {
 }
 
 fn standalone() {
-    let lab = keep(
+    let lab = check_contract(
         "standalone",
         &[("alone", Value::Null, vec![role("worker", 2, &[])])],
     );
@@ -332,5 +332,5 @@ fn standalone() {
 fn custom() {
     let all = &["server-0", "worker-0", "worker-1"];
     let roles = vec![role("server", 1, all), role("worker", 2, all)];
-    keep("custom", &[("any", Value::Null, roles)]);
+    check_contract("custom", &[("any", Value::Null, roles)]);
 }

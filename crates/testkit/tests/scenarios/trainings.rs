@@ -91,7 +91,11 @@ fn nodes(lab: &Lab) -> BTreeSet<String> {
 fn result(log: &str, after: &str) -> f64 {
     let found = log.lines().find_map(|line| line.split_once(after));
     let (_, number) = found.unwrap_or_else(|| panic!("it does not say {after:?}: {log}"));
-    let number = number.split_whitespace().next().unwrap_or_default();
+    // Processes that share a log end their lines with a write of its own, and another may come first.
+    let number: String = number
+        .chars()
+        .take_while(|c| c.is_ascii_digit() || *c == '.')
+        .collect();
     number.parse().unwrap_or_else(|_| panic!("{number:?}: {log}"))
 }
 

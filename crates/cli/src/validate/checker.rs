@@ -1,4 +1,4 @@
-//! Validates one job: its shape, and the rules for every part of it that can be read.
+//! Validates one job or Framework: its shape, and the rules for every part of it that can be read.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -26,8 +26,8 @@ impl Checker {
         })
     }
 
-    /// Makes a framework known to the jobs that are checked. Other objects are ignored, and what is
-    /// wrong with the framework is told by [`check_framework`](Self::check_framework).
+    /// Makes a framework known to the jobs that are checked. Other objects are ignored.
+    /// [`check_framework`](Self::check_framework) returns what is wrong with the framework.
     pub fn declare(&mut self, object: &Value) {
         if !matches!(recognize(object), Recognized::Framework) {
             return;
@@ -60,12 +60,8 @@ impl Checker {
                 )),
             }
         }
-        let is_told = |bound: &FieldError| errors.iter().any(|error| is_within(&error.path, &bound.path));
-        let bounds: Vec<FieldError> = findings
-            .bounds
-            .into_iter()
-            .filter(|bound| !is_told(bound))
-            .collect();
+        let mut bounds = findings.bounds;
+        bounds.retain(|bound| !has_error(&errors, &bound.path));
         errors.extend(bounds);
         errors
     }
@@ -93,8 +89,7 @@ impl Checker {
             )],
         };
         // The message of a rule is better than that of a bound for the same field.
-        let has_rule = |bound: &FieldError| rules.iter().any(|rule| is_within(&rule.path, &bound.path));
-        errors.extend(bounds.into_iter().filter(|bound| !has_rule(bound)));
+        errors.extend(bounds.into_iter().filter(|bound| !has_error(&rules, &bound.path)));
         // The rules see a placeholder for a field that is missing or can't be read: errors about it
         // are dropped.
         let reported: Vec<String> = errors.iter().map(|error| error.path.clone()).collect();
@@ -139,6 +134,11 @@ fn schema_of(definition: &str) -> Result<Value> {
     }
     schema["properties"]["metadata"] = metadata();
     Ok(schema)
+}
+
+/// Whether one of some errors is about a field, or about a part of it.
+fn has_error(errors: &[FieldError], path: &str) -> bool {
+    errors.iter().any(|error| is_within(&error.path, path))
 }
 
 /// Whether a path is that of another field, or below it.
