@@ -106,8 +106,10 @@ impl ForeignReconciler {
             Err(error) => return Err(error),
         };
         let written = Some(Arc::new((timeless, kept)));
-        self.store
-            .remember(key, &entry.uid, |local| local.written_status = written);
+        self.store.remember(key, &entry.uid, |local| {
+            local.written_status = written;
+            local.unwritten_since = None;
+        });
         Ok(true)
     }
 
