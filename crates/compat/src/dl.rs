@@ -24,28 +24,14 @@ const OF_EVERY_JOB: [&str; 2] = [
      ended",
 ];
 
-/// Where users wrote what a TrainingJob has elsewhere. No framework has more roles.
+/// Where users wrote what a TrainingJob has elsewhere.
 const PATHS: &[(&str, &str)] = &[
     (
-        "spec.roles[0].restartPolicy",
-        "spec[0].template.spec.restartPolicy",
+        "spec.roles[*].restartPolicy",
+        "spec[*].template.spec.restartPolicy",
     ),
-    (
-        "spec.roles[1].restartPolicy",
-        "spec[1].template.spec.restartPolicy",
-    ),
-    (
-        "spec.roles[2].restartPolicy",
-        "spec[2].template.spec.restartPolicy",
-    ),
-    (
-        "spec.roles[3].restartPolicy",
-        "spec[3].template.spec.restartPolicy",
-    ),
-    (
-        "spec.roles[4].restartPolicy",
-        "spec[4].template.spec.restartPolicy",
-    ),
+    // Types have the names that they have: what is wrong with the names of pods is the job's.
+    ("spec.roles[*].name", "metadata.name"),
     ("spec.roles", "spec"),
     ("spec.framework", "spec"),
 ];

@@ -105,6 +105,14 @@ fn wrong_types_are_found() {
         "spec.roles[0].replicas: must be of type integer, not string"
     );
     assert_eq!(
+        error("replicas: 2", "replicas: 1000000000000000000000000000000"),
+        "spec.roles[0].replicas: is too large for a number of this field"
+    );
+    assert_eq!(
+        error("replicas: 2", "replicas: 1.5"),
+        "spec.roles[0].replicas: must be of type integer, not number"
+    );
+    assert_eq!(
         error("value: \"3\"", "value: 3"),
         "spec.roles[0].template.spec.containers[0].env[0].value: must be of type string, not integer: put it in quotes"
     );

@@ -8,6 +8,7 @@ use crate::definition::{choice, column, conditions, integer, of, template, time}
 /// The definition, for clusters that have none.
 pub fn definition(kind: &Kind) -> Value {
     let columns = [
+        column("Namespace", "string", ".metadata.namespace"),
         column("Framework", "string", ".spec.frameworkType"),
         column("Phase", "string", ".status.phase"),
         column("Age", "date", ".metadata.creationTimestamp"),
