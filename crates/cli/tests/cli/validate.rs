@@ -122,6 +122,20 @@ fn wrong_types_are_found() {
     );
 }
 
+#[test]
+fn what_no_server_stores_is_found() {
+    let large = format!("value: \"{}\"", "x".repeat(2_000_000));
+    let found = error("value: \"3\"", &large);
+    assert!(
+        found.contains("at most 1572864 are possible: put large things elsewhere"),
+        "{found}"
+    );
+    let name = format!("name: {}", "x".repeat(10_000));
+    let found = error("name: pytorch", &name);
+    assert!(found.len() < 2500, "what is quoted is cut: {found}");
+    assert!(found.ends_with("standalone, custom"), "{found}");
+}
+
 /// The value is not repeated: YAML has read `no` as false, 0777 as 511 and 1.10 as 1.1.
 #[test]
 fn advice_does_not_change_the_value() {
