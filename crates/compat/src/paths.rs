@@ -78,7 +78,14 @@ mod tests {
         let found = translated("spec.list[0].on[1]", "spec.list[*].on[*]", "spec.on[*]");
         assert_eq!(found.as_deref(), Some("spec.on[0]"));
         let object = json!({"spec": {"roles": {"": {}, "a.b": {}}}});
-        let found = [0, 1].map(|i| translate(&object, &format!("spec.list[{i}].x"), "spec.list[*]", "spec.roles.*"));
+        let found = [0, 1].map(|i| {
+            translate(
+                &object,
+                &format!("spec.list[{i}].x"),
+                "spec.list[*]",
+                "spec.roles.*",
+            )
+        });
         let found = found.map(Option::unwrap);
         assert_eq!(found, ["spec.roles[].x", "spec.roles[a.b].x"]);
     }

@@ -30,10 +30,7 @@ pub fn explain(object: &Value, path: &Path, error: &serde_json::Error) -> String
             format!("{number} is too {which}")
         }
         Value::Number(_) | Value::Bool(_) if wanted == "string" => {
-            format!(
-                "must be of type string, not {}: put it in quotes",
-                type_of(found)
-            )
+            format!("must be of type string, not {}: put it in quotes", type_of(found))
         }
         _ => format!("must be of type {wanted}, not {}", type_of(found)),
     }

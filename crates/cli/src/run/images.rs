@@ -101,7 +101,10 @@ fn runs_as_another(job: &Value, image: &str) -> bool {
         let mut used = containers.into_iter().flatten();
         used.any(|container| {
             let has_image = text(container, "/image") == Some(image);
-            has_image && user(container).or_else(|| user(pod)).is_some_and(|user| user != 0)
+            has_image
+                && user(container)
+                    .or_else(|| user(pod))
+                    .is_some_and(|user| user != 0)
         })
     })
 }
@@ -145,7 +148,10 @@ mod tests {
             hidden_notes(&job, &images)
         };
         let told = notes("/tmp");
-        assert!(told[0].contains("the volume at /tmp hides /tmp/mine/env"), "{told:?}");
+        assert!(
+            told[0].contains("the volume at /tmp hides /tmp/mine/env"),
+            "{told:?}"
+        );
         assert_eq!(notes("/tmp/m"), [""; 0]);
     }
 
@@ -166,14 +172,20 @@ mod tests {
                 "securityContext": {"runAsUser": user},
                 "containers": [{"name": "main", "image": "example/jax"}],
             });
-            closed_notes(&json!({"spec": {"roles": [{"template": {"spec": spec}}]}}), &images)
+            closed_notes(
+                &json!({"spec": {"roles": [{"template": {"spec": spec}}]}}),
+                &images,
+            )
         };
         let mode = |mode: u32| {
             fs::set_permissions(home.join("private"), fs::Permissions::from_mode(mode)).unwrap();
         };
         mode(0o700);
         let told = notes(1000);
-        assert!(told[0].contains("private is closed to the user of the pods"), "{told:?}");
+        assert!(
+            told[0].contains("private is closed to the user of the pods"),
+            "{told:?}"
+        );
         assert_eq!(notes(0), [""; 0], "root passes everywhere");
         mode(0o755);
         assert_eq!(notes(1000), [""; 0]);

@@ -134,7 +134,8 @@ const MAX_BYTES: usize = 1_572_864;
 
 fn too_large(object: &Value) -> Option<FieldError> {
     let bytes = object.to_string().len();
-    let message = || format!("the job has {bytes} bytes; at most {MAX_BYTES} are possible: put large things elsewhere");
+    let message =
+        || format!("the job has {bytes} bytes; at most {MAX_BYTES} are possible: put large things elsewhere");
     (bytes > MAX_BYTES).then(|| FieldError::new("", message()))
 }
 

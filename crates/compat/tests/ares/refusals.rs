@@ -32,7 +32,12 @@ use super::{child, kind, now, object, plan, refused, told, with};
     "spec.runPolicy.cleanPodPolicy: \"Sometimes\" is not possible: give one of All, Running, None"
 )]
 #[case::a_template_of_text("custom", "/spec/roleSpecs/hub/template", json!("busybox"), "spec.roleSpecs.hub.template: must be of type object, not string")]
-#[case::no_role_name("custom", "/spec/roleSpecs/", pod("main"), "spec.roleSpecs[]: the role's name must not be empty")]
+#[case::no_role_name(
+    "custom",
+    "/spec/roleSpecs/",
+    pod("main"),
+    "spec.roleSpecs[]: the role's name must not be empty"
+)]
 #[case::a_long_type(
     "custom",
     "/spec/frameworkType",
@@ -185,7 +190,11 @@ fn what_is_told_can_be_read() {
 /// They would have had no effect there, either.
 #[test]
 fn options_of_another_framework_are_told() {
-    let job = with("standalone", "/spec/framework", json!({"mpi": {"replicasPerNode": 3}}));
+    let job = with(
+        "standalone",
+        "/spec/framework",
+        json!({"mpi": {"replicasPerNode": 3}}),
+    );
     let notes = convert(job).unwrap().notes;
     let told = "spec.framework.mpi: is of no use to a job of standalone; left out";
     assert!(notes.iter().any(|note| note == told), "{notes:?}");
