@@ -98,8 +98,8 @@ fn runs_as_another(job: &Value, image: &str) -> bool {
     pods(job).any(|pod| {
         let user = |of: &Value| of.pointer("/securityContext/runAsUser").and_then(Value::as_i64);
         let containers = pod.get("containers").and_then(Value::as_array);
-        let mut used = containers.into_iter().flatten();
-        used.any(|container| {
+        let mut containers = containers.into_iter().flatten();
+        containers.any(|container| {
             let has_image = text(container, "/image") == Some(image);
             has_image
                 && user(container)
