@@ -238,16 +238,16 @@ fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// Values that YAML reads as numbers or booleans are often meant as text, above all in `env`. The
-/// original spelling is lost, so the hint can't quote it.
-/// Whether a whole number has too many digits for any integer: such a one is read as a number with a
-/// fraction.
+/// Whether a whole number has too many digits for any integer. Such a one is read as a number with
+/// a fraction.
 fn beyond_integers(wanted: &str, value: &Value) -> Option<&'static str> {
     let number = value.as_f64().filter(|_| wanted == "integer")?;
     let is_beyond = number.fract() == 0.0 && number.abs() >= 2f64.powi(63);
     is_beyond.then_some(if number < 0.0 { "small" } else { "large" })
 }
 
+/// Values that YAML reads as numbers or booleans are often meant as text, above all in `env`. The
+/// original spelling is lost, so the hint can't quote it.
 fn quoting_hint(wanted: &str, value: &Value) -> &'static str {
     if wanted == "string" && (value.is_number() || value.is_boolean()) {
         ": put it in quotes"
