@@ -117,6 +117,10 @@ pub struct FrameworkDeclaration {
 }
 
 /// A role that jobs of a declared framework may have.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own, as users know them from other kinds"
+)]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeclaredRole {
@@ -158,6 +162,10 @@ pub struct DeclaredRole {
     /// Whether it only serves other roles, and need not end. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub serves: bool,
+
+    /// Whether a job goes on when this role has failed, where another role decides. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub expendable: bool,
 }
 
 words! {
