@@ -1,5 +1,11 @@
 //! `Framework`: a framework that is declared in an object instead of built into the operator.
 
+// On the type itself it would not hold for what the schema is derived from.
+#![allow(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own, as users know them from other kinds"
+)]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -117,10 +123,6 @@ pub struct FrameworkDeclaration {
 }
 
 /// A role that jobs of a declared framework may have.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each answers a question of its own, as users know them from other kinds"
-)]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DeclaredRole {

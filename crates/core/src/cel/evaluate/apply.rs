@@ -11,6 +11,8 @@ use crate::cel::value::Value;
 
 /// How many steps it counts to write the name of a host.
 const STEPS_OF_HOST: usize = 4;
+/// How many steps it counts to make a map, besides its entries.
+const STEPS_OF_MAP: usize = 8;
 
 impl Evaluation<'_> {
     pub(super) fn apply(&mut self, function: Function, parts: &[Value]) -> Result<Value, Fault> {
@@ -41,15 +43,15 @@ impl Evaluation<'_> {
                 let Pod { role, index } = pod?;
                 Value::Int(subject.rank(role, index))
             }
-            Function::ReplicaHost => match &self.own_host {
-                Some(host) => host.clone(),
-                None => {
-                    let Pod { role, index } = pod?;
-                    self.meter.spend(STEPS_OF_HOST)?;
-                    let host = subject.host(role, index).ok_or_else(mistyped)?;
-                    self.own_host.insert(host).clone()
+            Function::ReplicaHost => {
+                if let Some(host) = &self.own_host {
+                    return Ok(host.clone());
                 }
-            },
+                let Pod { role, index } = pod?;
+                self.meter.spend(STEPS_OF_HOST)?;
+                let host = subject.host(role, index).ok_or_else(mistyped)?;
+                self.own_host.insert(host).clone()
+            }
             Function::Param(place) => subject.params.get(place).cloned().ok_or_else(mistyped)?,
             function => return self.of_many(function, &[]),
         })
@@ -197,6 +199,7 @@ impl Evaluation<'_> {
                 Ok(Value::text(text))
             }
             Function::Map => {
+                self.meter.spend(STEPS_OF_MAP)?;
                 let (entries, _) = parts.as_chunks();
                 let entry = |[key, value]: &[Value; 2]| match key {
                     Value::Text(key) => {

@@ -39,13 +39,8 @@ fn ask(hook: Hook, request: &Value) -> Value {
 }
 
 fn ask_of(reviewer: &Reviewer, hook: Hook, request: &Value) -> Value {
-    let answer: Value = serde_json::from_slice(
-        &reviewer
-            .review(hook, request.to_string().as_bytes())
-            .unwrap()
-            .1,
-    )
-    .unwrap();
+    let answer: Value =
+        serde_json::from_slice(&reviewer.review(hook, request.to_string().as_bytes()).unwrap().1).unwrap();
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(answer["kind"], "AdmissionReview");
     assert_eq!(answer["response"]["uid"], "u-1");
