@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::act::{Class, RequestError, Result, WriteLimiter};
+use crate::act::request::send_while_leading;
+use crate::act::{Class, Result, WriteLimiter};
 use crate::clock::Clock;
 use crate::events::Recorder;
 use crate::index::Index;
@@ -38,13 +39,6 @@ impl Context {
         term: &CancellationToken,
     ) -> Result<T> {
         let _permit = self.limiter.enter(class).await;
-        if term.is_cancelled() || !self.leadership.may_write() {
-            return Err(RequestError::NotLeader);
-        }
-        tokio::select! {
-            biased;
-            () = term.cancelled() => Err(RequestError::NotLeader),
-            answer = self.client.request(request) => answer.map_err(RequestError::from),
-        }
+        send_while_leading(&self.client, &self.leadership, term, request).await
     }
 }
