@@ -11,6 +11,7 @@
 )]
 
 mod contract;
+mod declared;
 mod horovod;
 mod jobs;
 mod kinds;
@@ -29,6 +30,7 @@ use trainyard_testkit::lab;
 fn main() -> ExitCode {
     lab::main(&[
         contract::SCENARIOS,
+        declared::SCENARIOS,
         horovod::SCENARIOS,
         jobs::SCENARIOS,
         kinds::SCENARIOS,
