@@ -6,6 +6,7 @@ With CHECKPOINT, rank 0 writes its state there, and a master that was replaced g
 
 import datetime
 import os
+import signal
 import sys
 import time
 
@@ -37,6 +38,9 @@ def save(model, optimizer, step: int) -> None:
 
 
 def main() -> None:
+    # A pod that is asked to go would train on for its grace period: the first process of a container ignores signals that it
+    # does not handle. If the others came to their end meanwhile, nobody would be left to train with the pod that follows.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     # NCCL's settings are those of the image: the operator sets none of them.
     backend = "nccl" if torch.cuda.is_available() else "gloo"
     # The other nodes may still be pulling the image.

@@ -1,5 +1,11 @@
 //! `Framework`: a framework that is declared in an object instead of built into the operator.
 
+// On the type itself it would not hold for what the schema is derived from.
+#![allow(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own, as users know them from other kinds"
+)]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -158,6 +164,10 @@ pub struct DeclaredRole {
     /// Whether it only serves other roles, and need not end. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub serves: bool,
+
+    /// Whether a job goes on when this role has failed, where another role decides. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub expendable: bool,
 }
 
 words! {

@@ -32,13 +32,31 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// An error at a field.
+    /// An error at a field. Of what quotes a manifest at great length, the middle is left out.
     pub fn new(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            path: path.into(),
-            message: message.into(),
+            path: shortened(path.into(), MAX_PATH),
+            message: shortened(message.into(), MAX_MESSAGE),
         }
     }
+}
+
+/// The most characters of a path; those of the fields of a job are much shorter.
+const MAX_PATH: usize = 400;
+
+/// The most characters of a message; it goes into a condition, an event or a terminal.
+const MAX_MESSAGE: usize = 2000;
+
+/// A text whose middle is left out if it has too many characters.
+fn shortened(text: String, most: usize) -> String {
+    if text.len() <= most || text.chars().count() <= most {
+        return text;
+    }
+    let half = most / 2;
+    let start: String = text.chars().take(half).collect();
+    let end: String = text.chars().rev().take(half).collect();
+    let end: String = end.chars().rev().collect();
+    format!("{start} ... {end}")
 }
 
 impl fmt::Display for FieldError {

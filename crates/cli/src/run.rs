@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use trainyard_local::cluster;
-use trainyard_local::yard::{self, Entered, Network, Yard};
+use trainyard_local::yard::{self, Entered, Isolation, Network, Yard};
 
 pub use self::args::Args;
 use self::driver::Plan;
@@ -98,7 +98,7 @@ fn report_broken(args: &Args, job: Option<Value>, error: &anyhow::Error) -> Resu
 
 /// Checks that this machine can run the job, and notes what differs from a real cluster.
 fn adapt_to_machine(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result<()> {
-    images::resolve(&args.image)?;
+    let directories = images::resolve(&args.image)?;
     let is_mapped = |image: &str| args.image.iter().any(|(name, _)| name == image);
     programs::check(&manifest.job, &manifest.registry, agent::for_yard(yard))?;
     needs::check(manifest)?;
@@ -113,6 +113,13 @@ fn adapt_to_machine(args: &Args, yard: &Yard, manifest: &mut Manifest) -> Result
         &manifest.job,
         args.image.iter().map(|(name, _)| name),
     ));
+    let job = &manifest.job;
+    let mut notes = images::hidden_notes(job, &directories);
+    // Of an ordinary user, all pods are that user's.
+    if yard.isolation == Isolation::Root {
+        notes.extend(images::closed_notes(job, &directories));
+    }
+    manifest.notes.extend(notes);
     if let Some(reason) = yard
         .report
         .cgroups

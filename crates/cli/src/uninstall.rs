@@ -6,8 +6,8 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::install::names::{
-    ARES_OBSERVER_SERVICE, DEFAULT_NAMESPACE, EDIT_ROLE, JOBS_ROLE, OBSERVER_SERVICE, OPERATOR, VIEW_ROLE,
-    WEBHOOK_CONFIGURATION, WEBHOOK_SECRET, WEBHOOK_SERVICE,
+    ARES_OBSERVER_SERVICE, DEFAULT_NAMESPACE, EDIT_ROLE, EVENTS_NAMESPACE, EVENTS_ROLE, JOBS_ROLE,
+    OBSERVER_SERVICE, OPERATOR, VIEW_ROLE, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET, WEBHOOK_SERVICE,
 };
 use crate::install::{distinct, namespace_name};
 use crate::output;
@@ -108,6 +108,10 @@ fn objects(args: &Args) -> Vec<Value> {
     for watched in &distinct(&args.watch_namespaces) {
         objects.push(object(RBAC, "RoleBinding", JOBS_ROLE, Some(watched)));
         objects.push(object(RBAC, "Role", JOBS_ROLE, Some(watched)));
+    }
+    if !args.watch_namespaces.is_empty() {
+        objects.push(object(RBAC, "RoleBinding", EVENTS_ROLE, Some(EVENTS_NAMESPACE)));
+        objects.push(object(RBAC, "Role", EVENTS_ROLE, Some(EVENTS_NAMESPACE)));
     }
     for name in [JOBS_ROLE, OPERATOR] {
         objects.push(object(RBAC, "ClusterRoleBinding", name, None));

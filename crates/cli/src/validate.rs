@@ -215,12 +215,20 @@ fn check(checker: &Checker, value: &Value) -> Document {
         .or_else(|| text(value, "/metadata/generateName"))
         .map(ToOwned::to_owned);
     let mut converted = false;
+    let mut notes = Vec::new();
     let (skipped, errors) = match recognize(value) {
         Recognized::Job => (false, checker.check(value)),
         Recognized::Framework => (false, checker.check_framework(value)),
         Recognized::Foreign if trainyard_compat::recognize(value) == trainyard_compat::Recognized::Known => {
             converted = true;
-            (false, checker.convert(value).err().unwrap_or_default())
+            let errors = match checker.convert(value) {
+                Ok(converted) => {
+                    notes = converted.notes;
+                    Vec::new()
+                }
+                Err(errors) => errors,
+            };
+            (false, errors)
         }
         Recognized::Foreign => (true, Vec::new()),
         Recognized::Mistake(error) => (false, vec![error]),
@@ -231,6 +239,7 @@ fn check(checker: &Checker, value: &Value) -> Document {
         converted,
         skipped,
         errors: errors.into_iter().map(Into::into).collect(),
+        notes,
         ..Document::default()
     }
 }

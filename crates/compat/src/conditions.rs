@@ -58,6 +58,7 @@ pub fn event<'a>(condition: &Condition<'a>) -> Option<(Tone, &'a str)> {
     let kind = kinds.into_iter().find(|kind| kind.as_str() == condition.kind)?;
     let tone = match (kind, condition.holds) {
         (ConditionType::Accepted, false) => Tone::Refusal,
+        (ConditionType::Accepted, true) => Tone::Passing,
         (ConditionType::Failed, true) => Tone::Warning,
         (ConditionType::Running, false) if condition.reason == Reason::Restarting.as_str() => Tone::Warning,
         (_, true) => Tone::Normal,

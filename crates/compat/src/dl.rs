@@ -30,6 +30,8 @@ const PATHS: &[(&str, &str)] = &[
         "spec.roles[*].restartPolicy",
         "spec[*].template.spec.restartPolicy",
     ),
+    // Types have the names that they have: what is wrong with the names of pods is the job's.
+    ("spec.roles[*].name", "metadata.name"),
     ("spec.roles", "spec"),
     ("spec.framework", "spec"),
 ];

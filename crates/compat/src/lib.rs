@@ -27,6 +27,7 @@ mod read;
 mod report;
 mod serve;
 mod templates;
+mod unreadable;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::Value;

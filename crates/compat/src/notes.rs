@@ -24,6 +24,8 @@ pub struct Condition<'a> {
 /// How an event reports a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
+    /// As things go, on the way to something else: not told if that is told with it.
+    Passing,
     /// As things go.
     Normal,
     /// Something has gone wrong.
@@ -40,25 +42,34 @@ pub fn notes(
     after: &Value,
     event: for<'a> fn(&Condition<'a>) -> Option<(Tone, &'a str)>,
 ) -> Vec<ForeignNote> {
-    let news = conditions(after).filter_map(|now| {
-        let (tone, reason) = event(&now)?;
+    let mut news: Vec<(Tone, ForeignNote)> = Vec::new();
+    for now in conditions(after) {
+        let Some((tone, reason)) = event(&now) else {
+            continue;
+        };
         let earlier = before.and_then(|before| conditions(before).find(|earlier| earlier.kind == now.kind));
         let is_new = match tone {
             Tone::Refusal => earlier != Some(now),
-            Tone::Normal | Tone::Warning => {
+            Tone::Passing | Tone::Normal | Tone::Warning => {
                 // Another message for the same reason is no event.
                 let same =
                     |earlier: Condition<'_>| (earlier.holds, earlier.reason) == (now.holds, now.reason);
                 before.is_some() && !earlier.is_some_and(same)
             }
         };
-        is_new.then(|| ForeignNote {
-            warning: tone != Tone::Normal,
-            reason: reason.to_owned(),
-            message: now.message.to_owned(),
-        })
-    });
-    news.collect()
+        if is_new {
+            let note = ForeignNote {
+                warning: matches!(tone, Tone::Warning | Tone::Refusal),
+                reason: reason.to_owned(),
+                message: now.message.to_owned(),
+            };
+            news.push((tone, note));
+        }
+    }
+    if news.iter().any(|(tone, _)| *tone != Tone::Passing) {
+        news.retain(|(tone, _)| *tone != Tone::Passing);
+    }
+    news.into_iter().map(|(_, note)| note).collect()
 }
 
 fn conditions(status: &Value) -> impl Iterator<Item = Condition<'_>> {

@@ -36,7 +36,11 @@ fn fill(object: &Value, to: &str, indices: &[&str]) -> String {
         path.push_str(rest.get(..at).unwrap_or_default());
         if place == ANY_NAME {
             let name = name(object, &path, index).unwrap_or("?");
-            path.extend([".", name]);
+            if name.is_empty() || name.contains('.') {
+                path.extend(["[", name, "]"]);
+            } else {
+                path.extend([".", name]);
+            }
         } else {
             path.extend(["[", index, "]"]);
         }
@@ -73,5 +77,16 @@ mod tests {
         assert_eq!(translated("spec.list[x", "spec.list[*]", "spec.roles.*"), None);
         let found = translated("spec.list[0].on[1]", "spec.list[*].on[*]", "spec.on[*]");
         assert_eq!(found.as_deref(), Some("spec.on[0]"));
+        let object = json!({"spec": {"roles": {"": {}, "a.b": {}}}});
+        let found = [0, 1].map(|i| {
+            translate(
+                &object,
+                &format!("spec.list[{i}].x"),
+                "spec.list[*]",
+                "spec.roles.*",
+            )
+        });
+        let found = found.map(Option::unwrap);
+        assert_eq!(found, ["spec.roles[].x", "spec.roles[a.b].x"]);
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trainyard_api::FieldError;
 
-use crate::Purpose;
+use crate::{Purpose, unreadable};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -38,7 +38,8 @@ pub fn object<S: DeserializeOwned + Serialize>(
         let path = error.path().to_string();
         // What is wrong with the whole is at no field.
         let path = if path == "." { String::new() } else { path };
-        vec![FieldError::new(path, format!("can't be read: {}", error.inner()))]
+        let problem = unreadable::explain(&object, error.path(), error.inner());
+        vec![FieldError::new(path, problem)]
     })?;
     let Some(spec) = parts.spec else {
         return Err(vec![FieldError::new("spec", "is missing: it must be given")]);

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::Value;
-use trainyard_api::{FieldError, JobPhase, TrainingJob, TrainingJobStatus};
+use trainyard_api::{ConditionType, FieldError, JobPhase, TrainingJob, TrainingJobStatus};
 use trainyard_core::admission;
 use trainyard_core::foreign::{ChildAction, ChildJob, ForeignKind, ForeignNote, ForeignPlan, ForeignView};
 use trainyard_core::job::Job;
@@ -244,11 +244,15 @@ impl Kind {
         {
             action = ChildAction::Replace(Box::new(job));
         }
+        let status = self.status(view, Some(child), problem.as_ref());
         let plan = ForeignPlan {
             child: action,
             config,
             notes,
-            status: self.status(view, Some(child), problem.as_ref()),
+            status_can_wait: status.as_ref().is_some_and(|status| {
+                problem.is_none() && can_wait(view.object.get("status"), status, child.status.as_ref())
+            }),
+            status,
             ..ForeignPlan::default()
         };
         if !has_ended {
@@ -413,6 +417,26 @@ impl Kind {
         let before = view.object.get("status").filter(|status| !status.is_null());
         (before != Some(&status)).then_some(status)
     }
+}
+
+/// Whether the status of an object says nothing that users wait for: that its child was created and
+/// is on its way, or other numbers of pods.
+fn can_wait(before: Option<&Value>, after: &Value, child: Option<&TrainingJobStatus>) -> bool {
+    let Some(before) = before.filter(|before| before.is_object()) else {
+        let phase = child.and_then(|child| child.phase);
+        let conditions = child.into_iter().flat_map(|child| &child.conditions);
+        let mut accepted = conditions.filter(|condition| condition.type_ == ConditionType::Accepted.as_str());
+        return accepted.all(|condition| condition.status == "True")
+            && matches!(phase, None | Some(JobPhase::Pending | JobPhase::Starting));
+    };
+    let has = |status: &Value, member: &str| status.get(member).cloned();
+    let conditions = |status: &Value| -> Vec<[Option<Value>; 3]> {
+        let all = status.get("conditions").and_then(Value::as_array);
+        let all = all.into_iter().flatten();
+        all.map(|condition| ["type", "status", "reason"].map(|member| has(condition, member)))
+            .collect()
+    };
+    has(before, "phase") == has(after, "phase") && conditions(before) == conditions(after)
 }
 
 fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {

@@ -16,13 +16,15 @@ mod check;
 mod evaluate;
 mod fault;
 mod json;
+mod meter;
 mod subject;
 mod syntax;
 mod types;
 mod value;
 
 pub(crate) use check::{Checker, Vocabulary};
-pub(crate) use evaluate::{Expression, Meter, Pod};
+pub(crate) use evaluate::{Expression, Pod};
+pub(crate) use meter::Meter;
 pub(crate) use subject::{Names, RoleFacts, Subject};
 pub(crate) use types::Type;
 pub(crate) use value::Value;

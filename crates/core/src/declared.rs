@@ -27,7 +27,7 @@ pub use compile::compile;
 
 /// How many steps all expressions may take for one pod. Admission allows fewer for all pods of a
 /// job, so that none fails here.
-const STEPS_OF_POD: u64 = 100_000_000;
+const STEPS_OF_POD: u64 = 50_000_000;
 
 /// A declaration whose expressions were checked.
 struct Declared {

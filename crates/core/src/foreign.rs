@@ -9,9 +9,17 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
-use trainyard_api::{FieldError, TrainingJob};
+use trainyard_api::{Dialect, FieldError, TrainingJob};
 
+use crate::dialect;
 use crate::view::Settings;
+
+/// Returns true if a job is the child of an object of such a kind. The object has events of its own
+/// that tell that the job runs and that it has succeeded.
+pub(crate) fn is_child(job: &TrainingJob) -> bool {
+    let mut owners = job.metadata.owner_references.iter().flatten();
+    dialect::of(job) != Dialect::Native && owners.any(|owner| owner.controller == Some(true))
+}
 
 /// A served kind of another operator.
 pub trait ForeignKind: Send + Sync {
@@ -89,6 +97,9 @@ pub struct ForeignPlan {
     pub notes: Vec<ForeignNote>,
     /// The status to write, if it differs.
     pub status: Option<Value>,
+    /// Whether the status says nothing that users wait for, so that it may be written a little
+    /// later, together with what comes next.
+    pub status_can_wait: bool,
     /// Whether to delete the object, because its TTL after the end is over. Its status is written
     /// first.
     pub delete: bool,

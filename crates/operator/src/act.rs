@@ -38,7 +38,7 @@ use crate::slim::{SlimMeta, SlimPod};
 
 pub use limiter::{Class, Permit, WriteLimiter};
 use ownership::ChildKind;
-use request::{Answer, Path, request};
+use request::{Answer, Path, request, send_while_leading};
 pub use request_error::{RequestError, Result};
 pub use results::ActionResults;
 
@@ -277,14 +277,7 @@ impl Writer {
         term: &CancellationToken,
         request: http::Request<Vec<u8>>,
     ) -> Result<T> {
-        if term.is_cancelled() || !self.leadership.may_write() {
-            return Err(RequestError::NotLeader);
-        }
-        tokio::select! {
-            biased;
-            () = term.cancelled() => Err(RequestError::NotLeader),
-            answer = self.client.request(request) => answer.map_err(RequestError::from),
-        }
+        send_while_leading(&self.client, &self.leadership, term, request).await
     }
 
     async fn read<T: DeserializeOwned>(&self, path: &Path, answer: Answer) -> Result<T> {

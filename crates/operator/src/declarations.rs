@@ -134,26 +134,40 @@ impl Reconcile for Declarations {
 impl Declarations {
     /// Writes the status of a framework, unless it is there. Returns true if it was written.
     async fn write_status(&self, name: &str, term: &CancellationToken) -> Result<bool, RequestError> {
-        let Some((mut object, errors)) = self.store.get(name) else {
+        let Some((object, errors)) = self.store.get(name) else {
             return Ok(false);
         };
         let status = status(&object, &errors, Time(self.context.clock.now()));
         if object.status.as_ref() == Some(&status) || object.metadata.deletion_timestamp.is_some() {
             return Ok(false);
         }
-        object.status = Some(status);
-        let _permit = self.context.limiter.enter(Class::Status).await;
         let path = Path::framework(name).status().by_us();
-        let request = request(Method::PUT, &path, Answer::Metadata, Some(&object))?;
-        if term.is_cancelled() || !self.context.leadership.may_write() {
-            return Err(RequestError::NotLeader);
-        }
-        tokio::select! {
-            biased;
-            () = term.cancelled() => Err(RequestError::NotLeader),
-            answer = self.context.client.request::<IgnoredAny>(request) => {
-                answer.map(|_| true).map_err(RequestError::from)
-            }
+        let sent = DeclaredFramework {
+            status: Some(status.clone()),
+            ..object.clone()
+        };
+        let request = request(Method::PUT, &path, Answer::Metadata, Some(&sent))?;
+        self.context
+            .send::<IgnoredAny>(Class::Status, request, term)
+            .await?;
+        self.record_change(&object, &status);
+        Ok(true)
+    }
+
+    /// Records an event if a declaration has become valid, or other things are wrong with it than
+    /// before.
+    fn record_change(&self, object: &DeclaredFramework, status: &FrameworkStatus) {
+        let before = object.status.as_ref();
+        let before = before.and_then(|status| status.conditions.first());
+        let Some(condition) = status.conditions.first() else {
+            return;
+        };
+        let is_known =
+            |before: &Condition| (&before.reason, &before.message) == (&condition.reason, &condition.message);
+        if !before.is_some_and(is_known) {
+            let now = self.context.clock.now();
+            let recorder = &self.context.recorder;
+            recorder.record_framework(&object.metadata, condition, now);
         }
     }
 }

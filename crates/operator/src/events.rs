@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime, ObjectMeta};
 use kube::Resource;
 use kube::api::PostParams;
 use kube::core::Request;
@@ -31,6 +31,8 @@ const NOTE_LIMIT: usize = 1024;
 const REASON_LIMIT: usize = 128;
 const INSTANCE_LIMIT: usize = 128;
 const NAME_LIMIT: usize = 253;
+/// Where the API server wants events about objects that belong to no namespace.
+const CLUSTER_NAMESPACE: &str = "default";
 /// How long the last events may take to be sent when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -126,6 +128,17 @@ impl Recorder {
         self.send(reference(api_version, kind.kind(), object), words, now);
     }
 
+    /// Records an event about a `Framework`, whose condition has changed to this.
+    pub(crate) fn record_framework(&self, framework: &ObjectMeta, condition: &Condition, now: Timestamp) {
+        let words = Words {
+            warning: condition.status != "True",
+            reason: &condition.reason,
+            message: &condition.message,
+        };
+        let regarding = reference(format!("{GROUP}/{VERSION}"), "Framework", framework);
+        self.send(regarding, words, now);
+    }
+
     fn send(&self, regarding: ObjectReference, words: Words<'_>, now: Timestamp) {
         let number = self.number.fetch_add(1, Ordering::Relaxed);
         let event = event(regarding, words, now, &self.instance, number);
@@ -210,7 +223,13 @@ fn event(regarding: ObjectReference, words: Words<'_>, now: Timestamp, instance:
     Event {
         metadata: ObjectMeta {
             name: Some(event_name),
-            namespace: regarding.namespace.clone(),
+            namespace: Some(
+                regarding
+                    .namespace
+                    .as_deref()
+                    .unwrap_or(CLUSTER_NAMESPACE)
+                    .to_owned(),
+            ),
             ..ObjectMeta::default()
         },
         action: Some("Reconcile".to_owned()),
@@ -277,6 +296,7 @@ mod tests {
         recorder.record(&job, &note, Timestamp::UNIX_EPOCH);
         let event = taken.try_recv().unwrap();
         assert_eq!(event.metadata.name.as_deref(), Some("mnist.07"));
+        assert_eq!(event.metadata.namespace.as_deref(), Some("team"));
         assert_eq!(event.note.as_deref().map(str::len), Some(NOTE_LIMIT));
         assert_eq!(event.type_.as_deref(), Some("Warning"));
         let regarding = event.regarding.unwrap();

@@ -46,6 +46,9 @@ const CHILD_SEEN_TIMEOUT: Duration = Duration::from_secs(10);
 const MIN_DELAY: Duration = Duration::from_millis(100);
 /// When an object is reconciled again that could not be written because this replica did not lead.
 const LEADERSHIP_CHECK_DELAY: Duration = Duration::from_secs(1);
+/// How long a status that can wait does so. Most jobs whose images are there run by then, so that
+/// the first status tells it.
+const STATUS_DELAY: Duration = Duration::from_secs(2);
 /// How often a starting replica checks whether the engine has listed all jobs.
 const WARM_UP_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -280,7 +283,8 @@ impl ForeignReconciler {
         term: &CancellationToken,
         outcome: &mut Outcome,
     ) -> Result<Option<Instant>> {
-        let written = match plan.status {
+        let status_due = self.postpone_status(key, entry, &plan);
+        let written = match plan.status.filter(|_| status_due.is_none()) {
             Some(status) => self.write_status(key, entry, status, term).await?,
             None => false,
         };
@@ -297,10 +301,23 @@ impl ForeignReconciler {
             self.store.remember(key, &entry.uid, |local| local.deleted = true);
             return Ok(None);
         }
-        Ok(plan.wake_at.map(|at| {
+        let wake_at = plan.wake_at.map(|at| {
             let away = Duration::try_from(at.duration_since(self.context.clock.now()));
             Instant::now() + away.unwrap_or_default().max(MIN_DELAY)
-        }))
+        });
+        Ok(status_due.into_iter().chain(wake_at).min())
+    }
+
+    /// Returns when the status of a plan is due, if that is later.
+    fn postpone_status(&self, key: &JobKey, entry: &Entry, plan: &ForeignPlan) -> Option<Instant> {
+        let waits = plan.status_can_wait && plan.status.is_some() && !plan.delete;
+        let now = Instant::now();
+        let since = waits.then(|| entry.local.unwritten_since.unwrap_or(now));
+        if since != entry.local.unwritten_since {
+            self.store
+                .remember(key, &entry.uid, |local| local.unwritten_since = since);
+        }
+        since.map(|since| since + STATUS_DELAY).filter(|due| *due > now)
     }
 }
 

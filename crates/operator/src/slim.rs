@@ -155,12 +155,14 @@ impl Meta {
         };
         let owner = self.job().map(|owner| &*owner.name);
         // The name has the three with dashes between them, or the first two if the role has one
-        // pod.
-        let rest = self.name.strip_prefix(&**job);
-        let rest = rest.and_then(|rest| rest.strip_prefix('-')?.strip_prefix(&**role));
-        let fits = rest.is_some_and(|rest| match rest.strip_prefix('-') {
-            Some(number) => *number == **index,
-            None => rest.is_empty() && **index == *"0",
+        // pod. In some dialects the role comes first.
+        let fits = [(job, role), (role, job)].into_iter().any(|(first, second)| {
+            let rest = self.name.strip_prefix(&**first);
+            let rest = rest.and_then(|rest| rest.strip_prefix('-')?.strip_prefix(&**second));
+            rest.is_some_and(|rest| match rest.strip_prefix('-') {
+                Some(number) => *number == **index,
+                None => rest.is_empty() && **index == *"0",
+            })
         });
         owner == Some(&**job) && fits && self.is_labelled()
     }

@@ -305,8 +305,27 @@ impl Lab {
     }
 
     /// The events about an object, one a line: reason, and what it says.
+    ///
+    /// # Panics
+    /// If they can't be read.
     pub fn events(&self, name: &str) -> String {
-        let events = self.get("events");
+        self.events_in(&self.namespace, name)
+    }
+
+    /// The events about an object that belongs to no namespace.
+    ///
+    /// # Panics
+    /// If they can't be read.
+    pub fn cluster_events(&self, name: &str) -> String {
+        self.events_in("default", name)
+    }
+
+    fn events_in(&self, namespace: &str, name: &str) -> String {
+        let (resource, _) = resource_of("events");
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let events = self.runtime.block_on(api.list(&ListParams::default()));
+        let events = events.unwrap_or_else(|error| panic!("events of {name}: {error}"));
+        let events = serde_json::to_value(events).unwrap_or_default();
         let about =
             |event: &&Value| event["involvedObject"]["name"] == name || event["regarding"]["name"] == name;
         let line = |event: &Value| {

@@ -54,8 +54,17 @@ pub(super) fn check(
     env(&at.field("env"), container, errors);
     mounts(at, container, volumes, errors);
     let ports = at.field("ports");
+    let mut names = BTreeSet::new();
     for (i, port) in container.ports.iter().flatten().enumerate() {
-        self::port(&ports.index(i), port, errors);
+        let at = ports.index(i);
+        self::port(&at, port, errors);
+        if let Some(name) = port.name.as_deref()
+            && !names.insert(name)
+        {
+            errors.push(at.field("name").error(format!(
+                "there is a port {name:?} already: give each its own name"
+            )));
+        }
     }
 }
 

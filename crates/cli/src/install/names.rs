@@ -9,6 +9,10 @@ pub const DEFAULT_NAMESPACE: &str = "trainyard-system";
 pub const OPERATOR: &str = "trainyard-operator";
 /// The rights on jobs and their children: cluster-wide, or in each watched namespace.
 pub const JOBS_ROLE: &str = "trainyard-jobs";
+/// The right to record events about Frameworks, if the operator watches only some namespaces.
+pub const EVENTS_ROLE: &str = "trainyard-events";
+/// Where events about objects that belong to no namespace are.
+pub const EVENTS_NAMESPACE: &str = "default";
 /// The Service through which the API server calls the webhooks.
 pub const WEBHOOK_SERVICE: &str = "trainyard-webhook";
 /// The Service through which pods reach the observer.

@@ -8,7 +8,10 @@ use serde_json::{Value, json};
 use trainyard_api::GROUP;
 
 use super::Settings;
-use super::names::{self, EDIT_ROLE, JOBS_ROLE, OPERATOR, VIEW_ROLE, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET};
+use super::names::{
+    self, EDIT_ROLE, EVENTS_NAMESPACE, EVENTS_ROLE, JOBS_ROLE, OPERATOR, VIEW_ROLE, WEBHOOK_CONFIGURATION,
+    WEBHOOK_SECRET,
+};
 
 const API: &str = "rbac.authorization.k8s.io/v1";
 
@@ -26,6 +29,11 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
         objects.extend([
             cluster_role(JOBS_ROLE, &job_rules(settings)),
             cluster_role_binding(JOBS_ROLE, own),
+        ]);
+    } else {
+        objects.extend([
+            role(EVENTS_ROLE, EVENTS_NAMESPACE, &json!([event_rule()])),
+            role_binding(EVENTS_ROLE, EVENTS_NAMESPACE, own),
         ]);
     }
     for watched in &settings.watch_namespaces {
@@ -51,7 +59,7 @@ fn job_rules(settings: &Settings) -> Value {
             "resources": ["pods", "services"],
             "verbs": ["get", "list", "watch", "create", "patch", "delete"],
         }),
-        rule("events.k8s.io", "events", None, &["create"]),
+        event_rule(),
     ];
     if settings.agent {
         // A job's remote shell has its credentials in a Secret. The operator creates it, and gets
@@ -86,6 +94,10 @@ fn job_rules(settings: &Settings) -> Value {
         }));
     }
     Value::Array(rules)
+}
+
+fn event_rule() -> Value {
+    rule("events.k8s.io", "events", None, &["create"])
 }
 
 /// Rights on objects that belong to no namespace.

@@ -77,6 +77,7 @@ impl Checker {
             shape: mut errors,
             bounds,
         } = findings;
+        errors.extend(too_large(object));
         // An error of shape must not hide errors elsewhere.
         let readable = readable(&self.schema, object).unwrap_or_default();
         let rules = match serde_json::from_value::<TrainingJob>(readable) {
@@ -121,6 +122,16 @@ impl Checker {
         };
         Err(errors.into_iter().map(theirs).collect())
     }
+}
+
+/// The most bytes that etcd stores of an object unless it is told otherwise.
+const MAX_BYTES: usize = 1_572_864;
+
+fn too_large(object: &Value) -> Option<FieldError> {
+    let bytes = object.to_string().len();
+    let message =
+        || format!("the job has {bytes} bytes; at most {MAX_BYTES} are possible: put large things elsewhere");
+    (bytes > MAX_BYTES).then(|| FieldError::new("", message()))
 }
 
 /// The schema of a definition.

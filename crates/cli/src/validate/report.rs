@@ -44,6 +44,9 @@ pub struct Document {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
     pub errors: Vec<Error>,
+    /// What is different in the TrainingJob that a valid job of another operator is converted to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -97,6 +100,9 @@ impl Report {
                     format!("{path}: ")
                 };
                 let _ = writeln!(text, "  {path}{}", message.replace('\n', "\n  "));
+            }
+            for note in &document.notes {
+                let _ = writeln!(text, "  note: {note}");
             }
         }
         if self.documents.iter().all(|document| document.skipped) {

@@ -34,11 +34,14 @@ pub fn check(schema: &Value, value: &Value, path: &str, findings: &mut Findings)
                 .get("type")
                 .and_then(Value::as_str)
                 .unwrap_or("integer or string");
-            let message = format!(
-                "must be of type {wanted}, not {}{}",
-                type_name(value),
-                quoting_hint(wanted, value)
-            );
+            let message = match beyond_integers(wanted, value) {
+                Some(which) => format!("is too {which} for a number of this field"),
+                None => format!(
+                    "must be of type {wanted}, not {}{}",
+                    type_name(value),
+                    quoting_hint(wanted, value)
+                ),
+            };
             findings.shape.push(FieldError::new(path, message));
             return;
         }
@@ -233,6 +236,14 @@ fn type_name(value: &Value) -> &'static str {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
+}
+
+/// Whether a whole number has too many digits for any integer. Such a one is read as a number with
+/// a fraction.
+fn beyond_integers(wanted: &str, value: &Value) -> Option<&'static str> {
+    let number = value.as_f64().filter(|_| wanted == "integer")?;
+    let is_beyond = number.fract() == 0.0 && number.abs() >= 2f64.powi(63);
+    is_beyond.then_some(if number < 0.0 { "small" } else { "large" })
 }
 
 /// Values that YAML reads as numbers or booleans are often meant as text, above all in `env`. The

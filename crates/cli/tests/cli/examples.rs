@@ -40,12 +40,20 @@ fn those_of_other_operators_can_be_served() {
     assert_eq!(files.len(), trainyard_compat::served().len());
     for file in files {
         assert!(printed(&format!("validate -f {}", file.display())).contains(": valid"));
-        let object: Value = serde_saphyr::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(file).unwrap()).unwrap();
+        let object = &documents[0];
         let kinds = trainyard_compat::served();
         let kind = kinds.iter().find(|kind| {
-            text(&object, "/apiVersion").starts_with(kind.group()) && text(&object, "/kind") == kind.kind()
+            text(object, "/apiVersion").starts_with(kind.group()) && text(object, "/kind") == kind.kind()
         });
-        assert_eq!(kind.unwrap().review(None, &object), []);
+        assert_eq!(kind.unwrap().review(None, object), []);
+        if let Some(config) = documents.get(1) {
+            let program = repository().join("examples/mxnet/train.py");
+            assert_eq!(
+                text(config, "/data/linear.py"),
+                fs::read_to_string(program).unwrap()
+            );
+        }
     }
 }
 

@@ -158,6 +158,16 @@ fn watching_namespaces_takes_the_rights_elsewhere_away() {
             .collect();
         assert_eq!(namespaces, ["team-b", "team-a"], "{resource}");
     }
+    let events = rules_on(&objects, "Role", "events").into_iter();
+    let events: Vec<_> = events
+        .map(|(role, _)| (text(role, "/metadata/namespace"), text(role, "/metadata/name")))
+        .filter(|(_, name)| *name != "trainyard-jobs")
+        .collect();
+    assert_eq!(
+        events,
+        [("default", "trainyard-events")],
+        "those about Frameworks"
+    );
     assert_eq!(rules_on(&objects, "ClusterRole", "nodes").len(), 1);
     let args = list(
         find(&objects, "Deployment", "trainyard-operator"),

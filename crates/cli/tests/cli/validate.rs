@@ -105,6 +105,14 @@ fn wrong_types_are_found() {
         "spec.roles[0].replicas: must be of type integer, not string"
     );
     assert_eq!(
+        error("replicas: 2", "replicas: 1000000000000000000000000000000"),
+        "spec.roles[0].replicas: is too large for a number of this field"
+    );
+    assert_eq!(
+        error("replicas: 2", "replicas: 1.5"),
+        "spec.roles[0].replicas: must be of type integer, not number"
+    );
+    assert_eq!(
         error("value: \"3\"", "value: 3"),
         "spec.roles[0].template.spec.containers[0].env[0].value: must be of type string, not integer: put it in quotes"
     );
@@ -112,6 +120,20 @@ fn wrong_types_are_found() {
         error("replicas: 2", "restartPolicy: Sometimes"),
         "spec.roles[0].restartPolicy: \"Sometimes\" is not possible: give one of Never, OnFailure, Always, ExitCode"
     );
+}
+
+#[test]
+fn what_no_server_stores_is_found() {
+    let large = format!("value: \"{}\"", "x".repeat(2_000_000));
+    let found = error("value: \"3\"", &large);
+    assert!(
+        found.contains("at most 1572864 are possible: put large things elsewhere"),
+        "{found}"
+    );
+    let name = format!("name: {}", "x".repeat(10_000));
+    let found = error("name: pytorch", &name);
+    assert!(found.len() < 2500, "what is quoted is cut: {found}");
+    assert!(found.ends_with("standalone, custom"), "{found}");
 }
 
 /// The value is not repeated: YAML has read `no` as false, 0777 as 511 and 1.10 as 1.1.

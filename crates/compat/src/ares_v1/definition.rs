@@ -11,6 +11,7 @@ use crate::definition::{
 /// The definition, for clusters that have none.
 pub fn definition(kind: &Kind) -> Value {
     let columns = [
+        column("Namespace", ".metadata.namespace"),
         column("Framework", ".spec.frameworkType"),
         column("Phase", ".status.phase"),
         age(),

@@ -8,7 +8,7 @@ use trainyard_api::{
     MpiAttach, MpiImplementation, PytorchOptions, RestartPolicy, TensorflowOptions, UpdatePolicy,
 };
 
-use super::{HOST_FILES, Implementation, ROLES, Spec, TheirRole};
+use super::{HOST_FILES, Implementation, ROLES, Spec, TheirFramework, TheirRole};
 
 const CHIEF: &str = "chief";
 const ETCD: &str = "etcd";
@@ -183,6 +183,7 @@ impl Framework {
         if spec.available_ports.is_some() && !is_bagua {
             notes.push("spec.availablePorts: are for bagua; left out".to_owned());
         }
+        notes.extend(self.options_of_others(spec));
         match self {
             Self::Bagua { elastic } => options.bagua = Some(bagua(elastic, spec, notes)),
             Self::Dask { .. } => {
@@ -213,6 +214,28 @@ impl Framework {
             Self::Custom | Self::Standalone => {}
         }
         options
+    }
+
+    /// What is to be told of options that belong to other frameworks.
+    fn options_of_others(self, spec: &Spec) -> Vec<String> {
+        let none = TheirFramework::default();
+        let given = spec.framework.as_ref().unwrap_or(&none);
+        let blocks = [
+            ("bagua", given.bagua.is_some()),
+            ("mpi", given.mpi.is_some()),
+            ("tensorflow", given.tensorflow.is_some()),
+        ];
+        let others = blocks
+            .into_iter()
+            .filter(|(name, is_given)| *is_given && *name != self.name());
+        others
+            .map(|(name, _)| {
+                format!(
+                    "spec.framework.{name}: is of no use to a job of {}; left out",
+                    self.name()
+                )
+            })
+            .collect()
     }
 }
 

@@ -63,7 +63,8 @@ pub fn event<'a>(condition: &Condition<'a>) -> Option<(Tone, &'a str)> {
         (FAILED, true) if condition.reason == INVALID_DEFINITION => Some((Tone::Refusal, condition.reason)),
         (REFUSED, true) => Some((Tone::Refusal, condition.reason)),
         (FAILED, true) => Some((Tone::Warning, TRANSITION)),
-        (CREATED | RUNNING | SUCCEEDED, true) => Some((Tone::Normal, TRANSITION)),
+        (CREATED, true) => Some((Tone::Passing, TRANSITION)),
+        (RUNNING | SUCCEEDED, true) => Some((Tone::Normal, TRANSITION)),
         _ => None,
     }
 }

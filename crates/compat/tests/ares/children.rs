@@ -10,7 +10,7 @@ use trainyard_core::foreign::{ChildAction, ChildJob};
 use trainyard_core::job::Job;
 
 use super::common::settings;
-use super::{OURS, SAMPLES, at, child, manifest, object, plan};
+use super::{OURS, SAMPLES, at, child, kind, manifest, object, plan};
 
 #[test]
 fn converted() {
@@ -212,4 +212,18 @@ fn annotations_are_passed_on_and_kept_in_step() {
         assert_eq!(place["ares.io/ares-queue"], "daily");
         assert!(!place.contains_key("ares.io/job-priority"));
     }
+}
+
+/// Scripts take the phase from the fourth column of `kubectl get aj`.
+#[test]
+fn columns() {
+    let definition = kind().definition();
+    let columns = &definition["spec"]["versions"][0]["additionalPrinterColumns"];
+    let names: Vec<&str> = columns
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|column| column["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["Namespace", "Framework", "Phase", "Age"]);
 }

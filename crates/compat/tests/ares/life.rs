@@ -92,6 +92,71 @@ fn a_life() {
     );
 }
 
+/// With its TrainingJob, that is three requests more than the same TrainingJob of a user costs,
+/// whose events say that it runs and how it has ended.
+#[test]
+fn a_job_that_soon_runs_costs_two_statuses_and_as_many_events() {
+    let new = object("pytorch");
+    let running = |active: i32| {
+        let worker = json!({"phase": "Running", "active": active, "succeeded": 2 - active});
+        json!({"phase": "Running", "roles": roles(json!({"phase": "Running", "active": 1}), worker)})
+    };
+    let mut fresh = child(&new);
+    fresh.status = None;
+    let starting = json!({"phase": "Starting", "roles": roles(json!({"phase": "Starting"}), json!({"phase": "Starting"}))});
+    let end = roles(
+        json!({"phase": "Succeeded", "succeeded": 1}),
+        json!({"phase": "Succeeded", "succeeded": 2}),
+    );
+    let ended = ended(
+        "Succeeded",
+        "RolesSucceeded",
+        "The job's rule for success holds.",
+        end,
+    );
+    let mut object = new.clone();
+    let (mut phases, mut events) = (Vec::new(), Vec::new());
+    for child in [
+        fresh,
+        at(&new, json!({"phase": "Pending"})),
+        at(&new, starting),
+        at(&new, running(2)),
+        at(&new, running(1)),
+        at(&new, ended),
+    ] {
+        let plan = plan(&object, ChildJob::Job(&child));
+        let status = plan.status.unwrap();
+        if !plan.status_can_wait {
+            let before = object.get("status").cloned().unwrap_or_default();
+            events.extend(kind().notes(Some(&before), &status));
+            phases.push(status["phase"].as_str().unwrap().to_owned());
+            object["status"] = status;
+        }
+    }
+    assert_eq!(phases, ["Running", "Succeeded"]);
+    let events: Vec<String> = events.into_iter().map(|event| event.message).collect();
+    assert_eq!(events, ["AresJob cats is Running.", "AresJob cats is Succeeded."]);
+}
+
+#[rstest]
+#[case::of_a_child_that_starts(json!({"phase": "Starting"}), true)]
+#[case::that_it_runs(json!({"phase": "Running"}), false)]
+#[case::that_it_is_suspended(json!({"phase": "Suspended"}), false)]
+#[case::that_it_has_ended(json!({"phase": "Failed"}), false)]
+#[case::that_it_is_not_accepted(
+    json!({"phase": "Pending", "conditions": [{
+        "type": "Accepted", "status": "False", "reason": "Invalid", "message": "spec.roles: no",
+        "lastTransitionTime": "2026-02-03T04:00:00Z",
+    }]}),
+    false
+)]
+fn the_first_status_can_wait(#[case] status: Value, #[case] can_wait: bool) {
+    let new = object("pytorch");
+    let plan = plan(&new, ChildJob::Job(&at(&new, status)));
+    assert!(plan.status.is_some());
+    assert_eq!(plan.status_can_wait, can_wait);
+}
+
 /// The reasons of failed roles by which programs tell what happened.
 #[rstest]
 #[case::program(

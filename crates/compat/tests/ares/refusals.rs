@@ -18,7 +18,32 @@ use super::{child, kind, object, plan, refused, told, with};
 )]
 #[case::demo("custom", "/spec/frameworkType", json!("demo"), "spec.frameworkType: demo creates no pods")]
 #[case::no_roles("custom", "/spec/roleSpecs", json!({}), "spec.roleSpecs: is missing: a job needs at least one role")]
-#[case::no_role("custom", "/spec/roleSpecs/hub", json!(7), "spec.roleSpecs.hub: can't be read: invalid type")]
+#[case::no_role("custom", "/spec/roleSpecs/hub", json!(7), "spec.roleSpecs.hub: must be of type object, not integer")]
+#[case::an_empty_policy("custom", "/spec/jobPhasePolicy/failed", json!([null]), "spec.jobPhasePolicy.failed[0]: is empty: give it a value, or remove it")]
+#[case::a_flat_policy("custom", "/spec/jobPhasePolicy/failed", json!(["hub"]), "spec.jobPhasePolicy.failed[0]: must be of type array, not string")]
+#[case::a_list_of_roles("custom", "/spec/roleSpecs", json!([]), "spec.roleSpecs: must be of type object, not array")]
+#[case::a_huge_number("custom", "/spec/roleSpecs/train/replicas", json!(1_i64 << 40), "spec.roleSpecs.train.replicas: 1099511627776 is too large")]
+#[case::a_fraction("custom", "/spec/roleSpecs/train/replicas", json!(1.5), "spec.roleSpecs.train.replicas: must be of type integer, not number")]
+#[case::a_framework_of_text("custom", "/spec/framework", json!("mpi"), "spec.framework: must be of type object, not string")]
+#[case::a_policy_nobody_knows(
+    "custom",
+    "/spec/runPolicy",
+    json!({"cleanPodPolicy": "Sometimes"}),
+    "spec.runPolicy.cleanPodPolicy: \"Sometimes\" is not possible: give one of All, Running, None"
+)]
+#[case::a_template_of_text("custom", "/spec/roleSpecs/hub/template", json!("busybox"), "spec.roleSpecs.hub.template: must be of type object, not string")]
+#[case::no_role_name(
+    "custom",
+    "/spec/roleSpecs/",
+    pod("main"),
+    "spec.roleSpecs[]: the role's name must not be empty"
+)]
+#[case::a_long_type(
+    "custom",
+    "/spec/frameworkType",
+    json!("x".repeat(100_000)),
+    &format!("spec.frameworkType: there is no framework \"{}", "x".repeat(900))
+)]
 #[case::no_template(
     "custom",
     "/spec/roleSpecs/hub/template",
@@ -58,7 +83,7 @@ use super::{child, kind, object, plan, refused, told, with};
     "mpi",
     "/spec/framework/mpi/implementation",
     json!("lam"),
-    "spec.framework.mpi.implementation: can't be read: unknown variant `lam`, expected `ompi` or `mpich`"
+    "spec.framework.mpi.implementation: \"lam\" is not possible: give one of ompi, mpich"
 )]
 #[case::slots("mpi", "/spec/framework/mpi/replicasPerNode", json!(-1), "spec.framework.mpi.replicasPerNode: -1 processes can't train")]
 #[case::host_file(
@@ -152,6 +177,27 @@ fn told_with_its_path(#[case] name: &str, #[case] pointer: &str, #[case] value: 
         let first = wanted.lines().next().unwrap();
         assert!(errors[0].to_string().starts_with(first), "{errors:?}");
     }
+}
+
+/// A sentence is not as long as what it quotes.
+#[test]
+fn what_is_told_can_be_read() {
+    let (_, _, message) = refused(&with("custom", "/spec/frameworkType", json!("ü".repeat(100_000))));
+    assert!(message.chars().count() < 2100, "{}", message.len());
+    assert!(message.ends_with("give bagua, custom, dask, mpi, pytorch, standalone or tensorflow"));
+}
+
+/// They would have had no effect there, either.
+#[test]
+fn options_of_another_framework_are_told() {
+    let job = with(
+        "standalone",
+        "/spec/framework",
+        json!({"mpi": {"replicasPerNode": 3}}),
+    );
+    let notes = convert(job).unwrap().notes;
+    let told = "spec.framework.mpi: is of no use to a job of standalone; left out";
+    assert!(notes.iter().any(|note| note == told), "{notes:?}");
 }
 
 fn pod(name: &str) -> Value {

@@ -207,7 +207,10 @@ fn what_makes_no_sense_is_told_and_so_are_changes() {
     bad["spec"] = json!("all");
     let (reason, message) = refused(&bad, ChildJob::None);
     assert_eq!(reason, "Invalid");
-    assert!(message.starts_with("spec: can't be read"), "{message}");
+    assert!(
+        message.starts_with("spec: must be of type array, not string"),
+        "{message}"
+    );
     bad["spec"] = json!([{"replicaType": "WORKER"}, 7]);
     assert_eq!(refused(&bad, ChildJob::None).0, "Invalid");
 

@@ -274,7 +274,11 @@ fn what_can_not_be_translated_is_told_with_its_path() {
     assert!(message.starts_with("spec.numWorkers: "), "{message}");
     let mut bad = object(PI);
     bad["spec"] = json!("nonsense");
-    assert!(refused(&bad, ChildJob::None).1.starts_with("spec: can't be read"));
+    assert!(
+        refused(&bad, ChildJob::None)
+            .1
+            .starts_with("spec: must be of type object")
+    );
     bad["metadata"] = json!("nonsense");
     plan(&bad, ChildJob::None);
 }

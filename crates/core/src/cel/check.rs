@@ -297,7 +297,7 @@ impl<'v> Checker<'v> {
         let mut parts = Vec::new();
         for (key, value) in entries {
             let mut text = String::new();
-            json::write(&Value::text(&**key), &mut text);
+            json::write_text(key, &mut text);
             parts.push(constant(Value::text(text), Type::Text));
             parts.push(self.json(at, value)?);
         }

@@ -4,6 +4,7 @@ mod apply;
 mod loops;
 
 use super::fault::Fault;
+use super::meter::Meter;
 use super::subject::Subject;
 use super::types::Type;
 use super::value::Value;
@@ -90,32 +91,6 @@ impl Function {
     }
 }
 
-/// How much may yet be done.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Meter {
-    pub(super) left: u64,
-}
-
-impl Meter {
-    /// Allows so many steps. Eight bytes of text count as one.
-    pub(crate) fn new(steps: u64) -> Self {
-        Self { left: steps }
-    }
-
-    fn spend(&mut self, steps: usize) -> Result<(), Fault> {
-        let left = self.left.checked_sub(u64::try_from(steps).unwrap_or(u64::MAX));
-        self.left = left.unwrap_or(0);
-        match left {
-            Some(_) => Ok(()),
-            None => Err(Fault::new("it takes too long for a job of this size")),
-        }
-    }
-
-    fn spend_text(&mut self, bytes: usize) -> Result<(), Fault> {
-        self.spend(1 + bytes / 8)
-    }
-}
-
 /// The pod that an expression is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pod {
@@ -148,6 +123,7 @@ impl Expression {
             pod,
             meter,
             locals: Vec::new(),
+            own_host: None,
         };
         evaluation.value(&self.op)
     }
@@ -159,6 +135,8 @@ struct Evaluation<'a> {
     meter: &'a mut Meter,
     /// By position; those of inner loops come later.
     locals: Vec<Value>,
+    /// The host of the pod, if it was asked for.
+    own_host: Option<Value>,
 }
 
 impl Evaluation<'_> {

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// How many characters of a text are in a message.
+const MAX_QUOTED: usize = 64;
+
 /// Why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault(String);
@@ -9,6 +12,14 @@ pub(crate) struct Fault(String);
 impl Fault {
     pub(super) fn new(message: impl Into<String>) -> Self {
         Self(message.into())
+    }
+
+    /// A text for a message: in quotes, and if it is long, its beginning.
+    pub(super) fn quote(text: &str) -> String {
+        match text.char_indices().nth(MAX_QUOTED) {
+            Some((end, _)) => format!("{:?}...", text.get(..end).unwrap_or_default()),
+            None => format!("{text:?}"),
+        }
     }
 }
 

@@ -44,7 +44,8 @@ fn ask(source: &str) -> Result<String, String> {
     let pod = Pod { role: 1, index: 1 };
     let value = expression.evaluate(&subject(kept), Some(pod), &mut Meter::new(10_000));
     let mut text = String::new();
-    json::write(&value.map_err(|fault| fault.to_string())?, &mut text);
+    let value = value.map_err(|fault| fault.to_string())?;
+    json::write(&value, &mut text, &mut Meter::new(10_000)).unwrap();
     Ok(text)
 }
 
@@ -197,21 +198,57 @@ fn nothing_that_is_too_deep_is_walked() {
     assert_eq!(ask(&nested).as_deref(), Ok("1"));
 }
 
-#[test]
-fn nothing_takes_long() {
+/// A text that doubles, or a list, thirty times.
+fn doubled(seed: &str, twice: &str) -> String {
+    format!("{seed}{}", format!(".map(x, {twice})").repeat(30))
+}
+
+/// What is short to write and long to do. A program that did it first and counted then would take
+/// seconds, or all memory.
+#[rstest]
+#[case::lists_of_all_for_all("job.hosts.map(h, json(job.hosts)).join('')".to_owned())]
+#[case::text(doubled("['a']", "x + x"))]
+#[case::list(doubled("[[1]]", "x + x"))]
+#[case::json_of_a_tree(format!("json({})", doubled("[1]", "[x, x]")))]
+#[case::json_of_a_tree_of_maps(format!("json({{'a': {}}})", doubled("[1]", "{'a': x, 'b': x}")))]
+#[case::equal_trees(format!("{} == {}", doubled("[1]", "[x, x]"), doubled("[1]", "[x, x]")))]
+#[case::different_trees(format!("{} != {}", doubled("[1]", "[x, x]"), doubled("[1]", "[x, x]")))]
+#[case::a_tree_in_a_list(format!("{} in [{}]", doubled("[1]", "[x, x]"), doubled("[1]", "[x, x]")))]
+#[case::trees_of_maps(format!("{} == {}", doubled("[1]", "{'a': x, 'b': x}"), doubled("[1]", "{'a': x, 'b': x}")))]
+#[case::join("job.hosts.map(h, job.hosts.join('')).join('')".to_owned())]
+#[case::upper("job.hosts.map(h, job.hosts.join('')).map(x, x.upperAscii()).size()".to_owned())]
+#[case::lower("job.hosts.map(h, job.hosts.join('')).map(x, x.lowerAscii()).size()".to_owned())]
+#[case::size("job.hosts.map(h, job.hosts.join('')).map(x, x.size())".to_owned())]
+#[case::starts("job.hosts.map(h, job.hosts.join('')).map(x, x.startsWith(job.hosts.join('')))".to_owned())]
+#[case::ends("job.hosts.map(h, job.hosts.join('')).map(x, x.endsWith(job.hosts.join('')))".to_owned())]
+#[case::contains("job.hosts.map(h, job.hosts.join('')).map(x, 'a'.contains(x))".to_owned())]
+#[case::less("job.hosts.map(h, job.hosts.join('')).map(x, x < job.hosts.join('') + 'a')".to_owned())]
+#[case::number("job.hosts.map(h, job.hosts.join('')).exists(x, int(x) == 1)".to_owned())]
+#[case::keys("job.hosts.map(h, job.hosts.join('')).map(x, {x: 1})".to_owned())]
+#[case::entries("job.hosts.map(h, job.hosts.join('')).filter(x, x in {job.hosts.join(''): 1})".to_owned())]
+fn nothing_takes_long(#[case] source: String) {
     let names = Names {
         job: "m",
         namespace: "t",
         domain: "d".to_owned(),
         master: None,
     };
-    let roles = vec![RoleFacts::new("worker", 10_000, "m-worker-{}".to_owned())];
-    let (expression, kept) = compile("job.hosts.map(h, json(job.hosts)).join('')").unwrap();
+    let roles = vec![RoleFacts::new("worker", 2_000, "m-worker-{}".to_owned())];
+    let (expression, kept) = compile(&source).unwrap();
     let subject = Subject::new(names, roles, Vec::new(), kept);
     let fault = expression
-        .evaluate(&subject, None, &mut Meter::new(1_000_000))
+        .evaluate(&subject, None, &mut Meter::new(100_000))
         .unwrap_err();
     assert_eq!(fault.to_string(), "it takes too long for a job of this size");
+}
+
+#[test]
+fn a_fault_names_a_long_text_by_its_beginning() {
+    let fault = ask(&format!("int('{}')", "é".repeat(1000))).unwrap_err();
+    assert!(
+        fault.starts_with("int(\"ééé") && fault.chars().count() < 120,
+        "{fault}"
+    );
 }
 
 #[test]

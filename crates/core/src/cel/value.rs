@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::fault::Fault;
+use super::meter::Meter;
+
 /// A value. Copies share what they hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
@@ -24,6 +27,34 @@ impl Value {
         Self::List(Arc::new(items))
     }
 
+    /// Returns true if the values are the same. Every part is paid for: a short expression can have
+    /// the same list in a list a million times.
+    pub(super) fn equals(&self, other: &Self, meter: &mut Meter) -> Result<bool, Fault> {
+        meter.spend(1)?;
+        match (self, other) {
+            (Self::Text(one), Self::Text(other)) => equal_texts(one, other, meter),
+            (Self::List(one), Self::List(other)) if one.len() == other.len() => {
+                for (one, other) in one.iter().zip(&**other) {
+                    if !one.equals(other, meter)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            (Self::Map(one), Self::Map(other)) if one.len() == other.len() => {
+                for ((key, one), (other_key, other)) in one.iter().zip(&**other) {
+                    if !equal_texts(key, other_key, meter)? || !one.equals(other, meter)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            (Self::List(_), Self::List(_)) | (Self::Map(_), Self::Map(_)) => Ok(false),
+            // Neither has parts.
+            _ => Ok(self == other),
+        }
+    }
+
     /// The length of [`Value::plain`].
     pub(crate) fn plain_length(&self) -> usize {
         match self {
@@ -41,4 +72,9 @@ impl Value {
             _ => None,
         }
     }
+}
+
+fn equal_texts(one: &str, other: &str, meter: &mut Meter) -> Result<bool, Fault> {
+    meter.spend_comparison(one, other)?;
+    Ok(one == other)
 }

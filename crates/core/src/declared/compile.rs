@@ -88,7 +88,7 @@ fn role_rule(role: &DeclaredRole) -> RoleRule {
         succeeded_when: role.succeeded_when.unwrap_or(PodQuorum::AllPods),
         decides: role.decides,
         serves: role.serves,
-        is_expendable: false,
+        is_expendable: role.expendable,
     }
 }
 
@@ -195,6 +195,15 @@ impl Reader {
                 "spec.roles",
                 "all roles serve others: a job needs one that trains",
             );
+        }
+        let decides = roles.iter().any(|role| role.decides);
+        for (i, role) in roles.iter().enumerate().filter(|(_, role)| role.expendable) {
+            let problem = match (role.decides, decides) {
+                (true, _) => "this role decides, so that a job can't go on without it: remove one of both",
+                (_, false) => "no role decides, so that a job needs all of them: say which one decides",
+                _ => continue,
+            };
+            self.fail(format!("spec.roles[{i}].expendable"), problem);
         }
         if let Some(role) = in_circle(roles) {
             let message = format!("{role:?} waits for itself through other roles: remove a dependency");

@@ -10,8 +10,9 @@ use trainyard_api::{FieldError, TrainingJob, names};
 use super::{At, Condition, DEFAULT_DOMAIN, Declared, MountSource, VariableContent, params};
 use crate::cel::{Expression, Meter, Pod, Subject, Value};
 
-/// How many steps all expressions may take for all pods of a job.
-const STEPS_OF_JOB: u64 = 20_000_000;
+/// How many steps all expressions may take for all pods of a job: admission has to answer within a
+/// second.
+const STEPS_OF_JOB: u64 = 5_000_000;
 /// A single variable can't be longer, Linux says.
 const MAX_VARIABLE: usize = 131_071;
 /// All variables of a pod: the API server takes no object of more than 1.5 MB.
@@ -44,6 +45,9 @@ pub(super) fn check(declared: &Declared, job: &TrainingJob) -> Vec<FieldError> {
         for (role, index) in subject.pods() {
             let pod = Pod { role, index };
             review.pod(declared, pod);
+            if review.meter.is_exhausted() {
+                break;
+            }
         }
     }
     review.errors
@@ -85,6 +89,9 @@ impl Review<'_> {
                 Err(fault) => {
                     let problem = format!("the framework's spec.validations[{i}].rule: {fault}");
                     self.errors.push(FieldError::new(&*rule.path, problem));
+                    if self.meter.is_exhausted() {
+                        return;
+                    }
                 }
             }
         }
@@ -149,9 +156,7 @@ impl Review<'_> {
             let path = || format!("spec.files[{i}]");
             if self.has(&path, at, &file.condition) {
                 let content = self.value(&|| format!("{}.content", path()), at, &file.content);
-                total += content
-                    .and_then(|value| value.plain())
-                    .map_or(0, |text| text.len());
+                total += content.map_or(0, |value| value.plain_length());
             }
         }
         if total > MAX_FILES {
@@ -172,6 +177,10 @@ impl Review<'_> {
     }
 
     fn has(&mut self, path: &dyn Fn() -> String, at: At<'_>, condition: &Condition) -> bool {
+        if let Err(fault) = self.meter.spend(1 + condition.roles.len()) {
+            self.fail(path(), at, &fault.to_string());
+            return false;
+        }
         let role = self.subject.role_name(at.pod.role);
         let has_role = condition.roles.is_empty() || condition.roles.iter().any(|name| name == role);
         has_role
@@ -190,12 +199,15 @@ impl Review<'_> {
         }
     }
 
-    /// Tells what is wrong for a pod, once for each field of the declaration.
+    /// Tells what is wrong for a pod, once for each field of the declaration. What took too long is
+    /// told once: all that comes after it would take too long, too.
     fn fail(&mut self, path: String, at: At<'_>, problem: &str) {
+        if self.failed.contains(&path) || (self.meter.is_exhausted() && !self.errors.is_empty()) {
+            return;
+        }
         let (role, index) = (self.subject.role_name(at.pod.role), at.pod.index);
         let message = format!("the framework's {path} fails for {role}-{index}: {problem}");
-        if self.failed.insert(path) {
-            self.errors.push(FieldError::new(FRAMEWORK, message));
-        }
+        self.failed.insert(path);
+        self.errors.push(FieldError::new(FRAMEWORK, message));
     }
 }

@@ -8,6 +8,7 @@ use super::verdict::{Outcome, deadline, finish, outcome};
 use super::{Objection, Plan, children, dependent, earliest, event, objections, roles, roll, size};
 use crate::assess::{Assessment, Attempt, assess};
 use crate::deduce;
+use crate::foreign::is_child;
 use crate::immutable::fingerprints;
 use crate::job::Job;
 use crate::model::{JobEvent, StatusWrite};
@@ -69,7 +70,8 @@ pub(super) fn plan(
         Outcome::GoesOn => {
             record_phase(view, &mut status, phase, objection);
             children::plan(job, view, &mut assessment, &mut status, objection, &mut plan);
-            if phase_before != Some(JobPhase::Running) && phase == JobPhase::Running {
+            let is_news = phase_before != Some(JobPhase::Running) && phase == JobPhase::Running;
+            if is_news && !is_child(view.job) {
                 plan.events.push(all_running_event(job));
             }
         }

@@ -8,6 +8,7 @@ use trainyard_api::{
 use super::describe::{describe, root_cause};
 use super::{Plan, after, cause, earliest, event, finished, roles, size};
 use crate::assess::{Assessment, Ended};
+use crate::foreign::is_child;
 use crate::job::Job;
 use crate::restart::End;
 use crate::status::{set_condition, time};
@@ -218,7 +219,9 @@ pub(super) fn finish(
         ConditionType::Succeeded
     };
     set_condition(status, kind, true, reason, &*message, view.now);
-    plan.events.push(event(failed, reason, message));
+    if failed || !is_child(view.job) {
+        plan.events.push(event(failed, reason, message));
+    }
     plan.after_status = finished::clean(view, job.clean_pod_policy);
     plan.wake_at = None;
 }

@@ -220,6 +220,33 @@ fn what_is_too_dear_is_refused() {
     );
 }
 
+/// A role that decides, one that the job goes on without, one that serves, as those of tensorflow.
+const ROLES: &str = "{metadata: {name: my-tensorflow}, spec: {trainsAsOne: true, roles: [{name: chief, max: 1, decides: true}, \
+                     {name: worker, succeededWhen: FirstPod, expendable: true}, {name: ps, serves: true}]}}";
+
+#[rstest]
+#[case::all(&[("chief", 1), ("ps", 1), ("worker", 2)])]
+#[case::nobody_decides(&[("ps", 1), ("worker", 2)])]
+#[case::workers(&[("worker", 2)])]
+#[case::in_another_order(&[("worker", 2), ("chief", 1)])]
+fn declared_jobs_end_as_built_in_ones(#[case] roles: &[(&str, i32)]) {
+    let registry = declare(&framework(ROLES));
+    let (built_in, declared) = (job("tensorflow", roles), job("my-tensorflow", roles));
+    let (of_one, of_other) = (registry.for_job(&built_in), registry.for_job(&declared));
+    let (one, other) = (
+        Job::parse_with(&built_in, &of_one).unwrap(),
+        Job::parse_with(&declared, &of_other).unwrap(),
+    );
+    assert_eq!(one.succeeded_when, other.succeeded_when);
+    assert_eq!(one.failed_when, other.failed_when);
+    let has_chief = roles.iter().any(|(name, _)| *name == "chief");
+    assert_eq!(
+        other.failed_when.len(),
+        roles.len() - usize::from(has_chief),
+        "workers are expendable where a chief decides"
+    );
+}
+
 #[test]
 fn params_are_for_declared_frameworks() {
     let mut job = job("pytorch", &[("worker", 1)]);
@@ -241,6 +268,9 @@ fn params_are_for_declared_frameworks() {
 #[case("{metadata: {name: a}, spec: {env: [{name: A, value: '1'}, {name: A, value: '2'}]}}", &["spec.env[1].name: A is set already for every pod: remove one, or say when each is set"])]
 #[case("{metadata: {name: a}, spec: {roles: [{name: w}], env: [{name: A, value: '1', roles: [v]}]}}", &["spec.env[0].roles[0]: there is no role \"v\": spec.roles has w"])]
 #[case("{metadata: {name: a}, spec: {roles: [{name: w, serves: true}]}}", &["spec.roles: all roles serve others: a job needs one that trains"])]
+#[case("{metadata: {name: a}, spec: {roles: [{name: w, expendable: true}]}}", &["spec.roles[0].expendable: no role decides, so that a job needs all of them: say which one decides"])]
+#[case("{metadata: {name: a}, spec: {roles: [{name: w, expendable: true, decides: true}]}}", &["spec.roles[0].expendable: this role decides, so that a job can't go on without it: remove one of both"])]
+#[case("{metadata: {name: a}, spec: {env: [{name: A, value: 'job.hosts.map(a, job.hosts.map(b, a + b)).size()'}]}}", &["spec.env[0].value: column 18: a loop inside of a loop takes too long: only a loop over roles may have one inside"])]
 #[case("{metadata: {name: a}, spec: {roles: [{name: w}, {name: w}]}}", &["spec.roles[1].name: there is a role \"w\" already: give each role its own name"])]
 #[case("{metadata: {name: a}, spec: {roles: [{name: w, dependsOn: [{role: x, state: Running}]}]}}", &["spec.roles[0].dependsOn[0].role: there is no role \"x\": spec.roles has w"])]
 #[case("{metadata: {name: a}, spec: {roles: [{name: v, dependsOn: [{role: w, state: Running}]}, {name: w, dependsOn: [{role: v, state: Running}]}]}}", &["spec.roles: \"v\" waits for itself through other roles: remove a dependency"])]

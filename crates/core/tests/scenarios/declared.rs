@@ -1,5 +1,6 @@
 //! Jobs of declared frameworks while the declarations change.
 
+use rstest::rstest;
 use trainyard_api::{DeclaredFramework, JobPhase};
 use trainyard_core::build;
 use trainyard_core::job::Job;
@@ -112,6 +113,65 @@ fn a_job_waits_for_its_declaration() {
     );
     world.registry.declare(&framework("1"));
     start(&mut world);
+}
+
+/// Without webhooks nobody has refused these, and the job is told.
+#[rstest]
+#[case::loops(
+    "job.hosts.map(a, job.hosts.map(b, b)).size()",
+    2,
+    "spec.env[0].value: column 18: a loop inside of a loop takes too long"
+)]
+#[case::wrong_type("job.hosts", 2, "spec.env[0].value: it results in a list, and a string")]
+#[case::no_such_field(
+    "replica.node",
+    2,
+    "spec.env[0].value: column 1: replica has no field \"node\""
+)]
+#[case::endless("((((", 2, "spec.env[0].value: column 5: the expression ends too early")]
+#[case::too_dear(
+    "job.hosts.map(a, a + job.name).join(job.namespace + replica.host).size()",
+    2000,
+    "spec.framework: the framework's spec.env[0].value fails for worker-"
+)]
+#[case::fails(
+    "job.hosts[replica.rank + 1]",
+    2,
+    "spec.framework: the framework's spec.env[0].value fails for worker-1: there is no item 2: the list has 2"
+)]
+fn a_job_says_why_its_framework_can_not_serve_it(
+    #[case] value: &str,
+    #[case] pods: i32,
+    #[case] problem: &str,
+) {
+    let mut world = World::new(job("ring", &[("worker", pods)]));
+    world.registry.declare(&framework(value));
+    world.reconcile();
+    let status = world.job.status.clone().unwrap();
+    let accepted = &status.conditions[0];
+    assert_eq!((&*accepted.type_, &*accepted.status), ("Accepted", "False"));
+    assert_eq!(accepted.reason, "Invalid");
+    assert!(accepted.message.contains(problem), "{}", accepted.message);
+    assert_eq!(world.log.pods, [""; 0]);
+    world.registry.declare(&framework("1"));
+    world.reconcile();
+    assert_eq!(world.job.status.unwrap().conditions[0].status, "True");
+}
+
+#[test]
+fn a_job_goes_on_without_an_expendable_role() {
+    let declaration = "{metadata: {name: ring}, spec: {restartPolicy: Never, roles: [{name: head, decides: true}, {name: tail, \
+                       expendable: true}, {name: side}]}}";
+    for (role, phase) in [("tail", JobPhase::Running), ("side", JobPhase::Failed)] {
+        let mut world = World::new(job("ring", &[("head", 1), ("tail", 1), ("side", 1)]));
+        world
+            .registry
+            .declare(&serde_saphyr::from_str(declaration).unwrap());
+        start(&mut world);
+        world.fail(&format!("mnist-{role}-0"), 1);
+        world.settle();
+        assert_eq!(world.phase(), Some(phase), "{role}");
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! From creation to a good end, and what the user sees on the way.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use trainyard_api::JobPhase::{Running, Starting, Succeeded};
-use trainyard_api::{MasterService, NodeDownPolicy, RestartPolicy, RolePhase};
+use trainyard_api::{Dialect, MasterService, NodeDownPolicy, RestartPolicy, RolePhase};
 use trainyard_core::plan::{Plan, Step};
 use trainyard_core::view::NodeState;
 
@@ -53,6 +54,45 @@ fn a_pytorch_job_runs_and_succeeds_when_all_its_roles_did() {
     assert!(
         world.log.deleted.is_empty(),
         "pods that ended are kept for their logs"
+    );
+}
+
+/// An object of another operator's kind has events of its own about that.
+#[test]
+fn the_child_of_an_object_costs_as_many_statuses_and_tells_only_what_goes_wrong() {
+    let life = |change: fn(&mut trainyard_api::TrainingJob)| {
+        let mut job = pytorch(&[("master", 1), ("worker", 2)]);
+        job.spec.roles[1].restart_policy = Some(RestartPolicy::OnFailure);
+        change(&mut job);
+        let mut world = World::running(job);
+        world.fail("mnist-worker-1", 1);
+        world.settle();
+        world.run_all();
+        world.settle();
+        world.succeed_all();
+        world.settle();
+        assert_eq!(world.phase(), Some(Succeeded));
+        world
+    };
+    let child = life(|job| {
+        job.spec.dialect = Some(Dialect::Ares);
+        job.metadata.owner_references = Some(vec![OwnerReference {
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]);
+    });
+    let users = life(|job| job.spec.dialect = Some(Dialect::Ares));
+    assert_eq!(child.log.statuses, users.log.statuses);
+    assert_eq!(child.log.services, ["mnist-master", "mnist-worker"]);
+    assert_eq!(child.told(), ["PodReplaced"]);
+    assert_eq!(
+        users.told(),
+        [
+            "AllRolesRunning",
+            "PodReplaced",
+            "AllRolesRunning",
+            "RolesSucceeded"
+        ]
     );
 }
 

@@ -2,8 +2,11 @@
 
 use http::{Method, Request, header};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
 
 use super::{RequestError, Result};
+use crate::leader::Leadership;
 
 /// The name under which the server records the fields that we write.
 const FIELD_MANAGER: &str = "fieldManager=trainyard";
@@ -106,6 +109,24 @@ pub(crate) fn request(
         .header(header::CONTENT_TYPE, kind)
         .body(body.unwrap_or_default())
         .map_err(|error| RequestError::Refused(format!("no request can be made of it: {error}")))
+}
+
+/// Sends a request, unless this replica does not lead any more. If the term ends before the answer
+/// comes, nobody knows whether the server has done what was asked.
+pub(crate) async fn send_while_leading<T: DeserializeOwned>(
+    client: &kube::Client,
+    leadership: &Leadership,
+    term: &CancellationToken,
+    request: Request<Vec<u8>>,
+) -> Result<T> {
+    if term.is_cancelled() || !leadership.may_write() {
+        return Err(RequestError::NotLeader);
+    }
+    tokio::select! {
+        biased;
+        () = term.cancelled() => Err(RequestError::NotLeader),
+        answer = client.request(request) => answer.map_err(RequestError::from),
+    }
 }
 
 /// Which object is deleted, and how.

@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::act::WriteLimiter;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::act::request::send_while_leading;
+use crate::act::{Class, Result, WriteLimiter};
 use crate::clock::Clock;
 use crate::events::Recorder;
 use crate::index::Index;
@@ -24,4 +28,17 @@ pub(crate) struct Context {
     pub metrics: Arc<Metrics>,
     pub clock: Arc<dyn Clock>,
     pub settings: SharedSettings,
+}
+
+impl Context {
+    /// Sends a request when the limiter lets it, and only while this replica leads.
+    pub async fn send<T: DeserializeOwned>(
+        &self,
+        class: Class,
+        request: http::Request<Vec<u8>>,
+        term: &CancellationToken,
+    ) -> Result<T> {
+        let _permit = self.limiter.enter(class).await;
+        send_while_leading(&self.client, &self.leadership, term, request).await
+    }
 }

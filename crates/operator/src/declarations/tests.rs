@@ -4,9 +4,11 @@ use std::convert::Infallible;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
+use k8s_openapi::api::events::v1::Event;
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
 use trainyard_api::TrainingJob;
 
 use super::*;
@@ -51,6 +53,7 @@ impl Server {
 
 struct Setting {
     server: Server,
+    events: Mutex<mpsc::Receiver<Event>>,
     controller: Arc<Controller<Declarations>>,
     feeder: Feeder,
     woken: Arc<Mutex<Vec<String>>>,
@@ -58,7 +61,7 @@ struct Setting {
 
 fn setting() -> Setting {
     let server = Server::default();
-    let (recorder, _) = Recorder::unsent();
+    let (recorder, events) = Recorder::unsent();
     let context = Context {
         client: server.client(),
         index: Arc::new(Index::new(&[])),
@@ -85,6 +88,7 @@ fn setting() -> Setting {
     };
     Setting {
         server,
+        events: Mutex::new(events),
         controller,
         feeder,
         woken,
@@ -114,6 +118,32 @@ fn errors(setting: &Setting) -> Vec<String> {
     let frameworks = setting.feeder.index.frameworks_for(&job);
     let errors = trainyard_core::admission::review_with(None, &mut job, &frameworks);
     errors.iter().map(ToString::to_string).collect()
+}
+
+/// The type, the reason and the note of the events since the last time.
+fn events(setting: &Setting) -> Vec<String> {
+    let mut events = setting.events.lock();
+    let mut found = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        let regarding = event.regarding.unwrap();
+        assert_eq!(
+            (
+                regarding.kind.as_deref(),
+                regarding.name.as_deref(),
+                regarding.uid.as_deref()
+            ),
+            (Some("Framework"), Some("ring"), Some("u"))
+        );
+        assert_eq!(regarding.namespace, None);
+        assert_eq!(
+            event.metadata.namespace.as_deref(),
+            Some("default"),
+            "the API server wants it there"
+        );
+        let words = [event.type_, event.reason, event.note].map(Option::unwrap);
+        found.push(words.join(" "));
+    }
+    found
 }
 
 async fn look(setting: &Setting) -> Option<Value> {
@@ -151,6 +181,8 @@ async fn a_declaration_serves_its_jobs_and_says_so_once() {
     let status = look(&setting).await.unwrap();
     assert_eq!(status["observedGeneration"], 1);
     assert_eq!(status["conditions"][0]["status"], "True");
+    let told = ["Normal Valid Jobs can name it in spec.framework.name."];
+    assert_eq!(events(&setting), told);
     setting.woken.lock().clear();
     setting
         .feeder
@@ -158,6 +190,12 @@ async fn a_declaration_serves_its_jobs_and_says_so_once() {
         .unwrap();
     assert_eq!(look(&setting).await, None, "what is there is not written again");
     assert!(setting.woken.lock().is_empty(), "a status wakes nobody");
+    setting
+        .feeder
+        .object(&object(2, "job.namespace", &status), Source::Watch)
+        .unwrap();
+    assert_eq!(look(&setting).await.unwrap()["observedGeneration"], 2);
+    assert_eq!(events(&setting), [""; 0], "it is as valid as before");
 }
 
 #[tokio::test]
@@ -177,12 +215,14 @@ async fn a_broken_declaration_says_what_is_wrong() {
         "{message}"
     );
     assert!(errors(&setting)[0].contains("can't be used until its declaration is corrected"));
+    assert_eq!(events(&setting), [format!("Warning Invalid {message}")]);
     setting
         .feeder
         .object(&object(2, "job.name", &status), Source::Watch)
         .unwrap();
     assert_eq!(look(&setting).await.unwrap()["conditions"][0]["status"], "True");
     assert_eq!(errors(&setting), [""; 0]);
+    assert_eq!(events(&setting).len(), 1);
 }
 
 #[tokio::test]

@@ -37,6 +37,8 @@ pub(super) struct LocalState {
     pub obstacle: Option<Arc<Obstacle>>,
     /// The status that was last written, and what the server kept of it.
     pub written_status: Option<Arc<(Value, Value)>>,
+    /// Since when there is a status that was not written because it can wait.
+    pub unwritten_since: Option<Instant>,
     /// We have deleted the object.
     pub deleted: bool,
 }

@@ -101,6 +101,7 @@ impl ForeignKind for Toy {
             child,
             config: config::wanted(view.object),
             notes: odd.into_iter().collect(),
+            status_can_wait: view.object["spec"]["patient"] == true,
             status: news,
             delete,
             wake_at: None,
@@ -347,6 +348,36 @@ async fn of_a_status_that_is_not_kept_only_what_this_process_saw_is_told() {
         .remember(&key(), "u", |local| local.created = None);
     look(&made).await;
     assert_eq!(told(&mut events), ["there -> not here"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_can_wait_is_written_with_what_comes_next_or_after_a_while() {
+    let server = Server::default();
+    let controller = controller(&server);
+    show_child(&controller);
+    show(&controller, 10, &json!({"spec": {"patient": true}}));
+    let begun = Instant::now();
+    let due = begun + STATUS_DELAY;
+    let is_due = |next: Requeue| matches!(next, Requeue::At(at) if at == due);
+    assert!(is_due(look(&controller).await));
+    tokio::time::advance(STATUS_DELAY / 2).await;
+    assert!(is_due(look(&controller).await), "it waits no longer than that");
+    assert_eq!(server.written(), []);
+    tokio::time::advance(STATUS_DELAY / 2).await;
+    assert!(matches!(look(&controller).await, Requeue::Rest));
+    assert_eq!(server.written(), [(Method::PUT, STATUS.to_owned())]);
+
+    // The next one has its own time, and is written at once when it can't wait any more.
+    show(
+        &controller,
+        10_000,
+        &json!({"spec": {"patient": true}, "status": {"phase": "odd"}}),
+    );
+    assert!(matches!(look(&controller).await, Requeue::At(_)));
+    assert_eq!(server.written(), []);
+    show(&controller, 10_001, &json!({"status": {"phase": "odd"}}));
+    assert!(matches!(look(&controller).await, Requeue::Rest));
+    assert_eq!(server.written(), [(Method::PUT, STATUS.to_owned())]);
 }
 
 #[tokio::test]

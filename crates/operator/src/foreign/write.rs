@@ -106,8 +106,10 @@ impl ForeignReconciler {
             Err(error) => return Err(error),
         };
         let written = Some(Arc::new((timeless, kept)));
-        self.store
-            .remember(key, &entry.uid, |local| local.written_status = written);
+        self.store.remember(key, &entry.uid, |local| {
+            local.written_status = written;
+            local.unwritten_since = None;
+        });
         Ok(true)
     }
 
@@ -156,16 +158,8 @@ impl ForeignReconciler {
         body: Option<&impl Serialize>,
         term: &CancellationToken,
     ) -> Result<T> {
-        let _permit = self.context.limiter.enter(class).await;
         let request = request(method, path, Answer::Whole, body)?;
-        if term.is_cancelled() || !self.context.leadership.may_write() {
-            return Err(RequestError::NotLeader);
-        }
-        tokio::select! {
-            biased;
-            () = term.cancelled() => Err(RequestError::NotLeader),
-            answer = self.context.client.request(request) => answer.map_err(RequestError::from),
-        }
+        self.context.send(class, request, term).await
     }
 }
 

@@ -33,6 +33,18 @@ impl Lab {
         (lab, operator, aliases)
     }
 
+    /// The same, with an operator that answers like AresOperator's observer, as
+    /// [`Lab::with_ares_observer`] has it.
+    pub fn with_kinds_and_ares_observer(name: &str) -> (Self, Operator, Vec<String>) {
+        let lab = Self::new(name).knowing_kinds();
+        let start = lab
+            .backend
+            .operator_with(&[SERVED, "--ares-observer-address=0.0.0.0:8081"]);
+        let operator = Operator::start(&start, &lab.namespace);
+        let addresses = lab.backend.own_addresses();
+        (lab, operator, addresses)
+    }
+
     fn knowing_kinds(self) -> Self {
         for kind in trainyard_compat::served() {
             self.define(kind.definition());

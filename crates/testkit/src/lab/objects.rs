@@ -13,7 +13,7 @@ use k8s_openapi::api::rbac::v1::Role;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, GroupVersionKind, TypeMeta};
 use kube::core::Resource;
-use trainyard_api::TrainingJob;
+use trainyard_api::{DeclaredFramework, TrainingJob};
 
 /// An object, or all of a kind.
 pub(super) struct Query<'a> {
@@ -91,6 +91,7 @@ pub(super) fn resource_of(kind: &str) -> (ApiResource, bool) {
         "event" | "events" => (of::<Event>(), true),
         "persistentvolumeclaim" => (of::<PersistentVolumeClaim>(), true),
         "persistentvolume" => (of::<PersistentVolume>(), false),
+        "framework" => (of::<DeclaredFramework>(), false),
         "namespace" => (of::<Namespace>(), false),
         "node" | "nodes" => (of::<Node>(), false),
         "customresourcedefinition" => (of::<CustomResourceDefinition>(), false),

@@ -315,7 +315,7 @@ fn t5_ddp_on_two_nodes_goes_on_when_its_master_is_killed_in_mid_training() {
     let address = || json("get service -n users azure-ddp-master")["spec"]["clusterIP"].clone();
     let uid = || json("get pod -n users azure-ddp-worker-0")["metadata"]["uid"].clone();
     let (former_address, former_master) = (address(), uid());
-    kubectl("delete pod -n users azure-ddp-worker-0 --now");
+    kubectl("delete pod -n users azure-ddp-worker-0");
 
     phase("users", "azure-ddp", "Succeeded");
     let job = json("get tj -n users azure-ddp");

@@ -12,7 +12,7 @@ use trainyard_testkit::scenarios;
 
 use self::ares::{
     a_bad_ares_job_is_told_so_and_harms_nobody, ares_jobs_of_all_types_come_to_their_end,
-    pods_of_an_ares_job_are_found_and_follow_its_annotations,
+    its_observer_answers_for_an_ares_job, pods_of_an_ares_job_are_found_and_follow_its_annotations,
 };
 use self::dl::{a_tfjob_runs_as_it_is_and_its_failure_is_told, an_mxjob_runs_as_it_is};
 use self::edits::{
@@ -33,6 +33,7 @@ pub const SCENARIOS: Scenarios = scenarios!(
         ares_jobs_of_all_types_come_to_their_end,
         pods_of_an_ares_job_are_found_and_follow_its_annotations,
         a_bad_ares_job_is_told_so_and_harms_nobody,
+        its_observer_answers_for_an_ares_job,
     ]
 );
 

@@ -11,6 +11,7 @@
 )]
 
 mod contract;
+mod declared;
 mod elastic;
 mod horovod;
 mod jobs;
@@ -30,6 +31,7 @@ use trainyard_testkit::lab;
 fn main() -> ExitCode {
     lab::main(&[
         contract::SCENARIOS,
+        declared::SCENARIOS,
         elastic::SCENARIOS,
         horovod::SCENARIOS,
         jobs::SCENARIOS,

@@ -260,7 +260,7 @@ fn who_hears_the_observer_is_let_go_by_it_and_who_can_not_starts_all_the_same() 
 /// As the init containers of AresOperator do: it asks until the role runs, and writes what it heard
 /// for the program. The input of `nc` ends late, because it tells the server of that, which takes
 /// it for the end of the connection.
-const ASK: &str = r#"
+pub const ASK: &str = r#"
 ask() { (printf 'GET /cache/%s HTTP/1.0\r\n\r\n' $1; sleep 1) | nc -w 5 $2 8081 | tail -n 1; }
 while true; do
     for observer in OBSERVERS; do

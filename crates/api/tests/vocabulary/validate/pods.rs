@@ -129,6 +129,10 @@ use super::{errors, job, pod, role, spec};
     "containers: [{name: t, image: i, ports: [{containerPort: 1, protocol: tcp}]}]",
     "containers[0].ports[0].protocol: \"tcp\" is not possible: give one of TCP, UDP, SCTP"
 )]
+#[case::two_ports_of_one_name(
+    "containers: [{name: t, image: i, ports: [{containerPort: 1, name: web}, {containerPort: 2, name: web}]}]",
+    "containers[0].ports[1].name: there is a port \"web\" already: give each its own name"
+)]
 #[case::no_name_of_a_port(
     "containers: [{name: t, image: i, ports: [{containerPort: 1, name: a_rather_long_one}]}]",
     "containers[0].ports[0].name: \"a_rather_long_one\" is no name of a port: use at most 15 lower-case letters, \

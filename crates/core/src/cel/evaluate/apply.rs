@@ -9,6 +9,11 @@ use crate::cel::fault::Fault;
 use crate::cel::json;
 use crate::cel::value::Value;
 
+/// How many steps it counts to write the name of a host.
+const STEPS_OF_HOST: usize = 4;
+/// How many steps it counts to make a map, besides its entries.
+const STEPS_OF_MAP: usize = 8;
+
 impl Evaluation<'_> {
     pub(super) fn apply(&mut self, function: Function, parts: &[Value]) -> Result<Value, Fault> {
         match parts {
@@ -39,8 +44,13 @@ impl Evaluation<'_> {
                 Value::Int(subject.rank(role, index))
             }
             Function::ReplicaHost => {
+                if let Some(host) = &self.own_host {
+                    return Ok(host.clone());
+                }
                 let Pod { role, index } = pod?;
-                subject.host(role, index).ok_or_else(mistyped)?
+                self.meter.spend(STEPS_OF_HOST)?;
+                let host = subject.host(role, index).ok_or_else(mistyped)?;
+                self.own_host.insert(host).clone()
             }
             Function::Param(place) => subject.params.get(place).cloned().ok_or_else(mistyped)?,
             function => return self.of_many(function, &[]),
@@ -72,6 +82,7 @@ impl Evaluation<'_> {
                 Ok(Value::Int(role.map_or(0, |role| role.replicas)))
             }
             (Function::HostOfRank, Value::Int(rank)) => {
+                self.meter.spend(STEPS_OF_HOST)?;
                 let host = self.subject.host_of_rank(*rank);
                 host.ok_or_else(|| out_of_range(*rank, self.subject.total()))
             }
@@ -79,21 +90,29 @@ impl Evaluation<'_> {
             (Function::Negate, Value::Int(number)) => {
                 number.checked_neg().map(Value::Int).ok_or_else(overflow)
             }
-            (Function::Size, value) => size(value),
+            (Function::Size, value) => self.size(value),
             (Function::Json, value) => {
                 let mut text = String::new();
-                json::write(value, &mut text);
-                self.meter.spend_text(text.len())?;
+                json::write(value, &mut text, self.meter)?;
                 Ok(Value::text(text))
             }
+            (Function::ToText, Value::Text(text)) => Ok(Value::Text(Arc::clone(text))),
             (Function::ToText, value) => value.plain().map(Value::text).ok_or_else(mistyped),
             (Function::ToInt, Value::Int(number)) => Ok(Value::Int(*number)),
             (Function::ToInt, Value::Text(text)) => {
+                self.meter.spend_text(text.len())?;
                 let number = text.parse().map(Value::Int);
-                number.map_err(|_| Fault::new(format!("int({text:?}): this is no whole number")))
+                let problem = || format!("int({}): this is no whole number", Fault::quote(text));
+                number.map_err(|_| Fault::new(problem()))
             }
-            (Function::Lower, Value::Text(text)) => Ok(Value::text(text.to_ascii_lowercase())),
-            (Function::Upper, Value::Text(text)) => Ok(Value::text(text.to_ascii_uppercase())),
+            (Function::Lower, Value::Text(text)) => {
+                self.meter.spend_text(text.len())?;
+                Ok(Value::text(text.to_ascii_lowercase()))
+            }
+            (Function::Upper, Value::Text(text)) => {
+                self.meter.spend_text(text.len())?;
+                Ok(Value::text(text.to_ascii_uppercase()))
+            }
             _ => self.of_many(function, std::slice::from_ref(value)),
         }
     }
@@ -101,6 +120,7 @@ impl Evaluation<'_> {
     fn of_two(&mut self, function: Function, one: &Value, other: &Value) -> Result<Value, Fault> {
         match (function, one, other) {
             (Function::HostOf, Value::Text(role), Value::Int(index)) => {
+                self.meter.spend(STEPS_OF_HOST)?;
                 let role = self.subject.role(role);
                 let host = role.and_then(|role| self.subject.host(role, *index));
                 let facts = role.and_then(|role| self.subject.roles.get(role));
@@ -112,18 +132,17 @@ impl Evaluation<'_> {
                 item.cloned().ok_or_else(|| out_of_range(*index, length))
             }
             (Function::Entry, Value::Map(entries), Value::Text(key)) => {
+                self.meter.spend_text(key.len())?;
                 let entry = entries.get(key).cloned();
-                entry.ok_or_else(|| Fault::new(format!("the map has no {key:?}")))
+                entry.ok_or_else(|| Fault::new(format!("the map has no {}", Fault::quote(key))))
             }
-            (Function::Equal, ..) => Ok(Value::Bool(self.are_equal(one, other)?)),
-            (Function::NotEqual, ..) => Ok(Value::Bool(!self.are_equal(one, other)?)),
+            (Function::Equal, ..) => Ok(Value::Bool(one.equals(other, self.meter)?)),
+            (Function::NotEqual, ..) => Ok(Value::Bool(!one.equals(other, self.meter)?)),
             (Function::InMap, Value::Text(key), Value::Map(entries)) => {
+                self.meter.spend_text(key.len())?;
                 Ok(Value::Bool(entries.contains_key(key)))
             }
-            (Function::InList, item, Value::List(items)) => {
-                self.meter.spend(items.len())?;
-                Ok(Value::Bool(items.contains(item)))
-            }
+            (Function::InList, item, Value::List(items)) => self.is_in(item, items),
             (Function::Concatenate, Value::Text(one), Value::Text(other)) => {
                 self.meter.spend_text(one.len() + other.len())?;
                 Ok(Value::text([&**one, &**other].concat()))
@@ -134,13 +153,15 @@ impl Evaluation<'_> {
             }
             (Function::Join, Value::List(items), Value::Text(separator)) => self.join(items, separator),
             (Function::StartsWith, Value::Text(one), Value::Text(other)) => {
+                self.meter.spend_comparison(one, other)?;
                 Ok(Value::Bool(one.starts_with(&**other)))
             }
             (Function::EndsWith, Value::Text(one), Value::Text(other)) => {
+                self.meter.spend_comparison(one, other)?;
                 Ok(Value::Bool(one.ends_with(&**other)))
             }
             (Function::Contains, Value::Text(one), Value::Text(other)) => {
-                self.meter.spend_text(one.len())?;
+                self.meter.spend_text(one.len() + other.len())?;
                 Ok(Value::Bool(one.contains(&**other)))
             }
             (_, Value::Int(one), Value::Int(other)) if is_arithmetic(function) => {
@@ -150,6 +171,7 @@ impl Evaluation<'_> {
                 Ok(Value::Bool(holds(function, one.cmp(other))))
             }
             (_, Value::Text(one), Value::Text(other)) if is_comparison(function) => {
+                self.meter.spend_comparison(one, other)?;
                 Ok(Value::Bool(holds(function, one.cmp(other))))
             }
             _ => self.of_many(function, &[one.clone(), other.clone()]),
@@ -163,6 +185,8 @@ impl Evaluation<'_> {
             Function::List => Ok(Value::list(parts.to_vec())),
             Function::JsonObject => {
                 let (entries, _) = parts.as_chunks();
+                let length: usize = parts.iter().map(|part| part.plain_length() + 1).sum();
+                self.meter.spend_text(length)?;
                 let mut text = String::from("{");
                 for (at, entry) in entries.iter().enumerate() {
                     let [Value::Text(key), Value::Text(value)] = entry else {
@@ -172,13 +196,16 @@ impl Evaluation<'_> {
                     text.extend([comma, key, ":", value]);
                 }
                 text.push('}');
-                self.meter.spend_text(text.len())?;
                 Ok(Value::text(text))
             }
             Function::Map => {
+                self.meter.spend(STEPS_OF_MAP)?;
                 let (entries, _) = parts.as_chunks();
                 let entry = |[key, value]: &[Value; 2]| match key {
-                    Value::Text(key) => Ok((Arc::clone(key), value.clone())),
+                    Value::Text(key) => {
+                        self.meter.spend_text(key.len())?;
+                        Ok((Arc::clone(key), value.clone()))
+                    }
                     _ => Err(mistyped()),
                 };
                 let map: BTreeMap<_, _> = entries.iter().map(entry).collect::<Result<_, _>>()?;
@@ -192,36 +219,38 @@ impl Evaluation<'_> {
     }
 
     fn join(&mut self, items: &[Value], separator: &str) -> Result<Value, Fault> {
-        let text = |item: &Value| match item {
-            Value::Text(text) => Ok(Arc::clone(text)),
-            _ => Err(mistyped()),
-        };
-        let texts: Vec<Arc<str>> = items.iter().map(text).collect::<Result<_, _>>()?;
-        let joined = texts.join(separator);
-        self.meter.spend_text(joined.len() + items.len())?;
-        Ok(Value::text(joined))
+        let mut texts = Vec::new();
+        for item in items {
+            let Value::Text(text) = item else {
+                return Err(mistyped());
+            };
+            self.meter.spend_text(text.len() + separator.len())?;
+            texts.push(Arc::clone(text));
+        }
+        Ok(Value::text(texts.join(separator)))
     }
 
-    fn are_equal(&mut self, one: &Value, other: &Value) -> Result<bool, Fault> {
-        let length = match one {
-            Value::Text(text) => text.len() / 8,
+    fn is_in(&mut self, item: &Value, items: &[Value]) -> Result<Value, Fault> {
+        for other in items {
+            if item.equals(other, self.meter)? {
+                return Ok(Value::Bool(true));
+            }
+        }
+        Ok(Value::Bool(false))
+    }
+
+    fn size(&mut self, value: &Value) -> Result<Value, Fault> {
+        let size = match value {
+            Value::Text(text) => {
+                self.meter.spend_text(text.len())?;
+                text.chars().count()
+            }
             Value::List(items) => items.len(),
             Value::Map(entries) => entries.len(),
-            _ => 0,
+            _ => return Err(mistyped()),
         };
-        self.meter.spend(length)?;
-        Ok(one == other)
+        i64::try_from(size).map(Value::Int).map_err(|_| overflow())
     }
-}
-
-fn size(value: &Value) -> Result<Value, Fault> {
-    let size = match value {
-        Value::Text(text) => text.chars().count(),
-        Value::List(items) => items.len(),
-        Value::Map(entries) => entries.len(),
-        _ => return Err(mistyped()),
-    };
-    i64::try_from(size).map(Value::Int).map_err(|_| overflow())
 }
 
 fn is_arithmetic(function: Function) -> bool {

@@ -159,6 +159,7 @@ impl Evaluation<'_> {
             match self.is_true(condition) {
                 Ok(value) if value == decisive => return Ok(Value::Bool(decisive)),
                 Ok(_) => {}
+                Err(why) if self.meter.is_exhausted() => return Err(why),
                 Err(why) => fault = Some(why),
             }
         }
@@ -188,8 +189,9 @@ impl Evaluation<'_> {
                 return Err(mistyped());
             };
             for (key, value) in entries.iter() {
+                self.meter.spend_text(key.len())?;
                 if all.insert(Arc::clone(key), value.clone()).is_some() {
-                    return Err(Fault::new(format!("{key:?} is twice in a map")));
+                    return Err(Fault::new(format!("{} is twice in a map", Fault::quote(key))));
                 }
             }
         }

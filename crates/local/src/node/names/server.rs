@@ -17,6 +17,7 @@ use simple_dns::{CLASS, Packet, PacketFlag, QTYPE, RCODE, ResourceRecord, TYPE};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::directory::{Answer, Directory, cluster_address};
 use crate::yard::link::Bridge;
@@ -26,6 +27,8 @@ const PORT: u16 = 53;
 /// The limit without EDNS.
 const MAX_DATAGRAM_BYTES: usize = 512;
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a connection to a service waits for a pod that listens.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 type Shared = Arc<RwLock<Directory>>;
 type Forwarders = HashMap<(Ipv4Addr, u16), JoinSet<()>>;
@@ -129,12 +132,7 @@ async fn forward(directory: &Shared, bridge: &Bridge, forwarders: &mut Forwarder
     }
 }
 
-async fn forward_port(
-    listener: TcpListener,
-    port: u16,
-    (namespace, name): (String, String),
-    directory: Shared,
-) {
+async fn forward_port(listener: TcpListener, port: u16, service: (String, String), directory: Shared) {
     let mut connections = JoinSet::new();
     for turn in 0_usize.. {
         let Ok((mut from, _)) = listener.accept().await else {
@@ -142,17 +140,35 @@ async fn forward_port(
             continue;
         };
         while connections.try_join_next().is_some() {}
-        let targets = directory.read().targets(&namespace, &name, port);
-        // Without a pod, the connection is closed.
-        let Some(target) = targets.get(turn % targets.len().max(1)).copied() else {
-            continue;
-        };
+        let (service, directory) = (service.clone(), directory.clone());
         connections.spawn(async move {
-            if let Ok(mut to) = TcpStream::connect(target).await {
+            if let Some(mut to) = connect(&directory, &service, port, turn).await {
                 drop(tokio::io::copy_bidirectional(&mut from, &mut to).await);
             }
         });
     }
+}
+
+/// Connects to a pod behind a service. A cluster refuses a connection while no pod listens, and
+/// clients such as PyTorch try again. Here it was accepted already, and they would take its end for
+/// an error: so it waits for a pod.
+async fn connect(
+    directory: &Shared,
+    (namespace, name): &(String, String),
+    port: u16,
+    turn: usize,
+) -> Option<TcpStream> {
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
+    while Instant::now() < deadline {
+        let targets = directory.read().targets(namespace, name, port);
+        if let Some(target) = targets.get(turn % targets.len().max(1))
+            && let Ok(stream) = TcpStream::connect(*target).await
+        {
+            return Some(stream);
+        }
+        tokio::time::sleep(RETRY_INTERVAL).await;
+    }
+    None
 }
 
 async fn answer_datagrams(socket: &UdpSocket, directory: &Shared) -> io::Result<()> {
@@ -218,4 +234,53 @@ fn answer(query: &[u8], directory: &Shared, limit: Option<usize>) -> Option<Vec<
         bytes = reply.build_bytes_vec_compressed().ok()?;
     }
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// As a worker of PyTorch that is up before its master.
+    #[tokio::test]
+    async fn a_connection_waits_until_a_pod_listens() {
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let pod = json!({
+            "metadata": {"namespace": "ns", "name": "master", "labels": {"job": "a"}},
+            "spec": {"containers": []},
+            "status": {"phase": "Running", "podIP": "127.0.0.1"},
+        });
+        let service = json!({
+            "metadata": {"namespace": "ns", "name": "master"},
+            "spec": {"publishNotReadyAddresses": true, "selector": {"job": "a"}, "ports": [{"port": port}]},
+        });
+        let key = ("ns".to_owned(), "master".to_owned());
+        let mut directory = Directory::default();
+        directory
+            .services
+            .insert(key.clone(), serde_json::from_value(service).unwrap());
+        let directory: Shared = Arc::new(RwLock::new(directory));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut forwarder = JoinSet::new();
+        forwarder.spawn(forward_port(listener, port, key, directory.clone()));
+
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"hello").await.unwrap();
+        tokio::time::sleep(RETRY_INTERVAL * 2).await;
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        directory.write().pods.insert("master".to_owned(), pod);
+        tokio::time::sleep(RETRY_INTERVAL * 2).await;
+        let master = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let (mut served, _) = master.accept().await.unwrap();
+        let mut heard = [0; 5];
+        served.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"hello");
+        served.write_all(b"there").await.unwrap();
+        client.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"there");
+    }
 }

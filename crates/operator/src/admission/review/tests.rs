@@ -1,3 +1,5 @@
+mod declared;
+
 use k8s_openapi::ByteString;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -33,13 +35,12 @@ fn request(operation: &str, object: &Value, old: &Value) -> Value {
 }
 
 fn ask(hook: Hook, request: &Value) -> Value {
-    let answer: Value = serde_json::from_slice(
-        &Reviewer::default()
-            .review(hook, request.to_string().as_bytes())
-            .unwrap()
-            .1,
-    )
-    .unwrap();
+    ask_of(&Reviewer::default(), hook, request)
+}
+
+fn ask_of(reviewer: &Reviewer, hook: Hook, request: &Value) -> Value {
+    let answer: Value =
+        serde_json::from_slice(&reviewer.review(hook, request.to_string().as_bytes()).unwrap().1).unwrap();
     assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
     assert_eq!(answer["kind"], "AdmissionReview");
     assert_eq!(answer["response"]["uid"], "u-1");
@@ -48,7 +49,11 @@ fn ask(hook: Hook, request: &Value) -> Value {
 
 /// The object after the webhook, and the paths that were touched.
 fn mutated(object: &Value) -> (Value, Vec<String>) {
-    let answer = ask(Hook::Mutate, &request("CREATE", object, &Value::Null));
+    mutated_by(&Reviewer::default(), object)
+}
+
+fn mutated_by(reviewer: &Reviewer, object: &Value) -> (Value, Vec<String>) {
+    let answer = ask_of(reviewer, Hook::Mutate, &request("CREATE", object, &Value::Null));
     assert_eq!(answer["allowed"], true, "{answer}");
     let Some(patch) = answer.get("patch") else {
         return (object.clone(), Vec::new());

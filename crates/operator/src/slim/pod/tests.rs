@@ -423,3 +423,36 @@ fn a_failure_is_not_undone_by_a_deletion() {
         "containerStatuses": [{"name": "train", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]});
     assert_eq!(deleted(&status).phase, PodPhase::Failed);
 }
+
+/// Otherwise its labels would be written over and over.
+#[test]
+fn a_pod_is_labelled_whichever_comes_first_in_its_name() {
+    let is_labelled = |name: &str, index: &str| {
+        let json = json!({
+            "metadata": {
+                "name": name, "uid": "u",
+                "labels": {
+                    "app.kubernetes.io/managed-by": "trainyard", "trainyard.dev/job": "mnist",
+                    "trainyard.dev/role": "worker", "trainyard.dev/index": index,
+                },
+                "ownerReferences": [
+                    {"apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "name": "mnist", "uid": "u1",
+                     "controller": true}],
+            },
+            "spec": {}, "status": {},
+        });
+        let pod: SlimPod = serde_json::from_str(&json.to_string()).unwrap();
+        pod.into_row().labelled
+    };
+    for (name, index, expected) in [
+        ("mnist-worker-1", "1", true),
+        ("worker-mnist-1", "1", true),
+        ("mnist-worker", "0", true),
+        ("worker-mnist-1", "2", false),
+        ("worker-mnist-11", "1", false),
+        ("server-mnist-1", "1", false),
+        ("worker-other-1", "1", false),
+    ] {
+        assert_eq!(is_labelled(name, index), expected, "{name} {index}");
+    }
+}

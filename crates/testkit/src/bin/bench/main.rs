@@ -3,6 +3,7 @@
 //!
 //! Run by `make bench`, under `testcluster run --no-nodes --`.
 
+mod compat;
 mod delay;
 mod embedded;
 mod jobs;
@@ -48,7 +49,7 @@ struct Cli {
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Only these scenarios: any of planning, embedded, a, b, c, completion, recovery, steady,
-    /// restart, memory, waiting, shell.
+    /// restart, compat, memory, waiting, shell.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
     /// Only the floor: what bare pods cost, without an operator.
@@ -96,6 +97,8 @@ pub struct Sizes {
     upgraded: Size,
     /// Such jobs whose requests are counted.
     counted: Size,
+    /// Jobs of another operator's kind whose requests are counted, of each kind.
+    served: usize,
     /// Pods of jobs that are planned, and nothing else.
     planned: [u32; 3],
     /// Agents that ask the observer at once.
@@ -121,6 +124,7 @@ const FULL: Sizes = Sizes {
     let_go: 50,
     upgraded: Size { jobs: 50, pods: 11 },
     counted: Size { jobs: 20, pods: 11 },
+    served: 8,
     planned: [100, 1000, 5000],
     agents: 10_000,
     commands: 64,
@@ -140,6 +144,7 @@ const SMOKE: Sizes = Sizes {
     let_go: 2,
     upgraded: Size { jobs: 4, pods: 3 },
     counted: Size { jobs: 4, pods: 3 },
+    served: 2,
     planned: [10, 20, 40],
     agents: 16,
     commands: 4,
@@ -230,28 +235,33 @@ fn interrupted() -> Result<impl Future<Output = &'static str>> {
 
 /// Installs the definitions, and waits until jobs and Frameworks can be listed.
 async fn install(client: &Client) -> Result<()> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in [
         trainyard_api::crd::framework()?,
         trainyard_api::crd::training_job()?,
     ] {
-        match definitions.create(&PostParams::default(), &definition).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
-            Err(error) => return Err(error).context("a definition"),
-        }
+        define(client, &definition).await?;
     }
     for plural in ["frameworks", "trainingjobs"] {
-        await_served(client, plural).await?;
+        await_served(client, &format!("/apis/trainyard.dev/v1alpha1/{plural}")).await?;
     }
     Ok(())
 }
 
-async fn await_served(client: &Client, plural: &str) -> Result<()> {
+/// Creates a definition that may be there.
+async fn define(client: &Client, definition: &CustomResourceDefinition) -> Result<()> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    match definitions.create(&PostParams::default(), definition).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) => Err(error).context("a definition"),
+    }
+}
+
+/// Waits until the objects of a path can be listed.
+async fn await_served(client: &Client, path: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let path = format!("/apis/trainyard.dev/v1alpha1/{plural}");
-        let list = Request::new(path).list(&ListParams::default())?;
+        let list = Request::new(path.to_owned()).list(&ListParams::default())?;
         match client.request_text(list).await {
             Ok(_) => return Ok(()),
             Err(error) if begun.elapsed() > Duration::from_secs(30) => return Err(error.into()),

@@ -1,22 +1,24 @@
 //! The cost of decisions alone: one plan for a job whose pods know of each other, and all its pods,
 //! built. Nothing here needs a cluster.
 
+mod declared;
+
 use std::fs;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use trainyard_api::TrainingJob;
 use trainyard_core::job::Job;
 use trainyard_core::local_state::LocalState;
 use trainyard_core::plan::{Step, plan};
-use trainyard_core::registry::Frameworks;
+use trainyard_core::registry::Registry;
 use trainyard_core::view::{AllUp, Settings, View};
 use trainyard_core::{admission, build};
 use trainyard_testkit::proc::memory_mib;
 
-use super::session::{Session, as_f64};
+use super::session::Session;
 use super::stats::{median, spread};
 
 /// One measurement.
@@ -33,7 +35,7 @@ impl Session {
             // No variable can be as long as that of 5,000 pods which all know of each other.
             let is_dynamic = pods > 1000;
             let costs: Vec<Cost> = (0..self.rounds.max(5))
-                .map(|_| cost(pods, is_dynamic))
+                .map(|_| cost(&tensorflow(pods, is_dynamic)?, &Registry::default()))
                 .collect::<Result<_>>()?;
             let name = format!("planning tensorflow, {pods} pods");
             let of = |part: fn(&Cost) -> f64| costs.iter().map(part).collect::<Vec<f64>>();
@@ -60,33 +62,39 @@ impl Session {
                 detail(&memory),
             );
         }
-        Ok(())
+        self.declared()
     }
 }
 
-fn job(pods: u32, is_dynamic: bool) -> Result<TrainingJob> {
-    let template = json!({"spec": {"containers": [{"name": "tensorflow", "image": "example/tensorflow"}]}});
+fn tensorflow(pods: u32, is_dynamic: bool) -> Result<TrainingJob> {
+    let framework = json!({"name": "tensorflow", "tensorflow": {"dynamicWorkers": is_dynamic}});
     let servers = pods / 10;
-    let mut job: TrainingJob = serde_json::from_value(json!({
-        "metadata": {"name": "mnist", "namespace": "default", "uid": "u", "resourceVersion": "1", "generation": 1},
-        "spec": {
-            "framework": {"name": "tensorflow", "tensorflow": {"dynamicWorkers": is_dynamic}},
-            "roles": [
-                {"name": "ps", "replicas": servers, "template": template},
-                {"name": "worker", "replicas": pods - servers, "template": template},
-            ],
-        },
-    }))?;
+    let mut job = job(&framework, &[("ps", servers), ("worker", pods - servers)])?;
     admission::default(&mut job);
     Ok(job)
 }
 
-fn cost(pods: u32, is_dynamic: bool) -> Result<Cost> {
-    let job = job(pods, is_dynamic)?;
+fn job(framework: &Value, roles: &[(&str, u32)]) -> Result<TrainingJob> {
+    let template = json!({"spec": {"containers": [{"name": "train", "image": "example/train"}]}});
+    let role =
+        |(name, replicas): &(&str, u32)| json!({"name": name, "replicas": replicas, "template": template});
+    let roles: Vec<Value> = roles.iter().map(role).collect();
+    Ok(serde_json::from_value(json!({
+        "metadata": {"name": "mnist", "namespace": "default", "uid": "u", "resourceVersion": "1", "generation": 1},
+        "spec": {"framework": framework, "roles": roles},
+    }))?)
+}
+
+fn cost(job: &TrainingJob, registry: &Registry) -> Result<Cost> {
     let (settings, local) = (Settings::default(), LocalState::default());
+    // From here on the most memory that the process had is what it has now.
+    fs::write("/proc/self/clear_refs", "5")?;
+    let before = memory_mib(std::process::id(), "VmRSS")?;
+    let started = Instant::now();
+    let frameworks = registry.for_job(job);
     let view = View {
-        job: &job,
-        frameworks: Frameworks::built_in(),
+        job,
+        frameworks: &frameworks,
         pods: &[],
         services: &[],
         departed: &[],
@@ -100,16 +108,12 @@ fn cost(pods: u32, is_dynamic: bool) -> Result<Cost> {
         now: Timestamp::now(),
         instant: Instant::now(),
     };
-    // From here on the most memory that the process had is what it has now.
-    fs::write("/proc/self/clear_refs", "5")?;
-    let before = memory_mib(std::process::id(), "VmRSS")?;
-    let started = Instant::now();
     let step = plan(&view).step();
     let planned = started.elapsed();
     ensure!(!matches!(step, Step::Done), "nothing to do for a new job");
 
     let started = Instant::now();
-    let parsed = Job::parse(&job).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
+    let parsed = Job::parse_with(job, &frameworks).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
     let mut bytes = 0;
     // The operator has one request for each of its 32 permits in hand, not all of them.
     for key in parsed.keys() {
@@ -119,11 +123,9 @@ fn cost(pods: u32, is_dynamic: bool) -> Result<Cost> {
     let built = started.elapsed();
     ensure!(bytes > 0, "no pods");
     let most = memory_mib(std::process::id(), "VmHWM")?;
-    let milliseconds =
-        |elapsed: std::time::Duration| as_f64(u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX)) / 1e3;
     Ok(Cost {
-        plan: milliseconds(planned),
-        build: milliseconds(built),
+        plan: planned.as_secs_f64() * 1e3,
+        build: built.as_secs_f64() * 1e3,
         memory: (most - before).max(0.0),
     })
 }

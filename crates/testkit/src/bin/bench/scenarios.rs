@@ -145,7 +145,7 @@ impl Bench {
         Ok(Floor { seconds, others })
     }
 
-    fn script(&self) -> Script {
+    pub(super) fn script(&self) -> Script {
         Script::run().on_nodes(self.nodes.clone())
     }
 

@@ -82,9 +82,12 @@ impl Session {
         if !self.only.is_empty() && self.only.iter().all(is_local) {
             return Ok(());
         }
-        log("warming up");
-        self.bench.floor(self.sizes.a).await?;
-        self.bench.run(self.sizes.a, None).await?;
+        // Counts are the same on a cold server.
+        if self.only.iter().any(|only| !is_local(only) && only != "compat") || self.only.is_empty() {
+            log("warming up");
+            self.bench.floor(self.sizes.a).await?;
+            self.bench.run(self.sizes.a, None).await?;
+        }
         let Sizes { a, b, c, .. } = self.sizes;
         if self.wanted("a") {
             let targets = Targets {
@@ -121,6 +124,9 @@ impl Session {
         }
         if self.wanted("steady") || self.wanted("restart") {
             self.rest(&[a, b, c]).await?;
+        }
+        if self.wanted("compat") {
+            self.compat().await?;
         }
         if self.wanted("memory") {
             self.memory().await?;
@@ -328,4 +334,13 @@ pub(super) fn requests_of(requests: &Requests) -> Value {
         .iter()
         .map(|((verb, kind), count)| (format!("{verb} {kind}"), json!(count)));
     Value::Object(pairs.collect())
+}
+
+/// The requests of `after` that `before` does not have.
+pub(super) fn requests_since(after: &Requests, before: &Requests) -> Requests {
+    let since = |(key, count): (&(String, String), &u64)| {
+        let since = count.saturating_sub(before.get(key).copied().unwrap_or_default());
+        (since > 0).then(|| (key.clone(), since))
+    };
+    after.iter().filter_map(since).collect()
 }

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use trainyard_testkit::images;
-use trainyard_testkit::lab::Lab;
+use trainyard_testkit::lab::{self, Lab};
+
+use crate::order::ASK;
 
 const ARES: &str = "aresjob.ares.io";
 
@@ -167,4 +169,43 @@ pub fn a_bad_ares_job_is_told_so_and_harms_nobody() {
     phase(&lab, "boats", "Succeeded");
     lab.merge(&format!("{ARES} bad"), &json!({"spec": {"jobPhasePolicy": null}}));
     phase(&lab, "bad", "Succeeded");
+}
+
+/// Also for the jobs that its clients know: an init container of the user's own asks it, by its two
+/// paths, until the workers run.
+pub fn its_observer_answers_for_an_ares_job() {
+    let (lab, _operator, observers) = Lab::with_kinds_and_ares_observer("ares-asks");
+    let template = |script: &str| lab::template(images::BUSYBOX, &json!({"command": ["sh", "-c", script]}));
+    let mut launcher = template("cat /heard/roles");
+    let pod = &mut launcher["spec"];
+    pod["volumes"] = json!([{"name": "heard", "emptyDir": {}}]);
+    pod["containers"][0]["volumeMounts"] = json!([{"name": "heard", "mountPath": "/heard"}]);
+    let mut initializer = pod["containers"][0].clone();
+    let script = ASK
+        .replace("OBSERVERS", &observers.join(" "))
+        .replace("NAMESPACE", &lab.namespace);
+    initializer["name"] = "initializer".into();
+    initializer["command"] = json!(["sh", "-c", script]);
+    pod["initContainers"] = json!([initializer]);
+    let job = json!({
+        "apiVersion": "ares.io/v1", "kind": "AresJob", "metadata": {"name": "asks"},
+        "spec": {
+            "frameworkType": "custom",
+            "jobPhasePolicy": {"succeeded": [["launcher"]], "failed": [["launcher"]]},
+            "runPolicy": {"cleanPodPolicy": "None"},
+            "roleSpecs": {
+                "launcher": {"template": launcher},
+                "worker": {"replicas": 2, "template": template("exec sleep 3600")},
+            },
+        },
+    });
+    lab.apply_one(job).unwrap();
+    phase(&lab, "asks", "Succeeded");
+    let address = |pod: &str| lab.get(&format!("pod {pod}"))["status"]["podIP"].clone();
+    let heard: Value = serde_json::from_str(&lab.logs("asks-launcher-0")).unwrap();
+    assert_eq!(
+        heard["worker"],
+        json!({"phase": "Running", "running": true, "ips": [address("asks-worker-0"), address("asks-worker-1")]})
+    );
+    assert_eq!(heard["launcher"], json!({"phase": "Starting", "running": false}));
 }

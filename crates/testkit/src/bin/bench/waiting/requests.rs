@@ -11,7 +11,7 @@ use trainyard_testkit::{namespace, waiting};
 
 use super::{Session, Setting, TIMEOUT, create};
 use crate::scenarios::{Size, Testbed};
-use crate::session::{as_f64, per_job, requests_of};
+use crate::session::{as_f64, per_job, requests_of, requests_since};
 
 /// Jobs before those that are counted, so that requests that are made once do not count.
 const WARM_UP_JOBS: usize = 1;
@@ -61,7 +61,7 @@ impl Session {
         let namespace = testbed.namespace.clone();
         drop(testbed);
         namespace::remove(&bench.client, &namespace).await?;
-        Ok(more(&after, &before))
+        Ok(requests_since(&after, &before))
     }
 
     /// Creates jobs and starts their pods, the server first, the others when their agents release
@@ -96,13 +96,4 @@ impl Session {
         });
         try_join_all(runs).await.map(drop)
     }
-}
-
-/// Requests of the first that are not in the second.
-fn more(after: &Requests, before: &Requests) -> Requests {
-    let since = |(key, count): (&(String, String), &u64)| {
-        let since = count.saturating_sub(before.get(key).copied().unwrap_or_default());
-        (since > 0).then(|| (key.clone(), since))
-    };
-    after.iter().filter_map(since).collect()
 }
