@@ -3,8 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::job::TrainingJobSpec;
-use crate::role::RoleSpec;
 use crate::words::words;
 
 /// The role of a job that grows and shrinks while it trains, and how far.
@@ -136,36 +134,5 @@ impl Elastic {
         (self.min()..=largest)
             .rev()
             .find(|size| self.is_valid_size(*size))
-    }
-}
-
-impl TrainingJobSpec {
-    /// The position of the role that grows and shrinks. `None` if the job is not elastic, or names a
-    /// role that it does not have.
-    pub fn elastic_role(&self) -> Option<usize> {
-        let elastic = self.elastic.as_ref()?;
-        let find = |name: &str| self.roles.iter().position(|role| role.name == name);
-        match &elastic.role {
-            Some(name) => find(name),
-            None => find("worker").or_else(|| (self.roles.len() == 1).then_some(0)),
-        }
-    }
-
-    /// How many pods a role should have.
-    pub fn replicas(&self, position: usize, role: &RoleSpec) -> i32 {
-        match &self.elastic {
-            Some(elastic) if self.elastic_role() == Some(position) => elastic.replicas,
-            _ => role.replicas.unwrap_or(1),
-        }
-    }
-
-    /// The most pods that a role may come to have while the job runs.
-    pub fn most_replicas(&self, position: usize, role: &RoleSpec) -> i32 {
-        match &self.elastic {
-            Some(elastic) if self.elastic_role() == Some(position) => {
-                elastic.max_replicas.unwrap_or(elastic.replicas)
-            }
-            _ => role.replicas.unwrap_or(1),
-        }
     }
 }

@@ -54,7 +54,7 @@ pub struct TrainingJobStatus {
 
     /// The change of size that is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scaling: Option<Scaling>,
+    pub scaling: Option<Box<Scaling>>,
 
     /// The value of `spec.elastic.replicas` to which the size was last fitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,8 +1,8 @@
 //! What agents ask the operator, and what it answers.
 //!
-//! `GET` of [`start_of`], [`hosts`] and [`drain`] is answered by lines of JSON, one for each change, with
-//! empty lines as heartbeats; `PUT` of [`progress`] takes a [`ProgressReport`], that of [`drain`] a
-//! [`DrainReport`](crate::drain::DrainReport). Who asks shows the token of its pod.
+//! `GET` of [`start_of`], [`hosts`] and [`drain`] is answered by lines of JSON, one for each
+//! change, with empty lines as heartbeats; `PUT` of [`progress`] takes a [`ProgressReport`], that
+//! of [`drain`] a [`DrainReport`](crate::drain::DrainReport). Who asks shows the token of its pod.
 
 mod job_hosts;
 mod progress_report;

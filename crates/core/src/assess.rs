@@ -178,7 +178,7 @@ pub(crate) fn assess<'a>(
     for (position, role) in job.roles.iter().enumerate() {
         let before = status_of(prior, role.name);
         let is_elastic = job.elastic.is_some_and(|elastic| elastic.role == position);
-        let scaling = prior.scaling.as_ref().filter(|_| is_elastic);
+        let scaling = prior.scaling.as_deref().filter(|_| is_elastic);
         let mut assessor = RoleAssessor {
             leaving: scaling.map(scaling::leaving).unwrap_or_default(),
             joining: scaling.map(scaling::joining).unwrap_or_default(),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::indices;
 
 /// The indices of the pods of a role. Those of most roles are the first ones, from 0 on. An elastic
-/// role may have gaps: a pod in the middle has left, or the name of one that died is not used again.
+/// role may have gaps where pods have left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Members(Repr);
 

@@ -142,7 +142,7 @@ fn roles_of(job: &Job<'_>, view: &View<'_>) -> Vec<ObservedRole> {
             pods: Vec::new(),
         })
         .collect();
-    let scaling = status.scaling.as_ref();
+    let scaling = status.scaling.as_deref();
     let leaving = scaling.map(scaling::leaving).unwrap_or_default();
     let deadline = scaling.and_then(|scaling| scaling.deadline.as_ref());
     let elastic = job.elastic.map(|elastic| elastic.role);

@@ -11,7 +11,8 @@ use crate::job::Job;
 /// the text stays short.
 pub const MAX_COUNT: u32 = 6;
 
-/// Parses counts by index, up to an end. Anything else is ignored, because anybody may have edited the status.
+/// Parses counts by index, up to an end. Anything else is ignored, because anybody may have edited
+/// the status.
 pub fn parse(text: &str, end: i32) -> BTreeMap<i32, u32> {
     let mut counts = BTreeMap::new();
     for group in text.split(';') {

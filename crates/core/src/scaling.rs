@@ -69,7 +69,7 @@ pub(crate) fn decide(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
             .map(|(key, row)| (key.index, row))
             .collect(),
     };
-    Some(match status.and_then(|status| status.scaling.as_ref()) {
+    Some(match status.and_then(|status| status.scaling.as_deref()) {
         Some(scaling) if scaling.victims.is_some() => decision.drain(scaling),
         Some(scaling) => decision.join(scaling),
         None => decision.begin(),
@@ -317,8 +317,8 @@ impl Decision<'_, '_> {
         Some(report.state)
     }
 
-    /// Until when pods that say nothing may stay: their programs do not know that they should leave,
-    /// and are asked by SIGTERM, with the grace period of the pod.
+    /// Until when pods that say nothing may stay: their programs do not know that they should
+    /// leave, and are asked by SIGTERM, with the grace period of the pod.
     fn silent_until(&self, scaling: &Scaling) -> Option<Timestamp> {
         let since = scaling.since.as_ref()?.0;
         let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);

@@ -261,11 +261,7 @@ async fn drain(
     let key = JobKey::new(&namespace, &name);
     let pod = observer.authorize(&caller, &key).await?;
     let feed = observer.feeds.follow(&key);
-    Ok(channel.send(follow::drain(
-        feed,
-        pod.pod.to_string(),
-        observer.shutdown.clone(),
-    )))
+    Ok(channel.send(follow::drain(feed, pod.pod, observer.shutdown.clone())))
 }
 
 #[cfg(test)]

@@ -55,12 +55,18 @@ fn is_valid(#[case] elastic: &str) {
     "replicas: 3, role: wroker",
     "spec.elastic.role: there is no role \"wroker\": there are store, worker"
 )]
-#[case("replicas: 3, validSizes: {}", "spec.elastic.validSizes: give values or a step")]
+#[case(
+    "replicas: 3, validSizes: {}",
+    "spec.elastic.validSizes: give values or a step"
+)]
 #[case(
     "replicas: 3, validSizes: {values: [1], step: 1}",
     "spec.elastic.validSizes: values and step are two ways to say it"
 )]
-#[case("replicas: 3, validSizes: {step: 0}", "spec.elastic.validSizes.step: 0: give at least 1")]
+#[case(
+    "replicas: 3, validSizes: {step: 0}",
+    "spec.elastic.validSizes.step: 0: give at least 1"
+)]
 #[case(
     "replicas: 3, minReplicas: 2, validSizes: {values: [1, 4]}",
     "spec.elastic.validSizes: none of these sizes is from minReplicas, which is 2, to replicas, which is 3"
@@ -80,7 +86,9 @@ fn the_size_is_said_once() {
     let errors = errors(None, &job("replicas: 2", "replicas: 2,"));
     assert_eq!(
         errors,
-        ["spec.roles[1].replicas: the role is elastic, and spec.elastic.replicas says how many pods it has: remove this"]
+        [
+            "spec.roles[1].replicas: the role is elastic, and spec.elastic.replicas says how many pods it has: remove this"
+        ]
     );
 }
 
@@ -90,7 +98,10 @@ fn the_largest_name_must_fit() {
     job.metadata.name = Some("a".repeat(63 - "-worker-99".len()));
     let errors = errors(None, &job);
     assert_eq!(errors.len(), 1, "{errors:?}");
-    assert!(errors[0].starts_with("spec.roles[1].name: the pod name"), "{errors:?}");
+    assert!(
+        errors[0].starts_with("spec.roles[1].name: the pod name"),
+        "{errors:?}"
+    );
 }
 
 #[rstest]
@@ -110,7 +121,10 @@ fn what_may_change(#[case] elastic: &str, #[case] replicas: &str, #[case] proble
     let errors = errors(Some(&old), &job(elastic, replicas));
     match problem {
         None => assert_eq!(errors, Vec::<String>::new()),
-        Some(problem) => assert!(errors.iter().any(|error| error.starts_with(problem)), "{errors:?}"),
+        Some(problem) => assert!(
+            errors.iter().any(|error| error.starts_with(problem)),
+            "{errors:?}"
+        ),
     }
 }
 
@@ -126,8 +140,9 @@ fn a_job_of_a_fixed_size_does_not_become_elastic_by_kubectl_scale() {
     });
     let errors = errors(Some(&old), &new);
     assert!(
-        errors.iter().any(|error| error
-            .starts_with("spec.elastic: a job that is not elastic has a fixed size, and this can be changed only while")),
+        errors.iter().any(|error| error.starts_with(
+            "spec.elastic: a job that is not elastic has a fixed size, and this can be changed only while"
+        )),
         "{errors:?}"
     );
 }
@@ -140,7 +155,11 @@ fn sizes_that_the_training_can_have() {
         max_replicas: Some(9),
         ..Elastic::default()
     };
-    let all = |elastic: &Elastic| (0..12).filter(|size| elastic.is_valid_size(*size)).collect::<Vec<_>>();
+    let all = |elastic: &Elastic| {
+        (0..12)
+            .filter(|size| elastic.is_valid_size(*size))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(all(&elastic), [2, 3, 4, 5, 6, 7, 8, 9]);
     elastic.valid_sizes = Some(ValidSizes {
         values: None,

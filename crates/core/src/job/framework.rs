@@ -16,6 +16,10 @@ use crate::model::{PodKey, ServiceKey};
 use crate::settings::Settings;
 
 /// What there is to know about a framework. Begin with [`Framework::new`], and set what differs.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own, and a framework sets those that differ"
+)]
 pub struct Framework {
     /// Its name in `spec.framework.name`.
     pub name: Cow<'static, str>,

@@ -28,7 +28,7 @@ pub(super) fn record(
     status.target_replicas = resize.target.or(status.target_replicas);
     status.selector = Some(format!("{LABEL_JOB}={},{LABEL_ROLE}={}", job.name, role.name));
     let began = resize.scaling.is_some() && status.scaling.is_none();
-    status.scaling.clone_from(&resize.scaling);
+    status.scaling = resize.scaling.clone().map(Box::new);
     if let Some(scaling) = resize.scaling.as_ref().filter(|_| began) {
         let message = describe(scaling);
         plan.events.push(event(false, Reason::Scaling, &*message));
@@ -80,8 +80,8 @@ pub(super) fn remove_member(job: &Job<'_>, key: PodKey, status: &mut TrainingJob
     let Some(role) = job.roles.get(key.role) else {
         return;
     };
-    let rules = status.accepted_rules.as_mut();
-    let mut roles = rules.into_iter().flat_map(|rules| &mut rules.roles);
+    let accepted = status.accepted_rules.as_mut();
+    let mut roles = accepted.into_iter().flat_map(|rules| &mut rules.roles);
     if let Some(accepted) = roles.find(|accepted| accepted.name == role.name) {
         let members = members_of(accepted.replicas, accepted.members.as_deref());
         let members = members.without(|index| index == key.index);

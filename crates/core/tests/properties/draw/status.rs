@@ -51,7 +51,7 @@ pub fn status() -> BoxedStrategy<TrainingJobStatus> {
                 target_replicas: scaling.as_ref().map(|scaling| scaling.to),
                 selector: None,
                 last_scale_time: end.map(Time),
-                scaling,
+                scaling: scaling.map(Box::new),
                 start_time: start.map(Time),
                 completion_time: end.map(Time),
                 restarts,
