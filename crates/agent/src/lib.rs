@@ -17,6 +17,7 @@ mod annotations;
 mod backoff;
 mod children;
 mod descendants;
+mod drain;
 mod hosts;
 mod idle_init;
 mod install;

@@ -6,7 +6,7 @@ use std::io::Write;
 use crate::alias::Alias;
 use crate::mode::{Mode, PROGRAM, report_misuse};
 use crate::shell::{client, server};
-use crate::{hosts, idle_init, install, pdsh, progress, run, wait};
+use crate::{drain, hosts, idle_init, install, pdsh, progress, run, wait};
 
 /// Everything that the program can do. A new mode is a module of its own and a line here.
 pub const MODES: &[Mode] = &[
@@ -14,6 +14,7 @@ pub const MODES: &[Mode] = &[
     install::MODE,
     hosts::MODE,
     progress::MODE,
+    drain::MODE,
     server::MODE,
     client::MODE,
     client::ssh::MODE,

@@ -15,27 +15,31 @@ pub fn is_defaulted(spec: &TrainingJobSpec) -> bool {
         .run_policy
         .as_ref()
         .is_some_and(|run| run.clean_pod_policy.is_some() && run.backoff_limit.is_some());
-    let has_role = |role: &RoleSpec| {
+    let elastic = spec.elastic_role();
+    let has_role = |(position, role): (usize, &RoleSpec)| {
         let pod = role.template.spec.as_ref();
         let has_container = role.container.is_some() || pod.is_none_or(|pod| pod.containers.is_empty());
         let placement = role.placement.as_ref();
         let has_key = placement.is_none_or(|placement| placement.topology_key.is_some());
-        role.replicas.is_some()
+        (role.replicas.is_some() || elastic == Some(position))
             && role.succeeded_when.is_some()
             && role.failed_when.is_some()
             && role.node_down_policy.is_some()
             && has_container
             && has_key
     };
-    has_run && spec.roles.iter().all(has_role)
+    has_run && spec.roles.iter().enumerate().all(has_role)
 }
 
 /// Writes into the spec what the user left out, where the answer is the same for every framework.
 ///
 /// Idempotent. Nothing that the user wrote is changed.
 pub fn default(spec: &mut TrainingJobSpec) {
-    for role in &mut spec.roles {
-        role.replicas.get_or_insert(1);
+    let elastic = spec.elastic_role();
+    for (position, role) in spec.roles.iter_mut().enumerate() {
+        if elastic != Some(position) {
+            role.replicas.get_or_insert(1);
+        }
         role.succeeded_when.get_or_insert(PodQuorum::AllPods);
         role.failed_when.get_or_insert(PodQuorum::AnyPod);
         role.node_down_policy.get_or_insert(NodeDownPolicy::Wait);

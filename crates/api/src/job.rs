@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::completion::Completion;
+use crate::elastic::Elastic;
 use crate::framework::FrameworkSpec;
 use crate::role::RoleSpec;
 use crate::run_policy::{RunPolicy, UpdatePolicy};
@@ -23,6 +24,11 @@ use crate::words::words;
     category = "all",
     namespaced,
     status = "TrainingJobStatus",
+    scale(
+        spec_replicas_path = ".spec.elastic.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
     derive = "PartialEq",
     derive = "Default",
     doc = "A distributed training: a framework, and the roles whose pods train together.",
@@ -106,6 +112,11 @@ pub struct TrainingJobSpec {
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub roles: Vec<RoleSpec>,
+
+    /// For a job that may change its size while it runs: which role, how many pods it should have,
+    /// and within which bounds. It can be added or removed only while the job is suspended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elastic: Option<Elastic>,
 
     /// When the job as a whole has succeeded or failed, in terms of its roles. Default: what the
     /// framework says: a job fails when a role did. It succeeds when its launcher or chief did, if
@@ -203,5 +214,34 @@ impl TrainingJobSpec {
     pub fn update_policy(&self) -> UpdatePolicy {
         let run = self.run_policy.as_ref();
         run.and_then(|run| run.update_policy).unwrap_or_default()
+    }
+
+    /// The position of the role that grows and shrinks. `None` if the job is not elastic, or names
+    /// a role that it does not have.
+    pub fn elastic_role(&self) -> Option<usize> {
+        let elastic = self.elastic.as_ref()?;
+        let find = |name: &str| self.roles.iter().position(|role| role.name == name);
+        match &elastic.role {
+            Some(name) => find(name),
+            None => find("worker").or_else(|| (self.roles.len() == 1).then_some(0)),
+        }
+    }
+
+    /// How many pods a role should have.
+    pub fn replicas(&self, position: usize, role: &RoleSpec) -> i32 {
+        match &self.elastic {
+            Some(elastic) if self.elastic_role() == Some(position) => elastic.replicas,
+            _ => role.replicas.unwrap_or(1),
+        }
+    }
+
+    /// The most pods that a role may come to have while the job runs.
+    pub fn most_replicas(&self, position: usize, role: &RoleSpec) -> i32 {
+        match &self.elastic {
+            Some(elastic) if self.elastic_role() == Some(position) => {
+                elastic.max_replicas.unwrap_or(elastic.replicas)
+            }
+            _ => role.replicas.unwrap_or(1),
+        }
     }
 }

@@ -12,6 +12,7 @@ pub mod completion;
 pub mod crd;
 pub mod declaration;
 pub mod default;
+pub mod elastic;
 pub mod framework;
 pub mod job;
 pub mod launchers;
@@ -27,6 +28,7 @@ mod words;
 pub use completion::{Completion, RoleSet};
 pub use declaration::{DeclaredFramework, FrameworkDeclaration, FrameworkStatus};
 pub use default::default;
+pub use elastic::{Elastic, Refill, StartAt, ValidSizes};
 pub use framework::{
     BaguaOptions, DaskOptions, FrameworkSpec, JaxOptions, MasterService, MxnetOptions, PaddleOptions,
     PytorchOptions, TensorflowOptions, XgboostOptions,
@@ -43,7 +45,8 @@ pub use role::{
 pub use run_policy::{CleanPodPolicy, RunPolicy, UpdatePolicy};
 pub use status::{
     AcceptedRole, AcceptedRules, EndedPods, Fingerprint, Incident, JobPhase, JobResult, PendingReplacement,
-    Progress, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, TrainingJobStatus,
+    Progress, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, Scaling, ScalingStep,
+    TrainingJobStatus,
 };
 pub use validate::{FieldError, validate};
 

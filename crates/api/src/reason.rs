@@ -11,6 +11,8 @@ words! {
         Accepted,
         /// All roles run (or are done) and the job has not ended.
         Running,
+        /// Pods of an elastic job are joining or leaving.
+        Scaling,
         /// The user has suspended the job and it holds no pods any more.
         Suspended,
         /// The job has ended well. Final.
@@ -43,6 +45,12 @@ words! {
         Restarting,
         /// The number of pods is changing.
         Scaling,
+        /// The number of pods has changed.
+        Scaled,
+        /// An elastic job has fewer pods than it needs to train, and waits for more.
+        Paused,
+        /// An elastic job was paused for longer than `pauseTimeoutSeconds`.
+        PauseTimeoutExceeded,
         /// A pod was made from another template.
         TemplateChanged,
         /// The user suspended the job, and its pods are being removed.

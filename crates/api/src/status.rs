@@ -43,6 +43,27 @@ pub struct TrainingJobStatus {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub roles: Vec<RoleStatus>,
 
+    /// How many pods the elastic role has, with those that are joining or leaving.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+
+    /// The labels of the pods of the elastic role: what a HorizontalPodAutoscaler measures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub selector: Option<String>,
+
+    /// The change of size that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaling: Option<Box<Scaling>>,
+
+    /// The value of `spec.elastic.replicas` to which the size was last fitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_replicas: Option<i32>,
+
+    /// When the last change of size was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_scale_time: Option<Time>,
+
     /// When the job was started, or last resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
@@ -172,6 +193,10 @@ pub struct AcceptedRole {
     /// How many pods it has.
     #[schemars(range(min = 0, max = 10000))]
     pub replicas: i32,
+    /// The indices of its pods, such as "0-2,4", where they are not the first ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub members: Option<String>,
     /// What happens when a pod ends.
     pub restart_policy: RestartPolicy,
     /// How many pods make the role succeed.
@@ -185,6 +210,61 @@ pub struct AcceptedRole {
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["role".into()]))]
     pub depends_on: Vec<Dependency>,
+}
+
+/// A change of the size of an elastic job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Scaling {
+    /// How many pods the role had.
+    pub from: i32,
+    /// How many pods it comes to have.
+    pub to: i32,
+    /// How far it is: with pods that leave, the step that all of them have reached.
+    pub step: ScalingStep,
+    /// When it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+    /// When pods that have not left by then are deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Time>,
+    /// The indices of the pods that leave, such as "2,6-7". They were chosen before anything was
+    /// done, and do not change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub victims: Option<String>,
+    /// The indices of those of them whose programs know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub acknowledged: Option<String>,
+    /// The indices of those of them that have written their checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub checkpointed: Option<String>,
+    /// The indices of the pods that join.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub joining: Option<String>,
+    /// Why these pods leave.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 2048))]
+    pub message: Option<String>,
+}
+
+words! {
+    /// How far a change of size is.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    pub enum ScalingStep {
+        /// Pods are created and start.
+        Joining,
+        /// The pods that leave are told to.
+        #[default]
+        Requested,
+        /// They have said that they know.
+        Acknowledged,
+        /// They have written their checkpoints.
+        CheckpointDone,
+    }
 }
 
 /// The fingerprint of one part of the spec.

@@ -6,6 +6,7 @@ mod change;
 mod container;
 mod depends;
 mod dns;
+mod elastic;
 mod metadata;
 mod pod;
 mod reserved;
@@ -16,7 +17,7 @@ mod volume;
 use std::fmt;
 
 use crate::job::TrainingJob;
-pub use change::{PROGRESS, Section, SectionContent, UPDATE_POLICY, sections};
+pub use change::{ELASTIC, PROGRESS, Section, SectionContent, UPDATE_POLICY, sections};
 pub use dns::{
     dns_label_problem, domain_name_problem, label_key_problem, label_value_problem, object_name_problem,
 };

@@ -211,7 +211,8 @@ async fn run_job(args: &Args, mut manifest: Manifest, yard: Option<Yard>) -> Res
         timeout: args.timeout,
     };
     let progress = futures::stream::poll_fn(|context| reported.poll_recv(context));
-    let ended = driver::drive(client.clone(), plan, start, show.as_mut(), interrupts, progress).await;
+    let driven = driver::drive(client.clone(), plan, start, show.as_mut(), interrupts, progress);
+    let ended = Box::pin(driven).await;
     if let (Ok(summary), None, false) = (&ended, &local, args.keep) {
         driver::delete(&client, summary).await?;
     }

@@ -41,6 +41,16 @@ directories! {
         LINES = "lines";
     }
 
+    /// How a program is told to leave a job that goes on, and says how far it is.
+    drain = "/var/run/trainyard-drain" {
+        /// The agent makes it: the program is to leave. It contains until when, if that is known.
+        LEAVE = "leave";
+        /// The program makes it: it knows.
+        ACKNOWLEDGED = "acknowledged";
+        /// The program makes it: its checkpoint is written. It may contain the step.
+        CHECKPOINT = "checkpoint";
+    }
+
     /// The credentials by which the pods of a job know each other, or the API server knows them.
     identity = "/var/run/trainyard-identity" {
         /// Whom to trust, as PEM.

@@ -21,6 +21,11 @@ pub const PROGRESS_FILE: &str = "TRAINYARD_PROGRESS_FILE";
 /// The same file, for the programs.
 pub const PROGRESS: &str = "TRAINYARD_PROGRESS";
 
+/// The [directory](crate::directories::drain) in which a program is told to leave, for the agent.
+pub const DRAIN_DIRECTORY: &str = "TRAINYARD_DRAIN_DIRECTORY";
+/// The same directory, for the programs.
+pub const DRAIN: &str = "TRAINYARD_DRAIN";
+
 /// The directory with the [credentials](crate::directories::identity).
 pub const IDENTITY: &str = "TRAINYARD_IDENTITY";
 /// The port of the remote shell; [`PORT`](crate::shell::PORT) if it is not set.

@@ -8,7 +8,8 @@
 //!
 //! Start with [`observer`], what an agent asks and is told, and [`environment`], what the operator
 //! tells it when it makes a pod. [`directories`] says where files are in pods, [`modes`] how the
-//! agent is called, [`start`] how a wait ends, [`installation`] and [`host_list`] which lists of
+//! agent is called, [`start`] how a wait ends, [`drain`] how
+//! a pod leaves, [`installation`] and [`host_list`] which lists of
 //! hosts a pod has, and [`shell`] how a program is started in another pod.
 //!
 //! # Who meets whom
@@ -42,6 +43,7 @@
 //! `User-Agent` of its requests, for people who read logs.
 
 pub mod directories;
+pub mod drain;
 pub mod environment;
 pub mod host_list;
 pub mod indices;

@@ -8,6 +8,8 @@ pub const INSTALL: &str = "install";
 pub const HOSTS: &str = "hosts";
 /// Reports the progress of programs.
 pub const PROGRESS: &str = "progress";
+/// Tells the program beside it to leave, when the operator says so.
+pub const DRAIN: &str = "drain";
 /// Runs commands for other pods.
 pub const SERVE: &str = "serve";
 /// Runs the command after `--`.

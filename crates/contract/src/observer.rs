@@ -1,8 +1,8 @@
 //! What agents ask the operator, and what it answers.
 //!
-//! `GET` of [`start_of`] and [`hosts`] is answered by lines of JSON, one for each change, with
-//! empty lines as heartbeats; `PUT` of [`progress`] takes a [`ProgressReport`]. Who asks shows the
-//! token of its pod.
+//! `GET` of [`start_of`], [`hosts`] and [`drain`] is answered by lines of JSON, one for each
+//! change, with empty lines as heartbeats; `PUT` of [`progress`] takes a [`ProgressReport`], that
+//! of [`drain`] a [`DrainReport`](crate::drain::DrainReport). Who asks shows the token of its pod.
 
 mod job_hosts;
 mod progress_report;
@@ -61,6 +61,12 @@ pub struct StartQuery {
 /// The path below which [`JobHosts`] are told.
 pub fn hosts(namespace: &str, job: &str) -> String {
     self::job(namespace, job) + "/hosts"
+}
+
+/// The path below which a pod is told whether it is to leave, and to which it sends a
+/// [`DrainReport`](crate::drain::DrainReport).
+pub fn drain(namespace: &str, job: &str) -> String {
+    self::job(namespace, job) + "/drain"
 }
 
 /// The path to which a [`ProgressReport`] is sent.

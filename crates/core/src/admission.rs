@@ -78,6 +78,7 @@ pub fn validate_with(
             frameworks.problem(&new.spec.framework.name),
         )),
     }
+    errors.extend(framework.and_then(|framework| check_elastic(new, framework)));
     errors.extend(dialect::check(new));
     if let Some(old) = old {
         errors.extend(check_resize(old, new, framework));
@@ -90,6 +91,18 @@ pub fn validate_with(
 /// [`validate_with`].
 pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError> {
     validate_with(old, new, Frameworks::built_in())
+}
+
+/// Forbids a size that changes where the framework does not take that.
+fn check_elastic(job: &TrainingJob, framework: &Framework) -> Option<FieldError> {
+    job.spec.elastic.as_ref().filter(|_| !framework.is_elastic)?;
+    Some(FieldError::new(
+        "spec.elastic",
+        format!(
+            "jobs of {} have a fixed size: remove this, and give replicas in the roles",
+            framework.name()
+        ),
+    ))
 }
 
 /// Forbids to change the number of pods of a running job if its framework tells it to every pod at

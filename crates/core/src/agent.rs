@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use trainyard_contract::directories::agent::{DIRECTORY, names};
-use trainyard_contract::directories::progress;
+use trainyard_contract::directories::{drain, progress};
 use trainyard_contract::observer::AUDIENCE;
 use trainyard_contract::{environment, modes};
 
@@ -160,6 +160,44 @@ pub(crate) fn add_progress(
         modes::PROGRESS,
         &env,
         mount(Some(true)),
+        spec,
+    )
+}
+
+/// The container that tells the main one to leave.
+pub const DRAIN_CONTAINER: &str = "trainyard-drain";
+const DRAIN_VOLUME: &str = "trainyard-drain";
+
+/// The container that tells the main one to leave when its role gets smaller, by a file.
+pub(crate) fn add_drain(
+    job: &Job<'_>,
+    role: &Role<'_>,
+    agent_and_observer: (&Agent, &ObserverEndpoint),
+    spec: &mut PodSpec,
+) -> Container {
+    let mount = || VolumeMount {
+        name: DRAIN_VOLUME.to_owned(),
+        mount_path: drain::DIRECTORY.to_owned(),
+        ..VolumeMount::default()
+    };
+    spec.volumes.get_or_insert_default().push(Volume {
+        name: DRAIN_VOLUME.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    });
+    if let Some(main) = spec.containers.iter_mut().find(|c| c.name == role.main.name) {
+        main.volume_mounts.get_or_insert_default().push(mount());
+        let env = main.env.get_or_insert_default();
+        env.insert(0, variable((environment::DRAIN, drain::DIRECTORY)));
+    }
+    let env = [(environment::DRAIN_DIRECTORY, drain::DIRECTORY)];
+    sidecar(
+        job,
+        agent_and_observer,
+        DRAIN_CONTAINER,
+        modes::DRAIN,
+        &env,
+        mount(),
         spec,
     )
 }

@@ -15,10 +15,12 @@ use crate::agent;
 use crate::deduce::Tally;
 use crate::depends;
 use crate::indices;
-use crate::job::{Job, Role};
+use crate::job::{Job, Role, members_of};
+use crate::members::Members;
 use crate::model::{Action, Awaited, PodKey};
 use crate::replacements;
 use crate::restart::{self, End};
+use crate::scaling;
 use crate::status::{given_up, time};
 use crate::view::{NodeState, PodPhase, PodRow, Trouble, View};
 
@@ -175,14 +177,18 @@ pub(crate) fn assess<'a>(
     let mut assessment = Assessment::default();
     for (position, role) in job.roles.iter().enumerate() {
         let before = status_of(prior, role.name);
+        let is_elastic = job.elastic.is_some_and(|elastic| elastic.role == position);
+        let scaling = prior.scaling.as_deref().filter(|_| is_elastic);
         let mut assessor = RoleAssessor {
+            leaving: scaling.map(scaling::leaving).unwrap_or_default(),
+            joining: scaling.map(scaling::joining).unwrap_or_default(),
             job,
             view,
             role,
             attempt,
             failed_dependency: failed_dependency(job, role, prior),
             phase_before: before.map(|status| status.phase).unwrap_or_default(),
-            accepted_replicas: accepted_replicas(view, role),
+            accepted_members: accepted_members(view, role),
             counted: &counted,
             departed: &departed,
             assessment: &mut assessment,
@@ -191,6 +197,7 @@ pub(crate) fn assess<'a>(
                 ..RoleAssessment::recorded(role, before)
             },
         };
+        assessor.this.tally.needed = needed(job, position, role);
         for key in job.keys_of(position) {
             match rows.get(&key) {
                 Some(row) => assessor.assess_existing(key, row),
@@ -230,14 +237,17 @@ impl RoleAssessment<'_> {
     /// What the status says about a role.
     fn recorded(role: &Role<'_>, status: Option<&RoleStatus>) -> Self {
         let parse = |indices: Option<&String>| {
-            indices::parse(indices.map(String::as_str).unwrap_or_default(), role.replicas)
+            indices::parse(
+                indices.map(String::as_str).unwrap_or_default(),
+                role.members.end(),
+            )
         };
         let mut recorded = Self {
             has_ended: status.is_some_and(|status| status.phase.is_terminal()),
             recorded_failed: parse(status.and_then(|status| status.failed_indices.as_ref())),
             ..Self::default()
         };
-        recorded.tally.replicas = role.replicas;
+        recorded.tally.replicas = role.replicas();
         if role.restart_policy != RestartPolicy::Always {
             recorded.done = parse(status.and_then(|status| status.succeeded_indices.as_ref()));
         }
@@ -255,9 +265,12 @@ struct RoleAssessor<'a, 'b> {
     /// more.
     failed_dependency: Option<usize>,
     phase_before: RolePhase,
-    /// How many pods the role had when the job's spec was last accepted. Pods with this index or a
-    /// higher one are new to the role.
-    accepted_replicas: i32,
+    /// The pods that the role had when the job's spec was last accepted. Others are new to it.
+    accepted_members: Members,
+    /// The pods that were told to leave. How they end does not count.
+    leaving: BTreeSet<i32>,
+    /// The pods that join a role that runs. They may not exist yet.
+    joining: BTreeSet<i32>,
     counted: &'b HashMap<&'b str, &'b PendingReplacement>,
     departed: &'b HashMap<&'b str, &'a PodRow>,
     assessment: &'b mut Assessment<'a>,
@@ -267,6 +280,14 @@ struct RoleAssessor<'a, 'b> {
 impl<'a> RoleAssessor<'a, '_> {
     fn was_running(&self) -> bool {
         self.phase_before == RolePhase::Running
+    }
+
+    /// Returns true if the end of a pod counts: it belongs to the role, and is neither new to it
+    /// nor told to leave.
+    fn is_counted_member(&self, index: i32) -> bool {
+        self.accepted_members.contains(index)
+            && !self.joining.contains(&index)
+            && !self.leaving.contains(&index)
     }
 
     /// A deleted pod that was seen to end, unless that end is counted already.
@@ -287,7 +308,9 @@ impl<'a> RoleAssessor<'a, '_> {
     fn assess_missing(&mut self, key: PodKey) {
         let departed = (!self.departed.is_empty())
             .then(|| self.departed_pod(key))
-            .flatten();
+            .flatten()
+            // A pod of that index that left before is none of the role's.
+            .filter(|_| self.is_counted_member(key.index));
         let succeeded = departed.is_some_and(|ended| ended.end == End::Success);
         if succeeded && self.role.restart_policy != RestartPolicy::Always {
             self.this.done.insert(key.index);
@@ -298,9 +321,7 @@ impl<'a> RoleAssessor<'a, '_> {
             self.this.tally.to_create += 1;
         } else if let Some(awaited) = self.failed_dependency {
             self.add_dependency_failed(key, None, awaited);
-        } else if let Some(ended) =
-            departed.filter(|_| self.attempt == Attempt::GoesOn && key.index < self.accepted_replicas)
-        {
+        } else if let Some(ended) = departed.filter(|_| self.attempt == Attempt::GoesOn) {
             self.add_end(ended);
         } else if let Some(entry) = self.counted.get(self.job.pod_name(key).as_str()).copied() {
             self.this.tally.replacing += 1;
@@ -312,7 +333,7 @@ impl<'a> RoleAssessor<'a, '_> {
             if self.is_due(entry) {
                 self.create(key);
             }
-        } else if key.index >= self.accepted_replicas {
+        } else if !self.accepted_members.contains(key.index) || self.joining.contains(&key.index) {
             self.this.tally.to_create += 1;
             self.create(key);
         } else if self.was_running() && self.role.restart_policy == RestartPolicy::Never {
@@ -381,7 +402,8 @@ impl<'a> RoleAssessor<'a, '_> {
             // A pod that has succeeded and still exists may end in any way.
             _ if self.this.done.contains(&key.index) => self.this.tally.succeeded += 1,
             _ if row.terminating && self.attempt != Attempt::GoesOn => self.this.tally.terminating += 1,
-            _ if row.terminating && key.index >= self.accepted_replicas => self.add_returning(row),
+            _ if row.terminating && !self.accepted_members.contains(key.index) => self.add_returning(row),
+            _ if row.terminating && self.leaving.contains(&key.index) => self.this.tally.terminating += 1,
             // The agent in the pod has said that the dependency failed, so a replacement would not
             // help.
             Some(End::Failure(_)) if let Some(awaited) = self.awaited_in_vain(row) => {
@@ -504,6 +526,12 @@ impl<'a> RoleAssessor<'a, '_> {
     }
 }
 
+/// How many pods of a role must run for the role to run.
+fn needed(job: &Job<'_>, position: usize, role: &Role<'_>) -> i32 {
+    let elastic = job.elastic.filter(|elastic| elastic.role == position);
+    elastic.map_or(role.replicas(), |elastic| elastic.spec.min().min(role.replicas()))
+}
+
 /// Counts a pod that has ended and is replaced.
 pub(crate) fn count_replaced(tally: &mut Tally, ended: &Ended<'_>) {
     if ended.row.is_some_and(|row| row.terminating && !ended.is_deleted) {
@@ -513,8 +541,8 @@ pub(crate) fn count_replaced(tally: &mut Tally, ended: &Ended<'_>) {
     }
 }
 
-/// How many pods a role had when the job's spec was last accepted.
-pub(crate) fn accepted_replicas(view: &View<'_>, role: &Role<'_>) -> i32 {
+/// The pods that a role had when the job's spec was last accepted.
+pub(crate) fn accepted_members(view: &View<'_>, role: &Role<'_>) -> Members {
     let accepted = view
         .job
         .status
@@ -522,7 +550,10 @@ pub(crate) fn accepted_replicas(view: &View<'_>, role: &Role<'_>) -> i32 {
         .and_then(|status| status.accepted_rules.as_ref());
     let mut roles = accepted.into_iter().flat_map(|rules| &rules.roles);
     let before = roles.find(|before| before.name == role.name);
-    before.map_or(role.replicas, |before| before.replicas)
+    before.map_or_else(
+        || role.members.clone(),
+        |before| members_of(before.replicas, before.members.as_deref()),
+    )
 }
 
 /// The deletion of a pod. `None` if the pod is terminating already and its node can finish that.

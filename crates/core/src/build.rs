@@ -39,7 +39,7 @@ pub fn pod(job: &Job<'_>, settings: &Settings, key: PodKey) -> Option<Pod> {
     let role = job
         .roles
         .get(key.role)
-        .filter(|role| (0..role.replicas).contains(&key.index))?;
+        .filter(|role| role.members.contains(key.index))?;
     let name = job.pod_name(key);
     let mut contribution = job.framework.contribution(job, settings, key);
     let mut metadata = pod_metadata(job, role, key, name.clone());
@@ -134,6 +134,10 @@ fn add_agents(
     }
     if let Some(observed) = reachable.filter(|_| job.object.reports_progress()) {
         agents.push(agent::add_progress(job, role, observed, spec));
+    }
+    let is_elastic = job.elastic.is_some_and(|elastic| elastic.role == key.role);
+    if let Some(observed) = reachable.filter(|_| is_elastic) {
+        agents.push(agent::add_drain(job, role, observed, spec));
     }
     Some(agents)
 }

@@ -150,7 +150,7 @@ impl Declared {
 
     /// A pod of a job. The job keeps what is the same for all of its pods.
     fn at<'a>(&self, job: &'a Job<'_>, key: PodKey, cluster_domain: &str) -> Option<At<'a>> {
-        let roles = || job.roles.iter().map(|role| (role.name, role.replicas));
+        let roles = || job.roles.iter().map(|role| (role.name, role.replicas()));
         let subject = job.common_value(|| self.subject(job.object, roles(), cluster_domain))?;
         let role = subject.role(job.roles.get(key.role)?.name)?;
         let index = i64::from(key.index);

@@ -11,6 +11,8 @@ use trainyard_api::{JobPhase, PodQuorum, RestartPolicy, RolePhase};
 pub struct Tally {
     /// How many pods the role should have.
     pub replicas: i32,
+    /// How many of them must run for the role to run.
+    pub needed: i32,
     /// Pods that run.
     pub active: i32,
     /// Pods that run and are ready.
@@ -100,7 +102,7 @@ pub fn role(facts: &RoleFacts) -> (RolePhase, RoleWhy) {
         // Every pod has ended and no rule holds, so none ever will.
         (t.failed + t.succeeded >= t.replicas,                           Failed,    RoleWhy::PodFailed),
         (failed + t.succeeded >= t.replicas,                             Failed,    RoleWhy::PodMissing),
-        (t.active + t.succeeded + failed >= t.replicas,                  Running,   RoleWhy::Plain),
+        (t.active + t.succeeded + failed >= t.needed,                    Running,   RoleWhy::Plain),
         (t.pending + t.replacing > 0,                                    Starting,  RoleWhy::Plain),
         // Pods are added to a role that runs.
         (was == Running && t.to_create > 0,                              Starting,  RoleWhy::Plain),
@@ -127,7 +129,7 @@ pub fn job(
     let any = |sets: &[Vec<usize>], phase| sets.iter().any(|set| all(set, phase));
     let ended = |role: &RolePhase| role.is_terminal();
     let final_state = was.filter(|was| was.is_terminal());
-    let ran = matches!(was, Some(JobPhase::Running | JobPhase::Scaling | JobPhase::Restarting));
+    let ran = matches!(was, Some(JobPhase::Running | JobPhase::Scaling | JobPhase::Restarting | JobPhase::Paused));
     let scaling = resized || was == Some(JobPhase::Scaling);
     let table = [
         (final_state.is_some(),                                          final_state.unwrap_or(JobPhase::Failed)),

@@ -34,8 +34,8 @@ pub fn outlook(state: DependencyState, phase: RolePhase, tally: &Tally) -> Outlo
     let table = [
         (phase == RolePhase::Succeeded,                                Outlook::Met),
         (is_waited_for_in_vain(phase),                                            Outlook::Never),
-        (state == Running && t.active + ended >= t.replicas,           Outlook::Met),
-        (state == Ready   && t.ready + ended >= t.replicas,            Outlook::Met),
+        (state == Running && t.active + ended >= t.needed,             Outlook::Met),
+        (state == Ready   && t.ready + ended >= t.needed,              Outlook::Met),
     ];
     let first = table.into_iter().find(|(holds, _)| *holds);
     first.map_or(Outlook::Open, |(_, outlook)| outlook)

@@ -14,6 +14,7 @@ use trainyard_contract::shell::exec_path;
 
 use crate::container::variable;
 use crate::job::{Job, Role};
+use crate::members::Members;
 use crate::metadata::{child_labels, child_metadata};
 use crate::model::PodKey;
 
@@ -27,11 +28,10 @@ const TOKEN_SECONDS: i64 = 3600;
 const AUTHORITY: &str = "kube-root-ca.crt";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// How many pods the right of a job is for; `None` if it has none. As names are fixed, this says
-/// which they are.
-pub fn extent(job: &Job<'_>) -> Option<i32> {
+/// The pods that the right of a job is for; `None` if it has none.
+pub fn extent(job: &Job<'_>) -> Option<Members> {
     let right = job.framework.exec(job)?;
-    job.roles.get(right.into).map(|role| role.replicas)
+    job.roles.get(right.into).map(|role| role.members.clone())
 }
 
 /// The account of the pods that have the right. No container finds its token but the one that is
@@ -47,7 +47,8 @@ pub fn account(job: &Job<'_>) -> ServiceAccount {
 /// The right: to run commands in exactly the pods of one role. `None` if the job has no such right.
 pub fn role(job: &Job<'_>) -> Option<RbacRole> {
     let right = job.framework.exec(job)?;
-    let pods = (0..extent(job)?).map(|index| {
+    let extent = extent(job)?;
+    let pods = extent.iter().map(|index| {
         job.pod_name(PodKey {
             role: right.into,
             index,

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use sha2::{Digest, Sha256};
-use trainyard_api::validate::{PROGRESS, SectionContent, UPDATE_POLICY, sections};
+use trainyard_api::validate::{ELASTIC, PROGRESS, SectionContent, UPDATE_POLICY, sections};
 use trainyard_api::{FieldError, Fingerprint, TrainingJob};
 
 use crate::defaults;
@@ -22,6 +22,7 @@ pub(crate) fn fingerprints(job: &TrainingJob, frameworks: &Frameworks) -> Vec<Fi
             SectionContent::CleanPodPolicy(policy) => serde_json::to_vec(policy),
             SectionContent::UpdatePolicy(policy) => serde_json::to_vec(policy),
             SectionContent::Progress(policy) => serde_json::to_vec(policy),
+            SectionContent::Elastic(role) => serde_json::to_vec(role),
         };
         let digest = Sha256::digest(json.unwrap_or_default());
         digest
@@ -60,7 +61,7 @@ pub(crate) fn forbidden_changes(
         let policy = |all: &[Fingerprint]| all.iter().find(|part| part.field == **field).cloned();
         !accepted.is_empty() && policy(accepted) != policy(&now)
     };
-    if let Some(field) = [UPDATE_POLICY, PROGRESS].into_iter().find(changed) {
+    if let Some(field) = [UPDATE_POLICY, PROGRESS, ELASTIC].into_iter().find(changed) {
         // Another policy changes the fingerprints of roles, or their number, even if the roles are
         // unchanged.
         return vec![FieldError::new(

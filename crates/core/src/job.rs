@@ -1,5 +1,6 @@
 //! A job, parsed. Decisions take this form only; `crate::parse` makes it.
 
+mod elastic;
 mod env;
 mod framework;
 mod remote_access;
@@ -18,8 +19,11 @@ use trainyard_api::{
 };
 
 use crate::dialect;
+use crate::members::Members;
 use crate::model::{Awaited, PodKey};
 
+pub use elastic::ElasticRole;
+pub(crate) use elastic::{members_of, recorded_members};
 pub use env::Env;
 pub use framework::{
     Contribution, Directory, Environment, ExtraService, File, Files, Framework, Port, Ports, Validation,
@@ -41,6 +45,8 @@ pub struct Job<'a> {
     pub framework: &'a Framework,
     /// Its roles, in the order of `spec.roles`.
     pub roles: Vec<Role<'a>>,
+    /// The role that grows and shrinks, if one does.
+    pub elastic: Option<ElasticRole<'a>>,
     /// The sets of roles, by position, any of which makes the job succeed.
     pub succeeded_when: Vec<Vec<usize>>,
     /// The sets of roles, by position, any of which makes the job fail.
@@ -81,8 +87,8 @@ impl fmt::Debug for Job<'_> {
 pub struct Role<'a> {
     /// Its name.
     pub name: &'a str,
-    /// How many pods it has; at least 1.
-    pub replicas: i32,
+    /// Its pods, by their indices; at least one.
+    pub members: Members,
     /// The pod of each replica.
     pub template: &'a PodTemplateSpec,
     /// A hash of it, where pods that were made from another are replaced while the job runs.
@@ -107,6 +113,13 @@ pub struct Role<'a> {
     pub create_policy: CreatePolicy,
 }
 
+impl Role<'_> {
+    /// How many pods it has.
+    pub fn replicas(&self) -> i32 {
+        self.members.count()
+    }
+}
+
 impl<'a> Job<'a> {
     /// The rules by which its pods are counted.
     pub(crate) fn rules(&self) -> AcceptedRules {
@@ -118,7 +131,8 @@ impl<'a> Job<'a> {
         };
         let role = |role: &Role<'_>| AcceptedRole {
             name: role.name.to_owned(),
-            replicas: role.replicas,
+            replicas: role.replicas(),
+            members: role.members.gaps(),
             restart_policy: role.restart_policy,
             succeeded_when: role.succeeded_when,
             failed_when: role.failed_when,
@@ -160,9 +174,16 @@ impl<'a> Job<'a> {
         self.roles.iter().enumerate().find(|(_, role)| role.name == name)
     }
 
+    /// Gives the elastic role these pods.
+    pub(crate) fn set_members(&mut self, members: Members) {
+        if let Some(role) = self.elastic.and_then(|elastic| self.roles.get_mut(elastic.role)) {
+            role.members = members;
+        }
+    }
+
     /// How many pods the job has in all.
     pub fn total(&self) -> i32 {
-        self.roles.iter().map(|role| role.replicas).sum()
+        self.roles.iter().map(Role::replicas).sum()
     }
 
     /// Every pod of the job, role by role.
@@ -171,9 +192,12 @@ impl<'a> Job<'a> {
     }
 
     /// The pods of the role at a position.
-    pub(crate) fn keys_of(&self, role: usize) -> impl Iterator<Item = PodKey> + use<> {
-        let replicas = self.roles.get(role).map_or(0, |role| role.replicas);
-        (0..replicas).map(move |index| PodKey { role, index })
+    pub(crate) fn keys_of(&self, role: usize) -> impl Iterator<Item = PodKey> + '_ {
+        let members = self.roles.get(role).map(|role| role.members.iter());
+        members
+            .into_iter()
+            .flatten()
+            .map(move |index| PodKey { role, index })
     }
 
     /// The first pod of a role that every job of the framework has.
@@ -205,7 +229,11 @@ impl<'a> Job<'a> {
         let before = self
             .ranked_roles()
             .take_while(|(position, _)| *position != pod.role);
-        before.map(|(_, role)| role.replicas).sum::<i32>() + pod.index
+        let place = self
+            .roles
+            .get(pod.role)
+            .map_or(0, |role| role.members.position(pod.index));
+        before.map(|(_, role)| role.replicas()).sum::<i32>() + place
     }
 
     /// The name of a pod.
@@ -230,7 +258,7 @@ impl<'a> Job<'a> {
             role,
             index: index.parse().ok()?,
         };
-        (key.index < r.replicas && index == key.index.to_string()).then_some(key)
+        (r.members.contains(key.index) && index == key.index.to_string()).then_some(key)
     }
 
     /// The names by which lists of hosts know a role's pods, with `{}` for the index.

@@ -8,7 +8,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use trainyard_contract::drain::DrainReport;
+
 use crate::backoff::Backoff;
+use crate::members::Members;
 use crate::model::{Action, Identity};
 
 /// For failures that are likely to last: a denial, or a deletion that a finalizer holds up.
@@ -36,8 +39,8 @@ pub struct LocalState {
     pub secret: SecretState,
     /// When the operator last looked for that Secret.
     pub secret_checked_at: Option<Instant>,
-    /// How many pods the job's exec right covers, if it was granted or seen.
-    pub granted: Option<i32>,
+    /// The pods that the job's exec right covers, if it was granted or seen.
+    pub granted: Option<Members>,
     /// Whether this reconcile has seen that right. It is not watched either.
     pub grant_is_sure: bool,
     /// When the operator last checked whether conflicting objects still exist.
@@ -50,6 +53,8 @@ pub struct LocalState {
     pub create_backoff: Option<CreateBackoff>,
     /// Other writes that failed or had no effect.
     pub write_backoffs: WriteBackoffs,
+    /// What pods that were told to leave have reported, by UID.
+    pub drains: DrainReports,
     /// The operator has deleted the job.
     pub is_deleted: bool,
     /// The generation for which the job was reported as malformed.
@@ -92,6 +97,27 @@ pub struct CreateBackoff {
     pub generation: Option<i64>,
     /// The kind that was refused: creating another kind does not end the backoff.
     pub kind: Option<&'static str>,
+}
+
+/// What pods that were told to leave have reported. Few jobs have any; for the others this is one
+/// pointer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DrainReports(Option<Arc<HashMap<Box<str>, DrainReport>>>);
+
+impl DrainReports {
+    /// Records a report. Returns true if it is new.
+    pub fn record(&mut self, uid: &str, report: DrainReport) -> bool {
+        if self.get(uid) == Some(&report) {
+            return false;
+        }
+        Arc::make_mut(self.0.get_or_insert_default()).insert(uid.into(), report);
+        true
+    }
+
+    /// What a pod reported last.
+    pub fn get(&self, uid: &str) -> Option<&DrainReport> {
+        self.0.as_ref()?.get(uid)
+    }
 }
 
 /// The pause before a write is sent again.
@@ -199,8 +225,8 @@ impl LocalState {
         matches!(self.secret, SecretState::Exists(_)) || self.grant_is_sure
     }
 
-    /// Records that the exec right was granted, or seen, for so many pods.
-    pub fn record_grant(&mut self, pods: i32) {
+    /// Records that the exec right was granted, or seen, for these pods.
+    pub fn record_grant(&mut self, pods: Members) {
         (self.granted, self.grant_is_sure) = (Some(pods), true);
     }
 

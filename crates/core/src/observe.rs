@@ -7,14 +7,16 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 use trainyard_api::{JobPhase, Progress, RolePhase, TrainingJob, TrainingJobStatus};
+pub use trainyard_contract::drain::Drain;
 pub use trainyard_contract::start::Start;
 
 use crate::assess::{Assessment, Attempt, assess};
 use crate::depends::{self, Outlook};
 use crate::dialect;
 use crate::job::{Job, Role};
-use crate::model::Awaited;
+use crate::model::{Awaited, PodKey};
 use crate::plan::roles;
+use crate::scaling;
 use crate::view::{PodPhase, View};
 
 /// A job at one moment.
@@ -55,6 +57,9 @@ pub struct ObservedRole {
     pub phase: RolePhase,
     /// How many pods it should have.
     pub replicas: i32,
+    /// The number after the highest index of its pods.
+    #[serde(skip)]
+    pub end: i32,
     /// How many run.
     pub running: i32,
     /// How many are ready.
@@ -84,6 +89,9 @@ pub struct ObservedPod {
     pub running: bool,
     /// Whether it is ready.
     pub ready: bool,
+    /// Whether it was told to leave, and until when it may stay.
+    #[serde(skip_serializing_if = "Drain::stays")]
+    pub drain: Drain,
 }
 
 /// A job at the moment of a view.
@@ -126,6 +134,7 @@ fn roles_of(job: &Job<'_>, view: &View<'_>) -> Vec<ObservedRole> {
             name: role.name.to_owned(),
             phase: *phase,
             replicas: this.tally.replicas,
+            end: role.members.end(),
             running: this.tally.active,
             ready: this.tally.ready,
             succeeded: this.tally.succeeded,
@@ -133,6 +142,19 @@ fn roles_of(job: &Job<'_>, view: &View<'_>) -> Vec<ObservedRole> {
             pods: Vec::new(),
         })
         .collect();
+    let scaling = status.scaling.as_deref();
+    let leaving = scaling.map(scaling::leaving).unwrap_or_default();
+    let deadline = scaling.and_then(|scaling| scaling.deadline.as_ref());
+    let elastic = job.elastic.map(|elastic| elastic.role);
+    let drain = |key: PodKey| {
+        if elastic == Some(key.role) && leaving.contains(&key.index) {
+            Drain::Leave {
+                deadline: deadline.map(|deadline| deadline.0.to_string()),
+            }
+        } else {
+            Drain::Stay
+        }
+    };
     for row in view.pods.iter().filter(|row| !row.terminating) {
         let Some(key) = job.key(&row.name) else { continue };
         if let Some(role) = observed.get_mut(key.role) {
@@ -143,6 +165,7 @@ fn roles_of(job: &Job<'_>, view: &View<'_>) -> Vec<ObservedRole> {
                 address: row.address,
                 running: row.phase == PodPhase::Running,
                 ready: row.ready,
+                drain: drain(key),
             });
         }
     }

@@ -14,7 +14,8 @@ use trainyard_api::{
 use crate::admission;
 use crate::defaults;
 use crate::dialect;
-use crate::job::{Common, Framework, Job, Role};
+use crate::job::{Common, ElasticRole, Framework, Job, Role, members_of, recorded_members};
+use crate::members::Members;
 use crate::model::Awaited;
 use crate::passed_on::PassedOn;
 use crate::registry::Frameworks;
@@ -46,7 +47,7 @@ impl<'a> Job<'a> {
 
     /// Returns true if all of the job could be read and its pods have distinct names.
     fn is_complete(&self) -> bool {
-        let has_pods = |role: &Role<'_>| (1..=MAX_REPLICAS).contains(&role.replicas);
+        let has_pods = |role: &Role<'_>| (1..=MAX_REPLICAS).contains(&role.replicas());
         !self.roles.is_empty()
             && self.roles.len() == self.object.spec.roles.len()
             && self.roles.iter().all(has_pods)
@@ -56,10 +57,19 @@ impl<'a> Job<'a> {
     fn read(object: &'a TrainingJob, framework: &'a Framework) -> Self {
         let spec = &object.spec;
         let names: Vec<&str> = spec.roles.iter().map(|role| &*role.name).collect();
+        let elastic = ElasticRole::of(object);
         let roles: Vec<Role<'a>> = spec
             .roles
             .iter()
-            .filter_map(|role| Role::parse(framework, role, &names))
+            .enumerate()
+            .filter_map(|(position, role)| {
+                let elastic = elastic.filter(|elastic| elastic.role == position);
+                let members = match elastic {
+                    Some(elastic) => recorded_members(object, &role.name, elastic.spec),
+                    None => Members::first(role.replicas.unwrap_or(1)),
+                };
+                Role::parse(framework, role, members, &names)
+            })
             .map(|role| Role {
                 rolls_to: object.rolls().then(|| template_hash(role.template)),
                 ..role
@@ -86,6 +96,7 @@ impl<'a> Job<'a> {
             namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
             framework,
             roles,
+            elastic,
             succeeded_when,
             failed_when,
             clean_pod_policy: run.and_then(|run| run.clean_pod_policy).unwrap_or_default(),
@@ -120,6 +131,7 @@ impl<'a> Job<'a> {
             name,
             namespace: object.metadata.namespace.as_deref().unwrap_or_default(),
             framework: frameworks.of(object).unwrap_or(&crate::frameworks::ANY),
+            elastic: ElasticRole::of(object).filter(|elastic| elastic.role < roles.len()),
             succeeded_when: sets(&accepted.succeeded_when),
             failed_when: sets(&accepted.failed_when),
             clean_pod_policy: accepted.clean_pod_policy,
@@ -144,9 +156,9 @@ fn have_distinct_names(object: &TrainingJob, roles: &[Role<'_>]) -> bool {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let mut names_so_far = HashSet::new();
     roles.iter().all(|role| {
-        let longest = dialect::pod_name(dialect, name, role.name, role.replicas - 1);
+        let longest = dialect::pod_name(dialect, name, role.name, role.members.end() - 1);
         // Pods without an index would all have the same name.
-        let are_distinct = role.replicas <= 1 || !dialect::is_single(dialect, role.name);
+        let are_distinct = role.replicas() <= 1 || !dialect::is_single(dialect, role.name);
         let fits = role.name.len() <= MAX_ROLE && longest.len() <= names::MAX_NAME;
         are_distinct && fits && names_so_far.insert(role.name)
     })
@@ -195,7 +207,7 @@ impl<'a> Role<'a> {
         let (template, pod, main) = &*UNKNOWN;
         Self {
             name: &rules.name,
-            replicas: rules.replicas.clamp(0, MAX_REPLICAS),
+            members: members_of(rules.replicas.clamp(0, MAX_REPLICAS), rules.members.as_deref()),
             template,
             rolls_to: None,
             pod,
@@ -211,7 +223,7 @@ impl<'a> Role<'a> {
     }
 
     /// `None` only for a template without containers, which validation has refused before.
-    fn parse(framework: &Framework, role: &'a RoleSpec, names: &[&str]) -> Option<Self> {
+    fn parse(framework: &Framework, role: &'a RoleSpec, members: Members, names: &[&str]) -> Option<Self> {
         let pod = role.template.spec.as_ref()?;
         let main = match &role.container {
             Some(name) => pod.containers.iter().find(|container| container.name == *name)?,
@@ -219,7 +231,7 @@ impl<'a> Role<'a> {
         };
         Some(Self {
             name: &role.name,
-            replicas: role.replicas.unwrap_or(1),
+            members,
             template: &role.template,
             rolls_to: None,
             pod,

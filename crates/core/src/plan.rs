@@ -12,6 +12,7 @@ mod progress;
 mod restarts;
 pub(crate) mod roles;
 mod roll;
+mod size;
 mod suspended;
 mod verdict;
 
@@ -21,6 +22,7 @@ use trainyard_api::{JobPhase, Reason, TrainingJob, TrainingJobStatus};
 use crate::job::Job;
 use crate::local_state::{LocalState, Waits};
 use crate::model::{Action, JobEvent, StatusWrite};
+use crate::scaling;
 use crate::status;
 use crate::view::View;
 
@@ -185,7 +187,7 @@ fn decide(view: &View<'_>) -> Plan {
     {
         return finished::plan(view);
     }
-    let parsed = match Job::parse_with(job, view.frameworks)
+    let mut parsed = match Job::parse_with(job, view.frameworks)
         .and_then(|parsed| objections::check_immutable(view).map(|()| parsed))
     {
         Ok(parsed) => parsed,
@@ -199,7 +201,7 @@ fn decide(view: &View<'_>) -> Plan {
                 _ if job.is_suspended() || suspended::was_suspended(view) => {
                     suspended::plan(accepted.as_ref(), view, Some(&objection))
                 }
-                Some(accepted) => active::plan(&accepted, view, Some(&objection)),
+                Some(accepted) => active::plan(&accepted, view, None, Some(&objection)),
                 None => objections::plan_rejected(view, &objection),
             };
         }
@@ -207,15 +209,19 @@ fn decide(view: &View<'_>) -> Plan {
     if job.is_suspended() || suspended::has_leftovers(view) {
         return suspended::plan(Some(&parsed), view, None);
     }
+    let resize = scaling::decide(&parsed, view);
+    if let Some(resize) = &resize {
+        parsed.set_members(resize.members.clone());
+    }
     let conflict = objections::ownership_conflict(&parsed, view);
-    let plan = active::plan(&parsed, view, conflict.as_ref());
+    let plan = active::plan(&parsed, view, resize.as_ref(), conflict.as_ref());
     // A job whose pods all exist goes on, even if they could not be created now.
     let needs_secret = || creates(&plan) || objections::has_unmounted_pods(view);
     let objection = objections::unsupported(&parsed, view)
         .filter(|_| creates(&plan))
         .or_else(|| objections::secret_missing(&parsed, view).filter(|_| needs_secret()));
     match objection {
-        Some(objection) => active::plan(&parsed, view, Some(&objection)),
+        Some(objection) => active::plan(&parsed, view, resize.as_ref(), Some(&objection)),
         None => plan,
     }
 }

@@ -11,14 +11,15 @@ use crate::job::Job;
 /// the text stays short.
 pub const MAX_COUNT: u32 = 6;
 
-/// Parses counts by index. Anything else is ignored, because anybody may have edited the status.
-pub fn parse(text: &str, replicas: i32) -> BTreeMap<i32, u32> {
+/// Parses counts by index, up to an end. Anything else is ignored, because anybody may have edited
+/// the status.
+pub fn parse(text: &str, end: i32) -> BTreeMap<i32, u32> {
     let mut counts = BTreeMap::new();
     for group in text.split(';') {
         if let Some((set, count)) = group.rsplit_once('x')
             && let Ok(count) = count.trim().parse::<u32>()
         {
-            let pods = indices::parse(set, replicas).into_iter();
+            let pods = indices::parse(set, end).into_iter();
             counts.extend(
                 pods.filter(|_| count > 0)
                     .map(|index| (index, count.min(MAX_COUNT))),
@@ -53,9 +54,9 @@ pub(crate) fn of_role(
     if recent.is_empty() {
         return BTreeMap::new();
     }
-    let replicas = job.roles.get(role).map_or(0, |role| role.replicas);
+    let end = job.roles.get(role).map_or(0, |role| role.members.end());
     if let Some(text) = written.and_then(|written| written.replacements.as_deref()) {
-        return parse(text, replicas);
+        return parse(text, end);
     }
     let mut counts = BTreeMap::new();
     let keys = recent.iter().filter_map(|record| job.key(&record.pod));

@@ -104,7 +104,7 @@ pub(crate) fn given_up(status: &TrainingJobStatus) -> Option<(Reason, &Condition
 pub(crate) fn has_run(status: &TrainingJobStatus) -> bool {
     matches!(
         status.phase,
-        Some(JobPhase::Running | JobPhase::Scaling | JobPhase::Restarting)
+        Some(JobPhase::Running | JobPhase::Scaling | JobPhase::Restarting | JobPhase::Paused)
     )
 }
 

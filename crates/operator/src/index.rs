@@ -32,6 +32,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use trainyard_api::{JobPhase, Progress, TrainingJob, TrainingJobStatus};
+use trainyard_contract::drain::DrainReport;
 use trainyard_core::local_state::LocalState;
 use trainyard_core::observe;
 use trainyard_core::registry::Registry;
@@ -353,6 +354,29 @@ impl Index {
         let mut inner = self.lock();
         let entry = inner.owners.get_mut(uid)?.job.as_mut()?;
         Some(change(&mut entry.local))
+    }
+
+    /// Records what a pod of a job that was told to leave reports. Returns true if it is new. Pods
+    /// that were not told may say what they want.
+    pub fn record_drain(&self, key: &JobKey, uid: &str, report: DrainReport) -> bool {
+        let mut inner = self.lock();
+        let Some(owner) = inner
+            .names
+            .get(key)
+            .cloned()
+            .and_then(|uid| inner.owners.get_mut(&uid))
+        else {
+            return false;
+        };
+        let Some(entry) = &mut owner.job else {
+            return false;
+        };
+        let entry::Job::Ok(job) = &entry.job else {
+            return false;
+        };
+        let status = job.status.as_ref();
+        let is_told = status.is_some_and(|status| status.scaling.is_some());
+        is_told && entry.local.drains.record(uid, report)
     }
 
     /// Records the progress that a pod of a job reports, unless a pod that comes before it in the

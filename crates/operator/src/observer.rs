@@ -10,9 +10,11 @@
 //! | `GET /v1/jobs/{namespace}/{name}?watch=true` | The same, a line for each change. |
 //! | `GET /v1/jobs/{namespace}/{name}/start?role={role}` | Lines that say whether programs of the role may start, until they may or never will. |
 //! | `GET /v1/jobs/{namespace}/{name}/hosts` | Lines that say how many pods each role has, and which of them are ready. |
+//! | `GET /v1/jobs/{namespace}/{name}/drain` | Lines that say whether the caller is to leave. |
+//! | `PUT /v1/jobs/{namespace}/{name}/drain` | Takes how far the caller is with leaving. |
 //! | `PUT /v1/jobs/{namespace}/{name}/progress` | Takes the progress that programs of the caller report. |
 //!
-//! The leader takes progress, because it writes the status. Another replica answers 421, and the
+//! The leader takes reports, because it writes the status. Another replica answers 421, and the
 //! caller tries another connection, which leads to another replica. So replicas need neither
 //! connections to each other nor their addresses. The latest values are lost with a leader, and are
 //! reported again.
@@ -24,6 +26,7 @@
 mod ares;
 mod caller;
 mod channel;
+mod drain;
 mod feed;
 mod follow;
 mod keys;
@@ -92,7 +95,17 @@ impl Observer {
         }
     }
 
-    /// Takes progress while this replica leads.
+    /// Has a job reconciled, if this replica leads.
+    fn wake(&self) -> Result<&Wake, ErrorResponse> {
+        let leads = |(leader, _): &&(Leadership, Wake)| leader.may_write();
+        let leader = self.leader.as_ref().filter(leads);
+        leader.map(|(_, wake)| wake).ok_or_else(|| {
+            let other = "another replica leads: ask again on another connection".to_owned();
+            ErrorResponse(StatusCode::MISDIRECTED_REQUEST, other)
+        })
+    }
+
+    /// Takes reports while this replica leads.
     #[must_use]
     pub(crate) fn taking_progress(mut self, leadership: Leadership, wake: Wake) -> Self {
         self.leader = Some((leadership, wake));
@@ -131,6 +144,7 @@ impl Observer {
             .route(&of_job(paths::start), get(start))
             .route(&of_job(paths::hosts), get(hosts))
             .route(&of_job(paths::progress), put(progress::put_progress))
+            .route(&of_job(paths::drain), get(drain).put(drain::put_drain))
             .with_state(Arc::new(self))
     }
 
@@ -236,6 +250,18 @@ async fn hosts(
     observer.authorize(&caller, &key).await?;
     let feed = observer.feeds.follow(&key);
     Ok(channel.send(follow::hosts(feed, observer.shutdown.clone())))
+}
+
+async fn drain(
+    State(observer): State<Arc<Observer>>,
+    Path(JobPath { namespace, name }): Path<JobPath>,
+    caller: Caller,
+    channel: Channel,
+) -> Result<Response, ErrorResponse> {
+    let key = JobKey::new(&namespace, &name);
+    let pod = observer.authorize(&caller, &key).await?;
+    let feed = observer.feeds.follow(&key);
+    Ok(channel.send(follow::drain(feed, pod.pod, observer.shutdown.clone())))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! | field                                                     | may change                      |
 //! |-----------------------------------------------------------|---------------------------------|
 //! | `suspend`, the two TTLs, `activeDeadlineSeconds`            | always                          |
+//! | `elastic`, but for its role                                 | always; present or absent: while suspended |
 //! | `backoffLimit`                                              | always upwards                  |
 //! | `replicas` and `template` of a role                         | while suspended; always with `updatePolicy: Roll` |
 //! | all else of a role, `completion`, framework options, `cleanPodPolicy`, `updatePolicy`, `progress` | while suspended |
@@ -43,6 +44,8 @@ pub enum SectionContent<'a> {
     UpdatePolicy(UpdatePolicy),
     /// What becomes of progress.
     Progress(ProgressPolicy),
+    /// The role that grows and shrinks.
+    Elastic(&'a str),
 }
 
 /// The parts of a spec that may change only while the job is suspended.
@@ -72,6 +75,7 @@ pub fn sections(spec: &TrainingJobSpec) -> Vec<Section<'_>> {
     fixed
         .chain(rolled(spec))
         .chain(reported(spec))
+        .chain(elastic(spec))
         .chain(roles)
         .collect()
 }
@@ -97,6 +101,18 @@ fn reported(spec: &TrainingJobSpec) -> Option<Section<'_>> {
     })
 }
 
+/// The section of the elastic role. Only an elastic job has one.
+fn elastic(spec: &TrainingJobSpec) -> Option<Section<'_>> {
+    let role = spec.elastic_role().and_then(|role| spec.roles.get(role))?;
+    Some(Section {
+        key: ELASTIC.to_owned(),
+        path: ELASTIC.to_owned(),
+        content: SectionContent::Elastic(&role.name),
+    })
+}
+
+/// The path of what an elastic job may change.
+pub const ELASTIC: &str = "spec.elastic";
 /// The path of the progress policy.
 pub const PROGRESS: &str = "spec.progress";
 /// The path of the update policy.
@@ -173,11 +189,26 @@ pub(super) fn check(before: &TrainingJob, new: &TrainingJobSpec) -> Vec<FieldErr
         let problem = stage.problem("this");
         errors.extend(problem.map(|problem| FieldError::new(PROGRESS, problem)));
     }
+    elastic_role(old, new, stage, &mut errors);
     run_policy(old, new, stage, &mut errors);
     if stage == Stage::Ended && suspended(old) != suspended(new) {
         errors.push(FieldError::new("spec.suspend", ENDED));
     }
     errors
+}
+
+fn elastic_role(old: &TrainingJobSpec, new: &TrainingJobSpec, stage: Stage, errors: &mut Vec<FieldError>) {
+    let role = |spec: &TrainingJobSpec| {
+        let role = spec.elastic_role().and_then(|role| spec.roles.get(role));
+        role.map(|role| role.name.clone())
+    };
+    let problem = match (role(old), role(new)) {
+        _ if stage == Stage::Ended && old.elastic != new.elastic => Some(ENDED.to_owned()),
+        (None, Some(_)) => stage.problem("a job that is not elastic has a fixed size, and this"),
+        (before, after) if before != after => stage.problem("this"),
+        _ => None,
+    };
+    errors.extend(problem.map(|problem| FieldError::new(ELASTIC, problem)));
 }
 
 fn run_policy(old: &TrainingJobSpec, new: &TrainingJobSpec, stage: Stage, errors: &mut Vec<FieldError>) {

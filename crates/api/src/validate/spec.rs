@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::at::At;
-use super::{FieldError, depends, dns_label_problem, metadata, object_name_problem, pod};
+use super::{FieldError, depends, dns_label_problem, elastic, metadata, object_name_problem, pod};
 use crate::completion::{Completion, RoleSet};
 use crate::job::{Dialect, TrainingJob, TrainingJobSpec};
 use crate::names;
@@ -30,6 +30,7 @@ pub(super) fn check(job: &TrainingJob) -> Vec<FieldError> {
     metadata::check(&At::root("metadata"), &job.metadata, &mut errors);
     framework(&job.spec, &mut errors);
     roles(name, &job.spec, &mut errors);
+    elastic::check(&job.spec, &mut errors);
     if let Some(completion) = &job.spec.completion {
         self::completion(completion, &job.spec.roles, &mut errors);
     }
@@ -93,13 +94,15 @@ fn roles(job: &str, spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
                 role.name
             )));
         }
-        self::role(job, &at, role, errors);
+        let replicas = spec.most_replicas(i, role);
+        self::role(job, &at, role, replicas, errors);
     }
     depends::check(&spec.roles, errors);
     let pods: i64 = spec
         .roles
         .iter()
-        .map(|role| i64::from(role.replicas.unwrap_or(1).max(0)))
+        .enumerate()
+        .map(|(i, role)| i64::from(spec.most_replicas(i, role).max(0)))
         .sum();
     if pods > MAX_PODS {
         errors.push(FieldError::new(
@@ -109,16 +112,15 @@ fn roles(job: &str, spec: &TrainingJobSpec, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn role(job: Option<&str>, at: &At<'_>, role: &RoleSpec, errors: &mut Vec<FieldError>) {
+fn role(job: Option<&str>, at: &At<'_>, role: &RoleSpec, replicas: i32, errors: &mut Vec<FieldError>) {
     if let Some(problem) = dns_label_problem(&role.name) {
         errors.push(at.field("name").error(format!("the role's name {problem}")));
     }
-    let replicas = role.replicas.unwrap_or(1);
-    if replicas < 1 {
+    if role.replicas.is_some_and(|replicas| replicas < 1) {
         errors.push(at.field("replicas").error(format!(
             "{replicas} pods: give at least 1, or remove the role; to stop a job, set spec.suspend"
         )));
-    } else if let Some(job) = job {
+    } else if let Some(job) = job.filter(|_| replicas >= 1) {
         let longest = names::pod(job, &role.name, replicas - 1);
         if longest.len() > names::MAX_NAME {
             errors.push(at.field("name").error(format!(

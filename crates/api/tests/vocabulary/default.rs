@@ -179,6 +179,7 @@ fn any_spec() -> impl Strategy<Value = TrainingJobSpec> {
             |(framework, roles, completion, suspend, managed_by, run_policy)| TrainingJobSpec {
                 dialect: None,
                 progress: None,
+                elastic: None,
                 framework,
                 roles,
                 completion,

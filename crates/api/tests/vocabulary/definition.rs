@@ -107,7 +107,12 @@ fn it_is_named_as_users_call_it() {
         (&version()["name"], &version()["served"], &version()["storage"]),
         (&json!("v1alpha1"), &json!(true), &json!(true))
     );
-    assert_eq!(version()["subresources"], json!({"status": {}}));
+    let scale = json!({
+        "specReplicasPath": ".spec.elastic.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    });
+    assert_eq!(version()["subresources"], json!({"status": {}, "scale": scale}));
     let description = version()["schema"]["openAPIV3Schema"]["description"].as_str();
     assert_eq!(
         description,

@@ -6,4 +6,5 @@ mod cel;
 mod change;
 mod default;
 mod definition;
+mod elastic;
 mod validate;

@@ -175,7 +175,7 @@ fn editing_num_workers_changes_workers_and_host_file() {
         panic!("{plan:?}")
     };
     let job = Job::parse(&job).unwrap();
-    assert_eq!(job.roles[1].replicas, 3);
+    assert_eq!(job.roles[1].replicas(), 3);
     let launcher = PodKey { role: 0, index: 0 };
     let hosts = job
         .framework

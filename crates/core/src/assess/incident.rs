@@ -160,7 +160,7 @@ impl OpenIncident {
     fn read(job: &Job<'_>, restarts: &Restarts, written: &Incident) -> Option<Self> {
         let of_role = |ended: &EndedPods| {
             let (role, known) = job.role(&ended.role)?;
-            Some((role, indices::parse(&ended.indices, known.replicas)))
+            Some((role, indices::parse(&ended.indices, known.members.end())))
         };
         let mut open = Self {
             first: job.key(&written.pod)?,
@@ -251,8 +251,12 @@ impl OpenIncident {
         others.all(|(role, (rules, this))| {
             let ended = self.ended.get(&role).unwrap_or(&none);
             let sum = i32::try_from(ended.len() + this.done.len());
-            let may_be = sum.is_ok_and(|sum| sum >= rules.replicas);
-            may_be && (0..rules.replicas).all(|index| ended.contains(&index) || this.done.contains(&index))
+            let may_be = sum.is_ok_and(|sum| sum >= rules.replicas());
+            may_be
+                && rules
+                    .members
+                    .iter()
+                    .all(|index| ended.contains(&index) || this.done.contains(&index))
         })
     }
 }

@@ -3,7 +3,7 @@
 
 use trainyard_api::{RestartPolicy, TrainingJob};
 
-use crate::job::{Env, Environment, Framework, Job, Replica};
+use crate::job::{Env, Environment, Framework, Job, Replica, Role};
 
 /// Lists of host names grow with the square of the job, and are in every container: beyond so many
 /// names in all, a pod computes names from indices instead.
@@ -12,6 +12,7 @@ const MAX_LISTED: i32 = 256;
 pub(super) fn framework() -> Framework {
     Framework {
         restart_policy: RestartPolicy::Never,
+        is_elastic: true,
         ..Framework::new("custom", Custom)
     }
 }
@@ -25,7 +26,7 @@ impl Environment for Custom {
         env.set("MODULE", replica.role.name);
         env.set("INDEX", replica.key.index);
         let roles = job.roles.iter().enumerate();
-        for (position, role) in roles.filter(|(_, role)| is_listed(job, role.replicas)) {
+        for (position, role) in roles.filter(|(_, role)| is_listed(job, role.replicas())) {
             let hosts: Vec<String> = job.keys_of(position).map(|pod| replica.host(pod)).collect();
             env.set(role.name, hosts.join(","));
         }
@@ -40,6 +41,6 @@ impl Environment for Custom {
 /// Whether the hosts of roles of a size are listed: the smallest come first, and those of one size
 /// together.
 fn is_listed(job: &Job<'_>, replicas: i32) -> bool {
-    let sizes = job.roles.iter().map(|role| role.replicas);
+    let sizes = job.roles.iter().map(Role::replicas);
     sizes.filter(|size| *size <= replicas).sum::<i32>() <= MAX_LISTED
 }

@@ -143,7 +143,7 @@ pub(super) fn is_launcher(replica: &Replica<'_>) -> bool {
 
 /// How many workers a job has.
 pub(super) fn workers(job: &Job<'_>) -> i32 {
-    job.role(WORKER).map_or(0, |(_, worker)| worker.replicas)
+    job.role(WORKER).map_or(0, |(_, worker)| worker.replicas())
 }
 
 /// How many processes are started in each pod with a main container.
@@ -161,7 +161,7 @@ pub(super) fn hosts(replica: &Replica<'_>) -> Vec<Hosts> {
         .map(|(_, role)| Hosts {
             pattern: job.host_pattern(role, replica.cluster_domain),
             from: 0,
-            count: number(role.replicas),
+            count: number(role.replicas()),
             slots: number(slots(job.object, role.main)),
             role: (role.name == WORKER && job.object.rolls()).then(|| role.name.to_owned()),
         })

@@ -3,6 +3,7 @@
 use std::ptr;
 
 use trainyard_api::{FieldError, TrainingJob};
+use trainyard_contract::directories::drain::DIRECTORY as DRAIN_DIRECTORY;
 use trainyard_contract::directories::progress::DIRECTORY as PROGRESS_DIRECTORY;
 
 use super::hostfiles::is_within;
@@ -22,6 +23,10 @@ fn problem(place: &Place, path: &str) -> Option<String> {
         Content::Progress => (
             "is where programs report their progress",
             ", or leave spec.progress out",
+        ),
+        Content::Drain => (
+            "is where programs of the elastic role are told to leave",
+            ", or leave spec.elastic out",
         ),
         Content::HostFile { .. } => ("would be in the same place", ", or give the file another path"),
     };
@@ -49,6 +54,10 @@ pub(super) fn check(job: &TrainingJob, places: impl Fn(&str) -> Vec<Place>) -> V
         let mut places = places(&role.name);
         if job.reports_progress() {
             places.push(Place::of_main(PROGRESS_DIRECTORY, Content::Progress));
+        }
+        let elastic = job.spec.elastic_role().and_then(|role| job.spec.roles.get(role));
+        if elastic.is_some_and(|elastic| ptr::eq(elastic, role)) {
+            places.push(Place::of_main(DRAIN_DIRECTORY, Content::Drain));
         }
         let is_main = launcher::main_of(role).is_some_and(|main| ptr::eq(main, container));
         // One without a path is refused where it is given.

@@ -54,7 +54,7 @@ fn verbosity(job: &TrainingJob) -> Option<i32> {
 }
 
 fn replicas(job: &Job<'_>, role: &str) -> i32 {
-    job.role(role).map_or(0, |(_, role)| role.replicas)
+    job.role(role).map_or(0, |(_, role)| role.replicas())
 }
 
 fn scheduler(replica: &Replica<'_>) -> String {

@@ -58,7 +58,7 @@ fn procs_per_node(job: &Job<'_>, role: &Role<'_>) -> i32 {
 
 fn world_size(job: &Job<'_>) -> i32 {
     let roles = job.roles.iter();
-    let procs = roles.map(|role| role.replicas.saturating_mul(procs_per_node(job, role)));
+    let procs = roles.map(|role| role.replicas().saturating_mul(procs_per_node(job, role)));
     procs.fold(0, i32::saturating_add)
 }
 

@@ -72,7 +72,7 @@ fn with_peers(peers: Peers) -> Framework {
 #[derive(Clone, Copy, PartialEq)]
 enum Peers {
     All,
-    /// For a worker the chief, the parameter servers and itself; for a parameter server only itself.
+    /// For a worker the chief, the parameter servers and itself; for a parameter server itself.
     Servers,
 }
 

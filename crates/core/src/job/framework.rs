@@ -16,6 +16,10 @@ use crate::model::{PodKey, ServiceKey};
 use crate::settings::Settings;
 
 /// What there is to know about a framework. Begin with [`Framework::new`], and set what differs.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each answers a question of its own, and a framework sets those that differ"
+)]
 pub struct Framework {
     /// Its name in `spec.framework.name`.
     pub name: Cow<'static, str>,
@@ -31,6 +35,9 @@ pub struct Framework {
     /// Whether pods that run go on when the number of pods of a role changes: what they were told
     /// at their start still holds then, or is kept current. Default: they do.
     pub resizes: bool,
+    /// Whether its jobs may grow and shrink while they train (`spec.elastic`). Default: they may
+    /// not.
+    pub is_elastic: bool,
     /// Whether pods have names by which others find them, which takes a Service. Default: they do.
     pub has_service: bool,
     /// What pods are told.
@@ -159,6 +166,7 @@ impl Framework {
             restart_policy: RestartPolicy::OnFailure,
             trains_as_one: false,
             resizes: true,
+            is_elastic: false,
             has_service: true,
             environment: Box::new(environment),
             ports: None,

@@ -112,6 +112,8 @@ pub enum Content {
     Program,
     /// The file to which programs append their progress.
     Progress,
+    /// The files by which programs are told to leave.
+    Drain,
     /// What a declared framework puts there.
     Declared,
 }

@@ -5,18 +5,24 @@
 use trainyard_api::{ConditionType, JobPhase, Reason, RolePhase, TrainingJobStatus};
 
 use super::verdict::{Outcome, deadline, finish, outcome};
-use super::{Objection, Plan, children, dependent, earliest, event, objections, roles, roll};
+use super::{Objection, Plan, children, dependent, earliest, event, objections, roles, roll, size};
 use crate::assess::{Assessment, Attempt, assess};
 use crate::deduce;
 use crate::foreign::is_child;
 use crate::immutable::fingerprints;
 use crate::job::Job;
 use crate::model::{JobEvent, StatusWrite};
+use crate::scaling::Resize;
 use crate::status::{condition, has_run, set_condition, time, write};
 use crate::view::View;
 
 /// Plans once. Each part uses the results of the parts before it.
-pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>) -> Plan {
+pub(super) fn plan(
+    job: &Job<'_>,
+    view: &View<'_>,
+    resize: Option<&Resize>,
+    objection: Option<&Objection>,
+) -> Plan {
     let old = view.job.status.as_ref();
     let mut plan = Plan::default();
     let mut status = initial_status(view);
@@ -25,6 +31,10 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
         Some(objection) => plan
             .events
             .extend(objections::reject(&mut status, objection, view.now)),
+    }
+    if let Some(resize) = resize.filter(|_| objection.is_none()) {
+        size::record(job, view, resize, &mut status, &mut plan);
+        plan.wake_at = resize.wake_at;
     }
     report_resumed(view, &mut plan);
     let phase_before = status.phase;
@@ -41,7 +51,13 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
 
     // Deduce what that means for the job.
     let phase = phase(job, view, &assessment, &status, attempt);
-    plan.wake_at = earliest([deadline(job, &status), assessment.next_due]);
+    let paused_until = size::pause_deadline(job, &status, phase);
+    plan.wake_at = earliest([
+        plan.wake_at,
+        deadline(job, &status),
+        paused_until,
+        assessment.next_due,
+    ]);
     match outcome(job, view, &assessment, &status, phase, &fatal_ends) {
         Outcome::DelayedUntil(until) => {
             // Nothing is written meanwhile: a node may yet report the end that caused this one.
@@ -69,12 +85,15 @@ pub(super) fn plan(job: &Job<'_>, view: &View<'_>, objection: Option<&Objection>
 /// Decides how the status is written, and what has to wait for that.
 fn add_status(job: &Job<'_>, old: Option<&TrainingJobStatus>, status: TrainingJobStatus, plan: &mut Plan) {
     let is_unrecorded = old.is_none_or(|old| {
-        old.start_time.is_none() || old.accepted_framework.as_deref() != job.framework.declaration.as_deref()
+        old.start_time.is_none()
+            || old.accepted_framework.as_deref() != job.framework.declaration.as_deref()
+            || old.scaling != status.scaling
     });
     if is_unrecorded {
         // The status is written first. Pods of a job whose status says Suspended count as pods of
         // its last run; and without a start time, accepted rules and the declaration of a framework
-        // nobody would know what the pods were created from, nor since when the deadline runs.
+        // nobody would know what the pods were created from, nor since when the deadline runs; and
+        // pods that join or leave would count as lost.
         plan.after_status.splice(0..0, std::mem::take(&mut plan.at_once));
     }
     let is_urgent = dependent::has_late_role_started(job, old, &status);
@@ -124,7 +143,8 @@ fn accept(job: &Job<'_>, view: &View<'_>, status: &mut TrainingJobStatus) {
     let declaration = job.framework.declaration.as_deref();
     let unwritten = status.accepted_spec.is_empty()
         || status.accepted_rules.is_none()
-        || status.accepted_framework.as_deref() != declaration;
+        || status.accepted_framework.as_deref() != declaration
+        || job.elastic.is_some() && status.accepted_rules != Some(job.rules());
     // An objected generation has been observed too, but was not accepted.
     let accepted = condition(status, ConditionType::Accepted, true).is_some();
     if observed != view.job.metadata.generation || unwritten || !accepted {
@@ -211,7 +231,7 @@ fn phase(
     if attempt != Attempt::GoesOn && !phase.is_terminal() {
         JobPhase::Pending
     } else {
-        phase
+        size::phase(job, assessment, status, phase)
     }
 }
 
@@ -225,7 +245,17 @@ fn record_phase(
     status.phase = Some(phase);
     let (running, reason, message) = match phase {
         JobPhase::Running => (true, Reason::AllRolesRunning, "All roles run."),
+        JobPhase::Scaling if status.scaling.is_some() => (
+            true,
+            Reason::Scaling,
+            "All roles run, and the number of pods is changing.",
+        ),
         JobPhase::Scaling => (false, Reason::Scaling, "Pods are being added."),
+        JobPhase::Paused => (
+            false,
+            Reason::Paused,
+            "The job has fewer pods than it needs to train, and waits for more.",
+        ),
         JobPhase::Restarting => (false, Reason::Restarting, "Pods that ended are being replaced."),
         JobPhase::Pending if objection.is_some_and(|objection| objection.reason == Reason::Unsupported) => {
             (false, Reason::Unsupported, "The job needs what is not there.")

@@ -107,8 +107,8 @@ fn missing_grant(job: &Job<'_>, view: &View<'_>, plan: &Plan) -> Option<Action> 
     let (right, extent) = (job.framework.exec(job)?, exec::extent(job)?);
     let mut pods = plan.at_once.iter().chain(&plan.after_status);
     let needs_it = |action: &Action| matches!(action, Action::CreatePod(key) if key.role == right.holder);
-    let needed = match view.local.granted {
-        Some(given) => given != extent || !view.local.grant_is_sure && pods.any(needs_it),
+    let needed = match &view.local.granted {
+        Some(given) => *given != extent || !view.local.grant_is_sure && pods.any(needs_it),
         // A new leader does not know whether there is a right. One that covers more pods than the
         // job now has must be reduced.
         None => pods.any(is_pod) || view.settings.allows_exec && roll::is_resized(job, view),

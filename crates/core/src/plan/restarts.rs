@@ -7,7 +7,7 @@ use trainyard_api::{
 
 use super::describe::{describe, root_cause};
 use super::roles::{and_others, describe_replacement};
-use super::{Plan, cause, earliest, event};
+use super::{Plan, cause, earliest, event, size};
 use crate::assess::incident::Incidents;
 use crate::assess::{Assessment, Ended, NewRestart, pod_deletion};
 use crate::job::Job;
@@ -47,6 +47,11 @@ pub(super) fn count(
             None => count_first(job, &mut restarts, &mut incidents, end, view.now),
         }
         let NewRestart { ended, cause, .. } = end;
+        if size::stays_empty(job, ended.key) {
+            // The next plan finds that its role has no such pod, and deletes it.
+            size::remove_member(job, ended.key, status);
+            continue;
+        }
         let role = assessment.roles.get_mut(ended.key.role);
         // A replacement that the user asked for, by changing the template, has no backoff.
         let role = role.filter(|_| ended.end != End::TemplateChanged);

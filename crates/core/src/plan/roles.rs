@@ -212,7 +212,7 @@ fn explain(
             Reason::PodMissing.as_str(),
             format!(
                 "{missing} of {} pods that had been running {} gone: {which}",
-                role.replicas,
+                role.replicas(),
                 if missing == 1 { "is" } else { "are" }
             ),
         );

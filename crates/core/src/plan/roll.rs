@@ -6,7 +6,7 @@ use std::cmp::Reverse;
 use trainyard_api::RestartCause;
 
 use super::objections;
-use crate::assess::{Assessment, Ended, NewRestart, RoleAssessment, accepted_replicas, pod_deletion};
+use crate::assess::{Assessment, Ended, NewRestart, RoleAssessment, accepted_members, pod_deletion};
 use crate::deduce::Tally;
 use crate::job::{Job, Role};
 use crate::model::{Action, PodKey};
@@ -17,7 +17,7 @@ use crate::view::{PodPhase, PodRow, View};
 pub(super) fn is_resized(job: &Job<'_>, view: &View<'_>) -> bool {
     job.roles
         .iter()
-        .any(|role| accepted_replicas(view, role) != role.replicas)
+        .any(|role| accepted_members(view, role) != role.members)
 }
 
 /// Deletes pods that the roles do not have any more, those with the highest index first.

@@ -86,6 +86,10 @@ pub(super) fn plan(job: Option<&Job<'_>>, view: &View<'_>, objection: Option<&Ob
 /// Resets what the last run left in the status, because a resumed job starts afresh.
 fn forget_run(status: &mut TrainingJobStatus) {
     status.start_time = None;
+    status.scaling = None;
+    status.last_scale_time = None;
+    status.target_replicas = None;
+    status.replicas = status.replicas.map(|_| 0);
     status.root_cause = None;
     status.accepted_spec.clear();
     status.accepted_rules = None;

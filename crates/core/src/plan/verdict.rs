@@ -6,7 +6,7 @@ use trainyard_api::{
 };
 
 use super::describe::{describe, root_cause};
-use super::{Plan, after, cause, earliest, event, finished, roles};
+use super::{Plan, after, cause, earliest, event, finished, roles, size};
 use crate::assess::{Assessment, Ended};
 use crate::foreign::is_child;
 use crate::job::Job;
@@ -104,6 +104,17 @@ fn verdict<'a>(
             cause: None,
         });
     }
+    if size::pause_deadline(job, status, phase).is_some_and(|deadline| deadline <= view.now) {
+        return Some(Verdict {
+            phase: JobPhase::Failed,
+            reason: Reason::PauseTimeoutExceeded,
+            message: format!(
+                "The job had too few pods to train for longer than spec.elastic.pauseTimeoutSeconds.{}",
+                unfinished(status)
+            ),
+            cause: None,
+        });
+    }
     backoff_limit_exceeded(job, assessment, status)
 }
 
@@ -169,6 +180,7 @@ pub(super) fn finish(
     let failed = phase == JobPhase::Failed;
     status.phase = Some(phase);
     status.completion_time = Some(time(view.now));
+    status.scaling = None;
     if let Some(cause) = cause {
         status.root_cause = Some(root_cause(job, &cause));
     }

@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{JobPhase, RolePhase};
 use trainyard_core::observe::ares::{job_of, roles};
-use trainyard_core::observe::{Observed, ObservedPod, ObservedRole, Start};
+use trainyard_core::observe::{Drain, Observed, ObservedPod, ObservedRole, Start};
 
 /// A role whose pods are given as words: the index, `+` if it runs or `-` if not, and its address
 /// if it has one.
@@ -18,6 +18,7 @@ fn role(name: &str, phase: RolePhase, replicas: i32, pods: &[&str]) -> ObservedR
             address: (!address.is_empty()).then(|| address.parse().unwrap()),
             running: word.contains('+'),
             ready: false,
+            drain: Drain::Stay,
         }
     };
     let pods: Vec<ObservedPod> = pods.iter().map(pod).collect();
@@ -26,6 +27,7 @@ fn role(name: &str, phase: RolePhase, replicas: i32, pods: &[&str]) -> ObservedR
         name: name.to_owned(),
         phase,
         replicas,
+        end: replicas,
         running: running.try_into().unwrap(),
         ready: 0,
         succeeded: 0,

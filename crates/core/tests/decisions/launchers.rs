@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use rstest::rstest;
 use trainyard_api::{RestartPolicy, TrainingJob};
 use trainyard_core::job::Job;
+use trainyard_core::members::Members;
 use trainyard_core::model::Identity;
 use trainyard_core::model::PodKey;
 use trainyard_core::{admission, build, exec};
@@ -106,7 +107,7 @@ fn the_launcher_decides_and_waits_for_workers(#[case] object: TrainingJob) {
 fn with_exec_the_launcher_has_the_right_to_it(#[case] object: TrainingJob, #[case] workers: i32) {
     assert_eq!(errors(&object), [""; 0]);
     let job = Job::parse(&object).unwrap();
-    assert_eq!(exec::extent(&job), Some(workers));
+    assert_eq!(exec::extent(&job), Some(Members::first(workers)));
     assert!(job.framework.credentials(&object).is_none());
     let account = |role| pod(&object, role).spec.unwrap().service_account_name;
     assert_eq!(account(LAUNCHER).as_deref(), Some("mnist-mpi"));

@@ -17,7 +17,11 @@ use trainyard_core::view::{NodeState, PodEnd, PodPhase, PodRow};
 /// A role of 3 pods with default rules, restart policy OnFailure, that was in this state.
 fn role(was: RolePhase, tally: Tally) -> RoleFacts {
     RoleFacts {
-        tally: Tally { replicas: 3, ..tally },
+        tally: Tally {
+            replicas: 3,
+            needed: 3,
+            ..tally
+        },
         first: FirstPod::GoesOn,
         succeeded_when: AllPods,
         failed_when: AnyPod,
@@ -198,7 +202,7 @@ const BAD: RolePhase = RolePhase::Failed;
 #[case::succeeded_stays(                Some(Succeeded),  [BAD, BAD], Succeeded)]
 #[case::failed_stays(                   Some(Failed),     [OK, OK],   Failed)]
 #[case::was_refused(                    Some(Pending),    [P, P],     Starting)]
-#[case::other_phases_say_nothing(       Some(Paused),     [R, S],     Starting)]
+#[case::was_paused(                     Some(Paused),     [R, S],     Restarting)]
 #[case::was_suspended(                  Some(Suspended),  [R, R],     Running)]
 fn a_job(#[case] was: Option<JobPhase>, #[case] roles: [RolePhase; 2], #[case] is: JobPhase) {
     assert_eq!(

@@ -4,9 +4,10 @@
 use proptest::prelude::*;
 use trainyard_api::default::TOPOLOGY_KEY;
 use trainyard_api::{
-    CleanPodPolicy, CreatePolicy, NodeDownPolicy, PodQuorum, RestartPolicy, Spread, TrainingJob,
+    CleanPodPolicy, CreatePolicy, Elastic, NodeDownPolicy, PodQuorum, RestartPolicy, Spread, TrainingJob,
 };
 use trainyard_core::job::{Job, Role};
+use trainyard_core::members::Members;
 use trainyard_core::model::Awaited;
 use trainyard_core::model::PodKey;
 use trainyard_core::{admission, build};
@@ -19,7 +20,7 @@ use crate::draw::job;
 struct SeenRole<'a> {
     name: &'a str,
     main: &'a str,
-    replicas: i32,
+    members: &'a Members,
     restart_policy: RestartPolicy,
     quorums: [PodQuorum; 2],
     node_down_policy: NodeDownPolicy,
@@ -33,6 +34,7 @@ struct SeenRole<'a> {
 #[derive(Debug, PartialEq)]
 struct SeenJob<'a> {
     framework: &'a str,
+    elastic: Option<(usize, &'a Elastic)>,
     roles: Vec<SeenRole<'a>>,
     succeeded_when: &'a [Vec<usize>],
     failed_when: &'a [Vec<usize>],
@@ -45,7 +47,7 @@ fn seen_role<'a>(role: &'a Role<'_>) -> SeenRole<'a> {
     // Taken apart, so that a new field can't be forgotten here.
     let Role {
         name,
-        replicas,
+        members,
         template: _,
         rolls_to,
         pod: _,
@@ -61,7 +63,7 @@ fn seen_role<'a>(role: &'a Role<'_>) -> SeenRole<'a> {
     SeenRole {
         name,
         main: &main.name,
-        replicas: *replicas,
+        members,
         restart_policy: *restart_policy,
         quorums: [*succeeded_when, *failed_when],
         node_down_policy: *node_down_policy,
@@ -84,6 +86,7 @@ fn seen_job<'a>(job: &'a Job<'_>) -> SeenJob<'a> {
         namespace: _,
         framework,
         roles,
+        elastic,
         succeeded_when,
         failed_when,
         clean_pod_policy,
@@ -94,6 +97,7 @@ fn seen_job<'a>(job: &'a Job<'_>) -> SeenJob<'a> {
     } = job;
     SeenJob {
         framework: framework.name(),
+        elastic: elastic.map(|elastic| (elastic.role, elastic.spec)),
         roles: roles.iter().map(seen_role).collect(),
         succeeded_when,
         failed_when,

@@ -49,7 +49,7 @@ fn check_made(job: &TrainingJob, seen: &Seen, action: &Action) -> Result<(), Tes
             let names = role.and_then(|rules| rules.into_iter().next()?.resource_names);
             prop_assert_eq!(
                 names.map(|names| i32::try_from(names.len()).unwrap()),
-                exec::extent(&parsed)
+                exec::extent(&parsed).map(|extent| extent.count())
             );
             let (account, binding) = (exec::account(&parsed), exec::binding(&parsed));
             prop_assert_eq!(account.metadata, binding.metadata);
@@ -63,7 +63,7 @@ fn check_pod(job: &Job<'_>, seen: &Seen, key: PodKey) -> Result<(), TestCaseErro
     let name = job.pod_name(key);
     prop_assert!(!seen.pods.iter().any(|row| *row.name == *name), "{} exists", name);
     let role = &job.roles[key.role];
-    prop_assert!((0..role.replicas).contains(&key.index));
+    prop_assert!(role.members.contains(key.index));
     let pod = build::pod(job, &seen.settings, key);
     prop_assert_eq!(pod.and_then(|pod| pod.metadata.name), Some(name));
     if depends::is_created_late(role, &seen.settings)

@@ -45,6 +45,7 @@ fn what_becomes_of_what_is_waited_for(
     let [active, ready, succeeded] = counts;
     let tally = Tally {
         replicas: 2,
+        needed: 2,
         active,
         ready,
         succeeded,

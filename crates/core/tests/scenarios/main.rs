@@ -19,6 +19,7 @@ mod crashes;
 mod declared;
 mod depends;
 mod disruptions;
+mod elastic;
 mod failures;
 mod incidents;
 mod life;

@@ -8,6 +8,7 @@ use trainyard_api::{Dialect, JobPhase, RolePhase, TrainingJob};
 use trainyard_core::build;
 use trainyard_core::job::Job;
 use trainyard_core::local_state::SecretState;
+use trainyard_core::members::Members;
 use trainyard_core::model::{Action, PodKey};
 use trainyard_core::remote_shell::INSTALL_CONTAINER;
 use trainyard_core::view::Settings;
@@ -98,10 +99,13 @@ fn the_right_to_start_programs_comes_before_all_pods() {
 fn a_right_for_other_pods_than_there_are_is_made_right() {
     let mut world = with_exec(mpi("attach: Exec", 2));
     world.settle();
-    world.local.granted = Some(5);
+    world.local.granted = Some(Members::first(5));
     assert_eq!(world.actions(), [Action::Grant]);
     world.settle();
-    assert_eq!((world.log.grants.len(), world.local.granted), (2, Some(2)));
+    assert_eq!(
+        (world.log.grants.len(), world.local.granted.clone()),
+        (2, Some(Members::first(2)))
+    );
     // Who has forgotten asks again only if pods are to be made.
     world.local.granted = None;
     assert!(world.actions().is_empty());

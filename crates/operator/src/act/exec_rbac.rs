@@ -22,7 +22,7 @@ impl Writer {
             return Ok(());
         };
         let account = exec::account(job);
-        let was_granted = self.index.local(target.uid).unwrap_or_default().granted == Some(extent);
+        let was_granted = self.index.local(target.uid).unwrap_or_default().granted.as_ref() == Some(&extent);
         self.ensure(
             target,
             ChildKind::ServiceAccount,

@@ -8,6 +8,7 @@ use hyper::body::Bytes;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
+use trainyard_contract::drain::Drain;
 use trainyard_contract::observer::{HEARTBEAT_INTERVAL, JobHosts, RoleHosts};
 use trainyard_contract::start::Start;
 use trainyard_core::observe::{Observed, ObservedRole};
@@ -61,11 +62,29 @@ pub(super) fn hosts(
     follow(feed, shutdown, line)
 }
 
+/// Returns lines that say whether a pod is to leave, until the job is deleted.
+pub(super) fn drain(
+    feed: watch::Receiver<ObservedJob>,
+    pod: String,
+    shutdown: CancellationToken,
+) -> impl Stream<Item = Line> + Send {
+    let line = move |observed: Option<&Observed>| {
+        let Some(observed) = observed else {
+            return NextLine::End;
+        };
+        let mut pods = observed.roles.iter().flat_map(|role| &role.pods);
+        let drain = pods.find(|known| known.name == pod).map(|known| &known.drain);
+        NextLine::Line(json(drain.unwrap_or(&Drain::Stay)))
+    };
+    follow(feed, shutdown, line)
+}
+
 fn role_hosts(role: &ObservedRole) -> RoleHosts {
     let number = |number: i32| u32::try_from(number).ok();
-    let ready = role.pods.iter().filter(|pod| pod.ready);
+    // Programs are not started in pods that are to leave.
+    let ready = role.pods.iter().filter(|pod| pod.ready && pod.drain.stays());
     let ready = ready.filter_map(|pod| number(pod.index));
-    RoleHosts::new(&role.name, number(role.replicas).unwrap_or_default(), ready)
+    RoleHosts::new(&role.name, number(role.end).unwrap_or_default(), ready)
 }
 
 fn json(told: &impl serde::Serialize) -> String {

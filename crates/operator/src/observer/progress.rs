@@ -25,11 +25,8 @@ pub(super) async fn put_progress(
 ) -> Result<Response, ErrorResponse> {
     let key = JobKey::new(&namespace, &name);
     let pod = observer.authorize(&caller, &key).await?;
-    let Some((_, wake)) = observer.leader.as_ref().filter(|(leader, _)| leader.may_write()) else {
-        let other = "another replica leads: ask again on another connection".to_owned();
-        return Err(ErrorResponse(StatusCode::MISDIRECTED_REQUEST, other));
-    };
-    let progress = receive(body).await?;
+    let wake = observer.wake()?;
+    let progress = read(&receive(body).await?)?;
     let recorded = observer.index.record_progress(&key, &pod.pod, progress);
     let changed = recorded.map_err(|TooOften| {
         let problem = "this pod has spoken a moment ago: wait a second".to_owned();
@@ -41,21 +38,24 @@ pub(super) async fn put_progress(
     Ok("\n".into_response())
 }
 
-/// Reads a body. Only a pod of the job is waited for: others could take long on purpose.
-async fn receive(body: Body) -> Result<Progress, ErrorResponse> {
-    let body: Bytes = match timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY)).await {
-        Ok(Ok(body)) => body,
+/// Receives a body. Only a pod of the job is waited for: others could take long on purpose.
+pub(super) async fn receive(body: Body) -> Result<Bytes, ErrorResponse> {
+    match timeout(BODY_TIMEOUT, to_bytes(body, MAX_BODY)).await {
+        Ok(Ok(body)) => Ok(body),
         Ok(Err(error)) => {
             let problem = format!("the body can't be read: {error}; it may have {MAX_BODY} bytes");
-            return Err(ErrorResponse(StatusCode::PAYLOAD_TOO_LARGE, problem));
+            Err(ErrorResponse(StatusCode::PAYLOAD_TOO_LARGE, problem))
         }
         Err(_) => {
             let problem = "the body did not come in time".to_owned();
-            return Err(ErrorResponse(StatusCode::REQUEST_TIMEOUT, problem));
+            Err(ErrorResponse(StatusCode::REQUEST_TIMEOUT, problem))
         }
-    };
+    }
+}
+
+fn read(body: &[u8]) -> Result<Progress, ErrorResponse> {
     let report =
-        ProgressReport::read(&body).map_err(|problem| ErrorResponse(StatusCode::BAD_REQUEST, problem))?;
+        ProgressReport::read(body).map_err(|problem| ErrorResponse(StatusCode::BAD_REQUEST, problem))?;
     let ProgressReport {
         metrics,
         artifacts,

@@ -12,6 +12,7 @@
 
 mod contract;
 mod declared;
+mod elastic;
 mod horovod;
 mod jobs;
 mod kinds;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     lab::main(&[
         contract::SCENARIOS,
         declared::SCENARIOS,
+        elastic::SCENARIOS,
         horovod::SCENARIOS,
         jobs::SCENARIOS,
         kinds::SCENARIOS,

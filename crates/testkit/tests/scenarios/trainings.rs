@@ -91,7 +91,7 @@ fn nodes(lab: &Lab) -> BTreeSet<String> {
 fn result(log: &str, after: &str) -> f64 {
     let found = log.lines().find_map(|line| line.split_once(after));
     let (_, number) = found.unwrap_or_else(|| panic!("it does not say {after:?}: {log}"));
-    // Processes that share a log end their lines with a write of its own, and another may come first.
+    // Processes that share a log end their lines with a further write, and another may come first.
     let number: String = number
         .chars()
         .take_while(|c| c.is_ascii_digit() || *c == '.')

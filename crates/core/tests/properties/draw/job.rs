@@ -13,8 +13,9 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
 use trainyard_api::{
-    Completion, CreatePolicy, Dependency, DependencyState, Dialect, MANAGED_BY_TRAINYARD, Placement,
-    ProgressPolicy, RestartPolicy, RoleSpec, RunPolicy, Spread, TrainingJob, UpdatePolicy,
+    Completion, CreatePolicy, Dependency, DependencyState, Dialect, Elastic, MANAGED_BY_TRAINYARD, Placement,
+    ProgressPolicy, Refill, RestartPolicy, RoleSpec, RunPolicy, Spread, StartAt, TrainingJob, UpdatePolicy,
+    ValidSizes,
 };
 
 use super::launch::{Options, options};
@@ -51,15 +52,60 @@ pub fn job() -> BoxedStrategy<TrainingJob> {
         waits(),
         whole,
     );
-    (sound, option::weighted(0.4, flaws()), option::of(status()))
-        .prop_map(|(sound, flaws, status)| {
+    (
+        sound,
+        option::weighted(0.4, flaws()),
+        option::of(status()),
+        option::weighted(0.3, elastic()),
+    )
+        .prop_map(|(sound, flaws, status, elastic)| {
             let mut job = sound_job(sound);
+            if let (Some(elastic), Some(role)) = (elastic, job.spec.roles.last_mut()) {
+                role.replicas = None;
+                job.spec.elastic = Some(elastic);
+            }
             if let Some(flaws) = flaws {
                 spoil(&mut job, flaws);
             }
             job.status = status;
             job
         })
+        .boxed()
+}
+
+/// Sizes, most of which make sense.
+fn elastic() -> BoxedStrategy<Elastic> {
+    let bounds = (option::of(1..3i32), option::of(2..6i32));
+    let sizes = select(vec![
+        None,
+        Some(ValidSizes {
+            values: Some(vec![1, 2, 4]),
+            step: None,
+        }),
+        Some(ValidSizes {
+            values: None,
+            step: Some(2),
+        }),
+        Some(ValidSizes::default()),
+    ]);
+    let start = option::of(select(vec![StartAt::Min, StartAt::Target]));
+    let refill = option::of(select(vec![Refill::Always, Refill::Never]));
+    let seconds = (option::of(seconds()), option::of(seconds()));
+    let replicas = prop_oneof![8 => 1..5i32, 1 => number().prop_map(|number| number.min(9))];
+    (replicas, bounds, sizes, start, refill, seconds)
+        .prop_map(
+            |(replicas, (min, max), valid_sizes, start_at, refill, (drain, pause))| Elastic {
+                role: None,
+                replicas,
+                min_replicas: min,
+                max_replicas: max,
+                valid_sizes,
+                start_at,
+                refill,
+                drain_timeout_seconds: drain,
+                pause_timeout_seconds: pause,
+            },
+        )
         .boxed()
 }
 

@@ -8,7 +8,7 @@ use proptest::sample::select;
 use trainyard_api::{
     AcceptedRole, AcceptedRules, CleanPodPolicy, EndedPods, Fingerprint, Incident, JobPhase,
     PendingReplacement, Progress, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause,
-    TrainingJobStatus,
+    Scaling, ScalingStep, TrainingJobStatus,
 };
 
 use super::{
@@ -35,9 +35,10 @@ pub fn status() -> BoxedStrategy<TrainingJobStatus> {
         (
             option::weighted(0.3, vec(fingerprint(), 1..4)),
             option::of(rules()),
+            option::of(scaling()),
         ),
     )
-        .prop_map(|(first, second, (accepted_spec, accepted_rules))| {
+        .prop_map(|(first, second, (accepted_spec, accepted_rules, scaling))| {
             let (observed_generation, phase, ready, roles, conditions) = first;
             let (start, end, restarts, root_cause, progress) = second;
             TrainingJobStatus {
@@ -46,6 +47,11 @@ pub fn status() -> BoxedStrategy<TrainingJobStatus> {
                 ready,
                 conditions,
                 roles,
+                replicas: scaling.as_ref().map(|scaling| scaling.from),
+                target_replicas: scaling.as_ref().map(|scaling| scaling.to),
+                selector: None,
+                last_scale_time: end.map(Time),
+                scaling: scaling.map(Box::new),
                 start_time: start.map(Time),
                 completion_time: end.map(Time),
                 restarts,
@@ -73,6 +79,29 @@ pub fn progress() -> BoxedStrategy<Progress> {
             artifacts,
             time: at.map(Time),
         })
+        .boxed()
+}
+
+/// A change of size, which anybody may have edited.
+fn scaling() -> BoxedStrategy<Scaling> {
+    let indices = || option::of("[0-9,-]{0,6}");
+    let step = select(ScalingStep::ALL.to_vec());
+    let times = (option::of(time()), option::of(time()));
+    ((0..6i32, 0..6i32), step, times, indices(), indices())
+        .prop_map(
+            |((from, to), step, (since, deadline), victims, joining)| Scaling {
+                from,
+                to,
+                step,
+                since: since.map(Time),
+                deadline: deadline.map(Time),
+                acknowledged: victims.clone(),
+                checkpointed: joining.clone(),
+                victims,
+                joining,
+                message: None,
+            },
+        )
         .boxed()
 }
 
@@ -257,14 +286,16 @@ fn rules() -> BoxedStrategy<AcceptedRules> {
         [quorum(), quorum()],
         node_down(),
         dependencies(),
+        option::weighted(0.2, "[0-9,-]{0,6}"),
     )
         .prop_map(
-            |(name, replicas, restart_policy, quorums, node_down_policy, depends_on)| {
+            |(name, replicas, restart_policy, quorums, node_down_policy, depends_on, members)| {
                 let [succeeded_when, failed_when] = quorums;
                 AcceptedRole {
                     name,
                     // More would only take time.
                     replicas: replicas.min(5),
+                    members,
                     restart_policy,
                     succeeded_when,
                     failed_when,

@@ -13,6 +13,7 @@ use trainyard_api::{Progress, TrainingJob};
 use trainyard_contract::start::WAITED_IN_VAIN;
 use trainyard_core::agent::WAIT_CONTAINER;
 use trainyard_core::local_state::{LocalState, SecretState};
+use trainyard_core::members::Members;
 use trainyard_core::model::Identity;
 use trainyard_core::view::{
     Conflict, NodeState, Nodes, PodEnd, PodPhase, PodRow, Refusal, ServiceRow, Settings, Trouble, View,
@@ -78,7 +79,7 @@ pub fn seen() -> BoxedStrategy<Seen> {
         SecretState::Missing(Identity::Certificate),
         SecretState::Missing(Identity::SshKey),
     ]);
-    let granted = prop_oneof![2 => 0..4i32, 1 => number()];
+    let granted = prop_oneof![2 => 0..4i32, 1 => number()].prop_map(Members::first);
     (
         (vec(row(), 0..8), services(), vec(row(), 0..3)),
         // Most jobs have none, and what comes after them is to be reached.

@@ -37,7 +37,7 @@ fn what_is_not_watched_is_not_known_in_the_next_term() {
     let index = index();
     index.update_local("u1", |local| {
         local.secret = SecretState::Missing(Identity::Certificate);
-        local.granted = Some(2);
+        local.granted = Some(trainyard_core::members::Members::first(2));
     });
     index.forget_former_terms();
     let local = snapshot(&index, "a").local;

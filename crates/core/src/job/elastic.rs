@@ -1,0 +1,58 @@
+//! The role of a job that grows and shrinks, and the pods that it has.
+
+use trainyard_api::{Elastic, JobPhase, StartAt, TrainingJob};
+
+use crate::members::Members;
+
+/// The role of a job that grows and shrinks.
+#[derive(Clone, Copy, Debug)]
+pub struct ElasticRole<'a> {
+    /// Its position in `spec.roles`.
+    pub role: usize,
+    /// Its bounds.
+    pub spec: &'a Elastic,
+}
+
+impl<'a> ElasticRole<'a> {
+    /// The elastic role of a job; `None` if it has none.
+    pub(crate) fn of(object: &'a TrainingJob) -> Option<Self> {
+        Some(Self {
+            role: object.spec.elastic_role()?,
+            spec: object.spec.elastic.as_ref()?,
+        })
+    }
+}
+
+/// The members of an elastic role as the status has them; those it starts with if the job has not
+/// started yet.
+pub(crate) fn recorded_members(object: &TrainingJob, role: &str, elastic: &Elastic) -> Members {
+    let status = object.status.as_ref();
+    let has_started = |phase: JobPhase| !phase.is_suspended() && phase != JobPhase::Pending;
+    let status = status.filter(|status| status.phase.is_some_and(has_started));
+    let accepted = status.and_then(|status| status.accepted_rules.as_ref());
+    let mut roles = accepted.into_iter().flat_map(|rules| &rules.roles);
+    match roles.find(|accepted| accepted.name == role) {
+        Some(accepted) => members_of(accepted.replicas, accepted.members.as_deref()),
+        None => Members::first(first_size(elastic)),
+    }
+}
+
+/// The members that a status has written down.
+pub(crate) fn members_of(replicas: i32, listed: Option<&str>) -> Members {
+    // An index is below this however often pods have died and got new ones.
+    const LIMIT: i32 = 1_000_000;
+    match listed {
+        Some(text) => Members::parse(text, LIMIT),
+        None => Members::first(replicas),
+    }
+}
+
+fn first_size(elastic: &Elastic) -> i32 {
+    let target = elastic
+        .replicas
+        .clamp(elastic.min(), elastic.max().max(elastic.min()));
+    match elastic.start_at.unwrap_or_default() {
+        StartAt::Target => elastic.largest_size_within(target).unwrap_or(target),
+        StartAt::Min => elastic.min(),
+    }
+}

@@ -1,0 +1,351 @@
+//! How many pods an elastic role has, and which: the one place that decides it.
+//!
+//! A change of size is recorded in the status before anything is done. Pods that join are created
+//! then. Pods that leave are told, and stay members of the role until they have left or their time
+//! is over; only then are they deleted. While one change is under way no other begins.
+
+use std::collections::{BTreeSet, HashMap};
+
+use jiff::{SignedDuration, Timestamp};
+use trainyard_api::elastic::DRAIN_TIMEOUT_SECONDS;
+use trainyard_api::{JobPhase, Refill, Scaling, ScalingStep, StartAt};
+
+use trainyard_contract::drain::DrainState;
+
+use crate::indices;
+use crate::job::{ElasticRole, Job};
+use crate::members::Members;
+use crate::status::time;
+use crate::view::{NodeState, PodPhase, PodRow, View};
+
+/// The time between two changes of size, so that changes of the target that come fast are one
+/// change: every change makes most trainings begin a new round.
+const COOL_DOWN: SignedDuration = SignedDuration::from_secs(2);
+/// How long a program may take to say that it knows that it should leave.
+const ACKNOWLEDGE_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+
+/// The pods that the elastic role of a job has from now on, and the change that is under way.
+#[derive(Debug)]
+pub(crate) struct Resize {
+    pub members: Members,
+    pub scaling: Option<Scaling>,
+    /// The target to which the size is fitted; `None` if the target is to be seen to later.
+    pub target: Option<i32>,
+    /// The change that is done with this plan.
+    pub finished: Option<Scaling>,
+    /// When to decide again even if nothing changes.
+    pub wake_at: Option<Timestamp>,
+}
+
+/// The indices of the pods that leave by a change of size.
+pub(crate) fn leaving(scaling: &Scaling) -> BTreeSet<i32> {
+    parse(scaling.victims.as_deref())
+}
+
+/// The indices of the pods that join by a change of size.
+pub(crate) fn joining(scaling: &Scaling) -> BTreeSet<i32> {
+    parse(scaling.joining.as_deref())
+}
+
+fn parse(text: Option<&str>) -> BTreeSet<i32> {
+    indices::parse(text.unwrap_or_default(), i32::MAX)
+}
+
+/// Decides about the size of a job. `None` if the job is not elastic.
+pub(crate) fn decide(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
+    let elastic = job.elastic?;
+    let role = job.roles.get(elastic.role)?;
+    let status = view.job.status.as_ref();
+    let decision = Decision {
+        job,
+        view,
+        elastic,
+        members: &role.members,
+        rows: view
+            .pods
+            .iter()
+            .filter_map(|row| Some((job.key(&row.name)?, row)))
+            .filter(|(key, _)| key.role == elastic.role)
+            .map(|(key, row)| (key.index, row))
+            .collect(),
+    };
+    Some(match status.and_then(|status| status.scaling.as_deref()) {
+        Some(scaling) if scaling.victims.is_some() => decision.drain(scaling),
+        Some(scaling) => decision.join(scaling),
+        None => decision.begin(),
+    })
+}
+
+fn has_started(phase: JobPhase) -> bool {
+    phase != JobPhase::Pending && !phase.is_suspended() && !phase.is_terminal()
+}
+
+struct Decision<'a, 'b> {
+    job: &'b Job<'a>,
+    view: &'b View<'a>,
+    elastic: ElasticRole<'a>,
+    members: &'b Members,
+    rows: HashMap<i32, &'b PodRow>,
+}
+
+impl Decision<'_, '_> {
+    fn row(&self, index: i32) -> Option<&PodRow> {
+        self.rows.get(&index).copied()
+    }
+
+    fn unchanged(&self) -> Resize {
+        Resize {
+            members: self.members.clone(),
+            scaling: None,
+            target: None,
+            finished: None,
+            wake_at: None,
+        }
+    }
+
+    /// Nothing is done but that a change is begun.
+    fn unchanged_but(&self, scaling: Scaling) -> Resize {
+        Resize {
+            scaling: Some(scaling),
+            target: Some(self.elastic.spec.replicas),
+            ..self.unchanged()
+        }
+    }
+
+    /// Begins a change of size if the target has changed.
+    fn begin(&self) -> Resize {
+        let (elastic, count) = (self.elastic.spec, self.members.count());
+        let Some(target) = elastic.largest_size_within(elastic.replicas.max(elastic.min())) else {
+            return self.unchanged();
+        };
+        let status = self.view.job.status.as_ref();
+        let phase = status.and_then(|status| status.phase);
+        let waits = elastic.start_at == Some(StartAt::Min) && phase == Some(JobPhase::Starting);
+        let fitted = Resize {
+            target: Some(elastic.replicas),
+            ..self.unchanged()
+        };
+        let was_fitted = status.and_then(|status| status.target_replicas) == Some(elastic.replicas);
+        if target == count || elastic.refill == Some(Refill::Never) && was_fitted && target > count {
+            return fitted;
+        }
+        if target > count && waits || !phase.is_some_and(has_started) {
+            return self.unchanged();
+        }
+        let last = status.and_then(|status| status.last_scale_time.as_ref());
+        let due = last.and_then(|last| last.0.checked_add(COOL_DOWN).ok());
+        if let Some(due) = due.filter(|due| *due > self.view.now) {
+            return Resize {
+                wake_at: Some(due),
+                ..self.unchanged()
+            };
+        }
+        if target > count {
+            self.begin_joining(target)
+        } else {
+            self.begin_draining(target)
+        }
+    }
+
+    fn begin_joining(&self, target: i32) -> Resize {
+        let count = usize::try_from(target - self.members.count()).unwrap_or_default();
+        let free = (0..).filter(|index| !self.members.contains(*index));
+        let joining: BTreeSet<i32> = free.take(count).collect();
+        Resize {
+            members: self.members.with(joining.iter().copied()),
+            scaling: Some(Scaling {
+                from: self.members.count(),
+                to: target,
+                step: ScalingStep::Joining,
+                since: Some(time(self.view.now)),
+                joining: indices::format(&joining),
+                ..Scaling::default()
+            }),
+            target: Some(self.elastic.spec.replicas),
+            ..self.unchanged()
+        }
+    }
+
+    fn begin_draining(&self, target: i32) -> Resize {
+        let count = usize::try_from(self.members.count() - target).unwrap_or_default();
+        let (victims, message) = self.choose_victims(count);
+        let seconds = self.elastic.spec.drain_timeout_seconds;
+        let timeout = SignedDuration::from_secs(seconds.unwrap_or(DRAIN_TIMEOUT_SECONDS));
+        let deadline = self.view.now.checked_add(timeout).ok();
+        self.unchanged_but(Scaling {
+            from: self.members.count(),
+            to: target,
+            step: ScalingStep::Requested,
+            since: Some(time(self.view.now)),
+            deadline: deadline.map(time),
+            victims: indices::format(&victims),
+            message: Some(message),
+            ..Scaling::default()
+        })
+    }
+
+    /// Chooses the pods that leave, and says why these. Rank 0 never leaves: others look for it.
+    fn choose_victims(&self, count: usize) -> (BTreeSet<i32>, String) {
+        let kept = self.job.rank_zero();
+        let mut candidates: Vec<(Preference, i32)> = self
+            .members
+            .iter()
+            .filter(|index| (self.elastic.role, *index) != (kept.role, kept.index))
+            .map(|index| (self.preference(index), index))
+            .collect();
+        candidates.sort_by_key(|(preference, index)| (*preference, std::cmp::Reverse(*index)));
+        candidates.truncate(count);
+        let mut reasons: Vec<String> = Vec::new();
+        for preference in Preference::ALL {
+            let chosen = candidates.iter().filter(|(why, _)| *why == preference);
+            let set: BTreeSet<i32> = chosen.map(|(_, index)| *index).collect();
+            if let Some(pods) = indices::format(&set) {
+                reasons.push(format!("{}: {pods}", preference.describe()));
+            }
+        }
+        let victims = candidates.into_iter().map(|(_, index)| index).collect();
+        (victims, reasons.join("; "))
+    }
+
+    fn preference(&self, index: i32) -> Preference {
+        match self.row(index) {
+            None => Preference::NotRunning,
+            Some(row) if row.phase == PodPhase::Pending => Preference::NotRunning,
+            Some(row) if self.view.node(row) != NodeState::Up => Preference::OnDownNode,
+            Some(row) if !row.ready => Preference::NotReady,
+            Some(_) => Preference::Youngest,
+        }
+    }
+
+    /// Goes on with pods that join: it is done when all of them run.
+    fn join(&self, scaling: &Scaling) -> Resize {
+        let joining = joining(scaling);
+        let runs = |index: &i32| self.row(*index).is_some_and(|row| row.phase == PodPhase::Running);
+        let target = self.elastic.spec.replicas;
+        if joining.iter().all(runs) {
+            return Resize {
+                finished: Some(scaling.clone()),
+                ..self.unchanged()
+            };
+        }
+        if target < self.members.count() {
+            // The target has changed again. Pods that do not run yet leave without a word.
+            let surplus = usize::try_from(self.members.count() - target).unwrap_or_default();
+            let waiting = joining.iter().rev().filter(|index| !runs(index)).take(surplus);
+            let dropped: BTreeSet<i32> = waiting.copied().collect();
+            let joining: BTreeSet<i32> = joining.difference(&dropped).copied().collect();
+            let members = self.members.without(|index| dropped.contains(&index));
+            let to = members.count();
+            let scaling = Scaling {
+                to,
+                joining: indices::format(&joining),
+                ..scaling.clone()
+            };
+            let is_done = joining.iter().all(runs);
+            return Resize {
+                members,
+                finished: is_done.then(|| scaling.clone()),
+                scaling: (!is_done).then_some(scaling),
+                target: Some(target),
+                wake_at: None,
+            };
+        }
+        Resize {
+            scaling: Some(scaling.clone()),
+            ..self.unchanged()
+        }
+    }
+
+    /// Goes on with pods that leave: each is a member until it has left, or its time is over.
+    fn drain(&self, scaling: &Scaling) -> Resize {
+        let victims = leaving(scaling);
+        let reported = |least: DrainState, written: Option<&str>| -> BTreeSet<i32> {
+            let reports = victims
+                .iter()
+                .filter(|index| self.reported(**index) >= Some(least));
+            parse(written).into_iter().chain(reports.copied()).collect()
+        };
+        let acknowledged = reported(DrainState::Acknowledged, scaling.acknowledged.as_deref());
+        let checkpointed = reported(DrainState::CheckpointDone, scaling.checkpointed.as_deref());
+        let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);
+        let silent_until = self.silent_until(scaling);
+        let until = |index: i32| {
+            if acknowledged.contains(&index) {
+                deadline
+            } else {
+                silent_until
+            }
+        };
+        let has_left = |index: i32| {
+            let row = self.row(index);
+            row.is_none_or(|row| row.has_ended() || row.phase == PodPhase::Pending)
+                || until(index).is_none_or(|until| until <= self.view.now)
+        };
+        let members = self
+            .members
+            .without(|index| victims.contains(&index) && has_left(index));
+        let staying = || victims.iter().filter(|index| members.contains(**index));
+        let step = if staying().all(|index| checkpointed.contains(index)) {
+            ScalingStep::CheckpointDone
+        } else if staying().all(|index| acknowledged.contains(index)) {
+            ScalingStep::Acknowledged
+        } else {
+            ScalingStep::Requested
+        };
+        let (is_done, wake_at) = (
+            staying().next().is_none(),
+            staying().filter_map(|index| until(*index)).min(),
+        );
+        let scaling = Scaling {
+            step,
+            acknowledged: indices::format(&acknowledged),
+            checkpointed: indices::format(&checkpointed),
+            ..scaling.clone()
+        };
+        Resize {
+            members,
+            finished: is_done.then(|| scaling.clone()),
+            scaling: (!is_done).then_some(scaling),
+            target: None,
+            wake_at,
+        }
+    }
+
+    /// How far a pod is that was told to leave, as it has reported.
+    fn reported(&self, index: i32) -> Option<DrainState> {
+        let report = self.view.local.drains.get(&self.row(index)?.uid)?;
+        Some(report.state)
+    }
+
+    /// Until when pods that say nothing may stay: their programs do not know that they should
+    /// leave, and are asked by SIGTERM, with the grace period of the pod.
+    fn silent_until(&self, scaling: &Scaling) -> Option<Timestamp> {
+        let since = scaling.since.as_ref()?.0;
+        let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);
+        let has_agents = self.view.settings.agent_and_observer().is_some();
+        let patience = since.checked_add(ACKNOWLEDGE_TIMEOUT).ok().filter(|_| has_agents);
+        Some(patience.unwrap_or(since)).min(deadline.or(Some(since)))
+    }
+}
+
+/// Why a pod is chosen to leave: those that are lost least by come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Preference {
+    NotRunning,
+    OnDownNode,
+    NotReady,
+    Youngest,
+}
+
+impl Preference {
+    const ALL: [Self; 4] = [Self::NotRunning, Self::OnDownNode, Self::NotReady, Self::Youngest];
+
+    fn describe(self) -> &'static str {
+        match self {
+            Self::NotRunning => "do not run yet",
+            Self::OnDownNode => "on a node that is down",
+            Self::NotReady => "not ready",
+            Self::Youngest => "the last ones",
+        }
+    }
+}

@@ -1,0 +1,436 @@
+//! Jobs that grow and shrink while they train.
+
+use rstest::rstest;
+use trainyard_api::JobPhase::{Failed, Paused, Running, Scaling, Starting, Succeeded};
+use trainyard_api::{Elastic, Refill, ScalingStep, StartAt, TrainingJob, ValidSizes};
+use trainyard_contract::drain::{DrainReport, DrainState};
+use trainyard_core::local_state::LocalState;
+
+use crate::common::World;
+use crate::common::jobs::{Change, custom, with_agent};
+use crate::crashes::{Script, at_every_write};
+
+/// A job of a store and workers, whose number may change.
+fn elastic(replicas: i32, change: impl FnOnce(&mut Elastic)) -> TrainingJob {
+    let mut job = custom(&[("store", 1), ("worker", 1)]).role("worker", |role| {
+        role.replicas = None;
+        role.restart_policy = Some(trainyard_api::RestartPolicy::OnFailure);
+    });
+    let mut elastic = Elastic {
+        replicas,
+        ..Elastic::default()
+    };
+    change(&mut elastic);
+    job.spec.elastic = Some(elastic);
+    job
+}
+
+fn scale(world: &mut World, replicas: i32) {
+    world.edit(|spec| spec.elastic.as_mut().unwrap().replicas = replicas);
+}
+
+/// The pods that exist and are not asked to go.
+fn pods(world: &World) -> String {
+    let names = world.names(|row| !row.terminating);
+    let short = names.iter().filter_map(|name| name.strip_prefix("mnist-worker-"));
+    short.collect::<Vec<_>>().join(" ")
+}
+
+fn members(world: &World) -> (i32, Option<String>) {
+    let rules = world.status().accepted_rules.unwrap();
+    let role = &rules.roles[1];
+    (role.replicas, role.members.clone())
+}
+
+fn victims(world: &World) -> Option<String> {
+    world.status().scaling.and_then(|scaling| scaling.victims)
+}
+
+/// A job that runs, whose pods have agents.
+fn running(job: TrainingJob) -> World {
+    let mut world = World::new(job);
+    world.settings = with_agent();
+    world.reconcile();
+    world.run_all();
+    world.reconcile();
+    world
+}
+
+/// The program of a pod that was told to leave says how far it is.
+fn report(world: &mut World, pod: &str, state: DrainState) {
+    let uid = world.pod(pod).uid.to_string();
+    world.local.drains.record(&uid, DrainReport { state, step: None });
+}
+
+/// Enough time since the last change.
+fn wait(world: &mut World) {
+    world.tick(3);
+}
+
+#[test]
+fn a_job_grows_and_its_pods_go_on() {
+    let mut world = World::running(elastic(2, |_| {}));
+    assert_eq!(world.status().replicas, Some(2));
+    assert_eq!(
+        world.status().selector.as_deref(),
+        Some("trainyard.dev/job=mnist,trainyard.dev/role=worker")
+    );
+    scale(&mut world, 4);
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1 2 3");
+    assert_eq!(world.phase(), Some(Scaling));
+    let scaling = world.status().scaling.unwrap();
+    assert_eq!((scaling.from, scaling.to), (2, 4));
+    assert_eq!(scaling.joining.as_deref(), Some("2-3"));
+    assert_eq!(world.condition("Scaling"), "True Scaling");
+    assert_eq!(world.condition("Running"), "True Scaling", "it trains meanwhile");
+    world.run_all();
+    world.reconcile();
+    assert_eq!((world.phase(), world.status().scaling), (Some(Running), None));
+    assert_eq!(world.condition("Scaling"), "False Scaled");
+    assert_eq!((world.restarts(), world.log.deleted.len()), ((0, 0), 0));
+    assert_eq!((members(&world), world.status().replicas), ((4, None), Some(4)));
+}
+
+#[test]
+fn pods_that_leave_are_told_and_deleted_when_they_have_left() {
+    let mut world = running(elastic(4, |_| {}));
+    scale(&mut world, 2);
+    world.reconcile();
+    assert_eq!(victims(&world).as_deref(), Some("2-3"));
+    assert_eq!(pods(&world), "0 1 2 3", "nobody is deleted yet");
+    assert_eq!((world.phase(), members(&world)), (Some(Scaling), (4, None)));
+    let message = world.status().scaling.unwrap().message;
+    assert_eq!(message.as_deref(), Some("the last ones: 2-3"));
+
+    // However they end: they were told to.
+    world.fail("mnist-worker-3", 1);
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1 2");
+    assert_eq!(world.status().replicas, Some(3));
+    world.succeed("mnist-worker-2");
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1");
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+    assert_eq!(world.status().scaling, None);
+    world.settle();
+    assert_eq!((world.phase(), world.pods.len()), (Some(Running), 3));
+    assert_eq!(world.role("worker").succeeded, 0);
+}
+
+#[test]
+fn every_step_is_in_the_status() {
+    let mut world = running(elastic(4, |_| {}));
+    scale(&mut world, 2);
+    world.reconcile();
+    let step = |world: &World| world.status().scaling.unwrap().step;
+    assert_eq!(step(&world), ScalingStep::Requested);
+    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    world.reconcile();
+    assert_eq!(step(&world), ScalingStep::Requested, "one of two");
+    report(&mut world, "mnist-worker-3", DrainState::CheckpointDone);
+    world.reconcile();
+    assert_eq!(step(&world), ScalingStep::Acknowledged);
+    let scaling = world.status().scaling.unwrap();
+    assert_eq!(scaling.acknowledged.as_deref(), Some("2-3"));
+    assert_eq!(scaling.checkpointed.as_deref(), Some("3"));
+
+    // Another operator knows of it by the status.
+    world.local = LocalState::default();
+    world.tick(30);
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1 2 3");
+    report(&mut world, "mnist-worker-2", DrainState::CheckpointDone);
+    world.reconcile();
+    assert_eq!(step(&world), ScalingStep::CheckpointDone);
+}
+
+#[test]
+fn a_program_that_says_nothing_is_asked_by_a_signal() {
+    let mut world = running(elastic(4, |_| {}));
+    scale(&mut world, 2);
+    let plan = world.reconcile();
+    report(&mut world, "mnist-worker-3", DrainState::Acknowledged);
+    world.reconcile();
+    assert!(plan.wake_at().is_some());
+    world.tick(9);
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1 2 3");
+    world.tick(1);
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1 3", "the pod is deleted, which sends SIGTERM");
+    assert_eq!(world.phase(), Some(Scaling));
+}
+
+#[test]
+fn pods_without_an_agent_are_asked_by_a_signal_at_once() {
+    let mut world = World::running(elastic(3, |_| {}));
+    scale(&mut world, 2);
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1");
+}
+
+#[test]
+fn who_does_not_leave_in_time_is_deleted() {
+    let mut world = running(elastic(3, |elastic| elastic.drain_timeout_seconds = Some(60)));
+    scale(&mut world, 2);
+    world.reconcile();
+    report(&mut world, "mnist-worker-2", DrainState::Acknowledged);
+    let plan = world.reconcile();
+    let deadline = world.status().scaling.unwrap().deadline.unwrap().0;
+    assert_eq!(plan.wake_at(), Some(deadline));
+    world.tick(59);
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1 2");
+    world.tick(1);
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1");
+    world.settle();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (0, 0)));
+}
+
+#[rstest]
+#[case::not_running(|world: &mut World| { world.pod_mut("mnist-worker-1").phase = trainyard_core::view::PodPhase::Pending; }, "1")]
+#[case::not_ready(|world: &mut World| world.pod_mut("mnist-worker-1").ready = false, "1")]
+#[case::on_a_node_that_is_down(|world: &mut World| {
+    world.pod_mut("mnist-worker-1").node = Some("broken".into());
+    world.node("broken", trainyard_core::view::NodeState::Down);
+}, "1")]
+#[case::all_equal(|_: &mut World| {}, "3")]
+fn those_leave_that_are_missed_least(#[case] before: fn(&mut World), #[case] victim: &str) {
+    let mut world = World::running(elastic(4, |_| {}));
+    before(&mut world);
+    scale(&mut world, 3);
+    let plan = world.plan();
+    let scaling = plan.status().and_then(|status| status.scaling.clone()).unwrap();
+    assert_eq!(scaling.victims.as_deref(), Some(victim), "{:?}", scaling.message);
+}
+
+#[test]
+fn rank_0_stays() {
+    let mut job = custom(&[("worker", 1)]).role("worker", |role| role.replicas = None);
+    job.spec.elastic = Some(Elastic {
+        replicas: 3,
+        ..Elastic::default()
+    });
+    let mut world = running(job);
+    world.pod_mut("mnist-worker-0").ready = false;
+    scale(&mut world, 1);
+    world.reconcile();
+    assert_eq!(victims(&world).as_deref(), Some("1-2"));
+}
+
+#[test]
+fn indices_of_pods_that_left_are_used_again() {
+    let mut world = running(elastic(4, |_| {}));
+    world.pod_mut("mnist-worker-1").ready = false;
+    scale(&mut world, 3);
+    world.reconcile();
+    world.succeed("mnist-worker-1");
+    world.reconcile();
+    assert_eq!(
+        (pods(&world), members(&world)),
+        ("0 2 3".to_owned(), (3, Some("0,2-3".to_owned())))
+    );
+    world.kubelets_remove();
+    wait(&mut world);
+    scale(&mut world, 5);
+    world.reconcile();
+    assert_eq!(world.status().scaling.unwrap().joining.as_deref(), Some("1,4"));
+    world.settle();
+    assert_eq!(
+        (pods(&world), members(&world)),
+        ("0 2 3 1 4".to_owned(), (5, None))
+    );
+}
+
+#[test]
+fn changes_that_come_fast_are_one_change() {
+    let mut world = World::running(elastic(2, |_| {}));
+    scale(&mut world, 3);
+    world.reconcile();
+    world.run_all();
+    world.reconcile();
+    for replicas in [4, 5, 6] {
+        scale(&mut world, replicas);
+        let plan = world.reconcile();
+        assert!(plan.wake_at().is_some(), "it looks again when it may");
+    }
+    assert_eq!(pods(&world), "0 1 2", "the last change is not 2 s old");
+    wait(&mut world);
+    world.reconcile();
+    assert_eq!(pods(&world), "0 1 2 3 4 5");
+}
+
+#[test]
+fn pods_that_do_not_run_yet_leave_without_a_word() {
+    let mut world = World::running(elastic(2, |_| {}));
+    scale(&mut world, 5);
+    world.reconcile();
+    world.run_on("mnist-worker-2", "node-0");
+    scale(&mut world, 3);
+    world.reconcile();
+    world.kubelets_remove();
+    world.reconcile();
+    assert_eq!((pods(&world), world.phase()), ("0 1 2".to_owned(), Some(Running)));
+    assert_eq!((world.restarts(), world.status().scaling), ((0, 0), None));
+}
+
+#[test]
+fn a_job_that_starts_small_grows_once_it_runs() {
+    let mut world = World::new(elastic(4, |elastic| {
+        elastic.min_replicas = Some(2);
+        elastic.start_at = Some(StartAt::Min);
+    }));
+    world.reconcile();
+    assert_eq!((pods(&world), world.phase()), ("0 1".to_owned(), Some(Starting)));
+    world.settle();
+    assert_eq!(pods(&world), "0 1 2 3");
+    assert_eq!((world.phase(), members(&world)), (Some(Running), (4, None)));
+}
+
+#[test]
+fn sizes_that_the_training_cannot_have_are_passed_over() {
+    let mut world = running(elastic(2, |elastic| {
+        elastic.valid_sizes = Some(ValidSizes {
+            values: Some(vec![2, 4, 8]),
+            step: None,
+        });
+    }));
+    scale(&mut world, 7);
+    world.settle();
+    assert_eq!(world.status().replicas, Some(4));
+    scale(&mut world, 3);
+    wait(&mut world);
+    world.reconcile();
+    assert_eq!(victims(&world).as_deref(), Some("2-3"));
+}
+
+#[test]
+fn a_job_goes_on_with_enough_pods_and_pauses_with_fewer() {
+    let mut world = World::running(elastic(3, |elastic| {
+        elastic.min_replicas = Some(2);
+        elastic.pause_timeout_seconds = Some(600);
+    }));
+    world.fail("mnist-worker-2", 1);
+    world.reconcile();
+    assert_eq!((world.phase(), world.restarts()), (Some(Running), (1, 0)));
+    world.fail("mnist-worker-1", 1);
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Paused));
+    assert_eq!(world.condition("Running"), "False Paused");
+    world.settle();
+    assert_eq!((world.phase(), pods(&world).len()), (Some(Running), 5));
+}
+
+#[test]
+fn a_job_that_is_paused_for_too_long_fails() {
+    let mut world = World::running(elastic(2, |elastic| {
+        elastic.min_replicas = Some(2);
+        elastic.pause_timeout_seconds = Some(600);
+    }));
+    world.fail("mnist-worker-1", 1);
+    world.reconcile();
+    world.kubelets_remove();
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Paused));
+    world.tick(599);
+    world.reconcile();
+    assert_eq!(world.phase(), Some(Paused));
+    world.tick(1);
+    world.reconcile();
+    assert_eq!(
+        (world.phase(), world.condition("Failed")),
+        (Some(Failed), "True PauseTimeoutExceeded".to_owned())
+    );
+}
+
+#[test]
+fn what_is_lost_stays_lost_where_nobody_refills() {
+    let mut world = World::running(elastic(3, |elastic| elastic.refill = Some(Refill::Never)));
+    world.fail("mnist-worker-1", 1);
+    world.settle();
+    assert_eq!((pods(&world), world.phase()), ("0 2".to_owned(), Some(Running)));
+    assert_eq!(world.restarts(), (1, 0), "it is a failure all the same");
+    wait(&mut world);
+    scale(&mut world, 4);
+    world.settle();
+    assert_eq!(world.status().replicas, Some(4));
+}
+
+#[test]
+fn a_job_that_succeeds_while_pods_leave_has_succeeded() {
+    let mut world = running(elastic(3, |_| {}));
+    scale(&mut world, 2);
+    world.reconcile();
+    world.succeed_all();
+    world.settle();
+    assert_eq!((world.phase(), world.status().scaling), (Some(Succeeded), None));
+}
+
+#[test]
+fn a_suspended_job_starts_afresh_at_its_target() {
+    let mut world = running(elastic(4, |_| {}));
+    scale(&mut world, 2);
+    world.reconcile();
+    world.edit(|spec| spec.suspend = Some(true));
+    world.settle();
+    assert_eq!((world.status().scaling, world.status().replicas), (None, Some(0)));
+    world.edit(|spec| spec.suspend = Some(false));
+    world.settle();
+    assert_eq!((pods(&world), world.phase()), ("0 1".to_owned(), Some(Running)));
+}
+
+#[test]
+fn an_operator_that_dies_at_any_write_scales_out() {
+    let script: Script = |world, operator| {
+        operator(world);
+        world.run_all();
+        operator(world);
+        scale(world, 4);
+        operator(world);
+        world.run_all();
+        operator(world);
+    };
+    at_every_write(&elastic(2, |_| {}), script, |world| {
+        assert_eq!(
+            (world.phase(), pods(world)),
+            (Some(Running), "0 1 2 3".to_owned())
+        );
+        assert_eq!((world.restarts(), world.log.pods.len()), ((0, 0), 5));
+    });
+}
+
+#[test]
+fn an_operator_that_dies_at_any_write_deletes_nobody_who_has_not_left() {
+    let script: Script = |world, operator| {
+        world.settings = with_agent();
+        operator(world);
+        world.run_all();
+        operator(world);
+        scale(world, 2);
+        operator(world);
+        assert_eq!(pods(world), "0 1 2 3", "they have not left");
+        // An operator that has just been started is told again.
+        for pod in ["mnist-worker-2", "mnist-worker-3"] {
+            report(world, pod, DrainState::Acknowledged);
+            operator(world);
+            report(world, pod, DrainState::Acknowledged);
+        }
+        operator(world);
+        world.tick(20);
+        operator(world);
+        assert_eq!(pods(world), "0 1 2 3", "they have not left");
+        world.fail("mnist-worker-2", 1);
+        operator(world);
+        assert_eq!(pods(world), "0 1 3");
+        world.tick(300);
+        operator(world);
+        world.kubelets_remove();
+        operator(world);
+    };
+    at_every_write(&elastic(4, |_| {}), script, |world| {
+        assert_eq!((world.phase(), pods(world)), (Some(Running), "0 1".to_owned()));
+        assert_eq!((world.restarts(), world.log.pods.len()), ((0, 0), 5));
+    });
+}
