@@ -1,7 +1,7 @@
 //! Names, places and numbers.
 
 use serde_json::{Value, json};
-use trainyard_contract::directories::{agent, identity, mpi, progress};
+use trainyard_contract::directories::{agent, drain, identity, mpi, progress};
 use trainyard_contract::{VERSION, environment, installation, modes, observer, shell, start};
 
 #[test]
@@ -14,6 +14,12 @@ fn are_what_they_were() {
         "exit code of a wait in vain": start::WAITED_IN_VAIN,
         "files": {
             "agent": [agent::DIRECTORY, agent::paths::TOKEN, agent::paths::ANNOTATIONS],
+            "drain": [
+                drain::DIRECTORY,
+                drain::paths::LEAVE,
+                drain::paths::ACKNOWLEDGED,
+                drain::paths::CHECKPOINT,
+            ],
             "identity": [
                 identity::DIRECTORY,
                 identity::paths::AUTHORITY,
@@ -51,8 +57,10 @@ fn are_what_they_were() {
             modes::RUN_SERVE,
             modes::ATTEND,
             modes::STAY,
+            modes::DRAIN,
         ],
         "observer": {
+            "drain": observer::drain("ns", "a"),
             "heartbeat seconds": observer::HEARTBEAT_INTERVAL.as_secs(),
             "idle seconds": observer::IDLE_TIMEOUT.as_secs(),
             "job": observer::job("ns", "a"),
@@ -79,6 +87,8 @@ fn are_what_they_were() {
             environment::SHELL_IDLE_TIMEOUT,
             environment::EXEC,
             environment::SSH,
+            environment::DRAIN_DIRECTORY,
+            environment::DRAIN,
         ],
     });
     assert_eq!(today, recorded);
