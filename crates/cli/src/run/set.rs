@@ -317,7 +317,7 @@ mod tests {
         );
         let found = refused("zzz.a");
         assert!(
-            found.contains("no \"zzz\" in spec: there are completion, dialect, framework, "),
+            found.contains("no \"zzz\" in spec: there are completion, dialect, elastic, framework, "),
             "{found}"
         );
         assert!(
