@@ -46,8 +46,9 @@ Exit codes: 0 ended by a signal, 1 a file can't be written, 2 a variable is miss
 const FAILED: u8 = 1;
 /// How often the program's files are looked at once it was told to leave.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// What was reported is reported again after this: the operator that knew it may be gone.
-const RESEND_INTERVAL: Duration = Duration::from_secs(15);
+/// What was reported is reported again after this: the operator that knew it may be gone, and the
+/// next one waits 10 s for those who say nothing.
+const RESEND_INTERVAL: Duration = Duration::from_secs(3);
 /// A number of a step is no longer than this.
 const MAX_STEP: u64 = 32;
 

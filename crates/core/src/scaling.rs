@@ -4,7 +4,8 @@
 //! then. Pods that leave are told, and stay members of the role until they have left or their time
 //! is over; only then are they deleted. While one change is under way no other begins.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::elastic::DRAIN_TIMEOUT_SECONDS;
@@ -15,6 +16,7 @@ use trainyard_contract::drain::DrainState;
 use crate::indices;
 use crate::job::{ElasticRole, Job};
 use crate::members::Members;
+use crate::model::PodKey;
 use crate::status::time;
 use crate::view::{NodeState, PodPhase, PodRow, View};
 
@@ -22,7 +24,7 @@ use crate::view::{NodeState, PodPhase, PodRow, View};
 /// change: every change makes most trainings begin a new round.
 const COOL_DOWN: SignedDuration = SignedDuration::from_secs(2);
 /// How long a program may take to say that it knows that it should leave.
-const ACKNOWLEDGE_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
+const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The pods that the elastic role of a job has from now on, and the change that is under way.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub(crate) struct Resize {
     pub target: Option<i32>,
     /// The change that is done with this plan.
     pub finished: Option<Scaling>,
+    /// Since when this process waits for pods to say that they know that they should leave.
+    pub unacknowledged_since: Option<Instant>,
     /// When to decide again even if nothing changes.
     pub wake_at: Option<Timestamp>,
 }
@@ -99,6 +103,7 @@ impl Decision<'_, '_> {
             scaling: None,
             target: None,
             finished: None,
+            unacknowledged_since: None,
             wake_at: None,
         }
     }
@@ -149,7 +154,11 @@ impl Decision<'_, '_> {
 
     fn begin_joining(&self, target: i32) -> Resize {
         let count = usize::try_from(target - self.members.count()).unwrap_or_default();
-        let free = (0..).filter(|index| !self.members.contains(*index));
+        // A pod that has left may still exist, and its end is none of the new one's.
+        let names: HashSet<&str> = self.view.pods.iter().map(|row| &*row.name).collect();
+        let role = self.elastic.role;
+        let is_taken = |index: i32| names.contains(&*self.job.pod_name(PodKey { role, index }));
+        let free = (0..).filter(|index| !self.members.contains(*index) && !is_taken(*index));
         let joining: BTreeSet<i32> = free.take(count).collect();
         Resize {
             members: self.members.with(joining.iter().copied()),
@@ -220,7 +229,13 @@ impl Decision<'_, '_> {
     /// Goes on with pods that join: it is done when all of them run.
     fn join(&self, scaling: &Scaling) -> Resize {
         let joining = joining(scaling);
-        let runs = |index: &i32| self.row(*index).is_some_and(|row| row.phase == PodPhase::Running);
+        let done = self.done();
+        let runs = |index: &i32| {
+            let row = self.row(*index);
+            // One that was lost and is not replaced is no member any more.
+            let has_started = row.is_some_and(|row| row.phase != PodPhase::Pending);
+            has_started || done.contains(index) || !self.members.contains(*index)
+        };
         let target = self.elastic.spec.replicas;
         if joining.iter().all(runs) {
             return Resize {
@@ -247,6 +262,7 @@ impl Decision<'_, '_> {
                 finished: is_done.then(|| scaling.clone()),
                 scaling: (!is_done).then_some(scaling),
                 target: Some(target),
+                unacknowledged_since: None,
                 wake_at: None,
             };
         }
@@ -254,6 +270,15 @@ impl Decision<'_, '_> {
             scaling: Some(scaling.clone()),
             ..self.unchanged()
         }
+    }
+
+    /// The indices of pods that have succeeded: they may not exist any more.
+    fn done(&self) -> BTreeSet<i32> {
+        let name = self.job.roles.get(self.elastic.role).map(|role| role.name);
+        let status = self.view.job.status.as_ref();
+        let mut roles = status.into_iter().flat_map(|status| &status.roles);
+        let role = roles.find(|role| Some(&*role.name) == name);
+        parse(role.and_then(|role| role.succeeded_indices.as_deref()))
     }
 
     /// Goes on with pods that leave: each is a member until it has left, or its time is over.
@@ -268,12 +293,14 @@ impl Decision<'_, '_> {
         let acknowledged = reported(DrainState::Acknowledged, scaling.acknowledged.as_deref());
         let checkpointed = reported(DrainState::CheckpointDone, scaling.checkpointed.as_deref());
         let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);
-        let silent_until = self.silent_until(scaling);
+        let waits_since = self.view.local.waits.unacknowledged_since;
+        let waits_since = waits_since.unwrap_or(self.view.instant);
+        let silent_until = self.silent_until(waits_since, deadline);
         let until = |index: i32| {
             if acknowledged.contains(&index) {
                 deadline
             } else {
-                silent_until
+                Some(silent_until)
             }
         };
         let has_left = |index: i32| {
@@ -296,6 +323,7 @@ impl Decision<'_, '_> {
             staying().next().is_none(),
             staying().filter_map(|index| until(*index)).min(),
         );
+        let is_silent = staying().any(|index| !acknowledged.contains(index));
         let scaling = Scaling {
             step,
             acknowledged: indices::format(&acknowledged),
@@ -307,6 +335,7 @@ impl Decision<'_, '_> {
             finished: is_done.then(|| scaling.clone()),
             scaling: (!is_done).then_some(scaling),
             target: None,
+            unacknowledged_since: is_silent.then_some(waits_since),
             wake_at,
         }
     }
@@ -319,12 +348,14 @@ impl Decision<'_, '_> {
 
     /// Until when pods that say nothing may stay: their programs do not know that they should
     /// leave, and are asked by SIGTERM, with the grace period of the pod.
-    fn silent_until(&self, scaling: &Scaling) -> Option<Timestamp> {
-        let since = scaling.since.as_ref()?.0;
-        let deadline = scaling.deadline.as_ref().map(|deadline| deadline.0);
+    ///
+    /// An operator that has just begun to lead waits anew: the one before it may have been told,
+    /// and not have written it down.
+    fn silent_until(&self, waits_since: Instant, deadline: Option<Timestamp>) -> Timestamp {
         let has_agents = self.view.settings.agent_and_observer().is_some();
-        let patience = since.checked_add(ACKNOWLEDGE_TIMEOUT).ok().filter(|_| has_agents);
-        Some(patience.unwrap_or(since)).min(deadline.or(Some(since)))
+        let until = self.view.time_of(waits_since + ACKNOWLEDGE_TIMEOUT);
+        let until = until.filter(|_| has_agents).unwrap_or(self.view.now);
+        deadline.map_or(until, |deadline| deadline.min(until))
     }
 }
 

@@ -61,8 +61,8 @@ pub struct View {
 
 impl View {
     pub fn new(job: &TrainingJob) -> Self {
-        let roles = job.spec.roles.iter().map(|role| {
-            let replicas = role.replicas.unwrap_or(1);
+        let roles = job.spec.roles.iter().enumerate().map(|(position, role)| {
+            let replicas = job.spec.replicas(position, role);
             (role.name.clone(), usize::try_from(replicas).unwrap_or_default())
         });
         Self {

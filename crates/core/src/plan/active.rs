@@ -35,6 +35,7 @@ pub(super) fn plan(
     if let Some(resize) = resize.filter(|_| objection.is_none()) {
         size::record(job, view, resize, &mut status, &mut plan);
         plan.wake_at = resize.wake_at;
+        plan.waits.unacknowledged_since = resize.unacknowledged_since;
     }
     report_resumed(view, &mut plan);
     let phase_before = status.phase;

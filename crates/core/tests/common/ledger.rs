@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use trainyard_api::{JobPhase, NodeDownPolicy, TrainingJob, TrainingJobStatus};
+use trainyard_api::{AcceptedRole, JobPhase, NodeDownPolicy, TrainingJob, TrainingJobStatus};
 use trainyard_core::job::Job;
+use trainyard_core::members::Members;
 use trainyard_core::restart::{self, End};
 use trainyard_core::view::{NodeState, PodRow};
 
@@ -112,7 +113,11 @@ fn had(status: &TrainingJobStatus, job: &TrainingJob, pod: &str) -> bool {
         .roles
         .iter()
         .find(|role| role.name == job.roles[key.role].name);
-    before.is_none_or(|before| key.index < before.replicas)
+    let members = |before: &AcceptedRole| match &before.members {
+        Some(listed) => Members::parse(listed, 1_000_000),
+        None => Members::first(before.replicas),
+    };
+    before.is_none_or(|before| members(before).contains(key.index))
 }
 
 fn final_states(old: &TrainingJobStatus, new: &TrainingJobStatus) {

@@ -12,6 +12,7 @@ mod common;
 
 mod counts;
 mod draw;
+mod elastic;
 mod lives;
 mod rules;
 mod total;

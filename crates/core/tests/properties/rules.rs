@@ -157,7 +157,9 @@ proptest! {
                     .volume_mounts
                     .iter()
                     .flatten()
-                    .filter(|mount| mount.name.starts_with("trainyard-") && mount.name != "trainyard-progress")
+                    .filter(|mount| mount.name.starts_with("trainyard-"))
+                    // These are not the framework's.
+                    .filter(|mount| !["trainyard-progress", "trainyard-drain"].contains(&&*mount.name))
                     .map(|mount| &*mount.mount_path)
                     .collect();
                 let known = places.iter().filter(|place| is_main || !place.main_only);

@@ -13,7 +13,11 @@ use super::cluster::Cluster;
 use super::pods::once;
 
 pub async fn exec(cluster: Cluster) {
-    let mut spec = once("touch here; until test -e /gone; do sleep 0.05; done");
+    // The end of the container would end the command that asks for it, too.
+    let mut spec = once(
+        "touch here; until test -e /gone; do sleep 0.05; done
+        read asker </gone; while kill -0 $asker 2>/dev/null; do sleep 0.05; done",
+    );
     spec["containers"][0]["workingDir"] = json!("/work");
     spec["containers"][0]["env"] = json!([{"name": "WORD", "value": "said"}]);
     spec["initContainers"] = json!([{"name": "before", "image": "test", "command": ["true"]}]);
@@ -34,7 +38,8 @@ pub async fn exec(cluster: Cluster) {
     let message = cluster.exec("pod", &["no-such-program"], "").await.unwrap_err();
     let expected = "exec: \"no-such-program\": executable file not found in $PATH: unknown";
     assert!(message.contains(expected), "{message}");
-    let (code, ..) = cluster.exec("pod", &["touch", "/gone"], "").await.unwrap();
+    let script = "echo $$ >/going; mv /going /gone";
+    let (code, ..) = cluster.exec("pod", &["sh", "-c", script], "").await.unwrap();
     assert_eq!(code, 0);
     cluster.until_phase("pod", "Succeeded").await;
     let message = cluster.exec("pod", &["true"], "").await.unwrap_err();
