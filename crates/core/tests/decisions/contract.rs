@@ -15,12 +15,12 @@ use crate::jobs::{Change, mpi, with_agent};
 
 /// What is said to the agent in one container.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Told {
+struct AgentInput {
     command: Vec<String>,
     env: BTreeMap<String, String>,
 }
 
-impl Told {
+impl AgentInput {
     fn of(container: Container) -> Self {
         let env = container.env.into_iter().flatten();
         Self {
@@ -34,7 +34,7 @@ impl Told {
 }
 
 /// The containers of the first pod of each role.
-fn containers(mut job: TrainingJob) -> BTreeMap<String, Told> {
+fn containers(mut job: TrainingJob) -> BTreeMap<String, AgentInput> {
     job.metadata.namespace = Some("ns".to_owned());
     job.metadata.name = Some("a".to_owned());
     let job = Job::parse(&job).unwrap();
@@ -43,7 +43,7 @@ fn containers(mut job: TrainingJob) -> BTreeMap<String, Told> {
         let pod = build::pod(&job, &with_agent(), PodKey { role, index: 0 }).unwrap();
         let spec = pod.spec.unwrap();
         let all = spec.init_containers.into_iter().flatten().chain(spec.containers);
-        told.extend(all.map(|one| (format!("{name}/{}", one.name), Told::of(one))));
+        told.extend(all.map(|one| (format!("{name}/{}", one.name), AgentInput::of(one))));
     }
     told
 }
@@ -69,7 +69,7 @@ fn deepspeed() -> TrainingJob {
 #[case::deepspeed("deepspeed", deepspeed())]
 fn an_agent_of_version_1_is_told_what_it_knows(#[case] name: &str, #[case] job: TrainingJob) {
     let recorded = include_str!("../../../contract/tests/v1/containers.json");
-    let mut recorded: BTreeMap<String, BTreeMap<String, Told>> = serde_json::from_str(recorded).unwrap();
+    let mut recorded: BTreeMap<String, BTreeMap<String, AgentInput>> = serde_json::from_str(recorded).unwrap();
     let recorded = recorded.remove(name).unwrap_or_default();
     let mut today = containers(job);
     for (container, told) in &mut today {

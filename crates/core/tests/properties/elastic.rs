@@ -90,7 +90,7 @@ fn job() -> impl Strategy<Value = TrainingJob> {
 
 /// What pods know, by their UIDs.
 #[derive(Default)]
-struct Told {
+struct Drains {
     /// When they were told to leave.
     since: BTreeMap<String, Timestamp>,
     /// Pods that did not run when the role was without them already: they leave without a word.
@@ -104,7 +104,7 @@ fn index(name: &str) -> Option<i32> {
 }
 
 /// Takes note of who is told to leave.
-fn listen(world: &World, told: &mut Told) {
+fn listen(world: &World, told: &mut Drains) {
     let rules = world
         .job
         .status
@@ -138,7 +138,7 @@ fn listen(world: &World, told: &mut Told) {
 }
 
 /// The operator works. Whom it deletes had left, or was out of time.
-fn watch_over(world: &mut World, told: &mut Told, work: impl FnOnce(&mut World)) {
+fn watch_over(world: &mut World, told: &mut Drains, work: impl FnOnce(&mut World)) {
     listen(world, told);
     let before = world.pods.clone();
     let now = world.now;
@@ -178,13 +178,13 @@ fn watch_over(world: &mut World, told: &mut Told, work: impl FnOnce(&mut World))
 }
 
 /// Agents report within seconds to whoever leads.
-fn report_again(world: &mut World, told: &Told) {
+fn report_again(world: &mut World, told: &Drains) {
     for (uid, (_, report)) in &told.reports {
         world.local.drains.record(uid, report.clone());
     }
 }
 
-fn happen(world: &mut World, told: &mut Told, happening: &Happening) {
+fn happen(world: &mut World, told: &mut Drains, happening: &Happening) {
     let names = world.names(|_| true);
     let pod = |i: &usize| names.get(*i % names.len().max(1)).cloned();
     match happening {
@@ -264,7 +264,7 @@ fn check_always(world: &World) {
 }
 
 /// The storm is over: pods leave when they are told to, and the target is reached.
-fn calm(world: &mut World, told: &mut Told) {
+fn calm(world: &mut World, told: &mut Drains) {
     world.suspend(false);
     report_again(world, told);
     for _ in 0..60 {
@@ -292,7 +292,7 @@ proptest! {
     ) {
         let mut world = World::new(job);
         world.settings = with_agent();
-        let mut told = Told::default();
+        let mut told = Drains::default();
         for happening in &happenings {
             happen(&mut world, &mut told, happening);
             check_always(&world);

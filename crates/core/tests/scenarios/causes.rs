@@ -53,7 +53,7 @@ const LAUNCHER: &str = "mnist-launcher-0";
 const WORKER: &str = "mnist-worker-1";
 
 /// The end of a pod: when it is told, and when it was, in seconds.
-type Told = (&'static str, i64, i64);
+type PodEnd = (&'static str, i64, i64);
 
 /// A launcher fails because a worker did, and each of their nodes takes its time to tell.
 #[rstest]
@@ -72,7 +72,7 @@ fn what_made_the_launcher_fail_is_the_cause(
     #[case] launcher: RestartPolicy,
     #[case] worker: RestartPolicy,
     #[case] budget: i32,
-    #[case] ends: &[Told],
+    #[case] ends: &[PodEnd],
     #[case] expected: &str,
     // A launcher that does not wait for its workers needs them all the same.
     #[values(false, true)] waits_for_nobody: bool,
