@@ -2,8 +2,8 @@
 //!
 //! [`convert`] reads a manifest of another operator and returns the TrainingJob that does the same,
 //! with notes on what differs. It is a pure function: no client, no clock, no file. Nothing is
-//! dropped silently: each [`Converted`] has notes, and what can't be converted is a [`ConvertError`]
-//! with the paths of the fields as the user wrote them.
+//! dropped silently: each [`Converted`] has notes, and what can't be converted is a
+//! [`ConvertError`] with the paths of the fields as the user wrote them.
 //!
 //! The operator serves these kinds in a cluster too: each is a [`ForeignKind`], see [`served`]. An
 //! object then owns a TrainingJob, and gets a status of its own kind.
