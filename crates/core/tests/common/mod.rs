@@ -183,14 +183,28 @@ impl World {
                 kind: None,
             });
         }
-        plan(&View {
+        self.view(&local, absence_is_confirmed, plan)
+    }
+
+    /// Calls a function with what the operator sees now.
+    pub fn see<R>(&self, look: impl FnOnce(&View<'_>) -> R) -> R {
+        self.view(&self.local, true, look)
+    }
+
+    fn view<R>(
+        &self,
+        local: &LocalState,
+        absence_is_confirmed: bool,
+        look: impl FnOnce(&View<'_>) -> R,
+    ) -> R {
+        look(&View {
             job: &self.job,
             frameworks: &self.registry.for_job(&self.job),
             pods: &self.pods,
             services: &self.services,
             departed: &self.departed,
             conflicts: &self.conflicts,
-            local: &local,
+            local,
             absence_is_confirmed,
             refusal: self.refusal.as_ref(),
             progress: self.progress.as_ref(),
