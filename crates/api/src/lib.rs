@@ -5,8 +5,8 @@
 //! of the network; rules that depend on a framework live in `trainyard-core`, which calls
 //! [`validate()`] first.
 //!
-//! The way in: [`TrainingJob`], [`ScaleIn`], [`ScaleOut`] and [`DeclaredFramework`] for the types, [`crd`] for the generated
-//! definitions, [`default()`] and [`validate()`] for admission.
+//! The way in: [`TrainingJob`], [`ScaleIn`], [`ScaleOut`] and [`DeclaredFramework`] for the types,
+//! [`crd`] for the generated definitions, [`default()`] and [`validate()`] for admission.
 
 pub mod completion;
 pub mod crd;

@@ -25,8 +25,8 @@ const EXIT_FAILED: u8 = 1;
 /// Change the size of an elastic job on the cluster of the current kubeconfig.
 ///
 /// With --to it writes the job's spec.elastic.replicas, as kubectl scale does. With --by,
-/// --remove-pod and --remove-node it creates a ScaleOut or a ScaleIn, which the operator carries out
-/// after those that were created before. Pods that leave are told first, and have time for a
+/// --remove-pod and --remove-node it creates a ScaleOut or a ScaleIn, which the operator carries
+/// out after those that were created before. Pods that leave are told first, and have time for a
 /// checkpoint.
 #[derive(clap::Args)]
 #[command(after_help = "\

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! `controller` runs them while [`leader`] lets it: for TrainingJobs in [`engine`], for ScaleIn and
-//! ScaleOut in `scale_requests`, for kinds of other operators in `foreign`. [`observer`] tells pods what the index knows. [`run()`] adds the
-//! election, the webhooks and the servers.
+//! ScaleOut in `scale_requests`, for kinds of other operators in `foreign`. [`observer`] tells pods
+//! what the index knows. [`run()`] adds the election, the webhooks and the servers.
 
 mod act;
 mod admission;
