@@ -259,11 +259,16 @@ impl<'a, 'b> Decision<'a, 'b> {
     }
 
     fn preference(&self, index: i32) -> Preference {
+        let is_cordoned = |row: &PodRow| {
+            let node = row.node.as_deref();
+            node.is_some_and(|node| self.view.nodes.is_cordoned(node))
+        };
         match self.row(index) {
             None => Preference::NotRunning,
             Some(row) if row.phase == PodPhase::Pending => Preference::NotRunning,
             Some(row) if self.view.node(row) != NodeState::Up => Preference::OnDownNode,
             Some(row) if !row.ready => Preference::NotReady,
+            Some(row) if is_cordoned(row) => Preference::OnCordonedNode,
             Some(_) => Preference::Youngest,
         }
     }
@@ -411,15 +416,17 @@ enum Preference {
     NotRunning,
     OnDownNode,
     NotReady,
+    OnCordonedNode,
     Youngest,
 }
 
 impl Preference {
-    const ALL: [Self; 5] = [
+    const ALL: [Self; 6] = [
         Self::AskedFor,
         Self::NotRunning,
         Self::OnDownNode,
         Self::NotReady,
+        Self::OnCordonedNode,
         Self::Youngest,
     ];
 
@@ -429,6 +436,7 @@ impl Preference {
             Self::NotRunning => "do not run yet",
             Self::OnDownNode => "on a node that is down",
             Self::NotReady => "not ready",
+            Self::OnCordonedNode => "on a cordoned node",
             Self::Youngest => "the last ones",
         }
     }

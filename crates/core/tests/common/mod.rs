@@ -43,11 +43,15 @@ fn is_alive(row: &PodRow) -> bool {
 
 /// The states of nodes; a node that nobody spoke of is up.
 #[derive(Default)]
-pub struct NodeTable(HashMap<String, NodeState>);
+pub struct NodeTable(HashMap<String, NodeState>, Vec<String>);
 
 impl Nodes for NodeTable {
     fn state(&self, name: &str) -> NodeState {
         self.0.get(name).copied().unwrap_or(NodeState::Up)
+    }
+
+    fn is_cordoned(&self, name: &str) -> bool {
+        self.1.iter().any(|cordoned| cordoned == name)
     }
 }
 

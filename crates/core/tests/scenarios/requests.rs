@@ -12,6 +12,7 @@ use trainyard_api::{
 };
 use trainyard_core::local_state::LocalState;
 use trainyard_core::scale_request::{self, RequestStep, RequestedJob, RequestsPlan, ScaleRequest};
+use trainyard_core::view::PodPhase;
 
 use crate::common::World;
 use crate::common::jobs::{Change, custom};
@@ -733,4 +734,96 @@ fn an_operator_that_dies_between_any_two_writes_rolls_back_once() {
         }
     }
     panic!("it always dies");
+}
+
+/// Random numbers that are the same for a seed, wherever the test runs.
+struct Dice(u64);
+
+impl Dice {
+    /// A number below a bound.
+    fn throw(&mut self, bound: i32) -> i32 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        i32::try_from((self.0 >> 33) % u64::try_from(bound).unwrap()).unwrap()
+    }
+}
+
+/// One thing that users, nodes or operators do to a job.
+fn happen(desk: &mut Desk, dice: &mut Dice, number: i32) {
+    let name = format!("r{number:02}");
+    let elastic = desk.world.job.spec.elastic.clone().unwrap();
+    let (replicas, max) = (elastic.replicas, elastic.max());
+    match dice.throw(12) {
+        0 | 1 => desk.scale_out(&name, 1 + dice.throw(4)),
+        2 => desk.scale_in(&name, &json!({"count": 1 + dice.throw(4)})),
+        3 => {
+            let pod = format!("mnist-worker-{}", dice.throw(10));
+            desk.scale_in(&name, &json!({"podNames": [pod]}));
+        }
+        4 => desk.scale_in(&name, &json!({"nodeNames": [format!("node-{}", dice.throw(3))]})),
+        5 => {
+            let running = desk
+                .world
+                .names(|row| row.phase == PodPhase::Running && !row.terminating);
+            let workers: Vec<&String> = running.iter().filter(|pod| pod.contains("worker")).collect();
+            if let Some(pod) = workers.get(usize::try_from(dice.throw(8)).unwrap()) {
+                desk.world.fail(pod, 1);
+            }
+        }
+        6 => {
+            let suspend = !desk.world.job.is_suspended();
+            desk.world.suspend(suspend);
+        }
+        7 => {
+            let max = replicas.max(4 + dice.throw(6));
+            desk.world
+                .edit(|spec| spec.elastic.as_mut().unwrap().max_replicas = Some(max));
+        }
+        8 => {
+            desk.world.local = LocalState::default();
+            desk.dies_after = Some(desk.writes + usize::try_from(dice.throw(3)).unwrap());
+        }
+        9 => {
+            let target = 2 + dice.throw(max - 1);
+            desk.world
+                .edit(|spec| spec.elastic.as_mut().unwrap().replicas = target);
+        }
+        10 => desk.world.run_all(),
+        _ => desk.world.kubelets_remove(),
+    }
+    desk.work();
+    desk.world.tick(i64::from(dice.throw(40)));
+}
+
+#[test]
+fn whatever_happens_every_request_ends_and_the_job_has_the_size_of_its_target() {
+    for seed in 0..200 {
+        let mut dice = Dice(seed);
+        let job = elastic(2 + dice.throw(4), |_| {}).backoff_limit(1000);
+        let mut desk = Desk::new(job);
+        println!("seed {seed}");
+        for number in 0..24 {
+            happen(&mut desk, &mut dice, number);
+            let has = i32::try_from(desk.workers().split(' ').count()).unwrap();
+            assert!(has <= 9, "seed {seed}: {has} pods");
+        }
+        desk.world.suspend(false);
+        for _ in 0..60 {
+            desk.work();
+            desk.world.kubelets_remove();
+            desk.world.run_all();
+            desk.world.tick(20);
+        }
+        desk.work();
+        for request in &desk.requests {
+            assert!(request.status.has_ended(), "seed {seed}: {request:#?}");
+        }
+        let target = desk.world.job.spec.elastic.as_ref().unwrap().replicas;
+        let has = desk.workers().split(' ').count();
+        assert_eq!(i32::try_from(has).unwrap(), target, "seed {seed}");
+        assert_eq!(desk.world.phase(), Some(Running), "seed {seed}");
+        assert!(!desk.write(), "seed {seed}: it is quiet");
+    }
 }

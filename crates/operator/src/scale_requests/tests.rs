@@ -353,8 +353,8 @@ async fn a_request_that_has_ended_is_deleted_after_its_time() {
     );
 }
 
-#[test]
-fn requests_that_a_list_lacks_are_gone() {
+#[tokio::test]
+async fn requests_that_a_list_lacks_are_gone() {
     let setting = setting();
     setting.ask(ScaleKind::ScaleOut, "a", &out(1));
     setting.ask(ScaleKind::ScaleIn, "b", &out(1));
