@@ -6,10 +6,14 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
+use trainyard_api::elastic::MAX_REPLICAS;
 use trainyard_api::names::ANNOTATION_SCALE_REQUEST;
 use trainyard_api::{ScaleRequestRef, TrainingJob};
 
 use crate::indices;
+
+/// Indices are below this. Anybody can write the annotation, and a list of all numbers takes long.
+const MAX_INDEX: i32 = 100_000;
 
 /// The size that a request has given to a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,12 +52,13 @@ impl RequestedSize {
 
     /// The indices of the pods that leave first.
     pub(crate) fn leaving(&self) -> BTreeSet<i32> {
-        indices::parse(self.victims.as_deref().unwrap_or_default(), i32::MAX)
+        indices::parse(self.victims.as_deref().unwrap_or_default(), MAX_INDEX)
     }
 
-    /// The indices of the pods that join, where they are free.
+    /// The indices of the pods that join, where they are free. Names of pods with higher ones may be
+    /// too long.
     pub(crate) fn joining(&self) -> BTreeSet<i32> {
-        indices::parse(self.joining.as_deref().unwrap_or_default(), i32::MAX)
+        indices::parse(self.joining.as_deref().unwrap_or_default(), MAX_REPLICAS)
     }
 
     /// The request; `None` for a size that nobody has requested.
@@ -81,5 +86,16 @@ mod tests {
         let annotation = (ANNOTATION_SCALE_REQUEST.to_owned(), text.to_owned());
         job.metadata.annotations = Some(BTreeMap::from([annotation]));
         assert_eq!(RequestedSize::of(&job), None);
+    }
+
+    #[test]
+    fn a_list_of_all_numbers_is_no_list() {
+        let size = RequestedSize {
+            victims: Some("1-2000000000".to_owned()),
+            joining: Some("7,4000000".to_owned()),
+            ..RequestedSize::default()
+        };
+        assert!(size.leaving().len() < 100_000);
+        assert_eq!(size.joining(), [7].into());
     }
 }
