@@ -1,6 +1,6 @@
 //! The requests as the server last showed them, by the job that they are about.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -43,7 +43,7 @@ pub(super) struct Store {
 struct Inner {
     entries: HashMap<Id, Entry>,
     /// The requests of each job; jobs without requests are not in it.
-    by_job: HashMap<JobKey, BTreeMap<Id, ()>>,
+    by_job: HashMap<JobKey, BTreeSet<Id>>,
     scopes: Vec<Scope>,
 }
 
@@ -68,8 +68,7 @@ impl Store {
     pub(super) fn of_job(&self, job: &JobKey) -> Vec<Entry> {
         let inner = self.inner.lock();
         let ids = inner.by_job.get(job).into_iter().flatten();
-        ids.filter_map(|(id, ())| inner.entries.get(id).cloned())
-            .collect()
+        ids.filter_map(|id| inner.entries.get(id).cloned()).collect()
     }
 
     pub(super) fn has_requests(&self, job: &JobKey) -> bool {
@@ -110,11 +109,7 @@ impl Store {
             return Ok((version, None));
         }
         inner.remove(&id);
-        inner
-            .by_job
-            .entry(job.clone())
-            .or_default()
-            .insert(id.clone(), ());
+        inner.by_job.entry(job.clone()).or_default().insert(id.clone());
         let entry = Entry {
             request: Arc::new(request),
             job: job.clone(),
