@@ -216,7 +216,10 @@ async fn set_target(jobs: &Api<TrainingJob>, args: &Args, target: i32) -> Result
         .await
         .context("cannot set spec.elastic.replicas")?;
     output::print(&format!("trainingjob.trainyard.dev/{} scaled\n", args.job))?;
-    while args.wait {
+    if !args.wait {
+        return Ok(ExitCode::SUCCESS);
+    }
+    loop {
         let job = jobs.get(&args.job).await.context("cannot read the job")?;
         let elastic = job.spec.elastic.as_ref().map(|elastic| elastic.replicas);
         let status = job.status.unwrap_or_default();
@@ -235,7 +238,6 @@ async fn set_target(jobs: &Api<TrainingJob>, args: &Args, target: i32) -> Result
         }
         tokio::time::sleep(WAIT_INTERVAL).await;
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Waits until a request has ended, if that is wanted.
@@ -248,7 +250,10 @@ async fn wait<K>(
 where
     K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    while args.wait {
+    if !args.wait {
+        return Ok(ExitCode::SUCCESS);
+    }
+    loop {
         let request = requests.get_opt(name).await.context("cannot read the request")?;
         let Some(request) = request else {
             return end(false, "The request was deleted before it had ended.");
@@ -260,7 +265,6 @@ where
         }
         tokio::time::sleep(WAIT_INTERVAL).await;
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn end(is_done: bool, message: &str) -> Result<ExitCode> {

@@ -94,7 +94,7 @@ pub fn plan(requests: &[&ScaleRequest], job: RequestedJob<'_>, now: Timestamp) -
         if request.metadata.deletion_timestamp.is_some() {
             continue;
         }
-        let next = Request { request, job, now }.decide(is_turn);
+        let next = Case { request, job, now }.decide(is_turn);
         if !request.status.has_ended() && !next.ends() {
             is_turn = false;
         }
@@ -127,13 +127,13 @@ impl Next {
 
 /// One request, and what it is about.
 #[derive(Clone, Copy)]
-struct Request<'a> {
+struct Case<'a> {
     request: &'a ScaleRequest,
     job: RequestedJob<'a>,
     now: Timestamp,
 }
 
-impl Request<'_> {
+impl Case<'_> {
     fn decide(&self, is_turn: bool) -> Next {
         if self.request.status.has_ended() {
             return self.clean_up();
@@ -168,13 +168,13 @@ impl Request<'_> {
         match self.request.status.phase {
             Some(ScalePhase::Scaling) => self.go_on(spec, view),
             _ if !is_turn => self.wait("It waits until the requests before it have ended.", None),
-            _ => match Job::parse_with(view.job, view.frameworks) {
-                Ok(job) => self.begin(spec, view, &job),
-                Err(_) => {
-                    let what = format!("The TrainingJob {} is not valid", spec.job);
-                    self.wait_for_job(spec, ScaleReason::NotElastic, &what)
+            _ => {
+                if let Ok(job) = Job::parse_with(view.job, view.frameworks) {
+                    return self.begin(spec, view, &job);
                 }
-            },
+                let what = format!("The TrainingJob {} is not valid", spec.job);
+                self.wait_for_job(spec, ScaleReason::NotElastic, &what)
+            }
         }
     }
 

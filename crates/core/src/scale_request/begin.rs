@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use trainyard_api::{Elastic, FieldError, JobPhase, ScalePhase, ScalePolicy, ScaleReason, TrainingJobStatus};
 
-use super::{Change, Next, Removal, Request, RequestSpec, RequestStep};
+use super::{Case, Change, Next, Removal, RequestSpec, RequestStep};
 use crate::indices;
 use crate::job::Job;
 use crate::members::Members;
@@ -24,7 +24,7 @@ struct Decision {
     message: String,
 }
 
-impl Request<'_> {
+impl Case<'_> {
     /// Decides what the request does, once the job runs and has the size that it should have. The
     /// decision is written into the status before anything is done.
     pub(super) fn begin(&self, spec: &RequestSpec, view: &View<'_>, job: &Job<'_>) -> Next {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use trainyard_api::{ScalePhase, ScaleReason, Scaling};
 
-use super::{Change, Next, Request, RequestSpec, RequestStep, after};
+use super::{Case, Change, Next, RequestSpec, RequestStep, after};
 use crate::indices;
 use crate::job::Job;
 use crate::model::PodKey;
@@ -13,7 +13,7 @@ use crate::requested_size::RequestedSize;
 use crate::scaling;
 use crate::view::View;
 
-impl Request<'_> {
+impl Case<'_> {
     /// The target of the job is written, if it is not yet. Then the request waits until the change
     /// is done. One that is not done in time is undone.
     pub(super) fn go_on(&self, spec: &RequestSpec, view: &View<'_>) -> Next {

@@ -58,15 +58,15 @@ impl ScaleRequests {
         let metadata = &entry.request.metadata;
         match step {
             RequestStep::SetOwners(owners) => {
-                let mut patch = json!({"metadata": precondition(metadata)});
-                patch["metadata"]["ownerReferences"] = json!(owners);
+                let mut change = json!({"metadata": precondition(metadata)});
+                change["metadata"]["ownerReferences"] = json!(owners);
                 let path = path(&entry.request).by_us();
-                self.patch(entry, &path, &patch, term).await
+                self.patch(entry, &path, &change, term).await
             }
             RequestStep::WriteStatus(status) => {
-                let patch = json!({"metadata": precondition(metadata), "status": status});
+                let change = json!({"metadata": precondition(metadata), "status": status});
                 let path = path(&entry.request).status().by_us();
-                self.patch(entry, &path, &patch, term).await?;
+                self.patch(entry, &path, &change, term).await?;
                 self.report(&entry.request, &status);
                 Ok(())
             }
@@ -75,8 +75,14 @@ impl ScaleRequests {
         }
     }
 
-    async fn patch(&self, entry: &Entry, path: &Path, patch: &Value, term: &CancellationToken) -> Result<()> {
-        let request = request(Method::PATCH, path, Answer::Whole, Some(patch))?;
+    async fn patch(
+        &self,
+        entry: &Entry,
+        path: &Path,
+        change: &Value,
+        term: &CancellationToken,
+    ) -> Result<()> {
+        let request = request(Method::PATCH, path, Answer::Whole, Some(change))?;
         let answer: Box<RawValue> = self.context.send(Class::Status, request, term).await?;
         let known = self.store.answered(entry.request.kind, entry, answer.get());
         known.map_err(|error| RequestError::Transient(error.to_string(), None))
@@ -99,9 +105,9 @@ impl ScaleRequests {
         );
         let mut metadata = precondition(&job.metadata);
         metadata["annotations"] = json!({ANNOTATION_SCALE_REQUEST: resize.annotation});
-        let patch = json!({"metadata": metadata, "spec": {"elastic": {"replicas": resize.replicas}}});
+        let change = json!({"metadata": metadata, "spec": {"elastic": {"replicas": resize.replicas}}});
         let path = Path::job(&key.namespace, &key.name).by_us();
-        let request = request(Method::PATCH, &path, Answer::Whole, Some(&patch))?;
+        let request = request(Method::PATCH, &path, Answer::Whole, Some(&change))?;
         let answer: Box<RawValue> = self.context.send(Class::Urgent, request, term).await?;
         // The next decision sees the write, also if the watch is late.
         if let Ok(job) = JobObject::decode(answer.get()) {
