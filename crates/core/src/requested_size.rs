@@ -55,8 +55,8 @@ impl RequestedSize {
         indices::parse(self.victims.as_deref().unwrap_or_default(), MAX_INDEX)
     }
 
-    /// The indices of the pods that join, where they are free. Names of pods with higher ones may be
-    /// too long.
+    /// The indices of the pods that join, where they are free. Names of pods with higher ones may
+    /// be too long.
     pub(crate) fn joining(&self) -> BTreeSet<i32> {
         indices::parse(self.joining.as_deref().unwrap_or_default(), MAX_REPLICAS)
     }
