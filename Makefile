@@ -18,6 +18,8 @@ TRAINYARD = $(CARGO_TARGET_DIR)/debug/trainyard
 # What `trainyard_api::crd::TRAINING_JOB` is.
 DEFINITION = crates/api/src/crd/training_job.json
 FRAMEWORK = crates/api/src/crd/framework.json
+SCALE_IN = crates/api/src/crd/scale_in.json
+SCALE_OUT = crates/api/src/crd/scale_out.json
 SUITES := lint unit apiserver embedded cluster install
 # How many cases of every property are explored; 20000 take some minutes.
 CASES ?= 20000
@@ -78,6 +80,10 @@ manifests: ## Write deploy/ and the definition that programs carry anew
 	@mv $(DEFINITION).new $(DEFINITION)
 	@cargo run --quiet -p trainyard-api --example definition framework >$(FRAMEWORK).new
 	@mv $(FRAMEWORK).new $(FRAMEWORK)
+	@cargo run --quiet -p trainyard-api --example definition scale-in >$(SCALE_IN).new
+	@mv $(SCALE_IN).new $(SCALE_IN)
+	@cargo run --quiet -p trainyard-api --example definition scale-out >$(SCALE_OUT).new
+	@mv $(SCALE_OUT).new $(SCALE_OUT)
 	@$(MAKE) --no-print-directory build
 	@$(TRAINYARD) install --output-dir deploy
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::declaration::DeclaredFramework;
 use crate::job::TrainingJob;
+use crate::scale_request::{ScaleIn, ScaleKind, ScaleOut};
 
 /// The largest definition that client-side `kubectl apply` can store in its annotation.
 pub const CLIENT_SIDE_APPLY_LIMIT: usize = 262_144;
@@ -43,6 +44,23 @@ pub const TRAINING_JOB: &str = include_str!("crd/training_job.json");
 /// The definition of [`DeclaredFramework`] as JSON, as [`generate_framework`] made it.
 pub const FRAMEWORK: &str = include_str!("crd/framework.json");
 
+/// The definition of [`ScaleIn`] as JSON, as [`generate_request`] made it.
+pub const SCALE_IN: &str = include_str!("crd/scale_in.json");
+
+/// The definition of [`ScaleOut`] as JSON, as [`generate_request`] made it.
+pub const SCALE_OUT: &str = include_str!("crd/scale_out.json");
+
+/// The definitions of all kinds of Trainyard's as JSON: those of jobs first.
+pub const ALL: [&str; 4] = [TRAINING_JOB, FRAMEWORK, SCALE_IN, SCALE_OUT];
+
+/// The definitions of all kinds of Trainyard's: those of jobs first.
+///
+/// # Errors
+/// If one can't be read, which a test rules out.
+pub fn all() -> Result<Vec<CustomResourceDefinition>, serde_json::Error> {
+    ALL.into_iter().map(serde_json::from_str).collect()
+}
+
 /// The definition of [`TrainingJob`].
 ///
 /// # Errors
@@ -66,6 +84,18 @@ pub fn framework() -> Result<CustomResourceDefinition, serde_json::Error> {
 /// If the type that definitions have can't hold it, which a test rules out.
 pub fn generate_framework() -> Result<String, serde_json::Error> {
     written(serde_json::to_value(DeclaredFramework::crd())?)
+}
+
+/// Makes the definition of [`ScaleIn`] or [`ScaleOut`] from its types: for `make manifests`, which
+/// writes it down.
+///
+/// # Errors
+/// If the type that definitions have can't hold it, which a test rules out.
+pub fn generate_request(kind: ScaleKind) -> Result<String, serde_json::Error> {
+    written(serde_json::to_value(match kind {
+        ScaleKind::ScaleIn => ScaleIn::crd(),
+        ScaleKind::ScaleOut => ScaleOut::crd(),
+    })?)
 }
 
 /// Makes the definition of [`TrainingJob`] from its types: for `make manifests`, which writes it

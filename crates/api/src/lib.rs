@@ -5,8 +5,8 @@
 //! of the network; rules that depend on a framework live in `trainyard-core`, which calls
 //! [`validate()`] first.
 //!
-//! The way in: [`TrainingJob`] and [`DeclaredFramework`] for the types, [`crd`] for the generated
-//! definitions, [`default()`] and [`validate()`] for admission.
+//! The way in: [`TrainingJob`], [`ScaleIn`], [`ScaleOut`] and [`DeclaredFramework`] for the types,
+//! [`crd`] for the generated definitions, [`default()`] and [`validate()`] for admission.
 
 pub mod completion;
 pub mod crd;
@@ -21,6 +21,7 @@ pub mod quantity;
 pub mod reason;
 pub mod role;
 pub mod run_policy;
+pub mod scale_request;
 pub mod status;
 pub mod validate;
 mod words;
@@ -43,6 +44,10 @@ pub use role::{
     Spread,
 };
 pub use run_policy::{CleanPodPolicy, RunPolicy, UpdatePolicy};
+pub use scale_request::{
+    JobRef, ScaleIn, ScaleInSpec, ScaleKind, ScaleOut, ScaleOutSpec, ScalePhase, ScalePolicy, ScaleReason,
+    ScaleRequestRef, ScaleRequestStatus, ToAdd, ToDelete,
+};
 pub use status::{
     AcceptedRole, AcceptedRules, EndedPods, Fingerprint, Incident, JobPhase, JobResult, PendingReplacement,
     Progress, RestartCause, RestartRecord, Restarts, RolePhase, RoleStatus, RootCause, Scaling, ScalingStep,

@@ -33,6 +33,9 @@ pub const ANNOTATION_NOTES: &str = "trainyard.dev/notes";
 /// begins then.
 pub const ANNOTATION_LAUNCHED: &str = "trainyard.dev/launched";
 
+/// Annotation of a job: the size that a ScaleIn or a ScaleOut has given it, and who leaves.
+pub const ANNOTATION_SCALE_REQUEST: &str = "trainyard.dev/scale-request";
+
 /// Annotations of a job in the dialect of AresOperator that its pods carry too, as annotations and
 /// as labels.
 pub const ARES_PASSED_ON: [&str; 3] = [

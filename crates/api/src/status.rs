@@ -12,6 +12,7 @@ use crate::completion::RoleSet;
 use crate::declaration::MAX_DECLARATION;
 use crate::role::{Dependency, NodeDownPolicy, PodQuorum, RestartPolicy};
 use crate::run_policy::CleanPodPolicy;
+use crate::scale_request::ScaleRequestRef;
 use crate::words::words;
 
 /// What the operator has seen and done. Written by the operator only.
@@ -67,6 +68,11 @@ pub struct TrainingJobStatus {
     /// When the last change of size was done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_scale_time: Option<Time>,
+
+    /// The ScaleIn or ScaleOut that was last carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
+    pub last_scale_request: Option<Box<ScaleRequestRef>>,
 
     /// When the job was started, or last resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -254,6 +260,9 @@ pub struct Scaling {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 65536))]
     pub joining: Option<String>,
+    /// The ScaleIn or ScaleOut that has asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<ScaleRequestRef>,
     /// Why these pods leave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]

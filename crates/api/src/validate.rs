@@ -9,6 +9,7 @@ mod dns;
 mod elastic;
 mod metadata;
 mod pod;
+mod request;
 mod reserved;
 mod resources;
 mod spec;
@@ -21,6 +22,7 @@ pub use change::{ELASTIC, PROGRESS, Section, SectionContent, UPDATE_POLICY, sect
 pub use dns::{
     dns_label_problem, domain_name_problem, label_key_problem, label_value_problem, object_name_problem,
 };
+pub use request::{validate_scale_in, validate_scale_out};
 
 /// What is wrong with one field, and what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -209,11 +209,9 @@ struct ManifestFile {
 /// called before there is an operator to answer.
 fn parts(settings: &Settings) -> Result<Vec<ManifestFile>> {
     let mut crds = Vec::new();
-    for crd in [
-        trainyard_api::crd::training_job(),
-        trainyard_api::crd::framework(),
-    ] {
-        let crd = crd.and_then(serde_json::to_value);
+    let definitions = trainyard_api::crd::all();
+    for crd in definitions.context("cannot read the custom resource definitions")? {
+        let crd = serde_json::to_value(crd);
         let mut crd = crd.context("cannot make the custom resource definition")?;
         crd["metadata"]["labels"] = names::labels();
         crds.push(crd);

@@ -8,6 +8,7 @@ mod install;
 mod operator;
 mod output;
 mod run;
+mod scale;
 mod scratch;
 mod uninstall;
 mod validate;
@@ -26,10 +27,11 @@ const EXIT_ERROR: u8 = 2;
 
 /// One Kubernetes operator for every distributed training framework.
 ///
-/// `trainyard run` trains and shows how it goes, `trainyard install` prints the manifests of the
-/// operator, `trainyard validate` checks jobs before they are applied, `trainyard convert` makes
-/// jobs of other operators ours, and `trainyard operator` is the operator. A job is an object of
-/// kind `TrainingJob`: apply it with kubectl and watch it with `kubectl get tj -w`.
+/// `trainyard run` trains and shows how it goes, `trainyard scale` makes a job of a cluster larger
+/// or smaller, `trainyard install` prints the manifests of the operator, `trainyard validate`
+/// checks jobs before they are applied, `trainyard convert` makes jobs of other operators ours, and
+/// `trainyard operator` is the operator. A job is an object of kind `TrainingJob`: apply it with
+/// kubectl and watch it with `kubectl get tj -w`.
 #[derive(Parser)]
 #[command(
     name = "trainyard",
@@ -38,7 +40,7 @@ const EXIT_ERROR: u8 = 2;
     max_term_width = 100
 )]
 #[command(
-    after_help = "Exit codes: 0 done, 1 the answer is no (validate, convert, run), 2 it could not be done; see also `run --help`."
+    after_help = "Exit codes: 0 done, 1 the answer is no (validate, convert, run, scale), 2 it could not be done; see also `run --help`."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -48,6 +50,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(Box<run::Args>),
+    Scale(scale::Args),
     Doctor(doctor::Args),
     Install(install::Args),
     Uninstall(uninstall::Args),
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
     }
     let result = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Scale(args) => scale::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Install(args) => install::run(&args),
         Command::Uninstall(args) => uninstall::run(&args),

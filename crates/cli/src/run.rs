@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use trainyard_local::cluster;
 use trainyard_local::yard::{self, Entered, Isolation, Network, Yard};
 
-pub use self::args::Args;
+pub use self::args::{Args, duration};
 use self::driver::Plan;
 use self::local::LocalCluster;
 use self::manifest::{Changes, Manifest};

@@ -12,7 +12,12 @@ use crate::install::names::{
 use crate::install::{distinct, namespace_name};
 use crate::output;
 
-const CRDS: [&str; 2] = ["trainingjobs.trainyard.dev", "frameworks.trainyard.dev"];
+const CRDS: [&str; 4] = [
+    "trainingjobs.trainyard.dev",
+    "frameworks.trainyard.dev",
+    "scaleins.trainyard.dev",
+    "scaleouts.trainyard.dev",
+];
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
 /// Print the objects to delete in order to remove the operator from a cluster.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use trainyard_api::elastic::DRAIN_TIMEOUT_SECONDS;
-use trainyard_api::{JobPhase, Refill, Scaling, ScalingStep, StartAt};
+use trainyard_api::{JobPhase, Refill, ScaleRequestRef, Scaling, ScalingStep, StartAt};
 
 use trainyard_contract::drain::DrainState;
 
@@ -17,6 +17,7 @@ use crate::indices;
 use crate::job::{ElasticRole, Job};
 use crate::members::Members;
 use crate::model::PodKey;
+use crate::requested_size::RequestedSize;
 use crate::status::time;
 use crate::view::{NodeState, PodPhase, PodRow, View};
 
@@ -35,6 +36,8 @@ pub(crate) struct Resize {
     pub target: Option<i32>,
     /// The change that is done with this plan.
     pub finished: Option<Scaling>,
+    /// The request that is carried out with this plan.
+    pub fulfilled: Option<ScaleRequestRef>,
     /// Since when this process waits for pods to say that they know that they should leave.
     pub unacknowledged_since: Option<Instant>,
     /// When to decide again even if nothing changes.
@@ -57,22 +60,8 @@ fn parse(text: Option<&str>) -> BTreeSet<i32> {
 
 /// Decides about the size of a job. `None` if the job is not elastic.
 pub(crate) fn decide(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
-    let elastic = job.elastic?;
-    let role = job.roles.get(elastic.role)?;
+    let decision = Decision::new(job, view)?;
     let status = view.job.status.as_ref();
-    let decision = Decision {
-        job,
-        view,
-        elastic,
-        members: &role.members,
-        rows: view
-            .pods
-            .iter()
-            .filter_map(|row| Some((job.key(&row.name)?, row)))
-            .filter(|(key, _)| key.role == elastic.role)
-            .map(|(key, row)| (key.index, row))
-            .collect(),
-    };
     Some(match status.and_then(|status| status.scaling.as_deref()) {
         Some(scaling) if scaling.victims.is_some() => decision.drain(scaling),
         Some(scaling) => decision.join(scaling),
@@ -80,7 +69,23 @@ pub(crate) fn decide(job: &Job<'_>, view: &View<'_>) -> Option<Resize> {
     })
 }
 
-fn has_started(phase: JobPhase) -> bool {
+/// Chooses so many pods that leave, those that are asked for first, and says why these. `None` if
+/// the job is not elastic.
+pub(crate) fn choose_victims(
+    job: &Job<'_>,
+    view: &View<'_>,
+    count: usize,
+    asked_for: &BTreeSet<i32>,
+) -> Option<(BTreeSet<i32>, String)> {
+    Some(Decision::new(job, view)?.choose_victims(count, asked_for))
+}
+
+/// Chooses the indices of so many pods that join. `None` if the job is not elastic.
+pub(crate) fn choose_joining(job: &Job<'_>, view: &View<'_>, count: usize) -> Option<BTreeSet<i32>> {
+    Some(Decision::new(job, view)?.choose_joining(count, &BTreeSet::new()))
+}
+
+pub(crate) fn has_started(phase: JobPhase) -> bool {
     phase != JobPhase::Pending && !phase.is_suspended() && !phase.is_terminal()
 }
 
@@ -92,7 +97,24 @@ struct Decision<'a, 'b> {
     rows: HashMap<i32, &'b PodRow>,
 }
 
-impl Decision<'_, '_> {
+impl<'a, 'b> Decision<'a, 'b> {
+    fn new(job: &'b Job<'a>, view: &'b View<'a>) -> Option<Self> {
+        let elastic = job.elastic?;
+        let role = job.roles.get(elastic.role)?;
+        let rows = view.pods.iter();
+        Some(Self {
+            job,
+            view,
+            elastic,
+            members: &role.members,
+            rows: rows
+                .filter_map(|row| Some((job.key(&row.name)?, row)))
+                .filter(|(key, _)| key.role == elastic.role)
+                .map(|(key, row)| (key.index, row))
+                .collect(),
+        })
+    }
+
     fn row(&self, index: i32) -> Option<&PodRow> {
         self.rows.get(&index).copied()
     }
@@ -103,6 +125,7 @@ impl Decision<'_, '_> {
             scaling: None,
             target: None,
             finished: None,
+            fulfilled: None,
             unacknowledged_since: None,
             wake_at: None,
         }
@@ -126,13 +149,16 @@ impl Decision<'_, '_> {
         let status = self.view.job.status.as_ref();
         let phase = status.and_then(|status| status.phase);
         let waits = elastic.start_at == Some(StartAt::Min) && phase == Some(JobPhase::Starting);
-        let fitted = Resize {
-            target: Some(elastic.replicas),
-            ..self.unchanged()
-        };
-        let was_fitted = status.and_then(|status| status.target_replicas) == Some(elastic.replicas);
+        let requested = RequestedSize::pending(self.view.job);
+        let was_fitted =
+            status.and_then(|status| status.target_replicas) == Some(elastic.replicas) && requested.is_none();
         if target == count || elastic.refill == Some(Refill::Never) && was_fitted && target > count {
-            return fitted;
+            let has_begun = phase.is_some_and(has_started);
+            return Resize {
+                target: Some(elastic.replicas),
+                fulfilled: requested.filter(|_| has_begun).map(|size| size.request),
+                ..self.unchanged()
+            };
         }
         if target > count && waits || !phase.is_some_and(has_started) {
             return self.unchanged();
@@ -146,20 +172,16 @@ impl Decision<'_, '_> {
             };
         }
         if target > count {
-            self.begin_joining(target)
+            self.begin_joining(target, requested)
         } else {
-            self.begin_draining(target)
+            self.begin_draining(target, requested)
         }
     }
 
-    fn begin_joining(&self, target: i32) -> Resize {
+    fn begin_joining(&self, target: i32, requested: Option<RequestedSize>) -> Resize {
         let count = usize::try_from(target - self.members.count()).unwrap_or_default();
-        // A pod that has left may still exist, and its end is none of the new one's.
-        let names: HashSet<&str> = self.view.pods.iter().map(|row| &*row.name).collect();
-        let role = self.elastic.role;
-        let is_taken = |index: i32| names.contains(&*self.job.pod_name(PodKey { role, index }));
-        let free = (0..).filter(|index| !self.members.contains(*index) && !is_taken(*index));
-        let joining: BTreeSet<i32> = free.take(count).collect();
+        let requested = requested.unwrap_or_default();
+        let joining = self.choose_joining(count, &requested.joining());
         Resize {
             members: self.members.with(joining.iter().copied()),
             scaling: Some(Scaling {
@@ -168,6 +190,7 @@ impl Decision<'_, '_> {
                 step: ScalingStep::Joining,
                 since: Some(time(self.view.now)),
                 joining: indices::format(&joining),
+                request: requested.into_request(),
                 ..Scaling::default()
             }),
             target: Some(self.elastic.spec.replicas),
@@ -175,10 +198,25 @@ impl Decision<'_, '_> {
         }
     }
 
-    fn begin_draining(&self, target: i32) -> Resize {
+    /// Chooses the indices of so many pods that join: those that are asked for, then the lowest.
+    fn choose_joining(&self, count: usize, asked_for: &BTreeSet<i32>) -> BTreeSet<i32> {
+        // A pod that has left may still exist, and its end is none of the new one's.
+        let names: HashSet<&str> = self.view.pods.iter().map(|row| &*row.name).collect();
+        let role = self.elastic.role;
+        let is_taken = |index: i32| names.contains(&*self.job.pod_name(PodKey { role, index }));
+        let is_free = |index: &i32| !self.members.contains(*index) && !is_taken(*index);
+        let asked: BTreeSet<i32> = asked_for.iter().copied().filter(is_free).collect();
+        let others = (0..).filter(|index| is_free(index) && !asked.contains(index));
+        asked.iter().copied().chain(others).take(count).collect()
+    }
+
+    fn begin_draining(&self, target: i32, requested: Option<RequestedSize>) -> Resize {
         let count = usize::try_from(self.members.count() - target).unwrap_or_default();
-        let (victims, message) = self.choose_victims(count);
+        let requested = requested.unwrap_or_default();
+        let asked_for = requested.leaving();
+        let (victims, message) = self.choose_victims(count, &asked_for);
         let seconds = self.elastic.spec.drain_timeout_seconds;
+        let seconds = requested.drain_timeout_seconds.or(seconds);
         let timeout = SignedDuration::from_secs(seconds.unwrap_or(DRAIN_TIMEOUT_SECONDS));
         let deadline = self.view.now.checked_add(timeout).ok();
         self.unchanged_but(Scaling {
@@ -189,18 +227,22 @@ impl Decision<'_, '_> {
             deadline: deadline.map(time),
             victims: indices::format(&victims),
             message: Some(message),
+            request: requested.into_request(),
             ..Scaling::default()
         })
     }
 
     /// Chooses the pods that leave, and says why these. Rank 0 never leaves: others look for it.
-    fn choose_victims(&self, count: usize) -> (BTreeSet<i32>, String) {
+    fn choose_victims(&self, count: usize, asked_for: &BTreeSet<i32>) -> (BTreeSet<i32>, String) {
         let kept = self.job.rank_zero();
         let mut candidates: Vec<(Preference, i32)> = self
             .members
             .iter()
             .filter(|index| (self.elastic.role, *index) != (kept.role, kept.index))
-            .map(|index| (self.preference(index), index))
+            .map(|index| {
+                let is_asked_for = asked_for.contains(&index).then_some(Preference::AskedFor);
+                (is_asked_for.unwrap_or_else(|| self.preference(index)), index)
+            })
             .collect();
         candidates.sort_by_key(|(preference, index)| (*preference, std::cmp::Reverse(*index)));
         candidates.truncate(count);
@@ -217,11 +259,16 @@ impl Decision<'_, '_> {
     }
 
     fn preference(&self, index: i32) -> Preference {
+        let is_cordoned = |row: &PodRow| {
+            let node = row.node.as_deref();
+            node.is_some_and(|node| self.view.nodes.is_cordoned(node))
+        };
         match self.row(index) {
             None => Preference::NotRunning,
             Some(row) if row.phase == PodPhase::Pending => Preference::NotRunning,
             Some(row) if self.view.node(row) != NodeState::Up => Preference::OnDownNode,
             Some(row) if !row.ready => Preference::NotReady,
+            Some(row) if is_cordoned(row) => Preference::OnCordonedNode,
             Some(_) => Preference::Youngest,
         }
     }
@@ -240,6 +287,7 @@ impl Decision<'_, '_> {
         if joining.iter().all(runs) {
             return Resize {
                 finished: Some(scaling.clone()),
+                fulfilled: scaling.request.clone(),
                 ..self.unchanged()
             };
         }
@@ -251,9 +299,11 @@ impl Decision<'_, '_> {
             let joining: BTreeSet<i32> = joining.difference(&dropped).copied().collect();
             let members = self.members.without(|index| dropped.contains(&index));
             let to = members.count();
+            // It is not what a request has asked for any more.
             let scaling = Scaling {
                 to,
                 joining: indices::format(&joining),
+                request: None,
                 ..scaling.clone()
             };
             let is_done = joining.iter().all(runs);
@@ -262,8 +312,7 @@ impl Decision<'_, '_> {
                 finished: is_done.then(|| scaling.clone()),
                 scaling: (!is_done).then_some(scaling),
                 target: Some(target),
-                unacknowledged_since: None,
-                wake_at: None,
+                ..self.unchanged()
             };
         }
         Resize {
@@ -333,6 +382,7 @@ impl Decision<'_, '_> {
         Resize {
             members,
             finished: is_done.then(|| scaling.clone()),
+            fulfilled: scaling.request.clone().filter(|_| is_done),
             scaling: (!is_done).then_some(scaling),
             target: None,
             unacknowledged_since: is_silent.then_some(waits_since),
@@ -362,20 +412,31 @@ impl Decision<'_, '_> {
 /// Why a pod is chosen to leave: those that are lost least by come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Preference {
+    AskedFor,
     NotRunning,
     OnDownNode,
     NotReady,
+    OnCordonedNode,
     Youngest,
 }
 
 impl Preference {
-    const ALL: [Self; 4] = [Self::NotRunning, Self::OnDownNode, Self::NotReady, Self::Youngest];
+    const ALL: [Self; 6] = [
+        Self::AskedFor,
+        Self::NotRunning,
+        Self::OnDownNode,
+        Self::NotReady,
+        Self::OnCordonedNode,
+        Self::Youngest,
+    ];
 
     fn describe(self) -> &'static str {
         match self {
+            Self::AskedFor => "asked for",
             Self::NotRunning => "do not run yet",
             Self::OnDownNode => "on a node that is down",
             Self::NotReady => "not ready",
+            Self::OnCordonedNode => "on a cordoned node",
             Self::Youngest => "the last ones",
         }
     }

@@ -68,6 +68,9 @@ impl View<'_> {
 pub trait Nodes {
     /// The state of a node.
     fn state(&self, name: &str) -> NodeState;
+
+    /// Whether a node was cordoned: somebody is about to take it away.
+    fn is_cordoned(&self, name: &str) -> bool;
 }
 
 /// The state of a node.
@@ -88,6 +91,10 @@ pub struct AllUp;
 impl Nodes for AllUp {
     fn state(&self, _: &str) -> NodeState {
         NodeState::Up
+    }
+
+    fn is_cordoned(&self, _: &str) -> bool {
+        false
     }
 }
 

@@ -250,7 +250,7 @@ fn directory(path: PathBuf) -> Result<PathBuf, Error> {
 
 async fn define_jobs(client: &kube::Client) -> Result<(), Error> {
     let definitions = CustomResourceDefinition::url_path(&(), None);
-    for definition in [trainyard_api::crd::TRAINING_JOB, trainyard_api::crd::FRAMEWORK] {
+    for definition in trainyard_api::crd::ALL {
         // As text: decoding and encoding it would take a noticeable part of a short run.
         let request = Request::new(&*definitions)
             .create(&PostParams::default(), definition.as_bytes().to_vec())

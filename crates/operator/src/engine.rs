@@ -20,6 +20,7 @@ use crate::events::{Recorder, Senders};
 use crate::index::Index;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
+use crate::scale_requests::{self, ScaleRequests};
 use crate::settings::SharedSettings;
 use training_jobs::TrainingJobs;
 
@@ -60,6 +61,7 @@ impl Default for Config {
 pub struct Engine {
     controller: Arc<Controller<TrainingJobs>>,
     declarations: Arc<Controller<Declarations>>,
+    scale_requests: Arc<Controller<ScaleRequests>>,
     context: Context,
     senders: Senders,
 }
@@ -126,9 +128,11 @@ impl Engine {
         let (leadership, metrics) = (context.leadership.clone(), context.metrics.clone());
         let controller = Controller::new(training_jobs, limits, leadership, metrics);
         let declarations = declarations::controller(context.clone(), wake(&controller));
+        let scale_requests = scale_requests::controller(context.clone(), wake(&controller));
         Self {
             controller,
             declarations,
+            scale_requests,
             context,
             senders,
         }
@@ -139,7 +143,8 @@ impl Engine {
         // The senders end when the last recorder is dropped: this one and the controller's.
         drop(self.context);
         let declarations = self.declarations.run(shutdown.clone());
-        tokio::join!(self.controller.run(shutdown), declarations);
+        let scale_requests = self.scale_requests.run(shutdown.clone());
+        tokio::join!(self.controller.run(shutdown), declarations, scale_requests);
         self.senders.finish().await;
     }
 

@@ -14,7 +14,7 @@ use kube::core::Request;
 use serde::de::IgnoredAny;
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
-use trainyard_api::{GROUP, MANAGED_BY_TRAINYARD, VERSION};
+use trainyard_api::{GROUP, MANAGED_BY_TRAINYARD, ScaleKind, ScalePhase, ScaleReason, VERSION};
 use trainyard_core::foreign::{ForeignKind, ForeignNote};
 use trainyard_core::model::JobEvent;
 
@@ -136,6 +136,24 @@ impl Recorder {
             message: &condition.message,
         };
         let regarding = reference(format!("{GROUP}/{VERSION}"), "Framework", framework);
+        self.send(regarding, words, now);
+    }
+
+    /// Records an event about a ScaleIn or a ScaleOut, whose condition has come true.
+    pub(crate) fn record_scale_request(
+        &self,
+        kind: ScaleKind,
+        request: &ObjectMeta,
+        condition: &Condition,
+        now: Timestamp,
+    ) {
+        let is_rollback = condition.reason == ScaleReason::RollingBack.as_str();
+        let words = Words {
+            warning: is_rollback || condition.type_ == ScalePhase::ScaleFailed.as_str(),
+            reason: &condition.type_,
+            message: &condition.message,
+        };
+        let regarding = reference(format!("{GROUP}/{VERSION}"), kind.as_str(), request);
         self.send(regarding, words, now);
     }
 

@@ -178,6 +178,12 @@ impl Index {
         }
     }
 
+    /// Returns true if a list of a namespace was refused, so that [`get`](Self::get) says nothing
+    /// about its jobs.
+    pub fn is_refused(&self, namespace: &str) -> bool {
+        self.lock().cursors.is_refused(namespace)
+    }
+
     /// Signals every change of a job or its pods from now on, whether the job exists or not.
     pub fn follow(&self, key: &JobKey) -> watch::Receiver<u64> {
         let mut inner = self.lock();

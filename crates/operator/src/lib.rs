@@ -12,9 +12,9 @@
 //!                                                            └──> events
 //! ```
 //!
-//! `controller` runs them while [`leader`] lets it: for TrainingJobs in [`engine`], for kinds of
-//! other operators in `foreign`. [`observer`] tells pods what the index knows. [`run()`] adds the
-//! election, the webhooks and the servers.
+//! `controller` runs them while [`leader`] lets it: for TrainingJobs in [`engine`], for ScaleIn and
+//! ScaleOut in `scale_requests`, for kinds of other operators in `foreign`. [`observer`] tells pods
+//! what the index knows. [`run()`] adds the election, the webhooks and the servers.
 
 mod act;
 mod admission;
@@ -39,6 +39,7 @@ pub mod observer;
 mod open_files;
 pub mod options;
 mod reconcile;
+mod scale_requests;
 mod settings;
 mod slim;
 mod watch;

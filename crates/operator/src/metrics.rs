@@ -15,7 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
-use trainyard_api::{JobPhase, RestartCause};
+use trainyard_api::{JobPhase, RestartCause, ScaleKind, ScaleReason};
 use trainyard_core::foreign::ForeignKind;
 
 pub(crate) use labels::{Kind, Outcome, Review, Verb};
@@ -57,6 +57,12 @@ struct CauseLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ScaleLabels {
+    kind: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct KindLabels {
     kind: Subject,
 }
@@ -84,6 +90,7 @@ pub struct Metrics {
     api_requests: Family<RequestLabels, Counter>,
     jobs: Family<PhaseLabels, Gauge>,
     restarts: Family<CauseLabels, Counter>,
+    scale_requests: Family<ScaleLabels, Counter>,
     leader: Gauge,
     watch_restarts: Family<KindLabels, Counter>,
     reviews: Family<ReviewLabels, Counter>,
@@ -128,6 +135,11 @@ impl Metrics {
             ),
             jobs: registered(to, "jobs", "Jobs by phase"),
             restarts: registered(to, "restarts", "Pods replaced, by cause"),
+            scale_requests: registered(
+                to,
+                "scale_requests",
+                "ScaleIns and ScaleOuts that have ended, by why",
+            ),
             leader: registered(to, "leader", "1 while this replica may write"),
             watch_restarts: registered(to, "watch_restarts", "Watches that had to start anew"),
             reviews: registered(
@@ -213,6 +225,15 @@ impl Metrics {
                 cause: cause_name(cause),
             })
             .inc_by(pods);
+    }
+
+    /// Counts a ScaleIn or a ScaleOut that has ended.
+    pub(crate) fn scale_request_ended(&self, kind: ScaleKind, reason: ScaleReason) {
+        let labels = ScaleLabels {
+            kind: kind.as_str(),
+            reason: reason.as_str(),
+        };
+        self.scale_requests.get_or_create(&labels).inc();
     }
 
     pub(crate) fn set_leader(&self, leader: bool) {

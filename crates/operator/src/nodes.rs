@@ -22,6 +22,7 @@ pub(crate) struct NodeTable {
 #[derive(Debug)]
 struct Entry {
     state: NodeState,
+    cordoned: bool,
     version: Version,
     epoch: u32,
 }
@@ -57,6 +58,7 @@ impl NodeTable {
         };
         let entry = Entry {
             state,
+            cordoned: node.is_cordoned(),
             version,
             epoch,
         };
@@ -109,7 +111,11 @@ impl NodeTable {
             if last.is_some_and(|last| Arc::ptr_eq(last, name)) {
                 continue;
             }
-            match self.nodes.get(name).map(|entry| entry.state) {
+            let known = self.nodes.get(name);
+            if known.is_some_and(|entry| entry.cordoned) {
+                facts.put_cordoned(name);
+            }
+            match known.map(|entry| entry.state) {
                 Some(NodeState::Up) => last = Some(name),
                 Some(state) => facts.put(name, state),
                 // The node is newer than the watch: it is not gone.
@@ -125,6 +131,7 @@ impl NodeTable {
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
     not_up: Vec<(Arc<str>, NodeState)>,
+    cordoned: Vec<Arc<str>>,
 }
 
 impl NodeFacts {
@@ -133,11 +140,21 @@ impl NodeFacts {
             self.not_up.push((name.clone(), state));
         }
     }
+
+    fn put_cordoned(&mut self, name: &Arc<str>) {
+        if !self.cordoned.contains(name) {
+            self.cordoned.push(name.clone());
+        }
+    }
 }
 
 impl Nodes for NodeFacts {
     fn state(&self, name: &str) -> NodeState {
         let known = self.not_up.iter().find(|(known, _)| &**known == name);
         known.map_or(NodeState::Up, |(_, state)| *state)
+    }
+
+    fn is_cordoned(&self, name: &str) -> bool {
+        self.cordoned.iter().any(|known| &**known == name)
     }
 }

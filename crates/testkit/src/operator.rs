@@ -99,14 +99,11 @@ fn options(namespace: &str, more: &[&str]) -> anyhow::Result<Options> {
 pub fn install_crds(cluster: &Cluster) {
     let install = || {
         let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
-        for crd in [
-            trainyard_api::crd::framework()?,
-            trainyard_api::crd::training_job()?,
-        ] {
+        for crd in trainyard_api::crd::all()? {
             cluster.kubectl(&apply, Some(&serde_json::to_string(&crd)?))?;
         }
         // `kubectl wait` fails at once where there are no conditions yet.
-        let served = ["get", "trainingjobs,frameworks", "-A"];
+        let served = ["get", "trainingjobs,frameworks,scaleins,scaleouts", "-A"];
         eventually("the definitions are served", || {
             let found = cluster.kubectl(&served, None);
             found.map_err(|error| format!("{error:#}"))

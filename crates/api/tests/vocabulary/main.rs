@@ -7,4 +7,5 @@ mod change;
 mod default;
 mod definition;
 mod elastic;
+mod requests;
 mod validate;

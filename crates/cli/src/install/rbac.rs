@@ -49,8 +49,26 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
 /// Rights on jobs and on what jobs own.
 fn job_rules(settings: &Settings) -> Value {
     let mut rules = vec![
-        rule(GROUP, "trainingjobs", None, &["get", "list", "watch", "delete"]),
+        // Patched, because a ScaleIn or a ScaleOut changes the spec.elastic.replicas of its job.
+        rule(
+            GROUP,
+            "trainingjobs",
+            None,
+            &["get", "list", "watch", "patch", "delete"],
+        ),
         rule(GROUP, "trainingjobs/status", None, &["update", "patch"]),
+        json!({
+            "apiGroups": [GROUP],
+            "resources": ["scaleins", "scaleouts"],
+            // Patched, because the job becomes their owner; deleted after their
+            // ttlSecondsAfterFinished.
+            "verbs": ["get", "list", "watch", "patch", "delete"],
+        }),
+        json!({
+            "apiGroups": [GROUP],
+            "resources": ["scaleins/status", "scaleouts/status"],
+            "verbs": ["patch"],
+        }),
         // For clusters with the admission plug-in OwnerReferencesPermissionEnforcement: children
         // name their job as the owner that blocks its deletion.
         rule(GROUP, "trainingjobs/finalizers", None, &["update"]),
@@ -156,14 +174,24 @@ fn rule(group: &str, resource: &str, name: Option<&str>, verbs: &[&str]) -> Valu
 fn user_roles(settings: &Settings) -> [Value; 2] {
     let mut read = vec![json!({
         "apiGroups": [GROUP],
-        "resources": ["trainingjobs", "trainingjobs/status", "frameworks"],
+        "resources": [
+            "trainingjobs", "trainingjobs/status", "frameworks",
+            "scaleins", "scaleins/status", "scaleouts", "scaleouts/status",
+        ],
         "verbs": ["get", "list", "watch"],
     })];
     let mut write = vec![json!({
         "apiGroups": [GROUP],
-        "resources": ["trainingjobs"],
+        "resources": ["trainingjobs", "scaleins", "scaleouts"],
         "verbs": ["create", "update", "patch", "delete", "deletecollection"],
     })];
+    // What `kubectl scale` and autoscalers write.
+    write.push(rule(
+        GROUP,
+        "trainingjobs/scale",
+        None,
+        &["get", "update", "patch"],
+    ));
     for kind in &settings.compat {
         let (group, plural) = (kind.group(), kind.plural());
         let status = format!("{plural}/status");

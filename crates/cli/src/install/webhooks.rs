@@ -32,6 +32,7 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
         scope: "Cluster",
         ..jobs
     };
+    let [scale_ins, scale_outs] = ["scaleins", "scaleouts"].map(|plural| Resource { plural, ..jobs });
     let foreign = settings.compat.iter().map(|kind| Resource {
         group: kind.group(),
         version: kind.version(),
@@ -40,7 +41,9 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
     });
     let mut defaulting = webhook(settings, "default", MUTATE_PATH, &jobs);
     defaulting["reinvocationPolicy"] = json!("Never");
-    let validating = [jobs, frameworks].into_iter().chain(foreign);
+    let validating = [jobs, frameworks, scale_ins, scale_outs]
+        .into_iter()
+        .chain(foreign);
     let validating = validating.map(|resource| webhook(settings, "validate", VALIDATE_PATH, &resource));
     vec![
         configuration("MutatingWebhookConfiguration", &[defaulting]),
@@ -48,6 +51,7 @@ pub fn objects(settings: &Settings) -> Vec<Value> {
     ]
 }
 
+#[derive(Clone, Copy)]
 struct Resource {
     group: &'static str,
     version: &'static str,

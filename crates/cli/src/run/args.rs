@@ -176,7 +176,8 @@ fn image(text: &str) -> Result<(String, PathBuf), String> {
     pair(text).map(|(name, directory)| (name, directory.into()))
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// Parses a time such as `5m`, which is longer than nothing.
+pub fn duration(text: &str) -> Result<Duration, String> {
     let hint = "write a number with its unit, as in 90s, 10m or 1h30m";
     let span: jiff::SignedDuration = text.trim().parse().map_err(|_| hint.to_owned())?;
     match Duration::try_from(span) {

@@ -168,7 +168,7 @@ fn webhooks_see_only_new_specs_of_living_jobs() {
         let configuration = find(&objects, kind, "trainyard");
         let kinds = match kind {
             "MutatingWebhookConfiguration" => vec!["trainingjobs"],
-            _ => vec!["trainingjobs", "frameworks"],
+            _ => vec!["trainingjobs", "frameworks", "scaleins", "scaleouts"],
         };
         assert_eq!(list(configuration, "/webhooks").len(), kinds.len());
         for (webhook, kind) in list(configuration, "/webhooks").iter().zip(kinds) {
@@ -254,6 +254,14 @@ fn selectors_select_the_operators_pods() {
     );
 }
 
+/// The definitions of all kinds of Trainyard's.
+const DEFINITIONS: [&str; 4] = [
+    "trainingjobs.trainyard.dev",
+    "frameworks.trainyard.dev",
+    "scaleins.trainyard.dev",
+    "scaleouts.trainyard.dev",
+];
+
 #[test]
 fn definitions_can_be_had_alone() {
     let objects = objects("install --crds-only");
@@ -266,7 +274,7 @@ fn definitions_can_be_had_alone() {
         .iter()
         .map(|object| text(object, "/metadata/name"))
         .collect();
-    assert_eq!(names, ["trainingjobs.trainyard.dev", "frameworks.trainyard.dev"]);
+    assert_eq!(names, DEFINITIONS);
 }
 
 /// The operator must know every flag it is started with. A flag that it does not know would stop
@@ -315,7 +323,7 @@ fn definitions_of_other_operators_are_printed_apart() {
     let installed = objects("install --compat=kubeflow-mpi,bdap-mpi,kubeflow-mpi");
     let ours = of_kind(&installed, "CustomResourceDefinition").into_iter();
     let ours: Vec<_> = ours.map(|object| text(object, "/metadata/name")).collect();
-    assert_eq!(ours, ["trainingjobs.trainyard.dev", "frameworks.trainyard.dev"]);
+    assert_eq!(ours, DEFINITIONS);
     let apart = objects("install --compat=kubeflow-mpi,bdap-mpi --compat-crds-only");
     let names: Vec<_> = apart
         .iter()
@@ -398,10 +406,12 @@ fn objects_of_other_operators_are_checked_by_the_webhook() {
         [
             "validate.trainingjobs.trainyard.dev",
             "validate.frameworks.trainyard.dev",
+            "validate.scaleins.trainyard.dev",
+            "validate.scaleouts.trainyard.dev",
             "validate.mpijobs.kubeflow.org"
         ]
     );
-    let hook = &list(validating, "/webhooks")[2];
+    let hook = &list(validating, "/webhooks")[4];
     assert_eq!(hook["failurePolicy"], "Ignore");
     let defaulting = find(&objects, "MutatingWebhookConfiguration", "trainyard");
     assert_eq!(

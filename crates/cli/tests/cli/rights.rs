@@ -32,7 +32,11 @@ fn rights_are_those_that_are_used() {
     let read = "get list watch";
     let expected = [
         ("events.k8s.io", "events", "create"),
-        ("trainyard.dev", "trainingjobs", "get list watch delete"),
+        ("trainyard.dev", "trainingjobs", "get list watch patch delete"),
+        ("trainyard.dev", "scaleins", "get list watch patch delete"),
+        ("trainyard.dev", "scaleins/status", "patch"),
+        ("trainyard.dev", "scaleouts", "get list watch patch delete"),
+        ("trainyard.dev", "scaleouts/status", "patch"),
         ("trainyard.dev", "trainingjobs/status", "update patch"),
         ("trainyard.dev", "trainingjobs/finalizers", "update"),
         ("trainyard.dev", "frameworks", read),

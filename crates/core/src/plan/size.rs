@@ -41,6 +41,9 @@ pub(super) fn record(
             view.now,
         );
     }
+    if let Some(request) = &resize.fulfilled {
+        status.last_scale_request = Some(Box::new(request.clone()));
+    }
     if let Some(finished) = &resize.finished {
         let message = format!("The role {} has {} pods.", role.name, role.replicas());
         status.last_scale_time = Some(time(view.now));

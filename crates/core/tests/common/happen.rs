@@ -164,6 +164,11 @@ impl World {
         self.nodes.0.insert(name.to_owned(), state);
     }
 
+    /// Somebody cordons a node.
+    pub fn cordon(&mut self, name: &str) {
+        self.nodes.1.push(name.to_owned());
+    }
+
     /// The kubelets of nodes that are up remove the pods that were asked to go.
     pub fn kubelets_remove(&mut self) {
         let nodes = std::mem::take(&mut self.nodes);

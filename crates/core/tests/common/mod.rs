@@ -43,11 +43,15 @@ fn is_alive(row: &PodRow) -> bool {
 
 /// The states of nodes; a node that nobody spoke of is up.
 #[derive(Default)]
-pub struct NodeTable(HashMap<String, NodeState>);
+pub struct NodeTable(HashMap<String, NodeState>, Vec<String>);
 
 impl Nodes for NodeTable {
     fn state(&self, name: &str) -> NodeState {
         self.0.get(name).copied().unwrap_or(NodeState::Up)
+    }
+
+    fn is_cordoned(&self, name: &str) -> bool {
+        self.1.iter().any(|cordoned| cordoned == name)
     }
 }
 
@@ -183,14 +187,28 @@ impl World {
                 kind: None,
             });
         }
-        plan(&View {
+        self.view(&local, absence_is_confirmed, plan)
+    }
+
+    /// Calls a function with what the operator sees now.
+    pub fn see<R>(&self, look: impl FnOnce(&View<'_>) -> R) -> R {
+        self.view(&self.local, true, look)
+    }
+
+    fn view<R>(
+        &self,
+        local: &LocalState,
+        absence_is_confirmed: bool,
+        look: impl FnOnce(&View<'_>) -> R,
+    ) -> R {
+        look(&View {
             job: &self.job,
             frameworks: &self.registry.for_job(&self.job),
             pods: &self.pods,
             services: &self.services,
             departed: &self.departed,
             conflicts: &self.conflicts,
-            local: &local,
+            local,
             absence_is_confirmed,
             refusal: self.refusal.as_ref(),
             progress: self.progress.as_ref(),

@@ -196,6 +196,10 @@ fn who_does_not_leave_in_time_is_deleted() {
     world.pod_mut("mnist-worker-1").node = Some("broken".into());
     world.node("broken", trainyard_core::view::NodeState::Down);
 }, "1")]
+#[case::on_a_cordoned_node(|world: &mut World| {
+    world.pod_mut("mnist-worker-1").node = Some("old".into());
+    world.cordon("old");
+}, "1")]
 #[case::all_equal(|_: &mut World| {}, "3")]
 fn those_leave_that_are_missed_least(#[case] before: fn(&mut World), #[case] victim: &str) {
     let mut world = World::running(elastic(4, |_| {}));

@@ -28,6 +28,7 @@ mod nodes;
 mod pacing;
 mod progress;
 mod refused;
+mod requests;
 mod resuming;
 mod rolling;
 mod scaling;

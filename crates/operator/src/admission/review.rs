@@ -7,8 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use trainyard_api::validate::{validate_scale_in, validate_scale_out};
 use trainyard_api::{
-    DeclaredFramework, FieldError, JobPhase, TrainingJob, TrainingJobSpec, TrainingJobStatus,
+    DeclaredFramework, FieldError, JobPhase, ScaleKind, TrainingJob, TrainingJobSpec, TrainingJobStatus,
 };
 use trainyard_core::foreign::ForeignKind;
 use trainyard_core::registry::Frameworks;
@@ -126,6 +127,7 @@ enum ReviewTarget {
     None,
     Job,
     Framework,
+    ScaleRequest(ScaleKind),
     Foreign(&'static dyn ForeignKind),
 }
 
@@ -187,9 +189,12 @@ impl Reviewer {
         let review: Review = serde_json::from_slice(body)?;
         let request = review.request.ok_or(BadReview::Empty)?;
         let decision = match (self.target(&request), hook) {
-            (ReviewTarget::None, _) | (ReviewTarget::Foreign(_) | ReviewTarget::Framework, Hook::Mutate) => {
-                Decision::Allow
-            }
+            (ReviewTarget::None, _)
+            | (
+                ReviewTarget::Foreign(_) | ReviewTarget::Framework | ReviewTarget::ScaleRequest(_),
+                Hook::Mutate,
+            ) => Decision::Allow,
+            (ReviewTarget::ScaleRequest(kind), Hook::Validate) => validate_scale_request(kind, &request),
             (ReviewTarget::Framework, Hook::Validate) => validate_framework(&request.object),
             (ReviewTarget::Job, Hook::Mutate) => self.mutate(&request.object),
             (ReviewTarget::Job, Hook::Validate) => self.validate(&request.object, &request.old_object),
@@ -238,6 +243,9 @@ impl Reviewer {
         }
         if named == (trainyard_api::GROUP, "Framework") {
             return ReviewTarget::Framework;
+        }
+        if let (trainyard_api::GROUP, Some(kind)) = (named.0, ScaleKind::parse(named.1)) {
+            return ReviewTarget::ScaleRequest(kind);
         }
         let mut kinds = self.kinds.iter();
         let kind = kinds.find(|kind| (kind.group(), kind.kind()) == named);
@@ -288,6 +296,20 @@ impl Reviewer {
 fn validate_foreign(kind: &dyn ForeignKind, request: &Request) -> Decision {
     let old = Some(&request.old_object).filter(|old| !old.is_null());
     Decision::of(kind.review(old, &request.object))
+}
+
+fn validate_scale_request(kind: ScaleKind, request: &Request) -> Decision {
+    // A stored request that can't be read may be replaced by one that can.
+    let (old, new) = (&request.old_object, &request.object);
+    let errors = match kind {
+        ScaleKind::ScaleIn => {
+            part(new, "spec").map(|new| validate_scale_in(part(old, "spec").ok().as_ref(), &new))
+        }
+        ScaleKind::ScaleOut => {
+            part(new, "spec").map(|new| validate_scale_out(part(old, "spec").ok().as_ref(), &new))
+        }
+    };
+    Decision::of(errors.unwrap_or_else(|error| vec![error]))
 }
 
 fn validate_framework(object: &Value) -> Decision {

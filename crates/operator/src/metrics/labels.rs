@@ -45,6 +45,12 @@ label! {
         TrainingJobStatus = "TrainingJob/status",
         Framework = "Framework",
         FrameworkStatus = "Framework/status",
+        ScaleIn = "ScaleIn",
+        ScaleInStatus = "ScaleIn/status",
+        ScaleOut = "ScaleOut",
+        ScaleOutStatus = "ScaleOut/status",
+        /// Requests of both kinds, which are reconciled together.
+        ScaleRequest = "ScaleRequest",
         Pod = "Pod",
         Service = "Service",
         ConfigMap = "ConfigMap",

@@ -19,6 +19,8 @@ pub struct SlimNode {
 struct Spec {
     #[serde(default)]
     taints: Option<Vec<Taint>>,
+    #[serde(default)]
+    unschedulable: Option<bool>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -40,6 +42,11 @@ struct Condition {
 }
 
 impl SlimNode {
+    /// Returns true if no more pods come to the node, because somebody has cordoned it.
+    pub fn is_cordoned(&self) -> bool {
+        self.spec.unschedulable == Some(true)
+    }
+
     /// Returns the state, by the node's condition and by the taints that the cluster sets.
     pub fn state(&self) -> NodeState {
         let tainted = |key: &str| self.spec.taints.iter().flatten().any(|taint| &*taint.key == key);
@@ -89,5 +96,13 @@ mod tests {
             NodeState::Gone
         );
         assert_eq!(state(r#"{"metadata":{"name":"new"}}"#), NodeState::Up);
+    }
+
+    #[test]
+    fn a_cordoned_node_is_up() {
+        let json = r#"{"metadata":{"name":"n"},"spec":{"unschedulable":true}}"#;
+        let node: SlimNode = serde_json::from_str(json).unwrap();
+        assert_eq!((node.state(), node.is_cordoned()), (NodeState::Up, true));
+        assert!(!SlimNode::default().is_cordoned());
     }
 }

@@ -15,7 +15,7 @@ const KINDS: [(&str, &str); 3] = [
 
 /// Fields that differ from run to run: identities, versions, times, addresses that the server
 /// gives.
-const VOLATILE_FIELDS: [&str; 17] = [
+const VOLATILE_FIELDS: [&str; 19] = [
     "uid",
     "resourceVersion",
     "generation",
@@ -23,6 +23,9 @@ const VOLATILE_FIELDS: [&str; 17] = [
     "creationTimestamp",
     "managedFields",
     "lastTransitionTime",
+    "lastScaleTime",
+    // It has the UID of a request.
+    "trainyard.dev/scale-request",
     "startTime",
     "completionTime",
     "startedAt",

@@ -13,7 +13,7 @@ use k8s_openapi::api::rbac::v1::Role;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, GroupVersionKind, TypeMeta};
 use kube::core::Resource;
-use trainyard_api::{DeclaredFramework, TrainingJob};
+use trainyard_api::{DeclaredFramework, ScaleIn, ScaleOut, TrainingJob};
 
 /// An object, or all of a kind.
 pub(super) struct Query<'a> {
@@ -81,6 +81,8 @@ pub(super) fn resource_of(kind: &str) -> (ApiResource, bool) {
     }
     match kind.to_lowercase().as_str() {
         "tj" | "trainingjob" => (of::<TrainingJob>(), true),
+        "scalein" => (of::<ScaleIn>(), true),
+        "scaleout" => (of::<ScaleOut>(), true),
         "pod" | "pods" => (of::<Pod>(), true),
         "service" | "services" => (of::<Service>(), true),
         "role" => (of::<Role>(), true),

@@ -12,6 +12,7 @@
 mod changes;
 mod malformed;
 mod replicas;
+mod requests;
 mod waiting;
 
 use std::path::PathBuf;

@@ -21,6 +21,7 @@ mod nodes;
 mod order;
 mod quota;
 mod refusals;
+mod requests;
 mod secrets;
 mod trainings;
 
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         order::SCENARIOS,
         quota::SCENARIOS,
         refusals::SCENARIOS,
+        requests::SCENARIOS,
         secrets::SCENARIOS,
         trainings::SMALL,
         trainings::TORCH,

@@ -51,6 +51,7 @@ pub fn status() -> BoxedStrategy<TrainingJobStatus> {
                 target_replicas: scaling.as_ref().map(|scaling| scaling.to),
                 selector: None,
                 last_scale_time: end.map(Time),
+                last_scale_request: None,
                 scaling: scaling.map(Box::new),
                 start_time: start.map(Time),
                 completion_time: end.map(Time),
@@ -99,6 +100,7 @@ fn scaling() -> BoxedStrategy<Scaling> {
                 checkpointed: joining.clone(),
                 victims,
                 joining,
+                request: None,
                 message: None,
             },
         )

@@ -69,6 +69,10 @@ impl Nodes for Some3 {
             _ => NodeState::Up,
         }
     }
+
+    fn is_cordoned(&self, name: &str) -> bool {
+        name == "node-0"
+    }
 }
 
 pub fn seen() -> BoxedStrategy<Seen> {

@@ -1,4 +1,5 @@
 mod declared;
+mod scale_requests;
 
 use k8s_openapi::ByteString;
 use rstest::rstest;

@@ -233,15 +233,12 @@ fn interrupted() -> Result<impl Future<Output = &'static str>> {
     })
 }
 
-/// Installs the definitions, and waits until jobs and Frameworks can be listed.
+/// Installs the definitions, and waits until objects of all kinds can be listed.
 async fn install(client: &Client) -> Result<()> {
-    for definition in [
-        trainyard_api::crd::framework()?,
-        trainyard_api::crd::training_job()?,
-    ] {
+    for definition in trainyard_api::crd::all()? {
         define(client, &definition).await?;
     }
-    for plural in ["frameworks", "trainingjobs"] {
+    for plural in ["frameworks", "trainingjobs", "scaleins", "scaleouts"] {
         await_served(client, &format!("/apis/trainyard.dev/v1alpha1/{plural}")).await?;
     }
     Ok(())

@@ -1,0 +1,373 @@
+//! `ScaleIn` and `ScaleOut`: requests to change the size of an elastic job.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::words::words;
+
+/// The default of `timeoutSeconds`.
+pub const TIMEOUT_SECONDS: i64 = 60;
+/// The most pods or nodes that a request can name.
+pub const MAX_NAMED: usize = 1000;
+
+/// Asks an elastic job to do with fewer pods: so many of them, or those that are named.
+#[allow(clippy::duplicated_attributes, reason = "every printed column has a type")]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "trainyard.dev",
+    version = "v1alpha1",
+    kind = "ScaleIn",
+    plural = "scaleins",
+    shortname = "si",
+    namespaced,
+    status = "ScaleRequestStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "Asks an elastic job to do with fewer pods: so many of them, or those that are named.",
+    printcolumn(name = "Job", type_ = "string", json_path = ".spec.jobRef.name"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(
+        name = "From",
+        type_ = "integer",
+        json_path = ".status.from",
+        description = "How many pods the job had"
+    ),
+    printcolumn(
+        name = "To",
+        type_ = "integer",
+        json_path = ".status.to",
+        description = "How many pods it is to have"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self == oldSelf").message("can't be changed: create another request instead")
+)]
+pub struct ScaleInSpec {
+    /// The job that is to have fewer pods, in the namespace of the request.
+    pub job_ref: JobRef,
+
+    /// The pods that leave: a number of them, their names, or the nodes that they are on.
+    // A request without it is read, so that its status can say what is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ToDelete")]
+    pub to_delete: Option<ToDelete>,
+
+    /// What happens if the job can't have that size. Refuse: the request fails, and nobody leaves.
+    /// Clamp: as many leave as can. Default: Refuse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ScalePolicy")]
+    pub policy: Option<ScalePolicy>,
+
+    /// Seconds that the pods have to leave, from when they are told. Default: what the job says in
+    /// `spec.elastic.drainTimeoutSeconds`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 86_400))]
+    pub drain_timeout_seconds: Option<i64>,
+
+    /// Seconds that the request waits for a job that does not exist, and for the change to begin.
+    /// After that it fails. Default: 60.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout_seconds: Option<i64>,
+
+    /// Seconds after which the request is deleted once it has ended. Absent: it is deleted with its
+    /// job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_finished: Option<i64>,
+}
+
+/// Asks an elastic job to take more pods.
+#[allow(clippy::duplicated_attributes, reason = "every printed column has a type")]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "trainyard.dev",
+    version = "v1alpha1",
+    kind = "ScaleOut",
+    plural = "scaleouts",
+    shortname = "so",
+    namespaced,
+    status = "ScaleRequestStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "Asks an elastic job to take more pods.",
+    printcolumn(name = "Job", type_ = "string", json_path = ".spec.jobRef.name"),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(
+        name = "From",
+        type_ = "integer",
+        json_path = ".status.from",
+        description = "How many pods the job had"
+    ),
+    printcolumn(
+        name = "To",
+        type_ = "integer",
+        json_path = ".status.to",
+        description = "How many pods it is to have"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self == oldSelf").message("can't be changed: create another request instead")
+)]
+pub struct ScaleOutSpec {
+    /// The job that is to have more pods, in the namespace of the request.
+    pub job_ref: JobRef,
+
+    /// The pods that join.
+    // A request without it is read, so that its status can say what is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ToAdd")]
+    pub to_add: Option<ToAdd>,
+
+    /// What happens if the job can't have that size. Refuse: the request fails, and nobody joins.
+    /// Clamp: as many join as can. Default: Refuse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ScalePolicy")]
+    pub policy: Option<ScalePolicy>,
+
+    /// Seconds that the request waits for a job that does not exist, and that the new pods have
+    /// until they run. After that it fails: the new pods are removed, and the job has the size that
+    /// it had. Default: 60.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub timeout_seconds: Option<i64>,
+
+    /// Seconds after which the request is deleted once it has ended. Absent: it is deleted with its
+    /// job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub ttl_seconds_after_finished: Option<i64>,
+}
+
+/// The job that a request is about.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct JobRef {
+    /// The name of a TrainingJob.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+}
+
+/// The pods that leave: one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("[has(self.count), has(self.podNames), has(self.nodeNames)].filter(given, given).size() == 1")
+        .message("give one of count, podNames and nodeNames")
+)]
+pub struct ToDelete {
+    /// So many; which, the operator decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10000))]
+    pub count: Option<i32>,
+
+    /// These pods of the job. If one of them is not its, nobody leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_NAMED), inner(length(min = 1, max = 63)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub pod_names: Option<Vec<String>>,
+
+    /// All pods of the job on these nodes. If one of the nodes has none, nobody leaves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_NAMED), inner(length(min = 1, max = 253)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub node_names: Option<Vec<String>>,
+}
+
+/// The pods that join.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ToAdd {
+    /// How many.
+    #[schemars(range(min = 1, max = 10000))]
+    pub count: i32,
+}
+
+words! {
+    /// What happens if a job can't have the size that a request asks for.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    pub enum ScalePolicy {
+        /// The request fails.
+        #[default]
+        Refuse,
+        /// The job comes as near to it as it can.
+        Clamp,
+    }
+}
+
+/// What became of a request. Written by the operator only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScaleRequestStatus {
+    /// Where the request is in its life: the last of its conditions that came true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<ScalePhase>,
+
+    /// Created, Scaling, ScaleSucceeded, ScaleFailed, each with its reason and a sentence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+
+    /// The value of `spec.elastic.replicas` of the job when the change was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<i32>,
+
+    /// The value that it is to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<i32>,
+
+    /// The pods that leave. They are chosen before anything is done, and do not change.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10000), inner(length(max = 63)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub victims: Vec<String>,
+
+    /// The pods that have joined, or that were to join and did not run in time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10000), inner(length(max = 63)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub joining: Vec<String>,
+
+    /// Whether the job is given back the size that it had, because the change was not done in time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rollback: bool,
+
+    /// When the change was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+
+    /// When the request ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+
+    /// What it waits for, or what became of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub message: Option<String>,
+}
+
+impl ScaleRequestStatus {
+    /// Whether the request has ended.
+    pub fn has_ended(&self) -> bool {
+        self.phase.is_some_and(ScalePhase::is_terminal)
+    }
+}
+
+words! {
+    /// Where a request is in its life. Its conditions have the same names.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+    pub enum ScalePhase {
+        /// It waits for its job, or for its turn.
+        Created,
+        /// The change was decided, and is under way.
+        Scaling,
+        /// The job has the size that was asked for.
+        ScaleSucceeded,
+        /// It has not, and the message says why.
+        ScaleFailed,
+    }
+}
+
+impl ScalePhase {
+    /// Whether the phase is final.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::ScaleSucceeded | Self::ScaleFailed)
+    }
+}
+
+words! {
+    /// Why a request is in its phase, in one word.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub enum ScaleReason {
+        /// It waits until its job runs, or until requests before it have ended.
+        Waiting,
+        /// The change was decided.
+        Decided,
+        /// The change was not done in time, and is undone.
+        RollingBack,
+        /// The change is done.
+        Scaled,
+        /// The job has that size already, or can't come nearer to it.
+        Unchanged,
+        /// Something is wrong with the request itself.
+        Invalid,
+        /// There was no such job until the time was over.
+        JobNotFound,
+        /// The job was deleted.
+        JobDeleted,
+        /// The job has ended.
+        JobEnded,
+        /// The job is suspended.
+        JobSuspended,
+        /// The job can't change its size.
+        NotElastic,
+        /// The job can't have that size.
+        SizeRefused,
+        /// Pods or nodes that were named are none of the job's, or can't leave.
+        PodsRefused,
+        /// Somebody else has set `spec.elastic.replicas` meanwhile.
+        Superseded,
+        /// The change was not done in time.
+        TimedOut,
+        /// Pods that joined were lost, and are not replaced.
+        PodsLost,
+    }
+}
+
+words! {
+    /// The kinds of requests.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+    pub enum ScaleKind {
+        /// Fewer pods.
+        #[default]
+        ScaleIn,
+        /// More pods.
+        ScaleOut,
+    }
+}
+
+impl ScaleKind {
+    /// The name of the kind in paths.
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::ScaleIn => "scaleins",
+            Self::ScaleOut => "scaleouts",
+        }
+    }
+}
+
+/// A request, as the status of its job names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScaleRequestRef {
+    /// Its kind.
+    pub kind: ScaleKind,
+    /// Its name.
+    #[schemars(length(max = 253))]
+    pub name: String,
+    /// Its UID.
+    #[schemars(length(max = 64))]
+    pub uid: String,
+    /// Whether the change undoes what it had asked for.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rollback: bool,
+}

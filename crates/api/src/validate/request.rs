@@ -1,0 +1,134 @@
+//! The rules for requests to change the size of a job.
+
+use std::collections::HashSet;
+
+use super::FieldError;
+use crate::elastic::MAX_REPLICAS;
+use crate::names::MAX_NAME;
+use crate::scale_request::{JobRef, MAX_NAMED, ScaleInSpec, ScaleOutSpec, ToDelete};
+
+const UNCHANGEABLE: &str = "can't be changed: create another request instead";
+
+/// All that is wrong with a ScaleIn, and with its change where `old` is given.
+pub fn validate_scale_in(old: Option<&ScaleInSpec>, new: &ScaleInSpec) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    check_job(&new.job_ref, &mut errors);
+    match &new.to_delete {
+        Some(to_delete) => check_victims(to_delete, &mut errors),
+        None => errors.push(FieldError::new(
+            "spec.toDelete",
+            "is missing: say who leaves, by count, podNames or nodeNames",
+        )),
+    }
+    check_seconds("drainTimeoutSeconds", new.drain_timeout_seconds, 0, &mut errors);
+    check_seconds("timeoutSeconds", new.timeout_seconds, 1, &mut errors);
+    check_seconds(
+        "ttlSecondsAfterFinished",
+        new.ttl_seconds_after_finished,
+        0,
+        &mut errors,
+    );
+    if old.is_some_and(|old| old != new) {
+        errors.push(FieldError::new("spec", UNCHANGEABLE));
+    }
+    errors
+}
+
+/// All that is wrong with a ScaleOut, and with its change where `old` is given.
+pub fn validate_scale_out(old: Option<&ScaleOutSpec>, new: &ScaleOutSpec) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    check_job(&new.job_ref, &mut errors);
+    match &new.to_add {
+        Some(to_add) => check_count("spec.toAdd.count", to_add.count, &mut errors),
+        None => errors.push(FieldError::new(
+            "spec.toAdd",
+            "is missing: say with count how many pods join",
+        )),
+    }
+    check_seconds("timeoutSeconds", new.timeout_seconds, 1, &mut errors);
+    check_seconds(
+        "ttlSecondsAfterFinished",
+        new.ttl_seconds_after_finished,
+        0,
+        &mut errors,
+    );
+    if old.is_some_and(|old| old != new) {
+        errors.push(FieldError::new("spec", UNCHANGEABLE));
+    }
+    errors
+}
+
+fn check_job(job: &JobRef, errors: &mut Vec<FieldError>) {
+    let path = "spec.jobRef.name";
+    if job.name.is_empty() {
+        errors.push(FieldError::new(
+            path,
+            "is empty: name a TrainingJob of this namespace",
+        ));
+    } else if job.name.len() > MAX_NAME {
+        let message = format!("no TrainingJob has a name of more than {MAX_NAME} characters");
+        errors.push(FieldError::new(path, message));
+    }
+}
+
+fn check_victims(to_delete: &ToDelete, errors: &mut Vec<FieldError>) {
+    let given = [
+        to_delete.count.map(|_| "count"),
+        to_delete.pod_names.as_ref().map(|_| "podNames"),
+        to_delete.node_names.as_ref().map(|_| "nodeNames"),
+    ];
+    let given: Vec<&str> = given.into_iter().flatten().collect();
+    match &*given {
+        [_] => {}
+        [] => errors.push(FieldError::new(
+            "spec.toDelete",
+            "is empty: give one of count, podNames and nodeNames",
+        )),
+        several => errors.push(FieldError::new(
+            "spec.toDelete",
+            format!("has {}: give one of them", several.join(" and ")),
+        )),
+    }
+    if let Some(count) = to_delete.count {
+        check_count("spec.toDelete.count", count, errors);
+    }
+    check_names("podNames", to_delete.pod_names.as_deref(), errors);
+    check_names("nodeNames", to_delete.node_names.as_deref(), errors);
+}
+
+fn check_count(path: &str, count: i32, errors: &mut Vec<FieldError>) {
+    if !(1..=MAX_REPLICAS).contains(&count) {
+        let message = format!("{count} pods: give a number from 1 to {MAX_REPLICAS}");
+        errors.push(FieldError::new(path, message));
+    }
+}
+
+fn check_names(field: &str, names: Option<&[String]>, errors: &mut Vec<FieldError>) {
+    let Some(names) = names else { return };
+    let path = format!("spec.toDelete.{field}");
+    if names.is_empty() {
+        errors.push(FieldError::new(&path, "is empty: give at least one name"));
+    } else if names.len() > MAX_NAMED {
+        let message = format!("has {} names: give at most {MAX_NAMED}", names.len());
+        errors.push(FieldError::new(&path, message));
+    }
+    let mut seen = HashSet::new();
+    for (position, name) in names.iter().enumerate() {
+        let path = format!("{path}[{position}]");
+        if name.is_empty() {
+            errors.push(FieldError::new(path, "is empty: give a name"));
+        } else if !seen.insert(name) {
+            errors.push(FieldError::new(
+                path,
+                format!("{name:?} is given twice: give it once"),
+            ));
+        }
+    }
+}
+
+fn check_seconds(field: &str, seconds: Option<i64>, least: i64, errors: &mut Vec<FieldError>) {
+    if let Some(seconds) = seconds.filter(|seconds| *seconds < least) {
+        let message = format!("{seconds} seconds: give at least {least}, or leave it out");
+        errors.push(FieldError::new(format!("spec.{field}"), message));
+    }
+}

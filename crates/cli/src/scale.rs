@@ -1,0 +1,346 @@
+//! `trainyard scale`: changes the size of an elastic job on a cluster.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+use trainyard_api::scale_request::MAX_NAMED;
+use trainyard_api::{
+    JobRef, ScaleIn, ScaleInSpec, ScaleOut, ScaleOutSpec, ScalePhase, ScalePolicy, ScaleRequestStatus, ToAdd,
+    ToDelete, TrainingJob,
+};
+
+use crate::output;
+
+/// The field manager of what this command writes.
+const MANAGER: &str = "trainyard-scale";
+/// How often --wait looks.
+const WAIT_INTERVAL: Duration = Duration::from_millis(500);
+/// The exit code where the job did not come to that size.
+const EXIT_FAILED: u8 = 1;
+
+/// Change the size of an elastic job on the cluster of the current kubeconfig.
+///
+/// With --to it writes the job's spec.elastic.replicas, as kubectl scale does. With --by,
+/// --remove-pod and --remove-node it creates a ScaleOut or a ScaleIn, which the operator carries
+/// out after those that were created before. Pods that leave are told first, and have time for a
+/// checkpoint.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  trainyard scale search --to 8
+  trainyard scale search --by -2 --drain-timeout 5m --wait
+  trainyard scale search --remove-pod search-worker-3
+  trainyard scale search --remove-node gpu-17
+
+Exit codes: 0 done (without --wait: asked for), 1 the job did not come to that size, 2 it could not be asked for.")]
+#[command(group = clap::ArgGroup::new("size").required(true))]
+pub struct Args {
+    /// The job.
+    #[arg(value_name = "JOB")]
+    job: String,
+
+    /// The number of pods that it is to have.
+    #[arg(long, value_name = "N", group = "size", value_parser = clap::value_parser!(i32).range(1..))]
+    to: Option<i32>,
+
+    /// How many pods more, or with a minus how many fewer.
+    #[arg(long, value_name = "N", group = "size", allow_negative_numbers = true)]
+    by: Option<i32>,
+
+    /// A pod that is to leave; can be given several times.
+    #[arg(long = "remove-pod", value_name = "POD", group = "size")]
+    pods: Vec<String>,
+
+    /// A node whose pods of the job are to leave; can be given several times.
+    #[arg(long = "remove-node", value_name = "NODE", group = "size")]
+    nodes: Vec<String>,
+
+    /// How long the pods may take to leave, such as 5m. Default: what the job says.
+    #[arg(long, value_name = "TIME", value_parser = crate::run::duration, conflicts_with = "to")]
+    drain_timeout: Option<Duration>,
+
+    /// Come as near to that size as the job can, instead of not at all.
+    #[arg(long, conflicts_with = "to")]
+    clamp: bool,
+
+    /// The namespace of the job. Default: that of the kubeconfig.
+    #[arg(long, short, value_name = "NAME")]
+    namespace: Option<String>,
+
+    /// Wait until it is done, and say what became of it.
+    #[arg(long)]
+    wait: bool,
+}
+
+pub fn run(args: &Args) -> Result<ExitCode> {
+    let ask = Ask::parse(args)?;
+    // Fails only if a provider was installed before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    runtime.block_on(scale(args, ask))
+}
+
+/// What is asked for.
+#[derive(Debug, PartialEq)]
+enum Ask {
+    Target(i32),
+    Out(ScaleOutSpec),
+    In(ScaleInSpec),
+}
+
+impl Ask {
+    fn parse(args: &Args) -> Result<Self> {
+        let job_ref = JobRef {
+            name: args.job.clone(),
+        };
+        let policy = args.clamp.then_some(ScalePolicy::Clamp);
+        let to_delete = match (args.to, args.by) {
+            (Some(target), _) => return Ok(Self::Target(target)),
+            (_, Some(0)) => bail!("--by 0 changes nothing: give a number of pods"),
+            (_, Some(by)) if by > 0 && args.drain_timeout.is_some() => {
+                bail!("--drain-timeout is for pods that leave, and with --by {by} none does: remove it")
+            }
+            (_, Some(by)) if by > 0 => {
+                return Ok(Self::Out(ScaleOutSpec {
+                    job_ref,
+                    to_add: Some(ToAdd { count: by }),
+                    policy,
+                    ..ScaleOutSpec::default()
+                }));
+            }
+            (_, Some(by)) => ToDelete {
+                count: Some(by.saturating_neg()),
+                ..ToDelete::default()
+            },
+            (None, None) => {
+                let some = |names: &[String]| (!names.is_empty()).then(|| names.to_vec());
+                ToDelete {
+                    count: None,
+                    pod_names: some(&args.pods),
+                    node_names: some(&args.nodes),
+                }
+            }
+        };
+        if args.pods.len().max(args.nodes.len()) > MAX_NAMED {
+            bail!("one request can name at most {MAX_NAMED}: ask several times");
+        }
+        let seconds = args.drain_timeout.map(|time| i64::try_from(time.as_secs()));
+        let spec = ScaleInSpec {
+            job_ref,
+            to_delete: Some(to_delete),
+            policy,
+            drain_timeout_seconds: seconds.transpose().context("--drain-timeout is too long")?,
+            ..ScaleInSpec::default()
+        };
+        match &*trainyard_api::validate::validate_scale_in(None, &spec) {
+            [] => Ok(Self::In(spec)),
+            [error, ..] => bail!("{error}"),
+        }
+    }
+}
+
+async fn scale(args: &Args, ask: Ask) -> Result<ExitCode> {
+    let config = kube::Config::infer()
+        .await
+        .context("no cluster: there is no kubeconfig")?;
+    let namespace = args
+        .namespace
+        .clone()
+        .unwrap_or_else(|| config.default_namespace.clone());
+    let client = kube::Client::try_from(config)?;
+    let jobs: Api<TrainingJob> = Api::namespaced(client.clone(), &namespace);
+    let job = jobs.get_opt(&args.job).await.context("cannot read the job")?;
+    let Some(job) = job else {
+        bail!(
+            "there is no TrainingJob {:?} in namespace {namespace:?}",
+            args.job
+        );
+    };
+    if job.spec.elastic.is_none() {
+        bail!(
+            "the job {:?} can't change its size: it has no spec.elastic",
+            args.job
+        );
+    }
+    let name = request_name(&args.job);
+    match ask {
+        Ask::Target(target) => set_target(&jobs, args, target).await,
+        Ask::Out(spec) => {
+            let requests: Api<ScaleOut> = Api::namespaced(client, &namespace);
+            create(&requests, &ScaleOut::new(&name, spec)).await?;
+            output::print(&format!("scaleout.trainyard.dev/{name} created\n"))?;
+            wait(args, &requests, &name, |request| request.status).await
+        }
+        Ask::In(spec) => {
+            let requests: Api<ScaleIn> = Api::namespaced(client, &namespace);
+            create(&requests, &ScaleIn::new(&name, spec)).await?;
+            output::print(&format!("scalein.trainyard.dev/{name} created\n"))?;
+            wait(args, &requests, &name, |request| request.status).await
+        }
+    }
+}
+
+/// A name that no other request has. The server does not choose it: a creation that is sent again
+/// because its answer was lost must not be a second request.
+fn request_name(job: &str) -> String {
+    let now = jiff::Timestamp::now().as_microsecond();
+    format!("{job}-{now:x}{:x}", std::process::id() & 0xff)
+}
+
+async fn create<K>(requests: &Api<K>, request: &K) -> Result<()>
+where
+    K: kube::Resource + Clone + serde::Serialize + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    let params = PostParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    let created = requests.create(&params, request).await;
+    created.map(drop).context("cannot create the request")
+}
+
+/// Writes the target of a job, as kubectl scale does.
+async fn set_target(jobs: &Api<TrainingJob>, args: &Args, target: i32) -> Result<ExitCode> {
+    let patch = Patch::Merge(json!({"spec": {"replicas": target}}));
+    let params = PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
+    };
+    jobs.patch_scale(&args.job, &params, &patch)
+        .await
+        .context("cannot set spec.elastic.replicas")?;
+    output::print(&format!("trainingjob.trainyard.dev/{} scaled\n", args.job))?;
+    if !args.wait {
+        return Ok(ExitCode::SUCCESS);
+    }
+    loop {
+        let job = jobs.get(&args.job).await.context("cannot read the job")?;
+        let elastic = job.spec.elastic.as_ref().map(|elastic| elastic.replicas);
+        let status = job.status.unwrap_or_default();
+        if elastic != Some(target) {
+            return end(
+                false,
+                &format!("Somebody has set another size meanwhile: {elastic:?}."),
+            );
+        }
+        if status.phase.is_some_and(trainyard_api::JobPhase::is_terminal) {
+            return end(false, "The job has ended.");
+        }
+        if status.target_replicas == Some(target) && status.scaling.is_none() {
+            let has = status.replicas.unwrap_or_default();
+            return end(true, &format!("The job has {has} pods."));
+        }
+        tokio::time::sleep(WAIT_INTERVAL).await;
+    }
+}
+
+/// Waits until a request has ended, if that is wanted.
+async fn wait<K>(
+    args: &Args,
+    requests: &Api<K>,
+    name: &str,
+    status: impl Fn(K) -> Option<ScaleRequestStatus>,
+) -> Result<ExitCode>
+where
+    K: kube::Resource + Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+{
+    if !args.wait {
+        return Ok(ExitCode::SUCCESS);
+    }
+    loop {
+        let request = requests.get_opt(name).await.context("cannot read the request")?;
+        let Some(request) = request else {
+            return end(false, "The request was deleted before it had ended.");
+        };
+        let status = status(request).unwrap_or_default();
+        if status.has_ended() {
+            let message = status.message.unwrap_or_default();
+            return end(status.phase == Some(ScalePhase::ScaleSucceeded), &message);
+        }
+        tokio::time::sleep(WAIT_INTERVAL).await;
+    }
+}
+
+fn end(is_done: bool, message: &str) -> Result<ExitCode> {
+    output::print(&format!("{message}\n"))?;
+    Ok(if is_done {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(EXIT_FAILED)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn ask(line: &str) -> Result<Ask, String> {
+        let words = std::iter::once("scale").chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        Ask::parse(&line.args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_line_becomes_a_target_or_a_request() {
+        assert_eq!(ask("mnist --to 8"), Ok(Ask::Target(8)));
+        let Ok(Ask::Out(spec)) = ask("mnist --by 2 --clamp") else {
+            panic!("no ScaleOut")
+        };
+        assert_eq!(
+            (spec.job_ref.name, spec.to_add),
+            ("mnist".to_owned(), Some(ToAdd { count: 2 }))
+        );
+        assert_eq!(spec.policy, Some(ScalePolicy::Clamp));
+        let Ok(Ask::In(spec)) = ask("mnist --by -2 --drain-timeout 5m") else {
+            panic!("no ScaleIn")
+        };
+        assert_eq!(
+            (spec.to_delete.unwrap().count, spec.drain_timeout_seconds),
+            (Some(2), Some(300))
+        );
+        let Ok(Ask::In(spec)) = ask("mnist --remove-pod a --remove-pod b") else {
+            panic!("no ScaleIn")
+        };
+        let names = spec.to_delete.unwrap().pod_names;
+        assert_eq!(names, Some(vec!["a".to_owned(), "b".to_owned()]));
+        let Ok(Ask::In(spec)) = ask("mnist --remove-node gpu-17") else {
+            panic!("no ScaleIn")
+        };
+        assert_eq!(
+            spec.to_delete.unwrap().node_names,
+            Some(vec!["gpu-17".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_line_that_makes_no_sense_is_refused() {
+        for (line, word) in [
+            ("mnist", "--to"),
+            ("mnist --to 0", "0"),
+            ("mnist --by 0", "changes nothing"),
+            ("mnist --by 1 --drain-timeout 5m", "none does"),
+            ("mnist --to 1 --drain-timeout 5m", "cannot be used with"),
+            ("mnist --to 1 --by 2", "cannot be used with"),
+            ("mnist --by 1 --remove-pod a", "cannot be used with"),
+            ("mnist --remove-pod a --remove-node b", "cannot be used with"),
+            ("mnist --remove-pod a --remove-pod a", "is given twice"),
+        ] {
+            let said = ask(line).unwrap_err();
+            assert!(said.contains(word), "{line}: {said}");
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! The requests as the server last showed them, by the job that they are about.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::Value;
+use trainyard_api::{FieldError, ScaleIn, ScaleKind, ScaleOut};
+use trainyard_core::scale_request::ScaleRequest;
+
+use crate::index::{JobKey, Source};
+use crate::slim::Version;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub request: Arc<ScaleRequest>,
+    job: JobKey,
+    version: Version,
+    scope: usize,
+    epoch: u32,
+}
+
+/// The kind and the name of a request.
+type Id = (ScaleKind, JobKey);
+
+#[derive(Debug, Default)]
+struct Scope {
+    epoch: u32,
+    /// The newest version that lists and watches have shown.
+    reached: Version,
+    listed: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    entries: HashMap<Id, Entry>,
+    /// The requests of each job; jobs without requests are not in it.
+    by_job: HashMap<JobKey, BTreeSet<Id>>,
+    scopes: Vec<Scope>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    metadata: ObjectMeta,
+}
+
+impl Store {
+    /// Makes a store of some scopes: for each kind one of each namespace, or one for all.
+    pub(super) fn new(scopes: usize) -> Self {
+        Self {
+            inner: Mutex::new(Inner {
+                entries: HashMap::new(),
+                by_job: HashMap::new(),
+                scopes: (0..scopes).map(|_| Scope::default()).collect(),
+            }),
+        }
+    }
+
+    /// Returns the requests of a job, in any order.
+    pub(super) fn of_job(&self, job: &JobKey) -> Vec<Entry> {
+        let inner = self.inner.lock();
+        let ids = inner.by_job.get(job).into_iter().flatten();
+        ids.filter_map(|id| inner.entries.get(id).cloned()).collect()
+    }
+
+    pub(super) fn has_requests(&self, job: &JobKey) -> bool {
+        self.inner.lock().by_job.contains_key(job)
+    }
+
+    /// Returns the jobs that have requests, whether these jobs exist or not.
+    pub(super) fn jobs(&self) -> Vec<JobKey> {
+        self.inner.lock().by_job.keys().cloned().collect()
+    }
+
+    /// Returns true if all scopes have been listed.
+    pub(super) fn is_listed(&self) -> bool {
+        self.inner.lock().scopes.iter().all(|scope| scope.listed)
+    }
+
+    /// Takes a request. Returns its version, and the key of its job if it has changed.
+    pub(super) fn apply(
+        &self,
+        kind: ScaleKind,
+        json: &str,
+        scope: usize,
+        source: Source,
+    ) -> serde_json::Result<(Version, Option<JobKey>)> {
+        let (id, job, request) = decode(kind, json)?;
+        let version = crate::slim::version(&request.metadata);
+        let mut inner = self.inner.lock();
+        if source == Source::Watch {
+            inner.reach(scope, version);
+        }
+        let epoch = inner.scopes.get(scope).map_or(0, |scope| scope.epoch);
+        if let Some(known) = inner.entries.get_mut(&id)
+            && known.request.metadata.uid == request.metadata.uid
+            && version <= known.version
+            && version != Version(0)
+        {
+            known.epoch = epoch;
+            return Ok((version, None));
+        }
+        inner.remove(&id);
+        inner.by_job.entry(job.clone()).or_default().insert(id.clone());
+        let entry = Entry {
+            request: Arc::new(request),
+            job: job.clone(),
+            version,
+            scope,
+            epoch,
+        };
+        inner.entries.insert(id, entry);
+        Ok((version, Some(job)))
+    }
+
+    /// Takes the answer to a write of a request, unless it is deleted meanwhile.
+    pub(super) fn answered(&self, kind: ScaleKind, entry: &Entry, answer: &str) -> serde_json::Result<()> {
+        let (id, ..) = decode(kind, answer)?;
+        if self.inner.lock().entries.contains_key(&id) {
+            self.apply(kind, answer, entry.scope, Source::Answer)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a request that we have deleted.
+    pub(super) fn deleted(&self, entry: &Entry) {
+        let request = &entry.request;
+        let mut inner = self.inner.lock();
+        let id = id(request.kind, &request.metadata);
+        let known = inner.entries.get(&id);
+        if known.is_some_and(|known| known.request.metadata.uid == request.metadata.uid) {
+            inner.remove(&id);
+        }
+    }
+
+    /// Removes a deleted request. Returns its version, and the key of its job if it was known.
+    pub(super) fn gone(
+        &self,
+        kind: ScaleKind,
+        json: &str,
+        scope: usize,
+    ) -> serde_json::Result<(Version, Option<JobKey>)> {
+        let Metadata { metadata } = serde_json::from_str(json)?;
+        let version = crate::slim::version(&metadata);
+        let mut inner = self.inner.lock();
+        inner.reach(scope, version);
+        let id = id(kind, &metadata);
+        let known = inner.entries.get(&id);
+        let is_known = known.is_some_and(|known| known.request.metadata.uid == metadata.uid);
+        let job = is_known.then(|| inner.remove(&id)).flatten();
+        Ok((version, job))
+    }
+
+    /// A list of a version begins.
+    pub(super) fn listing(&self, scope: usize, version: Version) {
+        let mut inner = self.inner.lock();
+        let Inner { entries, scopes, .. } = &mut *inner;
+        let Some(state) = scopes.get_mut(scope) else {
+            return;
+        };
+        state.epoch = state.epoch.wrapping_add(1);
+        if version < state.reached {
+            // The cluster was restored from a backup: the known versions are of another history.
+            let here = entries.values_mut().filter(|entry| entry.scope == scope);
+            here.for_each(|entry| entry.version = Version(0));
+        }
+        state.reached = version;
+    }
+
+    /// A list is complete: requests that it did not have are gone. Returns the keys of their jobs.
+    pub(super) fn listed(&self, scope: usize, version: Version) -> Vec<JobKey> {
+        let mut inner = self.inner.lock();
+        let Some(state) = inner.scopes.get_mut(scope) else {
+            return Vec::new();
+        };
+        state.listed = true;
+        let epoch = state.epoch;
+        let is_gone =
+            |entry: &Entry| entry.scope == scope && entry.epoch != epoch && entry.version <= version;
+        inner.remove_where(is_gone)
+    }
+
+    /// The kind does not exist, or may not be listed: there are no requests to reconcile.
+    pub(super) fn refused(&self, scope: usize) {
+        let mut inner = self.inner.lock();
+        inner.remove_where(|entry| entry.scope == scope);
+        if let Some(state) = inner.scopes.get_mut(scope) {
+            state.listed = true;
+        }
+    }
+}
+
+impl Inner {
+    fn reach(&mut self, scope: usize, version: Version) {
+        if let Some(scope) = self.scopes.get_mut(scope) {
+            scope.reached = scope.reached.max(version);
+        }
+    }
+
+    /// Removes a request. Returns the key of its job, if it was known.
+    fn remove(&mut self, id: &Id) -> Option<JobKey> {
+        let entry = self.entries.remove(id)?;
+        if let Some(ids) = self.by_job.get_mut(&entry.job) {
+            ids.remove(id);
+            if ids.is_empty() {
+                self.by_job.remove(&entry.job);
+            }
+        }
+        Some(entry.job)
+    }
+
+    fn remove_where(&mut self, is_gone: impl Fn(&Entry) -> bool) -> Vec<JobKey> {
+        let gone = self.entries.iter().filter(|(_, entry)| is_gone(entry));
+        let gone: Vec<Id> = gone.map(|(id, _)| id.clone()).collect();
+        gone.iter().filter_map(|id| self.remove(id)).collect()
+    }
+}
+
+fn id(kind: ScaleKind, metadata: &ObjectMeta) -> Id {
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    (
+        kind,
+        JobKey::new(namespace, metadata.name.as_deref().unwrap_or_default()),
+    )
+}
+
+/// Decodes a request. One that does not have the type is a request that is not valid. Fails only if
+/// the metadata can't be decoded.
+fn decode(kind: ScaleKind, json: &str) -> serde_json::Result<(Id, JobKey, ScaleRequest)> {
+    let request = match kind {
+        ScaleKind::ScaleIn => serde_json::from_str::<ScaleIn>(json).map(ScaleRequest::from),
+        ScaleKind::ScaleOut => serde_json::from_str::<ScaleOut>(json).map(ScaleRequest::from),
+    };
+    let value: Value = match &request {
+        // The name of the job is part of what was parsed.
+        Ok(ScaleRequest { spec: Ok(_), .. }) => Value::Null,
+        _ => serde_json::from_str(json)?,
+    };
+    let mut request = match request {
+        Ok(request) => request,
+        Err(error) => {
+            let Metadata { metadata } = serde_json::from_str(json)?;
+            let status = value.get("status").cloned().unwrap_or_default();
+            ScaleRequest {
+                kind,
+                metadata,
+                spec: Err(vec![FieldError::new("spec", error.to_string())]),
+                status: serde_json::from_value(status).unwrap_or_default(),
+            }
+        }
+    };
+    request.metadata.managed_fields = None;
+    let id = id(kind, &request.metadata);
+    let job = match &request.spec {
+        Ok(spec) => &*spec.job,
+        Err(_) => value
+            .pointer("/spec/jobRef/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default(),
+    };
+    let job = JobKey::new(&id.1.namespace, job);
+    Ok((id, job, request))
+}

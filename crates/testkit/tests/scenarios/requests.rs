@@ -1,0 +1,167 @@
+//! ScaleOut and ScaleIn: requests to change the size of a job, on real nodes and on the embedded
+//! cluster.
+
+use serde_json::{Value, json};
+use trainyard_testkit::lab::{Lab, Role, Scenarios, job};
+use trainyard_testkit::scenarios;
+
+pub const SCENARIOS: Scenarios = scenarios!(
+    "requests",
+    &[],
+    [
+        a_job_grows_and_shrinks_by_requests,
+        requests_that_cannot_be_carried_out_say_why_and_remove_nobody,
+    ]
+);
+
+/// Trains until it is asked to go.
+const WORKER: &str = "trap 'exit 0' TERM; while true; do sleep 0.2; done";
+
+/// A job with two workers, which runs.
+fn running(lab: &Lab) {
+    let workers = [Role::worker(1, WORKER)];
+    let more = r#"{"elastic": {"replicas": 2, "minReplicas": 2, "maxReplicas": 4}}"#;
+    let mut manifest: Value = serde_json::from_str(&job("job", "custom", &workers, more)).unwrap();
+    let role = &mut manifest["spec"]["roles"][0];
+    role.as_object_mut().unwrap().remove("replicas");
+    lab.apply(&manifest.to_string()).unwrap();
+    lab.wait_for_phase("job", "Running");
+}
+
+fn ask(lab: &Lab, kind: &str, name: &str, mut spec: Value) {
+    spec["jobRef"] = json!({"name": "job"});
+    let request = json!({
+        "apiVersion": "trainyard.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+    });
+    lab.apply(&request.to_string()).unwrap();
+}
+
+/// Waits until a request has ended. Returns its status.
+fn end(lab: &Lab, kind: &str, name: &str) -> Value {
+    lab.until(&format!("{name} ends"), || {
+        let status = lab.get(&format!("{kind} {name}"))["status"].clone();
+        if status["completionTime"].is_string() {
+            Ok(status)
+        } else {
+            Err(format!("{status} {}", lab.get("tj job")["status"]))
+        }
+    })
+}
+
+fn wait_until_gone(lab: &Lab, request: &str) {
+    lab.until(&format!("{request} is deleted"), || match lab.try_get(request) {
+        Ok(request) => Err(request.to_string()),
+        Err(_) => Ok(()),
+    });
+}
+
+fn pods(lab: &Lab) -> Vec<String> {
+    let pods = lab.get("pods");
+    let items = pods["items"].as_array().unwrap().iter();
+    let staying = items.filter(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+    let mut names: Vec<String> = staying
+        .filter_map(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
+fn a_job_grows_and_shrinks_by_requests() {
+    let (lab, _operator) = Lab::with_operator("requests");
+    running(&lab);
+    ask(&lab, "ScaleOut", "more", json!({"toAdd": {"count": 2}}));
+    let status = end(&lab, "scaleout", "more");
+    assert_eq!(status["phase"], "ScaleSucceeded", "{status}");
+    assert_eq!((&status["from"], &status["to"]), (&json!(2), &json!(4)));
+    assert_eq!(status["joining"], json!(["job-worker-2", "job-worker-3"]));
+    assert_eq!(
+        pods(&lab),
+        ["job-worker-0", "job-worker-1", "job-worker-2", "job-worker-3"]
+    );
+    let job = lab.get("tj job");
+    let request = lab.get("scaleout more");
+    let owner = &request["metadata"]["ownerReferences"][0];
+    assert_eq!(owner["uid"], job["metadata"]["uid"]);
+
+    // Both at once: one after the other.
+    ask(
+        &lab,
+        "ScaleIn",
+        "one",
+        json!({"toDelete": {"podNames": ["job-worker-1"]}}),
+    );
+    ask(&lab, "ScaleIn", "two", json!({"toDelete": {"count": 1}}));
+    for (name, victims) in [("one", ["job-worker-1"]), ("two", ["job-worker-3"])] {
+        let status = end(&lab, "scalein", name);
+        assert_eq!(status["phase"], "ScaleSucceeded", "{status}");
+        assert_eq!(status["victims"], json!(victims));
+    }
+    assert_eq!(pods(&lab), ["job-worker-0", "job-worker-2"]);
+    let job = lab.get("tj job");
+    assert_eq!(job["spec"]["elastic"]["replicas"], 2);
+    assert_eq!(
+        job["status"]["restarts"],
+        json!({"failures": 0, "disruptions": 0})
+    );
+    lab.wait_for_event("two", "ScaleSucceeded");
+
+    // The requests go with their job.
+    lab.delete("tj job");
+    for request in ["scaleout more", "scalein one", "scalein two"] {
+        wait_until_gone(&lab, request);
+    }
+}
+
+fn requests_that_cannot_be_carried_out_say_why_and_remove_nobody() {
+    let (lab, _operator) = Lab::with_operator("refused");
+    running(&lab);
+    ask(
+        &lab,
+        "ScaleIn",
+        "nobody",
+        json!({"toDelete": {"podNames": ["job-worker-9"]}, "policy": "Clamp"}),
+    );
+    let status = end(&lab, "scalein", "nobody");
+    assert_eq!(status["phase"], "ScaleFailed");
+    let message = "spec.toDelete.podNames[0]: \"job-worker-9\" is not a pod of the job job: nobody leaves";
+    assert_eq!(status["message"], message);
+    ask(&lab, "ScaleOut", "much", json!({"toAdd": {"count": 3}}));
+    let status = end(&lab, "scaleout", "much");
+    assert_eq!(status["phase"], "ScaleFailed");
+    let message = status["message"].as_str().unwrap();
+    assert!(
+        message.contains("would have 5, but its maxReplicas is 4"),
+        "{message}"
+    );
+
+    // The API server itself refuses what no request may say.
+    let refused = |kind: &str, name: &str, spec: Value| -> String {
+        let request = json!({
+            "apiVersion": "trainyard.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec,
+        });
+        lab.apply(&request.to_string()).unwrap_err()
+    };
+    let job = json!({"name": "job"});
+    let said = refused("ScaleIn", "empty", json!({"jobRef": job, "toDelete": {}}));
+    assert!(
+        said.contains("give one of count, podNames and nodeNames"),
+        "{said}"
+    );
+    let said = refused("ScaleOut", "much", json!({"jobRef": job, "toAdd": {"count": 1}}));
+    assert!(
+        said.contains("can't be changed: create another request instead"),
+        "{said}"
+    );
+
+    // One that has ended is deleted after its time.
+    ask(
+        &lab,
+        "ScaleIn",
+        "short",
+        json!({"toDelete": {"nodeNames": ["no-such-node"]}, "ttlSecondsAfterFinished": 1}),
+    );
+    wait_until_gone(&lab, "scalein short");
+    assert_eq!(pods(&lab), ["job-worker-0", "job-worker-1"]);
+    let job = lab.get("tj job");
+    assert_eq!(job["spec"]["elastic"]["replicas"], 2, "{job}");
+}
