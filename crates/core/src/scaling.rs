@@ -158,7 +158,10 @@ impl Decision<'_, '_> {
         let names: HashSet<&str> = self.view.pods.iter().map(|row| &*row.name).collect();
         let role = self.elastic.role;
         let is_taken = |index: i32| names.contains(&*self.job.pod_name(PodKey { role, index }));
-        let free = (0..).filter(|index| !self.members.contains(*index) && !is_taken(*index));
+        let status = self.view.job.status.as_ref();
+        let retired = parse(status.and_then(|status| status.retired_indices.as_deref()));
+        let free = (0..)
+            .filter(|index| !self.members.contains(*index) && !retired.contains(index) && !is_taken(*index));
         let joining: BTreeSet<i32> = free.take(count).collect();
         Resize {
             members: self.members.with(joining.iter().copied()),

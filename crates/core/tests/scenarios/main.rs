@@ -36,4 +36,5 @@ mod suspension;
 mod taken;
 mod tensorflow;
 mod told_to_go;
+mod torchrun;
 mod upgrades;
