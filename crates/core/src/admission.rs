@@ -98,11 +98,11 @@ pub fn validate(old: Option<&TrainingJob>, new: &TrainingJob) -> Vec<FieldError>
 fn check_elastic(job: &TrainingJob, framework: &Framework) -> Option<FieldError> {
     job.spec.elastic.as_ref()?;
     if framework.is_elastic {
-        let role = &job.spec.roles.get(job.spec.elastic_role()?)?.name;
-        let rule = framework.roles.iter().find(|rule| rule.name == *role)?;
+        let name = &job.spec.roles.get(job.spec.elastic_role()?)?.name;
+        let rule = framework.roles.iter().find(|rule| rule.name == *name)?;
         return rule.max.map(|max| {
             let message = format!(
-                "{} jobs have at most {max} {role:?} pod: give another role",
+                "{} jobs have at most {max} {name:?} pod: give another role",
                 framework.name()
             );
             FieldError::new("spec.elastic.role", message)
