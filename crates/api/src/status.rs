@@ -15,6 +15,9 @@ use crate::run_policy::CleanPodPolicy;
 use crate::words::words;
 
 /// What the operator has seen and done. Written by the operator only.
+// The API server records with every write who has written each field and each item of a keyed list:
+// for a status that has one writer, that would be more than half of the object. So its parts are
+// atomic, but for the conditions, which are keyed in all kinds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingJobStatus {
@@ -40,7 +43,7 @@ pub struct TrainingJobStatus {
     /// The state of every role.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub roles: Vec<RoleStatus>,
 
     /// How many pods the elastic role has, with those that are joining or leaving.
@@ -54,6 +57,7 @@ pub struct TrainingJobStatus {
 
     /// The change of size that is under way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub scaling: Option<Box<Scaling>>,
 
     /// The value of `spec.elastic.replicas` to which the size was last fitted.
@@ -83,18 +87,22 @@ pub struct TrainingJobStatus {
     // with nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = {"failures": 0, "disruptions": 0}))]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub restarts: Option<Restarts>,
 
     /// What made the job fail, or the latest failure that was survived.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub root_cause: Option<RootCause>,
 
     /// How far the programs are, as they say themselves, with `spec.progress: Report`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub progress: Option<Progress>,
 
     /// What the programs reported last, kept when the job has ended, with `spec.progress: Report`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub result: Option<JobResult>,
 
     /// Fingerprints of the parts of the spec that the running pods were made from, so that a change
@@ -102,11 +110,12 @@ pub struct TrainingJobStatus {
     /// it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["field".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub accepted_spec: Vec<Fingerprint>,
 
     /// The rules that the running pods are counted by: those of the spec when it was last accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = MapMerge::Atomic)]
     pub accepted_rules: Option<AcceptedRules>,
 
     /// The declaration of the job's framework that the running pods were made by, as JSON, where
@@ -174,7 +183,7 @@ pub struct AcceptedRules {
     /// The rules of every role.
     #[serde(default)]
     #[schemars(length(max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub roles: Vec<AcceptedRole>,
     /// The sets of roles any of which makes the job succeed.
     #[serde(default)]
@@ -214,7 +223,7 @@ pub struct AcceptedRole {
     /// The roles that its programs wait for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["role".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub depends_on: Vec<Dependency>,
 }
 
@@ -421,13 +430,13 @@ pub struct Restarts {
     /// Pods whose end has been counted and whose replacement does not exist yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["pod".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub replacing: Vec<PendingReplacement>,
     /// The latest failures, disruptions and updates, as ends of other pods may be what came of
     /// them: one for each role, or one for the job where all its pods train as one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["pod".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub incidents: Vec<Incident>,
 }
 
@@ -448,7 +457,7 @@ pub struct Incident {
     /// The pods that have ended in it. When all have that train together, it is over.
     #[serde(default)]
     #[schemars(length(max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["role".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ended: Vec<EndedPods>,
 }
 

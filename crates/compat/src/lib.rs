@@ -2,8 +2,8 @@
 //!
 //! [`convert`] reads a manifest of another operator and returns the TrainingJob that does the same,
 //! with notes on what differs. It is a pure function: no client, no clock, no file. Nothing is
-//! dropped silently: each [`Converted`] has notes, and what can't be converted is a [`Refusal`]
-//! with the paths of the fields as the user wrote them.
+//! dropped silently: each [`Converted`] has notes, and what can't be converted is a
+//! [`ConvertError`] with the paths of the fields as the user wrote them.
 //!
 //! The operator serves these kinds in a cluster too: each is a [`ForeignKind`], see [`served`]. An
 //! object then owns a TrainingJob, and gets a status of its own kind.
@@ -138,7 +138,7 @@ pub struct Converted {
 
 /// Why an object is not converted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum ConvertError {
     /// It is of a kind that is not known.
     #[error("{kind} of {api_version} can't be converted: what can is {}", known().join(", "))]
     Unknown {
@@ -153,7 +153,7 @@ pub enum Refusal {
     Invalid(Vec<FieldError>),
 }
 
-impl Refusal {
+impl ConvertError {
     /// All that is wrong, each with its field.
     pub fn into_errors(self) -> Vec<FieldError> {
         match self {
@@ -200,22 +200,22 @@ pub fn recognize(object: &Value) -> Recognized {
 }
 
 /// The TrainingJob that does what a job of another operator does.
-pub fn convert(object: Value) -> Result<Converted, Refusal> {
+pub fn convert(object: Value) -> Result<Converted, ConvertError> {
     let (api_version, kind) = names(&object);
     let Some(kind) = find(api_version, kind) else {
-        return Err(Refusal::Unknown {
+        return Err(ConvertError::Unknown {
             kind: kind.to_owned(),
             api_version: api_version.to_owned(),
         });
     };
     let given = object.clone();
-    let converted = (kind.convert)(object, Purpose::Replace).map_err(Refusal::Invalid)?;
+    let converted = (kind.convert)(object, Purpose::Replace).map_err(ConvertError::Invalid)?;
     let errors = problems(&converted.job);
     if errors.is_empty() {
         return Ok(converted);
     }
     let theirs = errors.into_iter().map(|error| kind.theirs(&given, &error));
-    Err(Refusal::Invalid(theirs.collect()))
+    Err(ConvertError::Invalid(theirs.collect()))
 }
 
 fn names(object: &Value) -> (&str, &str) {

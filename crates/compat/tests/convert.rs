@@ -11,7 +11,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 use trainyard_api::{RestartPolicy, TrainingJob, UpdatePolicy};
-use trainyard_compat::{Converted, Recognized, Refusal, convert, known, recognize, their_path};
+use trainyard_compat::{ConvertError, Converted, Recognized, convert, known, recognize, their_path};
 use trainyard_core::restart::{End, replacement};
 
 const PI: &str = include_str!("manifests/kubeflow-pi.yaml");
@@ -41,7 +41,7 @@ fn errors(text: &str, change: impl FnOnce(&mut Value)) -> Vec<String> {
     let mut object = object(text);
     change(&mut object);
     match convert(object) {
-        Err(Refusal::Invalid(errors)) => errors.iter().map(ToString::to_string).collect(),
+        Err(ConvertError::Invalid(errors)) => errors.iter().map(ToString::to_string).collect(),
         other => panic!("{other:?}"),
     }
 }

@@ -7,6 +7,9 @@
 //! A watch that breaks goes on from its last version. The kind is listed again when the server says
 //! that this version is too old (410), and when it has refused the watch several times in a row for
 //! other reasons: the list shows whether we may see the kind at all, and gives another version.
+//!
+//! A busy server ends everybody's watches early. That is no failure of the watch: one that was
+//! served is opened again within half a second, however often it ends.
 
 mod pages;
 
@@ -30,7 +33,11 @@ const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(100),
     max: Duration::from_secs(10),
 };
+/// A watch that was served for so long ends as it was asked to, and is opened again at once.
 const HEALTHY_AFTER: Duration = Duration::from_secs(20);
+/// A watch that was served waits as after so many failures in a row, and no longer: half a second
+/// at most.
+const MAX_FAILURES_OF_SERVED: u32 = 3;
 /// The server sends a bookmark about every minute. After so long without one, the connection is
 /// dead.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
@@ -148,11 +155,18 @@ pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut r
         let mut refusals = 0;
         loop {
             let (began, from) = (Instant::now(), version.clone());
+            let mut was_served = false;
+            let watch = async {
+                let stream = open_watch(&client, &target, &version).await?;
+                was_served = true;
+                read_watch(stream, &target, sink, &mut version).await
+            };
             let end = tokio::select! {
-                end = watch(&client, &target, sink, &mut version) => end,
+                end = watch => end,
                 Ok(()) = resync.changed() => break,
             };
-            if began.elapsed() >= HEALTHY_AFTER {
+            let has_moved = version != from;
+            if has_moved || began.elapsed() >= HEALTHY_AFTER {
                 failures = 0;
             }
             if matches!(&end, Err(error) if error.code() == Some(410)) {
@@ -160,17 +174,20 @@ pub async fn follow(client: kube::Client, target: Target, sink: &dyn Sink, mut r
                 break;
             }
             if end.is_ok() && began.elapsed() >= HEALTHY_AFTER {
-                // It ended as it was asked to.
                 continue;
             }
             sink.interrupted(end.as_ref().err());
-            failures += 1;
-            refusals = match &end {
-                Err(error) if error.is_refusal() && version == from => refusals + 1,
+            let is_refused = matches!(&end, Err(error) if error.is_refusal());
+            refusals = match (is_refused, has_moved) {
+                (true, false) => refusals + 1,
                 // It is the first refusal at this version.
-                Err(error) if error.is_refusal() => 1,
-                _ => 0,
+                (true, true) => 1,
+                (false, _) => 0,
             };
+            failures += 1;
+            if was_served && !is_refused {
+                failures = failures.min(MAX_FAILURES_OF_SERVED);
+            }
             tokio::time::sleep(BACKOFF.pause(failures, jitter())).await;
             if refusals >= MAX_REFUSALS {
                 break;
@@ -238,12 +255,11 @@ async fn read_page(
     }
 }
 
-async fn watch(
+async fn open_watch(
     client: &kube::Client,
     target: &Target,
-    sink: &dyn Sink,
-    version: &mut String,
-) -> Result<(), Error> {
+    version: &str,
+) -> Result<impl AsyncBufRead + use<>, Error> {
     let seconds = Duration::from_secs(u64::from(WATCH_SECONDS)).mul_f64(1.0 + 0.2 * jitter());
     let params = WatchParams {
         label_selector: target.labels.clone(),
@@ -257,7 +273,16 @@ async fn watch(
     } else {
         request.watch(&params, version)?
     };
-    let stream = client.request_stream(request).await?;
+    Ok(client.request_stream(request).await?)
+}
+
+/// Reads a watch until it ends, and keeps the version that it has reached.
+async fn read_watch(
+    stream: impl AsyncBufRead,
+    target: &Target,
+    sink: &dyn Sink,
+    version: &mut String,
+) -> Result<(), Error> {
     let mut stream = std::pin::pin!(stream);
     let mut line = Vec::new();
     loop {

@@ -37,7 +37,7 @@ pub fn result(report: &Report) -> Option<JobResult> {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Progress {
+pub struct ReportedProgress {
     /// The latest value of each field.
     pub report: Report,
     /// The first step, and when it was reported. A program that resumes from a checkpoint does not
@@ -47,7 +47,7 @@ pub struct Progress {
     last: Option<(Duration, u64)>,
 }
 
-impl Progress {
+impl ReportedProgress {
     pub fn new(at: Duration, report: Report) -> Self {
         let mut progress = Self {
             report: Report::default(),
@@ -117,14 +117,14 @@ mod tests {
     #[test]
     fn the_number_of_metrics_is_bounded() {
         let line: String = (0..100).fold(String::new(), |line, i| format!("{line} m{i}=1"));
-        let mut progress = Progress::new(seconds(0), read(&line));
+        let mut progress = ReportedProgress::new(seconds(0), read(&line));
         progress.update(seconds(1), read("more=1"));
         assert_eq!(progress.report.metrics.len(), MAX_METRICS);
     }
 
     #[test]
     fn later_lines_replace_only_what_they_name() {
-        let mut progress = Progress::new(seconds(0), read("total=100"));
+        let mut progress = ReportedProgress::new(seconds(0), read("total=100"));
         assert_eq!(progress.fraction(), None);
         progress.update(seconds(1), read("step=10 loss=0.5"));
         progress.update(seconds(2), read("step=25"));
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_rest_is_judged_by_what_was_seen() {
-        let mut progress = Progress::new(seconds(10), read("step=500 total=600"));
+        let mut progress = ReportedProgress::new(seconds(10), read("step=500 total=600"));
         assert_eq!(progress.eta(seconds(10)), None, "one report is no pace");
         progress.update(seconds(20), read("step=520"));
         assert_eq!(progress.eta(seconds(20)), Some(seconds(40)));

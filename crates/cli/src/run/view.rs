@@ -25,7 +25,7 @@ pub use summary::Cause;
 pub use summary::Summary;
 
 use self::dashboard::bar;
-use super::progress::{self, Progress};
+use super::progress::{self, ReportedProgress};
 
 /// Last lines of a container that are kept for the summary.
 const MAX_TAIL_LINES: usize = 12;
@@ -51,9 +51,9 @@ pub struct View {
     /// The last lines of each container, by the pod's uid and the container's name.
     tails: BTreeMap<(String, String), VecDeque<String>>,
     /// What each pod has reported, by the position of its role and its index.
-    progress: BTreeMap<(usize, i32), Progress>,
+    progress: BTreeMap<(usize, i32), ReportedProgress>,
     /// Progress from the status of the job, for clusters whose progress files are not read here.
-    status_progress: Option<Progress>,
+    status_progress: Option<ReportedProgress>,
     progress_shown_at: Option<Duration>,
     notes: Vec<String>,
     stopping: Option<Stop>,
@@ -160,7 +160,7 @@ impl View {
         };
         match &mut self.status_progress {
             Some(progress) => progress.replace(at, report),
-            None => self.status_progress = Some(Progress::new(at, report)),
+            None => self.status_progress = Some(ReportedProgress::new(at, report)),
         }
         // Progress files that are read here had it before.
         if self.progress.is_empty() {
@@ -257,7 +257,7 @@ impl View {
         match self.progress.get_mut(&key) {
             Some(progress) => progress.update(at, report),
             None => {
-                self.progress.insert(key, Progress::new(at, report));
+                self.progress.insert(key, ReportedProgress::new(at, report));
             }
         }
         match self.progress.first_key_value() {
@@ -267,7 +267,7 @@ impl View {
     }
 
     /// The progress of the job is that of the first pod that reports: rank 0 in most jobs.
-    fn job_progress(&self) -> Option<&Progress> {
+    fn job_progress(&self) -> Option<&ReportedProgress> {
         self.progress.values().next().or(self.status_progress.as_ref())
     }
 

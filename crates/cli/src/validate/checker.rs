@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use trainyard_api::{DeclaredFramework, FieldError, TrainingJob};
-use trainyard_compat::{Converted, Refusal};
+use trainyard_compat::{ConvertError, Converted};
 use trainyard_core::registry::{self, Registry};
 
 use super::readable::readable;
@@ -108,7 +108,7 @@ impl Checker {
     /// Converts a job of another operator, and checks the TrainingJob that it becomes. Errors have
     /// the paths of the fields in the given object.
     pub fn convert(&self, object: &Value) -> Result<Converted, Vec<FieldError>> {
-        let converted = trainyard_compat::convert(object.clone()).map_err(Refusal::into_errors)?;
+        let converted = trainyard_compat::convert(object.clone()).map_err(ConvertError::into_errors)?;
         let errors = match serde_json::to_value(&converted.job) {
             Ok(job) => self.check(&job),
             Err(error) => vec![FieldError::new("", format!("can't be written: {error}"))],

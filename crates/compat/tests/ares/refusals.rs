@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 use serde_json::{Value, json};
-use trainyard_compat::{Refusal, convert, their_path};
+use trainyard_compat::{ConvertError, convert, their_path};
 use trainyard_core::foreign::{ChildAction, ChildJob, ForeignView};
 
 use super::common::view;
@@ -170,7 +170,7 @@ fn told_with_its_path(#[case] name: &str, #[case] pointer: &str, #[case] value: 
         .map(ToString::to_string)
         .collect();
     assert_eq!(errors.join("\n"), message, "admission says the same");
-    let Err(Refusal::Invalid(errors)) = convert(bad) else {
+    let Err(ConvertError::Invalid(errors)) = convert(bad) else {
         panic!("it is converted")
     };
     if pointer != "/metadata/name" {

@@ -69,7 +69,8 @@ fn deepspeed() -> TrainingJob {
 #[case::deepspeed("deepspeed", deepspeed())]
 fn an_agent_of_version_1_is_told_what_it_knows(#[case] name: &str, #[case] job: TrainingJob) {
     let recorded = include_str!("../../../contract/tests/v1/containers.json");
-    let mut recorded: BTreeMap<String, BTreeMap<String, AgentInput>> = serde_json::from_str(recorded).unwrap();
+    let mut recorded: BTreeMap<String, BTreeMap<String, AgentInput>> =
+        serde_json::from_str(recorded).unwrap();
     let recorded = recorded.remove(name).unwrap_or_default();
     let mut today = containers(job);
     for (container, told) in &mut today {

@@ -2,9 +2,10 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use futures::StreamExt;
 use http::Response;
-use http_body_util::Full;
-use hyper::body::Bytes;
+use http_body_util::{Full, StreamBody};
+use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -338,5 +339,124 @@ async fn who_asks_for_it_gets_a_new_list() {
     assert_eq!(
         *sink.0.lock(),
         ["listing 10", "listed 10", "listing 12", "listed 12"]
+    );
+}
+
+/// A server that makes a change every 170 ms, after ten quiet seconds, and that cuts every watch
+/// after 100 ms.
+#[derive(Clone)]
+struct CuttingServer {
+    start: Instant,
+    watches: Arc<Mutex<u32>>,
+}
+
+impl CuttingServer {
+    const CUT_AFTER: Duration = Duration::from_millis(100);
+    const FIRST_VERSION: u32 = 11;
+    const CHANGES: u32 = 100;
+
+    /// When a change is made.
+    fn time_of(&self, version: u32) -> Instant {
+        let number = version - Self::FIRST_VERSION;
+        self.start + Duration::from_secs(10) + number * Duration::from_millis(170)
+    }
+
+    /// The body of a watch: what has changed since a version, and what changes until it is cut.
+    fn watch(self, since: u32) -> futures::stream::BoxStream<'static, Result<Frame<Bytes>, Infallible>> {
+        *self.watches.lock() += 1;
+        let cut = Instant::now() + Self::CUT_AFTER;
+        let next = since.max(Self::FIRST_VERSION - 1) + 1;
+        futures::stream::unfold(next, move |version| {
+            let at = self.time_of(version);
+            async move {
+                if at > cut || version >= Self::FIRST_VERSION + Self::CHANGES {
+                    tokio::time::sleep_until(cut).await;
+                    return None;
+                }
+                tokio::time::sleep_until(at).await;
+                let line = event("MODIFIED", "a", version);
+                Some((Ok(Frame::data(Bytes::from(line))), version + 1))
+            }
+        })
+        .boxed()
+    }
+
+    fn client(&self) -> kube::Client {
+        let server = self.clone();
+        let answer = move |request: http::Request<Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let body = if query.contains("watch=true") {
+                let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+                let since = pairs.find(|(name, _)| *name == "resourceVersion").unwrap().1;
+                StreamBody::new(server.clone().watch(since.parse().unwrap()))
+            } else {
+                let list = Frame::data(Bytes::from(page(10, "", &["a"]).1));
+                StreamBody::new(futures::stream::once(async { Ok(list) }).boxed())
+            };
+            std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+        };
+        kube::Client::new(tower::service_fn(answer), "default")
+    }
+}
+
+/// Measures how late changes arrive.
+struct Delays {
+    server: CuttingServer,
+    seen: Mutex<Vec<Duration>>,
+    all_seen: tokio::sync::Notify,
+}
+
+impl Sink for Delays {
+    fn listing(&self, _: Version) {}
+    fn object(&self, json: &str, source: Source) -> Result<Version, serde_json::Error> {
+        let pod: crate::slim::SlimMeta = serde_json::from_str(json)?;
+        let version = pod.metadata.resource_version;
+        if source == Source::Watch {
+            let made = self.server.time_of(u32::try_from(version.0).unwrap());
+            self.seen.lock().push(made.elapsed());
+        }
+        if self.seen.lock().len() == CuttingServer::CHANGES as usize {
+            self.all_seen.notify_one();
+        }
+        Ok(version)
+    }
+    fn gone(&self, _: &str) -> Result<Version, serde_json::Error> {
+        unreachable!("nothing is deleted")
+    }
+    fn listed(&self, _: Version, _: Instant) {}
+    fn bookmark(&self, _: Version) {}
+    fn interrupted(&self, _: Option<&Error>) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_server_that_cuts_every_watch_is_heard_within_half_a_second() {
+    let server = CuttingServer {
+        start: Instant::now(),
+        watches: Arc::default(),
+    };
+    let sink = Delays {
+        server: server.clone(),
+        seen: Mutex::default(),
+        all_seen: tokio::sync::Notify::new(),
+    };
+    let target = Target {
+        kind: "pod",
+        path: "/api/v1/pods".into(),
+        labels: None,
+        metadata_only: false,
+        page: 2,
+    };
+    let (_resync, receiver) = watch::channel(0);
+    tokio::select! {
+        () = follow(server.client(), target, &sink, receiver) => {}
+        () = sink.all_seen.notified() => {}
+    }
+    let slowest = sink.seen.lock().iter().max().copied().unwrap();
+    assert!(slowest < Duration::from_millis(500), "virtual time: {slowest:?}");
+    // It is not asked without a pause either.
+    let (watches, seconds) = (*server.watches.lock(), server.start.elapsed().as_secs());
+    assert!(
+        u64::from(watches) < 6 * seconds,
+        "{watches} watches in {seconds} s"
     );
 }

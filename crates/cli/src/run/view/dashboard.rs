@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use trainyard_api::JobPhase;
 
-use super::{PodPhase, Progress, Source, Stop, View, humanize};
+use super::{PodPhase, ReportedProgress, Source, Stop, View, humanize};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dashboard {
@@ -58,7 +58,7 @@ impl View {
     }
 }
 
-pub(super) fn bar(progress: &Progress, now: Duration) -> Bar {
+pub(super) fn bar(progress: &ReportedProgress, now: Duration) -> Bar {
     let report = &progress.report;
     let mut facts = Vec::new();
     match (report.step, report.total) {

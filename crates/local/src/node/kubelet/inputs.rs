@@ -11,7 +11,7 @@ use tokio::time::sleep;
 
 use super::env::Configuration;
 use super::mounts::AUTOMATIC;
-use super::progress::Progress;
+use super::progress::ProgressFile;
 use super::tokens::{self, Tokens};
 use super::volumes::{self, VolumeDirectories};
 use super::worker::PodWorker;
@@ -148,7 +148,7 @@ impl PodWorker {
                 ..Mount::default()
             })
         });
-        let progress = self.progress.as_ref().and_then(Progress::mount);
+        let progress = self.progress.as_ref().and_then(ProgressFile::mount);
         written.chain(progress).collect()
     }
 

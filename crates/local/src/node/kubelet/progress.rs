@@ -65,14 +65,14 @@ impl Reader {
 }
 
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ProgressFile {
     file: PathBuf,
     pod: String,
     listener: Listener,
     reader: Mutex<Reader>,
 }
 
-impl Progress {
+impl ProgressFile {
     pub fn new(directory: &Path, pod: String, listener: Listener) -> Self {
         Self {
             file: directory.join("progress"),

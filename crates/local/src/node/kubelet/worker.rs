@@ -14,7 +14,7 @@ use tokio::task::AbortHandle;
 
 use super::Shared;
 use super::probes::RunningContainer;
-use super::progress::Progress;
+use super::progress::ProgressFile;
 use super::status::{Entry, PodState, State, Terminated};
 use super::tokens::{IssuedToken, TokenSpec};
 use crate::node::runtime::{Container, Sandbox, log::Log};
@@ -52,7 +52,7 @@ pub(super) struct PodWorker {
     logs: Mutex<BTreeMap<String, Vec<Log>>>,
     pub(super) tokens: Mutex<BTreeMap<TokenSpec, IssuedToken>>,
     pub(super) changed: Notify,
-    pub(super) progress: Option<Progress>,
+    pub(super) progress: Option<ProgressFile>,
     pub(super) task: Mutex<Option<AbortHandle>>,
 }
 
@@ -65,7 +65,7 @@ impl PodWorker {
         let listener = shared.options.progress.clone();
         let name = pod.metadata.name.clone().unwrap_or_default();
         Arc::new(Self {
-            progress: listener.map(|listener| Progress::new(&directory, name, listener)),
+            progress: listener.map(|listener| ProgressFile::new(&directory, name, listener)),
             directory,
             shared,
             sandbox: Mutex::default(),

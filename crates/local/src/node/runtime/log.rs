@@ -31,7 +31,7 @@ pub(crate) fn pipes() -> io::Result<((pipe::Receiver, pipe::Receiver), io::PipeW
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Progress {
+struct LogState {
     bytes: u64,
     ended: bool,
     /// Why output was lost.
@@ -42,7 +42,7 @@ struct Progress {
 #[derive(Clone, Debug)]
 pub struct Log {
     path: PathBuf,
-    progress: watch::Receiver<Progress>,
+    progress: watch::Receiver<LogState>,
 }
 
 /// Options for reading a log.
@@ -74,7 +74,7 @@ impl Log {
         (stdout, stderr): (pipe::Receiver, pipe::Receiver),
     ) -> Result<Self, Error> {
         let file = open(path).map_err(Error::system(format!("write the log {}", path.display())))?;
-        let (send, progress) = watch::channel(Progress::default());
+        let (send, progress) = watch::channel(LogState::default());
         tokio::spawn(async move {
             let writer = parking_lot::Mutex::new((file, send));
             tokio::join!(copy(stdout, "stdout", &writer), copy(stderr, "stderr", &writer));
@@ -234,7 +234,7 @@ fn shown(line: &[u8], part: &LogRange) -> Option<Vec<u8>> {
     Some([time, b" ", text].concat())
 }
 
-type Writer = parking_lot::Mutex<(File, watch::Sender<Progress>)>;
+type Writer = parking_lot::Mutex<(File, watch::Sender<LogState>)>;
 
 async fn copy(mut from: impl AsyncRead + Unpin, name: &str, writer: &Writer) {
     let mut buffer = vec![0; MAX_PIECE_BYTES];
