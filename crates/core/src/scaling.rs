@@ -14,7 +14,7 @@ use trainyard_api::{JobPhase, Refill, Scaling, ScalingStep, StartAt};
 use trainyard_contract::drain::DrainState;
 
 use crate::indices;
-use crate::job::{ElasticRole, Job};
+use crate::job::{ElasticRole, Job, retired_indices};
 use crate::members::Members;
 use crate::model::PodKey;
 use crate::status::time;
@@ -159,7 +159,7 @@ impl Decision<'_, '_> {
         let role = self.elastic.role;
         let is_taken = |index: i32| names.contains(&*self.job.pod_name(PodKey { role, index }));
         let status = self.view.job.status.as_ref();
-        let retired = parse(status.and_then(|status| status.retired_indices.as_deref()));
+        let retired = status.map(retired_indices).unwrap_or_default();
         let free = (0..)
             .filter(|index| !self.members.contains(*index) && !retired.contains(index) && !is_taken(*index));
         let joining: BTreeSet<i32> = free.take(count).collect();

@@ -8,7 +8,7 @@ use trainyard_api::{ConditionType, JobPhase, Reason, Refill, Scaling, TrainingJo
 use super::{Plan, after, event};
 use crate::assess::Assessment;
 use crate::indices;
-use crate::job::{Job, members_of};
+use crate::job::{Job, members_of, retired_indices};
 use crate::model::PodKey;
 use crate::scaling::Resize;
 use crate::status::{condition, set_condition, time};
@@ -87,8 +87,7 @@ pub(super) fn remove_member(job: &Job<'_>, key: PodKey, status: &mut TrainingJob
         return;
     };
     if job.framework.renames_lost_pods {
-        let retired = status.retired_indices.as_deref().unwrap_or_default();
-        let mut retired = indices::parse(retired, i32::MAX);
+        let mut retired = retired_indices(status);
         retired.insert(key.index);
         status.retired_indices = indices::format(&retired);
     }
