@@ -200,6 +200,11 @@ pub(crate) fn service_labels(job: &TrainingJob, role: &str) -> Vec<(&'static str
     (naming_scheme(of(job)).service_labels)(job, role)
 }
 
+/// Returns true if the only pod of a role is found by the name of the role's Service.
+pub(crate) fn has_role_services(dialect: Dialect) -> bool {
+    naming_scheme(dialect).services == Services::OfRoles
+}
+
 /// Returns true if a leader finds 0.0.0.0 where the others find its name.
 pub(crate) fn leaders_listen(dialect: Dialect) -> bool {
     naming_scheme(dialect).leaders_listen

@@ -39,6 +39,9 @@ pub struct Options {
     /// Directories with the files of images, or Python virtual environments, by the names of the
     /// images.
     pub images: BTreeMap<String, PathBuf>,
+    /// The user and group of containers with the files of an image whose pods name none. Without
+    /// it, they run as this process.
+    pub image_user: Option<u32>,
     /// The working directory of containers, which they may write to.
     pub working_directory: PathBuf,
     /// A directory of this user. Each cluster has one of its own below it while it runs; claimed
@@ -127,6 +130,7 @@ impl Cluster {
                 claims_directory: claims,
                 working_directory: options.working_directory,
                 images: options.images,
+                image_user: options.image_user,
                 progress: options.progress,
                 keep: options.keep,
                 environment,

@@ -59,6 +59,9 @@ pub struct NodeOptions {
     /// Directories with the files of images, or Python virtual environments, by the names of the
     /// images.
     pub images: BTreeMap<String, PathBuf>,
+    /// The user and group of containers with the files of an image whose pods name none. Without
+    /// it, they run as this process.
+    pub image_user: Option<u32>,
     /// Receives the lines of progress files.
     pub progress: Option<kubelet::progress::Listener>,
     /// Where the files of deleted pods are moved to, instead of being removed.
@@ -100,6 +103,7 @@ impl Node {
                 claims_directory: options.claims_directory,
                 working_directory: options.working_directory,
                 images: options.images,
+                image_user: options.image_user,
                 progress: options.progress,
                 keep: options.keep,
             },

@@ -47,6 +47,8 @@ pub const TORCH: &str = "example/torch:1.13";
 
 /// The default user of images: numeric, as the restricted profile requires.
 const NOBODY: &str = "65532:65532";
+/// The same, as a number.
+pub const NOBODY_ID: u32 = 65532;
 
 const PASSWD: &str = "root:x:0:0:root:/:/bin/sh\nnobody:x:65532:65532:nobody:/tmp:/bin/sh\n";
 const GROUP: &str = "root:x:0:\nnobody:x:65532:\n";

@@ -43,6 +43,7 @@ impl LocalCluster {
         let options = cluster::Options {
             nodes: options.nodes,
             images: options.images,
+            image_user: None,
             working_directory: std::env::current_dir().context("this directory is gone: go to another")?,
             base_directory: yard.scratch.clone(),
             progress: Some(options.progress),

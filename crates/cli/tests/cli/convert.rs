@@ -36,6 +36,7 @@ fn what_is_converted_is_valid_and_says_what_is_different() {
         ("bdap-horovod.yaml", "MPIJob of batch.test.bdap.com/v1"),
         ("dl-mxjob.yaml", "MXJob of mpba.fbk.eu/v1"),
         ("dl-tfjob.yaml", "TFJob of mpba.fbk.eu/v1"),
+        ("ares/sample-pytorch.yaml", "AresJob of ares.io/v1"),
     ] {
         for line in ["convert -f -", "convert -", "convert - -o yaml"] {
             let (code, out, err) = call(line, &manifest(name));

@@ -300,10 +300,55 @@ spec:
     reaches_all("dice", &manifest.replace("REACH_ALL", REACH_ALL));
 }
 
+/// Runs an example of another operator, whose pods say what is expected, in any order.
+fn runs_as_it_is(example: &str, expected: &[&str]) {
+    let manifest = repository().join("examples/compat").join(example);
+    let (code, out, words) = ran(&["--timeout", "3m", &manifest.display().to_string()]);
+    assert_eq!(code, Some(0), "{words}");
+    for line in expected {
+        assert!(out.lines().any(|said| said == *line), "{line}: {out}");
+    }
+}
+
+#[test]
+fn an_ares_job_runs_as_it_is() {
+    let lines = [
+        "worker-0 | told ranks-master-0.ranks.default.svc.cluster.local that I am 1",
+        "worker-1 | told ranks-master-0.ranks.default.svc.cluster.local that I am 2",
+        "master-0 | the ranks [1, 2] add up to 3",
+    ];
+    runs_as_it_is("aresjob.yaml", &lines);
+}
+
+#[test]
+fn a_tfjob_of_dl_operator_runs_as_it_is() {
+    // The other worker may be ended with the job before it has heard the sum.
+    let lines = [
+        "ps-0 | the numbers of 2 workers add up to 3",
+        "worker-0 | the sum is 3",
+    ];
+    runs_as_it_is("dl-tfjob.yaml", &lines);
+}
+
 #[test]
 fn a_declared_framework_trains_without_a_cluster() {
     let manifest = repository().join("examples/declared/job.yaml");
-    let (code, out, words) = ran(&[&manifest.display().to_string()]);
+    trains_in_a_ring(&[&manifest.display().to_string()]);
+    let text = std::fs::read_to_string(manifest).unwrap();
+    let (job, framework) = text.split_once("---\n").unwrap();
+    let place = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = place.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    let (job, framework) = (write("job.yaml", job), write("framework.yaml", framework));
+    trains_in_a_ring(&["--framework-file", &framework, &job]);
+}
+
+/// Runs the example of declared frameworks, in which every pod knows the next one.
+fn trains_in_a_ring(arguments: &[&str]) {
+    let (code, out, words) = ran(arguments);
     let mut lines: Vec<&str> = out.lines().collect();
     lines.sort_unstable();
     let next = |to: usize| format!("my neighbour is ring-worker-{to}.ring.default.svc.cluster.local:7000");

@@ -79,7 +79,7 @@ fn env(job: &Job<'_>, role: &str, index: i32) -> Vec<(String, String)> {
     "worker",
     0,
     "MASTER_ADDR",
-    "clouds-leadworker-0.clouds-leadworker.research.svc.cluster.local"
+    "clouds-leadworker.research.svc.cluster.local"
 )]
 #[case("dask", "worker", 0, "MASTER_PORT", "9003")]
 #[case("dask", "worker", 1, "RANK", "2")]
@@ -90,7 +90,14 @@ fn env(job: &Job<'_>, role: &str, index: i32) -> Vec<(String, String)> {
     "scheduler",
     0,
     "SCHEDULER",
-    "tcp://clouds-scheduler-0.clouds-scheduler.research.svc.cluster.local:9001"
+    "tcp://clouds-scheduler.research.svc.cluster.local:9001"
+)]
+#[case(
+    "dask",
+    "launcher",
+    0,
+    "SchedulerAddress",
+    "clouds-scheduler.research.svc.cluster.local"
 )]
 #[case("bagua", "worker", 0, "RANK", "1")]
 #[case("bagua", "worker", 0, "BAGUA_AVAILABLE_PORTS", "7003,7004")]

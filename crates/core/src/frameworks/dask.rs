@@ -58,10 +58,22 @@ fn master_port(job: &TrainingJob) -> i32 {
     options(job).master_port.unwrap_or(DEFAULT_MASTER_PORT)
 }
 
+/// The host of rank 0, as a pod finds it.
+fn master_host(replica: &Replica<'_>) -> String {
+    let master = replica.job.rank_zero();
+    let role = replica.job.roles.get(master.role);
+    let is_single = role.is_some_and(|role| role.name == LEAD_WORKER);
+    if is_single && master != replica.key {
+        replica.single_host(master)
+    } else {
+        replica.leader_host(master)
+    }
+}
+
 impl Environment for Dask {
     fn variables(&self, replica: &Replica<'_>) -> Env {
         let job = replica.job;
-        let (host, port) = (replica.host(job.first_of(SCHEDULER)), port(job.object));
+        let (host, port) = (replica.single_host(job.first_of(SCHEDULER)), port(job.object));
         let address = format!("tcp://{host}:{port}");
         let mut env = Env::from([("PYTHONUNBUFFERED", "1"), ("SCHEDULER", &address)]);
         if replica.role.name == SCHEDULER {
@@ -74,7 +86,7 @@ impl Environment for Dask {
         env.set("RANK", replica.rank());
         // The scheduler has no rank.
         env.set("WORLD_SIZE", job.total() - 1);
-        env.set("MASTER_ADDR", replica.leader_host(job.rank_zero()));
+        env.set("MASTER_ADDR", master_host(replica));
         env.set("MASTER_PORT", master_port(job.object));
         env
     }

@@ -44,6 +44,17 @@ impl<'a> Replica<'a> {
         }
     }
 
+    /// The host name by which it finds a pod that is the only one of its role. In some dialects,
+    /// that is the name of the role's Service.
+    pub fn single_host(&self, only: PodKey) -> String {
+        let role = self.job.roles.get(only.role);
+        let role = role.filter(|_| dialect::has_role_services(dialect::of(self.job.object)));
+        role.map_or_else(
+            || self.host(only),
+            |role| self.job.domain(role, self.cluster_domain),
+        )
+    }
+
     /// The host name by which it finds a pod of the job, which may be itself.
     pub fn host(&self, other: PodKey) -> String {
         self.job.host(other, self.cluster_domain)

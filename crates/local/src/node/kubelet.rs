@@ -64,6 +64,9 @@ pub struct Options {
     pub working_directory: PathBuf,
     /// Directories with the files of images, by the names of the images.
     pub images: BTreeMap<String, PathBuf>,
+    /// The user and group of containers with the files of an image whose pods name none. Without
+    /// it, they run as this process.
+    pub image_user: Option<u32>,
     /// Receives the lines of progress files.
     pub progress: Option<progress::Listener>,
     /// Where the files of deleted pods are moved to, instead of being removed.

@@ -287,6 +287,7 @@ impl Embedded {
         let options = local::Options {
             nodes: NODES,
             images,
+            image_user: Some(images::NOBODY_ID),
             working_directory: std::env::temp_dir(),
             base_directory: scratch()?,
             progress: None,

@@ -143,7 +143,7 @@ fn t1_applies_by_client_and_by_server_twice_and_becomes_ready() {
     cluster()
         .load_image(variable("TRAINYARD_IMAGE").as_ref())
         .unwrap();
-    let kinds = "--compat=kubeflow-mpi,bdap-mpi";
+    let kinds = "--compat=all";
     let manifests = trainyard(&["install", "--image", IMAGE, "--exec", kinds]);
     let definitions = trainyard(&["install", kinds, "--compat-crds-only"]);
     cluster()
@@ -248,6 +248,34 @@ fn t4_an_immutable_field_is_refused_and_a_mutable_one_is_not() {
     );
     apply(&(job("fixed", 1, "sleep 600") + "  runPolicy: {ttlSecondsAfterFinished: 5}\n")).unwrap();
     kubectl("delete tj -n users fixed");
+}
+
+/// What else the webhook answers for, each with the path that its users know.
+#[test]
+fn t4_a_bad_framework_and_bad_jobs_of_other_operators_are_refused() {
+    let bad = [
+        (
+            "{apiVersion: trainyard.dev/v1alpha1, kind: Framework, metadata: {name: bad}, \
+             spec: {env: [{name: A, value: job.nme}]}}",
+            "spec.env[0].value: column 1: job has no field \"nme\": it has name, namespace",
+        ),
+        (
+            "{apiVersion: ares.io/v1, kind: AresJob, metadata: {name: bad, namespace: users}, \
+             spec: {frameworkType: standalone, jobPhasePolicy: {failed: [[ghost]]}, roleSpecs: {worker: {template: \
+             {spec: {containers: [{name: main, image: i}]}}}}}}",
+            "spec.jobPhasePolicy.failed[0][0]: there is no role \"ghost\": name one of worker",
+        ),
+        (
+            "{apiVersion: mpba.fbk.eu/v1, kind: MXJob, metadata: {name: bad, namespace: users}, \
+             spec: [{replicaType: SERVANT, template: {spec: {containers: [{name: main, image: i}]}}}]}",
+            "spec[0].replicaType: there is no type \"SERVANT\": give one of scheduler, server, worker",
+        ),
+    ];
+    for (manifest, wanted) in bad {
+        let refused = apply(manifest).unwrap_err();
+        assert!(refused.contains("denied the request"), "{refused}");
+        assert!(refused.contains(wanted), "{wanted} is not in:\n{refused}");
+    }
 }
 
 const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/pytorch-ddp/job.yaml");

@@ -12,9 +12,13 @@ use trainyard_testkit::scenarios;
 
 use self::ares::{
     a_bad_ares_job_is_told_so_and_harms_nobody, ares_jobs_of_all_types_come_to_their_end,
-    its_observer_answers_for_an_ares_job, pods_of_an_ares_job_are_found_and_follow_its_annotations,
+    ares_jobs_that_fail_say_why_and_are_cleared_away, its_observer_answers_for_an_ares_job,
+    pods_of_an_ares_job_are_found_and_follow_its_annotations,
 };
-use self::dl::{a_tfjob_runs_as_it_is_and_its_failure_is_told, an_mxjob_runs_as_it_is};
+use self::dl::{
+    a_tfjob_runs_as_it_is_and_its_failure_is_told, an_mxjob_runs_as_it_is,
+    what_the_observer_hears_last_is_the_result,
+};
 use self::edits::{
     editing_num_workers_changes_workers_and_the_host_file, editing_the_worker_template_rolls_workers,
 };
@@ -29,10 +33,12 @@ pub const SCENARIOS: Scenarios = scenarios!(
         editing_the_worker_template_rolls_workers,
         an_mxjob_runs_as_it_is,
         a_tfjob_runs_as_it_is_and_its_failure_is_told,
+        what_the_observer_hears_last_is_the_result,
         what_can_not_be_served_says_why,
         ares_jobs_of_all_types_come_to_their_end,
         pods_of_an_ares_job_are_found_and_follow_its_annotations,
         a_bad_ares_job_is_told_so_and_harms_nobody,
+        ares_jobs_that_fail_say_why_and_are_cleared_away,
         its_observer_answers_for_an_ares_job,
     ]
 );
@@ -112,6 +118,28 @@ fn condition(lab: &Lab, what: &str, kind: &str, wanted: &str) -> Value {
             object["status"], child["items"][0]["status"]
         ))
     })
+}
+
+/// Kills the sleep of a container, whose script goes on then, until the container has ended.
+fn wake(lab: &Lab, pod: &str, container: &str) {
+    lab.until(&format!("{pod} ends"), || {
+        // It may be deleted with its job as soon as it ends.
+        let Ok(found) = lab.try_get(&format!("pod {pod}")) else {
+            return Ok(());
+        };
+        let mut statuses = found["status"]["containerStatuses"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        let is_over =
+            |status: &Value| status["name"] == container && status["state"]["terminated"].is_object();
+        if statuses.any(is_over) {
+            return Ok(());
+        }
+        // Too early, or the container ends meanwhile.
+        let done = lab.exec(pod, Some(container), &["killall", "-KILL", "sleep"], "");
+        Err(format!("{done:?}"))
+    });
 }
 
 /// The hosts of the ranks that have said something.

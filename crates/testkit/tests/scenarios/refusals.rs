@@ -1,5 +1,6 @@
 //! What is refused: names that are taken, jobs that are malformed, changes that may not be made.
 
+use serde_json::{Value, json};
 use trainyard_testkit::lab::{Lab, Role, Scenarios, job};
 use trainyard_testkit::scenarios;
 
@@ -38,31 +39,58 @@ fn what_is_not_ours_is_not_touched() {
     lab.wait_for_phase("taken", "Running");
 }
 
+/// Jobs that the schema lets through and only we can see to be broken: framework, role, more of the
+/// role, and what is said. There is no webhook here.
+const BROKEN: [(&str, &str, &str, &str); 10] = [
+    ("tensorfly", "worker", "{}", "spec.framework.name"),
+    ("pytorch", "chief", "{}", "spec.roles[0].name"),
+    (
+        "custom",
+        "worker",
+        r#"{"container": "absent"}"#,
+        "spec.roles[0].container",
+    ),
+    (
+        "custom",
+        "worker",
+        r#"{"template": {"spec": {"containers": []}}}"#,
+        "spec.roles[0].template.spec.containers",
+    ),
+    (
+        "pytorch",
+        "worker",
+        r#"{"template": {"spec": {"containers": [{"name": "c", "image": "i", "env": [{"name": "RANK", "value": "7"}]}]}}}"#,
+        "env[0].name",
+    ),
+    (
+        "mxnet",
+        "worker",
+        "{}",
+        "spec.roles: mxnet jobs need a role \"scheduler\": add it",
+    ),
+    (
+        "dask",
+        "launcher",
+        "{}",
+        "spec.roles: dask jobs need a role \"scheduler\": add it",
+    ),
+    (
+        "tensorflow",
+        "chief",
+        r#"{"replicas": 2}"#,
+        "spec.roles[0].replicas",
+    ),
+    (
+        "pytorch",
+        "master",
+        r#"{"replicas": 2}"#,
+        "spec.roles[0].replicas",
+    ),
+    ("bagua", "worker", "{}", "spec.framework.bagua.ports"),
+];
+
 fn thirty_malformed_jobs_keep_nobody_from_running() {
     let (lab, _operator) = Lab::with_operator("mixed");
-    // What the schema lets through and only we can see; there is no webhook here.
-    let broken: [(&str, &str, &str, &str); 5] = [
-        ("tensorfly", "worker", "{}", "spec.framework.name"),
-        ("pytorch", "chief", "{}", "spec.roles[0].name"),
-        (
-            "custom",
-            "worker",
-            r#"{"container": "absent"}"#,
-            "spec.roles[0].container",
-        ),
-        (
-            "custom",
-            "worker",
-            r#"{"template": {"spec": {"containers": []}}}"#,
-            "spec.roles[0].template.spec.containers",
-        ),
-        (
-            "pytorch",
-            "worker",
-            r#"{"template": {"spec": {"containers": [{"name": "c", "image": "i", "env": [{"name": "RANK", "value": "7"}]}]}}}"#,
-            "env[0].name",
-        ),
-    ];
     let mut manifests = Vec::new();
     for i in 0..30 {
         manifests.push(job(
@@ -71,14 +99,19 @@ fn thirty_malformed_jobs_keep_nobody_from_running() {
             &[Role::worker(1, "true")],
             "",
         ));
-        let (framework, role, more, _) = broken[i % broken.len()];
+        let (framework, role, more, _) = BROKEN[i % BROKEN.len()];
         let role = Role {
             name: role,
             replicas: 1,
             script: "true",
             more,
         };
-        manifests.push(job(&format!("bad-{i}"), framework, &[role], ""));
+        let mut bad: Value = serde_json::from_str(&job(&format!("bad-{i}"), framework, &[role], "")).unwrap();
+        if framework == "bagua" {
+            // One for SSH and one for the master are the least.
+            bad["spec"]["framework"]["bagua"] = json!({"ports": [7001]});
+        }
+        manifests.push(bad.to_string());
     }
     lab.apply(&manifests.join("\n---\n")).unwrap();
     lab.until("all good jobs succeed and all bad ones say why", || {
@@ -91,7 +124,7 @@ fn thirty_malformed_jobs_keep_nobody_from_running() {
                     .as_array()
                     .cloned()
                     .unwrap_or_default();
-                let path = broken[i.parse::<usize>().unwrap() % broken.len()].3;
+                let path = BROKEN[i.parse::<usize>().unwrap() % BROKEN.len()].3;
                 conditions.iter().any(|c| {
                     c["type"] == "Accepted"
                         && c["status"] == "False"

@@ -13,7 +13,7 @@ use trainyard_testkit::{images, scenarios};
 pub const SMALL: Scenarios = scenarios!(
     "trainings",
     &[Image::PYTHON, Image::FRAMEWORKS_SMALL],
-    [dask, mxnet, standalone, xgboost]
+    [dask, mxnet, standalone, xgboost, stand_ins_of_bagua_and_custom]
 );
 
 pub const TORCH: Scenarios = scenarios!(
@@ -53,9 +53,9 @@ struct Training {
     at_most: f64,
 }
 
-/// Trains until the job has succeeded. `change` changes the main container of every pod.
-fn train(training: &Training, change: impl Fn(&mut Value)) {
-    let Training { example, image, .. } = training;
+/// Applies an example and what it needs. `change` changes the main container of every pod. Returns
+/// the name of the framework.
+fn start(lab: &Lab, example: &str, image: &str, change: impl Fn(&mut Value)) -> String {
     let mut documents = documents(example);
     let job = &mut documents[0];
     let framework = job["spec"]["framework"]["name"].as_str().unwrap().to_owned();
@@ -63,14 +63,21 @@ fn train(training: &Training, change: impl Fn(&mut Value)) {
     job["spec"]["runPolicy"]["cleanPodPolicy"] = "None".into();
     for role in job["spec"]["roles"].as_array_mut().unwrap() {
         let main = &mut role["template"]["spec"]["containers"][0];
-        main["image"] = (*image).into();
+        main["image"] = image.into();
         change(main);
     }
-    let (lab, _operator) = Lab::with_operator(example);
     // What the pods need comes first, so that none waits for it.
     for document in documents.iter().rev() {
         lab.apply(&document.to_string()).unwrap();
     }
+    framework
+}
+
+/// Trains until the job has succeeded.
+fn train(training: &Training, change: impl Fn(&mut Value)) {
+    let Training { example, image, .. } = training;
+    let (lab, _operator) = Lab::with_operator(example);
+    let framework = start(&lab, example, image, change);
     let ended = lab.wait_until_ended(example, "Succeeded");
     assert_eq!(nodes(&lab).len(), 2, "{ended:#}");
     let log = lab.logs(training.told_by);
@@ -141,6 +148,25 @@ fn xgboost() {
         ..example("xgboost", images::FRAMEWORKS_SMALL, "xgboost-worker-0")
     };
     train(&training, as_it_is);
+}
+
+/// Examples that train with no framework, so that the table of frameworks does not have them.
+fn stand_ins_of_bagua_and_custom() {
+    let (lab, _operator) = Lab::with_operator("stand-ins");
+    for example in ["bagua", "custom"] {
+        start(&lab, example, images::PYTHON, as_it_is);
+    }
+    lab.wait_until_ended("bagua", "Succeeded");
+    for pod in ["master-0", "worker-0", "worker-1"] {
+        let log = lab.logs(&format!("bagua-{pod}"));
+        assert!(log.contains("reached 3 nodes on 3 ports each"), "{pod}: {log}");
+        assert!(log.contains("the sum is 14"), "{pod}: {log}");
+    }
+    lab.wait_until_ended("custom", "Succeeded");
+    for client in 0..2 {
+        let log = lab.logs(&format!("custom-client-{client}"));
+        assert!(result(&log, "final loss ") <= 1e-3, "{client}: {log}");
+    }
 }
 
 /// What Debian's torchrun needs on Python 3.11 to redirect the output of its processes.

@@ -200,6 +200,7 @@ impl PodWorker {
         let options = &self.shared.options;
         let image = spec.image.as_deref().unwrap_or_default();
         let mapped = options.images.get(image);
+        let image_user = options.image_user.filter(|_| mapped.is_some());
         let mut base = self.base_environment(mapped);
         let of_services = self.service_variables(&pod).await;
         base.extend(of_services.map_err(|error| later("CreateContainerConfigError")(error.to_string()))?);
@@ -209,7 +210,7 @@ impl PodWorker {
             .resolve_names(spec, env)
             .await
             .map_err(later("ContainerCreating"))?;
-        if let Some(forbidden) = user::forbidden(&pod, spec) {
+        if let Some(forbidden) = user::forbidden(&pod, spec, image_user) {
             let message = format!(
                 "{forbidden} (pod: \"{}\", container: {})",
                 self.description(),
@@ -257,7 +258,7 @@ impl PodWorker {
                 .working_dir
                 .as_ref()
                 .map_or_else(|| options.working_directory.clone(), PathBuf::from),
-            user: user::of(&pod, spec),
+            user: user::of(&pod, spec, image_user),
             limits: limits::of(spec),
             log: self
                 .directory

@@ -4,11 +4,12 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::{Mode, fchmod, mkdirat};
 
 #[derive(Debug)]
 pub enum SubPathError {
@@ -28,7 +29,8 @@ impl From<io::Error> for SubPathError {
     }
 }
 
-/// The path of a subPath. Missing directories are created.
+/// The path of a subPath. Missing directories are created with the permissions of the volume,
+/// whatever the umask, so that every user who may write to the volume may write there.
 pub fn find(volume: &Path, sub: &Path) -> Result<PathBuf, SubPathError> {
     let root = volume.canonicalize()?;
     let sub = inside(sub);
@@ -61,17 +63,22 @@ fn make(root: &Path, real: &Path, missing: &Path) -> Result<(), SubPathError> {
     if missing.iter().next().is_none() {
         return Ok(());
     }
-    let mut here = OwnedFd::from(File::open(root)?);
+    let root = File::open(root)?;
+    let mode = Mode::from_bits_truncate(root.metadata()?.permissions().mode());
+    let mut here = OwnedFd::from(root);
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     for name in real {
         here = openat(&here, name, flags, Mode::empty())?;
     }
     for name in missing {
-        match mkdirat(&here, name, Mode::from_bits_truncate(0o777)) {
-            Ok(()) | Err(Errno::EEXIST) => {}
+        let made = mkdirat(&here, name, mode);
+        here = match made {
+            Ok(()) | Err(Errno::EEXIST) => openat(&here, name, flags, Mode::empty())?,
             Err(error) => return Err(error.into()),
+        };
+        if made.is_ok() {
+            fchmod(&here, mode)?;
         }
-        here = openat(&here, name, flags, Mode::empty())?;
     }
     Ok(())
 }
@@ -113,6 +120,11 @@ mod tests {
         assert_eq!(at("a/b/c"), volume.join("a/b/c"));
         assert_eq!(at("link/made"), volume.join("own/made"));
         assert!(volume.join("a/b/c").is_dir() && volume.join("own/made").is_dir());
+        fs::set_permissions(&volume, fs::Permissions::from_mode(0o2777)).unwrap();
+        let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(at("wide")), 0o2777);
+        fs::set_permissions(&volume, fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!((mode(at("narrow")), mode(at("wide"))), (0o700, 0o2777));
         assert_eq!(at("link/file"), volume.join("own/file"));
         assert!(matches!(
             find(&volume, Path::new("own/file/below")),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use trainyard_testkit::images;
 use trainyard_testkit::lab::{self, Lab};
 
-use super::{condition, names};
+use super::{condition, names, wake};
 
 const MXJOB: &str = "mxjob.mpba.fbk.eu";
 const TFJOB: &str = "tfjob.mpba.fbk.eu";
@@ -32,8 +32,76 @@ fn call(host: &str, port: &str) -> String {
     format!("until nc -w 2 {host} {port} </dev/null | grep hello; do sleep 1; done; ")
 }
 
+/// dl-operator's own sample.
+const SAMPLE: &str = include_str!("../../../../compat/tests/manifests/dl-mxjob.yaml");
+
+/// Does nothing until its sleep is killed, and ends when it is told to.
+const WAIT: &str = "trap 'exit 143' TERM; sleep 86400 & wait; echo trained";
+
+/// The sample with an image that is there, and a program in place of that of the image.
+fn sample() -> Value {
+    let mut sample: Value = serde_saphyr::from_str(SAMPLE).unwrap();
+    for replicas in sample["spec"].as_array_mut().unwrap() {
+        let container = &mut replicas["template"]["spec"]["containers"][0];
+        container["image"] = images::BUSYBOX.into();
+        container["command"] = json!(["sh", "-c", WAIT]);
+        // It says Always, and there is no registry.
+        container["imagePullPolicy"] = "IfNotPresent".into();
+    }
+    sample
+}
+
+/// Ends the sample, and compares all of the status that no object of its operator ever had.
+fn sample_ends(lab: &Lab) {
+    let what = format!("{MXJOB} test02");
+    condition(lab, &what, "Running", "True");
+    wake(lab, "worker-test02-0", "mxnet");
+    condition(lab, &what, "Succeeded", "True");
+    let counts =
+        |succeeded: u32| json!({"replicas": 1, "active": 0, "ready": 0, "succeeded": succeeded, "failed": 0});
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "observedGeneration": 1});
+    let rule = "The job's rule for success holds.";
+    let expected = json!({
+        "observedGeneration": 1,
+        "phase": "Succeeded",
+        "message": rule,
+        "conditions": [
+            condition("Accepted", "True", "Valid", "the job is valid"),
+            condition("Running", "False", "Finished", "The job has ended."),
+            condition("Succeeded", "True", "RolesSucceeded", rule),
+        ],
+        "ready": "0/3",
+        "replicaStatuses": {"scheduler": counts(0), "server": counts(0), "worker": counts(1)},
+    });
+    let times = lab.until("the status of the sample is complete", || {
+        let mut status = lab.get(&what)["status"].clone();
+        for condition in status["conditions"].as_array_mut().unwrap() {
+            assert!(
+                condition
+                    .as_object_mut()
+                    .unwrap()
+                    .remove("lastTransitionTime")
+                    .is_some()
+            );
+        }
+        let mut take = |name: &str| status.as_object_mut().unwrap().remove(name);
+        let times = ["startTime", "completionTime"].map(&mut take);
+        if status == expected {
+            Ok(times)
+        } else {
+            Err(format!("{status:#}"))
+        }
+    });
+    let times = times.map(|time| time.unwrap().as_str().unwrap().to_owned());
+    assert!(times.is_sorted(), "{times:?}");
+    assert_eq!(lab.logs("worker-test02-0"), "trained\n");
+    lab.delete(&what);
+}
+
 pub fn an_mxjob_runs_as_it_is() {
-    let (lab, _operator) = Lab::with_kinds("mxjob");
+    // The sample does not say as whom it runs.
+    let (lab, _operator) = Lab::with_kinds_and_profile("mxjob", "baseline");
+    lab.apply_one(sample()).unwrap();
     let port = "$DMLC_PS_ROOT_PORT";
     // By the name that the operator tells, and by that which users of dl-operator know.
     let worker = call("$DMLC_PS_ROOT_URI", port) + &call("scheduler-linear-0", port) + "env | grep ^DMLC_NUM";
@@ -72,6 +140,7 @@ pub fn an_mxjob_runs_as_it_is() {
         names(&lab.get("pods -l pod_name=worker-linear-1")),
         ["worker-linear-1"]
     );
+    sample_ends(&lab);
     lab.delete(&what);
     for kind in [MXJOB, "tj", "pods", "services"] {
         lab.wait_until_gone(kind);
@@ -100,4 +169,56 @@ pub fn a_tfjob_runs_as_it_is_and_its_failure_is_told() {
     let failed = condition(&lab, &format!("{TFJOB} doomed"), "Failed", "True");
     let message = failed["status"]["message"].as_str().unwrap();
     assert!(message.contains("worker"), "{message}");
+}
+
+/// What programs reported last is in the status of a TrainingJob, and of a kind that has a place
+/// for it.
+pub fn what_the_observer_hears_last_is_the_result() {
+    let (lab, _operator, aliases) = Lab::with_kinds_and_observer("result");
+    let last = r#"{"step": 3, "loss": 0.25, "artifacts": {"model": "s3://bucket/model.pt"}}"#;
+    let report = format!("echo step=1 loss=7 >>$TRAINYARD_PROGRESS; echo '{last}' >>$TRAINYARD_PROGRESS");
+    let mut mxjob = object(
+        "MXJob",
+        "linear",
+        &json!([
+            replicas("SCHEDULER", 1, "0", "exec sleep 600"),
+            replicas("SERVER", 1, "0", "exec sleep 600"),
+            replicas("WORKER", 1, "0", &report),
+        ]),
+    );
+    let worker = mxjob["spec"][2]["template"].clone();
+    let mut native = json!({
+        "apiVersion": "trainyard.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "native"},
+        "spec": {
+            "framework": {"name": "standalone"},
+            "progress": "Report",
+            "roles": [{"name": "worker", "template": worker}],
+        },
+    });
+    native["spec"]["roles"][0]["template"]["spec"]
+        .as_object_mut()
+        .unwrap()
+        .remove("restartPolicy");
+    for pod in [
+        &mut mxjob["spec"][2]["template"]["spec"],
+        &mut native["spec"]["roles"][0]["template"]["spec"],
+    ] {
+        pod["hostAliases"] = aliases.clone();
+        // The last values are told until then.
+        pod["terminationGracePeriodSeconds"] = 20.into();
+    }
+    lab.apply_one(mxjob).unwrap();
+    lab.apply_one(native).unwrap();
+    let expected = json!({"metrics": {"loss": "0.25"}, "artifacts": {"model": "s3://bucket/model.pt"}});
+    for what in ["tj native", "tj linear", &format!("{MXJOB} linear")] {
+        condition(&lab, what, "Succeeded", "True");
+        lab.until(&format!("{what} has its result"), || {
+            let result = lab.get(what)["status"]["result"].clone();
+            if result == expected {
+                Ok(())
+            } else {
+                Err(result.to_string())
+            }
+        });
+    }
 }
