@@ -131,7 +131,7 @@ impl Stage {
             let (client, mut shown) = (reach(client.clone()), shown.clone());
             async move {
                 let start = Instant::now();
-                drive(client, plan, start, &mut shown, interrupts, reports).await
+                Box::pin(drive(client, plan, start, &mut shown, interrupts, reports)).await
             }
         });
         let stage = Self {
@@ -450,7 +450,7 @@ async fn a_name_that_is_taken_is_refused() {
         interrupts,
         nothing,
     );
-    let error = second.await.unwrap_err();
+    let error = Box::pin(second).await.unwrap_err();
     assert!(matches!(error, Error::Refused(_)));
     assert!(
         error.to_string().starts_with("the job mnist exists already"),
