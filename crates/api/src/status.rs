@@ -65,6 +65,12 @@ pub struct TrainingJobStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_replicas: Option<i32>,
 
+    /// The indices of pods of the elastic role that were lost and whose names are not used again,
+    /// such as "1,4", where the framework does not take them for new pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 65536))]
+    pub retired_indices: Option<String>,
+
     /// When the last change of size was done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_scale_time: Option<Time>,

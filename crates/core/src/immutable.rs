@@ -14,6 +14,11 @@ pub(crate) fn fingerprints(job: &TrainingJob, frameworks: &Frameworks) -> Vec<Fi
     let mut job = job.clone();
     defaults::default_with(&mut job, frameworks);
     remove_rolling_parts(&mut job, frameworks);
+    let tells_bounds = frameworks
+        .of(&job)
+        .is_some_and(|framework| framework.tells_bounds);
+    let elastic = job.spec.elastic.as_ref().filter(|_| tells_bounds);
+    let bounds = elastic.map(|elastic| (elastic.min(), elastic.max()));
     let fingerprint = |content: &SectionContent<'_>| {
         let json = match content {
             SectionContent::Role(role) => serde_json::to_vec(role),
@@ -22,7 +27,10 @@ pub(crate) fn fingerprints(job: &TrainingJob, frameworks: &Frameworks) -> Vec<Fi
             SectionContent::CleanPodPolicy(policy) => serde_json::to_vec(policy),
             SectionContent::UpdatePolicy(policy) => serde_json::to_vec(policy),
             SectionContent::Progress(policy) => serde_json::to_vec(policy),
-            SectionContent::Elastic(role) => serde_json::to_vec(role),
+            SectionContent::Elastic(role) => match bounds {
+                Some(bounds) => serde_json::to_vec(&(role, bounds)),
+                None => serde_json::to_vec(role),
+            },
         };
         let digest = Sha256::digest(json.unwrap_or_default());
         digest

@@ -23,7 +23,7 @@ use crate::members::Members;
 use crate::model::{Awaited, PodKey};
 
 pub use elastic::ElasticRole;
-pub(crate) use elastic::{members_of, recorded_members};
+pub(crate) use elastic::{members_of, recorded_members, retired_indices};
 pub use env::Env;
 pub use framework::{
     Contribution, Directory, Environment, ExtraService, File, Files, Framework, Port, Ports, Validation,

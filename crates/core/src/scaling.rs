@@ -14,7 +14,7 @@ use trainyard_api::{JobPhase, Refill, ScaleRequestRef, Scaling, ScalingStep, Sta
 use trainyard_contract::drain::DrainState;
 
 use crate::indices;
-use crate::job::{ElasticRole, Job};
+use crate::job::{ElasticRole, Job, retired_indices};
 use crate::members::Members;
 use crate::model::PodKey;
 use crate::requested_size::RequestedSize;
@@ -204,7 +204,10 @@ impl<'a, 'b> Decision<'a, 'b> {
         let names: HashSet<&str> = self.view.pods.iter().map(|row| &*row.name).collect();
         let role = self.elastic.role;
         let is_taken = |index: i32| names.contains(&*self.job.pod_name(PodKey { role, index }));
-        let is_free = |index: &i32| !self.members.contains(*index) && !is_taken(*index);
+        let status = self.view.job.status.as_ref();
+        let retired = status.map(retired_indices).unwrap_or_default();
+        let is_free =
+            |index: &i32| !self.members.contains(*index) && !retired.contains(index) && !is_taken(*index);
         let asked: BTreeSet<i32> = asked_for.iter().copied().filter(is_free).collect();
         let others = (0..).filter(|index| is_free(index) && !asked.contains(index));
         asked.iter().copied().chain(others).take(count).collect()

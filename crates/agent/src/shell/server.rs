@@ -4,6 +4,7 @@
 //! yet known costs little: there are only so many at a time, and each has only so long.
 
 mod commands;
+mod leave;
 mod listen;
 mod running;
 pub mod serve_stdio;
@@ -13,11 +14,14 @@ mod words;
 use std::ffi::OsString;
 use std::io::{self, Write, stderr};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Signal, getpid, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
-use trainyard_contract::modes;
+use trainyard_contract::{environment, modes};
 
 use crate::children::Children;
 use crate::mode::{Mode, PROGRAM, USAGE_ERROR, report_misuse};
@@ -45,9 +49,11 @@ own. When its client goes away, or is silent for 10 s, the group gets SIGTERM, a
 leaves processes in the background has ended when it has itself; they stay.
 
 It is made to be the first process of a container: it takes note of the end of processes that others have left.
-SIGTERM and SIGINT end it: all processes below it get SIGTERM, and what is left of them after 2 s SIGKILL.
+SIGTERM and SIGINT end it: all processes below it get SIGTERM, and what is left of them after 2 s SIGKILL. If its pod is
+told to leave the job, it ends by itself when no command has run for 5 s, as by SIGTERM.
 
 Environment:
+  TRAINYARD_DRAIN          The directory with the files by which the pod is told to leave
   TRAINYARD_IDENTITY       The directory with ca.crt, tls.crt and tls.key [default: /var/run/trainyard-identity]
   TRAINYARD_SHELL_PORT     The port to listen on; 0 is any that is free [default: 7522]
   TRAINYARD_SHELL_ADDRESS  The address to listen on [default: all]
@@ -71,6 +77,8 @@ pub struct Config {
     port: u16,
     address: Option<IpAddr>,
     idle_timeout: Duration,
+    /// Where the pod is told to leave, if it may be.
+    drain: Option<PathBuf>,
 }
 
 /// Why there is no server.
@@ -90,6 +98,9 @@ pub enum ServeError {
         /// Why not.
         source: io::Error,
     },
+    /// There is no thread to wait until the pod is told to leave.
+    #[error("can't start a thread: {0}")]
+    Thread(io::Error),
 }
 
 impl ServeError {
@@ -97,7 +108,7 @@ impl ServeError {
     pub fn code(&self) -> u8 {
         match self {
             Self::Setting(_) | Self::Identity(_) => USAGE_ERROR,
-            Self::Listen { .. } => FAILED,
+            Self::Listen { .. } | Self::Thread(_) => FAILED,
         }
     }
 }
@@ -109,6 +120,7 @@ impl Config {
             port: super::port(environment)?,
             address: settings::optional(environment, ADDRESS_VARIABLE, "an IP address")?,
             idle_timeout: idle_timeout(environment)?,
+            drain: environment(environment::DRAIN).map(PathBuf::from),
             identity: Identity::read(&super::identity_directory(environment))?,
         })
     }
@@ -138,6 +150,16 @@ impl Server {
             port: config.port,
             source,
         })?;
+        if let Some(directory) = config.drain {
+            let commands = commands.clone();
+            let end = || {
+                // As if the kubelet had asked for it, so that there is one way to end.
+                let _ = kill_process(getpid(), Signal::TERM);
+            };
+            let wait = move || leave::end_when_left(&directory, leave::IDLE_TIMEOUT, &commands, end);
+            let started = thread::Builder::new().stack_size(STACK_SIZE).spawn(wait);
+            started.map_err(ServeError::Thread)?;
+        }
         Ok(Self { commands })
     }
 

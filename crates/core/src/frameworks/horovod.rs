@@ -8,9 +8,9 @@
 use trainyard_api::{FieldError, HorovodController, MpiAttach, MpiImplementation, TrainingJob};
 
 use super::containers;
-use super::launcher::{Launcher, attach, field, hosts, implementation, is_launcher, options};
+use super::launcher::{Launcher, attach, field, hosts, implementation, is_launcher, options, slots};
 use super::mpi;
-use crate::job::{Env, Environment, Framework, Replica, Validation};
+use crate::job::{Env, Environment, Framework, Job, Replica, Validation, Variant};
 use crate::remote_shell::SHELL;
 
 /// By this horovodrun knows the agent, also where there is no MPI.
@@ -44,6 +44,23 @@ const OF_PROCESSES: [&str; 10] = [
 ];
 
 pub(super) fn framework() -> Framework {
+    let elastic = Variant {
+        applies: |job| job.spec.elastic.is_some(),
+        framework: Framework {
+            is_elastic: true,
+            tells_bounds: true,
+            // horovodrun never again uses a host that has failed.
+            renames_lost_pods: true,
+            ..of_fixed_size()
+        },
+    };
+    Framework {
+        variants: vec![elastic],
+        ..of_fixed_size()
+    }
+}
+
+fn of_fixed_size() -> Framework {
     let launcher = Launcher {
         // horovodrun tells mpirun the hosts in its own words, and Open MPI then takes no other
         // names than those by which the hosts call themselves. Pods search the domain of the job.
@@ -54,6 +71,18 @@ pub(super) fn framework() -> Framework {
         validation: Some(Box::new(Horovod)),
         ..launcher.framework("horovod", Horovod)
     }
+}
+
+/// The fewest and the most processes of an elastic job. What is in the launcher besides is there
+/// always.
+fn bounds(job: &Job<'_>, processes: u32) -> Option<(u32, u32)> {
+    let elastic = job.elastic?;
+    let role = job.roles.get(elastic.role)?;
+    let number = |number: i32| u32::try_from(number).unwrap_or_default();
+    let slots = number(slots(job.object, role.main));
+    let others = processes.saturating_sub(number(role.replicas()).saturating_mul(slots));
+    let of = |pods: i32| number(pods).saturating_mul(slots).saturating_add(others);
+    Some((of(elastic.spec.min()), of(elastic.spec.max())))
 }
 
 struct Horovod;
@@ -83,7 +112,12 @@ impl Environment for Horovod {
         if is_launcher(replica) {
             let hosts = hosts(replica);
             let processes = hosts.iter().map(|some| some.count.saturating_mul(some.slots));
-            env.set("TRAINYARD_PROCESSES", processes.fold(0, u32::saturating_add));
+            let processes = processes.fold(0, u32::saturating_add);
+            env.set("TRAINYARD_PROCESSES", processes);
+            if let Some((min, max)) = bounds(replica.job, processes) {
+                env.set("TRAINYARD_MIN_PROCESSES", min);
+                env.set("TRAINYARD_MAX_PROCESSES", max);
+            }
             env.set("HOROVOD_START_TIMEOUT", START_TIMEOUT);
         }
         env
@@ -94,9 +128,30 @@ impl Environment for Horovod {
     }
 }
 
+/// Forbids what an elastic job can't have.
+fn check_elastic(job: &TrainingJob) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    if !has_gloo(job) {
+        errors.push(FieldError::new(
+            field(job, "controller"),
+            "over MPI the number of processes can't change: set controller to Gloo, or remove spec.elastic",
+        ));
+    }
+    if attach(job) != MpiAttach::Agent {
+        errors.push(FieldError::new(
+            field(job, "attach"),
+            "only the agent knows when nothing runs any more in a worker that leaves: remove this, or spec.elastic",
+        ));
+    }
+    errors
+}
+
 impl Validation for Horovod {
     fn check(&self, job: &TrainingJob) -> Vec<FieldError> {
         let mut errors = Vec::new();
+        if job.spec.elastic.is_some() {
+            errors.extend(check_elastic(job));
+        }
         if options(job).implementation.is_some() && has_gloo(job) {
             errors.push(FieldError::new(
                 field(job, "implementation"),

@@ -141,6 +141,11 @@ pub(super) fn is_launcher(replica: &Replica<'_>) -> bool {
     replica.role.name == LAUNCHER
 }
 
+/// Whether the hosts may change while the launcher runs, so that its lists have to follow.
+fn hosts_change(job: &TrainingJob) -> bool {
+    job.rolls() || job.spec.elastic.is_some()
+}
+
 /// How many workers a job has.
 pub(super) fn workers(job: &Job<'_>) -> i32 {
     job.role(WORKER).map_or(0, |(_, worker)| worker.replicas())
@@ -163,7 +168,7 @@ pub(super) fn hosts(replica: &Replica<'_>) -> Vec<Hosts> {
             from: 0,
             count: number(role.replicas()),
             slots: number(slots(job.object, role.main)),
-            role: (role.name == WORKER && job.object.rolls()).then(|| role.name.to_owned()),
+            role: (role.name == WORKER && hosts_change(job.object)).then(|| role.name.to_owned()),
         })
         .collect()
 }
@@ -196,7 +201,7 @@ impl RemoteAccess for Launcher {
             return Some(RemoteShell {
                 hosts: self.hosts(replica),
                 files: self.files(job),
-                follows: job.rolls(),
+                follows: hosts_change(job),
                 programs: self.programs(job),
                 ..RemoteShell::default()
             });

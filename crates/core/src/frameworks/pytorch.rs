@@ -1,14 +1,16 @@
 //! `pytorch`: an optional master and workers, over `torch.distributed` or torchrun.
 //!
 //! Rank 0 is the master, or the first worker where there is no master. Every pod is one node to
-//! torchrun.
+//! torchrun. Jobs with `spec.elastic` are a variant of their own.
+
+mod elastic;
 
 use trainyard_api::{FieldError, MasterService, PytorchOptions, TrainingJob, names};
 
 use super::accelerators::processes;
 use super::one_port::OnePort;
 use crate::job::{
-    Env, Environment, ExtraService, Framework, Job, Port, Ports, Replica, Role, RoleRule, Validation,
+    Env, Environment, ExtraService, Framework, Job, Port, Ports, Replica, Role, RoleRule, Validation, Variant,
 };
 use crate::model::ServiceKey;
 
@@ -20,13 +22,18 @@ const PORT: OnePort = OnePort {
 };
 
 pub(super) fn framework() -> Framework {
-    torchrun(
-        "pytorch",
-        vec![
-            RoleRule::optional("master").single(),
-            RoleRule::optional("worker"),
-        ],
-    )
+    let roles = vec![
+        RoleRule::optional("master").single(),
+        RoleRule::optional("worker"),
+    ];
+    let elastic = Variant {
+        applies: |job| job.spec.elastic.is_some(),
+        framework: elastic::framework(),
+    };
+    Framework {
+        variants: vec![elastic],
+        ..torchrun("pytorch", roles)
+    }
 }
 
 /// A framework whose pods are nodes of torchrun.

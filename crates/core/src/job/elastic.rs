@@ -1,7 +1,10 @@
 //! The role of a job that grows and shrinks, and the pods that it has.
 
-use trainyard_api::{Elastic, JobPhase, StartAt, TrainingJob};
+use std::collections::BTreeSet;
 
+use trainyard_api::{Elastic, JobPhase, StartAt, TrainingJob, TrainingJobStatus};
+
+use crate::indices;
 use crate::members::Members;
 
 /// The role of a job that grows and shrinks.
@@ -37,12 +40,18 @@ pub(crate) fn recorded_members(object: &TrainingJob, role: &str, elastic: &Elast
     }
 }
 
+/// An index is below this however often pods have died and got new ones.
+const MAX_INDEX: i32 = 1_000_000;
+
+/// The indices of lost pods whose names are not used again, as a status has them.
+pub(crate) fn retired_indices(status: &TrainingJobStatus) -> BTreeSet<i32> {
+    indices::parse(status.retired_indices.as_deref().unwrap_or_default(), MAX_INDEX)
+}
+
 /// The members that a status has written down.
 pub(crate) fn members_of(replicas: i32, listed: Option<&str>) -> Members {
-    // An index is below this however often pods have died and got new ones.
-    const LIMIT: i32 = 1_000_000;
     match listed {
-        Some(text) => Members::parse(text, LIMIT),
+        Some(text) => Members::parse(text, MAX_INDEX),
         None => Members::first(replicas),
     }
 }

@@ -38,6 +38,12 @@ pub struct Framework {
     /// Whether its jobs may grow and shrink while they train (`spec.elastic`). Default: they may
     /// not.
     pub is_elastic: bool,
+    /// Whether pods are told at their start between which sizes an elastic job may be, so that the
+    /// bounds can change only while the job is suspended. Default: they are not.
+    pub tells_bounds: bool,
+    /// Whether the name of a pod of an elastic role that was lost can't be used again, so that
+    /// another index takes its place. Default: it can.
+    pub renames_lost_pods: bool,
     /// Whether pods have names by which others find them, which takes a Service. Default: they do.
     pub has_service: bool,
     /// What pods are told.
@@ -167,6 +173,8 @@ impl Framework {
             trains_as_one: false,
             resizes: true,
             is_elastic: false,
+            tells_bounds: false,
+            renames_lost_pods: false,
             has_service: true,
             environment: Box::new(environment),
             ports: None,

@@ -7,7 +7,8 @@ use trainyard_api::{ConditionType, JobPhase, Reason, Refill, Scaling, TrainingJo
 
 use super::{Plan, after, event};
 use crate::assess::Assessment;
-use crate::job::{Job, members_of};
+use crate::indices;
+use crate::job::{Job, members_of, retired_indices};
 use crate::model::PodKey;
 use crate::scaling::Resize;
 use crate::status::{condition, set_condition, time};
@@ -72,17 +73,27 @@ fn describe(scaling: &Scaling) -> String {
     }
 }
 
-/// Returns true if the place of a pod that was lost stays empty.
+/// Returns true if the place of a pod that was lost stays empty: nobody refills it, or a pod of
+/// another name does. That of rank 0 never stays empty where all train as one: the others look for
+/// it.
 pub(super) fn stays_empty(job: &Job<'_>, key: PodKey) -> bool {
     let elastic = job.elastic.filter(|elastic| elastic.role == key.role);
-    elastic.is_some_and(|elastic| elastic.spec.refill == Some(Refill::Never))
+    let is_needed = job.framework.trains_as_one && key == job.rank_zero();
+    let is_left = |refill: Option<Refill>| refill == Some(Refill::Never) || job.framework.renames_lost_pods;
+    !is_needed && elastic.is_some_and(|elastic| is_left(elastic.spec.refill))
 }
 
-/// Takes a pod that was lost from the members of its role.
+/// Takes a pod that was lost from the members of its role, and its name out of use if it can't be
+/// used again.
 pub(super) fn remove_member(job: &Job<'_>, key: PodKey, status: &mut TrainingJobStatus) {
     let Some(role) = job.roles.get(key.role) else {
         return;
     };
+    if job.framework.renames_lost_pods {
+        let mut retired = retired_indices(status);
+        retired.insert(key.index);
+        status.retired_indices = indices::format(&retired);
+    }
     let accepted = status.accepted_rules.as_mut();
     let mut roles = accepted.into_iter().flat_map(|rules| &mut rules.roles);
     if let Some(accepted) = roles.find(|accepted| accepted.name == role.name) {

@@ -89,6 +89,7 @@ fn forget_run(status: &mut TrainingJobStatus) {
     status.scaling = None;
     status.last_scale_time = None;
     status.target_replicas = None;
+    status.retired_indices = None;
     status.replicas = status.replicas.map(|_| 0);
     status.root_cause = None;
     status.accepted_spec.clear();

@@ -93,7 +93,8 @@ impl Ledger {
 
 fn stays_empty(job: &TrainingJob) -> bool {
     let elastic = job.spec.elastic.as_ref();
-    elastic.is_some_and(|elastic| elastic.refill == Some(trainyard_api::Refill::Never))
+    let is_renamed = || Job::parse(job).is_ok_and(|job| job.framework.renames_lost_pods);
+    elastic.is_some_and(|elastic| elastic.refill == Some(trainyard_api::Refill::Never) || is_renamed())
 }
 
 /// Whether pods of a job may fail because others ended, which is not counted again.

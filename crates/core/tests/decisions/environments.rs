@@ -12,6 +12,7 @@ mod deepspeed;
 mod jax;
 mod mxnet;
 mod paddle;
+mod pytorch;
 mod standalone;
 mod tensorflow;
 mod xgboost;

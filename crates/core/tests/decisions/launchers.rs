@@ -415,3 +415,63 @@ fn volumes_keep_out_of_the_way(#[case] path: &str, #[case] taken: &str) {
     assert_eq!(with_volume(LAUNCHER), [said]);
     assert_eq!(with_volume(WORKER), [""; 0], "there is nothing in workers");
 }
+
+/// A job of Horovod whose workers come and go.
+fn elastic_horovod(options: &str, elastic: &str) -> TrainingJob {
+    horovod(options).spec(|spec| {
+        spec.roles[WORKER].replicas = None;
+        spec.elastic = Some(serde_saphyr::from_str(elastic).unwrap());
+    })
+}
+
+#[test]
+fn the_launcher_of_an_elastic_horovod_job_knows_its_bounds_and_follows_its_workers() {
+    let job = elastic_horovod(
+        "controller: Gloo, slotsPerWorker: 2",
+        "{replicas: 3, minReplicas: 2, maxReplicas: 5}",
+    );
+    let launcher = main_of(&job, LAUNCHER).env.unwrap();
+    let value = |name: &str| {
+        let found = launcher.iter().find(|var| var.name == name);
+        found.and_then(|var| var.value.as_deref())
+    };
+    assert_eq!(value("TRAINYARD_PROCESSES"), Some("6"));
+    assert_eq!(value("TRAINYARD_MIN_PROCESSES"), Some("4"));
+    assert_eq!(value("TRAINYARD_MAX_PROCESSES"), Some("10"));
+    let agents = |role: usize| {
+        let containers = pod(&job, role).spec.unwrap().init_containers.unwrap();
+        containers.into_iter().map(|agent| agent.name).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        agents(LAUNCHER),
+        ["trainyard-install", "trainyard-wait", "trainyard-hosts"]
+    );
+    assert_eq!(agents(WORKER), ["trainyard-install", "trainyard-drain"]);
+    assert!(variables(&job, WORKER).contains(&"TRAINYARD_DRAIN".to_owned()));
+    assert_eq!(errors(&job), [""; 0]);
+}
+
+#[rstest]
+#[case(
+    "",
+    "{replicas: 2}",
+    "spec.framework.horovod.controller: over MPI the number of processes can't change: set controller to Gloo, or remove spec.elastic"
+)]
+#[case(
+    "controller: Gloo, attach: Ssh",
+    "{replicas: 2}",
+    "spec.framework.horovod.attach: only the agent knows when nothing runs any more in a worker that leaves: remove this, or spec.elastic"
+)]
+fn elastic_horovod_jobs_are_refused(#[case] options: &str, #[case] elastic: &str, #[case] error: &str) {
+    assert_eq!(errors(&elastic_horovod(options, elastic)), [error]);
+}
+
+#[test]
+fn a_role_of_one_pod_is_not_elastic() {
+    let job = horovod("controller: Gloo").spec(|spec| {
+        spec.elastic = Some(serde_saphyr::from_str("{replicas: 2, role: launcher}").unwrap());
+        spec.roles[LAUNCHER].replicas = None;
+    });
+    let role = "spec.elastic.role: horovod jobs have at most 1 \"launcher\" pod: give another role";
+    assert!(errors(&job).contains(&role.to_owned()), "{:?}", errors(&job));
+}

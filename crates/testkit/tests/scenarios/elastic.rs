@@ -2,12 +2,24 @@
 
 use serde_json::{Value, json};
 use trainyard_testkit::lab::{Change, Image, Lab, Role, Scenarios, job};
-use trainyard_testkit::scenarios;
+use trainyard_testkit::{images, scenarios};
+
+use crate::trainings::{documents, nodes, redirect, result};
 
 pub const SCENARIOS: Scenarios = scenarios!(
     "elastic",
     &[Image::AGENT],
     [pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints]
+);
+
+/// Real trainings that grow and shrink.
+pub const TRAININGS: Scenarios = scenarios!(
+    "elastic_trainings",
+    &[Image::AGENT, Image::HOROVOD],
+    [
+        horovod_trains_on_while_the_observer_tells_pods_to_leave,
+        torchrun_trains_on_while_the_observer_tells_pods_to_leave,
+    ]
 );
 
 /// Counts until it is told to leave. It takes longer to say that it knows and to write its
@@ -22,28 +34,34 @@ echo $step >$TRAINYARD_DRAIN/checkpoint
 sleep 3
 ";
 
-fn scale(lab: &Lab, replicas: i32) {
-    lab.merge(
-        "tj elastic",
-        &json!({"spec": {"elastic": {"replicas": replicas}}}),
-    );
+fn scale(lab: &Lab, job: &str, replicas: i32) {
+    let size = json!({"spec": {"elastic": {"replicas": replicas}}});
+    lab.merge(&format!("tj {job}"), &size);
 }
 
-/// The exit code of the main container of a pod, once it has ended.
-fn exit_code(pod: &Value) -> Option<i64> {
+/// The exit code of a container of a pod, once it has ended.
+fn exit_code(pod: &Value, container: &str) -> Option<i64> {
     let containers = pod["status"]["containerStatuses"].as_array()?;
-    let main = containers.iter().find(|container| container["name"] == "main")?;
-    main["state"]["terminated"]["exitCode"].as_i64()
+    let found = containers.iter().find(|status| status["name"] == container)?;
+    found["state"]["terminated"]["exitCode"].as_i64()
+}
+
+fn worker_status(status: &Value) -> Value {
+    let mut roles = status["roles"].as_array().into_iter().flatten();
+    roles
+        .find(|role| role["name"] == "worker")
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// Waits until the job has that many pods and nothing changes about that.
-fn wait_for_size(lab: &Lab, replicas: i32) -> Value {
+fn wait_for_size(lab: &Lab, job: &str, replicas: i32) -> Value {
     lab.until(&format!("{replicas} pods run"), || {
-        let status = lab.get("tj elastic")["status"].clone();
+        let status = lab.get(&format!("tj {job}"))["status"].clone();
         let is_so = status["phase"] == "Running"
             && status["replicas"] == replicas
             && status["scaling"].is_null()
-            && status["roles"][0]["ready"] == replicas;
+            && worker_status(&status)["ready"] == replicas;
         if is_so {
             Ok(status)
         } else {
@@ -61,10 +79,10 @@ fn pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints() {
     role.as_object_mut().unwrap().remove("replicas");
     role["template"]["spec"]["hostAliases"] = aliases;
     lab.apply(&manifest.to_string()).unwrap();
-    wait_for_size(&lab, 2);
+    wait_for_size(&lab, "elastic", 2);
 
-    scale(&lab, 4);
-    let status = wait_for_size(&lab, 4);
+    scale(&lab, "elastic", 4);
+    let status = wait_for_size(&lab, "elastic", 4);
     assert_eq!(status["restarts"], json!({"failures": 0, "disruptions": 0}));
     assert_eq!(
         lab.pods("elastic"),
@@ -77,7 +95,7 @@ fn pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints() {
     );
 
     let (mut pods, mut jobs) = (lab.follow("pods"), lab.follow("tj"));
-    scale(&lab, 2);
+    scale(&lab, "elastic", 2);
     let mut steps: Vec<String> = Vec::new();
     jobs.until("the job has shrunk", |change| {
         let Change::Applied(job) = change else {
@@ -104,7 +122,7 @@ fn pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints() {
         };
         if is_deleted {
             assert_eq!(
-                exit_code(pod),
+                exit_code(pod, "main"),
                 Some(0),
                 "it had left before it was deleted: {pod:#}"
             );
@@ -112,7 +130,121 @@ fn pods_hear_from_the_observer_that_they_leave_and_write_their_checkpoints() {
         left += usize::from(matches!(change, Change::Deleted(_)));
         (left == 2).then_some(())
     });
-    let status = wait_for_size(&lab, 2);
+    let status = wait_for_size(&lab, "elastic", 2);
     assert_eq!(lab.pods("elastic"), ["elastic-worker-0", "elastic-worker-1"]);
     assert_eq!(status["restarts"], json!({"failures": 0, "disruptions": 0}));
+}
+
+/// An example of one job of workers, with the image of tests, whose pods find the observer.
+fn elastic_example(example: &str, aliases: &Value) -> Vec<Value> {
+    let mut documents = documents(example);
+    let spec = &mut documents[0]["spec"];
+    // Pods stay when all is over, for their logs.
+    spec["runPolicy"]["cleanPodPolicy"] = "None".into();
+    for role in spec["roles"].as_array_mut().unwrap() {
+        let pod = &mut role["template"]["spec"];
+        pod["hostAliases"] = aliases.clone();
+        pod["containers"][0]["image"] = images::HOROVOD.into();
+        redirect(&mut pod["containers"][0]);
+    }
+    documents
+}
+
+/// Waits until a training goes on with that many processes, as the pod of rank 0 says.
+fn wait_until_trained_by(lab: &Lab, pod: &str, processes: i32) {
+    let says = format!("rank 0 of {processes} goes on after step ");
+    lab.until(&format!("{processes} processes train"), || {
+        let log = lab.try_logs(pod)?;
+        let (_, since) = log.rsplit_once(&*says).ok_or_else(|| log.clone())?;
+        // It has done a step.
+        since.contains("saved step ").then_some(()).ok_or(log)
+    });
+}
+
+/// A training goes on from the step that was saved last, or a later one.
+fn assert_no_step_is_lost(log: &str) {
+    let number = |line: &str, before: &str| line.split_once(before)?.1.trim().parse::<u64>().ok();
+    let mut saved = 0;
+    for line in log.lines() {
+        if let Some(first) = number(line, "goes on after step ") {
+            assert!(first >= saved, "{saved} was saved: {line}\n{log}");
+        } else if let Some(step) = number(line, "saved step ") {
+            assert!(step > saved, "{saved} was saved: {line}\n{log}");
+            saved = step;
+        }
+    }
+    assert!(saved > 0, "{log}");
+}
+
+fn torchrun_trains_on_while_the_observer_tells_pods_to_leave() {
+    let (lab, _operator, aliases) = Lab::with_observer("torchrun");
+    let (name, rank_zero) = ("pytorch-elastic", "pytorch-elastic-worker-0");
+    for document in elastic_example(name, &aliases).iter().rev() {
+        lab.apply(&document.to_string()).unwrap();
+    }
+    wait_until_trained_by(&lab, rank_zero, 1);
+    scale(&lab, name, 3);
+    wait_until_trained_by(&lab, rank_zero, 3);
+    wait_for_size(&lab, name, 3);
+    assert_eq!(nodes(&lab).len(), 2);
+
+    let mut pods = lab.follow("pods");
+    scale(&lab, name, 2);
+    pods.until("the last worker has left by itself", |change| {
+        let (Change::Applied(pod) | Change::Deleted(pod)) = change;
+        let is_deleted = pod["metadata"]["deletionTimestamp"].is_string();
+        let leaves = pod["metadata"]["name"] == "pytorch-elastic-worker-2" && is_deleted;
+        // torchrun was ended by its program, and had not been asked by the kubelet.
+        leaves.then(|| assert_eq!(exit_code(pod, "pytorch"), Some(1), "{pod:#}"))
+    });
+    wait_until_trained_by(&lab, rank_zero, 2);
+
+    let ended = lab.wait_until_ended(name, "Succeeded");
+    assert_eq!(
+        ended["status"]["restarts"],
+        json!({"failures": 0, "disruptions": 0})
+    );
+    let log = lab.logs(rank_zero);
+    assert_no_step_is_lost(&log);
+    assert!(result(&log, "final loss ") <= 1e-2, "{log}");
+}
+
+/// The launcher's processes in a worker are gone before its pod is.
+fn horovod_trains_on_while_the_observer_tells_pods_to_leave() {
+    let (lab, _operator, aliases) = Lab::with_observer("horovod");
+    let (name, launcher) = ("horovod-elastic", "horovod-elastic-launcher-0");
+    for document in elastic_example(name, &aliases).iter().rev() {
+        lab.apply(&document.to_string()).unwrap();
+    }
+    wait_until_trained_by(&lab, launcher, 2);
+    scale(&lab, name, 4);
+    wait_until_trained_by(&lab, launcher, 4);
+    wait_for_size(&lab, name, 4);
+    assert_eq!(nodes(&lab).len(), 2);
+
+    let mut pods = lab.follow("pods");
+    scale(&lab, name, 2);
+    let mut left = 0;
+    pods.until("both workers have left by themselves", |change| {
+        let (Change::Applied(pod) | Change::Deleted(pod)) = change;
+        if pod["metadata"]["deletionTimestamp"].is_string() {
+            // The agent ends when nothing runs in the pod. A kubelet was not there yet.
+            assert_eq!(exit_code(pod, "main"), Some(143), "{pod:#}");
+            assert!(
+                pod["metadata"]["name"]
+                    .as_str()
+                    .is_some_and(|name| name.ends_with("-2") || name.ends_with("-3"))
+            );
+        }
+        left += usize::from(matches!(change, Change::Deleted(_)));
+        (left == 2).then_some(())
+    });
+    let ended = lab.wait_until_ended(name, "Succeeded");
+    assert_eq!(
+        ended["status"]["restarts"],
+        json!({"failures": 0, "disruptions": 0})
+    );
+    let log = lab.logs(launcher);
+    assert_no_step_is_lost(&log);
+    assert!(result(&log, "final loss ") <= 1e-2, "{log}");
 }

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         contract::SCENARIOS,
         declared::SCENARIOS,
         elastic::SCENARIOS,
+        elastic::TRAININGS,
         horovod::SCENARIOS,
         jobs::SCENARIOS,
         kinds::SCENARIOS,

@@ -35,7 +35,7 @@ pub const LARGE: Scenarios = scenarios!(
 );
 
 /// The documents of an example: the job, and what it needs.
-fn documents(example: &str) -> Vec<Value> {
+pub fn documents(example: &str) -> Vec<Value> {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let text = std::fs::read_to_string(examples.join(example).join("job.yaml")).unwrap();
     serde_saphyr::from_multiple(&text).unwrap()
@@ -88,14 +88,14 @@ fn train(training: &Training, change: impl Fn(&mut Value)) {
 }
 
 /// The nodes that took part.
-fn nodes(lab: &Lab) -> BTreeSet<String> {
+pub fn nodes(lab: &Lab) -> BTreeSet<String> {
     let pods = lab.get("pods");
     let pods = pods["items"].as_array().into_iter().flatten();
     pods.map(|pod| pod["spec"]["nodeName"].to_string()).collect()
 }
 
 /// The number after some words of a log.
-fn result(log: &str, after: &str) -> f64 {
+pub fn result(log: &str, after: &str) -> f64 {
     let found = log.lines().find_map(|line| line.split_once(after));
     let (_, number) = found.unwrap_or_else(|| panic!("it does not say {after:?}: {log}"));
     // Processes that share a log end their lines with a further write, and another may come first.
@@ -170,7 +170,7 @@ fn stand_ins_of_bagua_and_custom() {
 }
 
 /// What Debian's torchrun needs on Python 3.11 to redirect the output of its processes.
-fn redirect(main: &mut Value) {
+pub fn redirect(main: &mut Value) {
     let env = main["env"].as_array_mut().unwrap();
     env.push(json!({"name": "PET_REDIRECTS", "value": "9:1"}));
     env.push(json!({"name": "PET_TEE", "value": "9:1"}));

@@ -153,6 +153,11 @@ impl Commands {
         self.children.start(command)
     }
 
+    /// Returns true if a command runs. What commands have left in the background is none.
+    pub fn are_running(&self) -> bool {
+        !self.state.lock().groups.is_empty()
+    }
+
     /// Ends all commands and whatever they have left in the background, and waits until their
     /// clients know.
     pub fn end(&self) {

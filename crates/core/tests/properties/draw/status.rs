@@ -50,6 +50,7 @@ pub fn status() -> BoxedStrategy<TrainingJobStatus> {
                 replicas: scaling.as_ref().map(|scaling| scaling.from),
                 target_replicas: scaling.as_ref().map(|scaling| scaling.to),
                 selector: None,
+                retired_indices: scaling.as_ref().and_then(|scaling| scaling.victims.clone()),
                 last_scale_time: end.map(Time),
                 last_scale_request: None,
                 scaling: scaling.map(Box::new),

@@ -71,12 +71,12 @@ fn make(root: &Path, real: &Path, missing: &Path) -> Result<(), SubPathError> {
         here = openat(&here, name, flags, Mode::empty())?;
     }
     for name in missing {
-        let made = mkdirat(&here, name, mode);
-        here = match made {
+        let created = mkdirat(&here, name, mode);
+        here = match created {
             Ok(()) | Err(Errno::EEXIST) => openat(&here, name, flags, Mode::empty())?,
             Err(error) => return Err(error.into()),
         };
-        if made.is_ok() {
+        if created.is_ok() {
             fchmod(&here, mode)?;
         }
     }
