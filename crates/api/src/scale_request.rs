@@ -359,12 +359,12 @@ impl ScaleKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleRequestRef {
-    /// Its kind.
+    /// The kind of the request.
     pub kind: ScaleKind,
-    /// Its name.
+    /// The name of the request.
     #[schemars(length(max = 253))]
     pub name: String,
-    /// Its UID.
+    /// The UID of the request.
     #[schemars(length(max = 64))]
     pub uid: String,
     /// Whether the change undoes what it had asked for.
