@@ -245,6 +245,8 @@ fn horovod_trains_on_while_the_observer_tells_pods_to_leave() {
         json!({"failures": 0, "disruptions": 0})
     );
     let log = lab.logs(launcher);
-    assert_no_step_is_lost(&log);
+    // The lines of one process are in order. Those of others come whenever the launcher has them.
+    let of_rank_zero: Vec<&str> = log.lines().filter(|line| line.starts_with("[0]")).collect();
+    assert_no_step_is_lost(&of_rank_zero.join("\n"));
     assert!(result(&log, "final loss ") <= 1e-2, "{log}");
 }
