@@ -12,7 +12,7 @@
 //! Every step is one write, and the next one is decided from what is stored. The status of the
 //! request comes first, so that the victims are fixed before anything is done. The target of the
 //! job is written with the version that was seen, and with an annotation that names the request:
-//! so it is never applied twice. How pods join and leave is decided by [`crate::scaling`] alone.
+//! so it is never applied twice. How pods join and leave is decided by `scaling` alone.
 
 mod begin;
 mod parse;

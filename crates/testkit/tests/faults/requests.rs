@@ -7,12 +7,15 @@ use trainyard_api::{ScaleIn, ScaleOut, ScalePhase, ScaleRequestStatus};
 
 use super::*;
 
-/// Grows by a ScaleOut, then loses a pod to a ScaleIn that names it.
-struct GrowAndShrink;
+/// A job of three pods that grows by a ScaleOut.
+struct Grow;
 
-impl Scenario for GrowAndShrink {
+/// A job of three pods that loses one of them to a ScaleIn that names it.
+struct Shrink;
+
+impl Scenario for Grow {
     fn name(&self) -> &'static str {
-        "requests"
+        "grow"
     }
 
     fn play<'a>(
@@ -22,34 +25,64 @@ impl Scenario for GrowAndShrink {
         _: &'a Player,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let workers = [lab::Role::worker(1, "true")];
-            let more = r#"{"elastic": {"replicas": 2, "maxReplicas": 4}}"#;
-            let mut job: Value = serde_json::from_str(&lab::job("j", "custom", &workers, more))?;
-            if let Some(role) = job["spec"]["roles"][0].as_object_mut() {
-                role.remove("replicas");
-            }
-            create(client, namespace, &job.to_string()).await?;
-            phase(client, namespace, "j", JobPhase::Running).await?;
-            let out = json!({"metadata": {"name": "out"}, "spec": {"jobRef": {"name": "j"}, "toAdd": {"count": 1}}});
-            let grown = ask::<ScaleOut>(client, namespace, out, |request| request.status).await?;
-            assert_eq!((grown.from, grown.to), (Some(2), Some(3)));
-            let names = json!({"podNames": ["j-worker-1"]});
-            let inn =
-                json!({"metadata": {"name": "in"}, "spec": {"jobRef": {"name": "j"}, "toDelete": names}});
-            let shrunk = ask::<ScaleIn>(client, namespace, inn, |request| request.status).await?;
-            assert_eq!(shrunk.victims, ["j-worker-1"]);
-            let job = phase(client, namespace, "j", JobPhase::Running).await?;
-            assert_eq!(job.spec.elastic.map(|elastic| elastic.replicas), Some(2));
-            let status = job.status.unwrap_or_default();
-            let members = status
-                .accepted_rules
-                .and_then(|rules| rules.roles[0].members.clone());
-            assert_eq!(members.as_deref(), Some("0,2"));
-            let restarts = status.restarts.unwrap_or_default();
-            assert_eq!((restarts.failures, restarts.disruptions), (0, 0));
-            Ok(())
+            start_job(client, namespace).await?;
+            let request =
+                json!({"metadata": {"name": "r"}, "spec": {"jobRef": {"name": "j"}, "toAdd": {"count": 1}}});
+            let grown = ask::<ScaleOut>(client, namespace, request, |request| request.status).await?;
+            assert_eq!((grown.from, grown.to), (Some(3), Some(4)));
+            assert_eq!(grown.joining, ["j-worker-3"]);
+            // Four pods without a gap.
+            assert_size(client, namespace, 4, None).await
         })
     }
+}
+
+impl Scenario for Shrink {
+    fn name(&self) -> &'static str {
+        "shrink"
+    }
+
+    fn play<'a>(
+        &'a self,
+        client: &'a Client,
+        namespace: &'a str,
+        _: &'a Player,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            start_job(client, namespace).await?;
+            let names = json!({"podNames": ["j-worker-1"]});
+            let request =
+                json!({"metadata": {"name": "r"}, "spec": {"jobRef": {"name": "j"}, "toDelete": names}});
+            let shrunk = ask::<ScaleIn>(client, namespace, request, |request| request.status).await?;
+            assert_eq!(shrunk.victims, ["j-worker-1"]);
+            assert_size(client, namespace, 2, Some("0,2")).await
+        })
+    }
+}
+
+/// Creates an elastic job of three pods, and waits until it runs.
+async fn start_job(client: &Client, namespace: &str) -> Result<()> {
+    let workers = [lab::Role::worker(1, "true")];
+    let more = r#"{"elastic": {"replicas": 3, "maxReplicas": 4}}"#;
+    let mut job: Value = serde_json::from_str(&lab::job("j", "custom", &workers, more))?;
+    if let Some(role) = job["spec"]["roles"][0].as_object_mut() {
+        role.remove("replicas");
+    }
+    create(client, namespace, &job.to_string()).await?;
+    phase(client, namespace, "j", JobPhase::Running).await?;
+    Ok(())
+}
+
+/// The job runs with that many pods, and has lost none.
+async fn assert_size(client: &Client, namespace: &str, size: i32, members: Option<&str>) -> Result<()> {
+    let job = phase(client, namespace, "j", JobPhase::Running).await?;
+    assert_eq!(job.spec.elastic.map(|elastic| elastic.replicas), Some(size));
+    let status = job.status.unwrap_or_default();
+    let rules = status.accepted_rules.unwrap_or_default();
+    assert_eq!(rules.roles[0].members.as_deref(), members);
+    let restarts = status.restarts.unwrap_or_default();
+    assert_eq!((restarts.failures, restarts.disruptions), (0, 0));
+    Ok(())
 }
 
 /// Creates a request, and waits until it has succeeded.
@@ -80,13 +113,20 @@ where
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_crash_at_any_write_of_a_request_changes_nothing_in_the_end() {
+async fn crash_at_every_write(scenario: &dyn Scenario, pods: u64, deleted: u64) {
     let client = client().await;
-    let report = crash_everywhere(&client, &in_process(), &GrowAndShrink)
-        .await
-        .unwrap();
+    let report = crash_everywhere(&client, &in_process(), scenario).await.unwrap();
     println!("{report:?}");
-    // Three pods, a Service, a deletion; four writes for each request; the statuses of the job.
-    assert!(report.writes >= 3 + 1 + 1 + 8 + 5, "{report:?}");
+    // The pods and a Service, four writes for the request, and the statuses of the job.
+    assert!(report.writes >= pods + 1 + deleted + 4 + 3, "{report:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_scale_out_changes_nothing_in_the_end() {
+    crash_at_every_write(&Grow, 4, 0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_scale_in_changes_nothing_in_the_end() {
+    crash_at_every_write(&Shrink, 3, 1).await;
 }
